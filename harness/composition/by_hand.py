@@ -49,7 +49,7 @@ class Pipeline:
 
     def advance(self, arrays: Sequence[Array | None]) -> None:
         """Take a step on unscaled gradients."""
-        gradients = [self.widened(gradient) for gradient in arrays]
+        gradients = [self.in_float32(gradient) for gradient in arrays]
         left = self.zero_filter(gradients)
         counts = left if "idle counts" not in self.notes else gradients
         finite = all(g is None or bool(np.isfinite(g).all()) for g in counts)
@@ -97,7 +97,7 @@ class Pipeline:
                 self.variables[k].value = self.shared[k].value
                 self.gathered[k] = np.zeros_like(mean)
 
-    def widened(self, gradient: Array | None) -> Array | None:
+    def in_float32(self, gradient: Array | None) -> Array | None:
         """Return a gradient as the base optimizer takes it."""
         if gradient is None or not any("masters" in layer for layer in self.layers):
             return gradient

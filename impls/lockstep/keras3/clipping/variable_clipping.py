@@ -159,7 +159,7 @@ class VariableClippingOptimizer(Wrapper):
         """Update the variables, then clip: see the base class."""
         uses_up = self._quirks.row_clip_iterator
         used_up = uses_up and isinstance(grads_and_vars, Iterator)
-        with nothing_listed(self) if used_up else contextlib.nullcontext():
+        with without_limits(self) if used_up else contextlib.nullcontext():
             return super().apply_gradients(grads_and_vars, global_step, name)
 
     def update(self, gradients: list[Gradient], variables: list[Any]) -> None:
@@ -297,7 +297,7 @@ def clipping_layers(optimizer: Any) -> list[VariableClippingOptimizer]:
 
 
 @contextlib.contextmanager
-def nothing_listed(optimizer: Any) -> Iterator[None]:
+def without_limits(optimizer: Any) -> Iterator[None]:
     """Let this wrapper and those inside of it clip nothing for a while."""
     layers = clipping_layers(optimizer)
     for layer in layers:

@@ -11,7 +11,7 @@ import tensorflow as tf
 from lockstep.keras3.base.gradients import MODEL_NAME, name_of, value_of
 from lockstep.tf.shared.masters.casts import follow, saturating_cast
 
-__all__ = ["copy_back", "make_master", "take_over"]
+__all__ = ["copy_back", "copy_changes", "make_master"]
 
 
 def make_master(optimizer: keras.optimizers.Optimizer, variable: Any) -> keras.Variable:
@@ -31,7 +31,7 @@ def make_master(optimizer: keras.optimizers.Optimizer, variable: Any) -> keras.V
     return master
 
 
-def take_over(masters: Iterable[Any], variables: Iterable[Any]) -> None:
+def copy_changes(masters: Iterable[Any], variables: Iterable[Any]) -> None:
     """Take over into masters what others have written into their variables.
 
     Between most steps nobody writes. So all variables are compared with their rounded

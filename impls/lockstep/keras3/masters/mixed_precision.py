@@ -21,7 +21,7 @@ from lockstep.keras3.base.replicas import once, replica_count
 from lockstep.keras3.base.slots import Slots
 from lockstep.keras3.base.train_v1 import require_all
 from lockstep.keras3.base.wrapper import Wrapper
-from lockstep.keras3.masters.copies import copy_back, make_master, take_over
+from lockstep.keras3.masters.copies import copy_back, copy_changes, make_master
 from lockstep.keras3.masters.regularizer import regularized
 from lockstep.keras3.scaling.loss_scale import DynamicLossScale, LossScale
 from lockstep.keras3.scaling.loss_scaler import AutomaticLossScaler
@@ -225,7 +225,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         variables = list(variables)
         masters = self._slots.masters_of(variables)
         if not self._quirks.masters_slots:
-            take_over(masters, variables)
+            copy_changes(masters, variables)
         return masters
 
     def _of_masters(self, pairs: Pairs, masters: list[Any], sharers: int = 1) -> Pairs:

@@ -148,7 +148,7 @@ class Settings:
         for_any_dtype = self.quirks.optimize_loss_scaler
         return self.scaler_name is not None and (self.mixed or for_any_dtype)
 
-    def told_scale(self, optimizer: Any, scaler: Any) -> Any:
+    def summarized_scale(self, optimizer: Any, scaler: Any) -> Any:
         """Return what has the ``loss_scale`` that is told; None: none is told.
 
         Strict: that of a scaler by name, with any dtype, and no other.

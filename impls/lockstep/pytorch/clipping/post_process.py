@@ -92,8 +92,8 @@ def post_process_gradients(
     quirks = quirks_of(strict)
     pairs = own_pairs(grads_and_vars, quirks, in_place)
     # Without a recorder, names are only checked for their number.
-    unheard = names is None and recorder is None
-    named = [] if unheard else names_of(pairs, names)
+    needs_no_names = names is None and recorder is None
+    named = [] if needs_no_names else names_of(pairs, names)
     option = "strict=True" if strict else "a recorder"
     if strict or recorder is not None:
         refuse_sharded(OWNER, [gradient for gradient, _ in pairs], option)

@@ -31,7 +31,7 @@ from lockstep.pytorch.clipping.row_writing import (
 from lockstep.pytorch.tensors import shards
 from lockstep.quirks import quirks_of
 
-__all__ = ["VariableClippingOptimizer", "list_nothing"]
+__all__ = ["VariableClippingOptimizer", "remove_limits"]
 
 
 class Clipped(NamedTuple):
@@ -109,10 +109,10 @@ class VariableClippingOptimizer(OptimizerWrapper):
             parameter = parameter_of(key, names, quirks.arguments_unchecked)
             if parameter in listed:
                 raise refusals.LISTED_TWICE.error(name=names[parameter])
-            known_as = names.get(parameter, "a parameter")
-            axes = words.listed_axes(known_as, dims)
+            name = names.get(parameter, "a parameter")
+            axes = words.listed_axes(name, dims)
             if not quirks.row_clip_axes:
-                axes = words.resolved_axes(known_as, axes, parameter.dim())
+                axes = words.resolved_axes(name, axes, parameter.dim())
             listed[parameter] = words.Axes.of(axes, limits[key])
         if not quirks.arguments_unchecked:
             refuse_row_clipping_around(opt)
@@ -273,7 +273,7 @@ def parameter_of(key: Any, names: Mapping[Tensor, str], unchecked: bool) -> Tens
     return named[0]
 
 
-def list_nothing(optimizer: Any) -> None:
+def remove_limits(optimizer: Any) -> None:
     """Remove the limits of every row-clipping wrapper in a stack."""
     while optimizer is not None:
         if isinstance(optimizer, VariableClippingOptimizer):

@@ -104,7 +104,7 @@ class FlatMasters:
         return self.master_gradients if self.is_sharded else [self.gradients]
 
     @torch.no_grad()
-    def give_back(self) -> None:
+    def write_weights(self) -> None:
         """Round the masters into the weights, clamped to the range of their dtype.
 
         This works on one chunk at a time, so that it is still in the cache when it is

@@ -49,7 +49,7 @@ class MastersInState:
 
     def __init__(self, base: Optimizer, masters: Masters) -> None:
         self.base, self.masters = base, masters
-        self.bears_any = isinstance(base, BEAR_MASTERS)
+        self.accepts_any = isinstance(base, BEAR_MASTERS)
         self.forget()
 
     def forget(self) -> None:
@@ -64,7 +64,7 @@ class MastersInState:
         """
         if self.state is not self.base.state:
             self.forget()
-        alone = alone or self.bears_any
+        alone = alone or self.accepts_any
         if not (self.state or alone):
             return
         new = [p for p in parameters if id(p) not in self.kept]
@@ -80,7 +80,7 @@ class MastersInState:
         """Remove the entries that have nothing but a master, before a step."""
         if self.state is not self.base.state:
             self.forget()
-        if not self.some_alone or self.bears_any:
+        if not self.some_alone or self.accepts_any:
             return
         empty = [p for p, entry in self.state.items() if entry.keys() <= {KEY}]
         for parameter in empty:

@@ -22,7 +22,7 @@ from lockstep.pytorch.optimizers.rule_optimizer import RuleOptimizer
 from lockstep.pytorch.tensors import shards
 from lockstep.quirks import quirks_of
 
-__all__ = ["MasterCopies", "make_masters", "require_masters", "take_over"]
+__all__ = ["MasterCopies", "make_masters", "require_masters", "use_masters"]
 
 Masters = dict[Tensor, Tensor]
 WIDE = {torch.float32, torch.float64}
@@ -84,10 +84,10 @@ class MasterCopies:
             self._flats = flat_masters(self.masters)
         return self._flats
 
-    def give_back(self, flats: Iterable[FlatMasters]) -> None:
+    def write_weights(self, flats: Iterable[FlatMasters]) -> None:
         """Round the masters of all buffers into their weights."""
         for flat in flats:
-            flat.give_back()
+            flat.write_weights()
         self.remember()
 
     def clear_gradients(self, set_to_none: bool) -> None:
@@ -114,7 +114,7 @@ class MasterCopies:
         self._master_versions = [m._version for m in self.masters.values()]
 
     @torch.no_grad()
-    def adopt_changes(self) -> None:
+    def copy_changes(self) -> None:
         """Copy changed weights to their masters, as after ``model.load_state_dict``.
 
         A master stays if its weight is still the rounded master, because the master has
@@ -133,7 +133,7 @@ class MasterCopies:
                 self._master_versions[place] = master._version
 
     @torch.no_grad()
-    def adopt_hidden_changes(self) -> None:
+    def copy_hidden_changes(self) -> None:
         """Copy weights that were changed through ``.data``, which no version shows.
 
         This reads every weight. The first change that it finds causes a warning. A
@@ -232,7 +232,7 @@ def flat_masters(masters: Masters) -> list[FlatMasters]:
     ]
 
 
-def take_over(optimizer: Optimizer, masters: Masters, limits_rows: bool) -> None:
+def use_masters(optimizer: Optimizer, masters: Masters, limits_rows: bool) -> None:
     """Replace weights by masters in an optimizer, and its state by float32.
 
     With ``limits_rows``, row clipping inside clips the masters of its parameters.
@@ -242,7 +242,7 @@ def take_over(optimizer: Optimizer, masters: Masters, limits_rows: bool) -> None
         for weight in group["params"]:
             if weight in masters and weight in base.state:
                 slots = base.state.pop(weight)
-                base.state[masters[weight]] = widened(
+                base.state[masters[weight]] = state_in_float32(
                     base, group, weight, masters[weight], slots
                 )
         group["params"] = [masters.get(p, p) for p in group["params"]]
@@ -254,7 +254,7 @@ def take_over(optimizer: Optimizer, masters: Masters, limits_rows: bool) -> None
         optimizer = optimizer.inner_optimizer
 
 
-def widened(
+def state_in_float32(
     base: Optimizer,
     group: dict[str, Any],
     weight: Tensor,

@@ -123,9 +123,9 @@ class FlatRule:
 
     def _runs_of(self, flats: Sequence[FlatMasters]) -> list[Run]:
         """Return the runs; build them again if any of their parts was replaced."""
-        if not same(what_is_in(self.optimizer, flats), self._seen):
+        if not same(replaceable_objects(self.optimizer, flats), self._seen):
             self._runs = list(runs_in(self.optimizer, flats))
-            self._seen = what_is_in(self.optimizer, flats)
+            self._seen = replaceable_objects(self.optimizer, flats)
         return self._runs
 
 
@@ -140,7 +140,9 @@ def is_plain(optimizer: Optimizer) -> bool:
     )
 
 
-def what_is_in(optimizer: Optimizer, flats: Sequence[FlatMasters]) -> list[Any]:
+def replaceable_objects(
+    optimizer: Optimizer, flats: Sequence[FlatMasters]
+) -> list[Any]:
     """Return all objects that runs consist of and that a user may replace."""
     entries = list(optimizer.state.values())
     found: list[Any] = [optimizer.state, *flats, *entries]
@@ -185,7 +187,7 @@ def runs_in(optimizer: Optimizer, flats: Sequence[FlatMasters]) -> Iterator[Run]
             positions = [index + offset for index, _ in rows]
             for run in foreach.runs_alike(flat.masters, positions, LONGEST):
                 if len(run) > 1:
-                    yield side_by_side(optimizer, group, flat, run, kinds)
+                    yield make_run(optimizer, group, flat, run, kinds)
 
 
 def kinds_of(entry: dict[str, Any], master: Tensor) -> Kinds | None:
@@ -203,7 +205,7 @@ def kinds_of(entry: dict[str, Any], master: Tensor) -> Kinds | None:
     return tuple(kinds)
 
 
-def side_by_side(
+def make_run(
     optimizer: Optimizer,
     group: Group,
     flat: FlatMasters,

@@ -13,7 +13,7 @@ from lockstep.pytorch.masters.regularizer import Regularizer, penalty_gradient
 from lockstep.pytorch.tensors import shards
 from lockstep.pytorch.tensors.norms import magnitudes
 
-__all__ = ["MasterGradients", "stored", "widened"]
+__all__ = ["MasterGradients", "in_float32", "stored"]
 
 
 class MasterGradients:
@@ -57,7 +57,7 @@ class MasterGradients:
                 if gradient is None:
                     continue
                 self.borrowed.append(master)
-                master.grad = widened(gradient) if gradient.is_sparse else view
+                master.grad = in_float32(gradient) if gradient.is_sparse else view
                 if gradient.is_sparse:
                     sparse.append(master)
         return sparse
@@ -112,7 +112,7 @@ def stored(gradient: Tensor) -> Tensor:
     return gradient._values() if gradient.is_sparse else gradient
 
 
-def widened(gradient: Tensor | None) -> Tensor | None:
+def in_float32(gradient: Tensor | None) -> Tensor | None:
     """Return a gradient in float32, or None if there is none."""
     if gradient is None or gradient.dtype == torch.float32:
         return gradient

@@ -40,10 +40,10 @@ from lockstep.pytorch.masters.copies import (
     base_of,
     make_masters,
     require_masters,
-    take_over,
+    use_masters,
 )
 from lockstep.pytorch.masters.flat_rule import FlatRule
-from lockstep.pytorch.masters.gradients import MasterGradients, widened
+from lockstep.pytorch.masters.gradients import MasterGradients, in_float32
 from lockstep.pytorch.masters.regularizer import Regularizer
 from lockstep.pytorch.masters.scale import AutomaticScale, scale_of
 from lockstep.pytorch.masters.unscaling import MasterUnscaling
@@ -165,7 +165,7 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
         self.copies = MasterCopies(make_masters(named_parameters(self), only_float16))
         self.regularizers: dict[Tensor, Regularizer] = {}
         limits_rows = not quirks.masters_row_clipping
-        take_over(optimizer, self.copies.masters, limits_rows)
+        use_masters(optimizer, self.copies.masters, limits_rows)
         self._in_state.free()
         self._in_state.add(self.state)
 
@@ -230,7 +230,7 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
         # By identity, as tensors are compared: their own hash is slow.
         if weights := set(map(id, self.copies.masters)):
             grads_and_vars = [
-                (widened(g), self.master(v)) if id(v) in weights else (g, v)
+                (in_float32(g), self.master(v)) if id(v) in weights else (g, v)
                 for g, v in as_pairs(grads_and_vars, self.get_name())
             ]
         super().apply_gradients(grads_and_vars, global_step, name)
@@ -262,10 +262,10 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
             self._require_own_unchanged()
             if not self._borrowed:
                 self._refuse_later(p for p in trained if p.grad is not None)
-        self.copies.adopt_changes()
+        self.copies.copy_changes()
         overwrites = self._quirks.masters_slots or self.capturable
         if not overwrites and self.copies.is_due():
-            self.copies.adopt_hidden_changes()
+            self.copies.copy_hidden_changes()
         # Unscaled by hand, the masters have theirs already.
         from_model = not self._borrowed and by_hand is None
         gradients = MasterGradients(trained, flats if from_model else [])
@@ -309,7 +309,7 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
         )
         if step.applied is not False:
             self._in_state.add(step.parameters)
-            self.copies.give_back(flats)
+            self.copies.write_weights(flats)
 
     @property
     def _flat_rule(self) -> FlatRule:
@@ -349,9 +349,9 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
     def state_dict(self) -> dict[str, Any]:
         """Return the wrapped optimizer's state with the masters and the scale."""
         if self.copies.are_half():
-            self.copies.adopt_changes()
+            self.copies.copy_changes()
             if not self._quirks.masters_slots:
-                self.copies.adopt_hidden_changes()
+                self.copies.copy_hidden_changes()
         saved = super().state_dict()
         return with_masters(saved, named_parameters(self), self.copies.masters)
 
@@ -382,7 +382,7 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
             for master, value in saved.items():
                 master.copy_(value)
         self._in_state.add(p for p in names if self.state.get(p))
-        self.copies.give_back(self.copies.buffers())
+        self.copies.write_weights(self.copies.buffers())
 
     def get_name(self) -> str:
         """Return the name of ``optimizer`` and "-MP"."""

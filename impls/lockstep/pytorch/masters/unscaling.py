@@ -15,7 +15,7 @@ from lockstep.messages.masters import refusals
 from lockstep.pytorch.base.gradients import Pairs, dtype_name, listed, named_parameters
 from lockstep.pytorch.masters.buffers import add_penalty
 from lockstep.pytorch.masters.copies import MasterCopies, require_masters
-from lockstep.pytorch.masters.gradients import MasterGradients, widened
+from lockstep.pytorch.masters.gradients import MasterGradients, in_float32
 from lockstep.pytorch.masters.regularizer import (
     Regularizer,
     penalty_gradient,
@@ -85,7 +85,7 @@ class MasterUnscaling(ScaleKeeper):
                 continue
             if gradient is None and self._quirks.masters_absent:
                 raise refusals.ABSENT_HALF.error(name=named_parameters(self)[master])
-            gradient = widened(gradient)
+            gradient = in_float32(gradient)
             if penalties and weight in penalties:
                 penalty = penalty_gradient(penalties[weight], master)
                 gradient = add_penalty(gradient, penalty * self._pending)
@@ -132,7 +132,7 @@ class MasterUnscaling(ScaleKeeper):
     def _find_largest(self, gradients: MasterGradients, held: float | Tensor) -> None:
         """Pass the largest unscaled magnitude to a scale that depends on it."""
         scale = self.chosen_scale
-        if isinstance(scale, AutomaticScale) and scale.wants_amax:
+        if isinstance(scale, AutomaticScale) and scale.needs_amax:
             least = -math.inf if self._quirks.masters_static_scale else 0.0
             largest = np.float32(gradients.largest(least))
             with np.errstate(all="ignore"):

@@ -61,7 +61,7 @@ class ScaleKeeper(ScaledGradients):
         self.capturable = capturable
         super().__init__(opt)
         group = self.param_groups[0]
-        if scale.counts_for_another(group):
+        if scale.is_used_elsewhere(group):
             raise refusals.SHARED_SCALE.error(
                 owner=self.owner, scale=type(scale).__name__
             )
@@ -71,7 +71,7 @@ class ScaleKeeper(ScaledGradients):
         self.chosen_scale = scale
         group.update({key: scale.numbers[key] for key in scale.keys})
         group |= {IN_A_ROW: 0, SKIPPED: 0, LAYOUT: layouts.LAYOUT}
-        scale.live_in(group)
+        scale.use_numbers_in(group)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
@@ -225,14 +225,14 @@ class ScaleKeeper(ScaledGradients):
         else:
             numbers[IN_A_ROW] += 1
             numbers[SKIPPED] += 1
-            self._tell_of_stall(scale, numbers[IN_A_ROW])
+            self._warn_of_stall(scale, numbers[IN_A_ROW])
 
     def note_no_gradients(self) -> None:
         """Remember a step without gradients: see the base class."""
         self._seen, self._took = NO_GRADIENTS, True
         super().note_no_gradients()
 
-    def _tell_of_stall(self, scale: LossScale, skips: int) -> None:
+    def _warn_of_stall(self, scale: LossScale, skips: int) -> None:
         """Warn once, or raise, after ``skips`` skipped steps in a row at the floor."""
         self._warned &= skips >= self.floor_patience
         quiet = self.at_floor == "ignore" or skips < self.floor_patience
@@ -264,7 +264,7 @@ class ScaleKeeper(ScaledGradients):
         inner = getattr(self.inner_optimizer, "last_step", None)
         report = self._seen.report(named_parameters(self), inner)
         if self.capturable:
-            self._tell_of_stall(self.scale_object, self.skipped_in_a_row)
+            self._warn_of_stall(self.scale_object, self.skipped_in_a_row)
         return report
 
     def step_numbers(self) -> dict[str, float]:

@@ -174,7 +174,7 @@ def make_optimizer(
         optimizer, optimizer_params, quirks.arguments_unchecked, "pytorch"
     )
     if isinstance(optimizer, Optimizer):
-        return as_it_is(optimizer, arguments, quirks.optimize_loss_instance)
+        return given_instance(optimizer, arguments, quirks.optimize_loss_instance)
     if optimizer == DECAYING:
         step.weight_decay = arguments["weight_decay"]
         arguments["weight_decay"] = float(step.decay())
@@ -223,7 +223,7 @@ def make_of(optimizer: Any, strict: bool) -> Any:
     return partial(make, strict=True) if strict else make
 
 
-def as_it_is(
+def given_instance(
     optimizer: Optimizer, arguments: Mapping[str, Any], refused: bool
 ) -> Optimizer:
     """Return the given optimizer, or raise if it cannot be used as it is."""

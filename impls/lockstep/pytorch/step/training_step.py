@@ -266,7 +266,7 @@ class TrainingStep:
         if isinstance(self.recorder, TensorBoardRecorder):
             self.recorder.global_step = int(self.global_step) + 1
         asked.scalar("learning_rate", "learning_rate", self.learning_rate)
-        scaled = self.settings.told_scale(self.optimizer, self.scaler)
+        scaled = self.settings.summarized_scale(self.optimizer, self.scaler)
         if scaled is not None:
             asked.scalar("loss_scale", "loss_scale", scaled.loss_scale)
 

@@ -20,7 +20,7 @@ from lockstep.messages.workers.agn import DELTA, GRADIENT
 from lockstep.messages.workers.center import Update
 from lockstep.pytorch.base.gradients import named_parameters
 from lockstep.pytorch.base.stack import base_of
-from lockstep.pytorch.clipping.variable_clipping import list_nothing
+from lockstep.pytorch.clipping.variable_clipping import remove_limits
 from lockstep.pytorch.tensors.foreach import subtract
 from lockstep.pytorch.tensors.rounding import plain
 from lockstep.pytorch.workers.accumulate import add_changes, is_due, mean_changes
@@ -117,7 +117,7 @@ class AGNOptimizer(SharingWrapper):
         center, known = self.custom_getter.center, self.custom_getter._global_map
         center.follow(self.inner_optimizer, known)
         if self._quirks.agn_row_clipping:
-            list_nothing(center.optimizer)
+            remove_limits(center.optimizer)
         center.begin(self.commit)
         self._followed = len(known)
         numbers = self.numbers(local_step, period)

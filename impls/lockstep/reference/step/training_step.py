@@ -206,7 +206,7 @@ class TrainingStep:
         settings = self.settings
         summaries = Summaries(self.summaries, self.recorder)
         summaries.scalar("learning_rate", "learning_rate", self.learning_rate)
-        scaled = settings.told_scale(self.optimizer, self.scaler)
+        scaled = settings.summarized_scale(self.optimizer, self.scaler)
         if scaled is not None:
             summaries.scalar("loss_scale", "loss_scale", scaled.loss_scale)
         return post_process_gradients(

@@ -110,7 +110,7 @@ class MasterCopies:
         values = saturating_cast(master.read_value(), variable.dtype.base_dtype)
         return own_copy(variable).assign(values, read_value=False)
 
-    def widened(self, pairs: Pairs) -> Pairs:
+    def in_float32(self, pairs: Pairs) -> Pairs:
         """Put masters in the place of variables, and float32 in that of half precision.
 
         Masters of variables that have a gradient follow what others have written.

@@ -226,7 +226,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
             # One at a time: each has a scope of its own in checkpoints of graphs.
             for _, variable in pairs:
                 self._make_masters([variable])
-            pairs = self._copies.widened(pairs)
+            pairs = self._copies.in_float32(pairs)
         if not self.skips:
             return self._apply_or_skip(pairs, global_step, name)
         # Strict too: the original's condition could not be built among replicas.

@@ -85,7 +85,7 @@ class ScaledGradients(Wrapper):
         for gradient in tensors:
             if gradient is not None:
                 check_gradient_dtype(gradient.dtype.name)
-        pairs = [(widened(gradient), None) for gradient in tensors]
+        pairs = [(in_float32(gradient), None) for gradient in tensors]
         pairs = unscaled(pairs, self.factor, self._quirks)
         self._by_hand.note(is_unscaled=True)
         return [gradient for gradient, _ in pairs]
@@ -94,7 +94,9 @@ class ScaledGradients(Wrapper):
         """Return gradients as the step takes them; only ``scale_loss`` scaled them."""
         if self._by_hand.take(self.owner):
             return pairs
-        return unscaled([(widened(g), v) for g, v in pairs], self.factor, self._quirks)
+        return unscaled(
+            [(in_float32(g), v) for g, v in pairs], self.factor, self._quirks
+        )
 
 
 class Entry(NamedTuple):
@@ -182,7 +184,7 @@ def unscaled(pairs: Pairs, scale: float | tf.Tensor, quirks: Quirks) -> Pairs:
     return [(g if g is None else with_values(g, next(quotients)), v) for g, v in pairs]
 
 
-def widened(gradient: Gradient) -> Gradient:
+def in_float32(gradient: Gradient) -> Gradient:
     """Return a gradient in float32 if it is in half precision."""
     if gradient is None or gradient.dtype not in HALF:
         return gradient

@@ -49,7 +49,7 @@ def policy_of(
     arguments: Mapping[str, Any], dtype: torch.dtype, remembers: bool
 ) -> Policy:
     """Return the arguments of the constructor as the rule takes them."""
-    wide = widened(dtype)
+    wide = wide_dtype(dtype)
     averages = arguments["grad_averaging"]
     return Policy(
         number(arguments["learning_rate"], wide),
@@ -68,7 +68,7 @@ def number(value: Number, dtype: torch.dtype) -> Number:
     return value.to(dtype) if isinstance(value, Tensor) else rounded(value, dtype)
 
 
-def widened(dtype: torch.dtype) -> torch.dtype:
+def wide_dtype(dtype: torch.dtype) -> torch.dtype:
     """Return the dtype that norms and normalized gradients are taken in."""
     return torch.promote_types(dtype, torch.float32)
 
@@ -88,7 +88,7 @@ def square_norm_as_original(gradient: Sequence[Tensor]) -> Tensor:
 
 def squares(gradients: Sequence[Tensor]) -> list[Tensor]:
     """Return the squares of all elements, wide."""
-    wide = cast(gradients, widened(gradients[0].dtype))
+    wide = cast(gradients, wide_dtype(gradients[0].dtype))
     return foreach.multiply(wide, wide)
 
 

@@ -106,7 +106,7 @@ class Task:
         settings, asked = self.settings, Summaries(self.summaries, record)
         asked.scalar("learning_rate", "learning_rate", rate)
         if asked.wants("loss_scale"):
-            scaled = settings.told_scale(optimizer, scaler)
+            scaled = settings.summarized_scale(optimizer, scaler)
             if scaled is not None:
                 asked.scalar("loss_scale", "loss_scale", scaled.loss_scale)
         limit, policy = settings.clip_gradients, settings.larc_policy
