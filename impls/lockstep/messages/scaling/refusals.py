@@ -144,6 +144,12 @@ MIXED_GRADIENTS = Refusal(
     "got some that a step which failed may have divided by it already; "
     "call zero_grad() and compute them again.",
 )
+APPLIED_AGAIN = Refusal(
+    UnsupportedError,
+    "{owner}.step: expected gradients of a new backward, got those of {name!r} that "
+    "the last step applied, which still hold its loss scale; "
+    "call zero_grad() and compute them again.",
+)
 BAD_AT_FLOOR = Refusal(
     OutOfRangeError,
     "{owner}: at_floor: expected {expected}, got {got!r}; "

@@ -109,10 +109,10 @@ class VariableClippingOptimizer(OptimizerWrapper):
             parameter = parameter_of(key, names, quirks.arguments_unchecked)
             if parameter in listed:
                 raise refusals.LISTED_TWICE.error(name=names[parameter])
-            name = names.get(parameter, "a parameter")
-            axes = words.listed_axes(name, dims)
+            parameter_name = names.get(parameter, "a parameter")
+            axes = words.listed_axes(parameter_name, dims)
             if not quirks.row_clip_axes:
-                axes = words.resolved_axes(name, axes, parameter.dim())
+                axes = words.resolved_axes(parameter_name, axes, parameter.dim())
             listed[parameter] = words.Axes.of(axes, limits[key])
         if not quirks.arguments_unchecked:
             refuse_row_clipping_around(opt)

@@ -262,6 +262,8 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
             self._require_own_unchanged()
             if not self._borrowed:
                 self._refuse_later(p for p in trained if p.grad is not None)
+        elif self._pending is None and not self._borrowed:
+            self._refuse_applied()
         self.copies.copy_changes()
         overwrites = self._quirks.masters_slots or self.capturable
         if not overwrites and self.copies.is_due():
@@ -295,6 +297,8 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
         gradients.release()
         if by_hand is not None:
             self._forget_unscaled()
+        if by_hand is not None or (from_model and held is not None):
+            self._mark_applied()
 
     def _take_on_masters(
         self, step: ScaledStep, is_scaled: bool, flats: list[FlatMasters]

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from lockstep.interface import GATE_OP
 from lockstep.messages.masters import refusals
+from lockstep.messages.scaling.refusals import APPLIED_AGAIN
 from lockstep.pytorch.base.gradients import Pairs, dtype_name, listed, named_parameters
 from lockstep.pytorch.masters.buffers import add_penalty
 from lockstep.pytorch.masters.copies import MasterCopies, require_masters
@@ -27,6 +28,9 @@ from lockstep.pytorch.scaling.scaled_gradients import Source, Unscaled
 from lockstep.pytorch.scaling.scaled_step import ScaledStep
 
 __all__ = ["MasterUnscaling"]
+
+APPLIED = "_lockstep_applied"
+"""Attribute of a gradient: its version when a step applied a copy of it."""
 
 
 class MasterUnscaling(ScaleKeeper):
@@ -128,6 +132,25 @@ class MasterUnscaling(ScaleKeeper):
                 return self._unscaled(step, gradients)
         gradients.release()
         return None
+
+    def _first_gradient(self) -> tuple[Any, Any]:
+        """Return a half-precision weight and its gradient; None if none has one."""
+        weights = ((w, w.grad) for w in self.copies.masters)
+        return next((pair for pair in weights if pair[1] is not None), (None, None))
+
+    def _mark_applied(self) -> None:
+        """Mark gradients that a step applied and that still hold the scale."""
+        _, gradient = self._first_gradient()
+        if gradient is not None:
+            setattr(gradient, APPLIED, gradient._version)
+
+    def _refuse_applied(self) -> None:
+        """Raise for scaled gradients that the last step has applied already."""
+        weight, gradient = self._first_gradient()
+        if gradient is None or getattr(gradient, APPLIED, None) != gradient._version:
+            return
+        name = named_parameters(self)[self.master(weight)]
+        raise APPLIED_AGAIN.error(owner=self.owner, name=name)
 
     def _find_largest(self, gradients: MasterGradients, held: float | Tensor) -> None:
         """Pass the largest unscaled magnitude to a scale that depends on it."""

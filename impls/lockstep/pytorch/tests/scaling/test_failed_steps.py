@@ -459,3 +459,33 @@ def test_optimize_loss_may_take_its_step_again(loss_scaling, iter_size):
                 step()
         found.append(everything(model, step.optimizer))
     assert_same(*found)
+
+
+@pytest.mark.parametrize("by_hand", [False, True], ids=["scaled", "unscale_"])
+@pytest.mark.parametrize("stack", ["masters", "masters of all", "masters of bfloat16"])
+def test_gradients_that_were_applied_and_hold_the_scale_are_refused(stack, by_hand):
+    model, optimizer = started(stack, "Adam")
+    backward(model, optimizer)
+    if by_hand:
+        optimizer.unscale_()
+    optimizer.step()
+    before = everything(model, optimizer)
+    with pytest.raises(UnsupportedError, match="that the last step applied"):
+        optimizer.step()
+    assert_same(everything(model, optimizer), before)
+    # A further scaled loss says what all of them hold.
+    if stack == "masters of all":
+        backward(model, optimizer)
+        optimizer.step()
+    for set_to_none in (True, False):
+        optimizer.zero_grad(set_to_none)
+        loss_of(model, INPUTS).backward()
+        optimizer.step()
+
+
+def test_gradients_without_a_scale_may_be_applied_again():
+    model, optimizer = started("masters", "Adam")
+    loss_of(model, INPUTS).backward()
+    optimizer.step()
+    optimizer.step()
+    assert optimizer.last_step.applied
