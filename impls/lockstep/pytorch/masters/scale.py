@@ -82,7 +82,7 @@ class AutomaticScale(LossScale):
         self.scaler.update_op(not finite, self.amax if finite else math.inf)
         self._publish()
 
-    def is_used_elsewhere(self, group: dict[str, Any]) -> bool:
+    def counts_for_another(self, group: dict[str, Any]) -> bool:
         """Whether another optimizer moves the scaler already."""
         return self.scaler.is_taken
 
@@ -101,7 +101,7 @@ class AutomaticScale(LossScale):
         if saved:
             self.scaler.check_state(saved)
 
-    def use_numbers_in(self, group: dict[str, Any]) -> None:
+    def live_in(self, group: dict[str, Any]) -> None:
         """Use the numbers in a group, if they are of this algorithm."""
         if all(key in group for key in self.keys):
             saved = {

@@ -57,13 +57,13 @@ class LossScale:
         numbers = {key: self.numbers[key] for key in self.keys}
         return {**vars(self), "numbers": numbers}
 
-    def is_used_elsewhere(self, group: dict[str, Any]) -> bool:
+    def counts_for_another(self, group: dict[str, Any]) -> bool:
         """Whether the numbers of this scale are in another optimizer's group."""
         # One that counts for an optimizer lives in its group, beside its parameters.
         elsewhere = "params" in self.numbers and self.numbers is not group
         return bool(self.keys) and elsewhere
 
-    def use_numbers_in(self, group: dict[str, Any]) -> None:
+    def live_in(self, group: dict[str, Any]) -> None:
         """Use the numbers in a group, and add those that it lacks."""
         for key in self.keys:
             group.setdefault(key, self.numbers[key])

@@ -53,7 +53,7 @@ def move_numbers(scale: LossScale, group: dict[str, Any]) -> None:
     for key in COUNTS:
         group.setdefault(key, scale.numbers.get(key, 0))
     group.setdefault(LAYOUT, layouts.LAYOUT)
-    scale.use_numbers_in(group)
+    scale.live_in(group)
 
 
 def read_old_count(group: dict[str, Any]) -> None:

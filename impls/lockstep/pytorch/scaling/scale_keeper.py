@@ -61,7 +61,7 @@ class ScaleKeeper(ScaledGradients):
         self.capturable = capturable
         super().__init__(opt)
         group = self.param_groups[0]
-        if scale.is_used_elsewhere(group):
+        if scale.counts_for_another(group):
             raise refusals.SHARED_SCALE.error(
                 owner=self.owner, scale=type(scale).__name__
             )
@@ -71,7 +71,7 @@ class ScaleKeeper(ScaledGradients):
         self.chosen_scale = scale
         group.update({key: scale.numbers[key] for key in scale.keys})
         group |= {IN_A_ROW: 0, SKIPPED: 0, LAYOUT: layouts.LAYOUT}
-        scale.use_numbers_in(group)
+        scale.live_in(group)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)

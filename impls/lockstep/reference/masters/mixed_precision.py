@@ -114,7 +114,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         """Pair the unscaled float32 gradients of ``loss()`` with the masters."""
         scale = self.current_scale()
         variables = listed(var_list, self.owner)
-        self.copy_changes()
+        self.adopt_changes()
         self.is_unscaled = None
         pairs = self.inner_optimizer.compute_gradients(
             self.scaled(loss),
@@ -174,7 +174,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         pairs = check_pairs(grads_and_vars, words.WRAPPER, stands_for_master)
         check_counter(global_step, words.WRAPPER)
         pairs = self.unscaled_once(pairs)
-        self.copy_changes()
+        self.adopt_changes()
         if stands_for_master:
             pairs = [self.for_master(gradient, v) for gradient, v in pairs]
 
@@ -229,7 +229,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         scale = self.scale_object
         return isinstance(scale, float) or bool(scale.at_floor())
 
-    def model_of(self, variable: Variable) -> Variable:
+    def known_as(self, variable: Variable) -> Variable:
         """Return the variable whose master this is, or itself."""
         return self.models.get(variable, variable)
 
@@ -238,7 +238,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         only_float16 = self.quirks.half_precision_scalars
         return words.has_master(str(variable.dtype), only_float16)
 
-    def copy_changes(self) -> None:
+    def adopt_changes(self) -> None:
         """Take over into the masters what others have written into variables.
 
         Strict: nothing is taken over, and the next step overwrites it.

@@ -173,14 +173,14 @@ class SkippingWrapper(Optimizer):
         divides, self.is_unscaled = self.is_unscaled is False, None
         return [(self.unscale(g), v) for g, v in pairs] if divides else pairs
 
-    def model_of(self, variable: Variable) -> Variable:
+    def known_as(self, variable: Variable) -> Variable:
         """Return the variable that the user knows in place of ``variable``."""
         return variable
 
     def judge(self, pairs: Pairs, strict_sums: bool = False) -> Verdict:
         """Look at the gradients of a step, and at their norm where it limits them."""
         bad = [variable for g, variable in pairs if not is_finite(g, strict_sums)]
-        names = [self.model_of(variable).name for variable in bad]
+        names = [self.known_as(variable).name for variable in bad]
         if names or self.clip_norm is None:
             return Verdict(names, not names)
         present = [gradient for gradient, _ in pairs if gradient is not None]
@@ -212,7 +212,7 @@ class SkippingWrapper(Optimizer):
         self.move_scale(verdict)
         self.last_step = words.report(
             getattr(self.inner_optimizer, "last_step", None) if applied else None,
-            [self.model_of(variable).name for _, variable in pairs],
+            [self.known_as(variable).name for _, variable in pairs],
             verdict.nonfinite,
             (before, float(self.loss_scale)),
             applied,
