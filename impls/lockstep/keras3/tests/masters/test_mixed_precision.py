@@ -15,7 +15,7 @@ from lockstep.keras3 import (
     MixedPrecisionOptimizerWrapper,
     strict,
 )
-from lockstep.keras3.masters.copies import take_over
+from lockstep.keras3.masters.copies import copy_changes
 from lockstep.keras3.tests.masters.models import (
     MODES,
     NAN,
@@ -224,7 +224,7 @@ def test_only_the_masters_of_written_variables_are_written(run: Any) -> None:
     dtype = "float16"
     variables = [keras.Variable([1.0, 2.0], dtype=dtype) for _ in range(3)]
     masters = [keras.Variable([1.0001, 2.0001], dtype="float32") for _ in range(3)]
-    step = run(lambda: take_over(masters, variables))
+    step = run(lambda: copy_changes(masters, variables))
     step()
     kept = np.float32([1.0001, 2.0001]).tolist()
     assert [master.numpy().tolist() for master in masters] == [kept] * 3
