@@ -89,6 +89,16 @@ class TrainV1:
         gradients = differentiate(value, variables, grad_loss)
         return list(zip(gradients, variables, strict=True))
 
+    def _gradients_for_step(
+        self, loss: Callable[[], Tensor], variables: Iterable[Tensor]
+    ) -> Pairs:
+        """Do as :meth:`compute_gradients`, for one step that follows at once.
+
+        The gradients are valid until then, so they may lie in memory that each step
+        uses again.
+        """
+        return self.compute_gradients(loss, variables)
+
     def apply_gradients(
         self,
         grads_and_vars: Iterable[tuple[Tensor | None, Tensor]],

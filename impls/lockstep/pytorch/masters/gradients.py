@@ -13,7 +13,7 @@ from lockstep.pytorch.masters.regularizer import Regularizer, penalty_gradient
 from lockstep.pytorch.tensors import shards
 from lockstep.pytorch.tensors.norms import magnitudes
 
-__all__ = ["MasterGradients", "in_float32", "stored"]
+__all__ = ["MasterGradients", "fill_buffers", "in_float32", "stored"]
 
 
 class MasterGradients:
@@ -105,6 +105,26 @@ class MasterGradients:
         """Set the gradients of masters to None if they came from the model."""
         for master in self.borrowed:
             master.grad = None
+
+
+def fill_buffers(
+    flats: Iterable[FlatMasters], pairs: Iterable[tuple[Tensor | None, Tensor]]
+) -> dict[int, tuple[Tensor, Tensor]]:
+    """Copy the dense gradients of weights into the buffers of their masters.
+
+    Returns:
+        ``id(weight)`` -> its gradient in the buffer, and its master. Weights without a
+        dense gradient are left out.
+    """
+    gradients = {id(weight): gradient for gradient, weight in pairs}
+    filled = {}
+    for flat in flats:
+        own = [gradients.get(id(weight)) for weight in flat.weights]
+        rows = zip(flat.weights, own, flat.take(own), flat.masters, strict=True)
+        for weight, gradient, view, master in rows:
+            if gradient is not None and not gradient.is_sparse:
+                filled[id(weight)] = view, master
+    return filled
 
 
 def stored(gradient: Tensor) -> Tensor:

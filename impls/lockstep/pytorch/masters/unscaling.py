@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,11 @@ from lockstep.messages.scaling.refusals import APPLIED_AGAIN
 from lockstep.pytorch.base.gradients import Pairs, dtype_name, listed, named_parameters
 from lockstep.pytorch.masters.buffers import add_penalty
 from lockstep.pytorch.masters.copies import MasterCopies, require_masters
-from lockstep.pytorch.masters.gradients import MasterGradients, in_float32
+from lockstep.pytorch.masters.gradients import (
+    MasterGradients,
+    fill_buffers,
+    in_float32,
+)
 from lockstep.pytorch.masters.regularizer import (
     Regularizer,
     penalty_gradient,
@@ -25,7 +29,8 @@ from lockstep.pytorch.masters.regularizer import (
 from lockstep.pytorch.masters.scale import AutomaticScale
 from lockstep.pytorch.scaling.scale_keeper import ScaleKeeper
 from lockstep.pytorch.scaling.scaled_gradients import Source, Unscaled
-from lockstep.pytorch.scaling.scaled_step import ScaledStep
+from lockstep.pytorch.scaling.scaled_step import ScaledStep, scale_reciprocal
+from lockstep.pytorch.tensors import foreach
 
 __all__ = ["MasterUnscaling"]
 
@@ -43,6 +48,8 @@ class MasterUnscaling(ScaleKeeper):
 
     copies: MasterCopies
     regularizers: dict[Tensor, Regularizer]
+
+    _fills_buffers = False
 
     def _scaled(self, loss: Tensor) -> tuple[Tensor, Any]:
         """Return loss x scale, and the scale; under strict in the dtype of the loss."""
@@ -76,12 +83,39 @@ class MasterUnscaling(ScaleKeeper):
         options = gate_gradients, aggregation_method, colocate_gradients_with_ops
         return super().compute_gradients(loss, weights, *options, grad_loss)
 
+    def _gradients_for_step(
+        self, loss: Callable[[], Tensor], variables: Iterable[Tensor]
+    ) -> Pairs:
+        """Do as :meth:`compute_gradients`, with gradients in the masters' buffers."""
+        self._fills_buffers = True
+        try:
+            return self.compute_gradients(loss, variables)
+        finally:
+            del self._fills_buffers
+
     @torch.no_grad()
-    def _with_masters(self, pairs: Pairs) -> Pairs:
+    def _unscaled_pairs(self, pairs: Pairs) -> Pairs:
+        """Return pairs of an unscaled float32 gradient and a master."""
+        penalties = self._regularizers()
+        flushes = self._quirks.multitask_subnormals
+        if not self._fills_buffers or penalties or flushes:
+            return super()._unscaled_pairs(self._with_masters(pairs, penalties))
+        flats = self.copies.buffers()
+        views = fill_buffers(flats, pairs)
+        factor = scale_reciprocal(self._pending)
+        for flat in flats:
+            foreach.scale_in_place(flat.pieces, factor)
+        others = [pair for pair in pairs if id(pair[1]) not in views]
+        rest = iter(super()._unscaled_pairs(self._with_masters(others, {})))
+        return [views.get(id(weight)) or next(rest) for _, weight in pairs]
+
+    def _with_masters(
+        self, pairs: Pairs, penalties: Mapping[Tensor, Regularizer]
+    ) -> Pairs:
         """Return pairs of a float32 gradient, with its penalty, and a master."""
         if not self.copies.masters:
             return pairs
-        penalties, wide = self._regularizers(), []
+        wide = []
         for gradient, weight in pairs:
             master = self.copies.masters.get(weight)
             if master is None:

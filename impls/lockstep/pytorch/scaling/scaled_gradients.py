@@ -140,23 +140,23 @@ class ScaledGradients(OptimizerWrapper):
                 loss, self._pending = self._scaled(loss)
             options = gate_gradients, aggregation_method, colocate_gradients_with_ops
             pairs = super().compute_gradients(loss, variables, *options, grad_loss)
-            pairs = self._with_masters(pairs)
-            gradients, parameters = [g for g, _ in pairs], [p for _, p in pairs]
-            del pairs  # So that each gradient goes when its product is there.
-            flush = self._quirks.multitask_subnormals
-            replace_unscaled(gradients, self._pending, flush)
+            pairs = self._unscaled_pairs(pairs)
         except BaseException:
             self._pending = before
             raise
         self._pending = None
+        return pairs
+
+    def _unscaled_pairs(self, pairs: Pairs) -> Pairs:
+        """Return pairs whose gradients are divided by the scale; empties the list."""
+        gradients, parameters = [g for g, _ in pairs], [p for _, p in pairs]
+        pairs.clear()  # So that each gradient goes when its product is there.
+        flush = self._quirks.multitask_subnormals
+        replace_unscaled(gradients, self._pending, flush)
         return list(zip(gradients, parameters, strict=True))
 
     def _check(self, loss: Any, variables: Iterable[Any] | None) -> None:
         """Raise for a loss, or a parameter, that cannot be scaled."""
-
-    def _with_masters(self, pairs: Pairs) -> Pairs:
-        """Return pairs of a scaled gradient and a master, or a weight without one."""
-        return pairs
 
     def apply_gradients(
         self,

@@ -26,6 +26,7 @@ __all__ = [
     "handing",
     "is_fused",
     "replace_unscaled",
+    "scale_reciprocal",
     "unscaled",
 ]
 
@@ -253,16 +254,20 @@ def replace_unscaled(
     None stays None. The list is processed in runs, so that the memory of replaced
     gradients can be used for the next products.
     """
-    if isinstance(scale, Tensor):
-        factor: Tensor | float = 1 / scale
-    else:
-        factor = reciprocal(rounded(scale, torch.float32))
+    factor = scale_reciprocal(scale)
     places = [k for k, gradient in enumerate(gradients) if gradient is not None]
     for positions in foreach.runs([gradients[k] for k in places]):
         run = [places[position] for position in positions]
         products = times([gradients[k] for k in run], factor, flush)
         for k, product in zip(run, products, strict=True):
             gradients[k] = product
+
+
+def scale_reciprocal(scale: float | Tensor) -> float | Tensor:
+    """Return 1 / scale in float32."""
+    if isinstance(scale, Tensor):
+        return 1 / scale
+    return reciprocal(rounded(scale, torch.float32))
 
 
 def unscaled(

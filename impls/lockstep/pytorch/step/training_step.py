@@ -148,7 +148,7 @@ class TrainingStep:
                 answers[:] = loss_and_extras(answer)
             return answers[0]
 
-        pairs = self.optimizer.compute_gradients(loss, self.parameters)
+        pairs = self.optimizer._gradients_for_step(loss, self.parameters)
         value, extras = answers
         if extras is not None:
             extras = tuple(e.detach() if isinstance(e, Tensor) else e for e in extras)
