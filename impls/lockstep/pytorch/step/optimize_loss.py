@@ -157,7 +157,7 @@ def optimize_loss(
     require_known(named, known)
     step.parameters = [parameter for _, parameter in named]
     step.names = [name or known[parameter] for name, parameter in named]
-    step.optimizer = with_masters(step, base, loss_scaling)
+    step.optimizer = wrapped(step, base, loss_scaling)
     step.clear()
     return step
 
@@ -191,16 +191,7 @@ def make_optimizer(
     if not isinstance(result, Optimizer):
         raise refusals.NOT_AN_OPTIMIZER.error(nouns=PYTORCH, got=type(result).__name__)
     write_names(result, {p: name for name, p in named if name is not None})
-    return wrapped(result)
-
-
-def wrapped(optimizer: Optimizer) -> Optimizer:
-    """Return an optimizer that has our methods: itself, or a wrapper around it."""
-    if isinstance(optimizer, TrainV1):
-        return optimizer
-    if needs_closure(optimizer):
-        raise torch_host.NEEDS_CLOSURE.error(owner=OWNER, opt=type(optimizer).__name__)
-    return OptimizerWrapper(optimizer)
+    return result
 
 
 def write_names(made: Optimizer, names: Mapping[Tensor, str]) -> None:
@@ -234,14 +225,16 @@ def given_instance(
         raise refusals.SEVERAL_RATES.error(
             got=", ".join(f"{r:g}" for r in sorted(rates))
         )
-    return wrapped(optimizer)
+    return optimizer
 
 
-def with_masters(step: TrainingStep, base: Optimizer, loss_scaling: Any) -> Optimizer:
-    """Wrap the optimizer so that half-precision parameters have masters, if "mixed"."""
+def wrapped(step: TrainingStep, base: Optimizer, loss_scaling: Any) -> Optimizer:
+    """Return an optimizer that has our methods: with "mixed" one that has masters."""
     settings = step.settings
     words.check_stack(settings, base)
+    if not isinstance(base, TrainV1) and needs_closure(base):
+        raise torch_host.NEEDS_CLOSURE.error(owner=OWNER, opt=type(base).__name__)
     if not settings.mixed:
-        return base
+        return base if isinstance(base, TrainV1) else OptimizerWrapper(base)
     scale = loss_scaling if step.scaler is None else step.scaler
     return MixedPrecisionOptimizerWrapper(base, scale, strict=settings.strict)

@@ -108,3 +108,23 @@ def test_sums_of_micro_batches_are_not_overwritten() -> None:
     for one, other in zip(*both, strict=True):
         # Gradients of 1 and 2 have the mean 1.5, but their roundings to float16 differ.
         torch.testing.assert_close(one, other, rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("clip", [None, 0.5], ids=["bare", "clipped"])
+def test_optimize_loss_steps_on_flat_memory(clip: float | None) -> None:
+    weights = weights_of(2)[1:3]
+    step = optimize_loss(
+        lambda: sum(w.float().square().sum() for w in weights),
+        torch.optim.Adam,
+        {"foreach": True},
+        0.01,
+        weights,
+        dtype="mixed",
+        loss_scaling=8.0,
+        clip_gradients=clip,
+    )
+    for _ in range(3):
+        step()
+    means = [entry["exp_avg"] for entry in step.optimizer.state.values()]
+    first, second = [mean.untyped_storage().data_ptr() for mean in means]
+    assert first == second
