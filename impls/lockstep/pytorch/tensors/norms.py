@@ -25,11 +25,8 @@ __all__ = [
 # So many elements float32 adds up with an error below 1e-7, or 2e-5 if all are equal,
 # because then every addition rounds the same way.
 BLOCK = 1 << 14
-# So many elements are copied at once to be read: few enough to be in the cache still,
-# and not so many that the system has to provide new memory for each copy.
-COPIED = 1 << 16
-# Up to so many elements, a copy takes less time than a kernel's call for each tensor.
-SHORT = 1 << 12
+# So many elements are copied at once to be read: few enough to be in the cache still.
+COPIED = 1 << 18
 # Outside, squares may have left the range of float32.
 LOWEST, HIGHEST = 1e-15, 1e18
 LARGEST = torch.finfo(torch.float32).max
@@ -182,25 +179,19 @@ def norm_on_cpu(tensors: Sequence[Tensor]) -> Tensor:
 def norms_by_rows(tensors: Sequence[Tensor]) -> list[Tensor]:
     """Return the norms of rows that cover all elements once.
 
-    A large tensor is cut into rows, and one of medium size is a row. Short ones, the
-    ends of large tensors included, are laid end to end.
+    What is shorter than a row, the ends of large tensors included, is laid end to end.
     """
-    rows, medium, short = [], [], []
+    rows, short = [], []
     for tensor in tensors:
-        size = tensor.numel()
-        if size <= SHORT:
+        if tensor.numel() <= BLOCK:
             short.append(tensor)
-        elif size <= BLOCK:
-            medium.append(tensor)
-        else:
-            flat = tensor.reshape(-1)
-            even = size // BLOCK * BLOCK
-            rows.append(flat[:even].view(-1, BLOCK))
-            if even < size:
-                short.append(flat[even:])
+            continue
+        flat = tensor.reshape(-1)
+        even = flat.numel() // BLOCK * BLOCK
+        rows.append(flat[:even].view(-1, BLOCK))
+        if even < flat.numel():
+            short.append(flat[even:])
     norms = list(map(norms_of_rows, rows))
-    if medium:
-        norms.append(torch.stack(foreach.part_by_part(medium, norms_alike)))
     if len(short) == 1 and short[0].numel() < BLOCK:
         return [*norms, norms_of_rows(short[0].reshape(-1)[None])]
     for dtype in dict.fromkeys([tensor.dtype for tensor in short]):
