@@ -69,7 +69,9 @@ def scale_in_place(
     present = [gradient for gradient in gradients if gradient is not None]
     parts = shards.parts_of(present)
     wide = in_float32(parts)
-    foreach.scale_in_place(wide, scale)
+    # On a GPU, to ask for the number would take longer than the products.
+    if not (scale.is_cpu and scale.item() == 1):
+        foreach.scale_in_place(wide, scale)
     if all(map(is_, wide, present)):
         return list(gradients)
     scaled = map(with_reals, parts, wide)

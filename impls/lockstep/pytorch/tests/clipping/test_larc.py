@@ -118,6 +118,15 @@ def test_otherwise_the_gradients_given_stay_as_they_are():
     assert torch.equal(pairs[0][0], before)
 
 
+def test_clipping_in_place_writes_nothing_below_the_limit():
+    gradients = [torch.tensor([3.0, 4.0]), torch.tensor([0.5, 0.0])]
+    pairs = [(g, torch.zeros(2, requires_grad=True)) for g in gradients]
+    post_process_gradients(pairs, [], 0.1, 8.0, None, in_place=True)
+    assert [g._version for g in gradients] == [0, 0]
+    post_process_gradients(pairs, [], 0.1, 4.0, None, in_place=True)
+    assert [g._version for g in gradients] == [1, 1]
+
+
 def test_clipping_in_place_keeps_float32_gradients_where_they_are():
     pairs = pairs_of((3, 4), (5,))
     wanted = [g for g, _ in clip_gradients_by_norm(pairs, 0.5)]
