@@ -18,6 +18,7 @@ from lockstep.pytorch.tensors.rounding import sqrt
 
 __all__ = [
     "add",
+    "alike",
     "blend",
     "clamp",
     "copy",
