@@ -96,17 +96,20 @@ class MasterCopies:
             if weight.grad is not None:
                 weight.grad = None if set_to_none else weight.grad.detach().zero_()
 
-    def marks(self) -> list[tuple[int, int]]:
-        """Return the version counter and the address of each weight.
+    def marks(self) -> tuple[list[int], list[int]]:
+        """Return the version counters and the addresses of the weights.
 
         ``weight.data = values`` changes the address, and an ordinary write changes the
         version. A write into ``weight.data`` changes neither.
         """
+        versions = [weight._version for weight in self.masters]
         if not shards.are_among(self.masters):
-            return [(weight._version, weight.data_ptr()) for weight in self.masters]
+            return versions, list(map(Tensor.data_ptr, self.masters))
         # What is written into a DTensor is counted there, and not in its part.
-        parts = zip(self.masters, shards.parts_of(self.masters), strict=True)
-        return [(w._version + part._version, part.data_ptr()) for w, part in parts]
+        parts = shards.parts_of(self.masters)
+        both = zip(versions, parts, strict=True)
+        versions = [version + part._version for version, part in both]
+        return versions, list(map(Tensor.data_ptr, parts))
 
     def remember(self) -> None:
         """Store the present versions and addresses of weights and masters."""
@@ -125,7 +128,12 @@ class MasterCopies:
             return
         self.buffers()
         self._marks = marks
-        rows = zip(self.masters.items(), before, marks, strict=True)
+        rows = zip(
+            self.masters.items(),
+            zip(*before, strict=True),
+            zip(*marks, strict=True),
+            strict=True,
+        )
         for place, ((weight, master), then, now) in enumerate(rows):
             if now != then:
                 weight_part, part = shards.parts_of([weight, master])

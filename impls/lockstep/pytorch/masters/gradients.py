@@ -50,16 +50,15 @@ class MasterGradients:
         sparse = []
         for flat in flats:
             gradients = [weight.grad for weight in flat.weights]
-            views = flat.take(gradients)
-            for master, view, gradient in zip(
-                flat.masters, views, gradients, strict=True
-            ):
+            rows = zip(flat.masters, flat.take(gradients), gradients, strict=True)
+            for master, view, gradient in rows:
                 if gradient is None:
                     continue
                 self.borrowed.append(master)
-                master.grad = in_float32(gradient) if gradient.is_sparse else view
                 if gradient.is_sparse:
                     sparse.append(master)
+                    view = in_float32(gradient)
+                master.grad = view
         return sparse
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 from typing import Any
 
 import torch
@@ -253,6 +252,37 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
         whether autograd is on, because that shows it a step that
         ``torch.distributed.checkpoint`` makes.
         """
+        by_hand, borrowed = self._unscaled_by_hand, self._borrowed
+        flats, gradients = self._collect()
+        held, self._pending = self._pending, None
+        step: ScaledStep | None = None
+        try:
+            if self._has_nothing_to_scale(gradients.present):
+                self.inner_optimizer.step()
+                self._in_state.add(gradients.present, alone=True)
+                if not gradients.present:
+                    self.note_no_gradients()
+            else:
+                self._in_state.free()
+                if by_hand is None:
+                    self._complete(gradients, 1.0 if held is None else held)
+                pieces = None if borrowed else gradients.pieces
+                step = self._step_on(gradients.present, held, pieces)
+                self._take_on_masters(step, held is not None, flats)
+        except BaseException:
+            self._survive(step, held, self._divided(step, gradients))
+            raise
+        gradients.release()
+        if by_hand is not None:
+            self._forget_unscaled()
+        if by_hand is not None or (held is not None and not borrowed):
+            self._mark_applied()
+
+    def _collect(self) -> tuple[list[FlatMasters], MasterGradients]:
+        """Bring the masters up to date, and give them the gradients of the weights.
+
+        Return the buffers of all masters, and the gradients.
+        """
         groups, by_hand = self.inner_optimizer.param_groups, self._unscaled_by_hand
         trained = [p for group in groups for p in group["params"]]
         require_masters(self, trained)
@@ -268,37 +298,9 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
         overwrites = self._quirks.masters_slots or self.capturable
         if not overwrites and self.copies.is_due():
             self.copies.copy_hidden_changes()
-        # Unscaled by hand, the masters have theirs already.
-        from_model = not self._borrowed and by_hand is None
-        gradients = MasterGradients(trained, flats if from_model else [])
-        present = gradients.present
-        held, self._pending = self._pending, None
-        step: ScaledStep | None = None
-        try:
-            without_autograd = not torch.is_grad_enabled()
-            if not present or (without_autograd and self._only_wants_state(present)):
-                self.inner_optimizer.step()
-                self._in_state.add(present, alone=True)
-                if not present:
-                    self.note_no_gradients()
-            else:
-                self._in_state.free()
-                if by_hand is None:
-                    number = 1.0 if held is None else held
-                    masters = self.copies.masters
-                    gradients.penalize(self._regularizers(), masters, number)
-                    self._find_largest(gradients, number)
-                pieces = None if self._borrowed else gradients.pieces
-                step = self._step_on(gradients.present, held, pieces)
-                self._take_on_masters(step, held is not None, flats)
-        except BaseException:
-            self._survive(step, held, self._divided(step, gradients))
-            raise
-        gradients.release()
-        if by_hand is not None:
-            self._forget_unscaled()
-        if by_hand is not None or (from_model and held is not None):
-            self._mark_applied()
+        # Given or unscaled by hand, the masters have theirs already.
+        is_set = self._borrowed or by_hand is not None
+        return flats, MasterGradients(trained, [] if is_set else flats)
 
     def _take_on_masters(
         self, step: ScaledStep, is_scaled: bool, flats: list[FlatMasters]
@@ -309,7 +311,7 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
             is_scaled,
             by_elements=self._quirks.masters_static_scale,
             needs_any=isinstance(self.chosen_scale, AutomaticScale),
-            take=None if self.capturable else partial(self._flat_rule.step, flats),
+            take=None if self.capturable else lambda: self._flat_rule.step(flats),
         )
         if step.applied is not False:
             self._in_state.add(step.parameters)

@@ -140,8 +140,7 @@ class MasterUnscaling(ScaleKeeper):
         require_masters(self, trained)
         gradients = MasterGradients(trained, self.copies.buffers())
         try:
-            gradients.penalize(self._regularizers(), self.copies.masters, held)
-            self._find_largest(gradients, held)
+            self._complete(gradients, held)
             look = self._divide(gradients.present, held, False, gradients.pieces)
         except BaseException:
             gradients.release()
@@ -185,6 +184,11 @@ class MasterUnscaling(ScaleKeeper):
             return
         name = named_parameters(self)[self.master(weight)]
         raise APPLIED_AGAIN.error(owner=self.owner, name=name)
+
+    def _complete(self, gradients: MasterGradients, held: float | Tensor) -> None:
+        """Add the penalties' gradients; find the largest magnitude if it is needed."""
+        gradients.penalize(self._regularizers(), self.copies.masters, held)
+        self._find_largest(gradients, held)
 
     def _find_largest(self, gradients: MasterGradients, held: float | Tensor) -> None:
         """Pass the largest unscaled magnitude to a scale that depends on it."""

@@ -14,8 +14,8 @@ from lockstep.pytorch.scaling.scaled_step import (
     Groups,
     ScaledStep,
     fit,
-    handing,
     is_fused,
+    step_dividing,
     unscaled,
 )
 from lockstep.pytorch.tensors.norms import LARGEST, tensor_norms, total_norm
@@ -95,8 +95,7 @@ class CapturableStep(ScaledStep):
         make_momentum(optimizer)
         divisor, skip = self.divisor.float(), (~self.finite).float()
         self.divided = None
-        with handing(optimizer, divisor, skip):
-            take()
+        step_dividing(optimizer, take, divisor, skip)
 
     @torch.no_grad()
     def unscale(self, flush: bool) -> None:

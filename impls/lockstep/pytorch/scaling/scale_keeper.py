@@ -139,8 +139,7 @@ class ScaleKeeper(ScaledGradients):
         quirks, held, self._pending = self._quirks, self._pending, None
         step: ScaledStep | None = None
         try:
-            without_grad = not torch.is_grad_enabled()
-            if not present or (without_grad and self._only_wants_state(present)):
+            if self._has_nothing_to_scale(present):
                 self.inner_optimizer.step()
                 if not present:
                     self.note_no_gradients()
@@ -157,6 +156,12 @@ class ScaleKeeper(ScaledGradients):
             raise
         if by_hand is not None:
             self._forget_unscaled()
+
+    def _has_nothing_to_scale(self, present: Sequence[Tensor]) -> bool:
+        """Whether the wrapped optimizer takes this step as it is."""
+        # Without autograd it may be a step that only makes the state of a checkpoint.
+        without_autograd = not torch.is_grad_enabled()
+        return not present or (without_autograd and self._only_wants_state(present))
 
     def _step_on(
         self,

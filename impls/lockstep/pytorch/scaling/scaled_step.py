@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from itertools import compress
 from typing import Any
 
@@ -23,10 +22,10 @@ from lockstep.pytorch.tensors.rounding import reciprocal, rounded
 __all__ = [
     "ScaledStep",
     "fit",
-    "handing",
     "is_fused",
     "replace_unscaled",
     "scale_reciprocal",
+    "step_dividing",
     "unscaled",
 ]
 
@@ -142,8 +141,7 @@ class ScaledStep:
             divisor = torch.full((), number, device=self.pieces[0].device)
             # It divides as it updates: one that raises may have divided some of them.
             self.divided = None
-            with handing(optimizer, divisor):
-                take()
+            step_dividing(optimizer, take, divisor)
             self.divided = True
         else:
             self.divide(borrowed)
@@ -166,19 +164,19 @@ class ScaledStep:
         divisor = float(self.divisor)
         exact = 1 / divisor if divisor else math.inf
         factor = rounded(exact, torch.float32)
-        parts = shards.parts_of(self.pieces)
-        values = [g._values() if g.is_sparse else g for g in parts]
-        double = [v for v in values if v.dtype in DOUBLE]
-        single = [v for v in values if v.itemsize >= 4 and v.dtype not in DOUBLE]
-        half = [v for v in values if v.itemsize < 4]
+        gradients = shards.parts_of(self.pieces)
+        values = [g._values() if g.is_sparse else g for g in gradients]
+        parts = [[values[k] for k in same] for same in foreach.alike(values)]
+        half = [part for part in parts if part[0].itemsize < 4]
         # Allocate first, because that may fail.
-        products = times(half, factor) if half else []
+        products = [times(part, factor) for part in half]
         self.divided = None
-        if double:
-            foreach.scale_in_place(double, exact)
-        if single:
-            foreach.scale_in_place(single, factor)
-        foreach.copy(half, products)
+        for part in parts:
+            if part[0].itemsize >= 4:
+                number = exact if part[0].dtype in DOUBLE else factor
+                foreach.scale_alike_in_place(part, number)
+        for part, product in zip(half, products, strict=True):
+            foreach.copy(part, product)
         self.divided = True
 
     @torch.no_grad()
@@ -285,22 +283,25 @@ def is_fused(optimizer: Optimizer, groups: Groups | None = None) -> bool:
     A copy of a torch optimizer lacks the attribute that shows this, but its groups show
     it too. ``groups`` are by default those of the optimizer.
     """
-    unknown = None if comes_with_torch(optimizer) else False
-    able = getattr(optimizer, "_step_supports_amp_scaling", unknown)
+    able = getattr(optimizer, "_step_supports_amp_scaling", None)
     groups = optimizer.param_groups if groups is None else groups
-    return able is not False and all(group.get("fused", able) for group in groups)
+    if able is False or not all([group.get("fused", able) for group in groups]):
+        return False
+    return able is not None or comes_with_torch(optimizer)
 
 
-@contextmanager
-def handing(
-    optimizer: Optimizer, grad_scale: Tensor, found_inf: Tensor | None = None
-) -> Iterator[None]:
-    """Let steps in the block divide the gradients by ``grad_scale``, in place.
+def step_dividing(
+    optimizer: Optimizer,
+    take: Callable[[], Any],
+    grad_scale: Tensor,
+    found_inf: Tensor | None = None,
+) -> None:
+    """Call ``take``; the steps of ``optimizer`` divide the gradients by ``grad_scale``.
 
-    If ``found_inf`` is 1, such a step changes nothing.
+    They divide in place. If ``found_inf`` is 1, they change nothing.
     """
     optimizer.grad_scale, optimizer.found_inf = grad_scale, found_inf
     try:
-        yield
+        take()
     finally:
         del optimizer.grad_scale, optimizer.found_inf

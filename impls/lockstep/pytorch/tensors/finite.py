@@ -10,7 +10,12 @@ from torch import Tensor
 
 from lockstep.pytorch.clipping.clip_gradients import with_values
 from lockstep.pytorch.tensors import foreach, shards
-from lockstep.pytorch.tensors.norms import magnitudes, stored_values, total_norm
+from lockstep.pytorch.tensors.norms import (
+    SMALL,
+    magnitudes,
+    stored_values,
+    total_norm,
+)
 from lockstep.pytorch.tensors.zero_test import device_of, flush_subnormals, in_groups
 
 __all__ = ["finite_flags", "have_finite_sums", "times"]
@@ -20,16 +25,22 @@ __all__ = ["finite_flags", "have_finite_sums", "times"]
 def have_finite_sums(gradients: Sequence[Tensor]) -> bool:
     """Whether all gradients are finite at a first look; if not, they still may be.
 
-    On the CPU a finite sum proves it, of all elements of small gradients at once.
+    On the CPU a finite sum proves it. Small gradients are laid end to end; copies of
+    large ones would take longer than the sum.
     Elsewhere, and over ranks, it is the norm that does, in one host sync.
     """
     if shards.are_among(gradients) or not all([g.is_cpu for g in gradients]):
         return math.isfinite(total_norm(gradients).item())
-    values = stored_values(gradients)
-    flats = [
-        foreach.end_to_end([values[k] for k in run]) for run in foreach.runs(values)
-    ]
-    return all([math.isfinite(wide_sum(flat).item()) for flat in flats])
+    small: list[Tensor] = []
+    sums: list[Tensor] = []
+    for values in stored_values(gradients):
+        if values.numel() < SMALL:
+            small.append(values)
+        else:
+            sums.append(wide_sum(values))
+    for run in foreach.runs(small):
+        sums.append(wide_sum(foreach.end_to_end([small[k] for k in run])))
+    return all([math.isfinite(total.item()) for total in sums])
 
 
 def wide_sum(values: Tensor) -> Tensor:

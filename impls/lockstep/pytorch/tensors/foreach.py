@@ -18,6 +18,7 @@ from lockstep.pytorch.tensors.rounding import sqrt
 
 __all__ = [
     "add",
+    "alike",
     "blend",
     "clamp",
     "copy",
@@ -212,7 +213,7 @@ def end_to_end(tensors: Sequence[Tensor]) -> Tensor:
     """
     if len(tensors) == 1:
         return tensors[0].reshape(-1)
-    if all([tensor.dim() == 1 for tensor in tensors]):
+    if tensors[0].dim() == 1 and all([tensor.dim() == 1 for tensor in tensors]):
         return torch.cat(tensors)
     return torch._utils._flatten_dense_tensors(tensors)
 
@@ -250,10 +251,12 @@ def share_elements(tensors: Sequence[Tensor]) -> bool:
     """
     parts = shards.parts_of(tensors)
     values = [t._values() if t.is_sparse else t for t in parts]
-    starts = [start for start in map(Tensor.data_ptr, values) if start]
+    starts = list(map(Tensor.data_ptr, values))
     if len(set(starts)) < len(starts):
-        return True
-    return any(0 in value.stride() for value in values if not value.is_contiguous())
+        begun = [start for start in starts if start]
+        if len(set(begun)) < len(begun):
+            return True
+    return any([0 in v.stride() for v in values if not v.is_contiguous()])
 
 
 def part_by_part(
@@ -272,8 +275,10 @@ def part_by_part(
 
 def alike(tensors: Sequence[Tensor]) -> list[list[int]]:
     """Group the positions of tensors by device and dtype."""
+    # The usual case first: to compare or to hash many devices takes long.
+    if len({t.dtype for t in tensors}) == 1 and all([t.is_cpu for t in tensors]):
+        return [list(range(len(tensors)))]
     kinds = [(tensor.device, tensor.dtype) for tensor in tensors]
-    # To compare devices is quicker than to hash them.
     if kinds and all([kind == kinds[0] for kind in kinds]):
         return [list(range(len(kinds)))]
     groups: dict[tuple[torch.device, torch.dtype], list[int]] = defaultdict(list)

@@ -14,6 +14,7 @@ from lockstep.pytorch.tensors.rows import sum_duplicates
 
 __all__ = [
     "LARGEST",
+    "SMALL",
     "accurate_norm",
     "as_real",
     "magnitudes",
@@ -25,8 +26,8 @@ __all__ = [
 # So many elements float32 adds up with an error below 1e-7, or 2e-5 if all are equal,
 # because then every addition rounds the same way.
 BLOCK = 1 << 14
-# So many elements are copied at once to be read: few enough to be in the cache still.
-COPIED = 1 << 18
+# So few elements are copied in less time than a launch takes.
+SMALL = 1 << 12
 # Outside, squares may have left the range of float32.
 LOWEST, HIGHEST = 1e-15, 1e18
 LARGEST = torch.finfo(torch.float32).max
@@ -123,12 +124,8 @@ def norms_alike(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 def norm_by_rows(tensor: Tensor) -> Tensor:
     """Return the norm of a large tensor on the CPU: 0-d, float32."""
-    flat = tensor.reshape(-1) if tensor.itemsize == 4 else tensor.reshape(-1).float()
-    even = flat.numel() // BLOCK * BLOCK
-    rows = torch.linalg.vector_norm(flat[:even].view(-1, BLOCK), dim=1)
-    rest = torch.linalg.vector_norm(flat[even:])
-    wide = torch.cat([rows, rest[None]]).double()
-    return torch.linalg.vector_norm(wide).float()
+    rows = torch.cat(norms_in_order(tensor.reshape(-1)))
+    return torch.linalg.vector_norm(rows.double()).float()
 
 
 @torch.no_grad()
@@ -153,8 +150,15 @@ def together(numbers: Sequence[Tensor], device: torch.device) -> Tensor:
 
 def stored_values(gradients: Sequence[Tensor]) -> list[Tensor]:
     """Return the real elements of each gradient, duplicate rows summed."""
-    values = [sum_duplicates(g).values if g.is_sparse else g for g in gradients]
-    return [v if v.is_floating_point() else as_real(v) for v in values]
+    return [
+        g if g.is_floating_point() and not g.is_sparse else real_values(g)
+        for g in gradients
+    ]
+
+
+def real_values(gradient: Tensor) -> Tensor:
+    """Return the real elements of a gradient, duplicate rows summed."""
+    return as_real(sum_duplicates(gradient).values if gradient.is_sparse else gradient)
 
 
 def as_real(tensor: Tensor) -> Tensor:
@@ -177,43 +181,36 @@ def norm_on_cpu(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def norms_by_rows(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Return the norms of rows that cover all elements once.
+    """Return the norms of parts that cover all elements once: [n] each.
 
-    What is shorter than a row, the ends of large tensors included, is laid end to end.
+    A part is a row of a large tensor, a medium tensor, or a row of small ones that are
+    laid end to end.
     """
-    rows, short = [], []
+    norms: list[Tensor] = []
+    small: list[Tensor] = []
+    medium: list[Tensor] = []
     for tensor in tensors:
-        if tensor.numel() <= BLOCK:
-            short.append(tensor)
-            continue
-        flat = tensor.reshape(-1)
-        even = flat.numel() // BLOCK * BLOCK
-        rows.append(flat[:even].view(-1, BLOCK))
-        if even < flat.numel():
-            short.append(flat[even:])
-    norms = list(map(norms_of_rows, rows))
-    if len(short) == 1 and short[0].numel() < BLOCK:
-        return [*norms, norms_of_rows(short[0].reshape(-1)[None])]
-    for dtype in dict.fromkeys([tensor.dtype for tensor in short]):
-        norms += norms_end_to_end([t for t in short if t.dtype == dtype])
+        size = tensor.numel()
+        if size < SMALL:
+            small.append(tensor)
+        elif size <= BLOCK:
+            medium.append(tensor)
+        else:
+            norms += norms_in_order(tensor.reshape(-1))
+    if medium:
+        norms.append(torch.stack(foreach.part_by_part(medium, norms_alike)))
+    for run in foreach.runs(small):
+        norms += norms_in_order(foreach.end_to_end([small[k] for k in run]))
     return norms
 
 
-def norms_end_to_end(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Return the norms of the rows of tensors that are laid end to end.
-
-    They are laid in runs, whose copies are in the cache still when they are read. The
-    tensors share a device and a dtype.
-    """
-    norms: list[Tensor] = []
-    rest: list[Tensor] = []
-    for run in foreach.runs_alike(tensors, range(len(tensors)), COPIED):
-        flat = foreach.end_to_end(rest + [tensors[k] for k in run])
-        even = flat.numel() // BLOCK * BLOCK
-        if even:
-            norms.append(norms_of_rows(flat[:even].view(-1, BLOCK)))
-        rest = [flat[even:]]
-    return norms + [norms_of_rows(row[None]) for row in rest]
+def norms_in_order(flat: Tensor) -> list[Tensor]:
+    """Return the norms of rows of BLOCK elements, and of what remains: [n] each."""
+    even = flat.numel() // BLOCK * BLOCK
+    rows = [norms_of_rows(flat[:even].view(-1, BLOCK))] if even else []
+    if even < flat.numel() or not even:
+        rows.append(norms_of_rows(flat[None, even:]))
+    return rows
 
 
 def norms_of_rows(rows: Tensor) -> Tensor:

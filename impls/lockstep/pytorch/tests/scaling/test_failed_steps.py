@@ -266,7 +266,7 @@ def test_half_an_update_of_masters_is_taken_again_from_the_model_s_gradients():
 def test_an_interrupted_division_is_refused_until_gradients_are_made_anew(stack):
     model, optimizer = started(stack, "SGD momentum")
     before = everything(model, optimizer)
-    divide = foreach.scale_in_place
+    divide = foreach.scale_alike_in_place
 
     def divide_and_fail(tensors, factor):
         divide(tensors[:1], factor)
@@ -275,7 +275,7 @@ def test_an_interrupted_division_is_refused_until_gradients_are_made_anew(stack)
     backward(model, optimizer)
     for method in (optimizer.step, optimizer.unscale_):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(foreach, "scale_in_place", divide_and_fail)
+            patch.setattr(foreach, "scale_alike_in_place", divide_and_fail)
             with pytest.raises(KeyboardInterrupt):
                 method()
         with pytest.raises(UnsupportedError, match="a step which failed"):
