@@ -68,6 +68,7 @@ class RuleOptimizer(TrainV1, Optimizer):
         self.name = name or self.spec.name
         self.strict, self._quirks = strict, quirks_of(strict)
         self.ignores_zeros = False
+        self._policies: dict[tuple[int, torch.dtype], tuple[list[Any], Any]] = {}
         super().__init__(params, with_torch_names(arguments))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -77,6 +78,7 @@ class RuleOptimizer(TrainV1, Optimizer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._quirks = quirks_of(vars(self).get("strict", False))
+        self._policies = {}
 
     def add_param_group(self, param_group: Group) -> None:
         """Add a group; its hyper-parameters are checked and its slots made.
@@ -193,13 +195,22 @@ class RuleOptimizer(TrainV1, Optimizer):
 
     def update(self, group: Group, parameters: Sequence[Tensor]) -> None:
         """Apply the rule to parameters of a group: dense gradients many at a time."""
-        policies: dict[torch.dtype, Any] = {}
         for positions in foreach.runs(parameters):
             run = [parameters[k] for k in positions]
-            dtype = run[0].dtype
-            if dtype not in policies:
-                policies[dtype] = self.policy(group, dtype)
-            self.update_run(group, run, policies[dtype])
+            self.update_run(group, run, self._kept_policy(group, run[0].dtype))
+
+    def _kept_policy(self, group: Group, dtype: torch.dtype) -> Any:
+        """Return :meth:`policy`, made anew only if a hyper-parameter has changed.
+
+        A tensor may change in place, so a policy with one is always made anew.
+        """
+        numbers = list(self.arguments(group).values())
+        if any([isinstance(number, Tensor) for number in numbers]):
+            return self.policy(group, dtype)
+        kept = self._policies.get((id(group), dtype))
+        if kept is None or kept[0] != numbers:
+            kept = self._policies[id(group), dtype] = numbers, self.policy(group, dtype)
+        return kept[1]
 
     def update_run(self, group: Group, run: Sequence[Tensor], policy: Any) -> None:
         """Apply the rule to parameters of one device and dtype, in place."""
