@@ -28,7 +28,7 @@ from lockstep.pytorch.optimizers.rate_names import (
     as_number,
     with_torch_names,
 )
-from lockstep.pytorch.optimizers.rules import Shared, Slots, filled_like
+from lockstep.pytorch.optimizers.rules import Shared, Slots, filled_like, in_pieces
 from lockstep.pytorch.tensors import foreach, shards
 from lockstep.pytorch.tensors.rounding import rounded
 from lockstep.pytorch.tensors.zero_test import is_all_zero
@@ -55,6 +55,10 @@ class RuleOptimizer(TrainV1, Optimizer):
     spec: ClassVar[OptimizerSpec]
     rule: ClassVar[ModuleType]
     sums_duplicates: ClassVar[bool] = True
+    cpu_run: ClassVar[int] = foreach.CPU_RUN
+    """About so many elements the rule is applied to at once on the CPU."""
+    cpu_piece: ClassVar[int | None] = 1 << 18
+    """Into pieces of so many elements a thread one larger tensor is cut there, if any."""
 
     def __init__(
         self,
@@ -195,7 +199,7 @@ class RuleOptimizer(TrainV1, Optimizer):
 
     def update(self, group: Group, parameters: Sequence[Tensor]) -> None:
         """Apply the rule to parameters of a group: dense gradients many at a time."""
-        for positions in foreach.runs(parameters):
+        for positions in foreach.runs(parameters, self.cpu_run):
             run = [parameters[k] for k in positions]
             self.update_run(group, run, self._kept_policy(group, run[0].dtype))
 
@@ -245,7 +249,9 @@ class RuleOptimizer(TrainV1, Optimizer):
                 for slot in slots
             ]
             parameters = shards.parts_of(parameters)
-        self.rule.update_dense(policy, shared, parameters, slots, gradients)
+        pieces = in_pieces(parameters, slots, gradients, self.cpu_piece)
+        for piece in pieces:
+            self.rule.update_dense(policy, shared, *piece)
 
     def slots(self, group: Group, parameter: Tensor) -> Slots:
         """Return the slots of a parameter; a frozen one has none until now."""

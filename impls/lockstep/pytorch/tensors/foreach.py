@@ -17,6 +17,7 @@ from lockstep.pytorch.tensors.devices import moved
 from lockstep.pytorch.tensors.rounding import sqrt
 
 __all__ = [
+    "CPU_RUN",
     "add",
     "add_each_scaled",
     "add_quotients",
@@ -348,9 +349,11 @@ def alike(tensors: Sequence[Tensor]) -> list[list[int]]:
     return list(groups.values())
 
 
-def runs(tensors: Sequence[Tensor]) -> list[list[int]]:
+def runs(tensors: Sequence[Tensor], on_cpu: int = CPU_RUN) -> list[list[int]]:
     """Group positions as :func:`alike`, in runs for which there is room besides."""
-    return [run for group in alike(tensors) for run in runs_alike(tensors, group)]
+    return [
+        run for group in alike(tensors) for run in runs_alike(tensors, group, on_cpu)
+    ]
 
 
 def runs_alike(

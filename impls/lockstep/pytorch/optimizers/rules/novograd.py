@@ -11,7 +11,7 @@ from torch import Tensor
 from lockstep.pytorch.clipping.clip_gradients import lane_sum
 from lockstep.pytorch.optimizers.rules import Shared, Slots
 from lockstep.pytorch.tensors import foreach, shards
-from lockstep.pytorch.tensors.norms import together
+from lockstep.pytorch.tensors.norms import norm_of_each, together
 from lockstep.pytorch.tensors.rounding import rounded, rsqrt
 
 __all__ = [
@@ -74,9 +74,15 @@ def wide_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def square_norm(gradient: Sequence[Tensor]) -> Tensor:
-    """Return each |g|^2, the sum of the squares of all elements: [n], wide."""
+    """Return each |g|^2, the sum of the squares of all elements: [n], wide.
+
+    The gradients share a dtype. In float32 a norm, squared, reads each gradient once
+    and writes none of the squares down.
+    """
     if shards.are_among(gradient):
         return shards.sums(square_norm(shards.parts_of(gradient)), gradient)
+    if wide_dtype(gradient[0].dtype) == torch.float32:
+        return norm_of_each(gradient).square()
     sums = [square.sum() for square in squares(gradient)]
     return together(sums, gradient[0].device)
 
