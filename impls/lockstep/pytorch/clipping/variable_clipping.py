@@ -170,7 +170,9 @@ class VariableClippingOptimizer(OptimizerWrapper):
         without = [p.grad is None for p in parameters]
         present, absent = parameters, without
         if any(without):
-            present = [p for p, gone in zip(parameters, without, strict=True) if not gone]
+            present = [
+                p for p, gone in zip(parameters, without, strict=True) if not gone
+            ]
             absent = [
                 gone and p.requires_grad
                 for p, gone in zip(parameters, without, strict=True)

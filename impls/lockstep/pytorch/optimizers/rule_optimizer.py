@@ -58,7 +58,7 @@ class RuleOptimizer(TrainV1, Optimizer):
     cpu_run: ClassVar[int] = foreach.CPU_RUN
     """About so many elements the rule is applied to at once on the CPU."""
     cpu_piece: ClassVar[int | None] = 1 << 18
-    """Into pieces of so many elements a thread one larger tensor is cut there, if any."""
+    """A larger tensor is cut there into pieces of so many elements a thread, or not."""
 
     def __init__(
         self,

@@ -57,8 +57,8 @@ def sqrt(values: Tensor) -> Tensor:
     """
     if not values.is_cpu:
         return values.sqrt()
-    shared = values.numel() > ONE_THREAD and torch.get_num_threads() >= MANY_THREADS
-    if shared or values.dtype == torch.bfloat16:
+    many = values.numel() > ONE_THREAD and torch.get_num_threads() >= MANY_THREADS
+    if (many and values.itemsize < 8) or values.dtype == torch.bfloat16:
         return values.double().sqrt().to(values.dtype)
     roots = torch.empty_like(values)
     with np.errstate(invalid="ignore"):
