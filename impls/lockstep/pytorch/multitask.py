@@ -148,11 +148,14 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
         return words.report_through(report, inner_report, list(names.values()))
 
 
-@torch.no_grad()
 def zero_flags(gradients: Sequence[Tensor | None], flush: bool) -> list[bool]:
     """Say which gradients are there, but all zero."""
     present = [gradient for gradient in gradients if gradient is not None]
-    flags = iter(all_zero_flags(present, flush))
+    with torch.no_grad():
+        zero = all_zero_flags(present, flush)
+    if len(zero) == len(gradients):
+        return zero
+    flags = iter(zero)
     return [gradient is not None and next(flags) for gradient in gradients]
 
 

@@ -59,6 +59,9 @@ def shorten(
     clipped = torch.empty_like(values)
     torch.mul(values, factors.to(wide), out=clipped)
     above = norms_in_float64(clipped, axes) > limit
+    # On a GPU to look would wait for it.
+    if above.is_cpu and not above.any():
+        return clipped
     factors = torch.where(above, factors * (1 - margin), factors)
     return torch.mul(values, factors.to(wide), out=clipped)
 

@@ -144,10 +144,10 @@ class VariableClippingOptimizer(OptimizerWrapper):
         finally:
             del self._used_up
 
-    @torch.no_grad()
     def clip(self, touched: Mapping[Tensor, Tensor | None]) -> list[Clipped]:
         """Clip parameters in place: all of each, or the rows that are listed for it."""
-        return [self._clip_one(w, indices) for w, indices in touched.items()]
+        with torch.no_grad():
+            return [self._clip_one(w, indices) for w, indices in touched.items()]
 
     def _clip_one(self, parameter: Tensor, indices: Tensor | None) -> Clipped:
         """Clip a parameter, or its rows [k].
@@ -167,9 +167,16 @@ class VariableClippingOptimizer(OptimizerWrapper):
     def step_inner(self) -> None:
         """Let the wrapped optimizer take its step, then clip."""
         parameters = [p for group in self.param_groups for p in group["params"]]
-        pairs = [(p, p.grad) for p in parameters]
-        absent = [grad is None and p.requires_grad for p, grad in pairs]
-        present = [p for p, grad in pairs if grad is not None]
+        without = [p.grad is None for p in parameters]
+        present, absent = parameters, without
+        if any(without):
+            present = [
+                p for p, gone in zip(parameters, without, strict=True) if not gone
+            ]
+            absent = [
+                gone and p.requires_grad
+                for p, gone in zip(parameters, without, strict=True)
+            ]
         # By identity, as tensors are compared: their own hash is slow.
         keys = () if self._used_up else {id(p) for p in self.vars_to_clip_dims}
         touched = {p: named_rows(p.grad) for p in present if id(p) in keys}

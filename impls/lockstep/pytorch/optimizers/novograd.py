@@ -51,6 +51,8 @@ class NovoGrad(RuleOptimizer):
     """
 
     spec, rule = NOVOGRAD, novograd
+    # Few small operations on the norms, and gradients that are cached still after them.
+    cpu_run = 1 << 20
 
     @torch_arguments
     def __init__(

@@ -28,7 +28,7 @@ from lockstep.pytorch.optimizers.rate_names import (
     as_number,
     with_torch_names,
 )
-from lockstep.pytorch.optimizers.rules import Shared, Slots, filled_like
+from lockstep.pytorch.optimizers.rules import Shared, Slots, filled_like, in_pieces
 from lockstep.pytorch.tensors import foreach, shards
 from lockstep.pytorch.tensors.rounding import rounded
 from lockstep.pytorch.tensors.zero_test import is_all_zero
@@ -55,6 +55,10 @@ class RuleOptimizer(TrainV1, Optimizer):
     spec: ClassVar[OptimizerSpec]
     rule: ClassVar[ModuleType]
     sums_duplicates: ClassVar[bool] = True
+    cpu_run: ClassVar[int] = foreach.CPU_RUN
+    """About so many elements the rule is applied to at once on the CPU."""
+    cpu_piece: ClassVar[int | None] = 1 << 18
+    """A larger tensor is cut there into pieces of so many elements a thread, or not."""
 
     def __init__(
         self,
@@ -68,6 +72,7 @@ class RuleOptimizer(TrainV1, Optimizer):
         self.name = name or self.spec.name
         self.strict, self._quirks = strict, quirks_of(strict)
         self.ignores_zeros = False
+        self._policies: dict[tuple[int, torch.dtype], tuple[list[Any], Any]] = {}
         super().__init__(params, with_torch_names(arguments))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -77,6 +82,7 @@ class RuleOptimizer(TrainV1, Optimizer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._quirks = quirks_of(vars(self).get("strict", False))
+        self._policies = {}
 
     def add_param_group(self, param_group: Group) -> None:
         """Add a group; its hyper-parameters are checked and its slots made.
@@ -193,13 +199,22 @@ class RuleOptimizer(TrainV1, Optimizer):
 
     def update(self, group: Group, parameters: Sequence[Tensor]) -> None:
         """Apply the rule to parameters of a group: dense gradients many at a time."""
-        policies: dict[torch.dtype, Any] = {}
-        for positions in foreach.runs(parameters):
+        for positions in foreach.runs(parameters, self.cpu_run):
             run = [parameters[k] for k in positions]
-            dtype = run[0].dtype
-            if dtype not in policies:
-                policies[dtype] = self.policy(group, dtype)
-            self.update_run(group, run, policies[dtype])
+            self.update_run(group, run, self._kept_policy(group, run[0].dtype))
+
+    def _kept_policy(self, group: Group, dtype: torch.dtype) -> Any:
+        """Return :meth:`policy`, made anew only if a hyper-parameter has changed.
+
+        A tensor may change in place, so a policy with one is always made anew.
+        """
+        numbers = list(self.arguments(group).values())
+        if any([isinstance(number, Tensor) for number in numbers]):
+            return self.policy(group, dtype)
+        kept = self._policies.get((id(group), dtype))
+        if kept is None or kept[0] != numbers:
+            kept = self._policies[id(group), dtype] = numbers, self.policy(group, dtype)
+        return kept[1]
 
     def update_run(self, group: Group, run: Sequence[Tensor], policy: Any) -> None:
         """Apply the rule to parameters of one device and dtype, in place."""
@@ -234,7 +249,9 @@ class RuleOptimizer(TrainV1, Optimizer):
                 for slot in slots
             ]
             parameters = shards.parts_of(parameters)
-        self.rule.update_dense(policy, shared, parameters, slots, gradients)
+        pieces = in_pieces(parameters, slots, gradients, self.cpu_piece)
+        for piece in pieces:
+            self.rule.update_dense(policy, shared, *piece)
 
     def slots(self, group: Group, parameter: Tensor) -> Slots:
         """Return the slots of a parameter; a frozen one has none until now."""

@@ -17,20 +17,25 @@ from lockstep.pytorch.tensors.devices import moved
 from lockstep.pytorch.tensors.rounding import sqrt
 
 __all__ = [
+    "CPU_RUN",
     "add",
+    "add_each_scaled",
+    "add_quotients",
+    "add_scaled",
     "alike",
     "blend",
     "clamp",
     "copy",
+    "copy_parts",
     "divide",
-    "divide_in_place",
     "end_to_end",
     "multiply",
+    "multiply_in_place",
     "norms",
     "norms_alike",
     "part_by_part",
     "plus_number",
-    "reciprocals",
+    "reciprocal_roots",
     "roots",
     "roots_plus",
     "runs",
@@ -57,6 +62,61 @@ def add(targets: Sequence[Tensor], terms: Sequence[Tensor]) -> None:
         torch._foreach_add_(targets, terms)
 
 
+def add_scaled(
+    targets: Sequence[Tensor], terms: Sequence[Tensor], factor: Tensor | float
+) -> None:
+    """Add tensors times a number to others: t += x factor, rounded twice.
+
+    The terms share a device and a dtype; targets may be narrower.
+    """
+    if rounds_each_operation(terms[0]):
+        # 1 (x factor) + t: x factor is rounded, even if the rest is done in one.
+        ones = [terms[0].new_ones(())] * len(terms)
+        torch._foreach_addcmul_(targets, terms, ones, value=number_of(factor))
+    else:
+        torch._foreach_add_(targets, scale_alike(terms, factor))
+
+
+def add_each_scaled(
+    targets: Sequence[Tensor], terms: Sequence[Tensor], factors: Tensor
+) -> None:
+    """Do as :func:`add_scaled`, the k-th tensor times the k-th factor: [n]."""
+    if rounds_each_operation(terms[0]):
+        ones = [terms[0].new_ones(())] * len(terms)
+        torch._foreach_addcmul_(targets, terms, ones, scalars=factors.tolist())
+    else:
+        torch._foreach_add_(targets, torch._foreach_mul(terms, factors.unbind()))
+
+
+def add_quotients(
+    targets: Sequence[Tensor],
+    terms: Sequence[Tensor],
+    factor: Tensor | float,
+    divisors: Sequence[Tensor],
+) -> None:
+    """Do as :func:`add_scaled` with quotients: t += (x factor) / d, rounded thrice."""
+    if rounds_each_operation(terms[0]):
+        torch._foreach_addcdiv_(targets, terms, divisors, value=number_of(factor))
+    else:
+        steps = scale_alike(terms, factor)
+        torch._foreach_div_(steps, divisors)
+        torch._foreach_add_(targets, steps)
+
+
+def rounds_each_operation(tensor: Tensor) -> bool:
+    """Whether operations of several steps round after each step, as separate ones do.
+
+    On the CPU they do. A GPU multiplies and adds with one rounding, and half precision
+    is rounded at the end only.
+    """
+    return tensor.is_cpu and tensor.itemsize >= 4
+
+
+def number_of(number: Tensor | float) -> float:
+    """Return the number in a 0-d tensor; of one on a GPU this waits for it."""
+    return number.item() if isinstance(number, Tensor) else number
+
+
 def blend(
     targets: Sequence[Tensor], values: Sequence[Tensor], share: Tensor | float
 ) -> None:
@@ -64,9 +124,7 @@ def blend(
 
     They share a device and a dtype.
     """
-    steps = torch._foreach_sub(values, targets)
-    scale_alike_in_place(steps, share)
-    torch._foreach_add_(targets, steps)
+    add_scaled(targets, torch._foreach_sub(values, targets), share)
 
 
 def clamp(tensors: Sequence[Tensor], largest: float) -> list[Tensor]:
@@ -82,6 +140,11 @@ def copy(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
         torch._foreach_copy_(targets, sources)
 
 
+def copy_parts(targets: Sequence[Tensor], flat: Tensor) -> None:
+    """Copy back what :func:`end_to_end` has laid end to end."""
+    copy(targets, torch._utils._unflatten_dense_tensors(flat, targets))
+
+
 def divide(tensors: Sequence[Tensor], divisor: float) -> list[Tensor]:
     """Return each tensor divided by a number, which is cast to its dtype first.
 
@@ -90,14 +153,14 @@ def divide(tensors: Sequence[Tensor], divisor: float) -> list[Tensor]:
     return [tensor / number_like(divisor, tensor) for tensor in tensors]
 
 
-def divide_in_place(targets: Sequence[Tensor], by: Sequence[Tensor]) -> None:
-    """Divide tensors by others of their shapes and dtypes."""
-    torch._foreach_div_(targets, by)
-
-
 def multiply(tensors: Sequence[Tensor], factors: Sequence[Tensor]) -> list[Tensor]:
     """Return tensors times others of their dtypes, of their shapes or 0-d."""
     return list(torch._foreach_mul(tensors, factors)) if tensors else []
+
+
+def multiply_in_place(targets: Sequence[Tensor], factors: Sequence[Tensor]) -> None:
+    """Multiply tensors by others of their shapes and dtypes."""
+    torch._foreach_mul_(targets, factors)
 
 
 def subtract(tensors: Sequence[Tensor], terms: Sequence[Tensor]) -> list[Tensor]:
@@ -114,11 +177,6 @@ def subtract_in_place(targets: Sequence[Tensor], terms: Sequence[Tensor]) -> Non
 def plus_number(tensors: Sequence[Tensor], number: Tensor | float) -> list[Tensor]:
     """Return tensors of one device and dtype plus a number."""
     return list(torch._foreach_add(tensors, number_like(number, tensors[0])))
-
-
-def reciprocals(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Return 1 / x of each tensor."""
-    return list(torch._foreach_reciprocal(tensors))
 
 
 def zero(tensors: Sequence[Tensor]) -> None:
@@ -231,6 +289,15 @@ def roots(tensors: Sequence[Tensor]) -> list[Tensor]:
     return list(torch._utils._unflatten_dense_tensors(flat, tensors))
 
 
+def reciprocal_roots(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return 1 / sqrt(x) of each tensor, rounded as ``rounding.rsqrt`` rounds."""
+    if rounds_each_operation(tensors[0]):
+        return list(torch._foreach_rsqrt(tensors))
+    reciprocals = roots(tensors)
+    torch._foreach_reciprocal_(reciprocals)
+    return reciprocals
+
+
 def roots_plus(tensors: Sequence[Tensor], number: Tensor | float) -> list[Tensor]:
     """Return :func:`roots`, to which a number is added.
 
@@ -287,9 +354,11 @@ def alike(tensors: Sequence[Tensor]) -> list[list[int]]:
     return list(groups.values())
 
 
-def runs(tensors: Sequence[Tensor]) -> list[list[int]]:
+def runs(tensors: Sequence[Tensor], on_cpu: int = CPU_RUN) -> list[list[int]]:
     """Group positions as :func:`alike`, in runs for which there is room besides."""
-    return [run for group in alike(tensors) for run in runs_alike(tensors, group)]
+    return [
+        run for group in alike(tensors) for run in runs_alike(tensors, group, on_cpu)
+    ]
 
 
 def runs_alike(

@@ -6,6 +6,7 @@ Formulas are in :mod:`lockstep.reference.optimizers.rules`, with the same names.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from lockstep.pytorch.tensors.rounding import rounded
 
-__all__ = ["Shared", "Slots", "filled_like"]
+__all__ = ["Shared", "Slots", "filled_like", "in_pieces"]
 
 Slots: TypeAlias = dict[str, Tensor]
 """TF slot name -> tensor of the variable's shape and dtype."""
@@ -35,3 +36,28 @@ def filled_like(
         memory_format=torch.preserve_format,
         requires_grad=False,
     )
+
+
+def in_pieces(
+    variables: Sequence[Tensor],
+    slots: Sequence[Slots],
+    gradients: Sequence[Tensor],
+    size: int | None,
+) -> list[tuple[Sequence[Tensor], Sequence[Slots], Sequence[Tensor]]]:
+    """Cut one large tensor on the CPU into views of ``size`` elements a thread.
+
+    What one operation of a rule writes is then in the cache still when the next one
+    reads it. Anything else stays whole, and so does a tensor if ``size`` is None.
+    """
+    whole = [(variables, slots, gradients)]
+    if size is None or len(variables) > 1 or not variables[0].is_cpu:
+        return whole
+    size *= torch.get_num_threads()
+    tensors = [variables[0], gradients[0], *slots[0].values()]
+    if variables[0].numel() <= size or not all([t.is_contiguous() for t in tensors]):
+        return whole
+    cut = [tensor.view(-1).split(size) for tensor in tensors]
+    return [
+        ([variable], [dict(zip(slots[0], own, strict=True))], [gradient])
+        for variable, gradient, *own in zip(*cut, strict=True)
+    ]

@@ -33,8 +33,8 @@ def update_dense(
     accumulators = [slot["accumulator"] for slot in slots]
     foreach.add(accumulators, foreach.multiply(gradients, gradients))
     steps = foreach.scale_alike(gradients, policy.learning_rate)
-    reciprocals = foreach.reciprocals(foreach.roots(accumulators))
-    foreach.subtract_in_place(variables, foreach.multiply(steps, reciprocals))
+    foreach.multiply_in_place(steps, foreach.reciprocal_roots(accumulators))
+    foreach.subtract_in_place(variables, steps)
 
 
 def update_rows(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from lockstep.pytorch.optimizers.rules import Shared, Slots
 from lockstep.pytorch.tensors import foreach
-from lockstep.pytorch.tensors.rounding import sqrt
+from lockstep.pytorch.tensors.rounding import quotient, rounded, sqrt
 from lockstep.pytorch.tensors.rows import sum_duplicates
 
 __all__ = ["Policy", "step_size", "update_dense", "update_rows"]
@@ -24,11 +25,19 @@ class Policy(NamedTuple):
     epsilon: Tensor
 
 
-def step_size(policy: Policy, shared: Shared) -> Tensor:
-    """Return lr sqrt(1 - beta2_power) / (1 - beta1_power) in the policy's dtype."""
-    power1 = policy.beta1.new_tensor(shared["beta1_power"])
-    power2 = policy.beta2.new_tensor(shared["beta2_power"])
-    return policy.learning_rate * sqrt(1 - power2) / (1 - power1)
+def step_size(policy: Policy, shared: Shared) -> Tensor | float:
+    """Return lr sqrt(1 - beta2_power) / (1 - beta1_power).
+
+    Each operation is rounded to the policy's dtype, as one on tensors is. It is done on
+    Python's numbers, which are quicker, but for a rate that lies on a GPU.
+    """
+    rate, dtype = policy.learning_rate, policy.learning_rate.dtype
+    rest1 = rounded(1 - rounded(shared["beta1_power"], dtype), dtype)
+    rest2 = rounded(1 - rounded(shared["beta2_power"], dtype), dtype)
+    root = rounded(math.sqrt(rest2), dtype) if rest2 >= 0 else math.nan
+    if not rate.is_cpu:
+        return rate * root / rest1
+    return rounded(quotient(rounded(rate.item() * root, dtype), rest1), dtype)
 
 
 def update_dense(
@@ -46,9 +55,7 @@ def update_dense(
     foreach.blend(m, gradients, 1 - policy.beta1)
     foreach.blend(v, foreach.multiply(gradients, gradients), 1 - policy.beta2)
     divisors = foreach.roots_plus(v, policy.epsilon)
-    steps = foreach.scale_alike(m, step_size(policy, shared))
-    foreach.divide_in_place(steps, divisors)
-    foreach.subtract_in_place(variables, steps)
+    foreach.add_quotients(variables, m, -step_size(policy, shared), divisors)
 
 
 def update_rows(

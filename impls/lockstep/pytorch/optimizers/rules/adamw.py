@@ -38,7 +38,7 @@ def update_dense(
 ) -> None:
     """Apply the rule to every element: w -= wd w, then Adam's step."""
     wide = [variable.to(policy.weight_decay.dtype) for variable in variables]
-    foreach.subtract_in_place(wide, foreach.scale_alike(wide, policy.weight_decay))
+    foreach.add_scaled(wide, wide, -policy.weight_decay)
     adam.update_dense(policy.adam, shared, wide, slots, gradients)
     # Those that were wide already have been updated in place.
     foreach.copy(variables, wide)

@@ -28,8 +28,7 @@ def update_dense(
     gradients: Sequence[Tensor],
 ) -> None:
     """w -= lr g."""
-    steps = foreach.scale_alike(gradients, policy.learning_rate)
-    foreach.subtract_in_place(variables, steps)
+    foreach.add_scaled(variables, gradients, -policy.learning_rate)
 
 
 def update_rows(

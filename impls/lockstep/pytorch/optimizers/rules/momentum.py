@@ -36,12 +36,11 @@ def update_dense(
     foreach.add(momenta, gradients)
     if policy.use_nesterov:
         # w -= lr g + lr mu m
-        ahead = foreach.scale_alike(foreach.scale_alike(momenta, mu), rate)
         steps = foreach.scale_alike(gradients, rate)
-        foreach.add(steps, ahead)
+        foreach.add_scaled(steps, foreach.scale_alike(momenta, mu), rate)
+        foreach.subtract_in_place(variables, steps)
     else:
-        steps = foreach.scale_alike(momenta, rate)
-    foreach.subtract_in_place(variables, steps)
+        foreach.add_scaled(variables, momenta, -rate)
 
 
 def update_rows(

@@ -11,7 +11,7 @@ from torch import Tensor
 from lockstep.pytorch.clipping.clip_gradients import lane_sum
 from lockstep.pytorch.optimizers.rules import Shared, Slots
 from lockstep.pytorch.tensors import foreach, shards
-from lockstep.pytorch.tensors.norms import together
+from lockstep.pytorch.tensors.norms import norm_of_each, together
 from lockstep.pytorch.tensors.rounding import rounded, rsqrt
 
 __all__ = [
@@ -74,9 +74,15 @@ def wide_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def square_norm(gradient: Sequence[Tensor]) -> Tensor:
-    """Return each |g|^2, the sum of the squares of all elements: [n], wide."""
+    """Return each |g|^2, the sum of the squares of all elements: [n], wide.
+
+    The gradients share a dtype. In float32 a norm, squared, reads each gradient once
+    and writes none of the squares down.
+    """
     if shards.are_among(gradient):
         return shards.sums(square_norm(shards.parts_of(gradient)), gradient)
+    if wide_dtype(gradient[0].dtype) == torch.float32:
+        return norm_of_each(gradient).square()
     sums = [square.sum() for square in squares(gradient)]
     return together(sums, gradient[0].device)
 
@@ -120,14 +126,16 @@ def normalized(
     wide = cast(gradient, factors.dtype)
     directions = foreach.multiply(wide, factors.unbind())
     decay = policy.weight_decay
-    # A tensor is not looked at: that would wait for a GPU.
-    if isinstance(decay, Tensor) or decay:
-        foreach.add(
-            directions, foreach.scale_alike(cast(variable, factors.dtype), decay)
-        )
+    if not is_zero(decay):
+        foreach.add_scaled(directions, cast(variable, factors.dtype), decay)
     if policy.share is not None:
         foreach.scale_alike_in_place(directions, policy.share)
     return directions
+
+
+def is_zero(number: Number) -> bool:
+    """Whether a number is 0; a tensor is not looked at: that would wait for a GPU."""
+    return not isinstance(number, Tensor) and not number
 
 
 def update_dense(
@@ -143,13 +151,15 @@ def update_dense(
     before = together(stored, variables[0].device)
     moment = next_moment(policy, before, norm_of(gradients))
     variables, gradients = map(shards.parts_of, (variables, gradients))
-    directions = normalized(policy, moment, variables, gradients)
     momenta = shards.parts_of(slot["momentum"] for slot in slots)
     foreach.scale_alike_in_place(momenta, policy.beta1)
-    foreach.add(momenta, directions)
-    foreach.subtract_in_place(
-        variables, foreach.scale_alike(momenta, policy.learning_rate)
-    )
+    if is_zero(policy.weight_decay) and policy.share is None:
+        # Without a new tensor: to write one takes as long as the rest of the rule.
+        factors = rsqrt(moment + policy.epsilon)
+        foreach.add_each_scaled(momenta, cast(gradients, factors.dtype), factors)
+    else:
+        foreach.add(momenta, normalized(policy, moment, variables, gradients))
+    foreach.add_scaled(variables, momenta, -policy.learning_rate)
     if policy.remembers:
         foreach.copy(stored, moment.unbind())
 

@@ -44,12 +44,10 @@ def update_dense(
         means = [slot["mg"] for slot in slots]
         foreach.blend(means, gradients, keep)
         spreads = foreach.subtract(spreads, foreach.multiply(means, means))
-    steps = foreach.scale_alike(gradients, policy.learning_rate)
-    squares = foreach.plus_number(spreads, policy.epsilon)
-    foreach.divide_in_place(steps, foreach.roots(squares))
+    divisors = foreach.roots(foreach.plus_number(spreads, policy.epsilon))
     momenta = [slot["momentum"] for slot in slots]
     foreach.scale_alike_in_place(momenta, policy.momentum)
-    foreach.add(momenta, steps)
+    foreach.add_quotients(momenta, gradients, policy.learning_rate, divisors)
     foreach.subtract_in_place(variables, momenta)
 
 

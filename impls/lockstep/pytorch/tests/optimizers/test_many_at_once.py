@@ -13,6 +13,8 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from lockstep.pytorch import NovoGrad, strict
+from lockstep.pytorch.optimizers.rule_optimizer import RuleOptimizer
+from lockstep.pytorch.optimizers.rules import in_pieces
 from lockstep.pytorch.tests.subjects import OWN
 
 SHAPES = [(3,), (), (4, 5), (3,), (0,), (130, 70), (4, 5)]
@@ -68,7 +70,38 @@ def trained(
 def test_together_they_go_where_they_go_one_by_one(
     monkeypatch, run, make, dtypes
 ) -> None:
-    monkeypatch.setattr("lockstep.pytorch.tensors.foreach.CPU_RUN", run)
+    monkeypatch.setattr(RuleOptimizer, "cpu_run", run)
+    monkeypatch.setattr(NovoGrad, "cpu_run", run)
     together, alone = trained(make, dtypes, False), trained(make, dtypes, True)
     for ours, theirs in zip(together, alone, strict=True):
         assert ours.dtype == theirs.dtype and torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize(("make", "dtypes"), RULES.values(), ids=RULES)
+def test_a_tensor_in_pieces_goes_where_it_goes_as_a_whole(
+    monkeypatch, make, dtypes
+) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(RuleOptimizer, "cpu_piece", 1000)
+    together = trained(make, dtypes, True)
+    monkeypatch.setattr(RuleOptimizer, "cpu_piece", None)
+    alone = trained(make, dtypes, True)
+    for ours, theirs in zip(together, alone, strict=True):
+        assert ours.dtype == theirs.dtype and torch.equal(ours, theirs)
+
+
+def test_pieces_are_views_of_one_large_contiguous_tensor() -> None:
+    weight, slot, gradient = torch.zeros(3, 10, 10)
+    size = 40 // torch.get_num_threads()
+    pieces = in_pieces([weight], [{"m": slot}], [gradient], size)
+    for (part,), (own,), (step,) in pieces:
+        own["m"] += 1
+        part += own["m"] + step
+    assert len(pieces) > 1 and (weight == 1).all() and (slot == 1).all()
+    for whole in (
+        in_pieces([weight, weight], [{}, {}], [gradient, gradient], size),
+        in_pieces([weight.t()], [{"m": slot}], [gradient], size),
+        in_pieces([weight], [{"m": slot}], [gradient], 100),
+        in_pieces([weight], [{"m": slot}], [gradient], None),
+    ):
+        assert len(whole) == 1

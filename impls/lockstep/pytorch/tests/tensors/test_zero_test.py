@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lockstep.pytorch.tensors.zero_test import SMALL, all_zero_flags, is_all_zero
+from lockstep.pytorch.tensors.zero_test import (
+    GROWTH,
+    SMALL,
+    all_zero_flags,
+    is_all_zero,
+)
 
 TINY = 1e-45  # the smallest float32 subnormal
 
@@ -106,6 +111,14 @@ def test_one_nonzero_element_is_found_wherever_it_is(position):
     gradient = torch.zeros(40 * SMALL)
     gradient[position] = TINY
     assert all_zero_flags([gradient, gradient]) == [False, False]
+
+
+@pytest.mark.parametrize("value", [-0.0, float("nan"), 2.0**-149, -1.0])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_beyond_the_first_elements_only_zeros_of_both_signs_are_zero(value, stride):
+    gradient = torch.zeros(3 * GROWTH * SMALL * stride)[::stride]
+    gradient[-1] = value
+    assert is_all_zero(gradient) == (value == 0)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
