@@ -98,9 +98,10 @@ class MasterUnscaling(ScaleKeeper):
         """Return pairs of an unscaled float32 gradient and a master."""
         penalties = self._regularizers()
         flushes = self._quirks.multitask_subnormals
-        if not self._fills_buffers or penalties or flushes:
+        fills = self._fills_buffers and not (penalties or flushes)
+        flats = self.copies.buffers() if fills else []
+        if not flats:
             return super()._unscaled_pairs(self._with_masters(pairs, penalties))
-        flats = self.copies.buffers()
         views = fill_buffers(flats, pairs)
         factor = scale_reciprocal(self._pending)
         for flat in flats:
