@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from lockstep.pytorch import NovoGrad, strict
+from lockstep.pytorch import FtrlOptimizer, NovoGrad, strict
 from lockstep.pytorch.optimizers.rule_optimizer import RuleOptimizer
 from lockstep.pytorch.optimizers.rules import in_pieces
 from lockstep.pytorch.tests.subjects import OWN
@@ -23,6 +23,14 @@ RULES: dict[str, tuple[Callable[[Any], Any], Sequence[torch.dtype]]] = {
     **{name: (make, DTYPES) for name, make in OWN.items()},
     "NovoGrad with averages": (
         partial(NovoGrad, learning_rate=0.1, weight_decay=0.1, grad_averaging=True),
+        DTYPES,
+    ),
+    "Ftrl with shrinkage": (
+        partial(
+            FtrlOptimizer,
+            learning_rate=0.1,
+            l2_shrinkage_regularization_strength=0.1,
+        ),
         DTYPES,
     ),
     "strict NovoGrad": (
