@@ -78,8 +78,8 @@ def trained(
 def test_together_they_go_where_they_go_one_by_one(
     monkeypatch, run, make, dtypes
 ) -> None:
-    monkeypatch.setattr(RuleOptimizer, "cpu_run", run)
-    monkeypatch.setattr(NovoGrad, "cpu_run", run)
+    monkeypatch.setattr(RuleOptimizer, "_cpu_run", run)
+    monkeypatch.setattr(NovoGrad, "_cpu_run", run)
     together, alone = trained(make, dtypes, False), trained(make, dtypes, True)
     for ours, theirs in zip(together, alone, strict=True):
         assert ours.dtype == theirs.dtype and torch.equal(ours, theirs)
@@ -90,9 +90,9 @@ def test_a_tensor_in_pieces_goes_where_it_goes_as_a_whole(
     monkeypatch, make, dtypes
 ) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    monkeypatch.setattr(RuleOptimizer, "cpu_piece", 1000)
+    monkeypatch.setattr(RuleOptimizer, "_cpu_piece", 1000)
     together = trained(make, dtypes, True)
-    monkeypatch.setattr(RuleOptimizer, "cpu_piece", None)
+    monkeypatch.setattr(RuleOptimizer, "_cpu_piece", None)
     alone = trained(make, dtypes, True)
     for ours, theirs in zip(together, alone, strict=True):
         assert ours.dtype == theirs.dtype and torch.equal(ours, theirs)
