@@ -52,7 +52,7 @@ class NovoGrad(RuleOptimizer):
 
     spec, rule = NOVOGRAD, novograd
     # Few small operations on the norms, and gradients that are cached still after them.
-    cpu_run = 1 << 20
+    _cpu_run = 1 << 20
 
     @torch_arguments
     def __init__(

@@ -33,7 +33,7 @@ class GradientDescentOptimizer(RuleOptimizer):
     """
 
     spec, rule = OPTIMIZERS["GradientDescent"], gradient_descent
-    cpu_piece = None  # One operation: there is nothing to find in the cache again.
+    _cpu_piece = None  # One operation: there is nothing to find in the cache again.
     sums_duplicates = False
 
     @torch_arguments
@@ -76,7 +76,7 @@ class MomentumOptimizer(RuleOptimizer):
     """
 
     spec, rule = OPTIMIZERS["Momentum"], momentum
-    cpu_piece = None  # It writes no tensors but the momentum and the weights.
+    _cpu_piece = None  # It writes no tensors but the momentum and the weights.
 
     @torch_arguments
     def __init__(

@@ -55,9 +55,9 @@ class RuleOptimizer(TrainV1, Optimizer):
     spec: ClassVar[OptimizerSpec]
     rule: ClassVar[ModuleType]
     sums_duplicates: ClassVar[bool] = True
-    cpu_run: ClassVar[int] = foreach.CPU_RUN
+    _cpu_run: ClassVar[int] = foreach.CPU_RUN
     """About so many elements the rule is applied to at once on the CPU."""
-    cpu_piece: ClassVar[int | None] = 1 << 18
+    _cpu_piece: ClassVar[int | None] = 1 << 18
     """A larger tensor is cut there into pieces of so many elements a thread, or not."""
 
     def __init__(
@@ -199,7 +199,7 @@ class RuleOptimizer(TrainV1, Optimizer):
 
     def update(self, group: Group, parameters: Sequence[Tensor]) -> None:
         """Apply the rule to parameters of a group: dense gradients many at a time."""
-        for positions in foreach.runs(parameters, self.cpu_run):
+        for positions in foreach.runs(parameters, self._cpu_run):
             run = [parameters[k] for k in positions]
             self.update_run(group, run, self._kept_policy(group, run[0].dtype))
 
@@ -249,7 +249,7 @@ class RuleOptimizer(TrainV1, Optimizer):
                 for slot in slots
             ]
             parameters = shards.parts_of(parameters)
-        pieces = in_pieces(parameters, slots, gradients, self.cpu_piece)
+        pieces = in_pieces(parameters, slots, gradients, self._cpu_piece)
         for piece in pieces:
             self.rule.update_dense(policy, shared, *piece)
 

@@ -1,6 +1,7 @@
-"""Lists of tensors in few launches: all that Lockstep uses of ``torch._foreach_*``.
+"""Lists of tensors in few launches: what Lockstep uses of ``torch._foreach_*``.
 
-These names begin with an underscore (torch 2.13 has no public ones), so they stay here.
+These names begin with an underscore (torch 2.13 has no public ones), so they stay here
+and in :mod:`lockstep.pytorch.tensors.fused`.
 A list may mix devices and dtypes: it is cut into parts that one launch can take.
 """
 
@@ -19,11 +20,7 @@ from lockstep.pytorch.tensors.rounding import sqrt
 __all__ = [
     "CPU_RUN",
     "add",
-    "add_each_scaled",
-    "add_quotients",
-    "add_scaled",
     "alike",
-    "blend",
     "clamp",
     "copy",
     "copy_parts",
@@ -35,7 +32,6 @@ __all__ = [
     "norms_alike",
     "part_by_part",
     "plus_number",
-    "reciprocal_roots",
     "roots",
     "roots_plus",
     "runs",
@@ -60,71 +56,6 @@ def add(targets: Sequence[Tensor], terms: Sequence[Tensor]) -> None:
     """Add a tensor to each of others of their shapes and dtypes, in place."""
     if targets:
         torch._foreach_add_(targets, terms)
-
-
-def add_scaled(
-    targets: Sequence[Tensor], terms: Sequence[Tensor], factor: Tensor | float
-) -> None:
-    """Add tensors times a number to others: t += x factor, rounded twice.
-
-    The terms share a device and a dtype; targets may be narrower.
-    """
-    if rounds_each_operation(terms[0]):
-        # 1 (x factor) + t: x factor is rounded, even if the rest is done in one.
-        ones = [terms[0].new_ones(())] * len(terms)
-        torch._foreach_addcmul_(targets, terms, ones, value=number_of(factor))
-    else:
-        torch._foreach_add_(targets, scale_alike(terms, factor))
-
-
-def add_each_scaled(
-    targets: Sequence[Tensor], terms: Sequence[Tensor], factors: Tensor
-) -> None:
-    """Do as :func:`add_scaled`, the k-th tensor times the k-th factor: [n]."""
-    if rounds_each_operation(terms[0]):
-        ones = [terms[0].new_ones(())] * len(terms)
-        torch._foreach_addcmul_(targets, terms, ones, scalars=factors.tolist())
-    else:
-        torch._foreach_add_(targets, torch._foreach_mul(terms, factors.unbind()))
-
-
-def add_quotients(
-    targets: Sequence[Tensor],
-    terms: Sequence[Tensor],
-    factor: Tensor | float,
-    divisors: Sequence[Tensor],
-) -> None:
-    """Do as :func:`add_scaled` with quotients: t += (x factor) / d, rounded thrice."""
-    if rounds_each_operation(terms[0]):
-        torch._foreach_addcdiv_(targets, terms, divisors, value=number_of(factor))
-    else:
-        steps = scale_alike(terms, factor)
-        torch._foreach_div_(steps, divisors)
-        torch._foreach_add_(targets, steps)
-
-
-def rounds_each_operation(tensor: Tensor) -> bool:
-    """Whether operations of several steps round after each step, as separate ones do.
-
-    On the CPU they do. A GPU multiplies and adds with one rounding, and half precision
-    is rounded at the end only.
-    """
-    return tensor.is_cpu and tensor.itemsize >= 4
-
-
-def number_of(number: Tensor | float) -> float:
-    """Return the number in a 0-d tensor; of one on a GPU this waits for it."""
-    return number.item() if isinstance(number, Tensor) else number
-
-
-def blend(
-    targets: Sequence[Tensor], values: Sequence[Tensor], share: Tensor | float
-) -> None:
-    """Move tensors towards others: t += (x - t) share, rounded three times.
-
-    They share a device and a dtype.
-    """
-    add_scaled(targets, torch._foreach_sub(values, targets), share)
 
 
 def clamp(tensors: Sequence[Tensor], largest: float) -> list[Tensor]:
@@ -287,15 +218,6 @@ def roots(tensors: Sequence[Tensor]) -> list[Tensor]:
         return [sqrt(tensors[0])]
     flat = sqrt(torch._utils._flatten_dense_tensors(tensors))
     return list(torch._utils._unflatten_dense_tensors(flat, tensors))
-
-
-def reciprocal_roots(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Return 1 / sqrt(x) of each tensor, rounded as ``rounding.rsqrt`` rounds."""
-    if rounds_each_operation(tensors[0]):
-        return list(torch._foreach_rsqrt(tensors))
-    reciprocals = roots(tensors)
-    torch._foreach_reciprocal_(reciprocals)
-    return reciprocals
 
 
 def roots_plus(tensors: Sequence[Tensor], number: Tensor | float) -> list[Tensor]:

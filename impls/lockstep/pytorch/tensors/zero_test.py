@@ -52,26 +52,11 @@ def is_all_zero(gradient: Tensor, flush: bool = False) -> bool:
         values = flush_subnormals(values)
     start, size = 0, SMALL
     while start < values.numel():
-        part = values[start : start + size]
-        if not (size > SMALL and has_only_zero_bytes(part)) and has_nonzero(part):
+        low, high = values[start : start + size].aminmax()
+        if low or high:
             return False
         start, size = start + size, size * GROWTH
     return True
-
-
-def has_nonzero(values: Tensor) -> bool:
-    """Whether an element is not zero; -0.0 is zero, NaN is not."""
-    low, high = values.aminmax()
-    return bool(low or high)
-
-
-def has_only_zero_bytes(values: Tensor) -> bool:
-    """Whether all elements are +0.0, read faster than :func:`has_nonzero` reads them.
-
-    On the CPU one maximum over bytes is as fast as the memory; two over floats are not.
-    """
-    readable = values.is_cpu and values.is_contiguous()
-    return readable and not values.view(torch.uint8).amax()
 
 
 def flush_subnormals(values: Tensor) -> Tensor:

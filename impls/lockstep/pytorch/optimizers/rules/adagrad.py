@@ -8,7 +8,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from lockstep.pytorch.optimizers.rules import Shared, Slots
-from lockstep.pytorch.tensors import foreach
+from lockstep.pytorch.tensors import foreach, fused
 from lockstep.pytorch.tensors.rounding import rsqrt
 from lockstep.pytorch.tensors.rows import sum_duplicates
 
@@ -33,7 +33,7 @@ def update_dense(
     accumulators = [slot["accumulator"] for slot in slots]
     foreach.add(accumulators, foreach.multiply(gradients, gradients))
     steps = foreach.scale_alike(gradients, policy.learning_rate)
-    foreach.multiply_in_place(steps, foreach.reciprocal_roots(accumulators))
+    foreach.multiply_in_place(steps, fused.reciprocal_roots(accumulators))
     foreach.subtract_in_place(variables, steps)
 
 

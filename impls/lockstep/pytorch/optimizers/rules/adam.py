@@ -9,7 +9,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from lockstep.pytorch.optimizers.rules import Shared, Slots
-from lockstep.pytorch.tensors import foreach
+from lockstep.pytorch.tensors import foreach, fused
 from lockstep.pytorch.tensors.rounding import quotient, rounded, sqrt
 from lockstep.pytorch.tensors.rows import sum_duplicates
 
@@ -52,10 +52,10 @@ def update_dense(
     m += (g - m) (1 - b1), v += (g^2 - v) (1 - b2), w -= m step_size / (sqrt(v) + eps)
     """
     m, v = [slot["m"] for slot in slots], [slot["v"] for slot in slots]
-    foreach.blend(m, gradients, 1 - policy.beta1)
-    foreach.blend(v, foreach.multiply(gradients, gradients), 1 - policy.beta2)
+    fused.blend(m, gradients, 1 - policy.beta1)
+    fused.blend(v, foreach.multiply(gradients, gradients), 1 - policy.beta2)
     divisors = foreach.roots_plus(v, policy.epsilon)
-    foreach.add_quotients(variables, m, -step_size(policy, shared), divisors)
+    fused.add_quotients(variables, m, -step_size(policy, shared), divisors)
 
 
 def update_rows(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from lockstep.pytorch.optimizers.rules import Shared, Slots, adam
-from lockstep.pytorch.tensors import foreach
+from lockstep.pytorch.tensors import foreach, fused
 from lockstep.pytorch.tensors.rows import sum_duplicates
 
 __all__ = ["Policy", "update_dense", "update_rows"]
@@ -38,7 +38,7 @@ def update_dense(
 ) -> None:
     """Apply the rule to every element: w -= wd w, then Adam's step."""
     wide = [variable.to(policy.weight_decay.dtype) for variable in variables]
-    foreach.add_scaled(wide, wide, -policy.weight_decay)
+    fused.add_scaled(wide, wide, -policy.weight_decay)
     adam.update_dense(policy.adam, shared, wide, slots, gradients)
     # Those that were wide already have been updated in place.
     foreach.copy(variables, wide)

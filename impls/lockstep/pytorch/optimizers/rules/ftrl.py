@@ -62,13 +62,14 @@ def update_one(
     """Apply the rule to every element of one tensor."""
     rate, l1 = policy.learning_rate, policy.l1_regularization_strength
     accum, linear = slots["accum"], slots["linear"]
+    weights = variable.to(accum.dtype)
     old_root = root(policy, accum)
     accum += gradient * gradient
     new_root = root(policy, accum)
     shrinkage = 2 * policy.l2_shrinkage_regularization_strength
     # Not 0 w: that is NaN where w is infinite.
-    shrunk = gradient + torch.where(shrinkage == 0, 0, shrinkage * variable)
-    linear += shrunk - (new_root - old_root) / rate * variable
+    shrunk = gradient + torch.where(shrinkage == 0, 0, shrinkage * weights)
+    linear += shrunk - (new_root - old_root) / rate * weights
     pull = new_root / rate + 2 * policy.l2_regularization_strength
     moved = (linear.sign() * l1 - linear) / pull
     size = linear.abs()

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from lockstep.pytorch.optimizers.rules import Shared, Slots
-from lockstep.pytorch.tensors import foreach
+from lockstep.pytorch.tensors import fused
 from lockstep.pytorch.tensors.rows import as_rows, sum_duplicates
 
 __all__ = ["Policy", "update_dense", "update_rows"]
@@ -28,7 +28,7 @@ def update_dense(
     gradients: Sequence[Tensor],
 ) -> None:
     """w -= lr g."""
-    foreach.add_scaled(variables, gradients, -policy.learning_rate)
+    fused.add_scaled(variables, gradients, -policy.learning_rate)
 
 
 def update_rows(

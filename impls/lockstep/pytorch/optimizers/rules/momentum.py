@@ -8,7 +8,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from lockstep.pytorch.optimizers.rules import Shared, Slots
-from lockstep.pytorch.tensors import foreach
+from lockstep.pytorch.tensors import foreach, fused
 from lockstep.pytorch.tensors.rows import sum_duplicates
 
 __all__ = ["Policy", "update_dense", "update_rows"]
@@ -37,10 +37,10 @@ def update_dense(
     if policy.use_nesterov:
         # w -= lr g + lr mu m
         steps = foreach.scale_alike(gradients, rate)
-        foreach.add_scaled(steps, foreach.scale_alike(momenta, mu), rate)
+        fused.add_scaled(steps, foreach.scale_alike(momenta, mu), rate)
         foreach.subtract_in_place(variables, steps)
     else:
-        foreach.add_scaled(variables, momenta, -rate)
+        fused.add_scaled(variables, momenta, -rate)
 
 
 def update_rows(

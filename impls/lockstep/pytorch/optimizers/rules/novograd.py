@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lockstep.pytorch.clipping.clip_gradients import lane_sum
 from lockstep.pytorch.optimizers.rules import Shared, Slots
-from lockstep.pytorch.tensors import foreach, shards
+from lockstep.pytorch.tensors import foreach, fused, shards
 from lockstep.pytorch.tensors.norms import norm_of_each, together
 from lockstep.pytorch.tensors.rounding import rounded, rsqrt
 
@@ -127,7 +127,7 @@ def normalized(
     directions = foreach.multiply(wide, factors.unbind())
     decay = policy.weight_decay
     if not is_zero(decay):
-        foreach.add_scaled(directions, cast(variable, factors.dtype), decay)
+        fused.add_scaled(directions, cast(variable, factors.dtype), decay)
     if policy.share is not None:
         foreach.scale_alike_in_place(directions, policy.share)
     return directions
@@ -156,10 +156,10 @@ def update_dense(
     if is_zero(policy.weight_decay) and policy.share is None:
         # Without a new tensor: to write one takes as long as the rest of the rule.
         factors = rsqrt(moment + policy.epsilon)
-        foreach.add_each_scaled(momenta, cast(gradients, factors.dtype), factors)
+        fused.add_each_scaled(momenta, cast(gradients, factors.dtype), factors)
     else:
         foreach.add(momenta, normalized(policy, moment, variables, gradients))
-    foreach.add_scaled(variables, momenta, -policy.learning_rate)
+    fused.add_scaled(variables, momenta, -policy.learning_rate)
     if policy.remembers:
         foreach.copy(stored, moment.unbind())
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from lockstep.pytorch.optimizers.rules import Shared, Slots
-from lockstep.pytorch.tensors import foreach
+from lockstep.pytorch.tensors import foreach, fused
 from lockstep.pytorch.tensors.rounding import rsqrt
 from lockstep.pytorch.tensors.rows import sum_duplicates
 
@@ -39,15 +39,15 @@ def update_dense(
     """
     keep = 1 - policy.decay
     spreads = [slot["rms"] for slot in slots]
-    foreach.blend(spreads, foreach.multiply(gradients, gradients), keep)
+    fused.blend(spreads, foreach.multiply(gradients, gradients), keep)
     if policy.centered:
         means = [slot["mg"] for slot in slots]
-        foreach.blend(means, gradients, keep)
+        fused.blend(means, gradients, keep)
         spreads = foreach.subtract(spreads, foreach.multiply(means, means))
     divisors = foreach.roots(foreach.plus_number(spreads, policy.epsilon))
     momenta = [slot["momentum"] for slot in slots]
     foreach.scale_alike_in_place(momenta, policy.momentum)
-    foreach.add_quotients(momenta, gradients, policy.learning_rate, divisors)
+    fused.add_quotients(momenta, gradients, policy.learning_rate, divisors)
     foreach.subtract_in_place(variables, momenta)
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from lockstep.pytorch import NovoGrad, strict
+from lockstep.pytorch import FtrlOptimizer, NovoGrad, strict
 from lockstep.pytorch.optimizers.rule_optimizer import RuleOptimizer
 from lockstep.pytorch.optimizers.rules import in_pieces
 from lockstep.pytorch.tests.subjects import OWN
@@ -23,6 +23,14 @@ RULES: dict[str, tuple[Callable[[Any], Any], Sequence[torch.dtype]]] = {
     **{name: (make, DTYPES) for name, make in OWN.items()},
     "NovoGrad with averages": (
         partial(NovoGrad, learning_rate=0.1, weight_decay=0.1, grad_averaging=True),
+        DTYPES,
+    ),
+    "Ftrl with shrinkage": (
+        partial(
+            FtrlOptimizer,
+            learning_rate=0.1,
+            l2_shrinkage_regularization_strength=0.1,
+        ),
         DTYPES,
     ),
     "strict NovoGrad": (
@@ -70,8 +78,8 @@ def trained(
 def test_together_they_go_where_they_go_one_by_one(
     monkeypatch, run, make, dtypes
 ) -> None:
-    monkeypatch.setattr(RuleOptimizer, "cpu_run", run)
-    monkeypatch.setattr(NovoGrad, "cpu_run", run)
+    monkeypatch.setattr(RuleOptimizer, "_cpu_run", run)
+    monkeypatch.setattr(NovoGrad, "_cpu_run", run)
     together, alone = trained(make, dtypes, False), trained(make, dtypes, True)
     for ours, theirs in zip(together, alone, strict=True):
         assert ours.dtype == theirs.dtype and torch.equal(ours, theirs)
@@ -82,9 +90,9 @@ def test_a_tensor_in_pieces_goes_where_it_goes_as_a_whole(
     monkeypatch, make, dtypes
 ) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    monkeypatch.setattr(RuleOptimizer, "cpu_piece", 1000)
+    monkeypatch.setattr(RuleOptimizer, "_cpu_piece", 1000)
     together = trained(make, dtypes, True)
-    monkeypatch.setattr(RuleOptimizer, "cpu_piece", None)
+    monkeypatch.setattr(RuleOptimizer, "_cpu_piece", None)
     alone = trained(make, dtypes, True)
     for ours, theirs in zip(together, alone, strict=True):
         assert ours.dtype == theirs.dtype and torch.equal(ours, theirs)

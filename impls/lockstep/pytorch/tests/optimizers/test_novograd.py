@@ -128,6 +128,17 @@ def test_a_square_that_overflows_is_forgotten_by_the_next_step():
     assert found == [4.0, math.inf, 9.0, 5.0]
 
 
+@pytest.mark.parametrize("size", [3, 1 << 14, 3_000_001])
+def test_the_second_moment_is_right_at_any_size(size):
+    weight = Parameter(torch.zeros(size))
+    weight.grad = torch.randn(size, generator=torch.Generator().manual_seed(0))
+    optimizer = NovoGrad([weight], 0.1)
+    optimizer.step()
+    right = weight.grad.double().square().sum().item()
+    v = optimizer.get_slot(weight, "second_moment").item()
+    assert v == pytest.approx(right, rel=5e-7)
+
+
 def test_a_loaded_second_moment_is_a_copy():
     w, twin = weight(1.0), weight(1.0)
     optimizer, other = NovoGrad([w], 1.0), NovoGrad([twin], 1.0)

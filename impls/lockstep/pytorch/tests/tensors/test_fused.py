@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lockstep.pytorch.tensors import foreach
+from lockstep.pytorch.tensors import foreach, fused
 from lockstep.pytorch.tensors.rounding import MANY_THREADS, quotient, rsqrt, sqrt
 
 WIDE = [torch.float32, torch.float64]
@@ -41,7 +41,7 @@ def test_to_add_scaled_tensors_is_to_scale_and_to_add(dtype, factor) -> None:
     number = torch.tensor(factor, dtype=dtype)
     targets, terms = drawn(0, dtype), drawn(1, dtype)
     right = [t + x * number for t, x in zip(targets, terms, strict=True)]
-    foreach.add_scaled(targets, terms, number)
+    fused.add_scaled(targets, terms, number)
     assert_same(targets, right)
 
 
@@ -51,7 +51,7 @@ def test_each_tensor_may_have_a_factor_of_its_own(dtype) -> None:
     factors = torch.tensor([0.1, 3.3, -1e-3, 0.7], dtype=dtype)
     both = zip(targets, terms, factors, strict=True)
     right = [t + x * factor for t, x, factor in both]
-    foreach.add_each_scaled(targets, terms, factors)
+    fused.add_each_scaled(targets, terms, factors)
     assert_same(targets, right)
 
 
@@ -61,7 +61,7 @@ def test_to_add_quotients_is_to_scale_to_divide_and_to_add(dtype) -> None:
     targets, terms, divisors = (drawn(seed, dtype) for seed in range(3))
     each = zip(targets, terms, divisors, strict=True)
     right = [t + x * number / divisor for t, x, divisor in each]
-    foreach.add_quotients(targets, terms, number, divisors)
+    fused.add_quotients(targets, terms, number, divisors)
     assert_same(targets, right)
 
 
@@ -73,7 +73,7 @@ def test_a_narrow_target_is_rounded_once(narrow) -> None:
         (t + x * -0.125 / d).to(narrow)
         for t, x, d in zip(targets, terms, divisors, strict=True)
     ]
-    foreach.add_quotients(targets, terms, -0.125, divisors)
+    fused.add_quotients(targets, terms, -0.125, divisors)
     assert_same(targets, right)
 
 
@@ -81,7 +81,7 @@ def test_a_narrow_target_is_rounded_once(narrow) -> None:
 def test_a_reciprocal_root_is_rounded_as_root_and_as_reciprocal(dtype) -> None:
     squares = [x.abs() for x in drawn(0, dtype)]
     right = [sqrt(square).reciprocal() for square in squares]
-    assert_same(foreach.reciprocal_roots(squares), right)
+    assert_same(fused.reciprocal_roots(squares), right)
     assert_same([rsqrt(square) for square in squares], right)
 
 
