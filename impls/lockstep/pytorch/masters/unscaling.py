@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from lockstep.interface import GATE_OP
+from lockstep.messages.base.pairs import as_pairs
 from lockstep.messages.masters import refusals
 from lockstep.messages.scaling.refusals import APPLIED_AGAIN
 from lockstep.pytorch.base.gradients import Pairs, dtype_name, listed, named_parameters
@@ -44,6 +45,20 @@ class MasterUnscaling(ScaleKeeper):
     copies: MasterCopies
     regularizers: dict[Tensor, Regularizer]
 
+    @property
+    def trains_masters(self) -> bool:
+        """Whether any parameter has a master. Outer wrappers read this."""
+        return bool(self.copies.masters)
+
+    def trains_master(self, parameter: Tensor) -> bool:
+        """Whether a parameter has a master, or is one."""
+        masters = self.copies.masters
+        return parameter in masters or any(parameter is m for m in masters.values())
+
+    def master(self, parameter: Tensor) -> Tensor:
+        """Return the master of a parameter, or the parameter if it has none."""
+        return self.copies.of(parameter)
+
     def _scaled(self, loss: Tensor) -> tuple[Tensor, Any]:
         """Return loss x scale, and the scale; under strict in the dtype of the loss."""
         if loss.itemsize >= 4 or not self._quirks.masters_half_loss:
@@ -75,6 +90,25 @@ class MasterUnscaling(ScaleKeeper):
         )
         options = gate_gradients, aggregation_method, colocate_gradients_with_ops
         return super().compute_gradients(loss, weights, *options, grad_loss)
+
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Tensor | None, Tensor]],
+        global_step: Tensor | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Take one ``step()`` with these gradients: see the base class.
+
+        The pairs contain masters, or half-precision parameters with gradients of the
+        same dtype.
+        """
+        # By identity, as tensors are compared: their own hash is slow.
+        if weights := set(map(id, self.copies.masters)):
+            grads_and_vars = [
+                (in_float32(g), self.master(v)) if id(v) in weights else (g, v)
+                for g, v in as_pairs(grads_and_vars, self.get_name())
+            ]
+        super().apply_gradients(grads_and_vars, global_step, name)
 
     @torch.no_grad()
     def _with_masters(self, pairs: Pairs) -> Pairs:
