@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
 from lockstep.docstrings import documented
-from lockstep.messages import pytorch as torch_host
-from lockstep.messages.base.pairs import as_pairs
 from lockstep.messages.base.pipeline import not_an_optimizer
 from lockstep.messages.masters import mixed_precision as words
 from lockstep.messages.masters import refusals
@@ -25,27 +21,18 @@ from lockstep.pytorch.base.gradients import (
 )
 from lockstep.pytorch.base.not_traced import untraced
 from lockstep.pytorch.masters.buffers import FlatMasters
-from lockstep.pytorch.masters.checkpoint import (
-    KEY,
-    MastersInState,
-    as_module,
-    refuse_model_of_weights,
-    saved_masters,
-    with_masters,
-    without_masters,
-)
+from lockstep.pytorch.masters.checkpoint import KEY
 from lockstep.pytorch.masters.copies import (
     MasterCopies,
-    base_of,
     make_masters,
     require_masters,
     use_masters,
 )
 from lockstep.pytorch.masters.flat_rule import FlatRule
-from lockstep.pytorch.masters.gradients import MasterGradients, in_float32
+from lockstep.pytorch.masters.gradients import MasterGradients
 from lockstep.pytorch.masters.regularizer import Regularizer
+from lockstep.pytorch.masters.saved_masters import SavedMasters
 from lockstep.pytorch.masters.scale import AutomaticScale, scale_of
-from lockstep.pytorch.masters.unscaling import MasterUnscaling
 from lockstep.pytorch.scaling.capturable import require_capturable
 from lockstep.pytorch.scaling.scaled_step import ScaledStep
 from lockstep.quirks import quirks_of
@@ -54,7 +41,7 @@ __all__ = ["MixedPrecisionOptimizerWrapper"]
 
 
 @documented
-class MixedPrecisionOptimizerWrapper(MasterUnscaling):
+class MixedPrecisionOptimizerWrapper(SavedMasters):
     """...
 
     Each float16 or bfloat16 parameter w gets a float32 master m. Any other parameter is
@@ -120,11 +107,9 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
     """
 
     owner = words.WRAPPER
-    keeps_masters = True
     # So that a GradScaler comes to the assignment that is refused below.
     _step_supports_amp_scaling = True
 
-    _beside: MastersInState | None = None
     _rule: FlatRule | None = None
 
     def __init__(
@@ -174,65 +159,10 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
 
     grad_scale = property(fset=_refuse_grad_scaler)
 
-    @property
-    def state(self) -> Any:
-        """The ``state`` of the wrapped optimizer itself, which has the masters'."""
-        refuse_model_of_weights(self.copies.masters if "copies" in vars(self) else ())
-        return self.inner_optimizer.state
-
-    @state.setter
-    def state(self, value: Any) -> None:
-        self.inner_optimizer.state = value
-
-    @property
-    def trains_masters(self) -> bool:
-        """Whether any parameter has a master. Outer wrappers read this."""
-        return bool(self.copies.masters)
-
-    def trains_master(self, parameter: Tensor) -> bool:
-        """Whether a parameter has a master, or is one."""
-        masters = self.copies.masters
-        return parameter in masters or any(parameter is m for m in masters.values())
-
-    def master(self, parameter: Tensor) -> Tensor:
-        """Return the master of a parameter, or the parameter if it has none."""
-        return self.copies.of(parameter)
-
-    def as_module(self, model: nn.Module) -> nn.Module:
-        """Return a module with the model's parameter names and the masters.
-
-        Pass it to ``get_optimizer_state_dict`` and ``set_optimizer_state_dict`` of
-        ``torch.distributed.checkpoint``, which look up parameters in it.
-        """
-        if not isinstance(model, nn.Module):
-            raise torch_host.NOT_A_MODULE.error(
-                owner=words.WRAPPER, got=type(model).__name__
-            )
-        return as_module(model, self.copies.masters)
-
     @untraced
     def scale_loss(self, loss: Tensor) -> Tensor:
         """Return loss x scale: see the base class."""
         return super().scale_loss(loss)
-
-    def apply_gradients(
-        self,
-        grads_and_vars: Iterable[tuple[Tensor | None, Tensor]],
-        global_step: Tensor | None = None,
-        name: str | None = None,
-    ) -> None:
-        """Take one ``step()`` with these gradients: see the base class.
-
-        The pairs contain masters, or half-precision parameters with gradients of the
-        same dtype.
-        """
-        # By identity, as tensors are compared: their own hash is slow.
-        if weights := set(map(id, self.copies.masters)):
-            grads_and_vars = [
-                (in_float32(g), self.master(v)) if id(v) in weights else (g, v)
-                for g, v in as_pairs(grads_and_vars, self.get_name())
-            ]
-        super().apply_gradients(grads_and_vars, global_step, name)
 
     @property
     def _skips(self) -> bool:
@@ -324,13 +254,6 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
             self._rule = FlatRule(self.inner_optimizer)
         return self._rule
 
-    @property
-    def _in_state(self) -> MastersInState:
-        """The masters in the optimizer's state; a copy makes its own."""
-        if self._beside is None:
-            self._beside = MastersInState(base_of(self), self.copies.masters)
-        return self._beside
-
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients of the model's parameters and of the masters."""
         super().zero_grad(set_to_none)
@@ -351,44 +274,6 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
             masters = [(entry[0], p) for entry, p in zip(listed, masters, strict=True)]
         super().add_param_group({**param_group, "params": masters})
         self.copies.add(fresh)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the wrapped optimizer's state with the masters and the scale."""
-        if self.copies.are_half():
-            self.copies.copy_changes()
-            if not self._quirks.masters_slots:
-                self.copies.copy_hidden_changes()
-        saved = super().state_dict()
-        return with_masters(saved, named_parameters(self), self.copies.masters)
-
-    def _check_saved(self, state_dict: dict[str, Any]) -> None:
-        """Raise if the state is of other wrappers, or without these masters."""
-        self.copies.require_half()
-        super()._check_saved(state_dict)
-        self._saved_masters(state_dict)
-
-    def _saved_masters(self, state_dict: dict[str, Any]) -> dict[Tensor, Tensor]:
-        """Return master -> its saved value; raise if one is missing."""
-        return saved_masters(
-            state_dict, named_parameters(self), set(self.copies.masters.values())
-        )
-
-    def _of_inner(self, state_dict: dict[str, Any]) -> dict[str, Any]:
-        """Return a saved state without masters, as the wrapped optimizer saves it."""
-        return without_masters(state_dict)
-
-    def _load_inner(self, state_dict: dict[str, Any]) -> None:
-        """Load the masters and the scale, then the state of the wrapped optimizer.
-
-        The weights become the rounded masters.
-        """
-        names, saved = named_parameters(self), self._saved_masters(state_dict)
-        super()._load_inner(self._of_inner(state_dict))
-        with torch.no_grad():
-            for master, value in saved.items():
-                master.copy_(value)
-        self._in_state.add(p for p in names if self.state.get(p))
-        self.copies.write_weights(self.copies.buffers())
 
     def get_name(self) -> str:
         """Return the name of ``optimizer`` and "-MP"."""

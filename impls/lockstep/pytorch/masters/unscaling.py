@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from lockstep.interface import GATE_OP
+from lockstep.messages.base.pairs import as_pairs
 from lockstep.messages.masters import refusals
 from lockstep.messages.scaling.refusals import APPLIED_AGAIN
 from lockstep.pytorch.base.gradients import Pairs, dtype_name, listed, named_parameters
@@ -50,6 +51,20 @@ class MasterUnscaling(ScaleKeeper):
     regularizers: dict[Tensor, Regularizer]
 
     _fills_buffers = False
+
+    @property
+    def trains_masters(self) -> bool:
+        """Whether any parameter has a master. Outer wrappers read this."""
+        return bool(self.copies.masters)
+
+    def trains_master(self, parameter: Tensor) -> bool:
+        """Whether a parameter has a master, or is one."""
+        masters = self.copies.masters
+        return parameter in masters or any(parameter is m for m in masters.values())
+
+    def master(self, parameter: Tensor) -> Tensor:
+        """Return the master of a parameter, or the parameter if it has none."""
+        return self.copies.of(parameter)
 
     def _scaled(self, loss: Tensor) -> tuple[Tensor, Any]:
         """Return loss x scale, and the scale; under strict in the dtype of the loss."""
@@ -92,6 +107,25 @@ class MasterUnscaling(ScaleKeeper):
             return self.compute_gradients(loss, variables)
         finally:
             del self._fills_buffers
+
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Tensor | None, Tensor]],
+        global_step: Tensor | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Take one ``step()`` with these gradients: see the base class.
+
+        The pairs contain masters, or half-precision parameters with gradients of the
+        same dtype.
+        """
+        # By identity, as tensors are compared: their own hash is slow.
+        if weights := set(map(id, self.copies.masters)):
+            grads_and_vars = [
+                (in_float32(g), self.master(v)) if id(v) in weights else (g, v)
+                for g, v in as_pairs(grads_and_vars, self.get_name())
+            ]
+        super().apply_gradients(grads_and_vars, global_step, name)
 
     @torch.no_grad()
     def _unscaled_pairs(self, pairs: Pairs) -> Pairs:

@@ -7,6 +7,7 @@ import torch
 
 from lockstep.pytorch.tensors.norms import (
     BLOCK,
+    SMALL,
     magnitudes,
     norm_of_each,
     tensor_norms,
@@ -28,6 +29,20 @@ def test_gradients_of_all_shapes_are_added_up_together(shapes) -> None:
     # 1e-6 is what the norm promises.
     norm = total_norm([torch.ones(shape) for shape in shapes]).item()
     assert norm == pytest.approx(count**0.5, rel=1e-6)
+
+
+@pytest.mark.parametrize("ten", torch.eye(3, dtype=torch.int64).tolist(), ids=str)
+def test_small_medium_and_large_gradients_of_any_dtype_all_count(ten) -> None:
+    sizes = SMALL - 1, SMALL, BLOCK + 1
+    dtypes = torch.float16, torch.float32, torch.float64
+    gradients = [
+        torch.full((size,), 1.0 + 9 * ten[k], dtype=dtype)
+        for k, size in enumerate(sizes)
+        for dtype in dtypes
+    ]
+    squares = sum(gradient.double().square().sum() for gradient in gradients)
+    # 1e-6 is what the norm promises; 2e-5 where the elements are all equal.
+    assert total_norm(gradients).item() == pytest.approx(squares.sqrt().item(), 2e-5)
 
 
 @pytest.mark.parametrize("norms", [total_norm, tensor_norms, norm_of_each, magnitudes])
