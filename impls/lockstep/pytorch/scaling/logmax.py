@@ -62,21 +62,22 @@ def step_logmax(
 
     Quirk ``logmax_overflow``.
     """
-    _, i, x_hat, slow_x_hat, xsquared_hat, correction1, correction2 = state
-    # Once a step, because looking them up takes as long as ten operations.
-    numbers = singles(policy)
-    beta1, rest1, beta2, rest2, *_ = numbers
+    scale, i, x_hat, slow_x_hat, xsquared_hat, correction1, correction2 = state
+    beta1, rest1, beta2, rest2, *_ = singles(policy)
     with np.errstate(all="ignore"):
         x = log_amax(policy, has_nan, amax)
         if policy.guarded and x == -math.inf:
             return state._replace(iteration=i + 1)
-        x_hat = beta1 * x_hat + rest1 * x
-        slow_x_hat = beta2 * slow_x_hat + rest2 * x
-        xsquared_hat = beta2 * xsquared_hat + rest2 * (x * x)
-        means = x_hat, slow_x_hat, xsquared_hat
-        corrections = correction1 * beta1, correction2 * beta2
-        scale = scale_for(numbers, means, corrections)
-        return LogMaxState(scale, i + 1, *means, *corrections)
+        moved = LogMaxState(
+            scale,
+            i + 1,
+            beta1 * x_hat + rest1 * x,
+            beta2 * slow_x_hat + rest2 * x,
+            beta2 * xsquared_hat + rest2 * (x * x),
+            correction1 * beta1,
+            correction2 * beta2,
+        )
+        return LogMaxState(scale_for(policy, moved), *moved[1:])
 
 
 def log_amax(policy: LogMaxPolicy, has_nan: bool, amax: float) -> np.float32:
@@ -92,27 +93,18 @@ def log_amax(policy: LogMaxPolicy, has_nan: bool, amax: float) -> np.float32:
     return Single(np.log(float(largest))) / LOG_2
 
 
-def scale_for(
-    numbers: Singles,
-    means: tuple[np.float32, np.float32, np.float32],
-    corrections: tuple[np.float32, np.float32],
-) -> np.float32:
+def scale_for(policy: LogMaxPolicy, state: LogMaxState) -> np.float32:
     """Return the scale for which an overflow remains rare; NaN stays NaN.
 
     The formula is that of :func:`lockstep.reference.scaling.logmax.scale_for`.
-
-    Args:
-        numbers: the parameters.
-        means: ``x_hat``, ``slow_x_hat`` and ``xsquared_hat``.
-        corrections: the powers of both betas.
     """
-    *_, deviations, target, scale_min, scale_max = numbers
-    x_hat, slow_x_hat, xsquared_hat = means
-    rest1, rest2 = ONE - corrections[0], ONE - corrections[1]
-    slow = slow_x_hat / rest2
-    variance = xsquared_hat / rest2 - slow * slow
+    *_, deviations, target, scale_min, scale_max = singles(policy)
+    rest2 = ONE - state.b2_correction
+    mu = state.x_hat / (ONE - state.b1_correction)
+    slow = state.slow_x_hat / rest2
+    variance = state.xsquared_hat / rest2 - slow * slow
     # Below zero by rounding only; NaN is not below.
     sigma = Single(math.sqrt(ZERO if variance < ZERO else variance))
-    scale = Single(np.exp2(float(target - (x_hat / rest1 + deviations * sigma))))
+    scale = Single(np.exp2(float(target - (mu + deviations * sigma))))
     at_most = scale_max if scale > scale_max else scale
     return scale_min if at_most < scale_min else at_most
