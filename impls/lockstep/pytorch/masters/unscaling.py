@@ -28,9 +28,9 @@ from lockstep.pytorch.masters.regularizer import (
     registered,
 )
 from lockstep.pytorch.masters.scale import AutomaticScale
-from lockstep.pytorch.scaling.scale_keeper import ScaleKeeper
 from lockstep.pytorch.scaling.scaled_gradients import Source, Unscaled
 from lockstep.pytorch.scaling.scaled_step import ScaledStep, scale_reciprocal
+from lockstep.pytorch.scaling.skipping import SkippingWrapper
 from lockstep.pytorch.tensors import foreach
 
 __all__ = ["MasterUnscaling"]
@@ -39,7 +39,7 @@ APPLIED = "_lockstep_applied"
 """Attribute of a gradient: its version when a step applied a copy of it."""
 
 
-class MasterUnscaling(ScaleKeeper):
+class MasterUnscaling(SkippingWrapper):
     """A wrapper whose gradients belong to masters and not to the model's weights.
 
     Attributes:

@@ -18,14 +18,14 @@ from lockstep.pytorch.base.gradients import named_parameters
 from lockstep.pytorch.multitask import MultitaskOptimizerWrapper
 from lockstep.pytorch.scaling.capturable import require_capturable
 from lockstep.pytorch.scaling.loss_scale import FixedLossScale, get
-from lockstep.pytorch.scaling.scale_keeper import ScaleKeeper
+from lockstep.pytorch.scaling.skipping import SkippingWrapper
 from lockstep.quirks import quirks_of
 
 __all__ = ["MixedPrecisionLossScaleOptimizer"]
 
 
 @documented
-class MixedPrecisionLossScaleOptimizer(ScaleKeeper):
+class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
     """...
 
     If every gradient is finite, ``opt`` takes its step. Otherwise the weights, the

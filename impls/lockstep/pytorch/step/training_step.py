@@ -30,7 +30,7 @@ from lockstep.pytorch.base.stack import base_of
 from lockstep.pytorch.base.summaries import TensorBoardRecorder
 from lockstep.pytorch.clipping.post_process import own_pairs, post_process
 from lockstep.pytorch.scaling.automatic_scaler import AutomaticLossScaler
-from lockstep.pytorch.scaling.scale_keeper import ScaleKeeper
+from lockstep.pytorch.scaling.skipping import SkippingWrapper
 from lockstep.pytorch.schedules.lr_scheduler import write
 from lockstep.pytorch.step.micro_batches import add_share
 from lockstep.pytorch.step.reduction import reduce_gradients
@@ -241,7 +241,7 @@ class TrainingStep:
         """
         gradients = [g for g, _ in pairs if g is not None]
         is_plain = [g.dtype == torch.float32 and not g.is_sparse for g in gradients]
-        if isinstance(self.optimizer, ScaleKeeper) and all(is_plain):
+        if isinstance(self.optimizer, SkippingWrapper) and all(is_plain):
             self.optimizer._note_finite(gradients)
 
     def post_process(self, pairs: Pairs, norm: Tensor | None) -> Pairs:
@@ -276,7 +276,7 @@ class TrainingStep:
 
         Gradients from autograd may share memory with each other or with other tensors.
         """
-        return self.settings.accumulates or isinstance(self.optimizer, ScaleKeeper)
+        return self.settings.accumulates or isinstance(self.optimizer, SkippingWrapper)
 
     def set_hyper_parameters(self) -> None:
         """Write the learning rate of this step, and AdamW's decay, into the groups."""

@@ -29,10 +29,10 @@ from lockstep.pytorch.scaling.scaled_gradients import ScaledGradients, Unscaled
 from lockstep.pytorch.scaling.scaled_step import ScaledStep
 from lockstep.quirks import quirks_of
 
-__all__ = ["ScaleKeeper"]
+__all__ = ["SkippingWrapper"]
 
 
-class ScaleKeeper(ScaledGradients):
+class SkippingWrapper(ScaledGradients):
     """Take a step if its gradients are finite, and move the loss scale.
 
     The numbers of the scale are saved and loaded in ``param_groups[0]``. Unlike
@@ -90,7 +90,7 @@ class ScaleKeeper(ScaledGradients):
     def _refuse_scaled(self, opt: Optimizer) -> None:
         """Raise if this optimizer, or one inside it, scales its loss already."""
         while isinstance(opt, OptimizerWrapper):
-            if isinstance(opt, ScaleKeeper):
+            if isinstance(opt, SkippingWrapper):
                 raise refusals.SCALED_TWICE.error(owner=self.owner, got=opt.owner)
             opt = opt.inner_optimizer
 
