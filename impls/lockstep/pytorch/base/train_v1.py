@@ -42,6 +42,9 @@ class TrainV1:
 
     GATE_NONE, GATE_OP, GATE_GRAPH = GATE_NONE, GATE_OP, GATE_GRAPH
 
+    _for_step = False
+    """Whether the gradients that are being computed may be overwritten."""
+
     @documented
     def compute_gradients(
         self,
@@ -86,7 +89,10 @@ class TrainV1:
         check_grad_loss(grad_loss, owner)
         if grad_loss is None and value.numel() != 1:
             raise words.NOT_SCALAR.error(owner=owner, got=list(value.shape))
-        gradients = differentiate(value, variables, grad_loss)
+        if self._for_step:
+            gradients = own_gradients(value, variables)
+        else:
+            gradients = differentiate(value, variables, grad_loss)
         return list(zip(gradients, variables, strict=True))
 
     def _gradients_for_step(
@@ -94,10 +100,14 @@ class TrainV1:
     ) -> Pairs:
         """Do as :meth:`compute_gradients`, for one step that follows at once.
 
-        The gradients are valid until then, so they may lie in memory that each step
-        uses again.
+        The gradients may be overwritten, and are valid until then. They may lie in
+        memory that each step uses again.
         """
-        return self.compute_gradients(loss, variables)
+        self._for_step = True
+        try:
+            return self.compute_gradients(loss, variables)
+        finally:
+            del self._for_step
 
     def apply_gradients(
         self,
@@ -209,6 +219,19 @@ def differentiate(
     return [
         next(gradients) if variable.requires_grad else None for variable in variables
     ]
+
+
+def own_gradients(loss: Tensor, variables: list[Tensor]) -> list[Tensor | None]:
+    """Do as :func:`differentiate`; no gradient shares memory with another tensor.
+
+    ``backward`` copies a gradient only if something else may hold it. Each ``.grad`` is
+    afterwards what it was before.
+    """
+    inputs = [variable for variable in variables if variable.requires_grad]
+    with gradients_set_to(variables, [None] * len(variables)):
+        if inputs and loss.requires_grad:
+            torch.autograd.backward(loss, inputs=inputs)
+        return [variable.grad for variable in variables]
 
 
 def check_counter(global_step: Any, owner: str) -> None:

@@ -50,8 +50,6 @@ class MasterUnscaling(SkippingWrapper):
     copies: MasterCopies
     regularizers: dict[Tensor, Regularizer]
 
-    _fills_buffers = False
-
     @property
     def trains_masters(self) -> bool:
         """Whether any parameter has a master. Outer wrappers read this."""
@@ -98,16 +96,6 @@ class MasterUnscaling(SkippingWrapper):
         options = gate_gradients, aggregation_method, colocate_gradients_with_ops
         return super().compute_gradients(loss, weights, *options, grad_loss)
 
-    def _gradients_for_step(
-        self, loss: Callable[[], Tensor], variables: Iterable[Tensor]
-    ) -> Pairs:
-        """Do as :meth:`compute_gradients`, with gradients in the masters' buffers."""
-        self._fills_buffers = True
-        try:
-            return self.compute_gradients(loss, variables)
-        finally:
-            del self._fills_buffers
-
     def apply_gradients(
         self,
         grads_and_vars: Iterable[tuple[Tensor | None, Tensor]],
@@ -132,7 +120,7 @@ class MasterUnscaling(SkippingWrapper):
         """Return pairs of an unscaled float32 gradient and a master."""
         penalties = self._regularizers()
         flushes = self._quirks.multitask_subnormals
-        fills = self._fills_buffers and not (penalties or flushes)
+        fills = self._for_step and not (penalties or flushes)
         flats = self.copies.buffers() if fills else []
         if not flats:
             return super()._unscaled_pairs(self._with_masters(pairs, penalties))

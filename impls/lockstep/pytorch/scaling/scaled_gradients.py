@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor
+from torch.optim import Optimizer
 from torch.optim.optimizer import _global_optimizer_pre_hooks
 
 from lockstep.interface import GATE_OP
@@ -18,7 +19,12 @@ from lockstep.pytorch.base.train_v1 import evaluate
 from lockstep.pytorch.base.wrapper import OptimizerWrapper
 from lockstep.pytorch.scaling.capturable import CapturableStep
 from lockstep.pytorch.scaling.loss_scale import LossScale
-from lockstep.pytorch.scaling.scaled_step import ScaledStep, replace_unscaled
+from lockstep.pytorch.scaling.scaled_step import (
+    ScaledStep,
+    is_fused,
+    replace_unscaled,
+    unscale_in_place,
+)
 from lockstep.quirks import Quirks
 
 __all__ = ["ScaledGradients", "Source", "Unscaled"]
@@ -78,6 +84,7 @@ class ScaledGradients(OptimizerWrapper):
 
     owner: str
     capturable: bool
+    clip_norm: float | None
     _quirks: Quirks
     scale_object: LossScale
 
@@ -86,6 +93,7 @@ class ScaledGradients(OptimizerWrapper):
     _failed = False
     _unscaled_by_hand: Unscaled | None = None
     _finite: Sequence[Tensor] = ()
+    _clip_factor = 1.0
 
     def scale_loss(self, loss: Tensor) -> Tensor:
         """Return loss x scale; a loss in half precision becomes float32.
@@ -152,7 +160,10 @@ class ScaledGradients(OptimizerWrapper):
         gradients, parameters = [g for g, _ in pairs], [p for _, p in pairs]
         pairs.clear()  # So that each gradient goes when its product is there.
         flush = self._quirks.multitask_subnormals
-        replace_unscaled(gradients, self._pending, flush)
+        if self._for_step and not flush:
+            unscale_in_place(gradients, self._pending)
+        else:
+            replace_unscaled(gradients, self._pending, flush)
         return list(zip(gradients, parameters, strict=True))
 
     def _check(self, loss: Any, variables: Iterable[Any] | None) -> None:
@@ -174,19 +185,29 @@ class ScaledGradients(OptimizerWrapper):
         try:
             super().apply_gradients(grads_and_vars, global_step, name)
         finally:
-            self._borrowed, self._finite = False, ()
+            self._borrowed, self._finite, self._clip_factor = False, (), 1.0
 
-    def _note_finite(self, gradients: Sequence[Tensor]) -> None:
-        """Let the next ``apply_gradients`` omit the finite check of these gradients."""
-        self._finite = gradients
+    def _note_finite(
+        self, gradients: Sequence[Tensor], clip_factor: float = 1.0
+    ) -> None:
+        """Let the next ``apply_gradients`` omit the finite check of these gradients.
+
+        Args:
+            gradients: all gradients of the step; they may be overwritten.
+            clip_factor: the update multiplies them by it. Only 1 is allowed unless
+                :meth:`_clips_as_it_updates`.
+        """
+        self._finite, self._clip_factor = gradients, clip_factor
+
+    def _clips_as_it_updates(self) -> bool:
+        """Whether the update can multiply gradients that nobody else sees before."""
+        inner = self.inner_optimizer
+        looks = self.capturable or self.clip_norm is not None
+        return not (looks or _has_hooks(self) or _has_hooks(inner)) and is_fused(inner)
 
     def _are_known(self, parameters: Iterable[Tensor]) -> bool:
-        """Whether the gradients are those of ``_note_finite``, without any hook.
-
-        A hook or a patched ``step`` could have changed the gradients.
-        """
-        hooks = self._optimizer_step_pre_hooks or _global_optimizer_pre_hooks
-        if hooks or "step" in vars(self):
+        """Whether the gradients are those of ``_note_finite``, without any hook."""
+        if _has_hooks(self):
             return False
         return set(map(id, self._finite)) == {id(p.grad) for p in parameters}
 
@@ -335,3 +356,9 @@ class ScaledGradients(OptimizerWrapper):
         if self._failed:
             self._pending, self._failed = None, False
         super().zero_grad(set_to_none)
+
+
+def _has_hooks(optimizer: Optimizer) -> bool:
+    """Whether a hook or a patched ``step`` could change the gradients first."""
+    hooks = optimizer._optimizer_step_pre_hooks or _global_optimizer_pre_hooks
+    return bool(hooks) or "step" in vars(optimizer)

@@ -26,6 +26,7 @@ __all__ = [
     "replace_unscaled",
     "scale_reciprocal",
     "step_dividing",
+    "unscale_in_place",
     "unscaled",
 ]
 
@@ -259,6 +260,22 @@ def replace_unscaled(
         products = times([gradients[k] for k in run], factor, flush)
         for k, product in zip(run, products, strict=True):
             gradients[k] = product
+
+
+@torch.no_grad()
+def unscale_in_place(gradients: list[Tensor | None], scale: float | Tensor) -> None:
+    """Do as :func:`replace_unscaled`, but overwrite all but half-precision gradients.
+
+    Those are replaced, because their products are computed in float32.
+    """
+    half = [g if g is not None and g.itemsize < 4 else None for g in gradients]
+    if any([g is not None for g in half]):
+        replace_unscaled(half, scale, flush=False)
+        both = zip(half, gradients, strict=True)
+        gradients[:] = [g if product is None else product for product, g in both]
+    wide = [g for g in gradients if g is not None and g.itemsize >= 4]
+    values = [g._values() if g.is_sparse else g for g in wide]
+    foreach.scale_in_place(values, scale_reciprocal(scale))
 
 
 def scale_reciprocal(scale: float | Tensor) -> float | Tensor:

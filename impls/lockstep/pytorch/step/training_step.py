@@ -28,6 +28,7 @@ from lockstep.messages.step.training_step import (
 from lockstep.pytorch.base.gradients import Pairs
 from lockstep.pytorch.base.stack import base_of
 from lockstep.pytorch.base.summaries import TensorBoardRecorder
+from lockstep.pytorch.clipping.clip_by_global_norm import clip_factor
 from lockstep.pytorch.clipping.post_process import own_pairs, post_process
 from lockstep.pytorch.scaling.automatic_scaler import AutomaticLossScaler
 from lockstep.pytorch.scaling.skipping import SkippingWrapper
@@ -196,14 +197,18 @@ class TrainingStep:
         settings = self.settings
         if settings.on_horovod:
             pairs = reduce_gradients(pairs, True, self.model, self.reduction)
-            pairs = own_pairs(pairs, settings.quirks, self.owns_gradients)
+            pairs = own_pairs(pairs, settings.quirks, in_place=True)
         norm = self.clipped_norm(pairs)
         decides = "finite check" in self.pipeline
         finite = decides and norm is not None and math.isfinite(norm)
-        if settings.quirks.optimize_loss_order or finite or self.fits(pairs):
+        stay_finite = finite and self.stay_finite(pairs)
+        factor = 1.0
+        if stay_finite and self.clips_with_update():
+            factor = clip_factor(norm, settings.clip_gradients)
+        elif settings.quirks.optimize_loss_order or finite or self.fits(pairs):
             pairs = self.post_process(pairs, norm)
-            if finite:
-                self.note_finite(pairs)
+        if stay_finite:
+            self.optimizer._note_finite([g for g, _ in pairs if g is not None], factor)
         if all(gradient is None for gradient, _ in pairs):
             raise loss_of_others(self.names)
         self.set_hyper_parameters()
@@ -232,17 +237,27 @@ class TrainingStep:
             return True
         return all(finite_flags([g for g, _ in pairs if g is not None]))
 
-    def note_finite(self, pairs: Pairs) -> None:
-        """Let the optimizer omit its finite check where clipping kept gradients finite.
+    def stay_finite(self, pairs: Pairs) -> bool:
+        """Whether finite gradients are so after clipping, for an optimizer that asks.
 
         Clipping multiplies by at most 1, so dense float32 gradients stay finite. Sparse
         gradients are not exempt, because their rows are summed. Neither are other
         dtypes, because their gradients are rounded.
         """
+        if not isinstance(self.optimizer, SkippingWrapper):
+            return False
         gradients = [g for g, _ in pairs if g is not None]
-        is_plain = [g.dtype == torch.float32 and not g.is_sparse for g in gradients]
-        if isinstance(self.optimizer, SkippingWrapper) and all(is_plain):
-            self.optimizer._note_finite(gradients)
+        return all([g.dtype == torch.float32 and not g.is_sparse for g in gradients])
+
+    def clips_with_update(self) -> bool:
+        """Whether a fused optimizer clips while it updates, which saves a pass.
+
+        LARC and summaries need clipped gradients before.
+        """
+        settings = self.settings
+        if settings.larc_params is not None or settings.quirks.optimize_loss_order:
+            return False
+        return self.recorder is None and self.optimizer._clips_as_it_updates()
 
     def post_process(self, pairs: Pairs, norm: Tensor | None) -> Pairs:
         """Clip the gradients or scale them by LARC, and record the summaries."""
@@ -257,7 +272,7 @@ class TrainingStep:
             settings.clip_gradients,
             settings.larc_policy,
             settings.quirks,
-            self.owns_gradients,
+            True,
             norm,
         )
 
@@ -269,14 +284,6 @@ class TrainingStep:
         scaled = self.settings.summarized_scale(self.optimizer, self.scaler)
         if scaled is not None:
             asked.scalar("loss_scale", "loss_scale", scaled.loss_scale)
-
-    @cached_property
-    def owns_gradients(self) -> bool:
-        """Whether the gradients are new tensors, so that clipping may overwrite them.
-
-        Gradients from autograd may share memory with each other or with other tensors.
-        """
-        return self.settings.accumulates or isinstance(self.optimizer, SkippingWrapper)
 
     def set_hyper_parameters(self) -> None:
         """Write the learning rate of this step, and AdamW's decay, into the groups."""
