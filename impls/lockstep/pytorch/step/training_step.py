@@ -49,7 +49,8 @@ class TrainingStep:
     value. If the function returns a tuple, so does the step, and the loss comes first.
     With ``iter_size`` > 1 each call adds its gradients to a sum, and each
     ``iter_size``-th call updates the parameters. ``skip_update`` overrides that, in the
-    call or at construction. The step does not use ``.grad``, so you need not clear it.
+    call or at construction. Each ``.grad`` is what it was before, so you need not clear
+    it. Hooks that see a gradient see the one of the scaled loss.
 
     ``copy.deepcopy`` copies a loss that is a method of the model. A plain function
     still uses the parameters of the original, so set ``loss`` of the copy.
