@@ -15,21 +15,33 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from itertools import zip_longest
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from harness.mutation.finder import install, reach_children
+from harness.mutation.mutant import ROOT
 
 if TYPE_CHECKING:
     from harness.parity.cases import Case
 
-__all__ = ["Outcome", "main"]
+__all__ = ["PYTEST_OPTIONS", "Outcome", "cases_of", "main"]
 
 MEMORY = 16 * 2**30
 """Bytes that a trial may allocate: some mutants would ask for all there are."""
 
 LASTING = ("v1",)
 """Modes that change their framework for good, so their cases come after all else."""
+
+
+PYTEST_OPTIONS = (
+    *("-q", "--tb=no", "--no-header"),
+    *("-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:benchmark"),
+    *("-m", "not slow and not soak and not gpu"),
+)
+"""How tests are run: without those that take long."""
 
 
 @dataclass(frozen=True)
@@ -47,11 +59,30 @@ class Outcome:
     by: str = ""
 
 
-class FirstFailure:
-    """A plugin of pytest that remembers the first test or file that fails."""
+class NamedTests:
+    """A plugin of pytest: only tests that have names, in the order of the names.
 
-    def __init__(self) -> None:
+    It remembers the first test or file that fails.
+
+    Args:
+        names: of tests, or of files with all their tests.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
         self.by = ""
+        self.ranks = {name: rank for rank, name in enumerate(names)}
+        self.files = {ROOT / name: rank for name, rank in self.ranks.items()}
+
+    def _rank(self, item: Any) -> int | None:
+        return self.ranks.get(item.nodeid, self.files.get(item.path))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        """Leave out the other tests of the files, and put these in their order."""
+        chosen = [
+            (rank, item) for item in items if (rank := self._rank(item)) is not None
+        ]
+        items[:] = [item for _, item in sorted(chosen, key=itemgetter(0))]
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         """Note a test that failed."""
@@ -110,7 +141,7 @@ def _first_failure(task: Mapping[str, Any]) -> Outcome:
     """
     for check in task["checks"]:
         if check["kind"] == "test":
-            by = _failed_test(check, task.get("known", False))
+            by = _failed_test(check)
         else:
             by = _failed_case(task["backend"], check["names"])
         if by:
@@ -129,7 +160,7 @@ def _failed_case(backend: str, names: Sequence[str], lasting: bool = False) -> s
     from harness.parity import drivers
     from harness.parity.replay import replay
 
-    for mode, case in _cases(backend, names):
+    for mode, case in cases_of(backend, names):
         if (mode in LASTING) is not lasting:
             continue
         with closing(drivers.load(backend, mode)) as driver:
@@ -138,7 +169,7 @@ def _failed_case(backend: str, names: Sequence[str], lasting: bool = False) -> s
     return ""
 
 
-def _cases(backend: str, names: Sequence[str]) -> Iterator[tuple[str, Case]]:
+def cases_of(backend: str, names: Sequence[str]) -> Iterator[tuple[str, Case]]:
     """Yield modes and cases: the first of each kind in each mode, then the second."""
     from harness.parity.cases import FOUND, GOLDEN, read_cases
     from harness.parity.plan import plan_backend
@@ -159,23 +190,20 @@ def _cases(backend: str, names: Sequence[str]) -> Iterator[tuple[str, Case]]:
         yield from filter(None, round_)
 
 
-def _failed_test(check: Mapping[str, Any], known: bool) -> str:
-    """Run the tests of a check, without those that take long; name one that fails.
+def _failed_test(check: Mapping[str, Any]) -> str:
+    """Run the tests of a check; name one that fails.
 
-    Unless all names are ``known``, one may be that of a test which killed a mutant in
-    an earlier run and is gone since: pytest calls this a usage error.
+    One that killed a mutant in an earlier run and is gone since is left out.
     """
-    import pytest
-
-    failure = FirstFailure()
-    short = "not slow and not soak and not gpu"
-    options = ["-x", "-q", "-m", short, "-k", check["keyword"]]
-    plain = ["-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:benchmark"]
-    quiet = ["--tb=no", "--no-header"]
-    status = pytest.main([*options, *plain, *quiet, *check["names"]], [failure])
-    passed = [pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED]
-    passed += [] if known else [pytest.ExitCode.USAGE_ERROR]
-    return "" if status in passed else failure.by or f"pytest: {status!r}"
+    tests = NamedTests(check["names"])
+    files = dict.fromkeys(name.split("::", 1)[0] for name in check["names"])
+    present = [file for file in files if (ROOT / file).exists()]
+    if not present:
+        return ""
+    options = [*PYTEST_OPTIONS, "-x", "-k", check["keyword"]]
+    status = pytest.main([*options, *present], [tests])
+    passed = pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED
+    return "" if status in passed else tests.by or f"pytest: {status!r}"
 
 
 if __name__ == "__main__":

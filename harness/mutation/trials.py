@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -18,22 +16,33 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import HarnessError
+from harness.mutation.children import run_child
+from harness.mutation.choice import Choice, Killer, choose, named_checks
 from harness.mutation.mutant import ROOT, Mutant, source_of
-from harness.mutation.nearest import Check, nearest_checks
+from harness.mutation.nearest import Check
+from harness.mutation.reach import Reach
 from harness.mutation.trial import Outcome
-from harness.processes.environment import child_variables
 from lockstep.messages.errors import sentence
 
 __all__ = ["LIMITS", "Trials"]
 
 LIMITS: Mapping[str, int] = {"reference": 120, "pytorch": 600}
-"""Seconds of processor time after which a mutant counts as killed.
+"""The most seconds of processor time, after which any mutant counts as killed.
 
-That is about ten times what a survivor takes.
+That is about ten times what a survivor takes if all of its nearest checks are run.
 """
 
 LIMIT = 1200
 """The same of the other backends, which trace graphs."""
+
+IMPORT = 60
+"""Seconds of processor time that a trial may take beside its checks.
+
+To import a framework and collect tests takes less than ten.
+"""
+
+LONGER = 10
+"""How many times as long as on the unchanged code the checks may take."""
 
 WAITING = 10
 """How many times as long a mutant may take that waits for something."""
@@ -55,16 +64,22 @@ class Trials:
     Args:
         backend: whose mutants.
         recorded: lines of earlier runs.
+        reach: which cases and tests enter which function.
     """
 
     def __init__(
-        self, backend: str, recorded: Iterable[Mapping[str, Any]] = ()
+        self,
+        backend: str,
+        recorded: Iterable[Mapping[str, Any]] = (),
+        reach: Reach | None = None,
     ) -> None:
         self.backend = backend
         self.limit = LIMITS.get(backend, LIMIT)
+        self.reach = Reach(backend) if reach is None else reach
         self._sound: set[str] = set()
         self._lock = threading.Lock()
-        self._killers: dict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
+        self._ended: dict[str, Sequence[Check]] = {}
+        self._killers: dict[str, Counter[Killer]] = defaultdict(Counter)
         for line in recorded:
             self._remember(line)
 
@@ -95,14 +110,14 @@ class Trials:
             with self._lock:
                 self._killers[line["path"]][line["kind"], line["by"]] += 1
 
-    def _checks(self, mutant: Mutant) -> list[Check]:
-        """Return the killers of the module's other mutants, then the nearest checks."""
+    def _choice(self, mutant: Mutant) -> Choice:
+        """Return what is run for a mutant."""
         with self._lock:
             most = self._killers[mutant.path].most_common(MOST)
-        killers = [killer for killer, _ in most]
-        return [*_named_checks(killers), *nearest_checks(mutant.path)]
+        return choose(mutant, self.reach, [killer for killer, _ in most])
 
     def _outcome(self, mutant: Mutant) -> Outcome:
+        choice = self._choice(mutant)
         with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
             file = Path(folder) / Path(mutant.path).name
             changed = mutant.edit.applied_to(source_of(mutant.path))
@@ -112,19 +127,29 @@ class Trials:
                 "module": mutant.module,
                 "file": str(file),
                 "package": str(package) if file.name == "__init__.py" else None,
+                "seconds": self._limit(choice),
             }
-            return self._run(task, self._checks(mutant), Path(folder))
+            outcome = self._run(task, choice.checks, Path(folder))
+        if outcome.kind in ("time", "crash"):
+            self._ended[mutant.id] = choice.checks
+        return outcome
+
+    def _limit(self, choice: Choice) -> int:
+        """Return how many seconds of processor time a choice may take."""
+        if choice.seconds is None:
+            return self.limit
+        return min(self.limit, IMPORT + round(LONGER * choice.seconds))
 
     def require_sound(self, lines: Iterable[Mapping[str, Any]]) -> None:
         """Raise an error if what killed mutants fails without them, too."""
         killed = [line for line in lines if line["status"] == "killed"]
         new = {line["by"]: line for line in killed if line["by"] not in self._sound}
-        checks = _named_checks((line["kind"], by) for by, line in new.items())
+        checks = named_checks((line["kind"], by) for by, line in new.items())
         for line in new.values():
             if line["kind"] not in ("case", "test"):
-                checks += nearest_checks(line["path"])
+                checks += self._ended[line["id"]]
         with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
-            task = {"module": None, "known": True}
+            task = {"module": None, "seconds": self.limit}
             without = self._run(task, checks, Path(folder)) if checks else ALIVE
         if without != ALIVE:
             got = f"{without.kind} {without.by} on the code as it is"
@@ -140,54 +165,17 @@ class Trials:
         content = {
             **task,
             "backend": self.backend,
-            "seconds": self.limit,
             "checks": [asdict(check) for check in checks],
         }
         (folder / "task.json").write_text(json.dumps(content), "utf-8")
+        limit = task["seconds"]
         try:
-            status = _run_child(folder, WAITING * self.limit)
+            status = run_child("harness.mutation.trial", folder, WAITING * limit)
         except subprocess.TimeoutExpired:
-            return Outcome("killed", "time", f"more than {WAITING * self.limit} s")
+            return Outcome("killed", "time", f"more than {WAITING * limit} s")
         if os.name == "posix" and status == -signal.SIGXCPU:
-            return Outcome("killed", "time", f"more than {self.limit} s of work")
+            return Outcome("killed", "time", f"more than {limit} s of work")
         written = folder / "outcome.json"
         if not written.exists():
             return Outcome("killed", "crash", f"exit status {status}")
         return Outcome(**json.loads(written.read_text("utf-8")))
-
-
-def _named_checks(killers: Iterable[tuple[str, str]]) -> list[Check]:
-    """Return the single cases, then the single tests, of pairs (kind, name)."""
-    pairs = list(killers)
-    checks = [
-        Check(kind, [name for each, name in pairs if each == kind])
-        for kind in ("case", "test")
-    ]
-    return [check for check in checks if check.names]
-
-
-def _run_child(folder: Path, limit: float) -> int:
-    """Run the trial of a folder; it and what it started end with this call."""
-    watched = [
-        "harness.processes.child",
-        str(os.getpid()),
-        "harness.mutation.trial",
-        str(folder),
-    ]
-    child = subprocess.Popen(
-        [sys.executable, "-m", *watched],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        cwd=ROOT,
-        env={**child_variables(), "PYTHONDONTWRITEBYTECODE": "1"},
-        start_new_session=True,
-    )
-    try:
-        return child.wait(limit)
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            if os.name == "posix":
-                os.killpg(child.pid, signal.SIGKILL)
-        child.kill()
-        child.wait()

@@ -13,6 +13,7 @@ import pytest
 
 from harness.errors import HarnessError
 from harness.mutation import trial, trials
+from harness.mutation.choice import Choice
 from harness.mutation.digests import module_digest
 from harness.mutation.mutant import Edit, Mutant, source_of
 from harness.mutation.nearest import Check
@@ -34,7 +35,7 @@ def mutant(text: str) -> Mutant:
 
 def tried(text: str, check: Check, patch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Return the line of a mutant on which one check is tried."""
-    patch.setattr(trials, "nearest_checks", lambda _: [check])
+    patch.setattr(trials, "choose", lambda *_: Choice([check]))
     trials_of_one = Trials("reference")
     line = trials_of_one.record(mutant(text))
     trials_of_one.require_sound([line])
@@ -84,9 +85,8 @@ def test_a_process_that_a_test_starts_runs_the_mutant(
 ) -> None:
     file = tmp_path / "test_in_a_process.py"
     file.write_text(IN_A_PROCESS.replace("{variables}", variables), "utf-8")
-    monkeypatch.setattr(
-        trials, "nearest_checks", lambda _: [Check("test", [str(file)])]
-    )
+    check = Check("test", [str(file)])
+    monkeypatch.setattr(trials, "choose", lambda *_: Choice([check]))
     lines = [Trials("reference").record(mutant(text)) for text in (SPOILT, "\n")]
     assert [line["status"] for line in lines] == ["killed", "survived"]
 
@@ -113,7 +113,7 @@ def test_cases_that_change_the_framework_for_good_come_after_all_else(
         done.append(mode)
         yield
 
-    monkeypatch.setattr(trial, "_cases", lambda *_: cases)
+    monkeypatch.setattr(trial, "cases_of", lambda *_: cases)
     monkeypatch.setattr(trial, "_failed_test", lambda *_: done.append("test"))
     monkeypatch.setattr(drivers, "load", driver)
     monkeypatch.setattr(trial, "closing", lambda driver: driver)
@@ -205,7 +205,7 @@ def test_what_killed_others_of_the_module_is_tried_first() -> None:
     ]
     other = {"path": "other.py", "kind": "case", "by": "z"}
     survived = {"path": PATH, "kind": "", "by": ""}
-    checks = Trials("reference", [*known, other, survived])._checks(mutant("\n"))
+    trials_of_all = Trials("reference", [*known, other, survived])
+    checks = trials_of_all._choice(mutant("\n")).checks
     assert checks[:2] == [Check("case", ["b", "a"]), Check("test", ["c"])]
-    fresh = Trials("reference")._checks(mutant("\n"))
-    assert checks[2:] == fresh
+    assert checks[2:] == Trials("reference")._choice(mutant("\n")).checks
