@@ -44,7 +44,7 @@ To import a framework and collect tests takes less than ten.
 LONGER = 10
 """How many times as long as on the unchanged code the checks may take."""
 
-WAITING = 10
+WAITING = 3
 """How many times as long a mutant may take that waits for something."""
 
 
