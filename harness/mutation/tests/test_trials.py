@@ -142,6 +142,15 @@ def test_a_process_that_ends_itself_kills(monkeypatch: pytest.MonkeyPatch) -> No
     assert outcome(line) == ("killed", "crash", "exit status 3")
 
 
+@pytest.mark.parametrize(
+    ("seconds", "limit"), [(None, 120), (2.5, 85), (0.0, 60), (30.0, 120)]
+)
+def test_a_trial_may_take_ten_times_as_long_as_its_checks_without(
+    seconds: float | None, limit: int
+) -> None:
+    assert Trials("reference")._limit(Choice([CASES], seconds)) == limit
+
+
 @pytest.mark.skipif(os.name != "posix", reason="the system counts no processor time")
 def test_a_process_that_computes_too_long_is_killed(
     monkeypatch: pytest.MonkeyPatch,
@@ -206,6 +215,6 @@ def test_what_killed_others_of_the_module_is_tried_first() -> None:
     other = {"path": "other.py", "kind": "case", "by": "z"}
     survived = {"path": PATH, "kind": "", "by": ""}
     trials_of_all = Trials("reference", [*known, other, survived])
-    checks = trials_of_all._choice(mutant("\n")).checks
+    signatures, *checks = trials_of_all._choice(mutant("\n")).checks
     assert checks[:2] == [Check("case", ["b", "a"]), Check("test", ["c"])]
-    assert checks[2:] == Trials("reference")._choice(mutant("\n")).checks
+    assert [signatures, *checks[2:]] == Trials("reference")._choice(mutant("\n")).checks
