@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import sys
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -66,10 +68,11 @@ class NamedTests:
 
     Args:
         names: of tests, or of files with all their tests.
+        allowance: limits each of them.
     """
 
-    def __init__(self, names: Sequence[str]) -> None:
-        self.by = ""
+    def __init__(self, names: Sequence[str], allowance: Allowance) -> None:
+        self.by, self.allowance = "", allowance
         self.ranks = {name: rank for rank, name in enumerate(names)}
         self.files = {ROOT / name: rank for name, rank in self.ranks.items()}
 
@@ -83,6 +86,10 @@ class NamedTests:
             (rank, item) for item in items if (rank := self._rank(item)) is not None
         ]
         items[:] = [item for _, item in sorted(chosen, key=itemgetter(0))]
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Begin a test."""
+        self.allowance.begin(nodeid)
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         """Note a test that failed."""
@@ -99,26 +106,46 @@ def main(arguments: Sequence[str]) -> None:
     """Try the task of a folder."""
     folder = Path(arguments[0])
     task = json.loads((folder / "task.json").read_text("utf-8"))
-    _limit(task["seconds"])
+    allowance = Allowance(task["seconds"], task.get("allowed", {}))
+    _limit_memory()
     install(str(folder))
     reach_children(folder)
-    outcome = _import_error(task) or _first_failure(task)
+    outcome = _import_error(task) or _first_failure(task, allowance)
     text = json.dumps(asdict(outcome))
     (folder / "outcome.json").write_text(text, "utf-8")
 
 
-def _limit(seconds: int) -> None:
-    """End this process after so much processor time; refuse it too much memory.
+class Allowance:
+    """Ends this process after so much processor time.
 
     The system counts no time in which it lets other processes run, so a busy machine
     kills no mutant. Where it cannot count, the parent's longer limit is left.
-    """
-    if sys.platform == "win32":
-        return
-    import resource
 
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
+    Args:
+        seconds: for everything.
+        by_name: seconds for single cases and tests.
+    """
+
+    def __init__(self, seconds: int, by_name: Mapping[str, int]) -> None:
+        self.seconds, self.by_name = seconds, by_name
+        self.begin("")
+
+    def begin(self, name: str) -> None:
+        """Allow for a case or test from now on."""
+        if sys.platform == "win32":
+            return
+        import resource
+
+        end = time.process_time() + self.by_name.get(name, self.seconds)
+        soft = min(math.ceil(end), self.seconds)
+        resource.setrlimit(resource.RLIMIT_CPU, (soft, self.seconds + 5))
+
+
+def _limit_memory() -> None:
+    """Refuse this process too much memory."""
     if sys.platform == "linux":
+        import resource
+
         resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
 
 
@@ -134,25 +161,27 @@ def _import_error(task: Mapping[str, Any]) -> Outcome | None:
     return None
 
 
-def _first_failure(task: Mapping[str, Any]) -> Outcome:
+def _first_failure(task: Mapping[str, Any], allowance: Allowance) -> Outcome:
     """Run the checks in their order and stop at the first that fails.
 
     Cases in modes of `LASTING` are left out at first and replayed after all checks.
     """
     for check in task["checks"]:
         if check["kind"] == "test":
-            by = _failed_test(check)
+            by = _failed_test(check, allowance)
         else:
-            by = _failed_case(task["backend"], check["names"])
+            by = _failed_case(task["backend"], check["names"], allowance)
         if by:
             return Outcome("killed", check["kind"], by)
     cases = [check for check in task["checks"] if check["kind"] == "case"]
     names = [name for check in cases for name in check["names"]]
-    by = _failed_case(task["backend"], names, lasting=True)
+    by = _failed_case(task["backend"], names, allowance, lasting=True)
     return Outcome("killed", "case", by) if by else Outcome("survived")
 
 
-def _failed_case(backend: str, names: Sequence[str], lasting: bool = False) -> str:
+def _failed_case(
+    backend: str, names: Sequence[str], allowance: Allowance, lasting: bool = False
+) -> str:
     """Replay the cases of families, or those named ``MODE ID``; name one that fails.
 
     They are replayed either in the modes of `LASTING` or in the others.
@@ -163,6 +192,7 @@ def _failed_case(backend: str, names: Sequence[str], lasting: bool = False) -> s
     for mode, case in cases_of(backend, names):
         if (mode in LASTING) is not lasting:
             continue
+        allowance.begin(f"{mode} {case.id}")
         with closing(drivers.load(backend, mode)) as driver:
             if replay(case, driver).status == "failed":
                 return f"{mode} {case.id}"
@@ -190,12 +220,12 @@ def cases_of(backend: str, names: Sequence[str]) -> Iterator[tuple[str, Case]]:
         yield from filter(None, round_)
 
 
-def _failed_test(check: Mapping[str, Any]) -> str:
+def _failed_test(check: Mapping[str, Any], allowance: Allowance) -> str:
     """Run the tests of a check; name one that fails.
 
     One that killed a mutant in an earlier run and is gone since is left out.
     """
-    tests = NamedTests(check["names"])
+    tests = NamedTests(check["names"], allowance)
     files = dict.fromkeys(name.split("::", 1)[0] for name in check["names"])
     present = [file for file in files if (ROOT / file).exists()]
     if not present:

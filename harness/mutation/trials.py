@@ -35,14 +35,14 @@ That is about ten times what a survivor takes if all of its nearest checks are r
 LIMIT = 1200
 """The same of the other backends, which trace graphs."""
 
-IMPORT = 60
-"""Seconds of processor time that a trial may take beside its checks.
+BESIDE = 60
+"""Seconds of processor time that a check may take in any case.
 
 To import a framework and collect tests takes less than ten.
 """
 
 LONGER = 10
-"""How many times as long as on the unchanged code the checks may take."""
+"""How many times as long as on the unchanged code a check may take beside that."""
 
 WAITING = 3
 """How many times as long a mutant may take that waits for something."""
@@ -76,7 +76,7 @@ class Trials:
         self.backend = backend
         self.limit = LIMITS.get(backend, LIMIT)
         self.reach = Reach(backend) if reach is None else reach
-        self._sound: set[str] = set()
+        self._sound: set[Killer] = set()
         self._lock = threading.Lock()
         self._ended: dict[str, Sequence[Check]] = {}
         self._killers: dict[str, Counter[Killer]] = defaultdict(Counter)
@@ -138,16 +138,15 @@ class Trials:
         """Return how many seconds of processor time a choice may take."""
         if choice.seconds is None:
             return self.limit
-        return min(self.limit, IMPORT + round(LONGER * choice.seconds))
+        return min(self.limit, BESIDE + round(LONGER * choice.seconds))
 
     def require_sound(self, lines: Iterable[Mapping[str, Any]]) -> None:
         """Raise an error if what killed mutants fails without them, too."""
         killed = [line for line in lines if line["status"] == "killed"]
-        new = {line["by"]: line for line in killed if line["by"] not in self._sound}
-        checks = named_checks((line["kind"], by) for by, line in new.items())
-        for line in new.values():
-            if line["kind"] not in ("case", "test"):
-                checks += self._ended[line["id"]]
+        new = {(line["kind"], line["by"]) for line in killed} - self._sound
+        checks = named_checks(sorted(new))
+        for line in killed:
+            checks += self._ended.pop(line["id"], [])
         with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
             task = {"module": None, "seconds": self.limit}
             without = self._run(task, checks, Path(folder)) if checks else ALIVE
@@ -156,7 +155,7 @@ class Trials:
             remedy = "correct the code or the test, then go on with the same command"
             text = sentence(f"mutants of {self.backend}", "no failure", got, remedy)
             raise HarnessError(text)
-        self._sound |= new.keys()
+        self._sound |= new
 
     def _run(
         self, task: Mapping[str, Any], checks: Sequence[Check], folder: Path
@@ -166,6 +165,12 @@ class Trials:
             **task,
             "backend": self.backend,
             "checks": [asdict(check) for check in checks],
+            "allowed": {
+                name: BESIDE + round(LONGER * self.reach.seconds[name])
+                for check in checks
+                for name in check.names
+                if name in self.reach.seconds
+            },
         }
         (folder / "task.json").write_text(json.dumps(content), "utf-8")
         limit = task["seconds"]
@@ -174,7 +179,7 @@ class Trials:
         except subprocess.TimeoutExpired:
             return Outcome("killed", "time", f"more than {WAITING * limit} s")
         if os.name == "posix" and status == -signal.SIGXCPU:
-            return Outcome("killed", "time", f"more than {limit} s of work")
+            return Outcome("killed", "time", "more work than is allowed")
         written = folder / "outcome.json"
         if not written.exists():
             return Outcome("killed", "crash", f"exit status {status}")

@@ -17,6 +17,7 @@ from harness.mutation.choice import Choice
 from harness.mutation.digests import module_digest
 from harness.mutation.mutant import Edit, Mutant, source_of
 from harness.mutation.nearest import Check
+from harness.mutation.reach import Reach, Unit
 from harness.mutation.trial import Outcome
 from harness.mutation.trials import Trials
 from harness.parity import drivers, replay
@@ -105,7 +106,7 @@ def test_only_tests_with_the_keyword_are_run(
 def test_cases_that_change_the_framework_for_good_come_after_all_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    cases = ("v1", "a"), ("eager", "b"), ("v1", "c"), ("graph", "d")
+    cases = [(mode, Mock()) for mode in ("v1", "eager", "v1", "graph")]
     done: list[str] = []
 
     @contextmanager
@@ -119,7 +120,7 @@ def test_cases_that_change_the_framework_for_good_come_after_all_else(
     monkeypatch.setattr(trial, "closing", lambda driver: driver)
     monkeypatch.setattr(replay, "replay", lambda *_: Mock(status="passed"))
     checks = [{"kind": "case", "names": ["larc"]}, {"kind": "test", "names": []}]
-    trial._first_failure({"backend": "tf", "checks": checks})
+    trial._first_failure({"backend": "tf", "checks": checks}, Mock())
     assert done == ["eager", "graph", "test", "v1", "v1"]
 
 
@@ -158,7 +159,22 @@ def test_a_process_that_computes_too_long_is_killed(
     # Importing the reference takes 0.4 s of processor time, so 4 s are ample without.
     monkeypatch.setattr(trials, "LIMITS", {"reference": 4})
     line = tried("\nwhile True: pass\n", CASES, monkeypatch)
-    assert outcome(line) == ("killed", "time", "more than 4 s of work")
+    assert outcome(line) == ("killed", "time", "more work than is allowed")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the system counts no processor time")
+def test_a_case_that_takes_much_longer_than_without_is_killed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    endless = f"{SPOILT.split('=')[0]} = lambda *_: any(iter(int, 1))\n"
+    name = CASES.names[0]
+    content = {"seconds": {name: 0.1}, "entered": {name: []}}
+    seen = Reach("reference", [(Unit("numpy", mode=True), content)])
+    monkeypatch.setattr(trials, "BESIDE", 3)
+    monkeypatch.setattr(trials, "choose", lambda *_: Choice([CASES]))
+    line = Trials("reference", [], seen).record(mutant(endless))
+    assert outcome(line) == ("killed", "time", "more work than is allowed")
+    assert line["seconds"] < 60
 
 
 def test_a_process_that_waits_too_long_is_killed(
