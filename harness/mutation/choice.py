@@ -14,7 +14,7 @@ __all__ = ["ENOUGH", "Choice", "Killer", "choose", "named_checks"]
 Killer = tuple[str, str]
 """Kind and name of a case or test that killed a mutant."""
 
-ENOUGH = 120
+ENOUGH = 60
 """Seconds of checks after which no further one is begun for a mutant.
 
 Hundreds of checks enter what all wrappers share, and most mutants are killed early.

@@ -89,7 +89,7 @@ class NamedTests:
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Begin a test."""
-        self.allowance.begin(nodeid)
+        self.allowance.begin("test", nodeid)
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         """Note a test that failed."""
@@ -106,7 +106,7 @@ def main(arguments: Sequence[str]) -> None:
     """Try the task of a folder."""
     folder = Path(arguments[0])
     task = json.loads((folder / "task.json").read_text("utf-8"))
-    allowance = Allowance(task["seconds"], task.get("allowed", {}))
+    allowance = Allowance(folder, task["seconds"], task["allowed"])
     _limit_memory()
     install(str(folder))
     reach_children(folder)
@@ -122,16 +122,18 @@ class Allowance:
     kills no mutant. Where it cannot count, the parent's longer limit is left.
 
     Args:
+        folder: of the trial; the file ``check`` there has the name of what runs.
         seconds: for everything.
         by_name: seconds for single cases and tests.
     """
 
-    def __init__(self, seconds: int, by_name: Mapping[str, int]) -> None:
-        self.seconds, self.by_name = seconds, by_name
-        self.begin("")
+    def __init__(self, folder: Path, seconds: int, by_name: Mapping[str, int]) -> None:
+        self.file, self.seconds, self.by_name = folder / "check", seconds, by_name
+        self.begin("case", "")
 
-    def begin(self, name: str) -> None:
+    def begin(self, kind: str, name: str) -> None:
         """Allow for a case or test from now on."""
+        self.file.write_text(json.dumps([kind, name]), "utf-8")
         if sys.platform == "win32":
             return
         import resource
@@ -192,7 +194,7 @@ def _failed_case(
     for mode, case in cases_of(backend, names):
         if (mode in LASTING) is not lasting:
             continue
-        allowance.begin(f"{mode} {case.id}")
+        allowance.begin("case", f"{mode} {case.id}")
         with closing(drivers.load(backend, mode)) as driver:
             if replay(case, driver).status == "failed":
                 return f"{mode} {case.id}"

@@ -130,9 +130,9 @@ class Trials:
                 "seconds": self._limit(choice),
             }
             outcome = self._run(task, choice.checks, Path(folder))
-        if outcome.kind in ("time", "crash"):
-            self._ended[mutant.id] = choice.checks
-        return outcome
+            if outcome.kind in ("time", "crash"):
+                self._ended[mutant.id] = _running(Path(folder))
+            return outcome
 
     def _limit(self, choice: Choice) -> int:
         """Return how many seconds of processor time a choice may take."""
@@ -184,3 +184,10 @@ class Trials:
         if not written.exists():
             return Outcome("killed", "crash", f"exit status {status}")
         return Outcome(**json.loads(written.read_text("utf-8")))
+
+
+def _running(folder: Path) -> list[Check]:
+    """Return the check during which a trial ended; none if it was the import."""
+    file = folder / "check"
+    kind, name = json.loads(file.read_text("utf-8")) if file.exists() else ("", "")
+    return [Check(kind, [name])] if name else []

@@ -172,9 +172,12 @@ def test_a_case_that_takes_much_longer_than_without_is_killed(
     seen = Reach("reference", [(Unit("numpy", mode=True), content)])
     monkeypatch.setattr(trials, "BESIDE", 3)
     monkeypatch.setattr(trials, "choose", lambda *_: Choice([CASES]))
-    line = Trials("reference", [], seen).record(mutant(endless))
+    trials_of_one = Trials("reference", [], seen)
+    line = trials_of_one.record(mutant(endless))
     assert outcome(line) == ("killed", "time", "more work than is allowed")
     assert line["seconds"] < 60
+    # Only the case that did not end is tried without the mutant.
+    assert trials_of_one._ended == {line["id"]: [CASES]}
 
 
 def test_a_process_that_waits_too_long_is_killed(
