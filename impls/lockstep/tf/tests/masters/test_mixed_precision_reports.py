@@ -71,8 +71,8 @@ def test_a_stall_in_a_function_is_told_as_it_runs() -> None:
 
 def test_a_stall_in_a_function_names_the_norm_where_each_gradient_is_finite() -> None:
     w = tf.Variable([1.0], name="w")
-    options = {"clip_norm": 5.0, "at_floor": "raise", "floor_patience": 1}
-    wrapper = masters(8.0, **options)(AdamOptimizer())
+    wrap = masters(8.0, clip_norm=5.0, at_floor="raise", floor_patience=1)
+    wrapper = wrap(AdamOptimizer())
     step = tf.function(lambda g: wrapper.apply_gradients([(g, w)]) and None)
     with pytest.raises(tf.errors.InvalidArgumentError, match="the norm of all grad"):
         step(tf.constant([3e38]))
