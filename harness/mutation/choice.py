@@ -34,14 +34,19 @@ class Choice:
     seconds: float | None = None
 
 
-def choose(mutant: Mutant, reach: Reach, killers: Sequence[Killer] = ()) -> Choice:
+def choose(
+    mutant: Mutant,
+    reach: Reach,
+    killers: Sequence[Killer] = (),
+    enough: float = ENOUGH,
+) -> Choice:
     """Return the cases and tests that enter the function of a mutant, cheapest first.
 
     Before all others come those that killed other mutants of the module. Then follow
-    one case of each mode, family and kind, the tests, and the other cases, for `ENOUGH`
-    seconds in all. What stands outside of the body of a function may change the
-    signature that users see, so the test of signatures comes first. If nothing enters
-    the function, the nearest checks are run.
+    one case of each mode, family and kind, the tests, and the other cases, until they
+    have taken ``enough`` seconds. What stands outside of the body of a function may
+    change the signature that users see, so the test of signatures comes first. If
+    nothing enters the function, the nearest checks are run.
 
     A check may depend on a function that it does not enter, such as one whose result
     is kept. Then a mutant survives that the check would have killed, as it does if the
@@ -63,7 +68,7 @@ def choose(mutant: Mutant, reach: Reach, killers: Sequence[Killer] = ()) -> Choi
     early = _first_of_each(cases)
     late = [name for name in cases if name not in early]
     others = (("case", early), ("test", tests), ("case", late))
-    return _short([*first, *known, *(Check(*each) for each in others)], reach)
+    return _short([*first, *known, *(Check(*each) for each in others)], reach, enough)
 
 
 def named_checks(names: Iterable[Killer]) -> list[Check]:
@@ -76,13 +81,13 @@ def named_checks(names: Iterable[Killer]) -> list[Check]:
     return [check for check in checks if check.names]
 
 
-def _short(checks: Iterable[Check], reach: Reach) -> Choice:
-    """Leave out what would begin after `ENOUGH` seconds."""
+def _short(checks: Iterable[Check], reach: Reach, enough: float) -> Choice:
+    """Leave out what would begin after so many seconds."""
     short, seconds = [], 0.0
     for check in checks:
         names = []
         for name in check.names:
-            if seconds < ENOUGH:
+            if seconds < enough:
                 names.append(name)
                 seconds += reach.seconds.get(name, 0.0)
         short += [Check(check.kind, names)] if names else []

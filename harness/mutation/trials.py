@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -17,7 +18,7 @@ from typing import Any
 
 from harness.errors import HarnessError
 from harness.mutation.children import run_child
-from harness.mutation.choice import Choice, Killer, choose, named_checks
+from harness.mutation.choice import ENOUGH, Choice, Killer, choose, named_checks
 from harness.mutation.mutant import ROOT, Mutant, source_of
 from harness.mutation.nearest import Check
 from harness.mutation.reach import Reach
@@ -80,6 +81,7 @@ class Trials:
         self._lock = threading.Lock()
         self._ended: dict[str, Sequence[Check]] = {}
         self._killers: dict[str, Counter[Killer]] = defaultdict(Counter)
+        self._alive: set[str] = set()
         for line in recorded:
             self._remember(line)
 
@@ -105,16 +107,19 @@ class Trials:
         return line
 
     def _remember(self, line: Mapping[str, Any]) -> None:
-        """Count what killed a mutant of a module."""
+        """Count what killed a mutant of a module; note what survived."""
+        if line["status"] == "survived":
+            self._alive.add(line["id"])
         if line["kind"] in ("case", "test"):
             with self._lock:
                 self._killers[line["path"]][line["kind"], line["by"]] += 1
 
     def _choice(self, mutant: Mutant) -> Choice:
-        """Return what is run for a mutant."""
+        """Return what is run for a mutant; all for a survivor that is tried again."""
         with self._lock:
             most = self._killers[mutant.path].most_common(MOST)
-        return choose(mutant, self.reach, [killer for killer, _ in most])
+        enough = math.inf if mutant.id in self._alive else ENOUGH
+        return choose(mutant, self.reach, [killer for killer, _ in most], enough)
 
     def _outcome(self, mutant: Mutant) -> Outcome:
         choice = self._choice(mutant)

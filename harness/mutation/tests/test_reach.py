@@ -123,8 +123,8 @@ def test_killers_that_enter_the_function_come_first(
 def test_no_check_is_begun_after_enough_seconds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(choice, "ENOUGH", 3.05)
-    result = chosen(FUNCTION, monkeypatch)
+    monkeypatch.setattr(choice, "place_of", lambda _: FUNCTION)
+    result = choose(mutant_at("0", source_of(PATH)), made_up(), enough=3.05)
     assert [list(check.names) for check in result.checks] == [
         ["numpy larc-p-001", "numpy agn-f-001"],
         ["test_b.py::test_it"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ import pytest
 
 from harness.errors import HarnessError
 from harness.mutation import trial, trials
-from harness.mutation.choice import Choice
+from harness.mutation.choice import ENOUGH, Choice
 from harness.mutation.digests import module_digest
 from harness.mutation.mutant import Edit, Mutant, source_of
 from harness.mutation.nearest import Check
@@ -228,12 +229,28 @@ def test_a_killer_is_tried_once_without_a_mutant(
 
 def test_what_killed_others_of_the_module_is_tried_first() -> None:
     known = [
-        {"path": PATH, "kind": kind, "by": by}
+        {"path": PATH, "status": "killed", "kind": kind, "by": by}
         for kind, by in [("case", "a"), ("case", "b"), ("case", "b"), ("test", "c")]
     ]
-    other = {"path": "other.py", "kind": "case", "by": "z"}
-    survived = {"path": PATH, "kind": "", "by": ""}
+    other = {"path": "other.py", "status": "killed", "kind": "case", "by": "z"}
+    survived = {"id": "s", "path": PATH, "status": "survived", "kind": "", "by": ""}
     trials_of_all = Trials("reference", [*known, other, survived])
     signatures, *checks = trials_of_all._choice(mutant("\n")).checks
     assert checks[:2] == [Check("case", ["b", "a"]), Check("test", ["c"])]
     assert [signatures, *checks[2:]] == Trials("reference")._choice(mutant("\n")).checks
+
+
+@pytest.mark.parametrize("status", ["survived", "killed"])
+def test_for_a_survivor_that_is_tried_again_no_check_is_left_out(
+    status: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits: list[float] = []
+
+    def choose(mutant: Mutant, reach: Reach, killers: Any, enough: float) -> Choice:
+        limits.append(enough)
+        return Choice([])
+
+    monkeypatch.setattr(trials, "choose", choose)
+    line = {"id": mutant("\n").id, "path": PATH, "kind": "", "by": "", "status": status}
+    Trials("reference", [line])._choice(mutant("\n"))
+    assert limits == [math.inf if status == "survived" else ENOUGH]
