@@ -44,9 +44,12 @@ def choose(
 
     Before all others come those that killed other mutants of the module. Then follow
     one case of each mode, family and kind, the tests, and the other cases, until they
-    have taken ``enough`` seconds. What stands outside of the body of a function may
-    change the signature that users see, so the test of signatures comes first. If
-    nothing enters the function, the nearest checks are run.
+    have taken ``enough`` seconds. If nothing enters the function, the nearest checks
+    are run.
+
+    What stands outside of the body of a function may change the signature that users
+    see, so the test of signatures comes first. It may also decorate the function with
+    what raises before it is entered, so the nearest tests are among the others.
 
     A check may depend on a function that it does not enter, such as one whose result
     is kept. Then a mutant survives that the check would have killed, as it does if the
@@ -59,8 +62,10 @@ def choose(
     if not names:
         known = named_checks(killers)
         return Choice([*first, *known, *nearest_checks(mutant.path)])
-    ordered = sorted(names, key=lambda name: (reach.seconds[name], name))
+    if not place.function:
+        names |= _nearest_tests(mutant.path, reach)
     old = {name for _, name in killers}
+    ordered = sorted(names, key=lambda name: (reach.seconds[name], name))
     known = named_checks((reach.kinds[name], name) for name in ordered if name in old)
     rest = [name for name in ordered if name not in old]
     cases = [name for name in rest if reach.kinds[name] == "case"]
@@ -79,6 +84,13 @@ def named_checks(names: Iterable[Killer]) -> list[Check]:
         for kind in ("case", "test")
     ]
     return [check for check in checks if check.names]
+
+
+def _nearest_tests(path: str, reach: Reach) -> set[str]:
+    """Return the single tests of the nearest files."""
+    checks = [check for check in nearest_checks(path) if check.kind == "test"]
+    files = {name for check in checks for name in check.names}
+    return {name for name in reach.seconds if name.split("::", 1)[0] in files}
 
 
 def _short(checks: Iterable[Check], reach: Reach, enough: float) -> Choice:

@@ -142,6 +142,20 @@ def test_outside_of_a_function_signatures_come_first(
     assert "test_b.py::test_it" in names
 
 
+def test_outside_of_a_function_the_nearest_tests_are_run_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refused = "impls/lockstep/reference/tests/clipping/test_larc.py::test_it"
+    seen = made_up()
+    seen.seconds[refused], seen.kinds[refused] = 0.2, "test"
+    names = {}
+    for place in (HEAD, FUNCTION):
+        monkeypatch.setattr(choice, "place_of", lambda _, place=place: place)
+        checks = choose(mutant_at("0", source_of(PATH)), seen).checks
+        names[place] = {name for check in checks for name in check.names}
+    assert refused in names[HEAD] - names[FUNCTION]
+
+
 def test_what_no_check_enters_has_its_nearest_checks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
