@@ -154,7 +154,7 @@ def layout(session: nox.Session) -> None:
 
 @nox.session
 def mutants(session: nox.Session) -> None:
-    """Change single operators of a backend and run the nearest tests; it can go on.
+    """Change single operators of a backend and run its tests; it can go on.
 
     For example: nox -s mutants -- --backend reference --minutes 30
     """

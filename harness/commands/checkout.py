@@ -47,5 +47,9 @@ def mutants(
 
     name = registry.find(backend).name
     request = Mutants(name, lister, minutes, count, again=again, jobs=jobs)
-    left = run_mutants(request, lambda line: print(describe(line), flush=True))
+    left = run_mutants(
+        request,
+        lambda line: print(describe(line), flush=True),
+        lambda text: print(text, flush=True),
+    )
     print(f"{summarize(backend, request.folder)}; {left} left")

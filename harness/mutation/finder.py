@@ -24,10 +24,10 @@ CUSTOMIZE = """\
 # The child may have a path without the harness.
 from importlib.util import module_from_spec, spec_from_file_location
 
-spec = spec_from_file_location("mutant_finder", {finder!r})
-finder = module_from_spec(spec)
-spec.loader.exec_module(finder)
-finder.install({folder!r})
+spec = spec_from_file_location("in_every_process", {file!r})
+module = module_from_spec(spec)
+spec.loader.exec_module(module)
+module.install({folder!r})
 """
 
 
@@ -60,12 +60,16 @@ def install(folder: str) -> None:
         sys.meta_path.insert(0, MutantFinder(module, Path(task["file"]), package))
 
 
-def reach_children(folder: Path) -> None:
+def reach_children(folder: Path, file: str = __file__) -> None:
     """Let processes that this one starts find the mutant, too.
 
     Many tests hand an environment of their own to ``subprocess``: its path is extended.
+
+    Args:
+        folder: of the trial.
+        file: the module whose ``install`` they call with the folder.
     """
-    text = CUSTOMIZE.format(finder=__file__, folder=str(folder))
+    text = CUSTOMIZE.format(file=file, folder=str(folder))
     (folder / "sitecustomize.py").write_text(text, "utf-8")
 
     class Popen(subprocess.Popen[Any]):

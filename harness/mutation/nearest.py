@@ -1,4 +1,7 @@
-"""Which recorded cases and tests are nearest to a module, nearest first."""
+"""Which recorded cases and tests are nearest to a module, nearest first.
+
+They are run for a mutant whose function no case and no test enters.
+"""
 
 from __future__ import annotations
 

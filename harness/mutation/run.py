@@ -14,6 +14,7 @@ from typing import Any
 from harness.errors import HarnessError
 from harness.mutation.digests import current_digest
 from harness.mutation.mutant import ROOT, Mutant
+from harness.mutation.reach import read_reach
 from harness.mutation.summary import unexplained
 from harness.mutation.trials import Trials
 from harness.processes.environment import child_variables
@@ -60,13 +61,17 @@ class Request:
     jobs: int = 1
 
 
-def run_mutants(request: Request, report: Callable[[Mapping[str, Any]], None]) -> int:
+def run_mutants(
+    request: Request,
+    report: Callable[[Mapping[str, Any]], None],
+    progress: Callable[[str], None] = lambda _: None,
+) -> int:
     """Try mutants that have no result yet; return how many are left.
 
     Each line of the file of results is written whole, so the same command goes on after
-    an interruption, which loses a few trials at most. ``report`` sees each line.
+    an interruption, which loses a few trials at most. ``report`` sees each line,
+    ``progress`` how far the watch is that comes before the first trial.
     """
-    end = time.monotonic() + 60 * request.minutes
     drawn = _drawn(request)
     with Log(request.folder / f"{request.backend}.jsonl") as log:
         lines = read_lines(log.path)
@@ -74,8 +79,12 @@ def run_mutants(request: Request, report: Callable[[Mapping[str, Any]], None]) -
         alive = unexplained(lines) if request.again else set()
         pending = [mutant for mutant in drawn if mutant.id in alive]
         pending += [mutant for mutant in drawn if mutant.id not in done]
-        trials = Trials(request.backend, lines)
         left = len(pending)
+        if not pending:
+            return left
+        reach = read_reach(request.backend, request.jobs, progress)
+        trials = Trials(request.backend, lines, reach)
+        end = time.monotonic() + 60 * request.minutes
         begun = itertools.takewhile(
             lambda _: time.monotonic() <= end, pending[: request.count]
         )

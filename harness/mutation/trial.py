@@ -9,27 +9,41 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import sys
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from itertools import zip_longest
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from harness.mutation.finder import install, reach_children
+from harness.mutation.mutant import ROOT
 
 if TYPE_CHECKING:
     from harness.parity.cases import Case
 
-__all__ = ["Outcome", "main"]
+__all__ = ["PYTEST_OPTIONS", "Outcome", "cases_of", "main"]
 
 MEMORY = 16 * 2**30
 """Bytes that a trial may allocate: some mutants would ask for all there are."""
 
 LASTING = ("v1",)
 """Modes that change their framework for good, so their cases come after all else."""
+
+
+PYTEST_OPTIONS = (
+    *("-q", "--tb=no", "--no-header"),
+    *("-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:benchmark"),
+    *("-m", "not slow and not soak and not gpu"),
+)
+"""How tests are run: without those that take long."""
 
 
 @dataclass(frozen=True)
@@ -47,11 +61,35 @@ class Outcome:
     by: str = ""
 
 
-class FirstFailure:
-    """A plugin of pytest that remembers the first test or file that fails."""
+class NamedTests:
+    """A plugin of pytest: only tests that have names, in the order of the names.
 
-    def __init__(self) -> None:
-        self.by = ""
+    It remembers the first test or file that fails.
+
+    Args:
+        names: of tests, or of files with all their tests.
+        allowance: limits each of them.
+    """
+
+    def __init__(self, names: Sequence[str], allowance: Allowance) -> None:
+        self.by, self.allowance = "", allowance
+        self.ranks = {name: rank for rank, name in enumerate(names)}
+        self.files = {ROOT / name: rank for name, rank in self.ranks.items()}
+
+    def _rank(self, item: Any) -> int | None:
+        return self.ranks.get(item.nodeid, self.files.get(item.path))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        """Leave out the other tests of the files, and put these in their order."""
+        chosen = [
+            (rank, item) for item in items if (rank := self._rank(item)) is not None
+        ]
+        items[:] = [item for _, item in sorted(chosen, key=itemgetter(0))]
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Begin a test."""
+        self.allowance.begin("test", nodeid)
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         """Note a test that failed."""
@@ -68,26 +106,48 @@ def main(arguments: Sequence[str]) -> None:
     """Try the task of a folder."""
     folder = Path(arguments[0])
     task = json.loads((folder / "task.json").read_text("utf-8"))
-    _limit(task["seconds"])
+    allowance = Allowance(folder, task["seconds"], task["allowed"])
+    _limit_memory()
     install(str(folder))
     reach_children(folder)
-    outcome = _import_error(task) or _first_failure(task)
+    outcome = _import_error(task) or _first_failure(task, allowance)
     text = json.dumps(asdict(outcome))
     (folder / "outcome.json").write_text(text, "utf-8")
 
 
-def _limit(seconds: int) -> None:
-    """End this process after so much processor time; refuse it too much memory.
+class Allowance:
+    """Ends this process after so much processor time.
 
     The system counts no time in which it lets other processes run, so a busy machine
     kills no mutant. Where it cannot count, the parent's longer limit is left.
-    """
-    if sys.platform == "win32":
-        return
-    import resource
 
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
+    Args:
+        folder: of the trial; the file ``check`` there has the name of what runs.
+        seconds: for everything.
+        by_name: seconds for single cases and tests.
+    """
+
+    def __init__(self, folder: Path, seconds: int, by_name: Mapping[str, int]) -> None:
+        self.file, self.seconds, self.by_name = folder / "check", seconds, by_name
+        self.begin("case", "")
+
+    def begin(self, kind: str, name: str) -> None:
+        """Allow for a case or test from now on."""
+        self.file.write_text(json.dumps([kind, name]), "utf-8")
+        if sys.platform == "win32":
+            return
+        import resource
+
+        end = time.process_time() + self.by_name.get(name, self.seconds)
+        soft = min(math.ceil(end), self.seconds)
+        resource.setrlimit(resource.RLIMIT_CPU, (soft, self.seconds + 5))
+
+
+def _limit_memory() -> None:
+    """Refuse this process too much memory."""
     if sys.platform == "linux":
+        import resource
+
         resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
 
 
@@ -103,25 +163,27 @@ def _import_error(task: Mapping[str, Any]) -> Outcome | None:
     return None
 
 
-def _first_failure(task: Mapping[str, Any]) -> Outcome:
+def _first_failure(task: Mapping[str, Any], allowance: Allowance) -> Outcome:
     """Run the checks in their order and stop at the first that fails.
 
     Cases in modes of `LASTING` are left out at first and replayed after all checks.
     """
     for check in task["checks"]:
         if check["kind"] == "test":
-            by = _failed_test(check, task.get("known", False))
+            by = _failed_test(check, allowance)
         else:
-            by = _failed_case(task["backend"], check["names"])
+            by = _failed_case(task["backend"], check["names"], allowance)
         if by:
             return Outcome("killed", check["kind"], by)
     cases = [check for check in task["checks"] if check["kind"] == "case"]
     names = [name for check in cases for name in check["names"]]
-    by = _failed_case(task["backend"], names, lasting=True)
+    by = _failed_case(task["backend"], names, allowance, lasting=True)
     return Outcome("killed", "case", by) if by else Outcome("survived")
 
 
-def _failed_case(backend: str, names: Sequence[str], lasting: bool = False) -> str:
+def _failed_case(
+    backend: str, names: Sequence[str], allowance: Allowance, lasting: bool = False
+) -> str:
     """Replay the cases of families, or those named ``MODE ID``; name one that fails.
 
     They are replayed either in the modes of `LASTING` or in the others.
@@ -129,16 +191,17 @@ def _failed_case(backend: str, names: Sequence[str], lasting: bool = False) -> s
     from harness.parity import drivers
     from harness.parity.replay import replay
 
-    for mode, case in _cases(backend, names):
+    for mode, case in cases_of(backend, names):
         if (mode in LASTING) is not lasting:
             continue
+        allowance.begin("case", f"{mode} {case.id}")
         with closing(drivers.load(backend, mode)) as driver:
             if replay(case, driver).status == "failed":
                 return f"{mode} {case.id}"
     return ""
 
 
-def _cases(backend: str, names: Sequence[str]) -> Iterator[tuple[str, Case]]:
+def cases_of(backend: str, names: Sequence[str]) -> Iterator[tuple[str, Case]]:
     """Yield modes and cases: the first of each kind in each mode, then the second."""
     from harness.parity.cases import FOUND, GOLDEN, read_cases
     from harness.parity.plan import plan_backend
@@ -159,23 +222,20 @@ def _cases(backend: str, names: Sequence[str]) -> Iterator[tuple[str, Case]]:
         yield from filter(None, round_)
 
 
-def _failed_test(check: Mapping[str, Any], known: bool) -> str:
-    """Run the tests of a check, without those that take long; name one that fails.
+def _failed_test(check: Mapping[str, Any], allowance: Allowance) -> str:
+    """Run the tests of a check; name one that fails.
 
-    Unless all names are ``known``, one may be that of a test which killed a mutant in
-    an earlier run and is gone since: pytest calls this a usage error.
+    One that killed a mutant in an earlier run and is gone since is left out.
     """
-    import pytest
-
-    failure = FirstFailure()
-    short = "not slow and not soak and not gpu"
-    options = ["-x", "-q", "-m", short, "-k", check["keyword"]]
-    plain = ["-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:benchmark"]
-    quiet = ["--tb=no", "--no-header"]
-    status = pytest.main([*options, *plain, *quiet, *check["names"]], [failure])
-    passed = [pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED]
-    passed += [] if known else [pytest.ExitCode.USAGE_ERROR]
-    return "" if status in passed else failure.by or f"pytest: {status!r}"
+    tests = NamedTests(check["names"], allowance)
+    files = dict.fromkeys(name.split("::", 1)[0] for name in check["names"])
+    present = [file for file in files if (ROOT / file).exists()]
+    if not present:
+        return ""
+    options = [*PYTEST_OPTIONS, "-x", "-k", check["keyword"]]
+    status = pytest.main([*options, *present], [tests])
+    passed = pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED
+    return "" if status in passed else tests.by or f"pytest: {status!r}"
 
 
 if __name__ == "__main__":

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
+import math
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -18,24 +17,35 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import HarnessError
+from harness.mutation.children import run_child
+from harness.mutation.choice import ENOUGH, Choice, Killer, choose, named_checks
 from harness.mutation.mutant import ROOT, Mutant, source_of
-from harness.mutation.nearest import Check, nearest_checks
+from harness.mutation.nearest import Check
+from harness.mutation.reach import Reach
 from harness.mutation.trial import Outcome
-from harness.processes.environment import child_variables
 from lockstep.messages.errors import sentence
 
 __all__ = ["LIMITS", "Trials"]
 
 LIMITS: Mapping[str, int] = {"reference": 120, "pytorch": 600}
-"""Seconds of processor time after which a mutant counts as killed.
+"""The most seconds of processor time, after which any mutant counts as killed.
 
-That is about ten times what a survivor takes.
+That is about ten times what a survivor takes if all of its nearest checks are run.
 """
 
 LIMIT = 1200
 """The same of the other backends, which trace graphs."""
 
-WAITING = 10
+BESIDE = 60
+"""Seconds of processor time that a check may take in any case.
+
+To import a framework and collect tests takes less than ten.
+"""
+
+LONGER = 10
+"""How many times as long as on the unchanged code a check may take beside that."""
+
+WAITING = 3
 """How many times as long a mutant may take that waits for something."""
 
 
@@ -55,16 +65,23 @@ class Trials:
     Args:
         backend: whose mutants.
         recorded: lines of earlier runs.
+        reach: which cases and tests enter which function.
     """
 
     def __init__(
-        self, backend: str, recorded: Iterable[Mapping[str, Any]] = ()
+        self,
+        backend: str,
+        recorded: Iterable[Mapping[str, Any]] = (),
+        reach: Reach | None = None,
     ) -> None:
         self.backend = backend
         self.limit = LIMITS.get(backend, LIMIT)
-        self._sound: set[str] = set()
+        self.reach = Reach(backend) if reach is None else reach
+        self._sound: set[Killer] = set()
         self._lock = threading.Lock()
-        self._killers: dict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
+        self._ended: dict[str, Sequence[Check]] = {}
+        self._killers: dict[str, Counter[Killer]] = defaultdict(Counter)
+        self._alive: set[str] = set()
         for line in recorded:
             self._remember(line)
 
@@ -90,19 +107,22 @@ class Trials:
         return line
 
     def _remember(self, line: Mapping[str, Any]) -> None:
-        """Count what killed a mutant of a module."""
+        """Count what killed a mutant of a module; note what survived."""
+        if line["status"] == "survived":
+            self._alive.add(line["id"])
         if line["kind"] in ("case", "test"):
             with self._lock:
                 self._killers[line["path"]][line["kind"], line["by"]] += 1
 
-    def _checks(self, mutant: Mutant) -> list[Check]:
-        """Return the killers of the module's other mutants, then the nearest checks."""
+    def _choice(self, mutant: Mutant) -> Choice:
+        """Return what is run for a mutant; all for a survivor that is tried again."""
         with self._lock:
             most = self._killers[mutant.path].most_common(MOST)
-        killers = [killer for killer, _ in most]
-        return [*_named_checks(killers), *nearest_checks(mutant.path)]
+        enough = math.inf if mutant.id in self._alive else ENOUGH
+        return choose(mutant, self.reach, [killer for killer, _ in most], enough)
 
     def _outcome(self, mutant: Mutant) -> Outcome:
+        choice = self._choice(mutant)
         with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
             file = Path(folder) / Path(mutant.path).name
             changed = mutant.edit.applied_to(source_of(mutant.path))
@@ -112,26 +132,35 @@ class Trials:
                 "module": mutant.module,
                 "file": str(file),
                 "package": str(package) if file.name == "__init__.py" else None,
+                "seconds": self._limit(choice),
             }
-            return self._run(task, self._checks(mutant), Path(folder))
+            outcome = self._run(task, choice.checks, Path(folder))
+            if outcome.kind in ("time", "crash"):
+                self._ended[mutant.id] = _running(Path(folder))
+            return outcome
+
+    def _limit(self, choice: Choice) -> int:
+        """Return how many seconds of processor time a choice may take."""
+        if choice.seconds is None:
+            return self.limit
+        return min(self.limit, BESIDE + round(LONGER * choice.seconds))
 
     def require_sound(self, lines: Iterable[Mapping[str, Any]]) -> None:
         """Raise an error if what killed mutants fails without them, too."""
         killed = [line for line in lines if line["status"] == "killed"]
-        new = {line["by"]: line for line in killed if line["by"] not in self._sound}
-        checks = _named_checks((line["kind"], by) for by, line in new.items())
-        for line in new.values():
-            if line["kind"] not in ("case", "test"):
-                checks += nearest_checks(line["path"])
+        new = {(line["kind"], line["by"]) for line in killed} - self._sound
+        checks = named_checks(sorted(new))
+        for line in killed:
+            checks += self._ended.pop(line["id"], [])
         with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
-            task = {"module": None, "known": True}
+            task = {"module": None, "seconds": self.limit}
             without = self._run(task, checks, Path(folder)) if checks else ALIVE
         if without != ALIVE:
             got = f"{without.kind} {without.by} on the code as it is"
             remedy = "correct the code or the test, then go on with the same command"
             text = sentence(f"mutants of {self.backend}", "no failure", got, remedy)
             raise HarnessError(text)
-        self._sound |= new.keys()
+        self._sound |= new
 
     def _run(
         self, task: Mapping[str, Any], checks: Sequence[Check], folder: Path
@@ -140,54 +169,30 @@ class Trials:
         content = {
             **task,
             "backend": self.backend,
-            "seconds": self.limit,
             "checks": [asdict(check) for check in checks],
+            "allowed": {
+                name: BESIDE + round(LONGER * self.reach.seconds[name])
+                for check in checks
+                for name in check.names
+                if name in self.reach.seconds
+            },
         }
         (folder / "task.json").write_text(json.dumps(content), "utf-8")
+        limit = task["seconds"]
         try:
-            status = _run_child(folder, WAITING * self.limit)
+            status = run_child("harness.mutation.trial", folder, WAITING * limit)
         except subprocess.TimeoutExpired:
-            return Outcome("killed", "time", f"more than {WAITING * self.limit} s")
+            return Outcome("killed", "time", f"more than {WAITING * limit} s")
         if os.name == "posix" and status == -signal.SIGXCPU:
-            return Outcome("killed", "time", f"more than {self.limit} s of work")
+            return Outcome("killed", "time", "more work than is allowed")
         written = folder / "outcome.json"
         if not written.exists():
             return Outcome("killed", "crash", f"exit status {status}")
         return Outcome(**json.loads(written.read_text("utf-8")))
 
 
-def _named_checks(killers: Iterable[tuple[str, str]]) -> list[Check]:
-    """Return the single cases, then the single tests, of pairs (kind, name)."""
-    pairs = list(killers)
-    checks = [
-        Check(kind, [name for each, name in pairs if each == kind])
-        for kind in ("case", "test")
-    ]
-    return [check for check in checks if check.names]
-
-
-def _run_child(folder: Path, limit: float) -> int:
-    """Run the trial of a folder; it and what it started end with this call."""
-    watched = [
-        "harness.processes.child",
-        str(os.getpid()),
-        "harness.mutation.trial",
-        str(folder),
-    ]
-    child = subprocess.Popen(
-        [sys.executable, "-m", *watched],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        cwd=ROOT,
-        env={**child_variables(), "PYTHONDONTWRITEBYTECODE": "1"},
-        start_new_session=True,
-    )
-    try:
-        return child.wait(limit)
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            if os.name == "posix":
-                os.killpg(child.pid, signal.SIGKILL)
-        child.kill()
-        child.wait()
+def _running(folder: Path) -> list[Check]:
+    """Return the check during which a trial ended; none if it was the import."""
+    file = folder / "check"
+    kind, name = json.loads(file.read_text("utf-8")) if file.exists() else ("", "")
+    return [Check(kind, [name])] if name else []

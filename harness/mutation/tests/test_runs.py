@@ -64,7 +64,7 @@ def _today(monkeypatch: pytest.MonkeyPatch) -> None:
 class Killing:
     """Trials that kill every mutant."""
 
-    def __init__(self, backend: str, recorded: Any) -> None:
+    def __init__(self, backend: str, recorded: Any, reach: Any) -> None:
         pass
 
     def record(self, mutant: Mutant) -> dict[str, Any]:
@@ -78,6 +78,7 @@ class Killing:
 @pytest.fixture
 def request_(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Request:
     monkeypatch.setattr(run, "_drawn", lambda _: MUTANTS)
+    monkeypatch.setattr(run, "read_reach", lambda *_: None)
     monkeypatch.setattr(run, "Trials", Killing)
     return Request("reference", Path("python"), 60, 2, tmp_path)
 

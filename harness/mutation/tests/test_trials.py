@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,9 +14,11 @@ import pytest
 
 from harness.errors import HarnessError
 from harness.mutation import trial, trials
+from harness.mutation.choice import ENOUGH, Choice
 from harness.mutation.digests import module_digest
 from harness.mutation.mutant import Edit, Mutant, source_of
 from harness.mutation.nearest import Check
+from harness.mutation.reach import Reach, Unit
 from harness.mutation.trial import Outcome
 from harness.mutation.trials import Trials
 from harness.parity import drivers, replay
@@ -34,7 +37,7 @@ def mutant(text: str) -> Mutant:
 
 def tried(text: str, check: Check, patch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Return the line of a mutant on which one check is tried."""
-    patch.setattr(trials, "nearest_checks", lambda _: [check])
+    patch.setattr(trials, "choose", lambda *_: Choice([check]))
     trials_of_one = Trials("reference")
     line = trials_of_one.record(mutant(text))
     trials_of_one.require_sound([line])
@@ -84,9 +87,8 @@ def test_a_process_that_a_test_starts_runs_the_mutant(
 ) -> None:
     file = tmp_path / "test_in_a_process.py"
     file.write_text(IN_A_PROCESS.replace("{variables}", variables), "utf-8")
-    monkeypatch.setattr(
-        trials, "nearest_checks", lambda _: [Check("test", [str(file)])]
-    )
+    check = Check("test", [str(file)])
+    monkeypatch.setattr(trials, "choose", lambda *_: Choice([check]))
     lines = [Trials("reference").record(mutant(text)) for text in (SPOILT, "\n")]
     assert [line["status"] for line in lines] == ["killed", "survived"]
 
@@ -105,7 +107,7 @@ def test_only_tests_with_the_keyword_are_run(
 def test_cases_that_change_the_framework_for_good_come_after_all_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    cases = ("v1", "a"), ("eager", "b"), ("v1", "c"), ("graph", "d")
+    cases = [(mode, Mock()) for mode in ("v1", "eager", "v1", "graph")]
     done: list[str] = []
 
     @contextmanager
@@ -113,13 +115,13 @@ def test_cases_that_change_the_framework_for_good_come_after_all_else(
         done.append(mode)
         yield
 
-    monkeypatch.setattr(trial, "_cases", lambda *_: cases)
+    monkeypatch.setattr(trial, "cases_of", lambda *_: cases)
     monkeypatch.setattr(trial, "_failed_test", lambda *_: done.append("test"))
     monkeypatch.setattr(drivers, "load", driver)
     monkeypatch.setattr(trial, "closing", lambda driver: driver)
     monkeypatch.setattr(replay, "replay", lambda *_: Mock(status="passed"))
     checks = [{"kind": "case", "names": ["larc"]}, {"kind": "test", "names": []}]
-    trial._first_failure({"backend": "tf", "checks": checks})
+    trial._first_failure({"backend": "tf", "checks": checks}, Mock())
     assert done == ["eager", "graph", "test", "v1", "v1"]
 
 
@@ -142,6 +144,15 @@ def test_a_process_that_ends_itself_kills(monkeypatch: pytest.MonkeyPatch) -> No
     assert outcome(line) == ("killed", "crash", "exit status 3")
 
 
+@pytest.mark.parametrize(
+    ("seconds", "limit"), [(None, 120), (2.5, 85), (0.0, 60), (30.0, 120)]
+)
+def test_a_trial_may_take_ten_times_as_long_as_its_checks_without(
+    seconds: float | None, limit: int
+) -> None:
+    assert Trials("reference")._limit(Choice([CASES], seconds)) == limit
+
+
 @pytest.mark.skipif(os.name != "posix", reason="the system counts no processor time")
 def test_a_process_that_computes_too_long_is_killed(
     monkeypatch: pytest.MonkeyPatch,
@@ -149,7 +160,25 @@ def test_a_process_that_computes_too_long_is_killed(
     # Importing the reference takes 0.4 s of processor time, so 4 s are ample without.
     monkeypatch.setattr(trials, "LIMITS", {"reference": 4})
     line = tried("\nwhile True: pass\n", CASES, monkeypatch)
-    assert outcome(line) == ("killed", "time", "more than 4 s of work")
+    assert outcome(line) == ("killed", "time", "more work than is allowed")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the system counts no processor time")
+def test_a_case_that_takes_much_longer_than_without_is_killed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    endless = SPOILT.replace("lambda *_: None", "lambda *_, **__: any(iter(int, 1))")
+    name = CASES.names[0]
+    content = {"seconds": {name: 0.1}, "entered": {name: []}}
+    seen = Reach("reference", [(Unit("numpy", mode=True), content)])
+    monkeypatch.setattr(trials, "BESIDE", 3)
+    monkeypatch.setattr(trials, "choose", lambda *_: Choice([CASES]))
+    trials_of_one = Trials("reference", [], seen)
+    line = trials_of_one.record(mutant(endless))
+    assert outcome(line) == ("killed", "time", "more work than is allowed")
+    assert line["seconds"] < 60
+    # Only the case that did not end is tried without the mutant.
+    assert trials_of_one._ended == {line["id"]: [CASES]}
 
 
 def test_a_process_that_waits_too_long_is_killed(
@@ -200,12 +229,28 @@ def test_a_killer_is_tried_once_without_a_mutant(
 
 def test_what_killed_others_of_the_module_is_tried_first() -> None:
     known = [
-        {"path": PATH, "kind": kind, "by": by}
+        {"path": PATH, "status": "killed", "kind": kind, "by": by}
         for kind, by in [("case", "a"), ("case", "b"), ("case", "b"), ("test", "c")]
     ]
-    other = {"path": "other.py", "kind": "case", "by": "z"}
-    survived = {"path": PATH, "kind": "", "by": ""}
-    checks = Trials("reference", [*known, other, survived])._checks(mutant("\n"))
+    other = {"path": "other.py", "status": "killed", "kind": "case", "by": "z"}
+    survived = {"id": "s", "path": PATH, "status": "survived", "kind": "", "by": ""}
+    trials_of_all = Trials("reference", [*known, other, survived])
+    signatures, *checks = trials_of_all._choice(mutant("\n")).checks
     assert checks[:2] == [Check("case", ["b", "a"]), Check("test", ["c"])]
-    fresh = Trials("reference")._checks(mutant("\n"))
-    assert checks[2:] == fresh
+    assert [signatures, *checks[2:]] == Trials("reference")._choice(mutant("\n")).checks
+
+
+@pytest.mark.parametrize("status", ["survived", "killed"])
+def test_for_a_survivor_that_is_tried_again_no_check_is_left_out(
+    status: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits: list[float] = []
+
+    def choose(mutant: Mutant, reach: Reach, killers: Any, enough: float) -> Choice:
+        limits.append(enough)
+        return Choice([])
+
+    monkeypatch.setattr(trials, "choose", choose)
+    line = {"id": mutant("\n").id, "path": PATH, "kind": "", "by": "", "status": status}
+    Trials("reference", [line])._choice(mutant("\n"))
+    assert limits == [math.inf if status == "survived" else ENOUGH]

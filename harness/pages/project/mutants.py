@@ -64,7 +64,7 @@ def _shares(summaries: list[Summary]) -> str:
         "By time or crash",
         "Not importable",
     ]
-    return table("Mutants killed by the nearest cases and tests", columns, rows)
+    return table("Mutants killed by cases and tests", columns, rows)
 
 
 def _row(summary: Summary) -> list[Cell | str]:

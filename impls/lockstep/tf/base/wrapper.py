@@ -207,6 +207,9 @@ class Wrapper(Optimizer):
         # _self_; those of the wrapped optimizer are not the wrapper's.
         if name == "inner_optimizer" or name.startswith(("__", "_self_")):
             raise AttributeError(name)
+        if isinstance(getattr(type(self), name, None), property):
+            # Its own AttributeError led here, and has a sentence for the user.
+            return object.__getattribute__(self, name)
         try:
             return getattr(self.inner_optimizer, name)
         except AttributeError as error:

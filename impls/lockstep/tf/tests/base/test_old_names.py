@@ -103,6 +103,19 @@ def test_a_loss_scale_of_no_kind_is_refused(names: Any) -> None:
         names.LossScale()
 
 
+def test_masters_of_variables_with_one_name_are_numbered_in_a_checkpoint(
+    tmp_path: Path,
+) -> None:
+    same = [tf.Variable([1.0], dtype=tf.float16, name="w") for _ in range(3)]
+    base = strict.GradientDescentOptimizer(0.1)
+    wrapper = lockstep.tf.MixedPrecisionOptimizerWrapper(base)
+    wrapper.apply_gradients([(tf.ones([1], tf.float16), w) for w in same])
+    path = tf.train.Checkpoint(optimizer=wrapper).write(str(tmp_path / "saved"))
+    keys = {key.split("/")[1] for key, _ in tf.train.list_variables(path)[1:]}
+    stem = "FP32-master-copy.Sw"
+    assert keys >= {stem, f"{stem}_1", f"{stem}_2"}
+
+
 def test_private_names_that_old_code_reads_are_there() -> None:
     weight, base = tf.Variable([[1.0, 2.0]]), strict.AdamOptimizer(0.5)
     assert strict.MultitaskOptimizerWrapper(base)._opt is base

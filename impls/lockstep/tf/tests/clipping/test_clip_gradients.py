@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ from lockstep import reference
 from lockstep.interface import Rows
 from lockstep.messages import errors
 from lockstep.reference import strict as reference_strict
-from lockstep.tf import clip_gradients_by_global_norm
+from lockstep.tf import clip_by_global_norm, clip_gradients_by_global_norm
 from lockstep.tf import strict as lockstep_strict
 from lockstep.tf.tests.trajectory import draw, rows, scaled_ulp
 
@@ -128,6 +129,15 @@ def test_a_gradient_of_another_shape_than_its_variable_is_refused(
     w = tf.Variable(tf.ones([1, 2]), name="w")
     with pytest.raises(errors.ShapeError, match=r"gradient of shape .* for 'w'"):
         clip_gradients_by_global_norm([(gradient, w)])
+
+
+@pytest.mark.parametrize("in_graph", [False, True], ids=["eager", "graph"])
+def test_what_is_no_tensor_is_refused_in_a_sentence(in_graph: bool) -> None:
+    # TensorFlow itself raises a ValueError eagerly and a TypeError in a graph.
+    graph = tf.Graph().as_default() if in_graph else contextlib.nullcontext()
+    refusal = pytest.raises(errors.MalformedPairsError, match="None at position 0, got")
+    with graph, refusal:
+        clip_by_global_norm([object()], 1.0)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])

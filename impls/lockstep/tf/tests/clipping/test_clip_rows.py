@@ -38,3 +38,10 @@ def test_without_one_of_its_quirks_strict_leaves_rows_below_the_norm_alone() -> 
     below, equal, above = excess(values, [1], 1.6, quirks).numpy()
     assert below.tolist() == equal.tolist() == [0, 0]
     assert above.tolist() == pytest.approx([5.04, 6.72])
+
+
+def test_without_another_quirk_strict_takes_the_norm_of_half_rows_in_float32() -> None:
+    quirks = replace(STRICT, row_clip_float16=False)
+    # In float16 the sum of squares overflows, and the row would be lost.
+    rows = tf.constant([[300.0, 400.0]], tf.float16)
+    assert excess(rows, [1], 100.0, quirks).numpy().tolist() == [[240, 320]]

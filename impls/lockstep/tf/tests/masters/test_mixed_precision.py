@@ -14,6 +14,7 @@ from lockstep.tf import (
     AutomaticLossScaler,
     DynamicLossScale,
     FixedLossScale,
+    GradientDescentOptimizer,
     MixedPrecisionOptimizerWrapper,
     MomentumOptimizer,
     mp_regularizer_wrapper,
@@ -188,6 +189,14 @@ def test_clip_norm_bounds_the_unscaled_gradients_and_leaves_short_ones(
 
     assert moved([3, -4]) == [-1.5, 2]
     assert moved([1.5, -1.25]) == [-1.5, 1.25]
+
+
+def test_a_norm_of_exactly_the_limit_is_not_clipped() -> None:
+    w = tf.Variable([0.0])
+    wrapper = masters(1.0, clip_norm=41.0)(GradientDescentOptimizer(1.0))
+    wrapper.apply_gradients([(tf.constant([41.0]), w)])
+    # In float32 41 (1 / 41) is not 1.
+    assert w.numpy().tolist() == [-41]
 
 
 def test_a_norm_that_overflows_skips_the_step(new_driver: Hosts) -> None:

@@ -16,6 +16,7 @@ from lockstep.tf import (
     DynamicLossScale,
     MixedPrecisionOptimizerWrapper,
     mp_regularizer_wrapper,
+    strict,
 )
 from lockstep.tf.tests.masters.models import masters
 
@@ -67,6 +68,23 @@ def test_a_stall_in_a_function_is_told_as_it_runs() -> None:
     step(bad)
     with pytest.raises(tf.errors.InvalidArgumentError, match="OptimizerWrapper: "):
         step(bad)
+
+
+def test_a_stall_in_a_function_names_the_norm_where_each_gradient_is_finite() -> None:
+    w = tf.Variable([1.0], name="w")
+    wrap = masters(8.0, clip_norm=5.0, at_floor="raise", floor_patience=1)
+    wrapper = wrap(AdamOptimizer())
+    step = tf.function(lambda g: wrapper.apply_gradients([(g, w)]) and None)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="the norm of all grad"):
+        step(tf.constant([3e38]))
+
+
+def test_strict_fails_at_the_first_use_of_a_loss_scale_as_the_original_did() -> None:
+    w = tf.Variable([1.0], dtype=tf.float16)
+    base = strict.GradientDescentOptimizer(1.0)
+    wrapper = strict.MixedPrecisionOptimizerWrapper(base, strict.FixedLossScale(8.0))
+    with pytest.raises(errors.UnusableScaleError, match="leave strict off"):
+        wrapper.minimize(lambda: tf.cast(w, tf.float32), var_list=[w])
 
 
 BAD = {

@@ -45,6 +45,15 @@ def test_a_regularizer_alone_trains_a_weight_that_the_loss_leaves_out(
     assert slope.tobytes() == START.astype(HALF).astype(np.float32).tobytes()
 
 
+def test_of_two_regularizers_of_a_weight_the_last_one_counts() -> None:
+    w = tf.Variable([1.0], dtype=tf.float16)
+    for share in (0.5, 0.25):
+        mp_regularizer_wrapper(lambda weight, share=share: share * weight[0])(w)
+    wrapper = MixedPrecisionOptimizerWrapper(GradientDescentOptimizer(1.0))
+    wrapper.minimize(lambda: 0.0 * tf.reduce_sum(w), var_list=[w])
+    assert w.numpy().tolist() == [0.75]
+
+
 def test_wide_weights_and_tensors_are_regularized_at_once() -> None:
     regularize = mp_regularizer_wrapper(tf.nn.l2_loss)
     assert float(regularize(tf.Variable([3.0, 4.0]))) == 12.5

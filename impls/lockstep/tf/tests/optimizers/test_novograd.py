@@ -144,6 +144,18 @@ def test_several_instances_share_a_graph() -> None:
         assert len(v1.global_variables()) == 5
 
 
+@ways
+def test_the_second_moment_of_small_gradients_is_an_average(traced: bool) -> None:
+    variable = tf.Variable([1.0, 1.0])
+    optimizer = NovoGrad(beta2=0.75)
+    step = stepper(optimizer, variable, traced=traced)
+    step(tf.constant([0.3, 0.4]))
+    step(tf.constant([0.06, 0.08]))
+    # The squares of the norms are 0.25 and 0.01.
+    _, moment = moments(optimizer, variable)
+    assert moment == pytest.approx(0.75 * 0.25 + 0.25 * 0.01)
+
+
 def test_state_is_half_of_adam_s_but_for_a_number_a_tensor() -> None:
     shapes = [(64, 32), (32,), (7, 5, 3)]
     variables = [tf.Variable(tf.ones(shape)) for shape in shapes]

@@ -63,6 +63,12 @@ def test_the_first_step_of_a_cosine_has_its_rounding_already() -> None:
         assert rate.numpy() == expected
 
 
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_every_policy_checks_its_arguments(name: str) -> None:
+    with pytest.raises(OutOfRangeError, match=f"{name}: .*step"):
+        getattr(lr_policies, name)(-1, 0.1, **ARGUMENTS[name])
+
+
 def test_a_rate_may_be_a_tensor() -> None:
     rate = lr_policies.poly_decay(tf.constant(2), tf.constant(0.5), 4)
     assert rate.numpy() == 0.25

@@ -1,0 +1,85 @@
+"""Notes which functions of a backend are entered, here and in what this process starts.
+
+The folder of a watch has the file ``check``, written anew before each check, and the
+file ``entered``, to which other processes append the functions that they enter. They
+import nothing of the harness: their path may lack it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+
+__all__ = ["CONVERTED", "Tracer", "install"]
+
+CONVERTED = "__autograph_generated_file"
+"""A part of the names of the files in which TensorFlow writes converted functions."""
+
+PREFIX = "tf__"
+"""What TensorFlow puts before the name of a function that it converts."""
+
+
+class Tracer:
+    """Collects ``PATH:FUNCTION``, the name within the module, of what is entered.
+
+    A function within another counts as the outer one. Of a function that TensorFlow
+    has converted only the name is known, so the path is left empty.
+
+    Args:
+        home: the folder of the backend, with a separator at its end.
+    """
+
+    def __init__(self, home: str) -> None:
+        self.home = home
+        self.entered: set[str] = set()
+
+    def start(self) -> None:
+        """Watch this thread and those that it starts from now on."""
+        # What runs when Python ends finds this module empty.
+        atexit.register(sys.settrace, None)
+        threading.settrace(self._call)
+        sys.settrace(self._call)
+
+    def _call(self, frame: FrameType, event: str, argument: object) -> None:
+        """Note a function that is entered; no line of it is traced."""
+        code = frame.f_code
+        file = code.co_filename
+        if file.startswith(self.home):
+            name = code.co_qualname.split(".<locals>", 1)[0]
+            self.note(f"{file[len(self.home) :].replace(os.sep, '/')}:{name}")
+        elif CONVERTED in file and code.co_name.startswith(PREFIX):
+            self.note(f":{code.co_name[len(PREFIX) :]}")
+
+    def note(self, function: str) -> None:
+        """Remember a function."""
+        self.entered.add(function)
+
+
+class WritingTracer(Tracer):
+    """Appends each function that is entered to a file, once for each check."""
+
+    def __init__(self, home: str, folder: Path) -> None:
+        super().__init__(home)
+        self.check, self.file = folder / "check", folder / "entered"
+        self.changed = 0
+
+    def note(self, function: str) -> None:
+        """Write a function down that was not entered yet since the check began."""
+        changed = self.check.stat().st_mtime_ns
+        if changed != self.changed:
+            self.changed = changed
+            self.entered.clear()
+        if function not in self.entered:
+            self.entered.add(function)
+            with self.file.open("a", encoding="utf-8") as file:
+                file.write(f"{function}\n")
+
+
+def install(folder: str) -> None:
+    """Watch this process, which a check has started."""
+    home = Path(folder, "home").read_text("utf-8")
+    WritingTracer(home, Path(folder)).start()
