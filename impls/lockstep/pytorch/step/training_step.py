@@ -91,6 +91,7 @@ class TrainingStep:
         self.accumulators: list[Tensor | None] = []
         self.micro_step = 0
         self._absent: list[str] | None = None
+        self._last_pairs: Pairs = []
 
     def __repr__(self) -> str:
         """Show optimizer, steps, rate and stages."""
@@ -119,6 +120,9 @@ class TrainingStep:
             The loss before the update, detached. If the loss function returns a tuple,
             a tuple of the loss and the other entries.
         """
+        # As ``zero_grad`` does: freed with the step, their memory might go back to the
+        # system, and to get it anew takes as long as the backward pass.
+        self._last_pairs = []
         self.learning_rate = self.next_rate()
         value, pairs = self.differentiate(inputs)
         if self.settings.accumulates:
@@ -129,6 +133,7 @@ class TrainingStep:
                 return value
         self.apply(pairs)
         self.clear()
+        self._last_pairs = pairs
         return value
 
     def next_rate(self) -> Any:
