@@ -32,16 +32,22 @@ and after overflows, after absent gradients and after zeros."""
 
 
 def record(saver: Saver, stack: str, folder: Path, saved: Collection[int]) -> None:
-    """Run a stack to its end."""
-    run, seen = saver.start(stack), []
+    """Run a stack to its end; look at the state where resumed runs will end."""
+    run, seen = saver.start(stack), {}
+    ends = set(map(end_of, saved))
     for step in range(STEPS):
         if step in saved:
             saver.save(run, folder / f"{step}")
-        seen.append(saver.snapshot(run))
         run.advance(step)
-    seen.append(saver.snapshot(run))
+        if step + 1 in ends:
+            seen[step + 1] = saver.snapshot(run)
     saver.close(run)
     (folder / "seen.json").write_text(json.dumps(seen))
+
+
+def end_of(step: int) -> int:
+    """Return before which step a run ends that goes on from this one."""
+    return STEPS if step in TO_THE_END else step + 1
 
 
 def resume(saver: Saver, stack: str, folder: Path, saved: Collection[int]) -> list[str]:
@@ -52,10 +58,10 @@ def resume(saver: Saver, stack: str, folder: Path, saved: Collection[int]) -> li
         if step in TO_THE_END and saver.starts_anew:
             run = saver.start(stack)
         saver.restore(run, folder / f"{step}")
-        last = STEPS if step in TO_THE_END else step + 1
+        last = end_of(step)
         for later in range(step, last):
             run.advance(later)
-        got, expected = saver.snapshot(run), seen[last]
+        got, expected = saver.snapshot(run), seen[str(last)]
         found += [f"{step} -> {last}: {name}" for name in differing(got, expected)]
     saver.close(run)
     return found

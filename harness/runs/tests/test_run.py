@@ -90,10 +90,8 @@ def test_two_workers_of_a_backend_record_what_one_does(tmp_path: Path) -> None:
 
 
 @needs_torch
-def test_published_runs_and_a_users_own_lie_apart(
-    tiny: Experiment, tmp_path: Path
-) -> None:
-    sweep(tiny, tmp_path, publish=True)
+def test_published_runs_and_a_users_own_lie_apart(tmp_path: Path) -> None:
+    sweep(declared(tmp_path, seeds=2), tmp_path, publish=True)
     assert (tmp_path / "tiny" / "pytorch.jsonl").exists()
     assert not (tmp_path / "local").exists()
 

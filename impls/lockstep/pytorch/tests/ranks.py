@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import traceback
 from collections.abc import Callable
@@ -13,6 +12,8 @@ from typing import Any
 import pytest
 import torch
 from torch import distributed
+
+from lockstep.pytorch.tests.fresh_processes import fresh_processes
 
 __all__ = ["errors_of", "exit_codes", "needs_gloo", "on_ranks", "on_two_ranks"]
 
@@ -76,9 +77,9 @@ def exit_codes(count: int, job: Job, folder: Path) -> list[int | None]:
 
     Args: see :func:`on_ranks`.
     """
-    spawn = multiprocessing.get_context("spawn")
+    processes = fresh_processes()
     ranks = [
-        spawn.Process(target=run_rank, args=(rank, count, str(folder), job))
+        processes.Process(target=run_rank, args=(rank, count, str(folder), job))
         for rank in range(count)
     ]
     for process in ranks:

@@ -139,7 +139,8 @@ for call in (
         coordinator.join()
         print("no error")
     except ValueError as error:
-        print(type(error).__name__, str(error).splitlines()[-1])
+        last = str(error).splitlines()[-1].strip()
+        print(type(error).__name__, last.removeprefix("UnsupportedError: "))
 os._exit(0)
 """
 
