@@ -3,5 +3,6 @@
 pytest_plugins = [
     "harness.nets.sentences",
     "harness.long_tests",
+    "harness.order_of_tests",
     "harness.tests.shared_processes",
 ]

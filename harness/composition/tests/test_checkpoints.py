@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.composition.stacks import STACKS
+from harness.composition.layers import BASES, LAYERS
+from harness.composition.stacks import FEW_STACKS, STACKS
+from harness.composition.tests.resume_worker import stacks_of
 from harness.processes.environment import child_variables
 
 WORKER = "harness.composition.tests.resume_worker"
@@ -28,11 +30,19 @@ NEEDS = {
 TOGETHER = [["keras3"], ["tf eager", "tf graph"], ["pytorch", "reference"]]
 """Backends whose runs share a process: it is the imports that take long."""
 
+CASES = [
+    pytest.param(which, driver, stack, marks=[pytest.mark.soak] * (which == "all"))
+    for which in ("few", "all")
+    for driver in NEEDS
+    for stack in stacks_of(driver, which)
+]
+"""The soak saves before every step, and every stack on every backend."""
+
 Found = dict[str, dict[str, list[str]]]
 
 
 def act(what: str, folder: Path, which: str, backends: list[str]) -> Found:
-    """Record or resume every stack of some backends in a process of its own.
+    """Record or resume the stacks of some backends in a process of its own.
 
     Args:
         which: the steps: ``few`` or ``all``.
@@ -58,9 +68,7 @@ def act(what: str, folder: Path, which: str, backends: list[str]) -> Found:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-@pytest.fixture(
-    scope="module", params=["few", pytest.param("all", marks=pytest.mark.soak)]
-)
+@pytest.fixture(scope="module")
 def resumed(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Found:
@@ -83,11 +91,15 @@ def resumed(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stack", STACKS)
-@pytest.mark.parametrize("driver", NEEDS)
+@pytest.mark.parametrize(("resumed", "driver", "stack"), CASES, indirect=["resumed"])
 def test_a_run_of_50_steps_resumed_in_a_fresh_process_is_the_same_run(
     resumed: Found, driver: str, stack: str
 ) -> None:
     if driver not in resumed:
         pytest.skip(f"needs {NEEDS[driver]}")
     assert resumed[driver][stack] == []
+
+
+def test_few_stacks_hold_every_layer_and_base() -> None:
+    assert set(FEW_STACKS) < set(STACKS)
+    assert {name for stack in FEW_STACKS for name in stack.split()} == {*BASES, *LAYERS}

@@ -75,6 +75,8 @@ def test_a_sweep_that_was_killed_goes_on_where_it_stopped(
     assert (again.settled, again.counts.total()) == (60, 0)
 
 
+# Its like, without a framework: test_outcomes_do_not_depend_on_the_number_of_workers.
+@pytest.mark.soak
 @needs_torch
 def test_two_workers_of_a_backend_record_what_one_does(tmp_path: Path) -> None:
     experiment = declared(tmp_path, seeds=6)
