@@ -51,6 +51,7 @@ def main(frameworks: Sequence[str]) -> None:
     path = list(sys.path)
     for line in sys.stdin:
         request = Request(*json.loads(line))
+        forget_ours()
         if not request.alone:
             forget(frameworks)
         ours = [ROOT / "impls", *[ROOT] * request.with_harness]
@@ -67,10 +68,14 @@ def is_installed(folder: str) -> bool:
     return folder.startswith((sys.prefix, sys.base_prefix))
 
 
-def forget(frameworks: Sequence[str]) -> None:
-    """Undo what a script may leave behind for the next one."""
+def forget_ours() -> None:
+    """Let the next script import Lockstep anew, and the harness if it may see it."""
     for name in [name for name in sys.modules if name.split(".")[0] in OURS]:
         del sys.modules[name]
+
+
+def forget(frameworks: Sequence[str]) -> None:
+    """Undo what a script may leave behind in a framework for the next one."""
     # TensorFlow imports Keras too; clearing it would start TensorFlow's eager mode.
     if "keras" in frameworks and (keras := sys.modules.get("keras")):
         keras.utils.clear_session()
