@@ -50,4 +50,4 @@ FEW_STACKS: tuple[str, ...] = (
     "agn Momentum",
     "agn-delta Adam",
 )
-"""Those that hold every layer and every base optimizer once or more."""
+"""Those in which every layer and base of the others is once or more."""
