@@ -10,7 +10,7 @@ from harness.dropin.running import LOCKSTEP, run_phase
 from harness.tests.script_process import Request
 from harness.tests.shared_processes import Processes
 
-ALONE = ("agn_cluster", "cluster", "replicas")
+APART = ("agn_cluster", "cluster", "replicas")
 """Programs that start servers or split the devices of their process."""
 
 
@@ -21,11 +21,10 @@ def printed_by(
 
     A second phase has another process than the first, whose files it reads.
     """
-    if phase.status != 0:
+    if program.name in APART or phase.status != 0:
         return run_phase(program, phase, LOCKSTEP, folder)
     path = folder / f"{program.name}.py"
     path.write_text(move(program.text), "utf-8")
-    alone = program.name in ALONE
-    kind = "alone" if alone else f"phase {program.phases.index(phase)}"
-    request = Request(str(path), phase.arguments, str(folder), alone=alone)
+    kind = f"phase {program.phases.index(phase)}"
+    request = Request(str(path), phase.arguments, str(folder))
     return processes.output_of(kind, ["tensorflow"], request).splitlines()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,8 +12,7 @@ import pytest
 from harness.errors import HarnessError
 from harness.pages.readme import ASSETS, write_figure, write_matrix
 from harness.processes.children import ROOT
-from harness.tests.script_process import Request
-from harness.tests.shared_processes import Processes
+from harness.processes.environment import child_variables
 from lockstep import registry
 
 README = (ROOT / "README.md").read_text("utf-8")
@@ -25,19 +26,20 @@ def framework_of(example: str) -> str:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=framework_of)
-def test_an_example_runs_and_prints(
-    example: str, processes: Processes, tmp_path: Path
-) -> None:
+def test_an_example_runs_and_prints(example: str) -> None:
     backends = {"torch": "pytorch", "tensorflow": "tf", "keras": "keras3"}
     backend = backends[framework_of(example)]
     if not registry.installed(backend):
         pytest.skip(f"{framework_of(example)} is not installed")
-    path = tmp_path / "example.py"
-    path.write_text(example, "utf-8")
-    kind = "fresh torch" if backend == "pytorch" else "fresh"
-    frameworks = ["torch"] if backend == "pytorch" else ["tensorflow", "keras"]
-    request = Request(str(path), folder=str(tmp_path), alone=True)
-    assert processes.output_of(kind, frameworks, request).strip()
+    path = f"import sys; sys.path.insert(0, {str(ROOT / 'impls')!r})\n"
+    done = subprocess.run(
+        [sys.executable, "-c", path + example],
+        capture_output=True,
+        text=True,
+        env=child_variables(),
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
 
 
 def test_there_is_an_example_for_each_host_and_none_is_long() -> None:

@@ -172,7 +172,6 @@ def main(names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    tf.config.set_visible_devices([], "GPU")
     cpu = tf.config.list_physical_devices("CPU")[0]
     two = [tf.config.LogicalDeviceConfiguration()] * 2
     tf.config.set_logical_device_configuration(cpu, two)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import traceback
 from collections.abc import Callable
@@ -12,8 +13,6 @@ from typing import Any
 import pytest
 import torch
 from torch import distributed
-
-from lockstep.pytorch.tests.fresh_processes import fresh_processes
 
 __all__ = ["errors_of", "exit_codes", "needs_gloo", "on_ranks", "on_two_ranks"]
 
@@ -77,9 +76,9 @@ def exit_codes(count: int, job: Job, folder: Path) -> list[int | None]:
 
     Args: see :func:`on_ranks`.
     """
-    processes = fresh_processes()
+    spawn = multiprocessing.get_context("spawn")
     ranks = [
-        processes.Process(target=run_rank, args=(rank, count, str(folder), job))
+        spawn.Process(target=run_rank, args=(rank, count, str(folder), job))
         for rank in range(count)
     ]
     for process in ranks:

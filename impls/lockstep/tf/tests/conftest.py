@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,9 +22,9 @@ from harness.tests.shared_processes import Processes  # noqa: E402
 from lockstep import tf as lockstep_tf  # noqa: E402
 from lockstep.tf import strict as lockstep_strict  # noqa: E402
 
+SOURCES = Path(lockstep_tf.__file__).parents[2]
 PREAMBLE = """
 import os, sys
-os.environ["CUDA_VISIBLE_DEVICES"] = ""
 import numpy as np
 import tensorflow as tf
 v1 = tf.compat.v1
@@ -58,13 +60,31 @@ def new_driver(mode: str) -> Iterator[Callable[..., EagerDriver]]:
 
 
 @pytest.fixture
-def child(fresh: Callable[..., str]) -> Callable[..., str]:
-    """Run a script in a process of its own and return what it printed."""
+def child() -> Callable[..., str]:
+    """Run a script in a fresh interpreter and return what it printed."""
 
     def run(script: str, *arguments: object) -> str:
-        return fresh(PREAMBLE + textwrap.dedent(script), *arguments)
+        done = subprocess.run(
+            [sys.executable, "-c", PREAMBLE + textwrap.dedent(script)]
+            + [str(argument) for argument in arguments],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(SOURCES), "CUDA_VISIBLE_DEVICES": ""},
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-4000:]
+        return done.stdout.strip()
 
     return run
+
+
+@pytest.fixture(scope="session")
+def processes() -> Iterator[Processes]:
+    """Processes of TensorFlow that the tests of all files share."""
+    made = Processes()
+    yield made
+    made.end()
 
 
 @pytest.fixture

@@ -3,16 +3,36 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from harness.tests.script_process import Request
-from harness.tests.shared_processes import Processes
-from lockstep.keras3.tests import mirrored
+import lockstep
 from lockstep.keras3.tests.mirrored import MAKE, RULES, ways
+
+
+def child(*arguments: str) -> str:
+    """Run Python in a fresh process and return what it prints."""
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        env={
+            **os.environ,
+            "PYTHONPATH": str(Path(lockstep.__file__).parents[1]),
+            "CUDA_VISIBLE_DEVICES": "",
+        },
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
 
 # The stack has the first three; the fourth is a rule like NovoGrad.
 LONG = ("multitask", "scale", "rows", "ftrl")
@@ -20,14 +40,11 @@ LONG = ("multitask", "scale", "rows", "ftrl")
 
 
 @pytest.fixture(scope="module")
-def runs(
-    pytestconfig: pytest.Config, processes: Processes
-) -> dict[tuple[str, int, str], Any]:
+def runs(pytestconfig: pytest.Config) -> dict[tuple[str, int, str], Any]:
     everything = "not soak" not in pytestconfig.getoption("markexpr")
     chosen = [name for name in MAKE if everything or name not in LONG]
-    request = Request(mirrored.__file__, chosen, alone=True)
-    printed = processes.output_of("fresh", ["tensorflow", "keras"], request)
-    found = [json.loads(line) for line in printed.splitlines()]
+    lines = child("-m", "lockstep.keras3.tests.mirrored", *chosen).splitlines()
+    found = [json.loads(line) for line in lines]
     return {
         (n, count, way): (weights, state) for n, count, way, weights, state in found
     }
@@ -64,8 +81,6 @@ def test_a_step_that_overflows_on_one_replica_is_skipped_on_both(
 
 
 PREAMBLE = """
-import os
-os.environ["CUDA_VISIBLE_DEVICES"] = ""
 import keras, numpy as np, tensorflow as tf
 cpu = tf.config.list_physical_devices("CPU")[0]
 two = [tf.config.LogicalDeviceConfiguration()] * 2
@@ -119,10 +134,8 @@ print("in a scope", copies(w))
 """
 
 
-def test_a_gradient_is_absent_or_zero_only_if_it_is_on_every_replica(
-    fresh: Callable[..., str],
-) -> None:
-    assert fresh(PREAMBLE + ABSENT).splitlines() == [
+def test_a_gradient_is_absent_or_zero_only_if_it_is_on_every_replica() -> None:
+    assert child("-c", PREAMBLE + ABSENT).splitlines() == [
         "one share [0.5, 1.0] [[1.0], [1.0]] of 2 gradients 1 absent",
         "rows of both [0.75, 1.0] [[-3.0], [1.0]]",
         "cancelled, and dense [0.75, 1.0] [[-7.5], [-0.5]]",
@@ -159,10 +172,8 @@ print(*trained(lambda o: ls.MixedPrecisionOptimizerWrapper(o, "dynamic"), "float
 """
 
 
-def test_gradients_of_a_loss_are_unscaled_once_on_each_replica(
-    fresh: Callable[..., str],
-) -> None:
-    assert fresh(PREAMBLE + LOSSES).splitlines() == [
+def test_gradients_of_a_loss_are_unscaled_once_on_each_replica() -> None:
+    assert child("-c", PREAMBLE + LOSSES).splitlines() == [
         "[-0.25, 0.59375] 2 16384.0 skipped, not finite: w; loss scale 32768 -> 16384",
         "[-1.0, -0.3125] 2 16384.0 skipped, not finite: w; loss scale 32768 -> 16384",
     ]
@@ -201,8 +212,8 @@ refused(lambda: run(make(), X))
 """
 
 
-def test_a_training_step_averages_over_replicas(fresh: Callable[..., str]) -> None:
-    assert fresh(PREAMBLE + STEP).splitlines() == [
+def test_a_training_step_averages_over_replicas() -> None:
+    assert child("-c", PREAMBLE + STEP).splitlines() == [
         "[1.0, 5.0] [0.0, 0.5] 1",
         "[0.0, 0.5] 1 False",
         "[-1.0, 0.0] 1",
@@ -231,10 +242,8 @@ print(copies(w), opt.built)
 """
 
 
-def test_what_keras_itself_cannot_compile_is_not_ours_to_mend(
-    fresh: Callable[..., str],
-) -> None:
-    assert fresh(PREAMBLE + REFUSED).splitlines() == [
+def test_what_keras_itself_cannot_compile_is_not_ours_to_mend() -> None:
+    assert child("-c", PREAMBLE + REFUSED).splitlines() == [
         "InvalidArgumentError Graph execution error:",
         "InvalidArgumentError Graph execution error:",
         "UnsupportedError MultitaskOptimizerWrapper: expected replicas of one process "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from copy import deepcopy
 from itertools import product
 from pathlib import Path
@@ -19,7 +20,6 @@ from lockstep.pytorch import (
     MultitaskOptimizerWrapper,
     VariableClippingOptimizer,
 )
-from lockstep.pytorch.tests.fresh_processes import fresh_processes
 from lockstep.pytorch.tests.subjects import (
     ALL,
     OWN,
@@ -113,7 +113,9 @@ def runs(tmp_path_factory):
         torch.save(saved, folder / f"{number}.saved")
         advance(model, wrapper, AFTER)
         unbroken[case] = snapshot(model, wrapper)
-    process = fresh_processes().Process(target=resume, args=(folder,))
+    process = multiprocessing.get_context("spawn").Process(
+        target=resume, args=(folder,)
+    )
     process.start()
     process.join()
     assert process.exitcode == 0

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import functools
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,7 @@ import pytest
 import torch
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, SequentialLR
 
-from harness.tests.script_process import Request
-from harness.tests.shared_processes import Processes
+import lockstep
 from lockstep.pytorch import (
     MomentumOptimizer,
     MultitaskOptimizerWrapper,
@@ -180,21 +181,16 @@ print(made.param_groups[0]["lr"].hex(), *[v.hex() for v in weight.tolist()])
 """
 
 
-def test_a_run_resumed_in_a_fresh_process_is_the_same_run(
-    processes: Processes, tmp_path: Path
-) -> None:
-    script = tmp_path / "resume.py"
-    script.write_text(RESUME, "utf-8")
+def run(path: Path, start: int, stop: int) -> str:
+    paths = f"import sys; sys.path[:0] = {[str(Path(lockstep.__file__).parents[1])]!r}"
+    command = [sys.executable, "-c", f"{paths}\n{RESUME}", path, str(start), str(stop)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
-    def run(name: str, start: int, stop: int) -> str:
-        arguments = [str(tmp_path / name), str(start), str(stop)]
-        request = Request(str(script), arguments, str(tmp_path), alone=True)
-        return processes.output_of("fresh torch", ["torch"], request)
 
-    whole = run("whole", 0, 1300)
-    assert whole
-    run("part", 0, 777)
-    assert run("part", 777, 1300) == whole
+def test_a_run_resumed_in_a_fresh_process_is_the_same_run(tmp_path: Path) -> None:
+    whole = run(tmp_path / "whole", 0, 1300)
+    run(tmp_path / "part", 0, 777)
+    assert run(tmp_path / "part", 777, 1300) == whole
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from datetime import timedelta
 from pathlib import Path
 
@@ -11,7 +12,6 @@ import torch.distributed as dist
 from torch.nn import Parameter
 
 from lockstep import pytorch as ls
-from lockstep.pytorch.tests.fresh_processes import fresh_processes
 
 SECONDS = 300
 INFINITE = float("inf")
@@ -86,7 +86,7 @@ def train_rank(rank: int, folder: Path) -> None:
 def ranks(tmp_path_factory):
     """What each rank has after each case."""
     folder = tmp_path_factory.mktemp("ranks")
-    context = fresh_processes()
+    context = multiprocessing.get_context("spawn")
     started = [context.Process(target=train_rank, args=(k, folder)) for k in range(2)]
     for process in started:
         process.start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from itertools import product
 from pathlib import Path
 
@@ -11,7 +12,6 @@ from torch import nn
 
 from lockstep.pytorch import OPTIMIZER_CLS_NAMES, optimize_loss
 from lockstep.pytorch.schedules.lr_policies import poly_decay
-from lockstep.pytorch.tests.fresh_processes import fresh_processes
 
 PARAMS = {"Momentum": {"momentum": 0.5}, "AdamW": {"weight_decay": 0.1}}
 SETTINGS = {
@@ -93,7 +93,9 @@ def resumed(tmp_path_factory):
         torch.save(saved, folder / f"{k}.pt")
         advance(step, range(BEFORE, BEFORE + AFTER))
         straight.append(everything(model, step))
-    process = fresh_processes().Process(target=resume, args=(folder,))
+    process = multiprocessing.get_context("spawn").Process(
+        target=resume, args=(folder,)
+    )
     process.start()
     process.join(120)
     assert process.exitcode == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import multiprocessing
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -13,7 +14,6 @@ from torch.nn import Parameter
 
 from lockstep import pytorch as ls
 from lockstep.pytorch import OPTIMIZER_SUMMARIES, strict
-from lockstep.pytorch.tests.fresh_processes import fresh_processes
 
 
 class Writer:
@@ -163,7 +163,7 @@ def write_and_read(folder: Path) -> None:
     reason="TensorBoard, which writes and reads event files, is not installed",
 )
 def test_event_files_hold_the_tags_and_values(tmp_path) -> None:
-    context = fresh_processes()
+    context = multiprocessing.get_context("spawn")
     process = context.Process(target=write_and_read, args=(tmp_path,))
     process.start()
     process.join(120)
