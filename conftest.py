@@ -1,3 +1,7 @@
 """What every run of the tests listens to."""
 
-pytest_plugins = ["harness.nets.sentences", "harness.long_tests"]
+pytest_plugins = [
+    "harness.nets.sentences",
+    "harness.long_tests",
+    "harness.order_of_tests",
+]

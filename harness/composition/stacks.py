@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harness.composition.layers import BASES
 
-__all__ = ["STACKS"]
+__all__ = ["FEW_STACKS", "STACKS"]
 
 STACKS: tuple[str, ...] = (
     *BASES,
@@ -36,3 +36,18 @@ STACKS: tuple[str, ...] = (
     "clipped agn rows RMSProp",
 )
 """Each a run of 50 steps that is saved at every one of them. One line adds one."""
+
+FEW_STACKS: tuple[str, ...] = (
+    "GradientDescent",
+    "fixed Momentum",
+    "rows dynamic Adagrad",
+    "multitask rows AdamW",
+    "masters-backoff rows Ftrl",
+    "clipped multitask rows Adam",
+    "rows multitask patient Momentum",
+    "masters-logmax multitask rows RMSProp",
+    "masters-dynamic multitask NovoGrad",
+    "agn Momentum",
+    "agn-delta Adam",
+)
+"""Those in which every layer and base of the others is once or more."""

@@ -2,7 +2,8 @@
 
 ``python -m harness.composition.tests.archived write KIND FILE`` makes one archive with
 the code that is here; ``read`` loads an archive of any release with this code, goes on,
-and prints what differs as JSON: mode and stack -> sentences.
+and prints what differs as JSON: mode and stack -> sentences. ``few`` does it for few of
+the stacks.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import sys
 import tempfile
 import zipfile
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ import numpy as np
 
 from harness.composition.layers import Model, build, has_masters, skips
 from harness.composition.run import SHAPES, Run
-from harness.composition.stacks import STACKS
+from harness.composition.stacks import FEW_STACKS, STACKS
 from harness.composition.tests.savers import SAVERS, BackendSaver, KerasSaver
 from harness.parity.drivers.protocol import Worker
 from lockstep.interface import Array
@@ -183,8 +185,10 @@ def is_original(kind: str, stack: str) -> bool:
     return not ours & set(stack.split())
 
 
-def read(kind: str, path: Path) -> dict[str, list[str]]:
-    """Load each checkpoint of an archive and go on from it."""
+def read(
+    kind: str, path: Path, chosen: Collection[str] = STACKS
+) -> dict[str, list[str]]:
+    """Load each checkpoint of these stacks from an archive and go on from it."""
     with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(path) as archive:
         archive.extractall(folder)
         stacks = json.loads((Path(folder) / "stacks.json").read_text())
@@ -194,6 +198,7 @@ def read(kind: str, path: Path) -> dict[str, list[str]]:
                 kind, name, path.parent.name, Path(folder) / number, values
             )
             for number, name in stacks.items()
+            if name.partition(": ")[2] in chosen
         }
 
 
@@ -253,7 +258,8 @@ def main(act: str, kind: str, path: Path) -> None:
     if act == "write":
         write(kind, path)
     else:
-        print(json.dumps(read(kind, path)))
+        chosen = FEW_STACKS if act == "few" else STACKS
+        print(json.dumps(read(kind, path, chosen)))
 
 
 if __name__ == "__main__":

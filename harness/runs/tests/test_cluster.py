@@ -24,6 +24,8 @@ from harness.tests.declared import declared
 RUNS = 12
 
 
+# Its like, without Ray: test_the_runs_of_a_lost_node_are_done_by_another.
+@pytest.mark.soak
 @pytest.mark.slow
 def test_a_node_that_dies_loses_no_run_and_repeats_none(tmp_path: Path) -> None:
     for needed in ("ray", "torch"):

@@ -9,6 +9,7 @@ import random
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from harness.declarations.declare import SCALES, Experiment
 from harness.errors import HarnessError
 from harness.judgement import compare
 from harness.pages.findings.page import Answered, finding_page
+from harness.processes.children import Children, Conversation
+from harness.processes.cluster import NodeLostError
 from harness.records.files import read
 from harness.records.record import Record
 from harness.records.store import Store
@@ -192,6 +195,55 @@ def test_three_crashes_in_a_row_stop_a_backend(
         assert "3 worker processes in a row ended" in report.reason
         assert "signal 9. 8 runs are missing" in report.reason
     assert list(tmp_path.rglob("*.jsonl")) == []
+
+
+class LosingANode(Children):
+    """Stands for two nodes of a cluster; the second is lost while both do a run.
+
+    Its core does not come back: the worker that is to follow it finds none.
+    """
+
+    cores = 2
+
+    def __init__(self, address: str) -> None:
+        super().__init__()
+        self.started = 0
+        self.both = threading.Barrier(2, timeout=60)
+
+    def converse(self, module: str, arguments: Sequence[str]) -> Conversation:
+        conversation = super().converse(module, arguments)
+        self.started += 1
+        node, calls, receive = self.started, Counter[str](), conversation.receive
+
+        def receive_or_lose() -> str | None:
+            """The first line is an introduction, the second the answer to a run."""
+            calls["receive"] += 1
+            if node <= 2 and calls["receive"] == 2:
+                self.both.wait()
+            if (node, calls["receive"]) in {(2, 2), (3, 1)}:
+                conversation.stop()
+                raise NodeLostError(f"worker {node} lost its node")
+            return receive()
+
+        conversation.receive = receive_or_lose  # type: ignore[method-assign]
+        return conversation
+
+
+def test_the_runs_of_a_lost_node_are_done_by_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment = toy(tmp_path)
+    sweep(experiment, tmp_path / "alone")
+    monkeypatch.setattr(run, "Cluster", LosingANode)
+    reports = sweep(experiment, tmp_path / "lost", jobs=2, cluster="auto")
+    assert [(report.state, report.counts) for report in reports] == [
+        ("done", {"ok": 8})
+    ] * 2
+    # None was done twice.
+    assert len(outcomes(tmp_path / "lost")) == sum(
+        len(records(tmp_path / "lost", name)) for name in ("reference", "pytorch")
+    )
+    assert outcomes(tmp_path / "lost") == outcomes(tmp_path / "alone")
 
 
 @pytest.mark.parametrize("jobs", [1, 2])

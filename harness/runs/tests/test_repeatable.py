@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,15 +28,29 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 def made(run: Run, backend: str) -> tuple[Outcome, Mapping[str, Any]]:
     """Do a run in a process of its own; return its outcome and its environment."""
-    worker = Worker(run.task, backend, "cpu", 0, Children())
-    answer = worker.do(run)
+    ((outcome,), environment) = made_together([run], backend)
+    return outcome, environment
+
+
+def made_together(
+    runs: Sequence[Run], backend: str
+) -> tuple[list[Outcome], Mapping[str, Any]]:
+    """Do runs in a process of their own; return their outcomes and its environment."""
+    worker = Worker(runs[0].task, backend, "cpu", 0, Children())
+    answers = [worker.do(run) for run in runs]
     worker.end()
-    assert isinstance(answer, Mapping) and worker.introduction is not None
+    assert worker.introduction is not None
+    pairs = zip(runs, answers, strict=True)
+    outcomes = [outcome_of(run, backend, answer) for run, answer in pairs]
+    return outcomes, worker.introduction["environment"]
+
+
+def outcome_of(run: Run, backend: str, answer: Any) -> Outcome:
+    """Return what a worker answered, in float32, as a file has it."""
+    assert isinstance(answer, Mapping)
     names = ("status", "reason", "series", "summary")
     record = record_of(run, backend, Outcome(**{name: answer[name] for name in names}))
-    # In float32, as a file has it.
-    outcome = Record.from_json(record.as_json()).outcome
-    return outcome, worker.introduction["environment"]
+    return Record.from_json(record.as_json()).outcome
 
 
 def short(name: str, **settings: Any) -> Run:
@@ -60,10 +74,9 @@ def test_two_fresh_processes_agree_to_the_bit(name: str, backend: str) -> None:
 def test_another_seed_is_another_outcome() -> None:
     pytest.importorskip("torch", reason="torch is not installed")
     run = short("absent_tasks", steps=20, checkpoints=4)
-    (first, here), (other, there) = (
-        made(one, "pytorch") for one in (run, replace(run, seed=run.seed + 1))
-    )
-    assert not compare_outcomes(first, other, (here, there)).equal
+    both = [run, replace(run, seed=run.seed + 1)]
+    (first, other), here = made_together(both, "pytorch")
+    assert not compare_outcomes(first, other, (here, here)).equal
 
 
 def test_a_published_run_is_repeated(backend: str) -> None:

@@ -75,6 +75,8 @@ def test_a_sweep_that_was_killed_goes_on_where_it_stopped(
     assert (again.settled, again.counts.total()) == (60, 0)
 
 
+# Its like, without a framework: test_outcomes_do_not_depend_on_the_number_of_workers.
+@pytest.mark.soak
 @needs_torch
 def test_two_workers_of_a_backend_record_what_one_does(tmp_path: Path) -> None:
     experiment = declared(tmp_path, seeds=6)
@@ -90,10 +92,8 @@ def test_two_workers_of_a_backend_record_what_one_does(tmp_path: Path) -> None:
 
 
 @needs_torch
-def test_published_runs_and_a_users_own_lie_apart(
-    tiny: Experiment, tmp_path: Path
-) -> None:
-    sweep(tiny, tmp_path, publish=True)
+def test_published_runs_and_a_users_own_lie_apart(tmp_path: Path) -> None:
+    sweep(declared(tmp_path, seeds=2), tmp_path, publish=True)
     assert (tmp_path / "tiny" / "pytorch.jsonl").exists()
     assert not (tmp_path / "local").exists()
 

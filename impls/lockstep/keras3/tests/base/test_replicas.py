@@ -34,8 +34,8 @@ def child(*arguments: str) -> str:
     return done.stdout
 
 
-# The stack has the first two; the third is a rule like NovoGrad.
-LONG = ("scale", "rows", "ftrl")
+# The stack has the first three; the fourth is a rule like NovoGrad.
+LONG = ("multitask", "scale", "rows", "ftrl")
 """Wrappers that wait for the soak."""
 
 
