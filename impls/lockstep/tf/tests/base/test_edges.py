@@ -43,3 +43,16 @@ def test_a_row_exactly_at_the_limit_is_not_clipped() -> None:
     opt.apply_gradients([(tf.zeros([2, 2]), w)])
     assert w.numpy().tolist() == [[3.0, 4.0], [0.0, 0.0]]
     assert opt.last_step.reason.endswith("0 of 2 rows clipped")
+
+
+@pytest.mark.parametrize("power", [125, 126])
+def test_gradients_are_divided_only_where_a_reciprocal_is_subnormal(power: int) -> None:
+    scale = np.float32(1.5 * 2.0**power)
+    base = ls.GradientDescentOptimizer(1.0)
+    opt = ls.MixedPrecisionLossScaleOptimizer(base, float(scale))
+    scaled = np.arange(1, 10, dtype=np.float32) * np.float32(2.0**20)
+    (gradient,) = opt.unscale_gradients([tf.constant(scaled)])
+    product, quotient = scaled * (np.float32(1) / scale), scaled / scale
+    assert product.tolist() != quotient.tolist()
+    expected = product if power < 126 else quotient
+    assert gradient.numpy().tolist() == expected.tolist()

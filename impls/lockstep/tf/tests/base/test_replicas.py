@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tensorflow as tf
 
 from lockstep import tf as lockstep_tf
+from lockstep.tf import GradientDescentOptimizer, MultitaskOptimizerWrapper
 
 SCRIPT = Path(__file__).parents[1] / "replica_steps.py"
 KINDS = (
@@ -128,3 +130,44 @@ def test_what_replicas_would_write_twice_is_refused(child: Callable[..., str]) -
         "tf.compat.v1.train.Optimizer.apply_gradients.",
         "[1.0] [1.0] 0",
     ]
+
+
+ROWS_OF_ONE = """
+cpu = tf.config.list_physical_devices("CPU")[0]
+two = [tf.config.LogicalDeviceConfiguration()] * 2
+tf.config.set_logical_device_configuration(cpu, two)
+from lockstep import tf as ls
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+with strategy.scope():
+    embedding, weight = tf.Variable([[1.0], [2.0], [3.0]]), tf.Variable([0.0])
+    optimizer = ls.MultitaskOptimizerWrapper(ls.MomentumOptimizer(0.5, 0.5))
+
+@tf.function
+def step(indices):
+    here = tf.distribute.get_replica_context().replica_id_in_sync_group
+    first = tf.get_static_value(here) == 0
+    rows = tf.IndexedSlices(tf.constant([[2.0], [2.0]]), indices) if first else None
+    optimizer.apply_gradients([(rows, embedding), (tf.ones([1]), weight)])
+
+for indices in ([0, 1], [1, 2]):
+    strategy.run(step, args=(tf.constant(indices),))
+for variable in (embedding, weight):
+    for copy in strategy.experimental_local_results(variable):
+        print(copy.numpy().tolist())
+"""
+
+
+def test_rows_of_one_replica_are_applied_on_all_and_no_others(
+    child: Callable[..., str],
+) -> None:
+    # The second step leaves row 0 alone, whose momentum would move it otherwise.
+    expected = ["[[0.0], [-0.5], [2.0]]"] * 2 + ["[-2.5]"] * 2
+    assert child(ROWS_OF_ONE).splitlines() == expected
+
+
+def test_a_single_replica_also_trains_variables_from_outside_of_its_scope() -> None:
+    weight = tf.Variable([1.0])
+    wrapper = MultitaskOptimizerWrapper(GradientDescentOptimizer(0.5))
+    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+    strategy.run(lambda: wrapper.apply_gradients([(tf.ones([1]), weight)]))
+    assert weight.numpy().tolist() == [0.5]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lockstep.messages.errors import DtypeError
 from lockstep.messages.step.summaries import SummaryRecord
 from lockstep.tf import (
     _clip_by_global_norm,
@@ -295,3 +296,11 @@ def test_two_replicas_get_the_mean_and_agree_on_what_is_absent():
     assert rows == "[[[2.0], [0.0], [0.0]], [[2.0], [0.0], [0.0]]]"
     assert absent == "[[0.5], [0.5]]"
     assert "call it inside strategy.run" in refused
+
+
+def test_a_rate_in_float64_is_taken_unless_strict():
+    pairs = pairs_of(([60.0, 80.0], [3.0, 4.0]))
+    rate = tf.constant(0.125, tf.float64)
+    assert np.array_equal(larc(pairs, rate), larc(pairs, 0.125))
+    with pytest.raises(DtypeError, match="a float32 tensor, got float64"):
+        strict.post_process_gradients(pairs, [], rate, None, LARC)

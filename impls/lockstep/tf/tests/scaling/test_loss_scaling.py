@@ -170,6 +170,19 @@ def test_a_scaler_equals_the_reference(
             np.testing.assert_allclose(got, expected, rtol=1e-6, err_msg=name)
 
 
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_only_strict_logmax_refuses_a_largest_gradient_in_half_precision(
+    names: Any, algorithm: str
+) -> None:
+    scaler = names.AutomaticLossScaler(algorithm, ALGORITHMS[algorithm])
+    update = tf.constant(False), tf.constant(2.0, tf.float16)
+    if names is lockstep_strict and algorithm == "logmax":
+        with pytest.raises(errors.DtypeError, match="float16"):
+            scaler.update_op(*update)
+    else:
+        assert scaler.update_op(*update) == 1
+
+
 def test_the_counts_of_a_report() -> None:
     w = tf.Variable([1.0, 2.0], name="w")
     b = tf.Variable([1.0], name="b")
