@@ -103,11 +103,17 @@ class TrainV1:
         The gradients may be overwritten, and are valid until then. They may lie in
         memory that each step uses again.
         """
-        self._for_step = True
+
+        def value() -> Tensor:
+            answer = loss()
+            # Not before: the loss may itself call ``compute_gradients``.
+            self._for_step = True
+            return answer
+
         try:
-            return self.compute_gradients(loss, variables)
+            return self.compute_gradients(value, variables)
         finally:
-            del self._for_step
+            self._for_step = False
 
     def apply_gradients(
         self,
