@@ -70,12 +70,24 @@ def flush_subnormals(values: Tensor) -> Tensor:
 def begin_with_zero(gradients: Sequence[Tensor]) -> list[bool]:
     """Look at one element of each gradient; True also where there is none to see."""
     dense = [not g.is_sparse and g.numel() > 0 for g in gradients]
-    heads = [gradient.as_strided((1,), (1,)) for gradient in compress(gradients, dense)]
-    zero = [head == 0 for head in torch.cat(heads).tolist()] if heads else []
     if all(dense):
-        return zero
-    flags = iter(zero)
+        return have_zero_heads(gradients)
+    flags = iter(have_zero_heads(list(compress(gradients, dense))))
     return [next(flags) if is_dense else True for is_dense in dense]
+
+
+def have_zero_heads(gradients: Sequence[Tensor]) -> list[bool]:
+    """Whether the first element of each gradient is zero; none may be empty."""
+    if not gradients:
+        return []
+    first, shapes = gradients[0], {gradient.shape for gradient in gradients}
+    if len(shapes) == 1 and first.is_cpu and first.numel() <= SMALL:
+        # To copy small gradients of one shape together takes less time than a view of
+        # an element of each.
+        heads = torch.stack(list(gradients)).view(len(gradients), -1)[:, 0]
+    else:
+        heads = torch.cat([g.as_strided((1,), (1,)) for g in gradients])
+    return [head == 0 for head in heads.tolist()]
 
 
 def read_batch(gradients: Sequence[Tensor]) -> list[bool]:
