@@ -174,7 +174,7 @@ class TrainV1:
     def took_step(self) -> bool | Tensor:
         """Whether the last step counts for ``global_step``; read once a step.
 
-        It is a 0-d bool tensor if only the device knows the answer.
+        It is a 0-d bool tensor if only the device has the answer.
         """
         return True
 

@@ -59,7 +59,7 @@ class LossScale:
 
     def counts_for_another(self, group: dict[str, Any]) -> bool:
         """Whether the numbers of this scale are in another optimizer's group."""
-        # One that counts for an optimizer lives in its group, beside its parameters.
+        # A scale in use has its numbers in the optimizer's group, beside "params".
         elsewhere = "params" in self.numbers and self.numbers is not group
         return bool(self.keys) and elsewhere
 

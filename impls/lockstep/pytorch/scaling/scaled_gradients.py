@@ -154,9 +154,9 @@ class ScaledGradients(OptimizerWrapper):
         return pairs
 
     def _unscaled_pairs(self, pairs: Pairs) -> Pairs:
-        """Return pairs whose gradients are divided by the scale; empties the list."""
+        """Return pairs whose gradients are divided by the scale, and empty ``pairs``."""
         gradients, parameters = [g for g, _ in pairs], [p for _, p in pairs]
-        pairs.clear()  # So that each gradient goes when its product is there.
+        pairs.clear()  # So each gradient is freed once its product exists.
         flush = self._quirks.multitask_subnormals
         if self._for_step and not flush:
             unscale_in_place(gradients, self._pending)
@@ -188,7 +188,7 @@ class ScaledGradients(OptimizerWrapper):
     def _note_finite(self, gradients: Sequence[Tensor]) -> None:
         """Let the next ``apply_gradients`` omit the finite check of these gradients.
 
-        They are all gradients of the step.
+        They must be all gradients of the step.
         """
         self._finite = gradients
 

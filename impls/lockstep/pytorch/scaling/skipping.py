@@ -260,7 +260,7 @@ class SkippingWrapper(ScaledGradients):
 
     @property
     def last_step(self) -> words.ScaledStepReport:
-        """The report of the last step. Before the first step, it is ``NO_STEP``'s.
+        """The report of the last step; before the first step, that of ``NO_STEP``.
 
         With ``capturable``, reading it waits for the device, and causes the warning of
         a stall at the floor.
@@ -286,7 +286,7 @@ class SkippingWrapper(ScaledGradients):
         """Return the wrapped optimizer's state, with the scale in its first group."""
         scale = self.scale_object
         state_dict = super().state_dict()
-        # What is moved in place must not move in what was saved.
+        # Tensors are copied, because later steps update them in place.
         for key in (*scale.keys, *COUNTS):
             if isinstance(scale.numbers[key], Tensor):
                 state_dict["param_groups"][0][key] = scale.numbers[key].clone()

@@ -119,8 +119,9 @@ class TrainingStep:
             The loss before the update, detached. If the loss function returns a tuple,
             a tuple of the loss and the other entries.
         """
-        # As ``zero_grad`` does: freed with the step, their memory might go back to the
-        # system, and to get it anew takes as long as the backward pass.
+        # The gradients of a step are freed here, as ``zero_grad`` would do. If they were
+        # freed at the end of the step, their memory might go back to the system, and
+        # allocating it again takes as long as the backward pass.
         self._last_pairs = []
         self.learning_rate = self.next_rate()
         value, pairs = self.differentiate(inputs)
@@ -136,7 +137,7 @@ class TrainingStep:
         return value
 
     def next_rate(self) -> Any:
-        """Return the rate at the steps applied so far."""
+        """Return the learning rate at the present ``global_step``."""
         rate = self.learning_rate_decay_fn(self.global_step.clone())
         if not self.settings.quirks.arguments_unchecked:
             check_rate(rate)
@@ -188,7 +189,7 @@ class TrainingStep:
                 raise refusals.SPARSE_ACCUMULATED.error(name=name)
 
     def waits(self, skip_update: Any) -> bool:
-        """Whether this call accumulates a micro-batch without an update."""
+        """Whether this call only adds a micro-batch, without an update."""
         flag = self.skip_update_ph if skip_update is None else skip_update
         flag = flag() if callable(flag) else flag
         if not self.settings.quirks.arguments_unchecked:
@@ -225,9 +226,9 @@ class TrainingStep:
         return total_norm([g for g, _ in pairs if g is not None])
 
     def fits(self, pairs: Pairs) -> bool:
-        """Whether the gradients are finite; True if this is not checked here.
+        """Whether the gradients are finite; True if they are not checked here.
 
-        The check comes before clipping, because one non-finite gradient makes the
+        They are checked before clipping, because one non-finite gradient makes the
         global norm, and with it every clipped gradient, non-finite.
         """
         settings = self.settings
@@ -239,11 +240,12 @@ class TrainingStep:
         return all(finite_flags([g for g, _ in pairs if g is not None]))
 
     def stay_finite(self, pairs: Pairs) -> bool:
-        """Whether finite gradients are so after clipping, for an optimizer that asks.
+        """Whether finite gradients certainly stay finite when they are clipped.
 
-        Clipping multiplies by at most 1, so dense float32 gradients stay finite. Sparse
-        gradients are not exempt, because their rows are summed. Neither are other
-        dtypes, because their gradients are rounded.
+        Clipping multiplies by at most 1, so dense float32 gradients stay finite. For
+        other dtypes this is not certain, because they are rounded, and for sparse
+        gradients neither, because their rows are summed. False if the optimizer makes
+        no finite check.
         """
         if not isinstance(self.optimizer, SkippingWrapper):
             return False
