@@ -154,7 +154,7 @@ class ScaledGradients(OptimizerWrapper):
         return pairs
 
     def _unscaled_pairs(self, pairs: Pairs) -> Pairs:
-        """Return pairs whose gradients are divided by the scale, and empty ``pairs``."""
+        """Return pairs with gradients divided by the scale, and empty ``pairs``."""
         gradients, parameters = [g for g, _ in pairs], [p for _, p in pairs]
         pairs.clear()  # So each gradient is freed once its product exists.
         flush = self._quirks.multitask_subnormals

@@ -119,8 +119,8 @@ class TrainingStep:
             The loss before the update, detached. If the loss function returns a tuple,
             a tuple of the loss and the other entries.
         """
-        # The gradients of a step are freed here, as ``zero_grad`` would do. If they were
-        # freed at the end of the step, their memory might go back to the system, and
+        # The last step's gradients are freed here, as ``zero_grad`` would do. If the
+        # step freed them at its end, their memory might go back to the system, and
         # allocating it again takes as long as the backward pass.
         self._last_pairs = []
         self.learning_rate = self.next_rate()
