@@ -171,7 +171,7 @@ class OptimizerWrapper(TrainV1, Optimizer):
             self.inner_optimizer._forget_unscaled()
 
     def step_inner(self) -> None:
-        """Let the wrapped optimizer take its step."""
+        """Call the wrapped optimizer's ``step``."""
         self.inner_optimizer.step()
 
     def _only_wants_state(self, with_gradient: Sequence[Tensor]) -> bool:
@@ -297,7 +297,7 @@ class OptimizerWrapper(TrainV1, Optimizer):
         return state_dict
 
     def _load_inner(self, state_dict: dict[str, Any]) -> None:
-        """Let the wrapped optimizer load its state."""
+        """Load the state into the wrapped optimizer."""
         self.inner_optimizer.load_state_dict(state_dict)
         restore_numbers(self.inner_optimizer, state_dict)
 

@@ -33,12 +33,12 @@ __all__ = ["SkippingWrapper"]
 
 
 class SkippingWrapper(ScaledGradients):
-    """Take a step if its gradients are finite, and move the loss scale.
+    """Take a step if its gradients are finite, and update the loss scale.
 
     The numbers of the scale are saved and loaded in ``param_groups[0]``. Unlike
-    ``state``, it is never cast to the dtype of a parameter, and distributed checkpoints
-    contain it. They are Python numbers; with ``capturable`` they are 0-d tensors that
-    are updated in place. Loaded numbers are converted.
+    ``state``, this group is never cast to the dtype of a parameter, and distributed
+    checkpoints contain it. They are Python numbers; with ``capturable`` they are 0-d
+    tensors that are updated in place. Loaded numbers are converted.
     """
 
     _warned = False
