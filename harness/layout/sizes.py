@@ -27,6 +27,11 @@ def small_modules(modules: Sequence[Module]) -> int:
     return sum(module.code_lines <= 25 for module in modules)
 
 
+def small_packages(modules: Sequence[Module]) -> int:
+    """Those of the small modules that are the ``__init__.py`` of a package."""
+    return small_modules([m for m in modules if m.path.name == "__init__.py"])
+
+
 def statements(modules: Sequence[Module]) -> int:
     """Statements of the syntax trees, docstrings included."""
     return sum(module.statements for module in modules)
@@ -68,6 +73,7 @@ SIZES: dict[str, Callable[[Sequence[Module]], int]] = {
     "modules": len,
     "modules in one folder, at most": fullest_folder,
     "modules with 25 lines of code or fewer": small_modules,
+    "of these, __init__.py of a package": small_packages,
     "statements": statements,
     "files over 300 lines": long_files,
     "functions over 45 lines": long_functions,

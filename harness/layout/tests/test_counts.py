@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from harness.layout.calls import Calls
+from harness.layout.goals import COUNT_GOALS, STEP_GOALS
 from harness.layout.modules import Module, has_docstring, read_modules
 from harness.layout.repetition import REPETITION, participles
 from harness.layout.report import (
@@ -242,6 +243,19 @@ def test_the_page_shows_the_file_and_escapes_it(tmp_path: Path) -> None:
     assert "9 / 3 / 4" in inserts["layout_steps"]
     silent = layout_inserts(tmp_path / "nothing")
     assert all("Not measured yet" in text for text in silent.values())
+
+
+def test_the_page_shows_goals_of_counts_and_steps_that_exist(
+    checkout: Counts, tmp_path: Path
+) -> None:
+    assert set(COUNT_GOALS) <= set(checkout)
+    published = read_layout(RESULTS)
+    assert published is not None
+    for step, goals in STEP_GOALS.items():
+        assert set(goals) <= set(published.steps[step])
+    inserts = layout_inserts(RESULTS)
+    assert f">{number(COUNT_GOALS['lines'])}<" in inserts["layout_counts"]
+    assert "pytorch 6 / 10" in inserts["layout_steps"]
 
 
 def test_the_terminal_shows_both_tables() -> None:

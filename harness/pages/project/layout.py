@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from harness.layout.calls import Calls
+from harness.layout.goals import COUNT_GOALS, STEP_GOALS
 from harness.layout.report import Layout, read_layout
 from harness.pages.markup.tables import Cell, table
 from harness.pages.markup.templating import number, render
@@ -26,25 +27,32 @@ def layout_inserts(results: Path) -> dict[str, str]:
 def _counts(layout: Layout) -> str:
     parts = list(dict.fromkeys(part for of in layout.counts.values() for part in of))
     rows: list[list[Cell | str]] = [
-        [name, *(_number(of.get(part)) for part in parts)]
+        [name, *map(_number, [*map(of.get, parts), COUNT_GOALS.get(name)])]
         for name, of in layout.counts.items()
     ]
-    columns = ["Count", *(f"{part}/" for part in parts)]
+    columns = ["Count", *(f"{part}/" for part in parts), "Goal of impls/"]
     return table("Size of the code, tests left out", columns, rows)
 
 
 def _steps(layout: Layout) -> str:
     backends = list(dict.fromkeys(b for of in layout.steps.values() for b in of))
     rows: list[list[Cell | str]] = [
-        [name, *(_way(of.get(backend)) for backend in backends)]
+        [name, *(_way(of.get(backend)) for backend in backends), _goal(name)]
         for name, of in layout.steps.items()
     ]
     caption = "Functions of Lockstep that a step enters / files / changes of file"
-    return table(caption, ["Step", *backends], rows)
+    return table(caption, ["Step", *backends, "Goal: files / changes"], rows)
 
 
 def _number(value: int | None) -> Cell:
     return Cell("–") if value is None else Cell(number(value), float(value))
+
+
+def _goal(step: str) -> Cell:
+    goals = STEP_GOALS.get(step, {})
+    return Cell(
+        ", ".join(f"{backend} {goal}" for backend, goal in goals.items()) or "–"
+    )
 
 
 def _way(calls: Calls | None) -> Cell:

@@ -1,6 +1,7 @@
-"""Saved states that are not of this stack: found out before anything changes.
+"""Checks of a saved state before it is loaded, so that a wrong one changes nothing.
 
-A state does not name its optimizer; its groups have the hyper-parameters of one.
+A state does not contain the name of its optimizer, but its groups contain the
+hyper-parameters of one.
 """
 
 from __future__ import annotations
@@ -41,15 +42,15 @@ LAYOUT = "lockstep_layout"
 MASTER = "master"
 """The key of a master in the state of an optimizer, and so in a checkpoint."""
 IN_A_ROW, SKIPPED = COUNTS = "skipped_in_a_row", "skipped_steps"
-"""The keys of what every wrapper that scales counts, whatever its scale."""
+"""The keys of the counts that every wrapper with a loss scale has."""
 OLD_COUNT = "loss_scale_skips"
-"""What the first of them was called in version 0.1."""
+"""The key of ``IN_A_ROW`` in states of version 0.1."""
 SCALES = "loss_scale"
-"""What the keys of a loss scale's numbers begin with."""
+"""The prefix of the keys of a loss scale's numbers."""
 SHARED = "agn/"
-"""What the keys begin with of what a worker has beside its optimizer."""
+"""The prefix of the keys that a worker adds to its optimizer's state."""
 
-# Where a slot has the shape of its parameter; other state may have any.
+# Slots that have the shape of their parameter. Other state may have any shape.
 LIKE_PARAMETERS = {
     *SLOT_NAMES,
     *SLOT_NAMES.values(),
@@ -73,24 +74,25 @@ ADDED = {
     "max_momentum",
     "swa_lr",
 }
-"""What wrappers and torch's schedulers add to groups; so are the prefixes below."""
+"""Keys that wrappers and torch's schedulers add to groups."""
 PREFIXES = (SCALES, SHARED)
+"""The prefixes of further keys that wrappers add to groups."""
 
 
 def check_mapping(owner: str, saved: Any) -> None:
-    """Raise for what cannot be a state, before a hook that mends states sees it."""
+    """Raise unless this is a mapping. Called before hooks that may repair the state."""
     if not isinstance(saved, Mapping):
         raise words.not_a_state(owner, saved)
 
 
 def check_form(owner: str, saved: Any) -> None:
-    """Raise unless this has the form of what ``state_dict`` returns."""
+    """Raise unless this has the form of an optimizer's ``state_dict()``."""
     if not is_state(saved):
         raise words.not_a_state(owner, saved)
 
 
 def is_state(saved: Any) -> bool:
-    """Say whether this has the form of what ``state_dict`` of an optimizer returns."""
+    """Whether this has the form of an optimizer's ``state_dict()``."""
     if not isinstance(saved, Mapping) or not {"state", "param_groups"} <= set(saved):
         return False
     state, groups = saved["state"], saved["param_groups"]
@@ -108,12 +110,12 @@ def is_state(saved: Any) -> bool:
 def check_groups(
     owner: str, saved: Mapping[str, Any], optimizer: Optimizer, has_masters: bool
 ) -> None:
-    """Raise where groups, rule, slots or masters are not those of ``optimizer``.
+    """Raise unless groups, rule, slots and masters are those of ``optimizer``.
 
     Args:
-        owner: the public name of what loads.
-        saved: what some ``state_dict`` returned; anything, if it was no such thing.
-        optimizer: what loads.
+        owner: the public name of the object that loads the state.
+        saved: the saved state. It may be any object.
+        optimizer: the optimizer that loads the state.
         has_masters: whether it trains any parameter through a master.
     """
     check_form(owner, saved)
@@ -136,7 +138,7 @@ def check_groups(
 
 
 def check_numbering(owner: str, groups: Sequence[Mapping[str, Any]]) -> None:
-    """Raise unless parameters have a number each, and a name if there are any."""
+    """Raise unless each parameter has its own number, and a name if there are any."""
     numbers = [number for group in groups for number in group["params"]]
     if not all(isinstance(number, int | str) for number in numbers) or (
         len(set(numbers)) < len(numbers)
@@ -155,8 +157,8 @@ def check_rule(
 ) -> None:
     """Raise for a group with the hyper-parameters of another rule.
 
-    What an optimizer of others puts into its groups in training is not known here: of
-    such a one only what is missing is told.
+    Optimizers from other libraries may add keys to their groups during training. For
+    these, only missing keys are reported.
     """
     spec = spec_of(base)
     needed = {k for k, value in base.defaults.items() if spec or not is_switch(value)}
@@ -170,15 +172,15 @@ def check_rule(
 
 
 def is_switch(value: Any) -> bool:
-    """Say whether a later torch may have added this: such options are off at first.
+    """Whether this value may be ignored: a switch that a later torch added, or a name.
 
-    A name that somebody gave to a group is no hyper-parameter either.
+    Later versions of torch may add options. They are None or False by default.
     """
     return value is None or isinstance(value, bool | str)
 
 
 def is_added(name: str) -> bool:
-    """Say whether a wrapper or a scheduler may have put this into a group."""
+    """Whether a wrapper or a scheduler may have added this key to a group."""
     return name in ADDED or str(name).startswith(PREFIXES)
 
 
@@ -189,9 +191,9 @@ def check_slots(
     base: Optimizer,
     name: str,
 ) -> None:
-    """Raise for other slots than those of a rule of TF1; torch's are not known here.
+    """Raise if a TF1 rule has other slots; slots of torch's rules are not checked here.
 
-    A parameter may have none: they are made when it is first updated.
+    A parameter may have no slots, because they are created at its first update.
     """
     spec = spec_of(base)
     keys = {k for k in entry if k != MASTER and not str(k).startswith(SHARED)}
@@ -208,9 +210,9 @@ def check_shapes(
     base: Optimizer,
     name: str,
 ) -> None:
-    """Raise for a slot of another shape, where it is known which one it has."""
+    """Raise if a slot has another shape, for slots whose shape is known."""
     spec, like = spec_of(base), list(parameter.shape)
-    # torch's SGD keeps None for a momentum that it has not got.
+    # torch's SGD without momentum saves None, so only tensors are checked.
     shapes = {
         key: like
         for key, value in entry.items()
@@ -234,7 +236,7 @@ def require_shape(
 
 
 def require_dense(owner: str, key: str, name: str, value: Tensor) -> None:
-    """Raise unless a saved tensor holds real floating-point numbers, all of them."""
+    """Raise unless a saved tensor is dense and has a real floating-point dtype."""
     if not value.is_floating_point():
         raise refusals.SAVED_DTYPE.error(
             owner=owner, slot=key, name=name, got=value.dtype
@@ -246,20 +248,21 @@ def require_dense(owner: str, key: str, name: str, value: Tensor) -> None:
 
 
 def spec_of(base: Any) -> OptimizerSpec | None:
-    """Return what is known of a rule of TF1; None for an optimizer of others."""
+    """Return the specification of a TF1 rule; None for any other optimizer."""
     spec = getattr(base, "spec", None)
     return spec if isinstance(spec, OptimizerSpec) else None
 
 
 def check_scale(owner: str, saved: Mapping[str, Any], keys: Iterable[str]) -> None:
-    """Raise for a later layout, and for the numbers of another kind of loss scale.
+    """Raise for a layout of a later version, or numbers of another kind of loss scale.
 
-    A state without any, as a bare optimizer saves it, leaves the scale as it is.
+    A state without such numbers, as a bare optimizer saves it, is accepted. The scale
+    then stays as it is.
 
     Args:
-        owner: the public name of the wrapper that loads.
-        saved: what some ``state_dict`` returned.
-        keys: of the numbers of the scale that is to go on.
+        owner: the public name of the wrapper that loads the state.
+        saved: the saved state.
+        keys: the keys of the numbers of the present scale.
     """
     first = saved["param_groups"][0] if saved["param_groups"] else {}
     layout = first.get(LAYOUT, words.LAYOUT)
@@ -267,7 +270,7 @@ def check_scale(owner: str, saved: Mapping[str, Any], keys: Iterable[str]) -> No
         raise refusals.OTHER_LAYOUT.error(owner=owner, newest=words.LAYOUT, got=layout)
     ours = set(keys)
     theirs = {key for key in first if key.startswith(SCALES)} - {OLD_COUNT}
-    # A scale with patience counts more than one without: either may go on as the other.
+    # ``hysteresis`` and ``tolerance`` add counts. A state with or without them loads.
     if ours and theirs and not (ours <= theirs or theirs <= ours):
         raise refusals.OTHER_SCALE.error(
             owner=owner, expected=", ".join(sorted(ours)), got=", ".join(sorted(theirs))

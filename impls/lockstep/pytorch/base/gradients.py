@@ -1,4 +1,4 @@
-"""The parameters of an optimizer, and what is in their ``.grad`` for one step."""
+"""Checks of an optimizer's parameters and of their gradients for one step."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ Pairs = list[tuple[Tensor | None, Tensor]]
 
 
 def named_parameters(optimizer: Optimizer) -> dict[Tensor, str]:
-    """Return every parameter of every group with its name, each parameter once.
+    """Return each parameter of all groups once, with its name.
 
-    The names are those of ``named_parameters`` where the optimizer was given them, else
-    the place: ``param_groups[0]['params'][3]``.
+    The names are those that the optimizer was constructed with. Without names, it is
+    the position, such as ``param_groups[0]['params'][3]``.
     """
     return {
         parameter: group["param_names"][position]
@@ -53,7 +53,7 @@ def named_parameters(optimizer: Optimizer) -> dict[Tensor, str]:
 
 
 def check_group(owner: str, param_group: Any) -> None:
-    """Raise for what is no group of parameters; an iterator is not read."""
+    """Raise unless this is a parameter group. Entries of an iterator are unchecked."""
     if not isinstance(param_group, Mapping):
         raise words.NOT_A_GROUP.error(owner=owner, got=type(param_group).__name__)
     listed = param_group.get("params")
@@ -71,9 +71,9 @@ def check_group(owner: str, param_group: Any) -> None:
 def refuse_sharded(
     owner: str, parameters: Iterable[Tensor], option: str | None = None
 ) -> None:
-    """Raise for parameters, or gradients, of which each rank has but a part.
+    """Raise if any parameter or gradient is split over ranks.
 
-    ``option``: the argument that needs them whole; None: nothing works with them.
+    ``option``: the argument that needs whole tensors; None if the wrapper always does.
     """
     if shards.are_among(parameters):
         if option is None:
@@ -84,7 +84,7 @@ def refuse_sharded(
 def require_split_alike(
     owner: str, pairs: Iterable[tuple[Any, Tensor]], names: Mapping[Tensor, str]
 ) -> None:
-    """Raise for the whole gradient of a parameter that is split over ranks."""
+    """Raise if a parameter is split over ranks but its gradient is not."""
     for gradient, parameter in pairs:
         is_whole = gradient is not None and not shards.are_among([gradient])
         if is_whole and shards.are_among([parameter]):
@@ -92,7 +92,7 @@ def require_split_alike(
 
 
 def in_group(params: Any) -> list[Any]:
-    """Return the parameters of 'params': a tensor, tensors, or named ones."""
+    """Return the parameters of 'params': a tensor, or a list of plain or named ones."""
     listed = [params] if isinstance(params, Tensor) else params
     return [entry[-1] if isinstance(entry, tuple) else entry for entry in listed]
 
@@ -101,7 +101,7 @@ def in_group(params: Any) -> list[Any]:
 def gradients_set_to(
     parameters: Iterable[Tensor], gradients: Iterable[Tensor | None]
 ) -> Iterator[None]:
-    """Replace ``.grad`` for the time of the block, then put back what was there."""
+    """Replace ``.grad`` inside the block, and restore it afterwards."""
     before = [(parameter, parameter.grad) for parameter in parameters]
     try:
         for (parameter, _), gradient in zip(before, gradients, strict=True):
@@ -115,10 +115,10 @@ def gradients_set_to(
 def check_pairs(
     grads_and_vars: Iterable[Any], optimizer: Optimizer, owner: str
 ) -> Pairs:
-    """Return the pairs, checked before anything changes."""
+    """Return the pairs as a list, or raise before anything changes."""
     pairs = as_pairs(grads_and_vars, owner)
-    # By identity, as tensors are compared: their own hash is slow. The names are found
-    # where an error needs one.
+    # ``id`` is used because the hash of a tensor is slow. Names are only looked up for
+    # errors.
     left = {id(p) for group in optimizer.param_groups for p in group["params"]}
     for gradient, parameter in pairs:
         if id(parameter) not in left:
@@ -138,7 +138,7 @@ def check_pairs(
 def not_a_parameter(
     gradient: Any, parameter: Any, optimizer: Optimizer, owner: str
 ) -> LockstepError:
-    """Return the error for a pair whose parameter is none, or was there before."""
+    """Return the error for a parameter that is repeated, unknown or not a tensor."""
     names = {id(p): name for p, name in named_parameters(optimizer).items()}
     if id(parameter) in names:
         return words.REPEATED.error(owner=owner, name=names[id(parameter)])
@@ -182,7 +182,7 @@ def check_grad_loss(grad_loss: Any, owner: str) -> None:
 
 
 def listed(var_list: Any, owner: str) -> list[Any]:
-    """Return what is listed; raise for a single parameter, or for none."""
+    """Return ``var_list`` as a list; raise for a single tensor or a non-iterable."""
     if isinstance(var_list, str | Tensor) or not isinstance(var_list, Iterable):
         raise not_listed(owner, var_list)
     return list(var_list)
@@ -195,7 +195,7 @@ def require_tensor(gradient: Any, owner: str, name: str) -> None:
 
 
 def not_a_gradient(gradient: Any, owner: str, name: str) -> LockstepError:
-    """Return the error for a gradient that is no tensor."""
+    """Return the error for a gradient that is not a tensor."""
     got = type(gradient).__name__
     return words.NOT_A_GRADIENT.error(owner=owner, got=got, name=name)
 

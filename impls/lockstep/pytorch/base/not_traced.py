@@ -1,8 +1,8 @@
 """Functions that ``torch.compile`` calls as they are, without tracing into them.
 
-A step here looks at the values of gradients and counts in plain numbers: traced, it
-would be compiled anew at every step. The public ``torch.compiler.disable`` costs two
-seconds at import, so this is torch's own decorator for its optimizers' methods.
+A step reads the values of gradients and counts with Python numbers. If it were traced,
+it would be compiled again at every step. The public ``torch.compiler.disable`` adds two
+seconds to the import, so this is the decorator that torch uses for its own optimizers.
 """
 
 import torch

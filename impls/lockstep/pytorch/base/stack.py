@@ -1,4 +1,4 @@
-"""A stack of wrappers: which optimizer is inside of all, and whose it is."""
+"""The innermost optimizer of a stack of wrappers."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ def base_of(optimizer: Optimizer) -> Any:
 
 
 def comes_with_torch(optimizer: Optimizer) -> bool:
-    """Whether its class is one of ``torch.optim``."""
-    # Some, as Adafactor, name the package as their module.
+    """Whether the optimizer's class is one of ``torch.optim``."""
+    # The module of some classes, such as Adafactor, is the package itself.
     return f"{type(optimizer).__module__}.".startswith("torch.optim.")

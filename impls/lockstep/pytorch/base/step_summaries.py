@@ -1,4 +1,4 @@
-"""Numbers of each step, handed to a TensorBoard writer or to a function."""
+"""Pass the numbers of each step to a TensorBoard writer or to a function."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class StepSummaries:
 
     Args:
         target: a writer with ``add_scalar``, or a function of (numbers, step).
-        every: steps between two calls of it.
-        start: steps that were taken before.
+        every: the number of steps between two calls of ``target``.
+        start: the number of steps that were taken before.
     """
 
     def __init__(self, target: Any, every: int, start: int) -> None:
         self.target, self.every, self.step = target, every, start
 
     def __call__(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        """Count a step, and hand its numbers over if it is due."""
+        """Count a step, and every ``every`` steps pass its numbers to the target."""
         self.step += 1
         if self.step % self.every:
             return

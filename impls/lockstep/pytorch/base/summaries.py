@@ -1,4 +1,4 @@
-"""Summaries of gradients, and TensorBoard as the one who is told them."""
+"""Summaries of gradients, and the recorder that writes them to TensorBoard."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ class TensorBoardRecorder:
     """Write summaries with a ``torch.utils.tensorboard.SummaryWriter``.
 
     Args:
-        writer: has ``add_scalar`` and ``add_histogram``.
-        global_step: the step to write them under, >= 0; None leaves it to the writer.
+        writer: an object with the methods ``add_scalar`` and ``add_histogram``.
+        global_step: the step under which summaries are written, >= 0. None lets the
+            writer choose.
 
     Raises:
-        TypeError: ``writer`` is no object that can write scalars.
-        ValueError: ``global_step`` is no step.
+        TypeError: ``writer`` cannot write scalars.
+        ValueError: ``global_step`` is not a valid step.
 
     Example:
         >>> class Printer:
@@ -47,7 +48,7 @@ class TensorBoardRecorder:
         self.global_step = global_step
 
     def scalar(self, tag: str, value: Tensor) -> None:
-        """Write a 0-d tensor; the writer waits for its value."""
+        """Write a 0-d tensor. The writer waits for its value."""
         self.writer.add_scalar(tag, value, self.global_step)
 
     def histogram(self, tag: str, values: Tensor) -> None:
@@ -64,7 +65,7 @@ def record_norm(asked: Summaries, kind: str, pairs: Pairs, quirks: Quirks) -> No
 
 
 def record_pairs(asked: Summaries, pairs: Pairs, names: list[str]) -> None:
-    """Tell what was asked of each gradient that is present, and of its parameter."""
+    """Record the requested summaries of each present gradient and its parameter."""
     if not asked.wants("gradients", "gradient_norm", "variables", "variable_norm"):
         return
     for (gradient, parameter), name in zip(pairs, names, strict=True):
@@ -90,12 +91,12 @@ def record_ratios(
     names: list[str],
     numbers: tuple[Tensor, Tensor, Tensor],
 ) -> None:
-    """Record which rates LARC lowers, the ratios, and the rate times each.
+    """Record LARC's ratios, and the rate times each; in mode "clip" also which are < 1.
 
     Args:
-        asked: the summaries, and who records them.
-        policy: those of LARC.
-        names: of the n parameters.
+        asked: the requested summaries and their recorder.
+        policy: LARC's parameters.
+        names: the names of the n parameters.
         numbers: raw ratios [n], ratios [n], and the rate, 0-d or [n].
     """
     if not asked.wants(LARC):

@@ -24,7 +24,7 @@ from lockstep.pytorch.tensors import shards
 
 __all__ = ["TrainV1"]
 
-# torch's name of a state tensor -> TF's; other names are the same on both.
+# torch's name of a state tensor -> TF's name. All other names are equal.
 SLOT_NAMES = {
     "momentum_buffer": "momentum",
     "exp_avg": "m",
@@ -33,12 +33,12 @@ SLOT_NAMES = {
     "square_avg": "rms",
     "grad_avg": "mg",
 }
-# State that torch keeps for a parameter, but that is no tensor like it.
+# State of a parameter in torch that is a number, and not a tensor like the parameter.
 COUNTERS = {"step", "eta", "mu", "mu_product"}
 
 
 class TrainV1:
-    """What every optimizer and wrapper offers beside :class:`torch.optim.Optimizer`."""
+    """The methods that every optimizer and wrapper has besides those of torch."""
 
     GATE_NONE, GATE_OP, GATE_GRAPH = GATE_NONE, GATE_OP, GATE_GRAPH
 
@@ -98,16 +98,22 @@ class TrainV1:
     def _gradients_for_step(
         self, loss: Callable[[], Tensor], variables: Iterable[Tensor]
     ) -> Pairs:
-        """Do as :meth:`compute_gradients`, for one step that follows at once.
+        """Do as :meth:`compute_gradients`, for a step that follows at once.
 
-        The gradients may be overwritten, and are valid until then. They may lie in
-        memory that each step uses again.
+        The step may overwrite the gradients. The next call may use their memory again,
+        so they are valid only until then.
         """
-        self._for_step = True
+
+        def value() -> Tensor:
+            answer = loss()
+            # Only set now, because the loss may itself call ``compute_gradients``.
+            self._for_step = True
+            return answer
+
         try:
-            return self.compute_gradients(loss, variables)
+            return self.compute_gradients(value, variables)
         finally:
-            del self._for_step
+            self._for_step = False
 
     def apply_gradients(
         self,
@@ -117,7 +123,7 @@ class TrainV1:
     ) -> None:
         """Take one ``step()`` with these gradients, and with no others.
 
-        Hooks and schedulers see it as a step. Every ``.grad`` is afterwards what it was
+        Hooks and schedulers see it as a step. Afterwards every ``.grad`` is what it was
         before.
 
         Args:
@@ -166,9 +172,9 @@ class TrainV1:
         self.apply_gradients(pairs, global_step, name)
 
     def took_step(self) -> bool | Tensor:
-        """Say whether the step just taken counts; asked once a step.
+        """Whether the last step counts for ``global_step``; read once a step.
 
-        A 0-d bool tensor where that is known only on the device.
+        It is a 0-d bool tensor if only the device has the answer.
         """
         return True
 
@@ -190,7 +196,7 @@ class TrainV1:
         return [SLOT_NAMES.get(key, key) for key in keys if key not in COUNTERS]
 
     def variables(self) -> list[Tensor]:
-        """Return the tensors of state."""
+        """Return all state tensors."""
         values = (value for slots in self.state.values() for value in slots.values())
         return [value for value in values if isinstance(value, Tensor)]
 
@@ -208,7 +214,7 @@ def evaluate(closure: Callable[[], Any] | None) -> Any:
 def differentiate(
     loss: Tensor, variables: list[Tensor], grad_loss: Tensor | float | None
 ) -> list[Tensor | None]:
-    """Return d loss / d variable, None where there is no dependence."""
+    """Return d loss / d variable, or None where the loss does not depend on it."""
     inputs = [variable for variable in variables if variable.requires_grad]
     if not inputs or not loss.requires_grad:
         return [None] * len(variables)
@@ -222,10 +228,10 @@ def differentiate(
 
 
 def own_gradients(loss: Tensor, variables: list[Tensor]) -> list[Tensor | None]:
-    """Do as :func:`differentiate`; no gradient shares memory with another tensor.
+    """Do as :func:`differentiate`, but no gradient shares memory with another tensor.
 
-    ``backward`` copies a gradient only if something else may hold it. Each ``.grad`` is
-    afterwards what it was before.
+    The gradients come from ``backward``, which copies a gradient only if another object
+    may hold it. Afterwards each ``.grad`` is what it was before.
     """
     inputs = [variable for variable in variables if variable.requires_grad]
     with gradients_set_to(variables, [None] * len(variables)):

@@ -1,4 +1,4 @@
-"""Whether an optimizer could go on from a saved state: tried out on small tensors."""
+"""Check a saved state by trying it: an optimizer with it steps on small tensors."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ __all__ = ["check_bare", "check_base", "number_in"]
 Group = Mapping[str, Any]
 Slots = Mapping[str, Any]
 STEP = "step"
-"""Of torch's optimizers: older ones saved it as a plain number."""
+"""The step count of torch's optimizers. Older versions saved it as a plain number."""
 
 
 def check_bare(owner: str, saved: Mapping[str, Any], optimizer: Optimizer) -> None:
-    """Raise for a state that an optimizer without a wrapper could not go on from."""
+    """Raise for a state from which an optimizer without a wrapper cannot continue."""
     check_groups(owner, saved, optimizer, has_masters=False)
     check_base(owner, saved, optimizer)
 
@@ -41,8 +41,8 @@ def check_bare(owner: str, saved: Mapping[str, Any], optimizer: Optimizer) -> No
 def check_base(owner: str, saved: Mapping[str, Any], base: Optimizer) -> None:
     """Raise for hyper-parameters and slots with which the next step would fail.
 
-    The groups are those of ``base`` already. Of optimizers that are neither torch's
-    nor ours nothing is known.
+    The groups must already match those of ``base``. Optimizers that are neither torch's
+    nor Lockstep's are not checked.
     """
     spec, names = spec_of(base), named_parameters(base)
     if not spec and not comes_with_torch(base):
@@ -64,12 +64,12 @@ def check_base(owner: str, saved: Mapping[str, Any], base: Optimizer) -> None:
 
 
 def makes_slots_at_once(base: Optimizer) -> bool:
-    """Whether a step relies on what the constructor made; others make it then."""
+    """Whether the constructor creates the slots, and not the first step."""
     return isinstance(base, Adagrad)
 
 
 def own_slots(entry: Slots) -> dict[str, Any]:
-    """Return what an optimizer saved, without what wrappers have put beside it."""
+    """Return an optimizer's own slots, without the entries that wrappers added."""
     return {
         key: value
         for key, value in entry.items()
@@ -93,7 +93,7 @@ def check_hyper_parameters(
 def check_rule_slots(
     owner: str, name: str, entry: Slots | None, spec: OptimizerSpec, group: Group
 ) -> None:
-    """Raise for an entry without its slots, and for what are no real numbers there."""
+    """Raise if slots are missing, or if one is not a dense real tensor."""
     active = [slot.name for slot in spec.active_slots(group)]
     if entry == {} and active:
         raise words.other_slots(owner, name, active, ["none"])
@@ -104,12 +104,12 @@ def check_rule_slots(
 
 
 def kind_of(parameter: Tensor) -> tuple[Any, ...]:
-    """Return what decides which slots a parameter has."""
+    """Return the key that decides which slots a parameter has."""
     return parameter.dim(), parameter.dtype, parameter.device
 
 
 def stand_in(parameter: Tensor) -> Tensor:
-    """Return a small parameter with a gradient: [2, 3, ...] for as many dimensions."""
+    """Return a small parameter with a gradient: [2, 3, ...] with as many dimensions."""
     options = {"dtype": parameter.dtype, "device": parameter.device}
     small = torch.nn.Parameter(
         torch.ones(tuple(range(2, 2 + parameter.dim())), **options)
@@ -121,17 +121,17 @@ def stand_in(parameter: Tensor) -> Tensor:
 def slots_made(
     owner: str, base: Optimizer, parameters: list[Tensor], group: Group
 ) -> dict[tuple[Any, ...], tuple[Tensor, Slots]]:
-    """Return stand-ins of parameters with their slots after a step, by their kind.
+    """Return kind -> a small parameter of this kind, and its slots after two steps.
 
     Raises:
-        ValueError: the constructor, or the step, fails with what was saved.
+        ValueError: the constructor or the steps fail with the saved hyper-parameters.
     """
     small = {kind: stand_in(p) for p in parameters for kind in [kind_of(p)]}
     options = {k: v for k, v in group.items() if k not in ("params", "param_names")}
     try:
         optimizer = stepped(base, list(small.values()), options)
     except Exception as error:
-        # A step that needs sparse gradients, say, fails with any numbers.
+        # Some steps fail with any numbers, for example if they need sparse gradients.
         current = {k: v for k, v in base.param_groups[0].items() if k in options}
         if not fails(base, list(small.values()), current):
             raise words.unusable_numbers(owner, type(base).__name__, error) from error
@@ -140,7 +140,7 @@ def slots_made(
 
 
 def stepped(base: Optimizer, small: list[Tensor], options: Group) -> Optimizer:
-    """Return an optimizer like ``base`` that has taken two steps, for small tensors."""
+    """Return an optimizer like ``base`` that has taken two steps on small tensors."""
     known = inspect.signature(type(base)).parameters
     with warnings.catch_warnings(), torch.enable_grad():
         warnings.simplefilter("ignore")
@@ -148,14 +148,14 @@ def stepped(base: Optimizer, small: list[Tensor], options: Group) -> Optimizer:
         optimizer = type(base)(small, **arguments)
         group = {**options, "params": small}
         optimizer.__setstate__({"state": optimizer.state, "param_groups": [group]})
-        # The second one uses what the first one has made.
+        # The second step uses the state that the first one creates.
         optimizer.step()
         optimizer.step()
     return optimizer
 
 
 def fails(base: Optimizer, small: list[Tensor], options: Group) -> bool:
-    """Whether such a step fails with the hyper-parameters that are there now."""
+    """Whether two such steps fail with these hyper-parameters."""
     try:
         stepped(base, small, options)
     except Exception:
@@ -171,7 +171,7 @@ def check_entry(
     expected: tuple[Tensor, Slots],
     base: Optimizer,
 ) -> None:
-    """Raise for slots that are missing, or no such tensors as a step makes."""
+    """Raise if slots are missing, or unlike the tensors that a step creates."""
     small, slots = expected
     if not slots.keys() <= entry.keys():
         names = map(str, entry) if entry else ["none"]
@@ -188,14 +188,16 @@ def check_entry(
 
 
 def number_in(value: Any) -> Any:
-    """Return the number in a tensor of one element, anything else as it is."""
+    """Return the number in a tensor of one element, and anything else unchanged."""
     return value.item() if isinstance(value, Tensor) and value.numel() == 1 else value
 
 
 def shape_like(made: Tensor, small: Tensor, parameter: Tensor) -> list[int]:
-    """Return the shape that a saved slot must have, given that of the stand-in's.
+    """Return the shape that a saved slot must have.
 
-    A dimension is the parameter's or its own, as of Adafactor's means over rows.
+    ``made`` is the slot of the small parameter. A dimension that equals the small
+    parameter's becomes that of ``parameter``. Any other dimension stays, such as the 1
+    in Adafactor's means over rows.
     """
     if made.dim() != small.dim():
         return list(made.shape)

@@ -1,4 +1,4 @@
-"""The base of all wrappers: an optimizer of torch that lives off another one."""
+"""The base of all wrappers: a torch optimizer around another one."""
 
 from __future__ import annotations
 
@@ -52,21 +52,21 @@ def _live(name: str) -> property:
 class OptimizerWrapper(TrainV1, Optimizer):
     """An optimizer whose groups, state and defaults are those of ``inner_optimizer``.
 
-    Nothing is copied, so whatever replaces or edits a group (a scheduler,
-    ``load_state_dict``) is seen by both. Hooks are the wrapper's own: those registered
-    here fire once a step, with the wrapper; those of the wrapped optimizer with itself.
-    A subclass overrides :meth:`step_inner`.
+    Nothing is copied. So both see every change of a group, for example by a scheduler
+    or ``load_state_dict``. Hooks that are registered on the wrapper run once a step and
+    get the wrapper. Hooks of the wrapped optimizer still get that optimizer. A subclass
+    overrides :meth:`step_inner`.
 
     Raises:
-        UnsupportedError: the optimizer needs its closure several times a step (LBFGS),
-            or trains masters, at any depth.
+        UnsupportedError: ``inner_optimizer`` needs its closure several times a step
+            (LBFGS), or it or an optimizer inside it trains masters.
     """
 
-    # GradScaler must look at the gradients itself and skip our step as a whole.
+    # So GradScaler checks the gradients itself and skips the whole step.
     _step_supports_amp_scaling = False
 
     _takes_shards = True
-    """Whether it can train DTensors, unless it is strict or capturable."""
+    """Whether the wrapper can train DTensors if it is neither strict nor capturable."""
 
     _summaries: RemovableHandle | None = None
 
@@ -83,12 +83,12 @@ class OptimizerWrapper(TrainV1, Optimizer):
         self.__setstate__({"inner_optimizer": inner_optimizer})
 
     def _refuse_masters(self, inner_optimizer: Optimizer) -> None:
-        """Raise for an optimizer that trains masters: they have no gradients yet."""
+        """Raise for masters inside, which have no gradients before their own step."""
         if getattr(inner_optimizer, "trains_masters", False):
             raise masters_refusals.MASTERS_INSIDE.error(owner=type(self).__name__)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the public attributes; hooks do not travel, as in torch."""
+        """Return the public attributes. As in torch, hooks are not copied."""
         own = vars(self).items()
         return {k: v for k, v in own if not k.startswith("_") and k != "step"}
 
@@ -108,25 +108,25 @@ class OptimizerWrapper(TrainV1, Optimizer):
 
     @untraced
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Take one step on the gradients in ``.grad``.
+        """Take one step with the gradients in ``.grad``.
 
         Args:
-            closure: computes the loss and its gradients anew; it is called once, before
-                anything else.
+            closure: computes the loss and its gradients again. It is called once,
+                before anything else.
 
         Returns:
-            What ``closure``, if there is one, returned.
+            The result of ``closure``, or None without one.
         """
         if self._is_watched():
             arguments = () if closure is None else (closure,)
             return self._step_with_hooks(*arguments)
         return self._step(closure)
 
-    # Else torch would bring the hooks, and the profiler's range, into every step.
+    # Otherwise torch would add its hooks and a profiler range to every step.
     step.hooked = True
 
     def _is_watched(self) -> bool:
-        """Whether a hook or a profiler is to see the next step."""
+        """Whether a hook or a profiler must see the next step."""
         return bool(
             self._optimizer_step_pre_hooks
             or self._optimizer_step_post_hooks
@@ -136,8 +136,8 @@ class OptimizerWrapper(TrainV1, Optimizer):
         )
 
     def _step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Take one step that neither a hook nor a profiler sees."""
-        # A group that was added since may have brought the first masters.
+        """Take one step without calling the hooks and the profiler."""
+        # A group that was added later may contain the first masters.
         self._refuse_masters(self.inner_optimizer)
         self._refuse_sharded(p for group in self.param_groups for p in group["params"])
         loss = None if closure is None else evaluate(closure)
@@ -147,7 +147,7 @@ class OptimizerWrapper(TrainV1, Optimizer):
     _step_with_hooks = Optimizer.profile_hook_step(_step)
 
     def _refuse_sharded(self, parameters: Iterable[Tensor]) -> None:
-        """Raise for DTensors among parameters, where they must be whole."""
+        """Raise if a parameter is a DTensor but the wrapper needs whole parameters."""
         own = vars(self)
         if not self._takes_shards:
             refuse_sharded(type(self).__name__, parameters)
@@ -166,59 +166,65 @@ class OptimizerWrapper(TrainV1, Optimizer):
         super().apply_gradients(grads_and_vars, global_step, name)
 
     def _forget_unscaled(self) -> None:
-        """Let gradients that were unscaled by hand, at any depth, be no longer."""
+        """Discard the results of ``unscale_`` in this wrapper and all inside it."""
         if isinstance(self.inner_optimizer, OptimizerWrapper):
             self.inner_optimizer._forget_unscaled()
 
     def step_inner(self) -> None:
-        """Let the wrapped optimizer take its step."""
+        """Call the wrapped optimizer's ``step``."""
         self.inner_optimizer.step()
 
     def _only_wants_state(self, with_gradient: Sequence[Tensor]) -> bool:
-        """Recognise the step that ``torch.distributed.checkpoint`` takes by itself.
+        """Whether ``torch.distributed.checkpoint`` takes this step to create the state.
 
-        It makes the state that is then loaded into: zero gradients at rate 0 under
-        ``no_grad``. It must reach the wrapped optimizer, or the checkpoint would be
-        ignored in silence, and nothing else may come of it.
+        It then loads into this state. Such a step has zero gradients, rate 0 and
+        ``no_grad``. It must reach the wrapped optimizer, because otherwise the
+        checkpoint would not be loaded and no error would show it. It must have no other
+        effect.
         """
-        # Asked last: a wrapper may have to put together what it shows as its state.
+        # ``state`` is read last, because some wrappers have to build it first.
         if torch.is_grad_enabled() or self.state:
             return False
         idle = all(group.get("lr") == 0 for group in self.param_groups)
         return idle and all(all_zero_flags([p.grad for p in with_gradient]))
 
     def note_no_gradients(self) -> None:
-        """Let ``last_step`` be that of a step without gradients, here and inside."""
+        """Set ``last_step`` to that of a step without gradients, here and inside."""
         if isinstance(self.inner_optimizer, OptimizerWrapper):
             self.inner_optimizer.note_no_gradients()
 
     def step_numbers(self) -> dict[str, float]:
-        """Return what the last step did, as numbers by tag: for loggers.
+        """Return what the last step did, as numbers by tag, for loggers.
 
-        ``applied`` (0 or 1) and ``skipped_variables``; of wrappers that scale
-        ``loss_scale``, ``skipped_steps``, ``skipped_in_a_row`` and, with ``clip_norm``,
-        ``global_gradient_norm`` and ``clip_factor`` where the gradients were finite; of
-        row clipping ``rows`` and ``clipped_rows``; of AGN ``local_step`` and
-        ``ended_round``, and with a center on Ray ``center_rounds``, ``staleness`` and
-        ``pushed_bytes``. Those of wrappers inside are there, too. Costs what reading
-        ``last_step`` costs.
+        All wrappers have ``applied`` (0 or 1) and ``skipped_variables``, and some more:
+
+        - wrappers with a loss scale: ``loss_scale``, ``skipped_steps`` and
+          ``skipped_in_a_row``. With ``clip_norm`` also ``global_gradient_norm`` and
+          ``clip_factor``, if the gradients were finite.
+        - row clipping: ``rows`` and ``clipped_rows``.
+        - AGN: ``local_step`` and ``ended_round``. With a center on Ray also
+          ``center_rounds``, ``staleness`` and ``pushed_bytes``.
+
+        The numbers of wrappers inside are included. A call costs as much as reading
+        ``last_step``.
         """
         inner, report = self.inner_optimizer, getattr(self, "last_step", None)
         numbers = inner.step_numbers() if isinstance(inner, OptimizerWrapper) else {}
         return numbers if report is None else {**numbers, **numbers_of(report)}
 
     def summaries_to(self, target: Any, every: int = 1, start: int = 0) -> None:
-        """Hand :meth:`step_numbers` over after steps from now on.
+        """Pass :meth:`step_numbers` to a writer or a function after each further step.
 
         Args:
-            target: a ``torch.utils.tensorboard.SummaryWriter``, or whatever has its
-                ``add_scalar``; or a function of (numbers, step). None stops it.
-            every: steps between two calls of it.
-            start: steps that were taken before, as in a run that is resumed.
+            target: a ``torch.utils.tensorboard.SummaryWriter``, an object with its
+                method ``add_scalar``, or a function of (numbers, step). None stops the
+                calls.
+            every: the number of steps between two calls.
+            start: the number of steps that were taken before, as in a resumed run.
 
         Raises:
             TypeError: ``target`` is none of these.
-            ValueError: no numbers of steps.
+            ValueError: ``every`` or ``start`` is not a valid number of steps.
         """
         check_target(type(self).__name__, target, every, start)
         if self._summaries is not None:
@@ -229,7 +235,7 @@ class OptimizerWrapper(TrainV1, Optimizer):
             self._summaries = self.register_step_post_hook(hook)
 
     def took_step(self) -> bool | Tensor:
-        """Ask the wrapped optimizer whether the step just taken counts."""
+        """Whether the last step counts, as the wrapped optimizer reports it."""
         inner = self.inner_optimizer
         return inner.took_step() if isinstance(inner, TrainV1) else True
 
@@ -246,7 +252,7 @@ class OptimizerWrapper(TrainV1, Optimizer):
         self.inner_optimizer.add_param_group(param_group)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the wrapped optimizer's state: the two can load each other's."""
+        """Return the wrapped optimizer's state. Each can load the other's state."""
         for hook in self._optimizer_state_dict_pre_hooks.values():
             hook(self)
         state_dict = self._save_inner()
@@ -263,8 +269,8 @@ class OptimizerWrapper(TrainV1, Optimizer):
         """Load what ``state_dict`` returned.
 
         Raises:
-            ValueError: no state, or that of other groups, of another optimizer or
-                another stack; nothing has changed then.
+            ValueError: not a saved state, or the state of other groups, of another
+                optimizer or of another stack. Nothing is loaded then.
         """
         check_mapping(type(self).__name__, state_dict)
         state_dict = state_dict.copy()
@@ -277,7 +283,7 @@ class OptimizerWrapper(TrainV1, Optimizer):
             hook(self)
 
     def _check_saved(self, state_dict: dict[str, Any]) -> None:
-        """Raise for a state that is not of this stack; nothing has changed then."""
+        """Raise if the state is not of this stack, before anything changes."""
         keeps_masters = getattr(self, "keeps_masters", False)
         check_groups(type(self).__name__, state_dict, self, keeps_masters)
         inner, saved = self.inner_optimizer, self._of_inner(state_dict)
@@ -291,26 +297,26 @@ class OptimizerWrapper(TrainV1, Optimizer):
         return state_dict
 
     def _load_inner(self, state_dict: dict[str, Any]) -> None:
-        """Let the wrapped optimizer load its state."""
+        """Load the state into the wrapped optimizer."""
         self.inner_optimizer.load_state_dict(state_dict)
         restore_numbers(self.inner_optimizer, state_dict)
 
     def get_name(self) -> str:
-        """Return the name of what is wrapped."""
+        """Return the name of the wrapped optimizer."""
         inner = self.inner_optimizer
         return inner.get_name() if isinstance(inner, TrainV1) else type(inner).__name__
 
     def variables(self) -> list[Tensor]:
-        """Return the state of what is wrapped."""
+        """Return the state tensors of the wrapped optimizer."""
         inner = self.inner_optimizer
         return inner.variables() if isinstance(inner, TrainV1) else super().variables()
 
 
 def restore_numbers(optimizer: Optimizer, saved: dict[str, Any]) -> None:
-    """Take 0-d state again as it was saved, where torch cast it.
+    """Load 0-d state again in its saved dtype, where torch changed the dtype.
 
-    torch casts floating-point state to the parameter's dtype; in float16 a product of
-    many factors (NAdam's) would go on from another number.
+    torch casts floating-point state to the dtype of the parameter. In float16 that
+    would change numbers such as NAdam's product of many factors.
     """
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     numbers = [k for group in saved["param_groups"] for k in group["params"]]
@@ -324,7 +330,7 @@ def restore_numbers(optimizer: Optimizer, saved: dict[str, Any]) -> None:
 
 
 def needs_closure(optimizer: Optimizer) -> bool:
-    """Say whether ``step`` insists on a closure, which it then calls several times."""
+    """Whether ``step`` requires a closure, which it then calls several times."""
     parameters = inspect.signature(optimizer.step).parameters
     closure = parameters.get("closure")
     return closure is not None and closure.default is inspect.Parameter.empty

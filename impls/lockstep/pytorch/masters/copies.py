@@ -105,7 +105,7 @@ class MasterCopies:
         versions = [weight._version for weight in self.masters]
         if not shards.are_among(self.masters):
             return versions, list(map(Tensor.data_ptr, self.masters))
-        # What is written into a DTensor is counted there, and not in its part.
+        # A write into a DTensor changes its version, and not that of its part.
         parts = shards.parts_of(self.masters)
         both = zip(versions, parts, strict=True)
         versions = [version + part._version for version, part in both]

@@ -175,7 +175,8 @@ def runs_in(optimizer: Optimizer, flats: Sequence[FlatMasters]) -> Iterator[Run]
         index, parameter = row
         flat, position = places.get(id(parameter), (None, index))
         kinds = kinds_of(optimizer.state.get(parameter, {}), parameter)
-        # A fused rule computes what does not fill a vector with other bits.
+        # A fused rule computes elements that do not fill a vector register with other
+        # bits.
         if kinds is None or (group.get("fused") and parameter.numel() % ALIGNMENT):
             flat = None
         return flat, position - index, kinds

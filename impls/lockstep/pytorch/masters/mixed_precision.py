@@ -107,7 +107,7 @@ class MixedPrecisionOptimizerWrapper(SavedMasters):
     """
 
     owner = words.WRAPPER
-    # So that a GradScaler comes to the assignment that is refused below.
+    # So GradScaler sets ``grad_scale``, which raises an error, see below.
     _step_supports_amp_scaling = True
 
     _rule: FlatRule | None = None
@@ -228,7 +228,7 @@ class MixedPrecisionOptimizerWrapper(SavedMasters):
         overwrites = self._quirks.masters_slots or self.capturable
         if not overwrites and self.copies.is_due():
             self.copies.copy_hidden_changes()
-        # Given or unscaled by hand, the masters have theirs already.
+        # Masters already have gradients that were passed or unscaled by hand.
         is_set = self._borrowed or by_hand is not None
         return flats, MasterGradients(trained, [] if is_set else flats)
 

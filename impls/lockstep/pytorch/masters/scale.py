@@ -66,7 +66,7 @@ class AutomaticScale(LossScale):
 
     @property
     def needs_amax(self) -> bool:
-        """Whether the largest gradient moves the scale, and not only an overflow."""
+        """Whether the scale depends on the largest gradient, not only on overflows."""
         return self.scaler.algorithm == "logmax"
 
     def value(self) -> float:
@@ -78,12 +78,12 @@ class AutomaticScale(LossScale):
         return self.scaler.policy.scale_min < 1
 
     def move(self, finite: Any) -> None:
-        """Move the scale by a step."""
+        """Update the scale after a step."""
         self.scaler.update_op(not finite, self.amax if finite else math.inf)
         self._publish()
 
     def counts_for_another(self, group: dict[str, Any]) -> bool:
-        """Whether another optimizer moves the scaler already."""
+        """Whether another optimizer updates the scaler already."""
         return self.scaler.is_taken
 
     def check_saved(self, owner: str, group: Mapping[str, Any]) -> None:

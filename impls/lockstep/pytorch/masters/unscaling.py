@@ -107,7 +107,7 @@ class MasterUnscaling(SkippingWrapper):
         The pairs contain masters, or half-precision parameters with gradients of the
         same dtype.
         """
-        # By identity, as tensors are compared: their own hash is slow.
+        # ``id`` is used because the hash of a tensor is slow.
         if weights := set(map(id, self.copies.masters)):
             grads_and_vars = [
                 (in_float32(g), self.master(v)) if id(v) in weights else (g, v)
@@ -171,16 +171,16 @@ class MasterUnscaling(SkippingWrapper):
         return self._unscaled(look, gradients)
 
     def _unscaled(self, look: ScaledStep, gradients: MasterGradients) -> Unscaled:
-        """Return what is remembered of gradients that were divided."""
+        """Return the divided gradients and their check, for the next step."""
         sources = [Source.of(weight) for weight in self.copies.masters]
         return Unscaled(look, gradients.borrowed, sources)
 
     def _divided(
         self, step: ScaledStep | None, gradients: MasterGradients
     ) -> Unscaled | None:
-        """Return what to remember of a step that failed.
+        """Return the gradients that a failed step divided, for the next step.
 
-        None where it wrote into copies alone; masters lose their gradients then.
+        None if the step divided only copies. These are removed from the masters then.
         """
         if not self._borrowed and step is not None and step.divided is not False:
             copies = set(map(id, gradients.borrowed))

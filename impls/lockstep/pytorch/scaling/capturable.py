@@ -90,7 +90,7 @@ class CapturableStep(ScaledStep):
     def update(
         self, optimizer: Optimizer, borrowed: bool, take: Callable[[], Any]
     ) -> None:
-        """Let the fused ``optimizer`` divide and update, or skip the update."""
+        """Divide and update with the fused ``optimizer``, or skip the update."""
         self.own_gradients(borrowed)
         make_momentum(optimizer)
         divisor, skip = self.divisor.float(), (~self.finite).float()

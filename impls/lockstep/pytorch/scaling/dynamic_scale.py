@@ -86,13 +86,13 @@ def step_dynamic_on_device(
     enough = overflows.double() / steps >= policy.tolerance
     shrinks = ~finite & (overflows >= policy.hysteresis) & enough
     if policy.backoff_factor is None:
-        # By a tensor: a GPU multiplies by the rounded reciprocal of a number.
+        # If the divisor were a number, a GPU would multiply by its rounded reciprocal.
         smaller = scale / scale.new_full((), policy.multiplier)
     else:
         smaller = scale * policy.backoff_factor
     smaller = torch.where(shrinks, smaller.clamp(min=policy.floor), scale)
     stays = ~(grows | shrinks)
-    # A product with a flag, since a number for torch.where is first copied there.
+    # Multiplied by flags, because torch.where would first copy a number to the device.
     return DynamicState(
         torch.where(grows, grown, smaller),
         good * (finite & stays),

@@ -103,7 +103,7 @@ def scale_for(policy: LogMaxPolicy, state: LogMaxState) -> np.float32:
     mu = state.x_hat / (ONE - state.b1_correction)
     slow = state.slow_x_hat / rest2
     variance = state.xsquared_hat / rest2 - slow * slow
-    # Below zero by rounding only; NaN is not below.
+    # Only rounding makes it negative. NaN is not less than zero, so it stays NaN.
     sigma = Single(math.sqrt(ZERO if variance < ZERO else variance))
     scale = Single(np.exp2(float(target - (mu + deviations * sigma))))
     at_most = scale_max if scale > scale_max else scale

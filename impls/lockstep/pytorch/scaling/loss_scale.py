@@ -59,7 +59,7 @@ class LossScale:
 
     def counts_for_another(self, group: dict[str, Any]) -> bool:
         """Whether the numbers of this scale are in another optimizer's group."""
-        # One that counts for an optimizer lives in its group, beside its parameters.
+        # A scale in use has its numbers in the optimizer's group, beside "params".
         elsewhere = "params" in self.numbers and self.numbers is not group
         return bool(self.keys) and elsewhere
 
@@ -89,7 +89,7 @@ class LossScale:
         raise NotImplementedError
 
     def move(self, finite: bool | Tensor) -> None:
-        """Update the scale after a step; if its numbers are tensors, by a 0-d flag."""
+        """Update the scale after a step; ``finite`` is a bool or a 0-d tensor."""
 
     def on_device(self, device: torch.device) -> Tensor:
         """Return the current scale on ``device``, 0-d, float32; tensors stay there."""
@@ -138,7 +138,7 @@ class FixedLossScale(LossScale):
         return rounded(self.loss_scale_value, torch.float32)
 
     def update(self, grads: Any) -> tuple[None, bool]:
-        """Return None and True: a fixed scale never moves."""
+        """Return None and True: a fixed scale never changes."""
         return None, True
 
     def get_config(self) -> dict[str, Any]:
@@ -208,7 +208,7 @@ class DynamicLossScale(words.OldNames, LossScale):
 
     @property
     def good_steps(self) -> int:
-        """Finite steps in a row since the scale last moved."""
+        """Finite steps in a row since the last change of the scale."""
         return int(self.numbers[GOOD_STEPS])
 
     def check_saved(self, owner: str, group: Mapping[str, Any]) -> None:
@@ -223,7 +223,7 @@ class DynamicLossScale(words.OldNames, LossScale):
     def on_device(self, device: torch.device) -> Tensor:
         """Return the current scale on ``device``, 0-d, float32; tensors stay there."""
         scale = self.numbers[SCALE]
-        # A copy: the next step moves the scale in place.
+        # Copied, because the next step updates the scale in place.
         return scale.clone() if is_tensor(scale) else super().on_device(device)
 
     def may_be_below_one(self) -> bool:
@@ -243,7 +243,7 @@ class DynamicLossScale(words.OldNames, LossScale):
         return None, finite
 
     def move(self, finite: bool | Tensor) -> None:
-        """Update the scale after a step; if its numbers are tensors, by a 0-d flag."""
+        """Update the scale after a step; ``finite`` is a bool or a 0-d tensor."""
         numbers = self.numbers
         on_device = is_tensor(numbers[SCALE])
         if not on_device and finite and keeps_scale(self.policy, numbers[GOOD_STEPS]):

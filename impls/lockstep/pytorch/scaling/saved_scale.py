@@ -57,16 +57,16 @@ def move_numbers(scale: LossScale, group: dict[str, Any]) -> None:
 
 
 def read_old_count(group: dict[str, Any]) -> None:
-    """Rename the count of an old saved state, which had only one."""
+    """Rename the count of a state of version 0.1, which had only one."""
     count = group.pop(OLD_COUNT, None)
     if count is not None:
         group.setdefault(IN_A_ROW, count)
-        # A tensor of its own: both are moved in place.
+        # The sum is a new tensor, because both are updated in place.
         group.setdefault(SKIPPED, count + 0)
 
 
 def number_on(device: torch.device | None, number: Any) -> Any:
-    """Return a number as a 0-d tensor on ``device``, or without one as it is."""
+    """Return a number as a 0-d tensor on ``device``, or a plain number for None."""
     if device is None:
         return number.item() if isinstance(number, Tensor) else number
     if isinstance(number, Tensor):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -34,12 +33,12 @@ __all__ = ["SkippingWrapper"]
 
 
 class SkippingWrapper(ScaledGradients):
-    """Take a step if its gradients are finite, and move the loss scale.
+    """Take a step if its gradients are finite, and update the loss scale.
 
     The numbers of the scale are saved and loaded in ``param_groups[0]``. Unlike
-    ``state``, it is never cast to the dtype of a parameter, and distributed checkpoints
-    contain it. They are Python numbers; with ``capturable`` they are 0-d tensors that
-    are updated in place. Loaded numbers are converted.
+    ``state``, this group is never cast to the dtype of a parameter, and distributed
+    checkpoints contain it. They are Python numbers; with ``capturable`` they are 0-d
+    tensors that are updated in place. Loaded numbers are converted.
     """
 
     _warned = False
@@ -201,10 +200,7 @@ class SkippingWrapper(ScaledGradients):
         is_known = not (needs_look or by_elements) and self._are_known(parameters)
         if by_elements:
             step.look_at_elements(self.clip_norm, needs_any)
-        elif is_known:
-            factor = self._clip_factor
-            step.divisor = 1 / factor if factor else math.inf
-        else:
+        elif not is_known:
             step.look(self.clip_norm)
             if self._unscaled_by_hand is not None:
                 step.add_look(self._unscaled_by_hand.look)
@@ -213,8 +209,7 @@ class SkippingWrapper(ScaledGradients):
             step.applied = step.finite or not self._skips
         if step.applied is not False:
             optimizer = self.inner_optimizer
-            borrowed = self._borrowed and not is_known
-            step.update(optimizer, borrowed, take or optimizer.step)
+            step.update(optimizer, self._borrowed, take or optimizer.step)
         # What the step replaced, such as a group, is looked up again.
         scale = self.scale_object
         scale.move(step.finite)
@@ -265,7 +260,7 @@ class SkippingWrapper(ScaledGradients):
 
     @property
     def last_step(self) -> words.ScaledStepReport:
-        """The report of the last step. Before the first step, it is ``NO_STEP``'s.
+        """The report of the last step; before the first step, that of ``NO_STEP``.
 
         With ``capturable``, reading it waits for the device, and causes the warning of
         a stall at the floor.
@@ -291,7 +286,7 @@ class SkippingWrapper(ScaledGradients):
         """Return the wrapped optimizer's state, with the scale in its first group."""
         scale = self.scale_object
         state_dict = super().state_dict()
-        # What is moved in place must not move in what was saved.
+        # Tensors are copied, because later steps update them in place.
         for key in (*scale.keys, *COUNTS):
             if isinstance(scale.numbers[key], Tensor):
                 state_dict["param_groups"][0][key] = scale.numbers[key].clone()

@@ -21,7 +21,7 @@ __all__ = ["GroupReduction", "reduce_gradients"]
 
 
 class GroupReduction:
-    """Average over the ranks of a process group: one collective per dtype and device.
+    """Average over the ranks of a group, with one collective per dtype and device.
 
     Args:
         group: a process group. None stands for the group of all ranks.
@@ -40,11 +40,11 @@ class GroupReduction:
 
     @property
     def size(self) -> int:
-        """Return how many ranks there are."""
+        """The number of ranks."""
         return int(dist.get_world_size(self.group))
 
     def any(self, flags: Sequence[bool]) -> list[bool]:
-        """Return for each flag whether any rank has set it. Waits for all ranks."""
+        """Return, for each flag, whether any rank has set it; wait for all ranks."""
         raised = torch.tensor(flags, dtype=torch.int32, device=self.device)
         dist.all_reduce(raised, dist.ReduceOp.MAX, group=self.group)
         return [bool(flag) for flag in raised.tolist()]
@@ -76,16 +76,16 @@ def reduce_gradients(
 ) -> Pairs:
     """...
 
-    A small collective comes first. By it the ranks agree which gradients are absent on
-    every rank.
+    First the ranks agree, in a small collective, which gradients are absent on every
+    rank.
 
     Args:
-        reduction: what averages, such as :class:`GroupReduction`. None averages over
-            the group of all ranks of ``torch.distributed``; if there is no such
-            group, this rank is the only one.
+        reduction: the object that averages, such as :class:`GroupReduction`. None
+            averages over all ranks of ``torch.distributed``; if it is not initialized,
+            this rank is the only one.
 
-    Origin: OpenSeq2Seq (8681d381ed40), ``reduce_gradients``, on Horovod. A model in
-    ``DistributedDataParallel`` has its gradients averaged already.
+    Origin: OpenSeq2Seq (8681d381ed40), ``reduce_gradients``, on Horovod. The gradients
+    of a model in ``DistributedDataParallel`` are averaged already.
 
     Example:
         >>> weight = torch.nn.Parameter(torch.zeros(2))
@@ -115,7 +115,7 @@ def reduce_gradients(
 
 
 def default_reduction() -> Reduction | None:
-    """Return the reduction over all ranks, or None if there is only one rank."""
+    """Return the reduction over all ranks, or None without ``torch.distributed``."""
     ready = dist.is_available() and dist.is_initialized()
     return GroupReduction() if ready else None
 

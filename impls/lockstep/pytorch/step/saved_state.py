@@ -36,8 +36,8 @@ def check_saved(step: Any, state_dict: Any) -> list[Tensor | None]:
         count = state_dict[name]
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
             raise refusals.NOT_A_COUNT.error(name=name, got=count)
-    # A sum of shares of another size cannot go on. With a flag it may be of more of
-    # them than iter_size.
+    # A sum continues only with the same ``iter_size``, because its gradients were
+    # divided by it. With a flag, it may have more micro-batches than ``iter_size``.
     ours = step.settings.iter_size if step.settings.accumulates else 1
     if state_dict["micro_step"] and (ours == 1 or state_dict["iter_size"] != ours):
         raise refusals.OTHER_ITER_SIZE.error(

@@ -28,7 +28,6 @@ from lockstep.messages.step.training_step import (
 from lockstep.pytorch.base.gradients import Pairs
 from lockstep.pytorch.base.stack import base_of
 from lockstep.pytorch.base.summaries import TensorBoardRecorder
-from lockstep.pytorch.clipping.clip_by_global_norm import clip_factor
 from lockstep.pytorch.clipping.post_process import own_pairs, post_process
 from lockstep.pytorch.scaling.automatic_scaler import AutomaticLossScaler
 from lockstep.pytorch.scaling.skipping import SkippingWrapper
@@ -120,8 +119,9 @@ class TrainingStep:
             The loss before the update, detached. If the loss function returns a tuple,
             a tuple of the loss and the other entries.
         """
-        # As ``zero_grad`` does: freed with the step, their memory might go back to the
-        # system, and to get it anew takes as long as the backward pass.
+        # The last step's gradients are freed here, as ``zero_grad`` would do. If the
+        # step freed them at its end, their memory might go back to the system, and
+        # allocating it again takes as long as the backward pass.
         self._last_pairs = []
         self.learning_rate = self.next_rate()
         value, pairs = self.differentiate(inputs)
@@ -137,7 +137,7 @@ class TrainingStep:
         return value
 
     def next_rate(self) -> Any:
-        """Return the rate at the steps applied so far."""
+        """Return the learning rate at the present ``global_step``."""
         rate = self.learning_rate_decay_fn(self.global_step.clone())
         if not self.settings.quirks.arguments_unchecked:
             check_rate(rate)
@@ -189,7 +189,7 @@ class TrainingStep:
                 raise refusals.SPARSE_ACCUMULATED.error(name=name)
 
     def waits(self, skip_update: Any) -> bool:
-        """Whether this call accumulates a micro-batch without an update."""
+        """Whether this call only adds a micro-batch, without an update."""
         flag = self.skip_update_ph if skip_update is None else skip_update
         flag = flag() if callable(flag) else flag
         if not self.settings.quirks.arguments_unchecked:
@@ -207,14 +207,10 @@ class TrainingStep:
         norm = self.clipped_norm(pairs)
         decides = "finite check" in self.pipeline
         finite = decides and norm is not None and math.isfinite(norm)
-        stay_finite = finite and self.stay_finite(pairs)
-        factor = 1.0
-        if stay_finite and self.clips_with_update():
-            factor = clip_factor(norm, settings.clip_gradients)
-        elif settings.quirks.optimize_loss_order or finite or self.fits(pairs):
+        if settings.quirks.optimize_loss_order or finite or self.fits(pairs):
             pairs = self.post_process(pairs, norm)
-        if stay_finite:
-            self.optimizer._note_finite([g for g, _ in pairs if g is not None], factor)
+        if finite and self.stay_finite(pairs):
+            self.optimizer._note_finite([g for g, _ in pairs if g is not None])
         if all(gradient is None for gradient, _ in pairs):
             raise loss_of_others(self.names)
         self.set_hyper_parameters()
@@ -230,9 +226,9 @@ class TrainingStep:
         return total_norm([g for g, _ in pairs if g is not None])
 
     def fits(self, pairs: Pairs) -> bool:
-        """Whether the gradients are finite; True if this is not checked here.
+        """Whether the gradients are finite; True if they are not checked here.
 
-        The check comes before clipping, because one non-finite gradient makes the
+        They are checked before clipping, because one non-finite gradient makes the
         global norm, and with it every clipped gradient, non-finite.
         """
         settings = self.settings
@@ -244,26 +240,17 @@ class TrainingStep:
         return all(finite_flags([g for g, _ in pairs if g is not None]))
 
     def stay_finite(self, pairs: Pairs) -> bool:
-        """Whether finite gradients are so after clipping, for an optimizer that asks.
+        """Whether finite gradients certainly stay finite when they are clipped.
 
-        Clipping multiplies by at most 1, so dense float32 gradients stay finite. Sparse
-        gradients are not exempt, because their rows are summed. Neither are other
-        dtypes, because their gradients are rounded.
+        Clipping multiplies by at most 1, so dense float32 gradients stay finite. For
+        other dtypes this is not certain, because they are rounded, and for sparse
+        gradients neither, because their rows are summed. False if the optimizer makes
+        no finite check.
         """
         if not isinstance(self.optimizer, SkippingWrapper):
             return False
         gradients = [g for g, _ in pairs if g is not None]
         return all([g.dtype == torch.float32 and not g.is_sparse for g in gradients])
-
-    def clips_with_update(self) -> bool:
-        """Whether a fused optimizer clips while it updates, which saves a pass.
-
-        LARC and summaries need clipped gradients before.
-        """
-        settings = self.settings
-        if settings.larc_params is not None or settings.quirks.optimize_loss_order:
-            return False
-        return self.recorder is None and self.optimizer._clips_as_it_updates()
 
     def post_process(self, pairs: Pairs, norm: Tensor | None) -> Pairs:
         """Clip the gradients or scale them by LARC, and record the summaries."""

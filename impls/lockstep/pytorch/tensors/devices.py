@@ -1,4 +1,4 @@
-"""Numbers that are on another device than what needs them."""
+"""Move numbers to the device that needs them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ __all__ = ["moved"]
 
 
 def moved(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return a tensor on ``device``; nothing waits on the way to a GPU.
+    """Return a tensor on ``device``. A copy to a GPU does not wait.
 
-    On the way back one has to: the CPU would read before the GPU has written.
+    A copy to the CPU has to wait, because the CPU would otherwise read before the GPU
+    has written.
     """
     if tensor.device == device:
         return tensor

@@ -1,4 +1,4 @@
-"""Are gradients finite, and their product with a factor."""
+"""Finite checks of gradients, and gradients times a number."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ __all__ = ["finite_flags", "have_finite_sums", "times"]
 
 @torch.no_grad()
 def have_finite_sums(gradients: Sequence[Tensor]) -> bool:
-    """Whether all gradients are finite at a first look; if not, they still may be.
+    """Whether all gradients are finite by a quick check; if False, they still may be.
 
-    On the CPU a finite sum proves it. Small gradients are laid end to end; copies of
-    large ones would take longer than the sum.
-    Elsewhere, and over ranks, it is the norm that does, in one host sync.
+    On the CPU a finite sum proves that all elements are finite. Small gradients are
+    copied into one tensor first. For large ones, copying would take longer than the
+    sum. On other devices and for DTensors a finite norm proves it, with one host sync.
     """
     if shards.are_among(gradients) or not all([g.is_cpu for g in gradients]):
         return math.isfinite(total_norm(gradients).item())
@@ -44,14 +44,14 @@ def have_finite_sums(gradients: Sequence[Tensor]) -> bool:
 
 
 def wide_sum(values: Tensor) -> Tensor:
-    """Return the sum of elements: 0-d; that of half precision in float32."""
+    """Return the sum of all elements: 0-d, for half precision in float32."""
     return values.sum(dtype=torch.float32 if values.itemsize < 4 else None)
 
 
 def finite_flags(gradients: Sequence[Tensor]) -> list[bool]:
-    """Say of each gradient whether it is finite, duplicate rows summed.
+    """Return, for each gradient, whether all its elements are finite.
 
-    One host sync a device.
+    Duplicate rows are summed first. One host sync per device.
     """
     if shards.are_among(gradients):
         whole = shards.added_up(gradients)
@@ -60,10 +60,10 @@ def finite_flags(gradients: Sequence[Tensor]) -> list[bool]:
 
 
 def all_finite(gradients: Sequence[Tensor]) -> list[bool]:
-    """Look at the gradients of one device.
+    """Return, for each gradient, whether it is finite; all are on one device.
 
-    On the CPU at their sums, and only where one is not finite at the elements: finite
-    ones may add up to infinity, but no others to a number.
+    On the CPU the sums are checked first. If a sum is finite, so are all elements. If
+    not, the elements are checked, because finite elements may have an infinite sum.
     """
     if not gradients[0].is_cpu:
         return magnitudes(gradients).isfinite().tolist()
@@ -79,8 +79,8 @@ def times(
 ) -> list[Tensor]:
     """Return gradients times a float32 factor, each rounded once to its own dtype.
 
-    Half precision is widened for it. ``flush``: subnormals count as zero before and
-    after, as in the original's kernels.
+    The products of half precision are computed in float32. With ``flush``, subnormals
+    become zero before and after the product, as in the original's kernels.
     """
     if shards.are_among(gradients):
         products = times(shards.parts_of(gradients), factor, flush)

@@ -1,8 +1,8 @@
-"""Lists of tensors in few launches: what Lockstep uses of ``torch._foreach_*``.
+"""Operations on lists of tensors in a few kernel launches, with ``torch._foreach_*``.
 
-These names begin with an underscore (torch 2.13 has no public ones), so they stay here
-and in :mod:`lockstep.pytorch.tensors.fused`.
-A list may mix devices and dtypes: it is cut into parts that one launch can take.
+The names of these functions begin with an underscore, because torch 2.13 has no public
+ones. So only this module and :mod:`lockstep.pytorch.tensors.fused` use them.
+A list may mix devices and dtypes. It is split into parts that one launch can process.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ __all__ = [
 ]
 
 CPU_RUN, RUN = 1 << 16, 1 << 25
-"""About so many elements are worked on at once: on the CPU, and elsewhere."""
+"""About how many elements one launch processes, on the CPU and on other devices."""
 
 
 def add(targets: Sequence[Tensor], terms: Sequence[Tensor]) -> None:
-    """Add a tensor to each of others of their shapes and dtypes, in place."""
+    """Add terms to tensors of the same shapes and dtypes, in place."""
     if targets:
         torch._foreach_add_(targets, terms)
 
@@ -66,47 +66,48 @@ def clamp(tensors: Sequence[Tensor], largest: float) -> list[Tensor]:
 
 
 def copy(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
-    """Copy tensors into others of their shapes, cast to their dtypes."""
+    """Copy tensors into others of the same shapes, and cast them to their dtypes."""
     if targets:
         torch._foreach_copy_(targets, sources)
 
 
 def copy_parts(targets: Sequence[Tensor], flat: Tensor) -> None:
-    """Copy back what :func:`end_to_end` has laid end to end."""
+    """Copy the elements of ``flat``, made by :func:`end_to_end`, into the targets."""
     copy(targets, torch._utils._unflatten_dense_tensors(flat, targets))
 
 
 def divide(tensors: Sequence[Tensor], divisor: float) -> list[Tensor]:
     """Return each tensor divided by a number, which is cast to its dtype first.
 
-    The number is a tensor: by a plain one a GPU would multiply with its reciprocal.
+    The divisor is passed as a tensor. If it were a plain number, a GPU would multiply
+    by its reciprocal.
     """
     return [tensor / number_like(divisor, tensor) for tensor in tensors]
 
 
 def multiply(tensors: Sequence[Tensor], factors: Sequence[Tensor]) -> list[Tensor]:
-    """Return tensors times others of their dtypes, of their shapes or 0-d."""
+    """Return tensors times factors of the same dtypes and the same shapes, or 0-d."""
     return list(torch._foreach_mul(tensors, factors)) if tensors else []
 
 
 def multiply_in_place(targets: Sequence[Tensor], factors: Sequence[Tensor]) -> None:
-    """Multiply tensors by others of their shapes and dtypes."""
+    """Multiply tensors by factors of the same shapes and dtypes."""
     torch._foreach_mul_(targets, factors)
 
 
 def subtract(tensors: Sequence[Tensor], terms: Sequence[Tensor]) -> list[Tensor]:
-    """Return tensors less others of their shapes and dtypes."""
+    """Return tensors minus terms of the same shapes and dtypes."""
     return list(torch._foreach_sub(tensors, terms)) if tensors else []
 
 
 def subtract_in_place(targets: Sequence[Tensor], terms: Sequence[Tensor]) -> None:
-    """Subtract tensors from others of their shapes and dtypes."""
+    """Subtract terms of the same shapes and dtypes from tensors."""
     if targets:
         torch._foreach_sub_(targets, terms)
 
 
 def plus_number(tensors: Sequence[Tensor], number: Tensor | float) -> list[Tensor]:
-    """Return tensors of one device and dtype plus a number."""
+    """Return each tensor plus a number. The tensors share a device and a dtype."""
     return list(torch._foreach_add(tensors, number_like(number, tensors[0])))
 
 
@@ -141,7 +142,10 @@ def scale_alike_in_place(tensors: Sequence[Tensor], factor: Tensor | float) -> N
 def scale_each(
     tensors: Sequence[Tensor], factors: Callable[[torch.dtype], Tensor]
 ) -> list[Tensor]:
-    """Return the k-th tensor times the k-th factor; ``factors`` has [n] a dtype."""
+    """Return the k-th tensor times the k-th factor.
+
+    ``factors`` returns all factors in a given dtype: [n].
+    """
     scaled: dict[int, Tensor] = {}
     for positions in alike(tensors):
         part = [tensors[k] for k in positions]
@@ -153,7 +157,7 @@ def scale_each(
 def scale_each_in_place(
     tensors: Sequence[Tensor], factors: Callable[[torch.dtype], Tensor]
 ) -> None:
-    """Do as :func:`scale_each`, and overwrite the tensors."""
+    """Do as :func:`scale_each`, but overwrite the tensors."""
     for positions in alike(tensors):
         part = [tensors[k] for k in positions]
         torch._foreach_mul_(part, chosen(factors, part[0], positions))
@@ -162,7 +166,10 @@ def scale_each_in_place(
 def chosen(
     factors: Callable[[torch.dtype], Tensor], like: Tensor, positions: Sequence[int]
 ) -> list[Tensor]:
-    """Return the factors of some positions, where and as ``like`` is: 0-d each."""
+    """Return the factors at these positions, in the dtype and device of ``like``.
+
+    Each is 0-d.
+    """
     there = moved(factors(like.dtype), like.device).unbind()
     return [there[k] for k in positions]
 
@@ -170,8 +177,8 @@ def chosen(
 def number_like(number: Tensor | float, tensor: Tensor) -> Tensor:
     """Return a 0-d tensor with the dtype and device of ``tensor``.
 
-    A number is written where it is needed: to copy it there would wait for a GPU. So is
-    one in a tensor on the CPU.
+    A Python number, or one in a tensor on the CPU, is written on the device itself,
+    because copying it to a GPU would wait.
     """
     if isinstance(number, Tensor):
         number = number.to(tensor.dtype)
@@ -184,7 +191,10 @@ def number_like(number: Tensor | float, tensor: Tensor) -> Tensor:
 def norms(
     tensors: Sequence[Tensor], order: float = 2, dtype: torch.dtype = torch.float64
 ) -> list[Tensor]:
-    """Return each tensor's norm, taken in ``dtype``; of order inf none may be empty."""
+    """Return each tensor's norm, computed in ``dtype``.
+
+    With an ``order`` of infinity, no tensor may be empty.
+    """
     return part_by_part(tensors, lambda part: norms_alike(part, order, dtype))
 
 
@@ -196,9 +206,9 @@ def norms_alike(
 
 
 def end_to_end(tensors: Sequence[Tensor]) -> Tensor:
-    """Return all elements of tensors that share a device and a dtype: [n].
+    """Return all elements of the tensors in one flat tensor: [n].
 
-    They are copied if there are several tensors.
+    The tensors share a device and a dtype. A single tensor is not copied.
     """
     if len(tensors) == 1:
         return tensors[0].reshape(-1)
@@ -208,7 +218,7 @@ def end_to_end(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def roots(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Return each tensor's square roots, rounded as those of ``rounding.sqrt``.
+    """Return the square roots of each tensor, rounded as by ``rounding.sqrt``.
 
     The tensors share a device and a dtype.
     """
@@ -221,9 +231,9 @@ def roots(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 
 def roots_plus(tensors: Sequence[Tensor], number: Tensor | float) -> list[Tensor]:
-    """Return :func:`roots`, to which a number is added.
+    """Return :func:`roots` plus a number.
 
-    On the CPU it is added to all of them in one launch.
+    On the CPU the number is added to all of them in one launch.
     """
     if not tensors[0].is_cpu or len(tensors) == 1:
         return plus_number(roots(tensors), number)
@@ -233,10 +243,10 @@ def roots_plus(tensors: Sequence[Tensor], number: Tensor | float) -> list[Tensor
 
 
 def share_elements(tensors: Sequence[Tensor]) -> bool:
-    """Whether two tensors begin at one element, or one is expanded.
+    """Whether two tensors begin at the same element, or one is expanded.
 
-    ``torch.autograd.grad`` returns such gradients, where ``backward`` makes copies.
-    Views that overlap otherwise are not found. Nothing waits for a GPU.
+    ``torch.autograd.grad`` may return such gradients. ``backward`` makes copies
+    instead. Other overlaps of views are not detected. Nothing waits for a GPU.
     """
     parts = shards.parts_of(tensors)
     values = [t._values() if t.is_sparse else t for t in parts]
@@ -251,7 +261,10 @@ def share_elements(tensors: Sequence[Tensor]) -> bool:
 def part_by_part(
     tensors: Sequence[Tensor], operation: Callable[[Sequence[Tensor]], Sequence[Tensor]]
 ) -> list[Tensor]:
-    """Return what becomes of each tensor; those of a device and a dtype go together."""
+    """Return the results of an operation that needs tensors of one device and dtype.
+
+    ``operation`` is called once for each device and dtype.
+    """
     parts = alike(tensors)
     if len(parts) == 1:
         return list(operation(tensors))
@@ -264,7 +277,7 @@ def part_by_part(
 
 def alike(tensors: Sequence[Tensor]) -> list[list[int]]:
     """Group the positions of tensors by device and dtype."""
-    # The usual case first: to compare or to hash many devices takes long.
+    # The usual case comes first, because comparing or hashing many devices is slow.
     if len({t.dtype for t in tensors}) == 1 and all([t.is_cpu for t in tensors]):
         return [list(range(len(tensors)))]
     kinds = [(tensor.device, tensor.dtype) for tensor in tensors]
@@ -277,7 +290,7 @@ def alike(tensors: Sequence[Tensor]) -> list[list[int]]:
 
 
 def runs(tensors: Sequence[Tensor], on_cpu: int = CPU_RUN) -> list[list[int]]:
-    """Group positions as :func:`alike`, in runs for which there is room besides."""
+    """Group positions as :func:`alike`, and split the groups as :func:`runs_alike`."""
     return [
         run for group in alike(tensors) for run in runs_alike(tensors, group, on_cpu)
     ]
@@ -286,10 +299,11 @@ def runs(tensors: Sequence[Tensor], on_cpu: int = CPU_RUN) -> list[list[int]]:
 def runs_alike(
     tensors: Sequence[Tensor], positions: Sequence[int], on_cpu: int = CPU_RUN
 ) -> list[list[int]]:
-    """Cut the positions of tensors that share a device and a dtype into runs.
+    """Split the positions of tensors that share a device and a dtype into runs.
 
-    On the CPU a launch costs little, but what the next one reads should be in its cache
-    still. A run has about so many elements, ``on_cpu`` there, or is one larger tensor.
+    A run has at most ``on_cpu`` elements on the CPU and ``RUN`` elsewhere, or it is one
+    larger tensor. On the CPU a launch costs little, but the result of one launch should
+    still be in the cache when the next one reads it.
     """
     longest = on_cpu if tensors[positions[0]].is_cpu else RUN
     sizes = [tensors[position].numel() for position in positions]

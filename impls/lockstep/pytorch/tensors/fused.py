@@ -1,6 +1,7 @@
-"""Several operations on lists of tensors in one launch, with the bits of one by one.
+"""Several operations on lists of tensors in one launch, with unchanged bits.
 
-What a launch writes for the next one to read costs the CPU more than arithmetic does.
+On the CPU, writing and reading the results between two launches costs more than the
+arithmetic.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ __all__ = [
 def add_scaled(
     targets: Sequence[Tensor], terms: Sequence[Tensor], factor: Tensor | float
 ) -> None:
-    """Add tensors times a number to others: t += x factor, rounded twice.
+    """Add terms times a number to tensors: t += x factor, rounded twice.
 
-    The terms share a device and a dtype; targets may be narrower.
+    The terms share a device and a dtype. The targets may have less precision.
     """
     if rounds_each_operation(terms[0]):
-        # 1 (x factor) + t: x factor is rounded, even if the rest is done in one.
+        # Computes 1 (x factor) + t. The product x factor is rounded by itself.
         ones = [terms[0].new_ones(())] * len(terms)
         torch._foreach_addcmul_(targets, terms, ones, value=number_of(factor))
     else:
@@ -39,7 +40,7 @@ def add_scaled(
 def add_each_scaled(
     targets: Sequence[Tensor], terms: Sequence[Tensor], factors: Tensor
 ) -> None:
-    """Do as :func:`add_scaled`, the k-th tensor times the k-th factor: [n]."""
+    """Do as :func:`add_scaled`, but the k-th term has the k-th factor: [n]."""
     if rounds_each_operation(terms[0]):
         ones = [terms[0].new_ones(())] * len(terms)
         torch._foreach_addcmul_(targets, terms, ones, scalars=factors.tolist())
@@ -53,7 +54,7 @@ def add_quotients(
     factor: Tensor | float,
     divisors: Sequence[Tensor],
 ) -> None:
-    """Do as :func:`add_scaled` with quotients: t += (x factor) / d, rounded thrice."""
+    """Add quotients to tensors: t += (x factor) / d, rounded three times."""
     if rounds_each_operation(terms[0]):
         torch._foreach_addcdiv_(targets, terms, divisors, value=number_of(factor))
     else:
@@ -65,15 +66,15 @@ def add_quotients(
 def blend(
     targets: Sequence[Tensor], values: Sequence[Tensor], share: Tensor | float
 ) -> None:
-    """Move tensors towards others: t += (x - t) share, rounded three times.
+    """Move tensors towards values: t += (x - t) share, rounded three times.
 
-    They share a device and a dtype.
+    All share a device and a dtype.
     """
     add_scaled(targets, torch._foreach_sub(values, targets), share)
 
 
 def reciprocal_roots(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Return 1 / sqrt(x) of each tensor, rounded as ``rounding.rsqrt`` rounds."""
+    """Return 1 / sqrt(x) of each tensor, rounded as by ``rounding.rsqrt``."""
     if rounds_each_operation(tensors[0]):
         return list(torch._foreach_rsqrt(tensors))
     reciprocals = roots(tensors)
@@ -82,14 +83,14 @@ def reciprocal_roots(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 
 def rounds_each_operation(tensor: Tensor) -> bool:
-    """Whether operations of several steps round after each step, as separate ones do.
+    """Whether a fused operation rounds after each of its steps, as separate ones do.
 
-    On the CPU they do. A GPU multiplies and adds with one rounding, and half precision
-    is rounded at the end only.
+    On the CPU it does. A GPU multiplies and adds with one rounding, and half precision
+    is rounded only at the end.
     """
     return tensor.is_cpu and tensor.itemsize >= 4
 
 
 def number_of(number: Tensor | float) -> float:
-    """Return the number in a 0-d tensor; of one on a GPU this waits for it."""
+    """Return the number in a 0-d tensor. For a tensor on a GPU, this waits for it."""
     return number.item() if isinstance(number, Tensor) else number

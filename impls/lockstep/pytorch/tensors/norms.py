@@ -1,4 +1,4 @@
-"""A global norm in one read of every gradient, accurate for very large ones."""
+"""Norms of gradients in one read of each, accurate for large gradients too."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ __all__ = [
     "total_norm",
 ]
 
-# So many elements float32 adds up with an error below 1e-7, or 2e-5 if all are equal,
-# because then every addition rounds the same way.
+# Up to this size, the error of a float32 sum is below 1e-7. It is up to 2e-5 if all
+# elements are equal, because then every addition rounds the same way.
 BLOCK = 1 << 14
-# So few elements are copied in less time than a launch takes.
+# Below this size, copying the elements takes less time than a launch.
 SMALL = 1 << 12
-# Outside, squares may have left the range of float32.
+# For norms outside these bounds, squares may have left the range of float32.
 LOWEST, HIGHEST = 1e-15, 1e18
 LARGEST = torch.finfo(torch.float32).max
 
 
 def accurate_norm(gradients: Sequence[Tensor], norm: Tensor | None = None) -> Tensor:
-    """Return the :func:`total_norm` in float32, infinite where its square would be.
+    """Return :func:`total_norm` in float32; infinity if its square exceeds float32.
 
-    The clipping function does on every host what the original did with such a norm.
-    ``norm``: the total norm, if it is known.
+    With an infinite norm, the clipping function does what the original did, on every
+    device. ``norm``: the total norm, if it is known.
     """
     norm = total_norm(gradients) if norm is None else norm
     if norm.is_cpu:
@@ -50,19 +50,20 @@ def accurate_norm(gradients: Sequence[Tensor], norm: Tensor | None = None) -> Te
 
 @torch.no_grad()
 def total_norm(gradients: Sequence[Tensor]) -> Tensor:
-    """Return sqrt(sum of squares) of all elements: 0-d, float64.
+    """Return the square root of the sum of squares of all elements: 0-d, float64.
 
-    It is right to 1e-6; to 2e-5 if the elements of a large gradient are all equal.
+    The relative error is at most 1e-6, or 2e-5 if all elements of a large gradient are
+    equal.
 
-    It is finite exactly if every element is, duplicate rows summed (float64 gradients:
-    and below 1e154). It is on the device of the first gradient, and nothing waits for
-    a GPU unless a gradient is sparse.
+    The norm is finite if and only if every element is, with duplicate rows summed.
+    Float64 elements must also be below 1e154. The result is on the device of the first
+    gradient. Nothing waits for a GPU unless a gradient is sparse.
 
-    On a GPU squares are taken and added in float64: reading takes longer than that. On
-    the CPU it would take several times as long, so there rows of 16384 elements are
-    added in float32 and the norms of the rows in float64. (One float32 sum over 100M
-    elements is 1 % off.) Only where squares may have left the range of float32, a
-    second look is taken in float64. Parts of DTensors are added up in float64, too.
+    A GPU squares and adds in float64, because reading the elements takes longer than
+    that. On the CPU float64 would take several times as long. So the CPU adds rows of
+    16384 elements in float32, and the norms of the rows in float64. (One float32 sum
+    over 100M elements is 1 % off.) If squares may have left the range of float32, it
+    computes the norm again in float64. Parts of DTensors are added in float64, too.
     """
     if not gradients:
         return torch.zeros((), dtype=torch.float64)
@@ -80,7 +81,7 @@ def total_norm(gradients: Sequence[Tensor]) -> Tensor:
 
 @torch.no_grad()
 def tensor_norms(gradients: Sequence[Tensor]) -> Tensor:
-    """Return the norm of each gradient, squared and added in float64: [n]."""
+    """Return the norm of each gradient, computed in float64: [n]."""
     if shards.are_among(gradients):
         whole = shards.added_up(gradients)
         return shards.combined_norms(tensor_norms(shards.parts_of(whole)), whole)
@@ -90,11 +91,11 @@ def tensor_norms(gradients: Sequence[Tensor]) -> Tensor:
 
 @torch.no_grad()
 def norm_of_each(tensors: Sequence[Tensor]) -> Tensor:
-    """Return the norm of each tensor in float32, as right as :func:`total_norm`: [n].
+    """Return the norm of each tensor: [n], float32, as accurate as :func:`total_norm`.
 
-    It is infinite where its square would leave the range of float32, and may be 0
-    where the squares of all elements would. Nothing waits for a GPU unless a tensor is
-    sparse. On the CPU a large tensor is added up in rows, as in :func:`total_norm`.
+    A norm is infinite if float32 cannot hold its square. It may be 0 if the squares of
+    all elements are too small for float32. Nothing waits for a GPU unless a tensor is
+    sparse. On the CPU a large tensor is added in rows, as in :func:`total_norm`.
     """
     if shards.are_among(tensors):
         whole = shards.added_up(tensors)
@@ -108,7 +109,7 @@ def norm_of_each(tensors: Sequence[Tensor]) -> Tensor:
 
 def norms_alike(tensors: Sequence[Tensor]) -> list[Tensor]:
     """Return the norms of tensors that share a device and a dtype: 0-d each."""
-    # Reading takes longer than float64 does on a GPU; on the CPU it is the other way.
+    # On a GPU reading takes longer than float64 arithmetic. On the CPU it does not.
     if not tensors[0].is_cpu or tensors[0].itemsize == 8:
         return foreach.norms_alike(tensors, 2, torch.float64)
     is_long = [tensor.numel() > BLOCK for tensor in tensors]
@@ -130,10 +131,10 @@ def norm_by_rows(tensor: Tensor) -> Tensor:
 
 @torch.no_grad()
 def magnitudes(gradients: Sequence[Tensor]) -> Tensor:
-    """Return the largest |g| of each gradient, NaN if one is: [n], float64.
+    """Return the largest |g| of each gradient: [n], float64.
 
-    An empty gradient has 0. Nothing waits for a GPU unless a gradient is sparse. Of a
-    DTensor NaN is infinity.
+    It is NaN if an element is NaN, and for a DTensor infinity instead. An empty
+    gradient has 0. Nothing waits for a GPU unless a gradient is sparse.
     """
     if shards.are_among(gradients):
         whole = shards.added_up(gradients)
@@ -143,7 +144,7 @@ def magnitudes(gradients: Sequence[Tensor]) -> Tensor:
 
 
 def together(numbers: Sequence[Tensor], device: torch.device) -> Tensor:
-    """Return 0-d tensors, wherever they are, as one on ``device``: [n]."""
+    """Return 0-d tensors from any devices as one tensor on ``device``: [n]."""
     there = [n if n.device == device else moved(n, device) for n in numbers]
     return torch.stack(there)
 
@@ -162,13 +163,14 @@ def real_values(gradient: Tensor) -> Tensor:
 
 
 def as_real(tensor: Tensor) -> Tensor:
-    """Return a complex tensor with its parts in a last axis, an integer one as float32.
+    """Return a tensor of real floating-point numbers.
 
-    One of floating-point numbers is returned itself.
+    A complex tensor gets its real and imaginary parts in a last axis. An integer tensor
+    becomes float32. Any other tensor is returned unchanged.
     """
     if not tensor.is_complex():
         return tensor if tensor.is_floating_point() else tensor.float()
-    # Autograd's conjugates may be lazy, and such a tensor has no real view.
+    # A lazy conjugate, which autograd may return, has no real view.
     return torch.view_as_real(tensor.resolve_conj())
 
 
@@ -181,10 +183,10 @@ def norm_on_cpu(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def norms_by_rows(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Return the norms of parts that cover all elements once: [n] each.
+    """Return the norms of parts that together have each element once: [n] each.
 
-    A part is a row of a large tensor, a medium tensor, or a row of small ones that are
-    laid end to end.
+    A part is a row of a large tensor, a medium tensor, or a row of several small
+    tensors that are copied into one.
     """
     norms: list[Tensor] = []
     small: list[Tensor] = []
@@ -205,7 +207,7 @@ def norms_by_rows(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 
 def norms_in_order(flat: Tensor) -> list[Tensor]:
-    """Return the norms of rows of BLOCK elements, and of what remains: [n] each."""
+    """Return the norms of rows of BLOCK elements, and of the remainder: [n] each."""
     even = flat.numel() // BLOCK * BLOCK
     rows = [norms_of_rows(flat[:even].view(-1, BLOCK))] if even else []
     if even < flat.numel() or not even:

@@ -1,4 +1,4 @@
-"""Numbers and square roots, rounded once to the precision of a tensor."""
+"""Numbers and square roots that are rounded once to the precision of a tensor."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ from torch import Tensor
 __all__ = ["plain", "quotient", "reciprocal", "rounded", "rsqrt", "sqrt"]
 
 ONE_THREAD, MANY_THREADS = 1 << 15, 8
-"""Up to so many elements torch takes roots in one thread; many are as fast as NumPy."""
+"""Up to ``ONE_THREAD`` elements torch uses one thread. In float64, it needs
+``MANY_THREADS`` threads to be as fast as NumPy."""
 
 
 def plain(value: Any) -> Any:
-    """Return Python's number for one of NumPy, and anything else as it is."""
+    """Return a NumPy number as a Python number, and anything else unchanged."""
     return value.item() if isinstance(value, np.generic) else value
 
 
 def rounded(number: float, dtype: torch.dtype) -> float:
     """Round a number to ``dtype``, once.
 
-    torch makes a float32 of it on the way to float16, and so rounds twice: one number
-    in ten thousand comes out 1 ULP off. A number of C is ten times as fast as a tensor.
+    torch would round it to float32 and then to float16. With two roundings one number
+    in ten thousand is 1 ULP off. For float32 a C number is used, because it is ten
+    times as fast as a tensor.
     """
     if dtype == torch.float32:
         return c_float(number).value
@@ -51,9 +53,10 @@ def quotient(dividend: float, divisor: float) -> float:
 def sqrt(values: Tensor) -> Tensor:
     """Return sqrt(x), correctly rounded to the dtype of ``values``.
 
-    On the CPU torch 2.13 is 1 ULP off for a fifth of all float32 values. NumPy is not,
-    but has one thread. Where torch has many, the root is taken in float64, and one
-    rounding of that is exact; it takes seven times as long.
+    On the CPU torch 2.13 is 1 ULP off for a fifth of all float32 values. NumPy rounds
+    correctly but uses one thread. If torch has many threads, the root of a large tensor
+    is computed in float64 and rounded once, which is exact. On one thread that takes
+    seven times as long.
     """
     if not values.is_cpu:
         return values.sqrt()

@@ -18,7 +18,7 @@ class Rows(NamedTuple):
 
 
 def as_rows(gradient: Tensor) -> Rows:
-    """Return the [k] indices and [k, ...] values of a sparse gradient, as they come."""
+    """Return indices [k] and values [k, ...] of a sparse gradient, in stored order."""
     return Rows(gradient._indices()[0], gradient._values())
 
 
@@ -26,7 +26,7 @@ def sum_duplicates(gradient: Tensor) -> Rows:
     """Return distinct, ascending ``indices`` and the sums of their ``values``."""
     if gradient.is_coalesced():
         return as_rows(gradient)
-    # Not coalesce(): from 17 rows on it sorts them in an order that is not stable.
+    # coalesce() is not used, because from 17 rows on its sort is not stable.
     indices, values = as_rows(gradient)
     ascending, order = torch.sort(indices, stable=True)
     distinct, counts = torch.unique_consecutive(ascending, return_counts=True)

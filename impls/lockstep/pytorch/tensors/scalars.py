@@ -1,7 +1,8 @@
 """Arithmetic for one number that may be a Python float or a 0-d float64 tensor.
 
-Sums, products and quotients of float32 numbers, taken in float64 and rounded, are the
-float32 results. Tensors stay on their device and are never read.
+A sum, product or quotient of float32 numbers is computed in float64 and then rounded.
+The result is that of float32. Tensors stay on their device, and their values are never
+read.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ SINGLE = PACKED[torch.float32]
 
 
 def rounded(number: Number, dtype: torch.dtype = torch.float32) -> Number:
-    """Round to ``dtype``; what is too large becomes infinite."""
+    """Round to ``dtype``. Numbers that are too large become infinite."""
     if isinstance(number, Tensor):
         return number.to(dtype).to(torch.float64)
     if dtype == torch.bfloat16:

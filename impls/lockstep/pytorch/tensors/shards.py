@@ -1,8 +1,8 @@
-"""DTensors: tensors of which each rank has a part, or all ranks the same.
+"""DTensors: tensors that are split over ranks, or that all ranks have.
 
-FSDP2 (``fully_shard``) and tensor parallelism make them. Arithmetic on elements is done
-on the part of this rank. A norm or a flag of the whole tensor is made from those of the
-parts, in one collective, so all ranks that have parts must ask for it.
+FSDP2 (``fully_shard``) and tensor parallelism create them. Elementwise arithmetic uses
+the part of this rank. A norm or a flag of a whole tensor is combined from those of its
+parts in one collective. So all ranks with a part must call the function.
 """
 
 from __future__ import annotations
@@ -36,30 +36,30 @@ MODULE = "torch.distributed.tensor"
 
 def are_among(tensors: Iterable[Any]) -> bool:
     """Whether any of these is a DTensor."""
-    # There are none before torch's module of them is imported, which takes long, and
-    # none without ranks. So one process does not look at its tensors.
+    # DTensors need their module of torch, whose import is slow, and several ranks. A
+    # program without these does not check its tensors.
     module = sys.modules.get(MODULE)
     if module is None or not dist.is_initialized():
         return False
-    # There are few types, however many tensors there are.
+    # Checking each type once is fast, because there are few types.
     return any([issubclass(kind, module.DTensor) for kind in set(map(type, tensors))])
 
 
 def part_of(tensor: Tensor) -> Tensor:
-    """Return this rank's part, which shares memory; a plain tensor as it is."""
+    """Return this rank's part, which shares memory; a plain tensor is unchanged."""
     return tensor.to_local().detach() if are_among([tensor]) else tensor
 
 
 def parts_of(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """Return this rank's part of each: see :func:`part_of`."""
+    """Return this rank's part of each tensor, see :func:`part_of`."""
     tensors = list(tensors)
     return [part_of(t) for t in tensors] if are_among(tensors) else tensors
 
 
 def added_up(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """Return the sums of DTensors of which each rank has a term; others stay.
+    """Return the sums of DTensors of which each rank has a term; others are unchanged.
 
-    Before elements are judged: a norm of a sum is not that of the terms.
+    Call it before norms and checks, because they must be those of the sum.
     """
     return [
         added(tensor) if are_among([tensor]) and has_terms(tensor) else tensor
@@ -68,12 +68,12 @@ def added_up(tensors: Iterable[Tensor]) -> list[Tensor]:
 
 
 def has_terms(tensor: Any) -> bool:
-    """Whether ranks have terms of a DTensor, which nobody has added up yet."""
+    """Whether each rank has one term of the DTensor, and these are not added yet."""
     return any(placement.is_partial() for placement in tensor.placements)
 
 
 def added(tensor: Any) -> Tensor:
-    """Return the sum of the terms, where there are some the same on all ranks."""
+    """Return the sum of the terms, which all ranks then have."""
     whole = sys.modules[MODULE].Replicate()
     return tensor.redistribute(
         placements=[whole if p.is_partial() else p for p in tensor.placements]
@@ -83,7 +83,7 @@ def added(tensor: Any) -> Tensor:
 def split_alike(
     gradients: Sequence[Any], parameters: Sequence[Any]
 ) -> Sequence[Tensor | None]:
-    """Return gradients, or None, that are split over ranks as their parameters are."""
+    """Return the gradients, split over ranks like their parameters. None stays None."""
     if not are_among(parameters):
         return gradients
     return [
@@ -95,7 +95,7 @@ def split_alike(
 
 
 def laid_out(tensors: Sequence[Tensor], parts: Sequence[Tensor]) -> list[Tensor]:
-    """Return parts as DTensors where the tensors are some of which they are parts."""
+    """Return the parts as DTensors if the tensors that they belong to are DTensors."""
     if not are_among(tensors):
         return list(parts)
     return [
@@ -114,29 +114,29 @@ def laid_out(tensors: Sequence[Tensor], parts: Sequence[Tensor]) -> list[Tensor]
 
 
 def replace_part(tensor: Tensor, part: Tensor) -> None:
-    """Let a parameter, or this rank's part of it, live in other memory."""
+    """Move a parameter, or this rank's part of it, to other memory."""
     if are_among([tensor]):
-        # As FSDP2 does it: a DTensor does not hand ``.data`` on.
+        # FSDP2 does the same, because setting ``.data`` has no effect on the part.
         tensor._local_tensor = part
     else:
         tensor.data = part
 
 
 def split_axes(tensor: Tensor) -> set[int]:
-    """Return the axes of a tensor along which ranks have parts of it."""
+    """Return the axes along which a tensor is split over ranks."""
     if not are_among([tensor]):
         return set()
     return {p.dim for p in tensor.placements if not p.is_replicate()}
 
 
 def all_ranks(flags: Sequence[bool], tensors: Sequence[Tensor]) -> list[bool]:
-    """Return, for each tensor, whether its flag is set on all ranks with parts."""
+    """Return, for each tensor, whether all ranks that have a part set its flag."""
     numbers = torch.tensor(flags, dtype=torch.int32, device=device_of(tensors))
     return [bool(k) for k in over_ranks(numbers, tensors, dist.ReduceOp.MIN).tolist()]
 
 
 def combined_norms(norms: Tensor, tensors: Sequence[Tensor]) -> Tensor:
-    """Return the norm of each tensor from those of the parts: [n], float64."""
+    """Return the norm of each tensor from the norms of its parts: [n], float64."""
     return sums(norms.double().square(), tensors).sqrt()
 
 
@@ -146,7 +146,10 @@ def sums(numbers: Tensor, tensors: Sequence[Tensor]) -> Tensor:
 
 
 def largest(numbers: Tensor, tensors: Sequence[Tensor]) -> Tensor:
-    """Return, for each tensor, the largest number of its parts; NaN is inf: [n]."""
+    """Return, for each tensor, the largest number of its parts: [n].
+
+    NaN counts as infinity.
+    """
     known = torch.where(numbers.isnan(), torch.inf, numbers)
     return over_ranks(known, tensors, dist.ReduceOp.MAX)
 
@@ -154,7 +157,7 @@ def largest(numbers: Tensor, tensors: Sequence[Tensor]) -> Tensor:
 def over_ranks(
     numbers: Tensor, tensors: Sequence[Tensor], operation: dist.ReduceOp
 ) -> Tensor:
-    """Reduce one number a tensor over the ranks that have parts of it: [n].
+    """Reduce one number per tensor over the ranks that have a part of it: [n].
 
     Tensors that are split alike share a collective. All ranks get the same bits.
     """
@@ -173,5 +176,5 @@ def over_ranks(
 
 
 def device_of(tensors: Sequence[Tensor]) -> torch.device:
-    """Return the device on which the ranks exchange numbers: that of a DTensor."""
+    """Return the device on which ranks exchange numbers, which is that of a DTensor."""
     return next(tensor.device for tensor in tensors if are_among([tensor]))

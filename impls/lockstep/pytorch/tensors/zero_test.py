@@ -1,4 +1,4 @@
-"""Whether gradients are all zero: the test of the multitask wrapper."""
+"""Check whether gradients are all zero, for the multitask wrapper."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from lockstep.pytorch.tensors.rows import sum_duplicates
 __all__ = ["all_zero_flags", "flush_subnormals", "is_all_zero"]
 
 # On the CPU, gradients of up to SMALL elements are read whole, those of one shape
-# together; larger ones in growing chunks, until something is found.
+# together. Larger ones are read in growing chunks until an element is not zero.
 SMALL, GROWTH = 1 << 12, 1 << 4
 
 device_of = attrgetter("device")
-"""What gradients must share for :func:`begin_with_zero`."""
+"""The key of gradients that :func:`begin_with_zero` checks together."""
 
 
 def all_zero_flags(gradients: Sequence[Tensor], flush: bool = False) -> list[bool]:
-    """Say of each gradient whether it :func:`is_all_zero`, with few host syncs.
+    """Return, for each gradient, whether it :func:`is_all_zero`, with few host syncs.
 
-    First one element of each gradient is looked at, in one transfer a device: where it
-    is not zero, the question is settled. Only the others are read, on a GPU with a
-    second transfer for all of them together.
+    First one element of each gradient is read, with one transfer per device. If it is
+    not zero, neither is the gradient. Only the other gradients are read. On a GPU that
+    needs a second transfer for all of them together.
     """
     if shards.are_among(gradients):
         whole = shards.added_up(gradients)
@@ -43,9 +43,9 @@ def all_zero_flags(gradients: Sequence[Tensor], flush: bool = False) -> list[boo
 
 
 def is_all_zero(gradient: Tensor, flush: bool = False) -> bool:
-    """Whether ``gradient`` has no nonzero element, duplicate rows summed first.
+    """Whether all elements of ``gradient`` are zero, with duplicate rows summed.
 
-    With ``flush`` float32 subnormals are zero; see the reference.
+    With ``flush`` float32 subnormals count as zero; see the reference.
     """
     values = flat_values(gradient)
     if flush:
@@ -60,7 +60,10 @@ def is_all_zero(gradient: Tensor, flush: bool = False) -> bool:
 
 
 def flush_subnormals(values: Tensor) -> Tensor:
-    """Set subnormals to zero, but in float16, as the original's processor mode did."""
+    """Set subnormals to zero, except in float16.
+
+    The processor mode of the original did the same.
+    """
     if values.dtype == torch.float16:
         return values
     smallest = torch.finfo(values.dtype).smallest_normal
@@ -68,18 +71,39 @@ def flush_subnormals(values: Tensor) -> Tensor:
 
 
 def begin_with_zero(gradients: Sequence[Tensor]) -> list[bool]:
-    """Look at one element of each gradient; True also where there is none to see."""
+    """Return, for each gradient, whether one element is zero; True for no element.
+
+    For a sparse gradient it is True too, because it is read later.
+    """
     dense = [not g.is_sparse and g.numel() > 0 for g in gradients]
-    heads = [gradient.as_strided((1,), (1,)) for gradient in compress(gradients, dense)]
-    zero = [head == 0 for head in torch.cat(heads).tolist()] if heads else []
     if all(dense):
-        return zero
-    flags = iter(zero)
+        return have_zero_heads(gradients)
+    flags = iter(have_zero_heads(list(compress(gradients, dense))))
     return [next(flags) if is_dense else True for is_dense in dense]
 
 
+def have_zero_heads(gradients: Sequence[Tensor]) -> list[bool]:
+    """Return, for each gradient, whether its first element is zero.
+
+    No gradient may be empty.
+    """
+    if not gradients:
+        return []
+    first, shapes = gradients[0], {gradient.shape for gradient in gradients}
+    if len(shapes) == 1 and first.is_cpu and first.numel() <= SMALL:
+        # Copying small gradients of one shape takes less time than creating a view of
+        # one element of each.
+        heads = torch.stack(list(gradients)).view(len(gradients), -1)[:, 0]
+    else:
+        heads = torch.cat([g.as_strided((1,), (1,)) for g in gradients])
+    return [head == 0 for head in heads.tolist()]
+
+
 def read_batch(gradients: Sequence[Tensor]) -> list[bool]:
-    """Read all of one :func:`batch_of`: on a GPU with one transfer."""
+    """Return, for each gradient of one :func:`batch_of`, whether all elements are zero.
+
+    On a GPU this needs one transfer.
+    """
     if not gradients[0].is_cpu:
         flags = [flat_values(gradient).any() for gradient in gradients]
         return torch.stack(flags).logical_not().tolist()
@@ -90,7 +114,10 @@ def read_batch(gradients: Sequence[Tensor]) -> list[bool]:
 
 
 def batch_of(gradient: Tensor) -> Hashable:
-    """Return what gradients must share for :func:`read_batch`; None: one by one."""
+    """Return the key of gradients that :func:`read_batch` reads together.
+
+    On the CPU, None is the key of gradients that are read one by one.
+    """
     if not gradient.is_cpu:
         return gradient.device
     alone = gradient.is_sparse or gradient.is_complex()
@@ -104,7 +131,7 @@ def in_groups(
     key: Callable[[Tensor], Hashable],
     ask: Callable[[Sequence[Tensor]], list[bool]],
 ) -> list[bool]:
-    """Ask about each gradient, about those with the same key together."""
+    """Return an answer for each gradient; ``ask`` gets those of one key together."""
     keys = list(map(key, gradients))
     if keys and all([one == keys[0] for one in keys]):
         return ask(gradients)
@@ -120,7 +147,10 @@ def in_groups(
 
 
 def flat_values(gradient: Tensor) -> Tensor:
-    """Return the stored elements [n]: duplicates summed, complex as pairs of reals."""
+    """Return the stored elements: [n].
+
+    Duplicate rows are summed. A complex number is a pair of real ones.
+    """
     values = sum_duplicates(gradient).values if gradient.is_sparse else gradient
     values = torch.view_as_real(values) if values.is_complex() else values
     return values.reshape(-1)

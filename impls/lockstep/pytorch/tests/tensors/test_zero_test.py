@@ -71,6 +71,18 @@ SUBNORMAL = {
 }
 
 
+@pytest.mark.parametrize("shape", [(), (5,), (2, 3), (SMALL + 1,)])
+def test_gradients_of_one_shape_are_told_apart(shape):
+    zero, one = torch.zeros(shape), torch.ones(shape)
+    last = last_of(zero.numel(), 1e-300, torch.float64).reshape(shape)
+    gradients = [zero, one, last, zero.half(), one]
+    if one.dim() == 2:
+        gradients[-1] = one.mT.contiguous().mT
+    expected = [True, False, False, True, False]
+    assert all_zero_flags(gradients) == expected
+    assert all_zero_flags([*gradients, torch.ones(7)]) == [*expected, False]
+
+
 @pytest.mark.parametrize("flush", [False, True])
 @pytest.mark.parametrize("gradient", ZERO.values(), ids=ZERO)
 def test_it_is_all_zero(gradient, flush):
