@@ -16,9 +16,10 @@ from lockstep.pytorch import (
     MixedPrecisionOptimizerWrapper,
     MultitaskOptimizerWrapper,
     VariableClippingOptimizer,
+    optimize_loss,
 )
 from lockstep.pytorch.tests.ranks import needs_gloo, on_two_ranks
-from lockstep.pytorch.tests.subjects import TwoHeads
+from lockstep.pytorch.tests.subjects import TwoHeads, batches
 
 pytestmark = needs_gloo
 
@@ -26,7 +27,14 @@ pytestmark = needs_gloo
 def do_all(rank: int) -> dict:
     """Do every job; return what it returned, or how it failed."""
     found = {}
-    for job in (alternating_heads, clipped_rows, skipped_steps, without_an_average):
+    jobs = (
+        alternating_heads,
+        clipped_rows,
+        skipped_steps,
+        whole_steps,
+        without_an_average,
+    )
+    for job in jobs:
         try:
             found[job.__name__] = job(rank)
         except Exception:
@@ -157,6 +165,53 @@ def test_two_ranks_agree_on_a_skipped_step(seen) -> None:
         for name, weight in mine.items():
             assert torch.equal(weight, his[name]), name
             assert weight.isfinite().all(), name
+
+
+def whole_steps(rank: int) -> list:
+    """Take steps of ``optimize_loss`` whose loss calls a model inside DDP."""
+    ended = []
+    for options in WHOLE_STEPS:
+        model = TwoHeads()
+        parallel = DistributedDataParallel(model)
+
+        def loss(data: torch.Tensor, parallel: nn.Module = parallel) -> torch.Tensor:
+            return parallel(data, 1.0, 0.5)
+
+        step = whole_step(model, loss, options)
+        for data in batches(4, seed=rank):
+            step(data)
+        ended.append(weights(model))
+    return ended
+
+
+WHOLE_STEPS = (
+    {"clip_gradients": 0.5},
+    {"clip_gradients": 0.5, "iter_size": 2},
+    {"dtype": "mixed", "loss_scaling": 8.0},
+)
+
+
+def whole_step(model: nn.Module, loss: Callable, options: dict) -> Callable:
+    """Return a step on the parameters of ``model``."""
+    parameters = dict(model.named_parameters())
+    return optimize_loss(loss, "SGD", {}, 0.125, parameters.values(), **options)
+
+
+def test_ddp_averages_in_optimize_loss_if_the_loss_calls_it(seen) -> None:
+    first, second = seen("whole_steps")
+    for options, mine, his in zip(WHOLE_STEPS, first, second, strict=True):
+        model = TwoHeads()
+
+        def joint(*inputs: torch.Tensor, model: nn.Module = model) -> torch.Tensor:
+            return sum(model(data, 1.0, 0.5) for data in inputs) / 2
+
+        step = whole_step(model, joint, options)
+        for inputs in zip(batches(4, seed=0), batches(4, seed=1), strict=True):
+            step(*inputs)
+        for name, weight in weights(model).items():
+            assert torch.equal(mine[name], his[name]), name
+            # The sum over ranks is rounded elsewhere than that of the joint loss.
+            torch.testing.assert_close(mine[name], weight, rtol=1e-5, atol=1e-6)
 
 
 def without_an_average(rank: int) -> list[bool]:
