@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -233,19 +234,20 @@ def roots_plus(tensors: Sequence[Tensor], number: Tensor | float) -> list[Tensor
 
 
 def share_elements(tensors: Sequence[Tensor]) -> bool:
-    """Whether two tensors begin at one element, or one is expanded.
+    """Whether two tensors overlap in memory, or one is expanded.
 
-    ``torch.autograd.grad`` returns such gradients, where ``backward`` makes copies.
-    Views that overlap otherwise are not found. Nothing waits for a GPU.
+    Autograd returns such gradients. Strided views with gaps may be overlooked. Nothing
+    waits for a GPU.
     """
     parts = shards.parts_of(tensors)
     values = [t._values() if t.is_sparse else t for t in parts]
-    starts = list(map(Tensor.data_ptr, values))
-    if len(set(starts)) < len(starts):
-        begun = [start for start in starts if start]
-        if len(set(begun)) < len(begun):
-            return True
-    return any([0 in v.stride() for v in values if not v.is_contiguous()])
+    if any([0 in v.stride() for v in values if not v.is_contiguous()]):
+        return True
+    places = [v.untyped_storage().data_ptr() for v in values if v.numel()]
+    if len(set(places)) == len(places):
+        return False
+    spans = sorted([(v.data_ptr(), v.nbytes) for v in values if v.numel()])
+    return any([start + size > after for (start, size), (after, _) in pairwise(spans)])
 
 
 def part_by_part(

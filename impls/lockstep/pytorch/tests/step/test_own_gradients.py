@@ -53,6 +53,33 @@ def test_parameters_with_one_gradient_in_common_are_clipped_once(options) -> Non
     assert [w.tolist() for w in weights] == [[-0.25, -0.25]] * 2
 
 
+def summed_views(a: Tensor, b: Tensor) -> Tensor:
+    return a[None] + b[None]
+
+
+def summed_embeddings(a: Tensor, b: Tensor) -> Tensor:
+    rows = torch.tensor([0, 1])
+    embedding = torch.nn.functional.embedding
+    return embedding(rows, a, sparse=True) + embedding(rows, b, sparse=True)
+
+
+@BOTH
+@pytest.mark.parametrize("model", [summed_views, summed_embeddings])
+def test_gradients_that_are_views_of_one_tensor_are_clipped_once(model, options):
+    # ``backward`` copies a gradient that two parameters share, but no views of one.
+    weights = [Parameter(torch.zeros(2, 1)) for _ in range(2)]
+    step = optimize_loss(
+        lambda: (model(*weights) * torch.ones(2, 1)).sum(),
+        "SGD",
+        {},
+        1.0,
+        weights,
+        **options,
+    )
+    step()
+    assert [w.tolist() for w in weights] == [[[-0.25], [-0.25]]] * 2
+
+
 @BOTH
 def test_grad_stays_what_it_was(options) -> None:
     weight = Parameter(torch.ones(2))
