@@ -91,8 +91,15 @@ def multiply(tensors: Sequence[Tensor], factors: Sequence[Tensor]) -> list[Tenso
 
 
 def multiply_in_place(targets: Sequence[Tensor], factors: Sequence[Tensor]) -> None:
-    """Multiply tensors by others of their shapes and dtypes."""
-    torch._foreach_mul_(targets, factors)
+    """Multiply tensors by others of their dtypes, of their shapes or 0-d.
+
+    One launch for many cannot write into lazy conjugates, which autograd returns.
+    """
+    if targets[0].is_complex():
+        for target, factor in zip(targets, factors, strict=True):
+            target.mul_(factor)
+    else:
+        torch._foreach_mul_(targets, factors)
 
 
 def subtract(tensors: Sequence[Tensor], terms: Sequence[Tensor]) -> list[Tensor]:
@@ -136,7 +143,11 @@ def scale_in_place(tensors: Sequence[Tensor], factor: Tensor | float) -> None:
 
 def scale_alike_in_place(tensors: Sequence[Tensor], factor: Tensor | float) -> None:
     """Do as :func:`scale_in_place`, with tensors that share a device and a dtype."""
-    torch._foreach_mul_(tensors, number_like(factor, tensors[0]))
+    number = number_like(factor, tensors[0])
+    if tensors[0].is_complex():
+        multiply_in_place(tensors, [number] * len(tensors))
+    else:
+        torch._foreach_mul_(tensors, number)
 
 
 def scale_each(
@@ -157,7 +168,7 @@ def scale_each_in_place(
     """Do as :func:`scale_each`, and overwrite the tensors."""
     for positions in alike(tensors):
         part = [tensors[k] for k in positions]
-        torch._foreach_mul_(part, chosen(factors, part[0], positions))
+        multiply_in_place(part, chosen(factors, part[0], positions))
 
 
 def chosen(

@@ -134,5 +134,7 @@ def in_groups(
 def flat_values(gradient: Tensor) -> Tensor:
     """Return the stored elements [n]: duplicates summed, complex as pairs of reals."""
     values = sum_duplicates(gradient).values if gradient.is_sparse else gradient
-    values = torch.view_as_real(values) if values.is_complex() else values
+    if values.is_complex():
+        # Autograd's conjugates may be lazy, and such a tensor has no real view.
+        values = torch.view_as_real(values.resolve_conj())
     return values.reshape(-1)
