@@ -254,7 +254,7 @@ def share_elements(tensors: Sequence[Tensor]) -> bool:
     values = [t._values() if t.is_sparse else t for t in parts]
     if any([0 in v.stride() for v in values if not v.is_contiguous()]):
         return True
-    places = [v.untyped_storage().data_ptr() for v in values if v.numel()]
+    places = [v.untyped_storage().data_ptr() for v in values]
     if len(set(places)) == len(places):
         return False
     spans = sorted([(v.data_ptr(), v.nbytes) for v in values if v.numel()])
