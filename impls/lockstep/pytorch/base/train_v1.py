@@ -21,6 +21,7 @@ from lockstep.pytorch.base.gradients import (
     named_parameters,
 )
 from lockstep.pytorch.tensors import shards
+from lockstep.pytorch.tensors.foreach import share_elements
 
 __all__ = ["TrainV1"]
 
@@ -228,16 +229,20 @@ def differentiate(
 
 
 def own_gradients(loss: Tensor, variables: list[Tensor]) -> list[Tensor | None]:
-    """Do as :func:`differentiate`, but no gradient shares memory with another tensor.
+    """Do as :func:`differentiate`, but no two gradients share memory.
 
-    The gradients come from ``backward``, which copies a gradient only if another object
-    may hold it. Afterwards each ``.grad`` is what it was before.
+    ``backward`` copies a gradient if another object holds it, but it overlooks views:
+    the gradients of ``a[None] + b[None]`` are two views of one tensor. Afterwards each
+    ``.grad`` is what it was before.
     """
     inputs = [variable for variable in variables if variable.requires_grad]
     with gradients_set_to(variables, [None] * len(variables)):
         if inputs and loss.requires_grad:
             torch.autograd.backward(loss, inputs=inputs)
-        return [variable.grad for variable in variables]
+        gradients = [variable.grad for variable in variables]
+    if share_elements([g for g in gradients if g is not None]):
+        return [None if g is None else g.clone() for g in gradients]
+    return gradients
 
 
 def check_counter(global_step: Any, owner: str) -> None:

@@ -62,7 +62,8 @@ class FlatMasters:
         self.chunks = in_chunks(starts, size)
         places = zip(starts, parts, strict=True)
         self.places = [(start, part.shape) for start, part in places]
-        self.values = torch.zeros(size, device=weights[0].device)
+        device = weights[0].device
+        self.values = torch.zeros(size, dtype=torch.float32, device=device)
         self.value_views = self.views_of(self.values)
         self.gradients = torch.zeros_like(self.values)
         self.gradient_views = self.views_of(self.gradients)

@@ -319,4 +319,5 @@ class RuleOptimizer(TrainV1, Optimizer):
     def variables(self) -> list[Tensor]:
         """Return the slots, then the shared powers as 0-d float32 tensors."""
         shared = self.shared(self.param_groups[0]).values()
-        return [*super().variables(), *map(torch.tensor, shared)]
+        powers = [torch.tensor(power, dtype=torch.float32) for power in shared]
+        return [*super().variables(), *powers]

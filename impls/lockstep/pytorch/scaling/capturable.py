@@ -47,7 +47,8 @@ class CapturableStep(ScaledStep):
     ) -> None:
         if not isinstance(held, Tensor):
             number = 1.0 if held is None else held
-            held = torch.full((), number, device=parameters[0].device)
+            device = parameters[0].device
+            held = torch.full((), number, dtype=torch.float32, device=device)
         # On a GPU the norm of each gradient tells at once which one is not finite.
         pieces = pieces if parameters[0].is_cpu else None
         super().__init__(parameters, held, pieces)

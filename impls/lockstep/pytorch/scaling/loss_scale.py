@@ -93,7 +93,7 @@ class LossScale:
 
     def on_device(self, device: torch.device) -> Tensor:
         """Return the current scale on ``device``, 0-d, float32; tensors stay there."""
-        return torch.full((), self.value(), device=device)
+        return torch.full((), self.value(), dtype=torch.float32, device=device)
 
     def may_be_below_one(self) -> bool:
         """Whether dividing by the scale may make gradients larger."""

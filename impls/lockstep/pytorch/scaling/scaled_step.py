@@ -139,7 +139,8 @@ class ScaledStep:
         elif is_fused(optimizer) and not shards.are_among(self.pieces):
             self.own_gradients(borrowed)
             number = rounded(self.divisor, torch.float32)
-            divisor = torch.full((), number, device=self.pieces[0].device)
+            device = self.pieces[0].device
+            divisor = torch.full((), number, dtype=torch.float32, device=device)
             # It divides as it updates: one that raises may have divided some of them.
             self.divided = None
             step_dividing(optimizer, take, divisor)

@@ -315,5 +315,6 @@ class SkippingWrapper(ScaledGradients):
         if self._hides_slots:
             return []
         scale = self.scale_object
-        own = [scale.numbers[key] for key in scale.keys]
-        return [*super().variables(), *map(torch.as_tensor, own)]
+        device = self._device() if self.capturable else torch.device("cpu")
+        own = [number_on(device, scale.numbers[key]) for key in scale.keys]
+        return [*super().variables(), *own]

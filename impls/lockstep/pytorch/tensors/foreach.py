@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -91,8 +92,15 @@ def multiply(tensors: Sequence[Tensor], factors: Sequence[Tensor]) -> list[Tenso
 
 
 def multiply_in_place(targets: Sequence[Tensor], factors: Sequence[Tensor]) -> None:
-    """Multiply tensors by factors of the same shapes and dtypes."""
-    torch._foreach_mul_(targets, factors)
+    """Multiply tensors by factors of their dtypes, of the same shapes or 0-d.
+
+    One launch for many cannot write into lazy conjugates, which autograd may return.
+    """
+    if targets[0].is_complex():
+        for target, factor in zip(targets, factors, strict=True):
+            target.mul_(factor)
+    else:
+        torch._foreach_mul_(targets, factors)
 
 
 def subtract(tensors: Sequence[Tensor], terms: Sequence[Tensor]) -> list[Tensor]:
@@ -136,7 +144,11 @@ def scale_in_place(tensors: Sequence[Tensor], factor: Tensor | float) -> None:
 
 def scale_alike_in_place(tensors: Sequence[Tensor], factor: Tensor | float) -> None:
     """Do as :func:`scale_in_place`, with tensors that share a device and a dtype."""
-    torch._foreach_mul_(tensors, number_like(factor, tensors[0]))
+    number = number_like(factor, tensors[0])
+    if tensors[0].is_complex():
+        multiply_in_place(tensors, [number] * len(tensors))
+    else:
+        torch._foreach_mul_(tensors, number)
 
 
 def scale_each(
@@ -160,7 +172,7 @@ def scale_each_in_place(
     """Do as :func:`scale_each`, but overwrite the tensors."""
     for positions in alike(tensors):
         part = [tensors[k] for k in positions]
-        torch._foreach_mul_(part, chosen(factors, part[0], positions))
+        multiply_in_place(part, chosen(factors, part[0], positions))
 
 
 def chosen(
@@ -243,19 +255,20 @@ def roots_plus(tensors: Sequence[Tensor], number: Tensor | float) -> list[Tensor
 
 
 def share_elements(tensors: Sequence[Tensor]) -> bool:
-    """Whether two tensors begin at the same element, or one is expanded.
+    """Whether two tensors overlap in memory, or one is expanded.
 
-    ``torch.autograd.grad`` may return such gradients. ``backward`` makes copies
-    instead. Other overlaps of views are not detected. Nothing waits for a GPU.
+    Autograd may return such gradients. Overlaps of views with gaps may be missed.
+    Nothing waits for a GPU.
     """
     parts = shards.parts_of(tensors)
     values = [t._values() if t.is_sparse else t for t in parts]
-    starts = list(map(Tensor.data_ptr, values))
-    if len(set(starts)) < len(starts):
-        begun = [start for start in starts if start]
-        if len(set(begun)) < len(begun):
-            return True
-    return any([0 in v.stride() for v in values if not v.is_contiguous()])
+    if any([0 in v.stride() for v in values if not v.is_contiguous()]):
+        return True
+    places = [v.untyped_storage().data_ptr() for v in values]
+    if len(set(places)) == len(places):
+        return False
+    spans = sorted([(v.data_ptr(), v.nbytes) for v in values if v.numel()])
+    return any([start + size > after for (start, size), (after, _) in pairwise(spans)])
 
 
 def part_by_part(

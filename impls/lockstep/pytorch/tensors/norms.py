@@ -112,6 +112,8 @@ def norms_alike(tensors: Sequence[Tensor]) -> list[Tensor]:
     # On a GPU reading takes longer than float64 arithmetic. On the CPU it does not.
     if not tensors[0].is_cpu or tensors[0].itemsize == 8:
         return foreach.norms_alike(tensors, 2, torch.float64)
+    # Of an expanded tensor, torch adds elements one by one, which is less exact.
+    tensors = [tensor.contiguous() for tensor in tensors]
     is_long = [tensor.numel() > BLOCK for tensor in tensors]
     if not any(is_long):
         return foreach.norms_alike(tensors, 2, torch.float32)
@@ -208,6 +210,7 @@ def norms_by_rows(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 def norms_in_order(flat: Tensor) -> list[Tensor]:
     """Return the norms of rows of BLOCK elements, and of the remainder: [n] each."""
+    flat = flat.contiguous()  # As in :func:`norms_alike`.
     even = flat.numel() // BLOCK * BLOCK
     rows = [norms_of_rows(flat[:even].view(-1, BLOCK))] if even else []
     if even < flat.numel() or not even:

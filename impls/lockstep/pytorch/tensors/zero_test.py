@@ -152,5 +152,7 @@ def flat_values(gradient: Tensor) -> Tensor:
     Duplicate rows are summed. A complex number is a pair of real ones.
     """
     values = sum_duplicates(gradient).values if gradient.is_sparse else gradient
-    values = torch.view_as_real(values) if values.is_complex() else values
+    if values.is_complex():
+        # Autograd's conjugates may be lazy, and such a tensor has no real view.
+        values = torch.view_as_real(values.resolve_conj())
     return values.reshape(-1)

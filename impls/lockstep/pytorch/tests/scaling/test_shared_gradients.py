@@ -34,6 +34,18 @@ def test_they_are_unscaled_and_clipped_once(wrapper, fused, options, expanded):
 
 
 @pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_overlapping_gradients_are_unscaled_once(wrapper):
+    """As in a transformer on a batch of one: a learned token after the others."""
+    position, token = nn.Parameter(torch.zeros(3, 2)), nn.Parameter(torch.zeros(1, 2))
+    optimizer = wrapper(torch.optim.SGD([position, token], lr=1.0), 8)
+    tokens = torch.cat([torch.ones(1, 2, 2), token[None]], 1) + position[None]
+    optimizer.scale_loss((3 * tokens).sum()).backward()
+    optimizer.step()
+    assert position.tolist() == [[-3.0, -3.0]] * 3
+    assert token.tolist() == [[-3.0, -3.0]]
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
 def test_a_step_that_never_waits_unscales_them_once(wrapper):
     first, second = nn.Parameter(torch.zeros(3)), nn.Parameter(torch.zeros(3))
     sgd = torch.optim.SGD([first, second], lr=1.0, fused=True)
@@ -70,5 +82,6 @@ def test_views_side_by_side_and_empty_tensors_share_nothing():
     assert not share_elements(parts)
     assert not share_elements([torch.zeros(3, 2).t()])
     assert share_elements([whole, whole[0]])
+    assert share_elements([whole[1:3], whole[2:]])
     assert share_elements([sparse, sparse])
     assert share_elements([torch.zeros(()).expand(3)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -51,6 +53,52 @@ def test_parameters_with_one_gradient_in_common_are_clipped_once(options) -> Non
     step()
     # Four elements of 1 have the norm 2, so each becomes 0.25.
     assert [w.tolist() for w in weights] == [[-0.25, -0.25]] * 2
+
+
+def summed_views(a: Tensor, b: Tensor) -> Tensor:
+    return a[None] + b[None]
+
+
+def summed_embeddings(a: Tensor, b: Tensor) -> Tensor:
+    rows = torch.tensor([0, 1])
+    embedding = torch.nn.functional.embedding
+    return embedding(rows, a, sparse=True) + embedding(rows, b, sparse=True)
+
+
+@BOTH
+@pytest.mark.parametrize("model", [summed_views, summed_embeddings])
+def test_gradients_that_are_views_of_one_tensor_are_clipped_once(model, options):
+    # ``backward`` copies a gradient that two parameters share, but no views of one.
+    weights = [Parameter(torch.zeros(2, 1)) for _ in range(2)]
+    step = optimize_loss(
+        lambda: (model(*weights) * torch.ones(2, 1)).sum(),
+        "SGD",
+        {},
+        1.0,
+        weights,
+        **options,
+    )
+    step()
+    assert [w.tolist() for w in weights] == [[[-0.25], [-0.25]]] * 2
+
+
+@pytest.mark.parametrize(
+    "options", [MIXED, {**MIXED, **CLIPPED}, {"larc_params": {"larc_eta": 0.5}}]
+)
+def test_a_lazy_conjugate_is_a_gradient_like_another(options) -> None:
+    ends = []
+    for conjugate in (torch.conj, torch.conj_physical):
+        weight = Parameter(torch.ones(2, dtype=torch.complex64))
+        loss = partial(complex_loss, weight, conjugate)
+        step = optimize_loss(loss, torch.optim.SGD, {}, 0.5, [weight], **options)
+        step()
+        ends.append(weight.detach())
+    assert ends[0].equal(ends[1])
+    assert not ends[0].equal(torch.ones(2, dtype=torch.complex64))
+
+
+def complex_loss(weight: Tensor, conjugate: Callable[[Tensor], Tensor]) -> Tensor:
+    return (conjugate(weight) * (1 + 2j)).real.sum()
 
 
 @BOTH

@@ -45,6 +45,16 @@ def test_small_medium_and_large_gradients_of_any_dtype_all_count(ten) -> None:
     assert total_norm(gradients).item() == pytest.approx(squares.sqrt().item(), 2e-5)
 
 
+@pytest.mark.parametrize("size", [SMALL - 1, BLOCK, BLOCK + 1])
+@pytest.mark.parametrize("norm_of", [total_norm, norm_of_each])
+def test_norms_of_expanded_gradients_are_as_exact_as_others(norm_of, size) -> None:
+    # Autograd returns an expanded gradient for a sum. Some values round worse.
+    for value in torch.linspace(0.5, 1.5, 20):
+        norm = norm_of([value.expand(size)]).item()
+        # 2e-5 is what the norm promises where the elements are all equal.
+        assert norm == pytest.approx(value.item() * size**0.5, rel=2e-5)
+
+
 @pytest.mark.parametrize("norms", [total_norm, tensor_norms, norm_of_each, magnitudes])
 def test_norms_are_on_the_device_of_the_first_gradient(norms) -> None:
     """Nothing can be copied off the device "meta", so none may be moved to the CPU."""

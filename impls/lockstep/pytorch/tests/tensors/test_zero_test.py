@@ -39,6 +39,7 @@ ZERO = {
     "bfloat16": torch.zeros(5, dtype=torch.bfloat16),
     "float64": torch.zeros(5, dtype=torch.float64),
     "complex": torch.zeros(5, dtype=torch.complex64),
+    "lazy conjugate": torch.zeros(5, dtype=torch.complex64).conj(),
     "not contiguous": torch.zeros(4, 6)[:, ::2],
     "no rows": rows([], []),
     "rows of zeros": rows([1, 3], [[0.0, -0.0], [0.0, 0.0]]),
