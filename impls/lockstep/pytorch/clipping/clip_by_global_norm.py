@@ -15,6 +15,7 @@ from lockstep.pytorch.tensors.rounding import reciprocal, rounded
 from lockstep.pytorch.tensors.rows import as_rows
 
 __all__ = [
+    "clip_factor",
     "clip_scale",
     "norm_in_float32",
     "scale_in_float32",
@@ -51,6 +52,11 @@ def clip_scale(norm: Tensor, clip_norm: float) -> Tensor:
         return torch.full((), rounded(factor, torch.float32), dtype=torch.float32)
     limits = torch.full_like(norm, limit)
     return limits * torch.minimum(1 / norm, 1 / limits)
+
+
+def clip_factor(total: Tensor, clip_norm: float) -> float:
+    """Return :func:`clip_scale` as a number, for a :func:`total_norm` in float64."""
+    return clip_scale(accurate_norm([], total), clip_norm).item()
 
 
 def scale_in_float32(

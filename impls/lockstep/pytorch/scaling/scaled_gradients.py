@@ -21,6 +21,7 @@ from lockstep.pytorch.scaling.capturable import CapturableStep
 from lockstep.pytorch.scaling.loss_scale import LossScale
 from lockstep.pytorch.scaling.scaled_step import (
     ScaledStep,
+    is_fused,
     replace_unscaled,
     unscale_in_place,
 )
@@ -92,6 +93,7 @@ class ScaledGradients(OptimizerWrapper):
     _failed = False
     _unscaled_by_hand: Unscaled | None = None
     _finite: Sequence[Tensor] = ()
+    _clip_factor = 1.0
 
     def scale_loss(self, loss: Tensor) -> Tensor:
         """Return loss x scale; a loss in half precision becomes float32.
@@ -183,14 +185,25 @@ class ScaledGradients(OptimizerWrapper):
         try:
             super().apply_gradients(grads_and_vars, global_step, name)
         finally:
-            self._borrowed, self._finite = False, ()
+            self._borrowed, self._finite, self._clip_factor = False, (), 1.0
 
-    def _note_finite(self, gradients: Sequence[Tensor]) -> None:
+    def _note_finite(
+        self, gradients: Sequence[Tensor], clip_factor: float = 1.0
+    ) -> None:
         """Let the next ``apply_gradients`` omit the finite check of these gradients.
 
-        They must be all gradients of the step.
+        Args:
+            gradients: all gradients of the step; they may be overwritten.
+            clip_factor: the update multiplies them by it. Only 1 is allowed unless
+                :meth:`_clips_as_it_updates`.
         """
-        self._finite = gradients
+        self._finite, self._clip_factor = gradients, clip_factor
+
+    def _clips_as_it_updates(self) -> bool:
+        """Whether the update can multiply gradients that nobody else sees before."""
+        inner = self.inner_optimizer
+        looks = self.capturable or self.clip_norm is not None
+        return not (looks or _has_hooks(self) or _has_hooks(inner)) and is_fused(inner)
 
     def _are_known(self, parameters: Iterable[Tensor]) -> bool:
         """Whether the gradients are those of ``_note_finite``, without any hook."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -200,7 +201,10 @@ class SkippingWrapper(ScaledGradients):
         is_known = not (needs_look or by_elements) and self._are_known(parameters)
         if by_elements:
             step.look_at_elements(self.clip_norm, needs_any)
-        elif not is_known:
+        elif is_known:
+            factor = self._clip_factor
+            step.divisor = 1 / factor if factor else math.inf
+        else:
             step.look(self.clip_norm)
             if self._unscaled_by_hand is not None:
                 step.add_look(self._unscaled_by_hand.look)
@@ -209,7 +213,8 @@ class SkippingWrapper(ScaledGradients):
             step.applied = step.finite or not self._skips
         if step.applied is not False:
             optimizer = self.inner_optimizer
-            step.update(optimizer, self._borrowed, take or optimizer.step)
+            borrowed = self._borrowed and not is_known
+            step.update(optimizer, borrowed, take or optimizer.step)
         # What the step replaced, such as a group, is looked up again.
         scale = self.scale_object
         scale.move(step.finite)

@@ -28,6 +28,7 @@ from lockstep.messages.step.training_step import (
 from lockstep.pytorch.base.gradients import Pairs
 from lockstep.pytorch.base.stack import base_of
 from lockstep.pytorch.base.summaries import TensorBoardRecorder
+from lockstep.pytorch.clipping.clip_by_global_norm import clip_factor
 from lockstep.pytorch.clipping.post_process import own_pairs, post_process
 from lockstep.pytorch.scaling.automatic_scaler import AutomaticLossScaler
 from lockstep.pytorch.scaling.skipping import SkippingWrapper
@@ -207,10 +208,14 @@ class TrainingStep:
         norm = self.clipped_norm(pairs)
         decides = "finite check" in self.pipeline
         finite = decides and norm is not None and math.isfinite(norm)
-        if settings.quirks.optimize_loss_order or finite or self.fits(pairs):
+        stay_finite = finite and self.stay_finite(pairs)
+        factor = 1.0
+        if stay_finite and self.clips_with_update():
+            factor = clip_factor(norm, settings.clip_gradients)
+        elif settings.quirks.optimize_loss_order or finite or self.fits(pairs):
             pairs = self.post_process(pairs, norm)
-        if finite and self.stay_finite(pairs):
-            self.optimizer._note_finite([g for g, _ in pairs if g is not None])
+        if stay_finite:
+            self.optimizer._note_finite([g for g, _ in pairs if g is not None], factor)
         if all(gradient is None for gradient, _ in pairs):
             raise loss_of_others(self.names)
         self.set_hyper_parameters()
@@ -251,6 +256,16 @@ class TrainingStep:
             return False
         gradients = [g for g, _ in pairs if g is not None]
         return all([g.dtype == torch.float32 and not g.is_sparse for g in gradients])
+
+    def clips_with_update(self) -> bool:
+        """Whether a fused optimizer clips while it updates, which saves a pass.
+
+        LARC and summaries need clipped gradients before.
+        """
+        settings = self.settings
+        if settings.larc_params is not None or settings.quirks.optimize_loss_order:
+            return False
+        return self.recorder is None and self.optimizer._clips_as_it_updates()
 
     def post_process(self, pairs: Pairs, norm: Tensor | None) -> Pairs:
         """Clip the gradients or scale them by LARC, and record the summaries."""

@@ -130,6 +130,34 @@ def test_grad_stays_what_it_was_after_a_loss_that_fails(options) -> None:
     assert weight.tolist() == [1.0, 1.0]
 
 
+@pytest.mark.parametrize("clip", [0.5, 100.0], ids=["above", "below"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_a_fused_optimizer_that_clips_as_it_updates_gives_the_same_step(
+    clip, dtype
+) -> None:
+    ended = []
+    for fused in (True, False):
+        draw = torch.Generator().manual_seed(0)
+        start = [torch.randn(4, 3, generator=draw) for _ in range(3)]
+        weights = [Parameter(value.to(dtype)) for value in start]
+        step = optimize_loss(
+            lambda weights=weights: sum(w.float().pow(3).sum() for w in weights),
+            torch.optim.SGD,
+            {"fused": fused, "momentum": 0.9},
+            0.1,
+            weights,
+            **MIXED,
+            clip_gradients=clip,
+        )
+        assert step.clips_with_update() is fused
+        for _ in range(4):
+            step()
+        ended.append([step.optimizer.master(w).detach() for w in weights])
+    for one, other in zip(*ended, strict=True):
+        # One rounding of gradient / (1 / factor) beside one of gradient x factor.
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+
+
 def test_gradients_that_the_loss_computes_itself_stay_as_they_are() -> None:
     weight = Parameter(torch.tensor([3.0, 4.0]).half())
     inside = []
