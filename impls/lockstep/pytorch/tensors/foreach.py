@@ -264,8 +264,9 @@ def share_elements(tensors: Sequence[Tensor]) -> bool:
     values = [t._values() if t.is_sparse else t for t in parts]
     if any([0 in v.stride() for v in values if not v.is_contiguous()]):
         return True
-    places = [v.untyped_storage().data_ptr() for v in values]
-    if len(set(places)) == len(places):
+    starts = set(map(Tensor.data_ptr, values))
+    # Views of one storage begin at the same address, or at an offset.
+    if len(starts) == len(values) and not any(map(Tensor.storage_offset, values)):
         return False
     spans = sorted([(v.data_ptr(), v.nbytes) for v in values if v.numel()])
     return any([start + size > after for (start, size), (after, _) in pairwise(spans)])
