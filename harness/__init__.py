@@ -1,8 +1,8 @@
 """The harness: replays recorded cases, runs experiments, draws plots, writes pages.
 
-It is not part of the wheel and works on the sources beside it: ``impls`` is put on the
-path, so that ``python -m harness`` needs nothing but a checkout. Importing it imports
-no framework: what needs one runs in a child process of its own.
+It is not part of the wheel. It runs from a checkout: ``impls`` is put on the path, so
+``python -m harness`` needs no installation. Importing this package imports no
+framework. Code that needs a framework runs in a child process.
 """
 
 import sys

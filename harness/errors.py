@@ -1,4 +1,4 @@
-"""The one exception that the command line turns into a sentence, and a shared error."""
+"""The exception whose text the command line prints, and an error used in two places."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ __all__ = ["HarnessError", "no_device"]
 
 
 class HarnessError(Exception):
-    """Something the user can put right; its text is one clear sentence."""
+    """An error that the user can correct. Its text is one clear sentence."""
 
 
 def no_device(backend: str, device: str, got: str) -> UnsupportedError:
-    """Build the error for a device on which a backend cannot work here.
+    """Build the error for a device on which a backend cannot run.
 
-    Of what the framework gives as its reason the first sentence is kept.
+    Of the framework's own message, only the first sentence is kept.
     """
     got = got.splitlines()[0].partition(". ")[0].rstrip(".")
     if got.startswith("Expected one of"):  # torch lists every device type it knows

@@ -1,4 +1,4 @@
-"""A plugin of pytest: tests marked soak go on where the run before was ended."""
+"""A pytest plugin: tests marked soak resume where an interrupted run stopped."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ NAME = "long_tests"
 
 
 class LongTests:
-    """Writes down each long test that passed, and leaves it out of the next run.
+    """Records each long test that passed, and skips it in the next run.
 
-    It does so until a run has come to its end without a failure: the next one begins
-    anew. After a change of any source all tests run again.
+    After a complete run without a failure, all tests run again. They also run again
+    after a change of any source.
 
     Args:
-        folder: of the file.
-        root: of the checkout, whose sources count.
+        folder: where the file of passed tests is written.
+        root: the checkout whose sources are compared.
 
     Attributes:
-        done: the tests that are left out.
+        done: the tests that are skipped.
     """
 
     def __init__(self, folder: Path, root: Path = ROOT) -> None:
@@ -41,7 +41,7 @@ class LongTests:
     def pytest_collection_modifyitems(
         self, config: pytest.Config, items: list[pytest.Item]
     ) -> None:
-        """Leave out what has passed; if nothing else is there, begin anew."""
+        """Deselect the tests that passed; run all if nothing else was selected."""
         long = [item for item in items if item.get_closest_marker("soak")]
         self._chosen = {item.nodeid for item in long}
         if not long:
@@ -55,13 +55,13 @@ class LongTests:
             config.hook.pytest_deselected(items=done)
 
     def pytest_report_collectionfinish(self) -> list[str]:
-        """Say how many are left out."""
+        """Return a line with the number of skipped tests."""
         if not self.done:
             return []
         return [f"{len(self.done)} passed before this run was ended ({self.path})"]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Write down a long test that passed, its end included."""
+        """Record a long test that passed, including its teardown."""
         if report.nodeid not in self._chosen or not report.passed:
             return
         if report.when == "call":
@@ -72,7 +72,7 @@ class LongTests:
                 file.write(f"{self.state} {report.nodeid}\n")
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
-        """Forget the tests of a run that came to its end without a failure."""
+        """Forget the recorded tests after a complete run without a failure."""
         if exitstatus == pytest.ExitCode.OK and self._chosen:
             rest = sorted(self._passed() - self._chosen)
             self.path.unlink(missing_ok=True)
@@ -81,7 +81,7 @@ class LongTests:
                 self.path.write_text(lines)
 
     def _passed(self) -> set[str]:
-        """Return the tests that passed with the sources as they are."""
+        """Return the tests that passed with the current sources."""
         if not self.path.exists():
             return set()
         lines = (line.split(" ", 1) for line in self.path.read_text().splitlines())
@@ -89,7 +89,7 @@ class LongTests:
 
 
 def state_of(root: Path) -> str:
-    """Return sixteen hexadecimal digits of all sources of a checkout."""
+    """Return a hash of all sources of a checkout, as sixteen hexadecimal digits."""
     state = hashlib.sha256()
     for path in sources(root):
         state.update(f"{path.relative_to(root).as_posix()}\n".encode())
@@ -98,20 +98,20 @@ def state_of(root: Path) -> str:
 
 
 def sources(root: Path) -> Iterable[Path]:
-    """Return the files of the folders with code, but no compiled ones."""
+    """Return the files of the code folders, without compiled ones."""
     files = (path for folder in FOLDERS for path in (root / folder).rglob("*"))
     return sorted(p for p in files if p.is_file() and "__pycache__" not in p.parts)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the folder by which long tests go on after they were ended."""
+    """Add the option for the folder that long tests resume from."""
     text = "where tests marked soak keep what they have done; default: build/soak"
     folder = ROOT / "build" / "soak"
     parser.addoption("--soak", metavar="FOLDER", default=folder, help=text)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Watch the tests that this process runs, unless it is one of several."""
+    """Register the plugin, unless this process is one of several test workers."""
     if not (hasattr(config, "workerinput") or config.getoption("collectonly")):
         folder = Path(config.getoption("--soak"))
         config.pluginmanager.register(LongTests(folder), NAME)

@@ -1,7 +1,7 @@
-"""A plugin of pytest: files whose tests take long begin first.
+"""A pytest plugin: run the files with the longest tests first.
 
-Several processes share the tests, a file at a time. One that begins a long file last
-works on alone while the others have nothing left to do.
+Several processes share the tests, one file at a time. If a process started a long file
+last, the others would wait for it without work.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ LONG_FILES = (
     "impls/lockstep/keras3/tests/scaling/test_loss_scaling.py",
     "harness/declarations/tests/test_own_experiments.py",
 )
-"""Those that take more than half a minute, the longest first."""
+"""Test files that take more than half a minute, the longest first."""
 
 
 def long_files_first(items: list[pytest.Item], root: Path = ROOT) -> None:
-    """Sort tests by their files; the others keep their order."""
+    """Sort tests by their files. Tests of other files keep their order."""
     places = {root / name: place for place, name in enumerate(LONG_FILES)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Do it with all tests that were collected."""
+    """Sort all tests that were collected."""
     long_files_first(items)

@@ -1,8 +1,8 @@
-"""Timing that can be trusted on a shared machine: interleaved rounds, low quantiles.
+"""Reliable timing on a shared machine: interleaved rounds, low quantiles.
 
-Every round runs each variant in an order drawn anew, inside one process with one
-thread, so that a slow moment of the machine hits all of them alike. What is compared is
-the low quantile of each, for the noise of a machine only ever adds time.
+Every round runs each variant in a new random order, inside one process with one thread.
+So a slow moment of the machine affects all variants alike. A low quantile of each
+variant is compared, because noise of the machine only ever adds time.
 """
 
 from __future__ import annotations
@@ -31,42 +31,42 @@ __all__ = [
 ]
 
 LOW = 0.1
-"""The quantile that stands for a variant's time."""
+"""The quantile that is reported as a variant's time."""
 
 WARM_UP = 3
-"""How many steps of a new variant are not timed."""
+"""Number of first steps of a new variant that are not timed."""
 
 LONG = 0.5
-"""Seconds after which a variant is warm, whatever the number of its steps."""
+"""Seconds after which a variant is warm, even after fewer than ``WARM_UP`` steps."""
 
 BURST, LONGEST_BURST = 2e-3, 50
-"""Short steps are timed several times a round, for about 2 ms, at most 50 times.
+"""Short steps are timed several times per round, for about 2 ms, at most 50 times.
 
-Each variant of a setup as often as the others: the first step finds a cold cache.
+All variants of a setup are repeated equally often: the first step has a cold cache.
 """
 
 AGAIN = " again"
-"""What follows the name of a variant that is built twice, as a control."""
+"""Suffix for the name of a variant that is built a second time, as a control."""
 
 
 Step: TypeAlias = Callable[[], None]
-"""One step, which returns when it is done."""
+"""One step. It returns when the work is done."""
 
 Steps: TypeAlias = Mapping[str, Step]
 """Name of a variant -> one step of it."""
 
 Makers: TypeAlias = Mapping[str, Callable[[], Step]]
-"""Name of a variant -> what builds it, with parameters and state of its own."""
+"""Name of a variant -> function that builds its step, with its own state."""
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A step with what comes before it, which is not timed.
+    """A step with a preparation that is not timed.
 
     Attributes:
         prepare: called before each step.
-        step: what is timed.
-        count: how many steps of the subject one call of ``step`` takes.
+        step: the function that is timed.
+        count: number of steps of the subject in one call of ``step``.
     """
 
     prepare: Step
@@ -74,12 +74,12 @@ class Prepared:
     count: int = 1
 
     def __call__(self) -> None:
-        """Take the step."""
+        """Run the step without the preparation."""
         self.step()
 
 
 def build_steps(makers: Makers, names: Collection[str], seed: int) -> dict[str, Step]:
-    """Build the named variants in an order that follows from the seed."""
+    """Build the named variants in an order determined by the seed."""
     order = random.Random(seed).sample(sorted(names), len(names))
     return {name: makers[name.removesuffix(AGAIN)]() for name in order}
 
@@ -88,14 +88,14 @@ class Rounds:
     """Times several variants of a step against each other.
 
     Args:
-        build: makes the variants; it is given a seed for the order in which to make
-            them, and is called anew from time to time, for where tensors happen to lie
-            in memory favours one variant or another by several per cent.
-        between_builds: how many rounds each build is timed.
-        seed: of the orders in which variants are made and run.
+        build: builds the variants. Its argument is a seed for the order in which to
+            build them. It is called again from time to time, because the position of
+            tensors in memory favours one variant or another by several per cent.
+        between_builds: number of rounds for which each build is timed.
+        seed: for the orders in which variants are built and run.
 
     Attributes:
-        seconds: name -> the time of a step in each round so far, in seconds.
+        seconds: name -> the time of one step in each round so far, in seconds.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Rounds:
         self.seconds: dict[str, list[float]] = {}
 
     def __call__(self) -> None:
-        """Run every variant, in random order."""
+        """Time every variant once, in random order."""
         if not self.left:
             self.renew()
         self.left -= 1
@@ -121,7 +121,7 @@ class Rounds:
             self.seconds.setdefault(name, []).append(mean / count)
 
     def renew(self) -> None:
-        """Make the variants anew and warm each of them up."""
+        """Build the variants again and warm up each of them."""
         self.variants = {}
         self.variants = self.build(self.random.getrandbits(32))
         warm = [warm_up(step) for step in self.variants.values()]
@@ -131,9 +131,9 @@ class Rounds:
 
 
 def warm_up(step: Step) -> float:
-    """Take the first steps and return the shortest time; long ones need fewer.
+    """Run the first steps and return the shortest time. Long steps need fewer.
 
-    The first step may trace a graph, so its time does not count.
+    The first step may trace a graph, so its time is ignored.
     """
     timed(step)
     times = [timed(step)]
@@ -143,7 +143,7 @@ def warm_up(step: Step) -> float:
 
 
 def timed(step: Step) -> float:
-    """Prepare a step if it asks for that, take it and return its time in seconds."""
+    """Prepare a step if it asks for that, run it and return its time in seconds."""
     if isinstance(step, Prepared):
         step.prepare()
     start = time.perf_counter()

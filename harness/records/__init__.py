@@ -1,6 +1,6 @@
-"""Results as facts: JSON Lines that only ever grow, one line a run.
+"""Results as facts: JSON Lines files that are only appended to, one line per run.
 
-``record`` has the record and how it is read and written, ``log`` the file that grows,
-``files`` the folders, ``code`` the digests of the code that a run imported.
-docs/records.md describes every key.
+``record`` defines the record and its JSON form, ``log`` the append-only file, ``files``
+the folders, ``code`` the digests of the code that a run imported. docs/records.md
+describes every key.
 """

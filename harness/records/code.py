@@ -1,8 +1,8 @@
 """The code of a run: digests of the modules that it imported, and the commit.
 
-A module's digest is over its syntax tree without docstrings and positions. So neither a
-comment nor a new line changes it, and no version of Python either. It is read from the
-source: whether a record's code is still the current one is seen without a framework.
+A module's digest is computed from its syntax tree without docstrings and positions. So
+comments, line breaks and the version of Python do not change it. It is computed from
+the source, so whether a record's code is current can be checked without a framework.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ PACKAGES = {
     "harness.parity.cases": ".",
     "harness.timing": ".",
 }
-"""What the numbers of a run follow from, and where its sources lie in the checkout."""
+"""Packages that affect the numbers of a run -> their folder in the checkout."""
 
 NAMING_ONLY = ("lockstep._version", "harness.tasks")
-"""Modules that name a version and tasks. Another name changes no number of a run."""
+"""Modules that contain a version and the names of tasks. They change no number."""
 
 DOCSTRINGS = "lockstep.docstrings"
-"""What completes docstrings. Another text changes no number either."""
+"""The module that completes docstrings. It changes no number either."""
 
 CODE_FOLDERS = ("impls", "harness", "experiments")
-"""What makes a checkout dirty; results do not, since runs are written there."""
+"""Folders whose changes make a checkout dirty. Results do not: runs write there."""
 
 
 class Sources:
     """The modules of a checkout, each read once.
 
-    A worker asks for a module soon after it was imported. What is written to its file
-    later is not what ran.
+    A worker asks for a digest soon after a module was imported. Later changes of the
+    file were not part of the run.
     """
 
     def __init__(self, root: Path = ROOT) -> None:
@@ -62,13 +62,13 @@ class Sources:
         self._digests: dict[str, str | None] = {}
 
     def digest(self, module: str) -> str | None:
-        """Return sixteen hexadecimal digits; None if there is no such module."""
+        """Return sixteen hexadecimal digits, or None if there is no such module."""
         if module not in self._digests:
             self._digests[module] = self._read(module)
         return self._digests[module]
 
     def of(self, modules: Iterator[str]) -> dict[str, str]:
-        """Return the digests of those modules that have a source."""
+        """Return the digests of the modules that have a source."""
         digests = {name: self.digest(name) for name in sorted(modules)}
         return {name: text for name, text in digests.items() if text is not None}
 
@@ -86,7 +86,7 @@ class Sources:
 def source_digest(source: str) -> str:
     """Return sixteen hexadecimal digits of a module's source.
 
-    What does not parse has the digest of its text: it is other code, that is all.
+    A source that does not parse gets the digest of its text.
     """
     try:
         text = _canonical(ast.parse(source))
@@ -101,7 +101,7 @@ def code_digest(modules: Mapping[str, str]) -> str:
 
 
 def imported(task: str) -> Iterator[str]:
-    """Yield the modules of ours that this process has imported, but no other task's."""
+    """Yield our modules that this process imported, without those of other tasks."""
     others = [f"harness.tasks.{name}" for name in TASKS if name != task]
     for module in list(sys.modules):
         ours = any(_within(module, package) for package in PACKAGES)
@@ -123,10 +123,10 @@ def commit_of(root: Path = ROOT) -> tuple[str | None, bool | None]:
 
 
 def require_committed(path: Path, root: Path = ROOT) -> None:
-    """Raise unless a file of a checkout stands in its commit as it is.
+    """Raise unless a file of a checkout is committed and unchanged.
 
     Raises:
-        HarnessError: it does not, or git cannot tell.
+        HarnessError: it is not, or git cannot tell.
     """
     tracked = git(root, "ls-files", "--", str(path))
     changes = git(root, "status", "--porcelain", "--", str(path))
@@ -146,7 +146,7 @@ def require_committed(path: Path, root: Path = ROOT) -> None:
 
 
 def git(root: Path, *words: str) -> str | None:
-    """Return what git prints about a checkout; None if it cannot say."""
+    """Return what a git command prints about a checkout, or None if it fails."""
     command = ["git", "-C", str(root), *words]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
@@ -160,10 +160,10 @@ def _within(module: str, package: str) -> bool:
 
 
 def _canonical(node: Any) -> str:
-    """Write a syntax tree without positions, docstrings and what is empty.
+    """Return a syntax tree as text, without positions, docstrings and empty fields.
 
-    ``ast.dump`` differs from one version of Python to the next; this does not, since a
-    field that a version adds is empty in code that does without it.
+    ``ast.dump`` differs between versions of Python. This text does not: a field that a
+    new version adds is empty in code that does not use it.
     """
     if isinstance(node, list):
         return f"[{','.join(_canonical(item) for item in node if not _is_text(item))}]"
@@ -178,7 +178,7 @@ def _canonical(node: Any) -> str:
 
 
 def _is_text(node: Any) -> bool:
-    """Whether a statement is nothing but a text: a docstring, of whatever it is."""
+    """Whether a statement is only a string, such as a docstring."""
     return (
         isinstance(node, ast.Expr)
         and isinstance(node.value, ast.Constant)

@@ -1,7 +1,7 @@
-"""Whether two outcomes of the same run are equal, and by which comparison.
+"""Compare two outcomes of the same run: bit by bit or within a tolerance.
 
-Two processes of the same machine and versions must agree to the bit. Another processor,
-or another version of a library, may add numbers in another order.
+Two processes on the same machine with the same versions must agree to the bit. Another
+processor or another version of a library may add numbers in another order.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from harness.records.record import Outcome
 __all__ = ["TOLERANCE", "Equality", "compare_outcomes", "difference_of_environments"]
 
 TOLERANCE = 1e-4
-"""Relative. Float32 has steps of 6e-8, and short runs lose about three digits of it."""
+"""Relative. The precision of float32 is 6e-8; short runs lose about three digits."""
 
 IGNORED = ("id", "processors")
-"""What numbers do not depend on: every run has one thread."""
+"""Fields that do not affect the numbers: every run has one thread."""
 
 
 @dataclass(frozen=True)
 class Equality:
-    """What a comparison of two outcomes led to.
+    """The result of comparing two outcomes.
 
     Attributes:
         comparison: ``bits`` or ``1e-4``.
-        because: why it was this one.
-        change: what differs most; empty if the outcomes are equal.
+        because: why this comparison was used.
+        change: the largest difference; empty if the outcomes are equal.
     """
 
     comparison: str
@@ -43,7 +43,7 @@ class Equality:
 
     @property
     def method(self) -> str:
-        """How was compared and why so, as a clause."""
+        """The comparison and its reason, as a clause."""
         how = {"bits": "to the bit", "1e-4": "within 1e-4"}[self.comparison]
         return f"{how} because {self.because}"
 
@@ -57,11 +57,11 @@ def compare_outcomes(
     after: Outcome,
     environments: tuple[Mapping[str, Any], Mapping[str, Any]],
 ) -> Equality:
-    """Compare two outcomes of a run: to the bit where the environments are the same.
+    """Compare two outcomes of a run, bit by bit if the environments are the same.
 
     Args:
-        environments: those of ``before`` and ``after``, as they stand in their files;
-            an empty one is unknown.
+        environments: of ``before`` and ``after``, as read from their files. An empty
+            one is unknown.
     """
     different = difference_of_environments(*environments)
     if different:
@@ -74,7 +74,7 @@ def compare_outcomes(
 def difference_of_environments(
     before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> str:
-    """Return why bits may differ; nothing if they must not."""
+    """Return why the bits may differ, or an empty text if they must be equal."""
     if not (before and after):
         return "an environment is unknown"
     if not all((each.get("cpu") or {}).get("model") for each in (before, after)):
@@ -93,7 +93,7 @@ def difference_of_environments(
 
 
 def _change(before: Outcome, after: Outcome, tolerance: float) -> str:
-    """Return what differs most beyond the tolerance; nothing if nothing does."""
+    """Return the largest difference beyond the tolerance, or an empty text."""
     if before.status != after.status:
         return f"the status was {before.status} and is {after.status}"
     if before.reason != after.reason:
@@ -124,7 +124,7 @@ def _numbers(outcome: Outcome) -> Iterator[tuple[str, float]]:
 
 
 def _relative(a: float, b: float) -> float:
-    """Return the gap between two numbers over the larger; two NaN are the same."""
+    """Return the difference over the larger of two numbers. Two NaN are equal."""
     if a == b or (math.isnan(a) and math.isnan(b)):
         return 0.0
     if not (math.isfinite(a) and math.isfinite(b)):

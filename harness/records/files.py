@@ -1,8 +1,8 @@
-"""Where records lie, and reading them.
+"""The folders of records, and reading their files.
 
-A file belongs to one experiment and one backend. Beside ``pytorch.jsonl`` stand
-``pytorch.environments.jsonl`` and ``pytorch.code.jsonl``: each environment and each
-state of the code that runs were made with, once.
+A file belongs to one experiment and one backend. ``pytorch.environments.jsonl`` and
+``pytorch.code.jsonl`` are in the same folder as ``pytorch.jsonl``. They hold each
+environment and each state of the code of these runs once.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ RESULTS = Path(__file__).parent.parent.parent / "results"
 
 
 def folder(experiment: str, publish: bool = False, root: Path = RESULTS) -> Path:
-    """Return where an experiment's records lie: the published ones or a user's own."""
+    """Return the folder of an experiment's records: published, or the user's own."""
     return root / experiment if publish else root / "local" / experiment
 
 
 def read(path: Path) -> list[Record]:
-    """Read the records of a file; none if there is no file.
+    """Read the records of a file. Return an empty list if there is no file.
 
     Raises:
-        HarnessError: a line other than a torn last one is damaged.
+        HarnessError: a line is damaged. Only an incomplete last line is accepted.
     """
     records = []
     for number, content in enumerate(read_lines(path), start=1):
@@ -43,12 +43,12 @@ def read(path: Path) -> list[Record]:
 
 
 def read_environments(path: Path) -> dict[str, dict[str, Any]]:
-    """Return the environments of a file by their ids, each checked by its content."""
+    """Return the environments of a file by id. Each id must match its content."""
     return _by_id(path, lambda content: digest(content, 8))
 
 
 def read_code(path: Path) -> dict[str, dict[str, str]]:
-    """Return the modules of each state of the code by its id, with their digests."""
+    """Return the modules of each state of the code by id, with their digests."""
     known = _by_id(path, _code_id)
     return {identifier: content["modules"] for identifier, content in known.items()}
 
@@ -66,7 +66,7 @@ def _code_id(content: dict[str, Any]) -> str:
 def _by_id(
     path: Path, identify: Callable[[dict[str, Any]], str]
 ) -> dict[str, dict[str, Any]]:
-    """Return the lines of a file by their ids; each id must follow from its line."""
+    """Return the lines of a file by id. Each id must match the content of its line."""
     known = {}
     for number, content in enumerate(read_lines(path), start=1):
         stated = content.pop("id")

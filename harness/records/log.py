@@ -1,4 +1,4 @@
-"""A file of JSON Lines: a line is appended whole or not at all."""
+"""A file of JSON Lines to which a line is appended completely or not at all."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lockstep.messages.errors import sentence
 __all__ = ["Log", "damaged", "read_lines"]
 
 RESTORE = "restore the file, or delete that line to have the run done again"
-"""What to do about a damaged line."""
+"""How to repair a damaged line."""
 
 
 class Log:
@@ -34,7 +34,7 @@ class Log:
         self.path = path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            # Without a buffer: what a full disk refuses must not be written later.
+            # No buffer: bytes that a full disk refuses must not be written later.
             self.file: RawIOBase = path.open("ab+", buffering=0)
         except OSError as error:
             remedy = "choose a folder that you may write to"
@@ -45,13 +45,13 @@ class Log:
         _drop_torn_line(self.file, path)
 
     def append(self, content: Mapping[str, Any]) -> None:
-        """Write one line and wait until it is on the disk; on failure write nothing."""
+        """Write one line and flush it to the disk. On failure write nothing."""
         line = json.dumps(content, allow_nan=False, separators=(",", ":")) + "\n"
         end = self.file.seek(0, os.SEEK_END)
         try:
             self._write(line.encode())
         except OSError as error:
-            # The line is cut off again, or else is torn, which the next reader ignores.
+            # If this fails too, the line stays incomplete, and readers ignore it.
             with contextlib.suppress(OSError):
                 self.file.truncate(end)
             remedy = "make room and start again; nothing else is lost"
@@ -59,7 +59,7 @@ class Log:
             raise HarnessError(text) from error
 
     def _write(self, line: bytes) -> None:
-        """Write a line at once; the system may take a part of it before it refuses."""
+        """Write a line in one call. The system may write a part and then refuse."""
         written = self.file.write(line) or 0
         if written < len(line):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -81,7 +81,7 @@ class Log:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Read JSON Lines; a torn last line is ignored with a warning."""
+    """Read JSON Lines. An incomplete last line is ignored with a warning."""
     if not path.exists():
         return []
     lines = path.read_bytes().split(b"\n")
@@ -100,13 +100,13 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def damaged(path: Path, number: int, got: str, remedy: str = RESTORE) -> HarnessError:
-    """Return the error of a line that cannot be used."""
+    """Return the error for a line that cannot be read."""
     expected = f"a record of schema {' or '.join(map(str, SCHEMAS))}"
     return HarnessError(sentence(f"{path}, line {number}", expected, got, remedy))
 
 
 def _claim(file: RawIOBase, path: Path) -> None:
-    """Refuse a file that another process writes to (where the system can tell)."""
+    """Raise if another process writes to the file, where the system can tell."""
     try:
         import fcntl
     except ImportError:
@@ -121,7 +121,7 @@ def _claim(file: RawIOBase, path: Path) -> None:
 
 
 def _drop_torn_line(file: RawIOBase, path: Path) -> None:
-    """Cut off what follows the last newline: it never became a line."""
+    """Remove the bytes after the last newline: they are an incomplete line."""
     file.seek(0)
     content = file.readall()
     whole = content.rfind(b"\n") + 1

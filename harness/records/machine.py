@@ -1,6 +1,6 @@
-"""What the machine says about itself: its processor, the time, and its load.
+"""A description of the machine: its processor, the time, and its load.
 
-Nothing here identifies it: no host name, no serial number.
+Nothing here identifies the machine: no host name, no serial number.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ INSTRUCTIONS = (
     *("avx512_fp16", "avx512_vnni", "amx_bf16", "amx_fp16", "amx_tile"),
     *("asimd", "asimdhp", "fphp", "bf16", "i8mm", "sve", "sve2"),
 )
-"""Those by which libraries choose how to add and multiply."""
+"""Instruction sets by which libraries choose how to add and multiply."""
 
 APPLE_KEYS = ("brand_string", "family", "model", "stepping")
 APPLE_FEATURES = ("features", "leaf7_features")
 
 
 def processor() -> dict[str, Any]:
-    """Return model, version and instruction sets of the processor, as far as known."""
+    """Return model, version and instruction sets of the processor, if known."""
     if platform.system() == "Darwin":
         return _apple_processor()
     try:
@@ -39,9 +39,9 @@ def processor() -> dict[str, Any]:
 
 
 def parse_cpuinfo(text: str) -> dict[str, Any]:
-    """Read ``/proc/cpuinfo``: the first processor of several.
+    """Parse ``/proc/cpuinfo``; of several processors, only the first.
 
-    ``version`` is family, model and stepping: hypervisors shorten names.
+    ``version`` is family, model and stepping, because hypervisors shorten model names.
     """
     lines = (line.partition(":") for line in text.split("\n\n")[0].splitlines())
     fields = {name.strip(): value.strip() for name, _, value in lines}
@@ -57,7 +57,7 @@ def parse_cpuinfo(text: str) -> dict[str, Any]:
 def _apple_processor() -> dict[str, Any]:
     model, *numbers = map(_sysctl, APPLE_KEYS)
     features = " ".join(filter(None, map(_sysctl, APPLE_FEATURES))).lower()
-    # Intel's names, of which one differs from Linux' beyond its dot.
+    # Intel's names. Apart from the dots, only one differs from the name on Linux.
     flags = features.replace("avx1.0", "avx").replace(".", "_").split()
     return _described(model, numbers, flags)
 
@@ -74,7 +74,7 @@ def _described(
 
 
 def _sysctl(name: str) -> str | None:
-    """Return a value of macOS; None where this Mac has none of the name."""
+    """Return a value from macOS's sysctl, or None if this Mac does not have it."""
     command = ["sysctl", "-n", f"machdep.cpu.{name}"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10)
@@ -91,7 +91,7 @@ def blas_library() -> str | None:
 
 
 def start_of_run() -> dict[str, Any]:
-    """Return the time in UTC and the load of the machine, if the system can tell."""
+    """Return the time in UTC and the machine's load (None if unknown)."""
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     try:
         return {"start": now, "load": round(os.getloadavg()[0], 2)}

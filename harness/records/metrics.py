@@ -1,4 +1,4 @@
-"""Metrics: the numbers by which runs are compared, one a record."""
+"""Metrics: the numbers by which runs are compared, one per record."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ __all__ = ["Metric", "metrics_of"]
 
 @dataclass(frozen=True)
 class Metric:
-    """A number of a run.
+    """A number by which runs are compared.
 
     Attributes:
-        read: the number of a record; of a run that diverged it is infinite, or whatever
-            else is worst.
-        unit: of the number, as a reader should see it.
-        better: whether the smaller or the larger number is the better one.
+        read: returns the number of a record. For a diverged run it is infinite, or the
+            worst possible value.
+        unit: unit of the number, as shown to readers.
+        better: whether smaller or larger numbers are better.
     """
 
     read: Callable[[Record], float]
@@ -29,6 +29,6 @@ class Metric:
 
 
 def metrics_of(task: str) -> Mapping[str, Metric]:
-    """Return the metrics of a task by name: ``METRICS`` of its findings."""
+    """Return the metrics of a task by name: ``METRICS`` of its findings module."""
     metrics: Mapping[str, Metric] = part(task, "findings").METRICS
     return metrics

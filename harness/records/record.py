@@ -1,4 +1,4 @@
-"""A record: which run, on what, with which code, and what became of it."""
+"""A record: a run, its machine and code, and its outcome."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 SCHEMAS = (1, 2)
-"""What can be read: 1 knew neither the code of a run nor when and how it was made."""
+"""Schemas that can be read. Schema 1 has neither the code of a run nor its origin."""
 
 Status = Literal["ok", "diverged", "error", "skipped"]
 STATUSES = ("ok", "diverged", "error", "skipped")
@@ -45,17 +45,17 @@ KEYS = (
 
 
 class UnknownSchemaError(ValueError):
-    """A record's schema is none that can be read here."""
+    """The record's schema cannot be read by this version."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a run.
+    """The outcome of a run.
 
     Attributes:
-        reason: one sentence unless the status is ``ok``; then what the run logged,
-            mostly nothing.
-        series: columns of equal length, one entry a checkpoint.
+        reason: one sentence unless the status is ``ok``. With ``ok`` it is what the run
+            logged, usually nothing.
+        series: columns of equal length, one entry per checkpoint.
         summary: single numbers.
     """
 
@@ -70,9 +70,9 @@ class Code:
     """The code that a run imported.
 
     Attributes:
-        commit: of the repository; None where git does not know one.
+        commit: of the repository; None if git knows none.
         dirty: whether tracked code differed from the commit, or some was untracked.
-        digest: id of a line in the file of code.
+        digest: id of a line in the code file.
     """
 
     commit: str | None
@@ -82,24 +82,24 @@ class Code:
 
 @dataclass(frozen=True)
 class Record:
-    """One line: which run, on what, and what became of it.
+    """One line: a run, its machine and code, and its outcome.
 
-    A record without ``code`` is one of schema 1, and so has none of what follows it.
+    A record without ``code`` has schema 1, so it has no field that follows ``code``.
 
     Attributes:
         id: the run's id, the same on every backend.
         config: every setting of the task.
-        subject: what was run: backend, device, and the versions of both libraries.
-        environment: id of a line in the file of environments.
+        subject: backend, device, and the versions of Lockstep and of the framework.
+        environment: id of a line in the environments file.
         scale: ``quick``, ``std`` or ``full``.
-        command: the words after ``harness`` that started the run.
+        command: the arguments of ``harness`` that started the run.
         process: number of the worker process within the command.
         start: UTC, to the second, as ISO 8601.
         duration: seconds.
         load: average number of busy processes in the minute before the start; None
-            where the system cannot tell.
-        prediction: digest of what the experiment predicted then; empty where it did
-            not predict.
+            if the system cannot tell.
+        prediction: digest of the experiment's predictions at that time; empty if it had
+            none.
         supersedes: digest of the record that this one replaces.
     """
 
@@ -131,26 +131,26 @@ class Record:
 
     @property
     def settled(self) -> bool:
-        """Whether the run need not be done again; errors are tried once more."""
+        """Whether the run is finished. Runs that ended with an error are repeated."""
         return self.status in ("ok", "diverged")
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What it is a record of: run, backend and device."""
+        """Run, backend and device: records with the same key record the same run."""
         return self.id, self.subject["backend"], self.subject["device"]
 
     @property
     def outcome(self) -> Outcome:
-        """What is identical when the run is repeated in a fresh process."""
+        """The part that is identical when the run is repeated in a fresh process."""
         return Outcome(self.status, self.reason, self.series, self.summary)
 
     @property
     def digest(self) -> str:
-        """Twelve hexadecimal digits by which another record names this one."""
+        """Twelve hexadecimal digits by which other records refer to this one."""
         return digest(self.as_json(), 12)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the record for JSON: float32 in shortest form, null if not finite."""
+        """Return the record for JSON: shortest form of float32, null if not finite."""
         content = {**dataclasses.asdict(self), "schema": self.schema}
         content["series"] = {k: list(map(_shortest, v)) for k, v in self.series.items()}
         content["summary"] = {k: _shortest(v) for k, v in self.summary.items()}
@@ -159,12 +159,12 @@ class Record:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Record:
-        """Read a record back; null becomes NaN.
+        """Build a record from JSON. Null becomes NaN.
 
         Raises:
             KeyError: a key is missing.
-            ValueError: a key is unknown, or holds what it cannot hold.
-            UnknownSchemaError: a later version of Lockstep wrote it, if any.
+            ValueError: a key is unknown, or its value is invalid.
+            UnknownSchemaError: the schema is unknown; perhaps a later version wrote it.
         """
         fields = dict(content)
         schema = fields.pop("schema")
@@ -184,10 +184,10 @@ class Record:
 
 
 def latest(records: Sequence[Record]) -> list[Record]:
-    """Return the record of each key that counts.
+    """Return the valid record of each key.
 
-    That is the last one, but a settled one rather than another, and of settled ones the
-    first, unless a later one supersedes it.
+    This is the last record of the key, but settled records come before unsettled ones.
+    Of several settled records it is the first, unless a later one supersedes it.
     """
     chosen: dict[tuple[str, str, str], Record] = {}
     for record in records:
@@ -199,13 +199,13 @@ def latest(records: Sequence[Record]) -> list[Record]:
 
 
 def digest(content: Any, digits: int) -> str:
-    """Return the first hexadecimal digits of SHA-256 over content as sorted JSON."""
+    """Return the first hexadecimal digits of SHA-256 of the content as sorted JSON."""
     text = json.dumps(content, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:digits]
 
 
 def _require_kinds(fields: Mapping[str, Any]) -> None:
-    """Raise ValueError unless every field of schema 1 holds what its name promises."""
+    """Raise ValueError unless every field of schema 1 has the right type."""
     texts = ("experiment", "id", "task", "environment", "reason")
     wrong = [name for name in texts if not isinstance(fields[name], str)]
     tables = ("config", "subject", "series", "summary")
@@ -223,7 +223,7 @@ def _require_kinds(fields: Mapping[str, Any]) -> None:
 
 
 def _require_origin(fields: Mapping[str, Any]) -> None:
-    """Raise ValueError unless what schema 2 added holds what its name promises."""
+    """Raise ValueError unless every field that schema 2 added has the right type."""
     texts = ("scale", "command", "start", "prediction")
     wrong = [name for name in texts if not isinstance(fields[name], str)]
     wrong += ["process"] if type(fields["process"]) is not int else []
@@ -236,7 +236,7 @@ def _require_origin(fields: Mapping[str, Any]) -> None:
 
 
 def is_code(content: Any) -> bool:
-    """Whether a value of JSON is what ``Code`` holds."""
+    """Whether a JSON value has the fields and types of ``Code``."""
     return (
         isinstance(content, dict)
         and content.keys() == {"commit", "dirty", "digest"}
@@ -252,22 +252,22 @@ def _refuse(wrong: Sequence[str]) -> None:
 
 
 def _require_id(fields: Mapping[str, Any]) -> None:
-    """Raise ValueError unless the id follows from what it is the id of."""
+    """Raise ValueError unless the id matches the run."""
     run = {name: fields[name] for name in ("experiment", "task", "config", "seed")}
-    # That of a benchmark is the id of its setup, the same in every benchmark.
+    # A benchmark's id is the id of its setup, which is the same in every benchmark.
     if fields["id"] not in (digest(run, 12), digest(fields["config"], 12)):
         raise ValueError(f"id {fields['id']} of a run whose id is {digest(run, 12)}")
 
 
 def _shortest(value: float) -> float | int | None:
-    """Return an integer as it is, else the float32 with the fewest digits."""
+    """Return an integer unchanged, else the float32 with the fewest digits."""
     if isinstance(value, int):
         return value
     return float(str(np.float32(value))) if math.isfinite(value) else None
 
 
 def _number(value: Any) -> float:
-    """Return a number of a record; null is NaN, and nothing else is a number."""
+    """Return a number of a record. Null is NaN; other types raise ValueError."""
     if value is None:
         return math.nan
     if not _is_number(value):

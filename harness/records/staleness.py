@@ -1,6 +1,6 @@
-"""Which records were made by other code than the current one, and what changed.
+"""Find records that were made by other code than the current one, and what changed.
 
-Sources are compared, nothing is imported: a page can be drawn without a framework.
+Only sources are compared. Nothing is imported, so no framework is needed.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from harness.records.verified import group_of, read_verified
 __all__ = ["Freshness", "Staleness", "staleness_of"]
 
 NAMED = 5
-"""Modules that a sentence names; the rest is counted."""
+"""Number of modules that a sentence names. The others are counted."""
 
 
 class Freshness:
-    """Judges the records of one backend's file.
+    """Compares the records of one backend's file with the current code.
 
     Raises:
         HarnessError: a file is damaged.
@@ -39,8 +39,8 @@ class Freshness:
     def changed(self, record: Record) -> tuple[str, ...] | None:
         """Return the modules that changed since a record was made or verified.
 
-        Nothing changed in a fresh one. None means that its code is unknown: it is of
-        schema 1, or its digest stands in no file.
+        The result is empty for a fresh record. It is None if the record's code is
+        unknown: the record has schema 1, or no file contains its digest.
         """
         verified = self._verified.get(group_of(record), [])
         codes = [v.code for v in verified if v.follows(record)]
@@ -50,11 +50,11 @@ class Freshness:
         return min(known, key=len) if known else None
 
     def is_stale(self, record: Record) -> bool:
-        """Whether other code than the current one made a record, or may have."""
+        """Whether a record was made by other code, or by unknown code."""
         return self.changed(record) != ()
 
     def _changed(self, digest: str) -> tuple[str, ...] | None:
-        """Return what changed since the code of a digest, which many records share."""
+        """Return the modules that changed since a digest. Results are cached."""
         if digest not in self._changes:
             self._changes[digest] = self._compared(digest)
         return self._changes[digest]
@@ -69,13 +69,13 @@ class Freshness:
 
 @dataclass(frozen=True)
 class Staleness:
-    """How many of the records that count are stale, and why.
+    """How many of the valid records are stale, and why.
 
     Attributes:
-        records: all that count.
-        stale: of these.
-        unknown: of the stale ones, those whose code is unknown.
-        modules: what changed since the other stale ones were made.
+        records: number of valid records.
+        stale: number of stale ones.
+        unknown: number of stale ones whose code is unknown.
+        modules: modules that changed since the other stale ones were made.
     """
 
     records: int
@@ -103,10 +103,10 @@ class Staleness:
 def staleness_of(
     home: Path, sources: Sources, records: Sequence[Record] | None = None
 ) -> Staleness:
-    """Count the stale ones among records of a folder.
+    """Count the stale records of a folder.
 
     Args:
-        records: those that count; none means of each run the one that does.
+        records: the records to check. By default, the valid record of each run.
 
     Raises:
         HarnessError: a file is damaged.

@@ -18,11 +18,11 @@ __all__ = ["Store"]
 
 
 class Store:
-    """Records, and beside them each environment and each state of the code once.
+    """Records, with each environment and each state of the code stored once.
 
     Attributes:
-        records: all that the file has, new ones included.
-        environments: those of its file by their ids.
+        records: all records of the file, including new ones.
+        environments: the environments of its file by id.
 
     Raises:
         HarnessError: a file is damaged, cannot be written, or is being written to.
@@ -41,13 +41,13 @@ class Store:
             self._stack = opened.pop_all()
 
     def environment(self, content: Mapping[str, Any]) -> str:
-        """Return the id of an environment; write it down if it is new."""
+        """Return the id of an environment. Write the environment if it is new."""
         identifier = digest(content, 8)
         self.environments[identifier] = dict(content)
         return self._once(self._environments, identifier, content)
 
     def code(self, modules: Mapping[str, str]) -> str:
-        """Return the digest of a state of the code; write it down if it is new."""
+        """Return the digest of a state of the code. Write the state if it is new."""
         content = {"modules": dict(modules)}
         return self._once(self._code, code_digest(modules), content)
 

@@ -1,7 +1,7 @@
-"""Verifications: later code that was seen to lead to what a group of records says.
+"""Verifications: later code that gave the same outcome as a group of records.
 
 A group is the records of one configuration on one backend and device. One of its seeds
-is run anew; where the outcome is equal, the whole group counts as made by the new code.
+is run again. If the outcome is equal, the whole group is valid for the new code.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from harness.records.record import Code, Record, digest, is_code
 __all__ = ["COMPARISONS", "Verification", "group_of", "read_verified"]
 
 COMPARISONS = ("bits", "1e-4")
-"""How outcomes were compared: to the bit, or within this relative difference."""
+"""How outcomes were compared: bit by bit, or within this relative difference."""
 
 
 @dataclass(frozen=True)
 class Verification:
-    """One line: a run of a group that was repeated with an equal outcome.
+    """One line: a repeated run of a group, with an equal outcome.
 
     Attributes:
         id: of the group's configuration.
         device: of the group.
-        code: with which the run was repeated.
-        environment: in which it was.
-        seed: the one that was repeated.
+        code: of the repeated run.
+        environment: of the repeated run.
+        seed: that was repeated.
         record: digest of the record that the outcome was compared with.
         comparison: one of ``COMPARISONS``.
         start: UTC, to the second, as ISO 8601.
@@ -47,23 +47,23 @@ class Verification:
 
     @property
     def group(self) -> tuple[str, str]:
-        """The group, as ``group_of`` names it."""
+        """The group, as returned by ``group_of``."""
         return self.id, self.device
 
     def follows(self, record: Record) -> bool:
-        """Whether a record of the group is no later than this."""
+        """Whether a record of the group is no later than this verification."""
         return record.start is None or record.start <= self.start
 
     def as_json(self) -> dict[str, Any]:
-        """Return the line for JSON."""
+        """Return the line as a JSON object."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Verification:
-        """Read a line back.
+        """Build a verification from JSON.
 
         Raises:
-            ValueError: a key is missing or unknown, or holds what it cannot hold.
+            ValueError: a key is missing or unknown, or its value is invalid.
         """
         names = {each.name for each in dataclasses.fields(cls)}
         if different := names ^ content.keys():
@@ -79,12 +79,12 @@ class Verification:
 
 
 def group_of(record: Record) -> tuple[str, str]:
-    """Return what the records of a group share, besides the backend of their file."""
+    """Return what the records of a group share, except the backend of their file."""
     return digest(record.config, 12), record.subject["device"]
 
 
 def read_verified(path: Path) -> list[Verification]:
-    """Read the verifications of a file; none if there is no file.
+    """Read the verifications of a file. Return an empty list if there is no file.
 
     Raises:
         HarnessError: a line is damaged.
