@@ -1,5 +1,5 @@
-"""Doing runs: which are missing, which process does them, and what it records.
+"""Doing runs: find missing runs, start worker processes, record outcomes.
 
-``run`` is the command; ``schedule`` gives ``parts`` to ``workers``, each of which talks
-to one ``worker``, a process of its own. ``revalidate`` does recorded runs again.
+``run`` is the command. ``schedule`` assigns the runs of ``parts`` to ``workers``. Each
+of them talks to one ``worker`` process. ``revalidate`` repeats recorded runs.
 """

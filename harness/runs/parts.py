@@ -23,7 +23,7 @@ class Origin:
 
     Attributes:
         scale: ``quick``, ``std`` or ``full``.
-        command: the words after ``harness``.
+        command: the arguments of ``harness``.
         checkout: the commit, and whether code differs from it.
     """
 
@@ -34,14 +34,14 @@ class Origin:
 
 @dataclass
 class Report:
-    """What one backend did in a sweep.
+    """The result of a sweep on one backend.
 
     Attributes:
         state: ``skipped`` before any work, ``stopped`` before the end, or ``done``.
         reason: one sentence, empty when done.
-        settled: runs that were finished before.
+        settled: number of runs that were finished before.
         counts: new records by status.
-        reasons: how often each reason of a run that is not ``ok`` was given.
+        reasons: number of runs for each reason; runs with status ``ok`` have none.
     """
 
     backend: str
@@ -53,11 +53,11 @@ class Report:
 
     @property
     def failed(self) -> bool:
-        """Whether runs that should have been done were not."""
+        """Whether runs are missing or ended with an error."""
         return self.state == "stopped" or self.counts["error"] > 0
 
     def stop(self, reason: str) -> None:
-        """Note why runs that should have been done were not."""
+        """Record why runs are missing."""
         self.state, self.reason = "stopped", reason
 
     def __str__(self) -> str:
@@ -73,12 +73,12 @@ class Part:
     """The runs of one experiment on one backend.
 
     Attributes:
-        waiting: runs that nobody does yet.
-        running: how many are being done.
-        threads: how many have a worker for this part.
-        crashes: workers that crashed since the last answer.
-        missing: runs that will not be done by this command.
-        records: all that lie in the part's folder, new ones included.
+        waiting: runs that are not started yet.
+        running: number of runs in progress.
+        threads: number of threads that have a worker for this part.
+        crashes: number of workers that crashed since the last answer.
+        missing: number of runs that this command will not do.
+        records: all records of the part's file, including new ones.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Part:
         origin: Origin,
         stack: ExitStack,
     ) -> None:
-        """Open the part's files until ``stack`` ends."""
+        """Open the part's files. They are closed when ``stack`` ends."""
         self.experiment, self.report, self.device = experiment, report, device
         self.backend = report.backend
         self.name = f"{experiment.name}, {self.backend}"
@@ -101,30 +101,30 @@ class Part:
 
     @property
     def records(self) -> list[Record]:
-        """All records of the part's file, new ones included."""
+        """All records of the part's file, including new ones."""
         return self.store.records
 
     @property
     def idle(self) -> bool:
-        """Whether nothing waits and nothing is being done."""
+        """Whether no run waits and no run is in progress."""
         return not self.waiting and not self.running
 
     def ask(self, runs: Sequence[Run]) -> None:
-        """Have these runs done, but for those that are settled."""
+        """Add runs to the waiting ones, except those that are settled."""
         settled = {r.key for r in latest(self.records) if r.settled}
         missing = [r for r in runs if (r.id, self.backend, self.device) not in settled]
         self.report.settled += len(runs) - len(missing)
         self.waiting.extend(missing)
 
     def take(self, run: Run, answer: Answer, worker: Worker) -> Record:
-        """Record what became of a run."""
+        """Record the answer of a run."""
         self.crashes = 0
         return self._append(run, answer, worker)
 
     def take_crash(self, run: Run, crash: Crash, worker: Worker) -> Record | None:
         """Record a crash as the error of its run.
 
-        A worker that crashed before it began has done nothing to the run: None.
+        Return None if the worker crashed before it began. The run then waits again.
         """
         self.crashes += 1
         if worker.introduction is None:
@@ -136,7 +136,7 @@ class Part:
         return self._append(run, {**crash.start, "modules": modules, **outcome}, worker)
 
     def stop(self, reason: str) -> None:
-        """Do none of the runs that wait; say why."""
+        """Give up the waiting runs and report the reason."""
         self.missing += len(self.waiting)
         left = f"{self.missing} runs are missing"
         again = "the same command goes on where this one stopped"
@@ -144,7 +144,7 @@ class Part:
         self.waiting.clear()
 
     def record_of(self, run: Run, answer: Answer, worker: Worker) -> Record:
-        """Return the record of a run; its environment and code are written if new."""
+        """Return the record of a run; write its environment and code if new."""
         assert worker.introduction is not None
         rest = {k: v for k, v in answer.items() if k not in ("id", "modules")}
         return Record(

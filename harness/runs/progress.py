@@ -1,4 +1,4 @@
-"""Progress of a whole command: bars with the time that is left, or plain lines."""
+"""Progress of a whole command: bars with the remaining time, or plain lines."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Count:
     """Runs of one part.
 
     Attributes:
-        total: how many there are.
-        done: how many of them are done, in this command.
-        seconds: how long these took together, without the first.
+        total: number of runs.
+        done: number of runs that this command has finished.
+        seconds: total time of these runs, without the first.
         before: mean seconds of a run in earlier commands; None if there was none.
     """
 
@@ -34,24 +34,24 @@ class Count:
 
     @property
     def timed(self) -> int:
-        """How many runs ``seconds`` is the time of."""
+        """Number of runs whose time is in ``seconds``."""
         return max(self.done - 1, 0)
 
     @property
     def mean(self) -> float | None:
-        """Seconds of a run: of those done, else of earlier ones; None without any.
+        """Mean seconds of a run in this command, else in earlier ones, else None.
 
-        The first run of a part says little: in it a framework loads what it needs,
-        which may take longer than all the rest.
+        The first run of a part is ignored: the framework loads libraries in it, which
+        may take longer than all other runs.
         """
         return self.seconds / self.timed if self.timed else self.before
 
 
 class Tally:
-    """Counts runs by part, and estimates the time that all of them still take.
+    """Counts runs by part, and estimates the remaining time of all of them.
 
-    A run takes as long as the mean run of its part. Those of a part without any take as
-    long as the mean run of all parts. ``jobs`` of them are done at once.
+    The estimate of a run is the mean time of its part. A part without any finished run
+    uses the mean over all parts. ``jobs`` runs are done at the same time.
     """
 
     def __init__(self, jobs: int = 1) -> None:
@@ -59,7 +59,7 @@ class Tally:
         self.parts: dict[str, Count] = {}
 
     def expect(self, part: str, total: int, before: float | None = None) -> None:
-        """Note how many runs a part has, and what is known of their duration."""
+        """Set the number of runs of a part, and their mean duration if known."""
         count = self.parts.setdefault(part, Count())
         count.total = total
         count.before = count.before if before is None else before
@@ -71,17 +71,17 @@ class Tally:
 
     @property
     def done(self) -> int:
-        """How many runs of all parts are done."""
+        """Number of finished runs of all parts."""
         return sum(count.done for count in self.parts.values())
 
     @property
     def total(self) -> int:
-        """How many runs all parts have."""
+        """Number of runs of all parts."""
         return sum(count.total for count in self.parts.values())
 
     @property
     def left(self) -> float | None:
-        """Seconds until all runs are done; None as long as no mean is known."""
+        """Seconds until all runs are done, or None while no mean is known."""
         counts = self.parts.values()
         if self.done == self.total:
             return 0.0
@@ -98,13 +98,13 @@ class Tally:
 
 
 class Progress:
-    """Shows a tally; what else is to be read is written beside it."""
+    """Shows a tally and prints other messages."""
 
     def __init__(self, tally: Tally) -> None:
         self.tally = tally
 
     def expect(self, part: str, total: int, before: float | None = None) -> None:
-        """Note how many runs a part has, and what is known of their duration."""
+        """Set the number of runs of a part, and their mean duration if known."""
         self.tally.expect(part, total, before)
 
     def advance(self, part: str, seconds: float) -> None:
@@ -112,7 +112,7 @@ class Progress:
         self.tally.count(part, seconds)
 
     def close(self, part: str) -> None:
-        """Note that a part will do no further runs."""
+        """Set a part's total to the number of its finished runs."""
         self.expect(part, self.tally.parts[part].done)
 
     def write(self, text: str) -> None:
@@ -132,14 +132,14 @@ class Progress:
 
 
 class Lines(Progress):
-    """A line now and then, for logs and pipes."""
+    """Prints a line from time to time, for logs and pipes."""
 
     def __init__(self, tally: Tally) -> None:
         super().__init__(tally)
         self.last: float | None = None
 
     def advance(self, part: str, seconds: float) -> None:
-        """Count a run; print the first one, the last of a part, and one in 10 s."""
+        """Count a run. Print the first one, the last of a part, and one every 10 s."""
         super().advance(part, seconds)
         count, now = self.tally.parts[part], time.monotonic()
         quiet = self.last is not None and now - self.last < SECONDS_BETWEEN_LINES
@@ -153,7 +153,7 @@ class Lines(Progress):
 
 
 class Bars(Progress):
-    """For terminals: one bar for the whole, and one for each part that is at work."""
+    """Bars for terminals: one for the whole command, and one for each active part."""
 
     def __init__(self, tally: Tally, console: Console | None = None) -> None:
         from rich import progress as rich
@@ -171,7 +171,7 @@ class Bars(Progress):
         self.bars: dict[str, Any] = {}
 
     def expect(self, part: str, total: int, before: float | None = None) -> None:
-        """Note how many runs a part has; its bar appears with its first run."""
+        """Set the number of runs of a part. Its bar appears with its first run."""
         super().expect(part, total, before)
         if part in self.bars:
             at_work = self.tally.parts[part].done < total
@@ -179,7 +179,7 @@ class Bars(Progress):
         self._show_whole()
 
     def advance(self, part: str, seconds: float) -> None:
-        """Count a run; the bar of a part that is done goes away."""
+        """Count a run. Hide the bar of a finished part."""
         super().advance(part, seconds)
         count = self.tally.parts[part]
         if part not in self.bars:
@@ -189,7 +189,7 @@ class Bars(Progress):
         self._show_whole()
 
     def write(self, text: str) -> None:
-        """Print a text above the bars; brackets in it are no markup."""
+        """Print a text above the bars. Brackets are not read as markup."""
         options: dict[str, Any] = {"markup": False, "highlight": False}
         self.display.console.print(text, **options, soft_wrap=True)
 
@@ -213,7 +213,7 @@ class Bars(Progress):
 
 
 def duration(seconds: float) -> str:
-    """Write a duration with the unit that suits it.
+    """Format a duration in s, min or h.
 
     Example:
         >>> duration(42.4), duration(150), duration(9000)
@@ -227,7 +227,7 @@ def duration(seconds: float) -> str:
 
 
 def progress(jobs: int) -> Progress:
-    """Choose bars for a terminal, if rich is there, and lines for anything else."""
+    """Return bars for a terminal if rich is installed, else lines."""
     if sys.stdout.isatty():
         try:
             return Bars(Tally(jobs))

@@ -1,9 +1,9 @@
-"""Revalidate stale records: does the present code lead to what they say?
+"""Revalidate stale records: check whether the present code gives the same outcomes.
 
-One run of each stale group (configuration, backend and device) is repeated. Where its
-outcome is equal, the group is verified. Else all its stale runs are recorded anew, each
-record naming the one that it supersedes. Interrupted, it goes on where it stopped: what
-was verified or recorded is not stale any more.
+One run of each stale group (configuration, backend and device) is repeated. If its
+outcome is equal, the group is verified. Otherwise all its stale runs are repeated and
+recorded, and each new record names the one that it supersedes. After an interruption,
+the next call resumes, because verified or repeated records are no longer stale.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from harness.tasks import TIMED
 __all__ = ["Revalidation", "StaleReport"]
 
 SHOWN = 10
-"""Changed runs that a report shows; the rest is counted."""
+"""Number of changed runs that a report lists. The others are counted."""
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Group:
     """The stale records of one configuration.
 
     Attributes:
-        changed: whether the present code is known to lead to something else.
+        changed: whether the present code is known to give another outcome.
     """
 
     records: list[Record] = field(default_factory=list)
@@ -47,16 +47,16 @@ class Group:
 
 @dataclass
 class StaleReport(Report):
-    """What became of one backend's stale records.
+    """The result of revalidating one backend's stale records.
 
     Attributes:
-        groups: how many had stale records.
-        verified: how many of them were equal, by comparison and its reason.
-        covered: records of these groups.
-        superseded: records that were made anew.
-        changes: what changed, a sentence for each run whose outcome is another one;
-            none for tasks that measure time, which is never the same twice.
-        others: stale records that were left, by the reason.
+        groups: number of groups with stale records.
+        verified: number of equal groups, by comparison and its reason.
+        covered: number of records of these groups.
+        superseded: number of records that were replaced.
+        changes: one sentence for each run whose outcome changed. Empty for tasks that
+            measure time, since times always differ.
+        others: number of stale records that were not repeated, by reason.
     """
 
     groups: int = 0
@@ -88,7 +88,7 @@ class StalePart(Part):
     """The stale records of one experiment on one backend, and their repetition.
 
     Attributes:
-        asked: how many runs were asked for so far.
+        asked: number of runs requested so far.
     """
 
     report: StaleReport
@@ -116,18 +116,18 @@ class StalePart(Part):
         self.timed = experiment.task in TIMED
 
     def begin(self) -> None:
-        """Ask for one run of each group, and for all where it is known to change."""
+        """Request one run of each group, or all runs if it is known to change."""
         for group in self.groups.values():
             group.changed = bool(group.records) and (group.changed or self.timed)
             self._repeat(group.records if group.changed else group.records[:1])
 
     def _sort(self, record: Record, stale: bool) -> None:
-        """Put a record into its group, if it is one that can be repeated here."""
+        """Put a record into its group if it can be repeated here."""
         others, device = self.report.others, record.subject["device"]
         group = self.groups.setdefault(group_of(record), Group())
         if not stale:
             self.report.settled += 1
-            # An interrupted command has begun to record this group anew.
+            # An interrupted command has started to repeat this group.
             group.changed |= record.supersedes is not None
         elif device != self.device:
             others[f"they are of the device {device}; add --device {device}."] += 1
@@ -143,11 +143,11 @@ class StalePart(Part):
         )
 
     def _append(self, run: Run, answer: Answer, worker: Worker) -> Record:
-        """Verify the group of a run, or record the run anew."""
+        """Verify the group of a run, or append the run's new record."""
         before = self.stale[run.id]
         scale = self.scales[run.id]
         record = replace(self.record_of(run, answer, worker), scale=scale)
-        # In float32, as the record before was read from its file.
+        # In float32, as the old record was read from its file.
         record = Record.from_json(record.as_json())
         if not record.settled:
             return self.keep(record)
@@ -176,7 +176,7 @@ class StalePart(Part):
     def _verify(
         self, before: Record, record: Record, equality: Equality, group: Group
     ) -> None:
-        """Write down that a group's records hold for the code of a new run."""
+        """Record that a group's records are valid for the code of a new run."""
         assert record.code is not None and record.start is not None
         name, device = group_of(before)
         which = (record.environment, record.seed, before.digest)
@@ -186,7 +186,7 @@ class StalePart(Part):
         self.report.covered += len(group.records)
 
     def _named(self, record: Record) -> str:
-        """Return the settings that vary, and the seed, of a record's run."""
+        """Return the varied settings and the seed of a record's run."""
         varied: Mapping[str, Any] = {
             name: record.config[name]
             for name in self.experiment.vary
@@ -210,11 +210,11 @@ class Revalidation(Sweep):
         return StalePart(self.experiment, report, *place)
 
     def _has_work(self, backend: str, home: Path) -> bool:
-        """Whether a backend has records; a folder without any stays as it is."""
+        """Whether a backend has records. A folder without records is not changed."""
         return (home / f"{backend}.jsonl").exists()
 
     def begin(self) -> None:
-        """Ask for the runs that decide; there are more where something changed."""
+        """Request the runs that decide. If an outcome changed, more runs follow."""
         self.stage = "report"
         for part in self.parts.values():
             part.begin()
@@ -222,7 +222,7 @@ class Revalidation(Sweep):
         self._advance()
 
     def settled(self, part: Part, seconds: float | None) -> None:
-        """Count a run, and those that it led to."""
+        """Count a run, and update the number of requested runs."""
         self.shown.expect(part.name, self.parts[part.backend].asked)
         super().settled(part, seconds)
 

@@ -2,9 +2,9 @@
 
 declared runs - settled records -> workers -> outcomes -> lines appended to results/
 
-Workers train; this process alone writes. Killing either loses at most the runs in
-flight, and the next start does what is missing. Of an experiment that tunes a value,
-the validation runs come first; its other runs follow from their records.
+Workers train. Only this process writes. If either is killed, at most the runs in
+progress are lost, and the next start does them. If an experiment tunes a value, its
+validation runs are done first, because the other runs depend on their records.
 """
 
 from __future__ import annotations
@@ -35,23 +35,24 @@ from lockstep.messages.errors import MissingFrameworkError, sentence, unknown_na
 __all__ = ["Request", "Sweep", "sweep"]
 
 CORES_OF_BUDGET = 2
-"""``budget_minutes`` is the time of this many cores."""
+"""``budget_minutes`` is measured with this many cores."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be run, and how.
+    """Which runs to do, and how.
 
     Attributes:
-        backends: those to run on; none means all of an experiment that are installed.
-        device: ``cpu``, or what the frameworks call another device, such as ``cuda``.
+        backends: backends to run on; by default, all of an experiment that are
+            installed.
+        device: ``cpu``, or the frameworks' name of another device, such as ``cuda``.
         publish: write into ``results/EXPERIMENT`` instead of ``results/local``.
         root: the folder of results.
-        seeds: only the first so many of the scale; none means all.
-        jobs: how many worker processes at once; None: one a core, on this machine four
-            at most.
-        cluster: the address of a Ray cluster that they run on; None: on this machine.
-        command: the words after ``harness`` that asked for this.
+        seeds: number of seeds, the first of the scale; None means all.
+        jobs: number of parallel worker processes. None means one per core, on this
+            machine at most four.
+        cluster: address of the Ray cluster to run on; None means this machine.
+        command: the arguments of ``harness`` that asked for this.
     """
 
     scale: str
@@ -70,16 +71,17 @@ def sweep(
 ) -> list[Report]:
     """Do every run of a scale that has no settled record yet.
 
-    ``kind`` does other runs instead, such as ``revalidate.Revalidation``.
+    With ``kind``, other runs are done instead, such as ``revalidate.Revalidation``.
 
     Results do not depend on ``jobs``. Tasks that measure time are run last, by one
-    worker at once.
+    worker at a time.
 
     Returns:
         One report for each backend of each experiment.
 
     Raises:
-        HarnessError: nothing can be run as asked, or written; nothing was changed.
+        HarnessError: the request is impossible, or a file cannot be written. Nothing
+            was changed.
     """
     with ExitStack() as stack:
         hosts: Hosts = Cluster(request.cluster) if request.cluster else Children()
@@ -104,12 +106,12 @@ def sweep(
 
 
 def _has_runs(sweep: Sweep) -> bool:
-    """Whether runs of an experiment are still to do."""
+    """Whether an experiment has unfinished runs."""
     return not all(part.idle for part in sweep.parts.values())
 
 
 def _do(sweeps: Sequence[Sweep], jobs: int, hosts: Hosts, stack: ExitStack) -> None:
-    """Do the runs of some experiments; whatever ends this ends the workers, too."""
+    """Do the runs of some experiments. Stop the workers whenever this ends."""
     owners = {part: each for each in sweeps for part in each.parts.values()}
 
     def settled(part: Part, seconds: float | None) -> None:
@@ -125,8 +127,8 @@ class Sweep:
     """One experiment of a command.
 
     Attributes:
-        reports: one for each backend that is asked for.
-        parts: of the backends that can be used.
+        reports: one for each requested backend.
+        parts: one for each backend that can be used.
         stage: ``validation``, ``report`` or, when all is done, ``end``.
     """
 
@@ -159,11 +161,11 @@ class Sweep:
         return Part(self.experiment, report, device, home, origin, stack)
 
     def _has_work(self, backend: str, home: Path) -> bool:
-        """Whether files of a backend are to be opened."""
+        """Whether to open the files of a backend."""
         return True
 
     def begin(self) -> None:
-        """Ask for the runs that come first; say how many there are in all."""
+        """Request the first runs, and show the total number of runs."""
         scale, count = self.request.scale, self.request.seeds
         seeds = self.experiment.scale(scale).seeds if count is None else count
         for part in self.parts.values():
@@ -177,7 +179,7 @@ class Sweep:
         self._advance()
 
     def settled(self, part: Part, seconds: float | None) -> None:
-        """Count a run; ask for the runs that could not be asked for before it."""
+        """Count a run. Request the runs that depend on it."""
         if seconds is not None:
             self.shown.advance(self._name(part), seconds)
         if part.report.state == "stopped":
@@ -185,7 +187,7 @@ class Sweep:
         self._advance()
 
     def _advance(self) -> None:
-        """Go on to the next stage when nothing of this one is left."""
+        """Start the next stage when all runs of this one are done."""
         if self.stage == "validation" and self._idle:
             self._choose()
             self.stage = "report"
@@ -199,19 +201,19 @@ class Sweep:
         return all(part.idle for part in self.parts.values())
 
     def _name(self, part: Part) -> str:
-        """Return what progress calls the runs of a part at this stage."""
+        """Return the name that progress shows for a part at this stage."""
         validation = self.stage == "validation"
         return f"{part.name}, validation" if validation else part.name
 
     def _expect(self, part: Part) -> None:
-        """Show how many runs of a part wait, and how long they may take."""
+        """Show the number of waiting runs of a part and their expected duration."""
         durations = [r.duration for r in part.records if r.scale == self.request.scale]
         known = [seconds for seconds in durations if seconds is not None]
         before = fmean(known) if known else None
         self.shown.expect(self._name(part), len(part.waiting), before)
 
     def _ask_for_report(self) -> None:
-        """Ask every backend for the runs of the report."""
+        """Request the runs of the report from every backend."""
         runs = self.experiment.runs(self.request.scale, self.request.seeds)
         for part in self.parts.values():
             if part.report.state == "done":
@@ -222,16 +224,17 @@ class Sweep:
 
     @property
     def _lacking(self) -> int:
-        """How many arms have no value yet, where one is tuned."""
+        """Number of arms without a value, if a value is tuned."""
         if self.experiment.tune is None:
             return 0
         arms = self.experiment.arms(self.request.scale)
         return len(arms) - len(self.experiment.choices.get(self.request.scale, ()))
 
     def _choose(self) -> None:
-        """Choose the values by the records of the first backend.
+        """Choose the tuned values from the records of the first backend.
 
-        Published ones decide where that backend is not run and has no own records.
+        If that backend is not run, the user's own records are used, else the published
+        ones.
         """
         first = self.experiment.backends[0]
         if first in self.parts:
@@ -245,7 +248,7 @@ class Sweep:
         self.experiment = with_choices(self.experiment, *last)
 
     def _report_lack(self) -> None:
-        """Report that arms have no value, so that their runs could not be done."""
+        """Report that the runs of arms without a value could not be done."""
         first = self.experiment.backends[0]
         expected = f"all validation runs of [tune] on {first}, which choose values"
         arms = len(self.experiment.arms(self.request.scale))
@@ -265,7 +268,7 @@ class Sweep:
         return "\n".join([*lines, *filter(None, [self._over_budget()])])
 
     def _over_budget(self) -> str:
-        """Return a sentence if the runs of scale std took longer than they may."""
+        """Return a sentence if the runs of scale std exceeded the budget, else ""."""
         validation = self.experiment.validation_runs("std")
         declared = {run.id for run in [*validation, *self.experiment.runs("std")]}
         every = [r for part in self.parts.values() for r in latest(part.records)]
@@ -280,7 +283,7 @@ class Sweep:
 
 
 def _can_run(experiment: Experiment, name: str, named: bool, report: Report) -> bool:
-    """Whether a backend can be used; a missing one is an error if it was named."""
+    """Whether a backend can be used. Raise if it was named and is not installed."""
     if name not in experiment.backends:
         kind = f"backend of {experiment.name}"
         raise HarnessError(str(unknown_name(kind, name, experiment.backends)))

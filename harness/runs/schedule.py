@@ -1,8 +1,8 @@
-"""Which thread does which run next.
+"""The order in which threads do the runs.
 
-Threads take runs one at a time. Each has at most one worker process, which can do the
-runs of one part and no others. A thread keeps to its part as long as that has runs:
-starting a framework takes longer than many a run.
+Each thread does one run at a time. It has at most one worker process, which can do the
+runs of only one part. A thread stays with its part as long as the part has runs, since
+starting a framework takes longer than many runs.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from harness.runs.workers import Answer, Crash, Hosts, Lost, Refusal, Worker
 __all__ = ["Schedule", "do_all"]
 
 CRASHES = 3
-"""Workers of a part that may crash one after the other before it is given up."""
+"""Number of consecutive worker crashes after which a part is given up."""
 
 SECONDS_OF_SLEEP = 1.0
-"""A signal that comes while the main thread falls asleep is seen when it wakes."""
+"""A signal that arrives just before a sleep is handled at most this much later."""
 
 
 class Schedule:
-    """The runs of several parts, taken and settled by several threads.
+    """The runs of several parts, distributed to several threads.
 
     Args:
-        settled: called after each run with its part and the seconds that it took; new
-            runs may wait afterwards. No two calls overlap.
+        settled: called after each run with its part and the seconds it took. It may add
+            waiting runs. No two calls overlap.
     """
 
     def __init__(
@@ -41,10 +41,10 @@ class Schedule:
         self._last_loss = ""
 
     def take(self, mine: Part | None) -> tuple[Part, Run] | None:
-        """Return a run to do, of the part ``mine`` if it has one.
+        """Return the next run, of the part ``mine`` if that has one.
 
-        Waits while none is there but those that are being done may lead to some. None
-        means that there will be none.
+        Wait while no run is available but a run in progress may add some. Return None
+        if there will be none.
         """
         with self._changed:
             while not self._stopped:
@@ -67,7 +67,7 @@ class Schedule:
         worker: Worker,
         answer: Answer | Crash | Refusal | Lost,
     ) -> None:
-        """Record what became of a run that was taken; one that was lost waits again."""
+        """Record the result of a run. If its machine was lost, the run waits again."""
         with self._changed:
             if self._stopped:
                 return
@@ -91,22 +91,22 @@ class Schedule:
             self._changed.notify_all()
 
     def leave_rest(self) -> None:
-        """Give up the runs that wait, for no thread has a machine for them."""
+        """Give up the waiting runs, because no thread has a machine for them."""
         with self._changed:
-            # The end of a stage may ask for the runs of another.
+            # The end of a stage may request the runs of another.
             while waiting := [part for part in self._parts if part.waiting]:
                 for part in waiting:
                     part.stop(self._last_loss)
                     self._settled(part, None)
 
     def stop(self) -> None:
-        """Take no more runs and record none; return when no record is being written."""
+        """Start and record no more runs. Return when no record is being written."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
 
     def _next(self, mine: Part | None) -> Part | None:
-        """Choose the thread's own part, else one without a thread, else the longest."""
+        """Return the thread's own part, else one without a thread, else the longest."""
         if mine is not None and mine.waiting:
             return mine
         waiting = [part for part in self._parts if part.waiting]
@@ -116,8 +116,8 @@ class Schedule:
 
 
 def do_all(schedule: Schedule, jobs: int, hosts: Hosts) -> None:
-    """Do all runs of a schedule, with so many worker processes at once."""
-    # The environment that draws pages does without it.
+    """Do all runs of a schedule, with ``jobs`` parallel worker processes."""
+    # Imported here: the environment that draws pages does not have it.
     from joblib import Parallel, delayed
 
     numbers = itertools.count()
@@ -128,7 +128,7 @@ def do_all(schedule: Schedule, jobs: int, hosts: Hosts) -> None:
 
 
 def _drive(schedule: Schedule, numbers: Iterator[int], hosts: Hosts) -> None:
-    """Do one run after the other until there is none; change workers as need be."""
+    """Do runs until there are none. Start another worker when the part changes."""
     mine, worker = None, None
     try:
         while taken := schedule.take(mine):

@@ -1,10 +1,10 @@
-"""One child process: does runs of one task on one backend, one after the other.
+"""A child process that does the runs of one task on one backend, one at a time.
 
 ``python -m harness.runs.worker TASK BACKEND DEVICE`` reads runs from standard input,
-one JSON object a line, and answers each on standard output before it reads the next.
-Its first line is about itself. Whatever else a framework prints goes to standard error.
-A worker whose framework or device cannot be used answers with ``refused`` and its
-reason, and ends.
+one JSON object per line. It answers each on standard output before it reads the next.
+Its first line describes the process itself. Other output of a framework goes to
+standard error. If the framework or device cannot be used, the worker answers with
+``refused`` and the reason, and exits.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["attempt", "introduce", "main", "measure"]
 
 
 def main(task: str, backend: str, device: str) -> None:
-    """Do the runs in the order in which they come."""
+    """Do the runs in the order in which they are read."""
     sources = Sources()
     answers = _private_output()
     try:
@@ -61,7 +61,7 @@ def introduce(backend: str, device: str) -> dict[str, Any]:
 
 
 def measure(run: Run, backend: str, device: str, sources: Sources) -> dict[str, Any]:
-    """Do one run; return its outcome, when and how long, and the code it imported."""
+    """Do one run. Return its outcome, start, duration, load and imported code."""
     answer, begin = {"id": run.id, **start_of_run()}, time.monotonic()
     outcome = attempt(run, backend, device)
     answer["duration"] = round(time.monotonic() - begin, 3)
@@ -70,7 +70,7 @@ def measure(run: Run, backend: str, device: str, sources: Sources) -> dict[str, 
 
 
 def attempt(run: Run, backend: str, device: str) -> Outcome:
-    """Do one run; what it raises becomes its status and reason."""
+    """Do one run. Turn an exception into its status and reason."""
     try:
         train = part(run.task, "training").train
         outcome: Outcome = train(run.config, run.seed, backend, device)
@@ -88,7 +88,7 @@ def _in_one_line(error: Exception) -> str:
 
 
 def _private_output() -> TextIO:
-    """Keep standard output for answers; send what others print to standard error."""
+    """Reserve standard output for answers; redirect other output to standard error."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     return answers

@@ -1,4 +1,4 @@
-"""Worker processes, as the runner sees them: each does one run after the other."""
+"""Worker processes as the runner sees them: each does one run after the other."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ MODULE = "harness.runs.worker"
 Answer: TypeAlias = Mapping[str, Any]
 
 Hosts: TypeAlias = Children | Cluster
-"""Where worker processes live: on this machine, or on the nodes of a cluster."""
+"""Where worker processes run: on this machine, or on the nodes of a cluster."""
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """A worker cannot use its framework or its device.
+    """The answer of a worker that cannot use its framework or its device.
 
     Attributes:
         reason: one sentence.
@@ -36,11 +36,11 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Crash:
-    """A worker process ended before it answered.
+    """The result of a worker process that ended before it answered.
 
     Attributes:
         reason: its signal or exit status, and the last line of its standard error.
-        start: when the run began, as in a record; its duration, too.
+        start: when the run began, as in a record, and its duration.
     """
 
     reason: str
@@ -49,7 +49,7 @@ class Crash:
 
 @dataclass(frozen=True)
 class Lost:
-    """A worker's machine is gone, which says nothing about the run.
+    """The result of a worker whose machine is gone. The run itself may be fine.
 
     Attributes:
         reason: one sentence.
@@ -63,7 +63,7 @@ class Worker:
 
     Attributes:
         number: of the process within the command.
-        introduction: what the worker said about itself; None until it did.
+        introduction: the worker's description of itself; None before it was received.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Worker:
         self._conversation = hosts.converse(MODULE, arguments)
 
     def do(self, run: Run) -> Answer | Crash | Refusal | Lost:
-        """Have a run done; return the answer, or why there is none."""
+        """Do a run. Return the answer, or the reason why there is none."""
         try:
             return self._do(run)
         except NodeLostError as error:
@@ -100,11 +100,11 @@ class Worker:
         return answer
 
     def end(self) -> str:
-        """Have the process end; return how it did."""
+        """Wait for the process to end and return how it ended."""
         return self._conversation.end()
 
     def stop(self) -> None:
-        """End the process, whatever it does."""
+        """Kill the process, whatever it is doing."""
         self._conversation.stop()
 
     def _receive(self) -> Answer | None:
