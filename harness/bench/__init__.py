@@ -1,7 +1,7 @@
-"""Benchmarks: what a wrapper costs against its peers, measured with pytest-benchmark.
+"""Benchmarks: the overhead of a wrapper against its peers, with pytest-benchmark.
 
-``NAME.toml`` says what is measured and which goals there are; ``declare`` reads it.
-``command`` starts measuring processes (``process``), in which ``bench_setups`` times
-the setups of all benchmarks of a backend, and turns their times into records. ``judge``
-makes effects and verdicts of these; ``compare``, ``figures`` and ``report`` show them.
+``NAME.toml`` declares what is measured and the goals; ``declare`` reads it.
+``command`` starts measuring processes (``process``). In them ``bench_setups`` times the
+setups of all benchmarks of a backend. ``command`` turns the times into records.
+``judge`` computes effects and verdicts; ``compare``, ``figures``, ``report`` show them.
 """

@@ -1,8 +1,8 @@
 """Time the variants of each setup in turns; each is an entry of pytest-benchmark.
 
 The variants of a setup take turns within rounds, which pytest-benchmark cannot do. So
-the rounds run first, and the test of a variant plays their times back to it as those
-of a clock: its statistics, comparisons and histograms are those of the rounds.
+the rounds run first. The test of a variant then replays their times to pytest-benchmark
+as a clock, so its statistics, comparisons and histograms are those of the rounds.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from harness.timing import Rounds, Steps, build_steps
 from lockstep import registry
 
 BUILDS = {"pytorch": 3}
-"""How often variants are built anew in a process.
+"""How often a process builds the variants.
 
-A graph takes seconds to build, so it is built once. What one build costs more than the
-next then differs from process to process, as the interval does.
+A graph takes seconds to build, so it is built only once. The difference in cost between
+two builds is then part of the difference between processes, and so of the interval.
 """
 
 
@@ -40,7 +40,7 @@ class Playback:
         self.readings: Iterator[float] = iter(())
 
     def play(self, seconds: Sequence[float]) -> None:
-        """Set the times that the next rounds will seem to take."""
+        """Set the durations of the next rounds."""
         self.readings = chain.from_iterable((0.0, time) for time in seconds)
 
     def __call__(self) -> float:
@@ -53,9 +53,9 @@ class Measurements:
 
     Args:
         backend: the backend that is measured.
-        device: the device that it works on.
-        scale: which of the setups' numbers of rounds is meant.
-        process: the number of this process, from which all random orders follow.
+        device: the device that it runs on.
+        scale: selects the setups' number of rounds.
+        process: number of this process; the seed of all random orders.
     """
 
     def __init__(self, backend: str, device: str, scale: str, process: int) -> None:
@@ -65,7 +65,7 @@ class Measurements:
         self.setups: dict[str, dict[str, Any]] = {}
 
     def seconds(self, setup: Setup) -> Mapping[str, list[float]]:
-        """Return the times of each variant; a setup that failed fails again."""
+        """Return the times of each variant. A setup that failed raises again."""
         key = setup.key
         if key not in self.times:
             origin, begin, reason = start_of_run(), time.monotonic(), ""
@@ -83,7 +83,7 @@ class Measurements:
         return times
 
     def origins(self) -> dict[str, Any]:
-        """Return the subject and the environment, and where each setup comes from."""
+        """Return the subject, the environment and the origin of each setup."""
         return {**introduce(self.backend, self.device), "setups": self.setups}
 
     def measure(self, setup: Setup) -> dict[str, list[float]]:
@@ -105,7 +105,7 @@ class Measurements:
 
 
 def modules_of(task: str) -> Iterator[str]:
-    """Yield the modules of ours that a setup uses: of no other task, if it is done."""
+    """Yield our modules that a setup uses, without those of other tasks."""
     own = ("harness.tasks.overhead", f"harness.tasks.{task}")
     for name in imported(task):
         package = ".".join(name.split(".")[:3])
@@ -120,7 +120,7 @@ def test_variant(
     setup: Setup,
     variant: str,
 ) -> None:
-    """Play the times of a variant back to pytest-benchmark."""
+    """Replay the times of a variant to pytest-benchmark."""
     seconds = measurements.seconds(setup)[variant]
     marker = request.node.get_closest_marker("benchmark")
     marker.kwargs["timer"].play(seconds)

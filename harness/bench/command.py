@@ -1,4 +1,4 @@
-"""Run benchmarks: several measuring processes a backend, whose times become records."""
+"""Run benchmarks: several measuring processes per backend, one record per setup."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from lockstep.messages.errors import unknown_name
 __all__ = ["COUNTS", "Request", "bench"]
 
 COUNTS = {"quick": 1, "std": PROCESSES}
-"""Measuring processes of a scale."""
+"""Number of measuring processes of each scale."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be measured.
+    """Which benchmarks to measure, and how.
 
     Attributes:
-        scale: ``quick`` or ``std``: how many processes, and rounds in each.
-        backends: those to time; none means all of the benchmarks that are installed.
+        scale: ``quick`` or ``std``: the number of processes, and of rounds in each.
+        backends: backends to time; by default all that are installed.
         publish: write into ``results/NAME`` instead of ``results/local/NAME``.
-        again: measure anew what is recorded already.
-        command: the words after ``harness`` that asked for this.
+        again: repeat measurements that are already recorded.
+        command: the arguments of ``harness`` that asked for this.
     """
 
     benchmarks: Sequence[Benchmark]
@@ -53,7 +53,7 @@ class Request:
 
     @property
     def native(self) -> Path:
-        """The folder for the files of pytest-benchmark, which name the machine."""
+        """The folder for pytest-benchmark's files, which contain the machine's name."""
         return self.root / "local" / "pytest-benchmark"
 
     def chosen_backends(self) -> list[str]:
@@ -73,13 +73,13 @@ class Request:
 
 
 def bench(request: Request, report: Callable[[str], None] = print) -> list[Record]:
-    """Measure what is missing; append and return the records.
+    """Do the missing measurements; append and return the records.
 
-    Every process measures all setups of one backend. What a process measured is
-    recorded when it ends, so that an interrupted command goes on where it was.
+    Every process measures all setups of one backend. Its records are written when it
+    ends, so the next call resumes after an interruption.
 
     Raises:
-        HarnessError: nothing can be timed as asked.
+        HarnessError: the request is impossible.
     """
     if request.scale not in COUNTS:
         raise HarnessError(str(unknown_name("scale", request.scale, COUNTS)))
@@ -105,7 +105,7 @@ def bench(request: Request, report: Callable[[str], None] = print) -> list[Recor
 def _plan(
     request: Request, backends: Sequence[str], stores: Mapping[tuple[str, str], Store]
 ) -> Iterator[Job]:
-    """Yield the processes to start: backends in turns, so that all get on alike."""
+    """Yield the processes to start. Backends take turns, so all progress equally."""
     fresh = {} if request.again else _fresh_records(request, stores)
     for number in range(COUNTS[request.scale]):
         for backend in backends:
@@ -151,7 +151,7 @@ def _fresh_records(
             if record.status == "ok"
             and record.scale == request.scale
             and record.subject["device"] == request.device
-            # What a GPU calls itself is known to the measuring process alone.
+            # Only the measuring process knows the name of a GPU.
             and (record.environment == environment or request.device != "cpu")
             and not freshness.is_stale(record)
         ]
@@ -164,7 +164,7 @@ def _record(
     measurement: Measurement,
     stores: Mapping[tuple[str, str], Store],
 ) -> Iterator[Record]:
-    """Append a record for each setup of a process: its times, or why there are none."""
+    """Append a record for each setup of a process: its times, or why it has none."""
     commit, dirty = commit_of()
     for setup in job.setups:
         store = stores[setup.benchmark, job.backend]
@@ -207,13 +207,13 @@ def _superseded(store: Store, job: Job, setup: Setup) -> str | None:
 
 
 def rounded(seconds: float) -> float:
-    """Return a time with 4 significant digits: a clock's noise has more."""
+    """Return a time with 4 significant digits. More digits would be noise."""
     return float(f"{seconds:.3e}")
 
 
 @dataclass
 class Progress:
-    """Lines about the processes that ended, and how long the others may take."""
+    """Reports the processes that ended, and estimates the remaining time."""
 
     plan: Sequence[Job]
     report: Callable[[str], None]
@@ -221,7 +221,7 @@ class Progress:
     begin: float = field(default_factory=time.monotonic)
 
     def show(self, job: Job, line: str) -> None:
-        """Report a setup that failed; what passes is not worth a line."""
+        """Report a setup that failed. Ignore lines of tests that pass."""
         if "::test_variant[" in line and " FAILED" in line:
             self.report(f"  {job.backend}: {line.strip()}")
 
@@ -238,7 +238,7 @@ class Progress:
         self.report(f"{name}: {counts}{self.left()}")
 
     def left(self) -> str:
-        """Return about how long the rest takes; a backend is as slow as it was."""
+        """Return the estimated remaining time, from each backend's mean so far."""
         done = sum(map(len, self.ended.values()))
         rest = self.plan[done:]
         if not rest:

@@ -1,4 +1,4 @@
-"""From recorded times to a finding: a table of effects with verdicts."""
+"""Turn recorded times into a finding: a table of effects with verdicts."""
 
 from __future__ import annotations
 
@@ -36,13 +36,14 @@ Measured = Mapping[tuple[str, str], Sequence[Record]]
 """(backend, setup id) -> the last record of each process of the last measurement."""
 
 UNITS = {"ratio": "", "difference": "us", "time": "us"}
-"""The unit of each measure; ratios have none."""
+"""Unit of each measure. Ratios have none."""
 
 
 def compare(benchmark: Benchmark, root: Path = RESULTS) -> Finding | None:
-    """Judge the published times of a benchmark, and a user's own beside them.
+    """Judge the published times of a benchmark, and the user's own times.
 
-    None if there are neither. If only a user's own exist, the finding is theirs.
+    Return None if there are neither. If only the user's own times exist, return their
+    finding.
     """
     published = judge(benchmark, folder(benchmark.name, True, root))
     local = judge(benchmark, folder(benchmark.name, False, root))
@@ -52,10 +53,10 @@ def compare(benchmark: Benchmark, root: Path = RESULTS) -> Finding | None:
 
 
 def measured(benchmark: Benchmark, home: Path) -> Measured:
-    """Read the last measurement of each setup: one record a process.
+    """Read the last measurement of each setup: one record per process.
 
-    A measurement has one scale and one environment, and is fresh or stale.
-    The last record of a setup tells which measurement is its last.
+    All records of a measurement have the same scale and environment, and all are fresh
+    or all are stale. The last record of a setup belongs to its last measurement.
     """
     chosen: dict[tuple[str, str], dict[int, Record]] = {}
     kinds: dict[tuple[str, str], Any] = {}
@@ -74,14 +75,14 @@ def measured(benchmark: Benchmark, home: Path) -> Measured:
 
 
 def short(value: float) -> str:
-    """Write a value to two decimals, or to two digits where it is small or large."""
+    """Format a value with two decimals, or two digits if it is small or large."""
     if abs(value) >= 10:
         return f"{value:.0f}"
     return f"{value:.2f}" if abs(value) >= 0.1 else f"{value:.2g}"
 
 
 def written(entry: Mapping[str, Any]) -> str:
-    """Write an effect with its interval and unit: ``0.74 [0.72, 0.76]``."""
+    """Format an effect with its interval and unit: ``0.74 [0.72, 0.76]``."""
     unit = f" {entry['unit']}" if entry["unit"] else ""
     if math.isnan(entry["low"]):
         return f"{short(entry['value'])}{unit}"
@@ -91,7 +92,7 @@ def written(entry: Mapping[str, Any]) -> str:
 
 
 def controls_line(table: pd.DataFrame) -> str:
-    """Return how many intervals of the controls hold no difference."""
+    """Return a sentence: how many intervals of the controls contain 1."""
     known = table[table["control"] & table["low"].notna()]
     if known.empty:
         return "Controls (a variant against itself, built twice): no interval yet."
@@ -103,13 +104,13 @@ def controls_line(table: pd.DataFrame) -> str:
 
 
 def controls_summary(findings: Sequence[Finding]) -> str:
-    """Return how many intervals of the controls of all benchmarks hold 1."""
+    """Return the same sentence for the controls of all benchmarks."""
     tables = [f.tables["rows"] for f in findings if "rows" in f.tables]
     return controls_line(pd.concat(tables)) if tables else ""
 
 
 def judge(benchmark: Benchmark, home: Path) -> Finding | None:
-    """Judge the last measurement in a folder; None if there is none."""
+    """Judge the last measurement in a folder. Return None if there is none."""
     records = measured(benchmark, home)
     if not records:
         return None
@@ -154,7 +155,7 @@ def judge(benchmark: Benchmark, home: Path) -> Finding | None:
 
 
 def _entry(benchmark: Benchmark, row: Row, records: Measured) -> dict[str, Any] | None:
-    """Return a row of the table; None where a variant of it was not measured."""
+    """Return a row of the table, or None if one of its variants was not measured."""
     times = [
         record.series
         for record in records.get((row.backend, row.setup_id), [])
@@ -180,7 +181,7 @@ def _entry(benchmark: Benchmark, row: Row, records: Measured) -> dict[str, Any] 
 
 
 def _times(records: Measured) -> pd.DataFrame:
-    """Return every variant's times in milliseconds, process by process."""
+    """Return every variant's times in milliseconds, one row per process."""
     return pd.DataFrame(
         {
             "backend": backend,
@@ -198,7 +199,7 @@ def _times(records: Measured) -> pd.DataFrame:
 
 
 def _goals(entries: Sequence[Mapping[str, Any]]) -> str:
-    """Return how many goals are met, missed and undecided."""
+    """Return the number of goals that are met, missed and undecided, as a clause."""
     verdicts = [entry["verdict"] for entry in entries]
     kinds = ("met", "missed", "undecided")
     counts = [f"{verdicts.count(kind)} {kind}" for kind in kinds if kind in verdicts]
@@ -210,7 +211,7 @@ def _goals(entries: Sequence[Mapping[str, Any]]) -> str:
 def _answer(
     benchmark: Benchmark, present: Sequence[tuple[Row, Mapping[str, Any]]], goals: str
 ) -> str:
-    """Return the values that matter most, and how many goals are met."""
+    """Return the most important values, and the number of goals met."""
     parts = [
         f"{written(entry)}{' times' if row.measure == 'ratio' else ''} {row.headline}"
         for row, entry in present
@@ -242,7 +243,7 @@ def _small_print(records: Measured) -> Iterator[str]:
 
 
 def _limits(present: Sequence[tuple[Row, Mapping[str, Any]]]) -> Iterator[str]:
-    """Yield what stands in the way of each goal that is missed."""
+    """Yield a sentence for each missed goal, with its limit if one is declared."""
     for row, entry in present:
         if entry["verdict"] == "missed":
             against = f", against {entry['against']}" if entry["against"] else ""

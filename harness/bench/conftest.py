@@ -16,7 +16,7 @@ MEASUREMENTS = pytest.StashKey[Measurements]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add what a measuring process needs to know."""
+    """Add the options of a measuring process."""
     group = parser.getgroup("lockstep benchmarks")
     group.addoption("--declared", type=Path, action="append", help="a benchmark's file")
     group.addoption("--backend", help="the backend that is measured")
@@ -28,14 +28,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Keep one set of measurements for all tests and the file at the end."""
+    """Create the measurements that all tests and the final file share."""
     option = config.getoption
     names = ("--backend", "--device", "--scale", "--process")
     config.stash[MEASUREMENTS] = Measurements(*map(option, names))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Make a test for each variant of each setup, setups in the process' own order."""
+    """Create a test for each variant of each setup, in the process' random order."""
     if "variant" not in metafunc.fixturenames:
         return
     setups = list(chosen_setups(metafunc.config))
@@ -73,12 +73,12 @@ def setups(pytestconfig: pytest.Config) -> dict[str, Setup]:
 
 @pytest.fixture(scope="session")
 def measurements(pytestconfig: pytest.Config) -> Measurements:
-    """Return the times of all setups; each is measured when it is first asked for."""
+    """Return the times of all setups. Each setup is measured at its first use."""
     return pytestconfig.stash[MEASUREMENTS]
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Write what records need beside the times; the tests of this folder need none."""
+    """Write the origins that records need, if this is a measuring process."""
     if path := session.config.getoption("--origins"):
         origins = session.config.stash[MEASUREMENTS].origins()
         path.write_text(json.dumps(origins), "utf-8")

@@ -1,7 +1,7 @@
-"""Benchmarks as data: which setups are timed, against what, and which goals they have.
+"""Benchmarks as data: the setups that are timed, their peers, and the goals.
 
-Every ``[[row]]`` is a line of the table. A ``[[control]]`` is a row in which a variant
-is timed against itself, built twice. A ``[[growth]]`` is a row for each of its points.
+Every ``[[row]]`` is a row of the table. In a ``[[control]]`` a variant is timed against
+itself, built twice. A ``[[growth]]`` gives one row for each of its points.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MEASURED = tuple(name for name, backend in BACKENDS.items() if backend.framework
 SCALES = ("quick", "std")
 
 MEASURES = ("ratio", "difference", "time")
-"""The time of the arm over that of its peer; less that of its peer; on its own."""
+"""Arm's time / peer's time; arm's time - peer's time; the arm's time alone."""
 
 TEXTS = ("question", "title", "task", "answer")
 TABLES = ("peers", "rounds", "row")
@@ -42,19 +42,19 @@ OPTIONAL_GROWTH = ("arm", "peer", "measure")
 
 @dataclass(frozen=True)
 class Row:
-    """One variant of a step in one setup, against a peer or on its own.
+    """A variant of a step in one setup, against a peer or alone.
 
     Attributes:
         arm: the variant that is judged.
         peer: the variant that it is compared with; empty if ``measure`` is ``time``.
-        measure: one of ``MEASURES``; differences and times are microseconds a step.
+        measure: one of ``MEASURES``. Differences and times are microseconds per step.
         goal: the largest value that meets the goal, if there is one.
-        limit: what keeps the arm from the goal, shown where it is missed.
-        headline: what stands behind the value in the answer; the row is not in it if
-            there is none.
+        limit: why the arm cannot reach the goal, shown if the goal is missed.
+        headline: text that follows the value in the answer. Rows without one are not in
+            the answer.
         control: whether arm and peer are the same variant, built twice.
         growth: what grows along the points of a line; empty for a row of the table.
-        x: the place of the row on that line.
+        x: position of the row on that line.
     """
 
     backend: str
@@ -72,7 +72,7 @@ class Row:
 
     @property
     def setup_id(self) -> str:
-        """Twelve hexadecimal digits that follow from the setup."""
+        """Twelve hexadecimal digits: the digest of the setup."""
         return digest(dict(self.setup), 12)
 
     @property
@@ -83,12 +83,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Setup:
-    """What is timed together, in the same rounds.
+    """Variants that are timed together, in the same rounds.
 
     Attributes:
-        benchmark: the name of the benchmark that it belongs to.
-        config: the settings with which the task builds variants.
-        variants: their names.
+        benchmark: name of the benchmark.
+        config: the settings with which the task builds the variants.
+        variants: names of the variants.
     """
 
     benchmark: str
@@ -100,19 +100,19 @@ class Setup:
 
     @property
     def key(self) -> str:
-        """What tells it apart from all others: ``BENCHMARK/ID``."""
+        """Unique name of the setup: ``BENCHMARK/ID``."""
         return f"{self.benchmark}/{self.id}"
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A question, the rows of its table and how often each variant is timed.
+    """A question, the rows of its table and the number of rounds.
 
     Attributes:
-        answer: a clause in which ``{}`` stands for the values of the headlines.
+        answer: a clause in which ``{}`` is replaced by the values of the headlines.
         notes: sentences for the small print.
-        peers: what each peer is called.
-        rounds: scale -> how often each variant is timed in a process.
+        peers: name of a peer -> its title.
+        rounds: scale -> number of rounds for each variant in a process.
     """
 
     name: str
@@ -128,7 +128,7 @@ class Benchmark:
 
     @property
     def backends(self) -> list[str]:
-        """The backends that have rows, each once."""
+        """The backends that have rows, without duplicates."""
         return list(dict.fromkeys(row.backend for row in self.rows))
 
     def setups(self, backend: str) -> dict[str, Setup]:
@@ -161,7 +161,7 @@ def known() -> list[str]:
 
 
 def find(name: str) -> Benchmark:
-    """Read a benchmark; HarnessError with the nearest name if there is none."""
+    """Read a benchmark. Raise HarnessError with the nearest name if it is unknown."""
     if name not in known():
         raise HarnessError(str(unknown_name("benchmark", name, known())))
     return read(FOLDER / f"{name}.toml")
@@ -171,7 +171,7 @@ def read(path: Path) -> Benchmark:
     """Read a benchmark from its file.
 
     Raises:
-        HarnessError: file, line and key of what is wrong, and what is allowed there.
+        HarnessError: names file, line and key of the fault, and what is allowed there.
     """
     file = TomlFile(path)
     required = (*TEXTS, *TABLES)
@@ -276,7 +276,7 @@ def _require_setup(file: TomlFile, key: Key) -> None:
 
 
 def _require_measure(file: TomlFile, key: Key) -> None:
-    """Require a known measure, and a peer where it compares."""
+    """Require a known measure, and a peer if the measure compares."""
     content = file.value(key)
     measure = content.get("measure", "ratio")
     if measure not in MEASURES:

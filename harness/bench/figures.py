@@ -1,4 +1,4 @@
-"""The figures of a benchmark: effects beside their goals, and how costs grow."""
+"""The figures of a benchmark: effects with their goals, and how costs grow."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LINE = 78
 """Characters of a label that fit on one line."""
 
 TINY = 0.1
-"""Where a ratio is below this, ratios are drawn on a logarithmic axis."""
+"""Ratios are drawn on a logarithmic axis if one of them is below this."""
 
 READING = (
     "Points: the mean over processes of the {what} of tenth percentiles; bars: 95 % "
@@ -35,7 +35,7 @@ READING = (
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
-    """Yield what there is to draw: ratios, microseconds, growth."""
+    """Yield the figures: ratios, microseconds, growth."""
     rows = finding.tables.get("rows")
     if rows is not None:
         ratios = rows[rows["unit"] == ""].reset_index(drop=True)

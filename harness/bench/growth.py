@@ -1,4 +1,4 @@
-"""How fast a cost grows: the exponent of a power law through the points of a line."""
+"""How fast a cost grows: the exponent of a power law fitted to the points of a line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harness.statistics import t_interval
 __all__ = ["exponents", "sentence_on"]
 
 SPAN = 10
-"""How many times as large the last point is as the first, at least."""
+"""Smallest ratio of the last point to the first for which an exponent is fitted."""
 
 
 def exponents(
@@ -24,10 +24,10 @@ def exponents(
 ) -> pd.DataFrame:
     """Return the exponent e of each line, with Student's t interval over processes.
 
-    It is the slope of least squares in ``log(value) = e log(x) + c``, one for each
-    process that measured all points. 0 is flat, 1 is in proportion. Differences, which
-    may be negative, have none, nor has a line whose points are close together or
-    include zero.
+    It is the least-squares slope of ``log(value) = e log(x) + c``, fitted for each
+    process that measured all points. 0 is constant, 1 is proportional. Differences have
+    no exponent, since they may be negative. Lines whose points are close together or
+    include zero have none either.
     """
     return pd.DataFrame(
         entry
@@ -37,7 +37,7 @@ def exponents(
 
 
 def sentence_on(table: pd.DataFrame) -> str:
-    """Say the exponents in one sentence; nothing if there are none."""
+    """Return the exponents as a sentence, or an empty text if there are none."""
     parts = [
         f"{row['exponent']:.2f} [{row['low']:.2f}, {row['high']:.2f}] "
         f"over {row['growth']} on {row['backend']}"
@@ -52,7 +52,7 @@ def sentence_on(table: pd.DataFrame) -> str:
 
 
 def _lines(benchmark: Benchmark) -> Iterator[list[Row]]:
-    """Yield the rows of each line that grows by a factor of `SPAN` or more."""
+    """Yield the rows of each line whose x grows by a factor of `SPAN` or more."""
     lines: dict[tuple[str, ...], list[Row]] = {}
     for row in benchmark.rows:
         if row.growth and row.measure != "difference":
@@ -74,7 +74,7 @@ def _entry(
     line: Sequence[Row],
     records: Mapping[tuple[str, str], Sequence[Record]],
 ) -> dict[str, Any] | None:
-    """Return a row of the table; None with fewer than two processes."""
+    """Return a row of the table, or None with fewer than two processes."""
     slopes = [_slope(line, times) for times in _complete(line, records)]
     if len(slopes) < 2:
         return None
@@ -99,7 +99,7 @@ def _entry(
 def _complete(
     line: Sequence[Row], records: Mapping[tuple[str, str], Sequence[Record]]
 ) -> Iterator[list[Mapping[str, Sequence[float]]]]:
-    """Yield the times of each process that measured all points, in their order."""
+    """Yield the times of each process that measured all points, in points' order."""
     points = [
         {
             record.process or 0: record.series

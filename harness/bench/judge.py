@@ -1,4 +1,4 @@
-"""From the times of several processes to an effect with its interval, and a verdict."""
+"""Compute an effect with its interval and a verdict from the times of processes."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ __all__ = [
 ]
 
 PROCESSES = 6
-"""How many measuring processes a verdict needs."""
+"""Number of measuring processes that a verdict needs."""
 
 LEVEL = 0.95
-"""Of the intervals."""
+"""Level of the intervals."""
 
 MICROSECONDS = 1e6
 
@@ -37,13 +37,13 @@ Times: TypeAlias = Mapping[str, Sequence[float]]
 
 @dataclass(frozen=True)
 class Effect:
-    """What an arm costs, over the processes that measured it.
+    """The cost of an arm, over the processes that measured it.
 
     Attributes:
-        value: the ratio, or microseconds a step.
-        low: end of the interval; NaN for a single process.
-        high: the other end.
-        processes: how many measured it.
+        value: the ratio, or microseconds per step.
+        low: lower end of the interval; NaN for a single process.
+        high: upper end of the interval; NaN for a single process.
+        processes: number of processes that measured it.
     """
 
     value: float
@@ -53,10 +53,11 @@ class Effect:
 
 
 def effect_of(row: Row, processes: Sequence[Times]) -> Effect:
-    """Return the effect of a row: one value a process, a t interval over them.
+    """Return the effect of a row: one value per process, and a t interval over them.
 
-    The value of a process is made of the tenth percentiles of its rounds. Ratios and
-    times are averaged as logarithms; differences, which may be negative, as they are.
+    A process' value is computed from the tenth percentiles of its rounds. Ratios and
+    times are averaged as logarithms. Differences may be negative, so they are averaged
+    directly.
     """
     values = [value_of(row, times) for times in processes]
     if row.measure == "difference":
@@ -66,9 +67,10 @@ def effect_of(row: Row, processes: Sequence[Times]) -> Effect:
 
 
 def verdict(row: Row, effect: Effect) -> str:
-    """Return ``met``, ``missed`` or ``undecided``; empty without a goal or too few.
+    """Return ``met``, ``missed`` or ``undecided``.
 
-    Met: the whole interval is at or below the goal. Missed: it is above.
+    Met: the whole interval is at or below the goal. Missed: it is above. The text is
+    empty without a goal or with too few processes.
     """
     if row.goal is None or effect.processes < PROCESSES:
         return ""
@@ -78,7 +80,7 @@ def verdict(row: Row, effect: Effect) -> str:
 
 
 def value_of(row: Row, times: Times) -> float:
-    """Return the ratio, or the microseconds, that a process measured."""
+    """Return the ratio, or the microseconds per step, that a process measured."""
     arm = low_quantile(times[row.arm])
     if row.measure == "time":
         return arm * MICROSECONDS
@@ -89,7 +91,7 @@ def value_of(row: Row, times: Times) -> float:
 
 
 def _mean(values: Sequence[float]) -> tuple[float, float, float]:
-    """Return the mean with its interval, which one process cannot give."""
+    """Return the mean and its interval. The interval of one value is NaN."""
     mean = float(np.mean(values))
     if len(values) < 2:
         return mean, math.nan, math.nan

@@ -1,4 +1,4 @@
-"""A measuring process: pytest-benchmark in a fresh Python, and what it measured."""
+"""A measuring process: pytest-benchmark in a fresh Python process, and its results."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Job:
     """One measuring process.
 
     Attributes:
-        number: which of the processes of its backend it is.
-        setups: what it measures; the setups of all benchmarks that are still missing.
-        native: where pytest-benchmark writes its file.
+        number: number of the process among those of its backend.
+        setups: the setups that it measures: all that are missing, of all benchmarks.
+        native: file that pytest-benchmark writes.
     """
 
     backend: str
@@ -40,7 +40,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Result:
-    """What became of one setup.
+    """The result of one setup.
 
     Attributes:
         reason: why there are no times; empty if there are.
@@ -58,7 +58,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What a process measured: key of a setup -> the result."""
+    """The results of a process: key of a setup -> result."""
 
     subject: Mapping[str, str]
     environment: Mapping[str, Any]
@@ -68,7 +68,7 @@ class Measurement:
 def measure(job: Job, on_line: Callable[[str], None]) -> Measurement:
     """Measure the setups of a job in a fresh process.
 
-    A process that crashes gives every setup its exit status for a reason.
+    If the process crashes, its exit status is the reason of every setup.
     """
     job.native.parent.mkdir(parents=True, exist_ok=True)
     job.native.unlink(missing_ok=True)
@@ -104,7 +104,7 @@ def _words(job: Job, origins: Path) -> list[str]:
 
 
 def _read(job: Job, origins: Mapping[str, Any]) -> Measurement:
-    """Read pytest-benchmark's file: the data of its entries are the times."""
+    """Read pytest-benchmark's file. The data of its entries are the times."""
     seconds: dict[str, dict[str, list[float]]] = {setup.key: {} for setup in job.setups}
     if job.native.exists():
         content = json.loads(job.native.read_text("utf-8"))

@@ -1,4 +1,4 @@
-"""What a benchmark prints: a table of its rows, and where its files are."""
+"""The printed report of a benchmark: a table of its rows, and where its files are."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["print_benchmarks", "width"]
 STYLES = {"met": "green", "missed": "red", "undecided": "yellow"}
 
 NARROWEST, WIDEST = 100, 140
-"""Columns of the terminal that a table takes."""
+"""Smallest and largest width of a table, in columns of the terminal."""
 
 
 def width() -> int:
@@ -28,7 +28,7 @@ def width() -> int:
 
 
 def print_benchmarks(request: Request, console: Console) -> None:
-    """Print a line for each row, what the controls say, and the files of records."""
+    """Print a row for each comparison, the controls, and the paths of the records."""
     tables = []
     for benchmark in request.benchmarks:
         home = folder(benchmark.name, request.publish, request.root)
