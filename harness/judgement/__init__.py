@@ -1,1 +1,1 @@
-"""From records to what a page says: effects, verdicts, findings and claims."""
+"""Judge records: effects, verdicts, findings and claims."""

@@ -1,10 +1,10 @@
 """The ledger: claims of sources and of our own, each with the comparisons that test it.
 
-``experiments/claims.toml`` names claims and comparisons. It has no verdict: that is
-computed from the results of these comparisons, by the rule of
+``experiments/claims.toml`` names claims and comparisons, but contains no verdict. The
+verdict is computed from the results of the comparisons, by the rule in
 ``harness.judgement.verdicts``. A claim about time names a benchmark instead. Each of
-its ratios to one peer is confirmed if its whole interval lies above the ratio that is
-predicted, and refuted if it lies below.
+the benchmark's ratios to one peer is confirmed if its whole interval is above the
+predicted ratio, and refuted if it is below.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from harness.judgement.finding import PREDICTIONS, Finding
 __all__ = ["NOT_MEASURED", "NO_RECORD", "NO_VERDICT", "Claim", "answer", "read_claims"]
 
 NO_RECORD = "no record yet"
-"""In the place of a verdict: no experiment tests the claim."""
+"""Shown instead of a verdict: no experiment tests the claim."""
 
 NOT_MEASURED = "not measured yet"
-"""In the place of a verdict: an experiment tests the claim, but has no results."""
+"""Shown instead of a verdict: an experiment tests the claim, but has no results."""
 
 NO_VERDICT = "illustration"
-"""In the place of a verdict: the claim restates arithmetic."""
+"""Shown instead of a verdict: the claim restates arithmetic."""
 
 OF = ("source", "ours")
 REQUIRED = ("name", "of", "claim", "source", "figure")
@@ -44,19 +44,18 @@ class Claim:
     """One sentence that is tested.
 
     Attributes:
-        name: short, for links.
-        of: whether a source claims it or we do.
-        source: where it is claimed.
-        figure: what the source reports.
-        experiment: the name of the experiment that tests it; empty if none does.
-        primaries: names of its comparisons that answer the claim, the decisive one
-            first; none of an illustration.
-        benchmark: the name of the benchmark that tests it, in the place of an
-            experiment.
-        peer: what the ratios of the benchmark are taken to, as its file calls it.
+        name: short name, for links.
+        of: whether the claim is a source's or our own.
+        source: where the claim is made.
+        figure: the number that the source reports.
+        experiment: name of the experiment that tests the claim; empty if none does.
+        primaries: names of the experiment's comparisons that answer the claim, the
+            decisive one first; empty for an illustration.
+        benchmark: name of the benchmark that tests the claim, instead of an experiment.
+        peer: denominator of the benchmark's ratios, as named in its file.
         low: the claim predicts ratios above this one.
-        picture: the name of a figure of the experiment or benchmark.
-        missing: without either, what would answer the claim.
+        picture: name of a figure of the experiment or benchmark.
+        missing: what would answer the claim, if neither tests it.
     """
 
     name: str
@@ -79,11 +78,11 @@ class Claim:
 
 
 def answer(claim: Claim, finding: Finding | None) -> tuple[str, list[dict[Any, Any]]]:
-    """Return the verdict of a claim and the results that it rests on.
+    """Return the verdict of a claim and the results behind it.
 
     Args:
         claim: the claim.
-        finding: what its experiment or benchmark found; None if there are no results.
+        finding: of its experiment or benchmark; None if there are no results.
     """
     if not claim.test:
         return NO_RECORD, []
@@ -124,7 +123,7 @@ def _outcome(row: Mapping[Any, Any], low: float) -> str:
 
 
 def _judged(finding: Finding) -> Mapping[str, dict[Any, Any]]:
-    """Return the results of the judged subject by the names of the comparisons."""
+    """Return the judged subject's results: name of a comparison -> its row."""
     frame = finding.tables.get(PREDICTIONS)
     rows = [] if frame is None else frame.to_dict("records")
     return {row["comparison"]: row for row in rows if row["judged"]}
@@ -134,8 +133,8 @@ def read_claims(path: Path = declare.CLAIMS) -> list[Claim]:
     """Read and check the claims.
 
     Raises:
-        HarnessError: a claim names what there is not; one sentence names the file, the
-            line, the key, what is allowed there and what to do.
+        HarnessError: a claim uses an unknown name. The sentence has the file, the line,
+            the key, the allowed values and the remedy.
     """
     file = TomlFile(path)
     file.require_keys((), ["claim"], required=["claim"])
@@ -170,7 +169,7 @@ def _claim(file: TomlFile, key: Key) -> Claim:
 
 
 def _required(table: Mapping[str, Any]) -> Sequence[str]:
-    """Return the keys of a claim by what tests it."""
+    """Return the keys of a claim that is tested by an experiment, a benchmark or none."""
     if "experiment" in table:
         return OF_EXPERIMENT
     return OF_BENCHMARK if "benchmark" in table else ("missing",)

@@ -1,7 +1,7 @@
-"""From records to a finding: the answer, its tables and what must be said with it.
+"""Turn records into a finding: the answer, its tables and its small print.
 
-Results only: nothing here imports a framework. What a finding says of a task's numbers
-is the task's own (``harness.tasks.TASK.findings``).
+Nothing here imports a framework. The sentences about a task's numbers are in the task's
+own ``harness.tasks.TASK.findings``.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ __all__ = ["Finding", "compare"]
 
 
 def compare(experiment: Experiment, root: Path = RESULTS) -> Finding | None:
-    """Judge the published records of an experiment, and a user's own beside them.
+    """Judge the published records of an experiment, and the user's own records.
 
-    None if there are neither. If only a user's own exist, the finding is theirs. Until
-    every declared combination of settings was run at least once, records do not count.
+    Return None if there are neither. If only the user's own exist, return their
+    finding. Records are ignored until every declared combination of settings has a run.
 
     Raises:
         HarnessError: a file of records is damaged.
@@ -44,7 +44,7 @@ def compare(experiment: Experiment, root: Path = RESULTS) -> Finding | None:
 
 
 def _matched(published: Finding, local: Finding) -> Finding:
-    """Add to a user's own finding what of it must match the published one."""
+    """Add a table to a user's finding that compares it with the published one."""
     if not (published.tables and local.tables):
         return local
     match = part(local.task, "findings").match(published.tables, local.tables)
@@ -68,7 +68,7 @@ def _verdicts(published: Finding, local: Finding) -> str:
 
 
 def _records(experiment: Experiment, home: Path) -> list[Record]:
-    """Return the last record of every run that lies in a folder."""
+    """Return the last record of every run in a folder."""
     return [
         record
         for backend in experiment.backends
@@ -77,7 +77,7 @@ def _records(experiment: Experiment, home: Path) -> list[Record]:
 
 
 def _judge(experiment: Experiment, records: Sequence[Record]) -> Finding | None:
-    """Judge the records of one folder, at the scale that is most complete there."""
+    """Judge the records of one folder, at its most complete scale."""
     scale, chosen = _at_best_scale(experiment, records)
     usable = [record for record in chosen if record.settled]
     declared = {digest(run.config, 12) for run in experiment.runs(scale)}
@@ -100,7 +100,7 @@ def _judge(experiment: Experiment, records: Sequence[Record]) -> Finding | None:
 
 
 def _with_choices(finding: Finding, experiment: Experiment, scale: str) -> Finding:
-    """Add the values that were chosen and all that were tried, if any were."""
+    """Add the chosen values and all values tried, if a value is tuned."""
     if experiment.tune is None:
         return finding
     table = choices_table(experiment, scale)
@@ -110,7 +110,7 @@ def _with_choices(finding: Finding, experiment: Experiment, scale: str) -> Findi
         f"of {experiment.tune.seeds} further seeds on {experiment.backends[0]}; "
         f"{table['at_edge'].sum()} of {len(table)} arms are best at the edge of these."
     )
-    # A task may have more to say of a sweep than which values were chosen.
+    # A task may add a sentence about the sweep.
     answer_of = getattr(part(experiment.task, "findings"), "of_choices", None)
     more = answer_of(table) if answer_of and len(table) else ""
     sweep = sweep_table(experiment, scale)
@@ -151,9 +151,9 @@ def _with_verdict(
 
 
 def _judgement(task: str, records: Sequence[Record]) -> Judgement:
-    """Return a task's judgement; records that its code cannot take are said to be so.
+    """Return a task's judgement, or the error if its code raises one.
 
-    An experiment of a user's must never take the pages of all others down.
+    A fault in one user's experiment must not break the pages of all others.
     """
     try:
         judgement: Judgement = part(task, "findings").judge(records)
@@ -172,10 +172,10 @@ def _not_judged(task: str, error: Exception) -> str:
 def _judged_records(
     experiment: Experiment, scale: str, records: Sequence[Record]
 ) -> tuple[list[Record], list[str]]:
-    """Return the records that a task's tables can tell apart, and what is left out.
+    """Return the records that a task's tables can distinguish, and what is left out.
 
-    Tables name runs by the settings in ``findings.APART``. Of runs that differ in
-    others alone, those of the first declared values are judged.
+    Tables identify runs by the settings in ``findings.APART``. If runs differ only in
+    other settings, those with the first declared values are judged.
     """
     apart = part(experiment.task, "findings").APART
     first: dict[str, Mapping[str, Any]] = {}
@@ -207,7 +207,7 @@ def _setting(config: Mapping[str, Any], path: str) -> Any:
 def _at_best_scale(
     experiment: Experiment, records: Sequence[Record]
 ) -> tuple[str, list[Record]]:
-    """Choose the largest scale among those with the highest share of its runs."""
+    """Return the scale with the highest share of its runs; if equal, the largest."""
     best: tuple[float, str, list[Record]] = (-1.0, SCALES[0], [])
     for scale in SCALES:
         ids = {run.id for run in experiment.runs(scale)}
@@ -222,7 +222,7 @@ def _at_best_scale(
 def _missing(
     experiment: Experiment, scale: str, records: Sequence[Record]
 ) -> list[str]:
-    """Return sentences about declared runs that are missing or did not end well."""
+    """Return sentences about declared runs that are missing or not ``ok``."""
     sentences = []
     declared = len(experiment.runs(scale))
     for backend in experiment.backends:

@@ -1,4 +1,4 @@
-"""Which records of a folder count for an experiment or a benchmark."""
+"""Select the valid records of an experiment or a benchmark in a folder."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ __all__ = ["counted_records"]
 
 
 def counted_records(of: Experiment | Benchmark, home: Path) -> list[Record]:
-    """Return the settled records of what is declared now, one for each run.
+    """Return the settled records of all declared runs, one per run.
 
-    Of a benchmark these are the last measurement of each setup. What the file no longer
-    declares is history, and neither judged nor revalidated.
-
+    For a benchmark these are the last measurement of each setup. Records that the file
+    no longer declares are history: they are neither judged nor revalidated.
     Raises:
         HarnessError: a file is damaged.
     """

@@ -1,4 +1,4 @@
-"""What comparing leads to: a task's judgement, and the finding that a page shows."""
+"""The results of comparing: a task's judgement, and the finding that a page shows."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pandas as pd
 __all__ = ["NO_ANSWER", "PREDICTIONS", "Finding", "Judgement", "joined"]
 
 NO_ANSWER = "The runs of this experiment do not answer its task's question"
-"""The answer where no part of the usual one can be computed."""
+"""The answer if no part of the usual one can be computed."""
 
 PREDICTIONS = "predictions"
-"""The table of primary comparisons, as ``harness.judgement.verdicts`` makes it."""
+"""The table of primary comparisons, computed by ``harness.judgement.verdicts``."""
 
 
 def joined(words: Sequence[str]) -> str:
@@ -25,11 +25,11 @@ def joined(words: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a task's ``findings`` part makes of records.
+    """The result of a task's ``findings`` part for some records.
 
     Attributes:
-        answer: a few sentences, computed.
-        tables: by name; those of the plots are their data.
+        answer: a few sentences with computed values.
+        tables: by name; plots draw the tables of their own names.
         small_print: sentences that belong to the answer.
     """
 
@@ -44,14 +44,13 @@ class Finding:
 
     Attributes:
         verdict: one of ``reproduced``, ``partly``, ``not reproduced`` and
-            ``undecided``, or what a benchmark says of its goals; empty if nothing is
-            judged.
-        missing: what was declared but is not there, and runs that did not end well.
-        provenance: scale, seeds, backends and versions behind the numbers; no date.
-        notices: sentences that belong beside the verdict, such as that a prediction
-            was written after the runs.
-        local: the same from a user's own runs, compared with this one in its table
-            ``match``; None if there are none.
+            ``undecided``, or the goals of a benchmark; empty if nothing is judged.
+        missing: declared runs without records, and runs that did not end well.
+        provenance: scale, seeds, backends and versions of the runs; no date.
+        notices: sentences shown with the verdict, for example that a prediction was
+            written after the runs.
+        local: the finding of the user's own runs, or None. Its table ``match`` compares
+            it with this one.
     """
 
     experiment: str
@@ -68,7 +67,7 @@ class Finding:
     local: Finding | None = field(default=None, repr=False)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the finding as JSON can hold it: tables as lists of rows."""
+        """Return the finding as a JSON object: tables as lists of rows."""
         tables = {
             name: json.loads(frame.to_json(orient="records", double_precision=15))
             for name, frame in self.tables.items()

@@ -1,4 +1,4 @@
-"""Verdicts: primary comparisons judged by one rule, the same for every experiment.
+"""Verdicts: primary comparisons, judged by the same rule in every experiment.
 
 Each comparison predicts an interval for an effect, paired by seed. It is
 
@@ -7,14 +7,14 @@ Each comparison predicts an interval for an effect, paired by seed. It is
 - **refuted** if the effect lies beyond an end by the same test,
 - **undecided** otherwise.
 
-The p-values of a page are adjusted by Holm's procedure, those that confirm and those
-that refute separately; the level is 0.05. Only one subject is judged: the experiment's
-first backend that has runs. The others are shown beside it, because backends are no
-replicates.
+The p-values of a page are adjusted by Holm's procedure, separately for those that
+confirm and those that refute. The level is 0.05. Only one subject is judged: the
+experiment's first backend that has runs. The other backends are shown but not judged,
+because backends are not replicates.
 
-A run that diverged counts with the worst value of its metric, mostly infinity. An
-infinite effect outweighs all finite ones in the test, and a pair in which both runs
-diverged has effect 0.
+A diverged run has the worst value of its metric, usually infinity. In the test, an
+infinite effect outweighs all finite ones. A pair in which both runs diverged has effect
+0.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ NOT_RUN, NOT_JUDGED = "not run", "not judged"
 REPRODUCED, PARTLY, NOT_REPRODUCED = "reproduced", "partly", "not reproduced"
 
 UNJUDGED_SCALE = "quick"
-"""The scale that shows what an experiment does; its runs are too few for a verdict."""
+"""The scale for a first look. It has too few runs for a verdict."""
 
 COLUMNS = (
     *("comparison", "claim", "metric", "unit", "arm", "against", "backend", "judged"),
     *("effect", "predicted_low", "predicted_high", "estimate", "low", "high"),
     *("p", "outcome", "pairs", "diverged", "unread", "because"),
 )
-"""Of the table of results."""
+"""Columns of the table of results."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,8 @@ class Pairs:
     """The effects of one comparison on one subject.
 
     Attributes:
-        diverged: runs of the two arms that diverged.
-        unread: seeds left out because a record does not have the metric.
+        diverged: number of runs of the two arms that diverged.
+        unread: number of seeds left out because a record does not have the metric.
     """
 
     primary: Primary
@@ -89,11 +89,11 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Result:
-    """What one comparison leads to on one subject.
+    """The result of one comparison on one subject.
 
     Attributes:
         interval: of the median effect.
-        p: adjusted; of the outcome, or the smaller one where nothing is decided.
+        p: adjusted p-value of the outcome; if undecided, the smaller of the two.
     """
 
     pairs: Pairs
@@ -103,7 +103,7 @@ class Result:
 
 
 def verdict_of(outcomes: Sequence[str]) -> str:
-    """Return the verdict of the judged subject; an empty text if nothing was judged.
+    """Return the verdict of the judged subject, or "" if nothing was judged.
 
     - ``reproduced``: all comparisons are confirmed.
     - ``not reproduced``: the first is refuted, or all that were run are.
@@ -124,17 +124,17 @@ def verdict_of(outcomes: Sequence[str]) -> str:
 
 
 def judge(experiment: Experiment, table: pd.DataFrame) -> str:
-    """Return the verdict that a table of results leads to."""
+    """Return the verdict of a table of results."""
     rows = table[table["judged"].astype(bool)]
     outcomes = dict(zip(rows["comparison"], rows["outcome"], strict=True))
     return verdict_of([outcomes.get(p.name, NOT_RUN) for p in experiment.primaries])
 
 
 def results(experiment: Experiment, records: Sequence[Record]) -> pd.DataFrame:
-    """Return every comparison on every subject, one row each.
+    """Return the results: one row for every comparison on every subject.
 
-    The subject that is ``judged`` is the experiment's first backend that has runs, on
-    the CPU if it has runs there.
+    The ``judged`` subject is the experiment's first backend that has runs, on the CPU
+    if it has runs there.
     """
     rows = []
     subjects = _subjects(experiment, records)
@@ -155,7 +155,7 @@ def results(experiment: Experiment, records: Sequence[Record]) -> pd.DataFrame:
 
 
 def unjudged(table: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """Return the results of the scale that is not judged, and a sentence about that."""
+    """Mark the results of the scale without verdicts, and return a sentence on it."""
     sentence = (
         f"These runs are of scale {UNJUDGED_SCALE}, which shows the direction: there "
         "are too few of them for a verdict. Scale std has one."
@@ -166,7 +166,7 @@ def unjudged(table: pd.DataFrame) -> tuple[pd.DataFrame, str]:
 def notices(
     experiment: Experiment, records: Sequence[Record], table: pd.DataFrame
 ) -> Iterator[str]:
-    """Yield what a reader must know of a verdict, in full sentences."""
+    """Yield what a reader must know about a verdict, in full sentences."""
     yield from _of_predictions(experiment, records)
     rows = table[table["judged"].astype(bool)]
     for row in rows.to_dict("records"):
@@ -187,7 +187,7 @@ def notices(
 
 
 def _of_predictions(experiment: Experiment, records: Sequence[Record]) -> Iterator[str]:
-    """Yield a sentence for runs that are older than the prediction about them."""
+    """Yield sentences about runs that are older than their prediction."""
     late = sum(not record.prediction for record in records)
     other = [r for r in records if r.prediction not in ("", experiment.prediction)]
     if late:
@@ -204,7 +204,7 @@ def _of_predictions(experiment: Experiment, records: Sequence[Record]) -> Iterat
 
 
 def _subjects(experiment: Experiment, records: Sequence[Record]) -> list[str]:
-    """Return the subjects by backend as declared, 'tf' before 'tf on cuda'."""
+    """Return the subjects in the order of the declared backends, CPU first."""
     pairs = {(r.subject["backend"], backend_of(r)) for r in records}
     return [
         subject

@@ -1,8 +1,8 @@
-"""Paired effects, intervals and exact tests: how the experiments judge their runs.
+"""Paired effects, intervals and exact tests: the statistics of all experiments.
 
-Everything is a pure function of its arguments. What is drawn at random has a fixed
-seed, so that the same records give the same digits. A run that diverged has an infinite
-metric. It counts as the worst, and no function here turns it into NaN.
+All functions are pure. Random draws have a fixed seed, so the same records always give
+the same digits. A diverged run has an infinite metric. It counts as the worst, and no
+function here turns it into NaN.
 """
 
 from harness.statistics.effects import (

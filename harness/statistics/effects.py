@@ -32,17 +32,17 @@ Effect: TypeAlias = Literal["log ratio", "difference"]
 def paired_effects(a: npt.ArrayLike, b: npt.ArrayLike, kind: Effect) -> Floats:
     """Return the effect of each pair: log(a / b) or a - b.
 
-    A pair with equal values has effect 0, also where both runs diverged, for neither
-    arm is then better. If only one diverged, the effect is infinite.
+    A pair with equal values has effect 0. This includes pairs in which both runs
+    diverged, since neither arm is better. If only one diverged, the effect is infinite.
 
     Args:
-        a: metric of one arm, a value for each seed.
-        b: metric of the other arm, in the same order of seeds.
+        a: metric of one arm, one value per seed.
+        b: metric of the other arm, seeds in the same order.
         kind: ``log ratio`` or ``difference``.
 
     Raises:
-        HarnessError: The arms differ in length or are empty, a value is NaN, or a log
-            ratio is asked for of a negative value.
+        HarnessError: The arms differ in length or are empty, a value is NaN, or the
+            log ratio of a negative value is requested.
     """
     one, other = vector(a, "paired_effects"), vector(b, "paired_effects")
     if one.shape != other.shape:
@@ -78,9 +78,9 @@ def steps_to_target(
     target: float,
     best: Literal["smallest", "largest"] = "smallest",
 ) -> float:
-    """Return the first of the steps whose value is at least as good as the target.
+    """Return the first step at which the value reaches the target.
 
-    Infinity if none is; NaN never is.
+    Return infinity if no value does. NaN never does.
 
     Args:
         steps: optimizer steps at which a run was evaluated, ascending.
@@ -89,7 +89,7 @@ def steps_to_target(
         best: whether smaller or larger values are better.
 
     Raises:
-        HarnessError: There is not one value for each step.
+        HarnessError: The numbers of steps and values differ.
     """
     when, values = np.asarray(steps, np.float64), np.asarray(values, np.float64)
     if when.shape != values.shape or when.ndim != 1:
@@ -103,7 +103,7 @@ def steps_to_target(
 def median(values: Floats) -> Floats:
     """Return the median over the seeds, the second axis.
 
-    Infinite values count as the largest or smallest; half of each gives 0.
+    Infinite values are the largest or smallest. With half of each, the median is 0.
     """
     with np.errstate(invalid="ignore"):
         middle: Floats = np.median(values, axis=1)
@@ -114,10 +114,10 @@ def median(values: Floats) -> Floats:
 def interquartile_mean(values: Floats) -> Floats:
     """Return the mean of the middle half of the seeds, the second axis.
 
-    The quarter that is cut at each end is rounded down, so 5 values keep 3. Source:
-    Agarwal et al., "Deep Reinforcement Learning at the Edge of the Statistical
-    Precipice", 2021, which recommends it for summaries over tasks. The same as
-    `scipy.stats.trim_mean` with 0.25, whose module takes over a second to import.
+    The number of seeds cut at each end is a quarter, rounded down: of 5 values, 3
+    remain. Source: Agarwal et al., "Deep Reinforcement Learning at the Edge of the
+    Statistical Precipice", 2021, which recommends it for summaries over tasks. Same as
+    `scipy.stats.trim_mean` with 0.25, which takes over a second to import.
     """
     cut = values.shape[1] // 4
     middle = np.sort(values, axis=1)[:, cut : values.shape[1] - cut]
@@ -135,7 +135,7 @@ def vector(values: npt.ArrayLike, subject: str) -> Floats:
     """Return the values as a vector.
 
     Raises:
-        HarnessError: There are none, they are no vector, or one is NaN.
+        HarnessError: The array is empty or not a vector, or a value is NaN.
     """
     array = np.asarray(values, np.float64)
     if array.ndim != 1 or not array.size or np.isnan(array).any():

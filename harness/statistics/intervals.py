@@ -18,18 +18,18 @@ RESAMPLES = 2000
 
 
 class Interval(NamedTuple):
-    """An estimate with its interval of level 0.95; scalars or arrays."""
+    """An estimate with its confidence interval (95 % by default); scalars or arrays."""
 
     estimate: Floats
     low: Floats
     high: Floats
 
     def columns(self, name: str) -> dict[str, Any]:
-        """Return the three as columns of a table: ``name``, ``low`` and ``high``."""
+        """Return the three values as columns ``name``, ``low`` and ``high``."""
         return {name: self.estimate, "low": self.low, "high": self.high}
 
     def named(self, name: str) -> dict[str, Any]:
-        """Return the three as ``NAME``, ``NAME_low`` and ``NAME_high``."""
+        """Return the three values as ``NAME``, ``NAME_low`` and ``NAME_high``."""
         return {name: self.estimate, f"{name}_low": self.low, f"{name}_high": self.high}
 
 
@@ -38,15 +38,15 @@ def bootstrap(
 ) -> Interval:
     """Return a statistic over seeds with its percentile bootstrap interval of 95 %.
 
-    The seeds are drawn with replacement 2000 times, from all samples together. The
-    interval leaves out a share q of the resampled statistics at each end,
+    The seeds are drawn with replacement 2000 times, jointly for all samples. The
+    interval excludes a share q of the resampled statistics at each end,
 
         q = Phi(-sqrt(n / (n - 1)) t),
 
     where t is the 97.5 % point of Student's distribution with n - 1 degrees of freedom.
     These are the expanded percentiles of Hesterberg, "What Teachers Should Know About
-    the Bootstrap", The American Statistician 69, 2015. The plain ones (q = 2.5 %) are
-    too narrow for few seeds. Identical values x give [x, x].
+    the Bootstrap", The American Statistician 69, 2015. Plain percentiles (q = 2.5 %)
+    are too narrow for few seeds. Identical values x give [x, x].
 
     Measured coverage, 4000 simulations each:
 
@@ -61,21 +61,22 @@ def bootstrap(
     20    mean    .954           .917         .873
     ====  ======  =============  ===========  =========
 
-    So the interval of the median holds from 5 seeds on, whatever the distribution. That
-    of the mean holds from 10 seeds on if the values are not skewed, as logarithms of
-    ratios are (.930 at n = 10 for logarithms of exponential values); at n = 5 it is too
-    narrow. The plain percentiles give .904 for the mean of 10 normal values.
+    So the interval of the median is reliable from 5 seeds on, for any distribution. The
+    interval of the mean is reliable from 10 seeds on if the values are not skewed, such
+    as logarithms of ratios (.930 at n = 10 for logarithms of exponential values). At
+    n = 5 it is too narrow. Plain percentiles give .904 for the mean of 10 normal
+    values.
 
-    Where the statistic of a resample is NaN (a mean of infinities of both signs), it
-    counts as lying below and above all others.
+    The statistic of a resample may be NaN (a mean of infinities of both signs). It is
+    then treated as -inf for the lower end and as inf for the upper end.
 
     Args:
-        statistic: takes arrays [resamples, seeds, ...] and reduces the second axis.
-        samples: arrays [seeds, ...]; one run's entries stay together.
+        statistic: reduces the second axis of arrays [resamples, seeds, ...].
+        samples: arrays [seeds, ...]; the entries of a run stay together.
         seed: of the resampling.
 
     Raises:
-        HarnessError: There are no seeds, or the samples differ in their number.
+        HarnessError: There are no seeds, or the samples have different numbers of them.
     """
     arrays = [np.asarray(sample, np.float64) for sample in samples]
     counts = {array.shape[:1] for array in arrays}
@@ -108,13 +109,13 @@ def t_interval(values: npt.ArrayLike, level: float = LEVEL) -> Interval:
         mean +- t s / sqrt(n)
 
     with s the standard deviation (n - 1) and t the (1 + level) / 2 point of Student's
-    distribution with n - 1 degrees of freedom. It is for few measuring processes, whose
-    log ratios are about normal: it covers 95 % with 6 and with 3 of them, while a plain
-    bootstrap over 3 covers about 72 %.
+    distribution with n - 1 degrees of freedom. It is meant for few measuring processes,
+    whose log ratios are roughly normal. It covers 95 % with 6 and with 3 processes; a
+    plain bootstrap over 3 covers about 72 %.
 
     Args:
-        values: one for each process.
-        level: share of intervals that cover the mean.
+        values: one per process.
+        level: probability that the interval covers the mean.
 
     Raises:
         HarnessError: There are fewer than two values, or one is not finite.
@@ -136,17 +137,17 @@ def share_interval(count: int, total: int, level: float = LEVEL) -> Interval:
         low = B^-1((1 - level) / 2; count, total - count + 1)
         high = B^-1((1 + level) / 2; count + 1, total - count)
 
-    with B the regularized incomplete beta function. It covers the share of the whole in
-    at least ``level`` of all random samples, whatever the share. Source: Clopper and
-    Pearson, Biometrika 26, 1934.
+    with B the regularized incomplete beta function. Its coverage of the population's
+    share is at least ``level``, for any share. Source: Clopper and Pearson, Biometrika
+    26, 1934.
 
     Args:
-        count: how many of the sample have the property, from 0 to ``total``.
-        total: the size of the sample, at least 1.
-        level: share of intervals that cover the share of the whole.
+        count: number of cases in the sample with the property, 0 to ``total``.
+        total: size of the sample, at least 1.
+        level: smallest probability that the interval covers the population's share.
 
     Raises:
-        HarnessError: The sample is empty, or ``count`` is not within it.
+        HarnessError: The sample is empty, or ``count`` is not from 0 to ``total``.
     """
     if not 0 <= count <= total or total < 1:
         remedy = "count within a sample of at least one"
@@ -159,10 +160,10 @@ def share_interval(count: int, total: int, level: float = LEVEL) -> Interval:
 
 
 def overlap(a: Interval, b: Interval, slack: float = 0.0) -> bool:
-    """Whether a user's interval meets the published one, each widened by ``slack``.
+    """Whether two intervals overlap, each widened by ``slack``.
 
-    For the question whether a run was reproduced. It is no test of equality: for that
-    see `within`.
+    It decides whether a user's run reproduced the published interval. It is not a test
+    of equality; use `within` for that.
     """
     low = max(float(a.low), float(b.low)) * (1 - slack)
     return low <= min(float(a.high), float(b.high)) * (1 + slack)
