@@ -169,7 +169,7 @@ def _claim(file: TomlFile, key: Key) -> Claim:
 
 
 def _required(table: Mapping[str, Any]) -> Sequence[str]:
-    """Return the keys of a claim that is tested by an experiment, a benchmark or none."""
+    """Return the keys that a claim needs, depending on what tests it."""
     if "experiment" in table:
         return OF_EXPERIMENT
     return OF_BENCHMARK if "benchmark" in table else ("missing",)
