@@ -1,4 +1,4 @@
-"""Run a module of the harness in a fresh process, silently and not for ever."""
+"""Run a module of the harness in a fresh process, without output and with a limit."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["run_child"]
 
 
 def run_child(module: str, folder: Path, limit: float | None = None) -> int:
-    """Run ``python -m MODULE FOLDER``; return its exit status.
+    """Run ``python -m MODULE FOLDER`` and return its exit status.
 
-    The process and what it started end with this call.
+    The process and its children are killed before this call returns.
 
     Raises:
         subprocess.TimeoutExpired: it took more than ``limit`` seconds.

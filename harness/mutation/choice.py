@@ -1,4 +1,4 @@
-"""What is run for a mutant: the cases and tests that enter its function."""
+"""Choose the cases and tests for a mutant: those that enter its function."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ Killer = tuple[str, str]
 """Kind and name of a case or test that killed a mutant."""
 
 ENOUGH = 60
-"""Seconds of checks after which no further one is begun for a mutant.
+"""Seconds of checks per mutant. No further check is started after that.
 
-Hundreds of checks enter what all wrappers share, and most mutants are killed early.
+Hundreds of checks enter the code that all wrappers share. Most mutants die early.
 """
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What is run for a mutant.
+    """The checks for one mutant.
 
     Attributes:
-        checks: in their order.
-        seconds: they take on the unchanged code; None if that is not known.
+        checks: in the order in which they are run.
+        seconds: their time on the unchanged code; None if unknown.
     """
 
     checks: Sequence[Check]
@@ -42,18 +42,18 @@ def choose(
 ) -> Choice:
     """Return the cases and tests that enter the function of a mutant, cheapest first.
 
-    Before all others come those that killed other mutants of the module. Then follow
-    one case of each mode, family and kind, the tests, and the other cases, until they
-    have taken ``enough`` seconds. If nothing enters the function, the nearest checks
-    are run.
+    Checks that killed other mutants of the module come first. Then follow one case of
+    each mode, family and kind, the tests, and the other cases, up to ``enough``
+    seconds. If nothing enters the function, the nearest checks are run.
 
-    What stands outside of the body of a function may change the signature that users
-    see, so the test of signatures comes first. It may also decorate the function with
-    what raises before it is entered, so the nearest tests are among the others.
+    Code outside of function bodies may change a public signature, so the test of
+    signatures comes first. Such code may also be a decorator that raises before the
+    function is entered, so the nearest tests are added.
 
-    A check may depend on a function that it does not enter, such as one whose result
-    is kept. Then a mutant survives that the check would have killed, as it does if the
-    check comes too late. So the share that is killed is never too large.
+    A check may depend on a function that it does not enter, for example one whose
+    result is cached. A mutant may then survive although the check would have killed it.
+    The same happens if the check comes too late. So the reported share killed is never
+    too large.
     """
     place = place_of(mutant)
     names = reach.entering(mutant.path, place)
@@ -94,7 +94,7 @@ def _nearest_tests(path: str, reach: Reach) -> set[str]:
 
 
 def _short(checks: Iterable[Check], reach: Reach, enough: float) -> Choice:
-    """Leave out what would begin after so many seconds."""
+    """Drop the checks that would start after ``enough`` seconds."""
     short, seconds = [], 0.0
     for check in checks:
         names = []
@@ -107,7 +107,7 @@ def _short(checks: Iterable[Check], reach: Reach, enough: float) -> Choice:
 
 
 def _first_of_each(cases: Iterable[str]) -> list[str]:
-    """Return the first case of each kind, whose names differ in their numbers only."""
+    """Return the first case of each kind. A kind's names differ only in a number."""
     first: dict[str, str] = {}
     for name in cases:
         first.setdefault(name.rsplit("-", 1)[0], name)

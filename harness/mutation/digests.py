@@ -1,4 +1,4 @@
-"""The digest of a module, by which a result is known to be about today's source."""
+"""Digests of modules. They show whether a result is about the current source."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ __all__ = ["current_digest", "module_digest"]
 
 
 def current_digest(path: str) -> str | None:
-    """Return the digest of a module of the checkout, None if it is gone."""
+    """Return the digest of a module of the checkout, or None if it no longer exists."""
     return module_digest(source_of(path)) if (ROOT / path).is_file() else None
 
 
 def module_digest(source: str) -> str:
-    """Return sixteen hexadecimal digits of what a module does.
+    """Return a digest of a module's behaviour, as sixteen hexadecimal digits.
 
     Docstrings, comments, line breaks and the names of variables that a function assigns
-    do not change them. A mutant is tried anew when the code changes, not its words.
+    do not change it. So a mutant is tried again only when the code changes.
     """
     tree = _WithoutNames().visit(ast.parse(source))
     return source_digest(ast.unparse(tree))
@@ -30,7 +30,7 @@ class _WithoutNames(ast.NodeTransformer):
     """Numbers the variables of each outermost function, in the order of the tree."""
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
-        """Rename what the function and those within it assign."""
+        """Rename the variables that the function and its inner functions assign."""
         others = set(_fixed_names(node))
         stores = [name.id for name in _names(node) if isinstance(name.ctx, ast.Store)]
         variables = [name for name in dict.fromkeys(stores) if name not in others]

@@ -1,4 +1,4 @@
-"""Finds a changed file in the place of a module, in a trial and in what it starts.
+"""Import a changed file instead of a module, in a trial and its child processes.
 
 A trial puts its folder on ``PYTHONPATH``. Python imports ``sitecustomize`` from there
 in every process that inherits the path, such as the ranks and sessions of a test.
@@ -32,7 +32,7 @@ module.install({folder!r})
 
 
 class MutantFinder(MetaPathFinder):
-    """Finds the changed file in the place of one module."""
+    """Finds the changed file instead of one module."""
 
     def __init__(self, module: str, file: Path, package: Path | None) -> None:
         self.module, self.file = module, file
@@ -44,7 +44,7 @@ class MutantFinder(MetaPathFinder):
         path: Sequence[str] | None,
         target: ModuleType | None = None,
     ) -> ModuleSpec | None:
-        """Return where the module is, if it is the changed one."""
+        """Return the changed file's location if this is the changed module."""
         if fullname != self.module:
             return None
         return importlib.util.spec_from_file_location(
@@ -53,7 +53,7 @@ class MutantFinder(MetaPathFinder):
 
 
 def install(folder: str) -> None:
-    """Find the mutant of a trial's folder from now on; none without a module."""
+    """Import the mutant of a trial's folder from now on, if its task has a module."""
     task: Mapping[str, Any] = json.loads(Path(folder, "task.json").read_text("utf-8"))
     if module := task["module"]:
         package = Path(task["package"]) if task["package"] else None
@@ -61,13 +61,13 @@ def install(folder: str) -> None:
 
 
 def reach_children(folder: Path, file: str = __file__) -> None:
-    """Let processes that this one starts find the mutant, too.
+    """Make child processes of this process import the mutant, too.
 
-    Many tests hand an environment of their own to ``subprocess``: its path is extended.
+    Many tests pass their own environment to ``subprocess``. Its path is extended.
 
     Args:
         folder: of the trial.
-        file: the module whose ``install`` they call with the folder.
+        file: the module whose ``install`` the children call with the folder.
     """
     text = CUSTOMIZE.format(file=file, folder=str(folder))
     (folder / "sitecustomize.py").write_text(text, "utf-8")
@@ -82,7 +82,7 @@ def reach_children(folder: Path, file: str = __file__) -> None:
 
 
 def _with_path(variables: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """Return these variables with the folder at the beginning of ``PYTHONPATH``."""
+    """Return these variables with the folder in front of ``PYTHONPATH``."""
     inherited = variables.get("PYTHONPATH")
     paths = [str(folder), *([inherited] if inherited else [])]
     return {**variables, "PYTHONPATH": os.pathsep.join(paths)}

@@ -1,15 +1,15 @@
-"""List the mutants of a backend: the part that runs in the environment of Cosmic Ray.
+"""List the mutants of a backend. This part runs in the environment of Cosmic Ray.
 
 ``python -m harness.mutation.listing BACKEND SIZE SEED`` prints JSON Lines: first the
-number of mutants, then ``SIZE`` of them (0: all) in an order that depends on the seed
-alone. So the first ones are a random sample, and a change of one module does not move
-the mutants of others. The digest of a module needs packages that are not here, so
-``harness.mutation.run`` adds it.
+number of mutants, then ``SIZE`` of them (0: all). Their order depends only on the seed,
+so the first ones are a random sample, and a change of one module does not change the
+order of other modules' mutants. The digest of a module needs packages that are not
+installed here, so ``harness.mutation.run`` adds it.
 
-The operators are those that make plausible mistakes. An arithmetic operator becomes its
-inverse, a comparison its negation or the one that differs at the boundary. Cosmic Ray
-could replace each by all others, but shifts and bit masks of floats only raise
-TypeError, which any test notices, and would make the share killed look better.
+The operators make plausible mistakes. An arithmetic operator becomes its inverse. A
+comparison becomes its negation, or the one that differs at the boundary. Cosmic Ray can
+replace each by all others. But shifts and bit masks of floats only raise TypeError,
+which any test notices, so they would only increase the share killed.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ OPERATORS = (
 """The operators that are used, by their names in Cosmic Ray."""
 
 MESSAGES = ("fstring", "raise_stmt")
-"""Nodes whose content is not mutated: they make the texts of errors and messages."""
+"""Nodes whose content is not mutated: the texts of errors and messages."""
 
 SIGNS = ("parameters", "dictorsetmaker", "lambdef")
-"""Where a star is no operator: ``def f(a, *, b)`` and ``{**a}``."""
+"""Nodes in which a star is not an operator: ``def f(a, *, b)`` and ``{**a}``."""
 
 
 class Place(NamedTuple):
-    """Where an operator can change a module."""
+    """A position at which an operator can change a module."""
 
     path: str
     operator: str
@@ -74,7 +74,7 @@ class Place(NamedTuple):
     definition: str
 
     def rank(self, seed: str) -> bytes:
-        """Return what places are sorted by: it depends on the seed and this place."""
+        """Return the sort key of this place, which depends only on it and the seed."""
         name = f"{seed} {self.path} {self.operator} {self.occurrence}"
         return hashlib.sha256(name.encode()).digest()
 
@@ -82,9 +82,9 @@ class Place(NamedTuple):
 def places(path: str, source: str) -> Iterator[Place]:
     """Yield the places of a module that are mutated.
 
-    Left out are annotations, which nobody evaluates; stars that are no operators; the
-    texts of errors and messages; and ``zip(strict=True)``, which guards against a
-    mistake of ours. Cosmic Ray never changes a text, so docstrings stay, too.
+    Left out are annotations, which are not evaluated; stars that are not operators; the
+    texts of errors and messages; and ``zip(strict=True)``, which only protects against
+    our own mistakes. Cosmic Ray never changes strings, so docstrings stay, too.
     """
     nodes = list(ast_nodes(get_ast(source)))
     for name in OPERATORS:
@@ -105,7 +105,7 @@ def _operator(name: str) -> Any:
 
 
 def _is_left_out(node: Any) -> bool:
-    """Whether a node is one that `places` leaves out."""
+    """Whether `places` leaves out this node."""
     parent = node.parent
     if parent is not None and parent.type in SIGNS and node.type == "operator":
         return True
@@ -119,7 +119,7 @@ def _is_left_out(node: Any) -> bool:
 
 
 def _is_annotation(node: Any, parent: Any) -> bool:
-    """Whether ``node`` is what ``parent`` annotates a name or a function with."""
+    """Whether ``node`` is the annotation of a name or a function in ``parent``."""
     if parent.type == "tfpdef":
         return bool(node is parent.children[-1])
     if parent.type == "annassign":
@@ -128,7 +128,7 @@ def _is_annotation(node: Any, parent: Any) -> bool:
 
 
 def _is_zip(argument: Any) -> bool:
-    """Whether an argument is one of a call of ``zip``."""
+    """Whether an argument belongs to a call of ``zip``."""
     parent = argument.parent
     call = parent.parent if parent.type == "arglist" else parent
     before = call.get_previous_leaf()
@@ -142,7 +142,7 @@ def edit_of(place: Place, source: str) -> Edit:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Print the number of mutants of a backend, and the first of them."""
+    """Print the number of mutants of a backend, and the first ``size`` of them."""
     backend, size, seed = arguments
     home = ROOT / "impls" / "lockstep" / backend
     files = [p for p in sorted(home.rglob("*.py")) if "tests" not in p.parts]

@@ -1,4 +1,4 @@
-"""One mutant: a small edit of one module, and where it stands."""
+"""One mutant: a small edit of one module, and its position."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 @dataclass(frozen=True)
 class Edit:
-    """The characters from ``start`` to ``end`` become ``text``."""
+    """Replaces the characters from ``start`` to ``end`` by ``text``."""
 
     start: int
     end: int
@@ -28,7 +28,7 @@ class Edit:
         return source[: self.start] + self.text + source[self.end :]
 
     def lines(self, source: str) -> tuple[str, str]:
-        """Return the lines that change, before and after, without their indentation."""
+        """Return the changed lines, before and after, without indentation."""
         first = source.rfind("\n", 0, self.start) + 1
         last = source.find("\n", self.end)
         last = len(source) if last < 0 else last
@@ -41,14 +41,14 @@ def _plain(lines: str) -> str:
 
 
 def edit_between(source: str, changed: str) -> Edit:
-    """Return a small edit that makes ``changed`` of ``source``."""
+    """Return a small edit that turns ``source`` into ``changed``."""
     start = _alike(source, changed)
     tail = _alike(source[:start:-1], changed[:start:-1])
     return Edit(start, len(source) - tail, changed[start : len(changed) - tail])
 
 
 def _alike(first: str, second: str) -> int:
-    """Return how many characters at the beginning are the same."""
+    """Return the length of the common beginning."""
     return sum(takewhile(bool, map(eq, first, second)))
 
 
@@ -59,10 +59,10 @@ class Mutant:
     Attributes:
         path: the module's file in the checkout.
         operator: the name of Cosmic Ray's operator.
-        occurrence: the number of the place in the module, of those of the operator.
-        line: where it starts, counted from 1.
-        definition: the function or class that the place is in; empty without one.
-        edit: what is changed.
+        occurrence: index of the place among those of the operator in the module.
+        line: first line, counted from 1.
+        definition: function or class that contains the place; empty without one.
+        edit: the change.
         digest: of the module, see ``harness.mutation.digests``.
     """
 
@@ -76,7 +76,7 @@ class Mutant:
 
     @property
     def id(self) -> str:
-        """The name of the mutant; another source of the module has other ones."""
+        """The name of the mutant. It changes with the source of the module."""
         return f"{self.path}@{self.digest}:{self.operator}:{self.occurrence}"
 
     @property
@@ -85,12 +85,12 @@ class Mutant:
         return module_name(self.path)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the mutant for JSON."""
+        """Return the mutant as a JSON object."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Mutant:
-        """Read a mutant back."""
+        """Build a mutant from JSON."""
         return cls(**{**content, "edit": Edit(**content["edit"])})
 
 

@@ -1,6 +1,6 @@
-"""Which recorded cases and tests are nearest to a module, nearest first.
+"""The recorded cases and tests nearest to a module, nearest first.
 
-They are run for a mutant whose function no case and no test enters.
+They are run for a mutant whose function is not entered by any case or test.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FAMILIES: Mapping[str, Sequence[str]] = {
     "step": STEP,
     "multitask": ("multitask", "multitask_clip"),
 }
-"""Folder or module of a backend -> the families of cases that it was written for."""
+"""Folder or module of a backend -> the families of cases written for it."""
 
 EXAMPLES = (
     "impls/lockstep/tests/test_docstrings.py::test_examples_give_what_they_say[{}]"
@@ -59,19 +59,19 @@ SHARED = (
     "harness/composition/tests/test_variables.py",
     "harness/composition/tests/test_larc.py",
 )
-"""Tests that are the same for all backends; a backend's have its name in theirs."""
+"""Tests shared by all backends. The names of a backend's tests contain its name."""
 
 ALSO = {"base": "step", "masters": "scaling", "scaling": "masters", "workers": "step"}
-"""Folder of a backend -> another one whose tests watch it, such as a step's numbers."""
+"""Folder of a backend -> another folder whose tests check it."""
 
 FOR_ALL = "base"
-"""Folder of the tests of what all wrappers of a backend have."""
+"""Folder of the tests for what all wrappers of a backend have in common."""
 
 SHARED_FOLDER = "shared"
-"""Folder of a backend that has folders by capability, as the backend itself has."""
+"""Folder of a backend that is divided by capability, like the backend itself."""
 
 THOROUGH = ("reference",)
-"""Backends whose whole suite is so fast that all of it may run for a mutant."""
+"""Backends whose whole test suite is fast enough to run for a mutant."""
 
 
 @dataclass(frozen=True)
@@ -80,9 +80,9 @@ class Check:
 
     Attributes:
         kind: "case" or "test".
-        names: families of recorded cases, or single ones as ``MODE ID``; files of tests
-            in the checkout, or single ones as pytest names them.
-        keyword: run only tests that have it in their name; all if it is empty.
+        names: families of recorded cases, or single cases as ``MODE ID``; test files in
+            the checkout, or single tests as pytest names them.
+        keyword: run only tests with this in their names; empty means all.
     """
 
     kind: str
@@ -91,14 +91,14 @@ class Check:
 
 
 def nearest_checks(path: str) -> list[Check]:
-    """Return what to try on the mutants of a module, in this order.
+    """Return the checks for the mutants of a module, in the order to run them.
 
-    Near are the families that the folder was written for, the examples in the module's
-    docstrings, the test of public signatures, and the backend's tests that lie in the
-    folder of the same name, watch all wrappers, or import the module or a name of it.
-    Tests named after the module come first, then those of its folder. Then follow the
-    tests that all backends share, on the reference all its other tests and at last,
-    because they take the longest time, all other cases.
+    Near checks are the families written for the folder, the examples in the module's
+    docstrings, the test of public signatures, and some of the backend's tests: those in
+    the folder of the same name, those for all wrappers, and those that import the
+    module or one of its names. Tests named after the module come first, then those of
+    its folder. Then follow the tests that all backends share and, on the reference, all
+    its other tests. All other cases come last, because they take the longest time.
     """
     backend, *folders = Path(path).with_suffix("").parts[2:]
     module = module_name(path)
@@ -138,7 +138,7 @@ def _relative(paths: Sequence[Path]) -> list[str]:
 
 
 def _public_names(path: str) -> set[str]:
-    """Return what a module lists in ``__all__``."""
+    """Return the names in a module's ``__all__``."""
     for node in ast.parse(source_of(path)).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
             return set(ast.literal_eval(node.value))
@@ -147,7 +147,7 @@ def _public_names(path: str) -> set[str]:
 
 @functools.cache
 def _importing(home: Path) -> Mapping[Path, set[str]]:
-    """Return the modules that each file of tests imports."""
+    """Return the modules that each test file imports."""
     imports: dict[Path, set[str]] = defaultdict(set)
     for path in sorted(home.rglob("test_*.py")):
         imports[path].update(_imported(ast.parse(path.read_text("utf-8"))))
@@ -155,7 +155,7 @@ def _importing(home: Path) -> Mapping[Path, set[str]]:
 
 
 def _imported(tree: ast.Module) -> Iterator[str]:
-    """Yield the names of modules in import statements, and what could be one."""
+    """Yield the names of modules in import statements, including possible ones."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

@@ -1,8 +1,8 @@
-"""Which recorded cases and tests enter a function, found once on the unchanged code.
+"""Which recorded cases and tests enter a function, computed once on the unchanged code.
 
-All cases and tests of a backend run once under a tracer of calls. What was seen is kept
-in ``.cache/mutants/``, one file for each unit: a file of tests, or the cases of a mode.
-Its name has a digest of the backend and the unit, so only what has changed runs again.
+All cases and tests of a backend run once under a tracer of calls. The results are kept
+in ``.cache/mutants/``, one file for each unit: a test file, or the cases of a mode. Its
+name is a digest of the backend and the unit, so only changed units run again.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ __all__ = ["CACHE", "Place", "Reach", "Unit", "place_of", "read_reach", "units_o
 CACHE = ROOT / ".cache" / "mutants"
 
 TOGETHER = 6
-"""How many units one process watches."""
+"""Number of units that one process traces."""
 
 
 @dataclass(frozen=True)
 class Unit:
-    """What is watched at once and kept in one file.
+    """Checks that are traced together and kept in one file.
 
     Attributes:
-        name: a file of tests in the checkout, or a mode of execution.
-        mode: whether it is a mode: all its cases are watched.
-        keyword: only tests that have it in their names; all if it is empty.
+        name: a test file in the checkout, or an execution mode.
+        mode: whether it is a mode, of which all cases are traced.
+        keyword: run only tests with this in their names; empty means all.
     """
 
     name: str
@@ -49,9 +49,9 @@ class Unit:
 
 
 def units_of(backend: str) -> list[Unit]:
-    """Return the units of a backend: its tests, those that all share, and its modes.
+    """Return the units of a backend: its tests, the shared tests, and its modes.
 
-    Modes come last, since one of them may change its framework for good.
+    Modes come last, since some change their framework permanently.
     """
     home = _home(backend)
     tests = sorted((home / "tests").rglob("test_*.py"))
@@ -70,12 +70,12 @@ def _home(backend: str) -> Path:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a mutant stands.
+    """The function around a mutant.
 
     Attributes:
-        function: the outermost function whose body has it, within its class; empty
-            outside of a body.
-        head: the function whose decorator or argument's default has it instead.
+        function: the outermost function whose body contains it, with the name of
+            its class; empty outside of a body.
+        head: the function whose decorator or default argument contains it instead.
     """
 
     function: str = ""
@@ -83,7 +83,7 @@ class Place:
 
 
 def place_of(mutant: Mutant) -> Place:
-    """Return where a mutant stands in its module."""
+    """Return the function that contains a mutant."""
     source = source_of(mutant.path)
     line = source.count("\n", 0, mutant.edit.start) + 1
     for name, node in _functions(ast.parse(source), ""):
@@ -106,11 +106,11 @@ def _functions(
 
 
 class Reach:
-    """What the cases and tests of a backend enter.
+    """The functions that the cases and tests of a backend enter.
 
     Args:
         backend: its name.
-        contents: what was seen of each unit.
+        contents: the traced result of each unit.
     """
 
     def __init__(
@@ -130,8 +130,8 @@ class Reach:
     def entering(self, path: str, place: Place) -> set[str]:
         """Return the cases and tests that enter the function of a place.
 
-        Of a place outside of all functions they are those that enter any function of
-        the module. A function that TensorFlow has converted is known by its name alone.
+        For a place outside of all functions, return those that enter any function of
+        the module. A function converted by TensorFlow is known only by its name.
         """
         module = path.removeprefix(self.folder)
         name = place.function or place.head
@@ -148,12 +148,12 @@ class Reach:
 
 
 def read_reach(backend: str, jobs: int, report: Callable[[str], None]) -> Reach:
-    """Return what enters what; first watch the units that are not known as they are."""
+    """Return the reach of all checks. First trace the units that are not known yet."""
     files = _files(backend)
     missing = [unit for unit, file in files.items() if not file.exists()]
     parts = [missing[i : i + TOGETHER] for i in range(0, len(missing), TOGETHER)]
     if parts:
-        # The environment that draws pages does without it.
+        # Imported here: the environment that draws pages does not have it.
         from joblib import Parallel, delayed
 
         report(f"watching {len(missing)} files of tests and modes of {backend}")
@@ -170,7 +170,7 @@ def read_reach(backend: str, jobs: int, report: Callable[[str], None]) -> Reach:
 
 
 def _files(backend: str) -> dict[Unit, Path]:
-    """Return the file that keeps what was seen of each unit."""
+    """Return the file that keeps the result of each unit."""
     home = _home(backend)
     common = hashlib.sha256()
     sources = [p for p in sorted(home.rglob("*.py")) if not p.name.startswith("test_")]
@@ -190,7 +190,7 @@ def _files(backend: str) -> dict[Unit, Path]:
 
 
 def _watch(backend: str, files: Mapping[Unit, Path]) -> None:
-    """Watch some units in a fresh process."""
+    """Trace some units in a fresh process."""
     units = [
         {
             "name": unit.name,

@@ -1,4 +1,4 @@
-"""Draw the mutants of a backend, try those without a result, and record each."""
+"""Draw the mutants of a backend, try those without a result, and record the results."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ __all__ = ["FOLDER", "Request", "run_mutants"]
 FOLDER = RESULTS / "mutants"
 
 SIZES = {"reference": 0}
-"""Backends of which all mutants are tried."""
+"""Number of mutants to try. 0 means all."""
 
 SIZE = 300
-"""How many mutants are drawn of each other backend."""
+"""Number of mutants to draw for each other backend."""
 
 SEED = 1
 
 TOGETHER = 10
-"""How many trials are recorded at once, after what killed mutants passed without."""
+"""Number of trials that are recorded together, after their killers passed unmutated."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What to try.
+    """Which mutants to try, and how.
 
     Attributes:
-        backend: whose mutants.
-        lister: a Python that has Cosmic Ray.
-        minutes: after which no further mutant is begun.
-        count: the most mutants that are tried; None for no limit.
+        backend: whose mutants are tried.
+        lister: path of a Python that has Cosmic Ray.
+        minutes: after this time no further mutant is started.
+        count: largest number of mutants to try; None for no limit.
         folder: of the results.
         again: whether survivors without a reason are tried again, before the others.
-        jobs: how many are tried at once.
+        jobs: number of parallel trials.
     """
 
     backend: str
@@ -66,11 +66,11 @@ def run_mutants(
     report: Callable[[Mapping[str, Any]], None],
     progress: Callable[[str], None] = lambda _: None,
 ) -> int:
-    """Try mutants that have no result yet; return how many are left.
+    """Try mutants that have no result yet; return how many remain.
 
-    Each line of the file of results is written whole, so the same command goes on after
-    an interruption, which loses a few trials at most. ``report`` sees each line,
-    ``progress`` how far the watch is that comes before the first trial.
+    Each line of the results file is written whole. After an interruption the same
+    command resumes, and at most a few trials are lost. ``report`` is called with each
+    line. ``progress`` gets messages about the tracing before the first trial.
     """
     drawn = _drawn(request)
     with Log(request.folder / f"{request.backend}.jsonl") as log:
@@ -99,12 +99,12 @@ def run_mutants(
 def _batches(
     trials: Trials, mutants: Iterable[Mutant], jobs: int
 ) -> Iterator[Sequence[Mapping[str, Any]]]:
-    """Try mutants, so many at once; yield the lines of a few at a time.
+    """Try mutants in ``jobs`` parallel trials; yield the lines of a few at a time.
 
-    The next mutant is taken when a trial ends, and the trials that were begun by then
-    are awaited.
+    The next mutant is started when a trial ends. Trials that are already running are
+    completed.
     """
-    # The environment that draws pages does without it.
+    # Imported here: the environment that draws pages does not have it.
     from joblib import Parallel, delayed
 
     parallel = Parallel(
@@ -126,7 +126,7 @@ def _batches(
 
 
 def _drawn(request: Request) -> list[Mutant]:
-    """List the mutants of a backend; write down how many it has."""
+    """List the mutants of a backend, and write their number to a file."""
     backend, size = request.backend, SIZES.get(request.backend, SIZE)
     command = [str(request.lister), "-m", "harness.mutation.listing"]
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""What became of a backend's mutants: the share killed, and who survived and why."""
+"""The results of a backend's mutants: the share killed, and the survivors and why."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 REASONS = Path(__file__).parent / "survivors.toml"
-"""Why survivors may live."""
+"""File with the reasons why survivors are acceptable."""
 
 Key = tuple[str, str, str]
 """File, line before and line after."""
@@ -33,7 +33,7 @@ Key = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Survivor:
-    """A mutant that no check noticed; ``reason`` is empty if nobody gave one yet."""
+    """A mutant that no check noticed. ``reason`` is empty if none was given yet."""
 
     path: str
     definition: str
@@ -48,14 +48,13 @@ class Summary:
 
     Attributes:
         backend: its name.
-        mutants: how many there are.
-        drawn: how many are to be tried.
-        killed: how many were killed, by what: "case", "test", "time" or "crash".
-        broken: how many could not be imported; they count neither way.
+        mutants: total number of mutants.
+        drawn: number of mutants to be tried.
+        killed: number killed by each kind: "case", "test", "time" or "crash".
+        broken: number that could not be imported; neither killed nor survivors.
         survivors: the others that were tried.
-        killed_at_once: how many were killed when they were tried for the first time.
-            The others were tried again after a test was added, which says nothing about
-            mutants that were not tried yet.
+        killed_at_once: number killed in their first trial. Later trials happen after a
+            test was added, so they say nothing about mutants that were not tried yet.
     """
 
     backend: str
@@ -73,17 +72,17 @@ class Summary:
 
     @property
     def exhaustive(self) -> bool:
-        """Whether every mutant was tried, so that the share is no estimate."""
+        """Whether every mutant was tried, so that the share is exact."""
         return self.tried + self.broken == self.mutants
 
     @property
     def share(self) -> float | None:
-        """The share killed; None before any was tried."""
+        """The share killed, or None before any was tried."""
         return sum(self.killed.values()) / self.tried if self.tried else None
 
     @property
     def share_at_once(self) -> Interval | None:
-        """The share killed when first tried, with its interval of 95 % for all."""
+        """The share killed in the first trial, with its 95 % confidence interval."""
         return share_interval(self.killed_at_once, self.tried) if self.tried else None
 
     def __str__(self) -> str:
@@ -100,10 +99,10 @@ class Summary:
 
 
 def summarize(backend: str, folder: Path, reasons: Path = REASONS) -> Summary | None:
-    """Summarize the results of a backend; None where there are none.
+    """Summarize the results of a backend. Return None if there are none.
 
-    A line about a module that was changed since, or is gone, is left out. Of several
-    lines about a mutant the last one counts.
+    Lines about a module that has changed or no longer exists are ignored. Of several
+    lines about a mutant, the last one is used.
     """
     listed = folder / f"{backend}.json"
     if not listed.exists():
@@ -132,7 +131,7 @@ def summarize(backend: str, folder: Path, reasons: Path = REASONS) -> Summary | 
 def unexplained(
     lines: Iterable[Mapping[str, Any]], reasons: Path = REASONS
 ) -> set[str]:
-    """Return the ids of mutants that survived when last tried, without a reason."""
+    """Return the ids of mutants that survived their last trial and have no reason."""
     known, last = read_reasons(reasons), {line["id"]: line for line in lines}
     return {
         id_
@@ -149,7 +148,7 @@ def _survivor(line: Mapping[str, Any], reasons: Mapping[Key, str]) -> Survivor:
 
 
 def read_reasons(path: Path = REASONS) -> dict[Key, str]:
-    """Return why survivors may live."""
+    """Return the reasons for survivors by file and change."""
     content = tomllib.loads(path.read_text("utf-8"))
     return {
         (entry["path"], entry["before"], entry["after"]): entry["reason"]
@@ -158,7 +157,7 @@ def read_reasons(path: Path = REASONS) -> dict[Key, str]:
 
 
 def describe(line: Mapping[str, Any]) -> str:
-    """Return a line of results for the terminal."""
+    """Format a line of results for the terminal."""
     by = f" by {line['by']}" if line["by"] else ""
     place = f"{line['path']}, line {line['line']}"
     change = f"{line['before']}\n  {line['after']}"

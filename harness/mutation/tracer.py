@@ -1,8 +1,8 @@
-"""Notes which functions of a backend are entered, here and in what this process starts.
+"""Record which functions of a backend are entered, here and in child processes.
 
-The folder of a watch has the file ``check``, written anew before each check, and the
-file ``entered``, to which other processes append the functions that they enter. They
-import nothing of the harness: their path may lack it.
+The folder of a watch has the file ``check``, which is rewritten before each check, and
+the file ``entered``. Other processes append the functions that they enter to it. They
+import nothing of the harness, since it may not be on their path.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ from types import FrameType
 __all__ = ["CONVERTED", "Tracer", "install"]
 
 CONVERTED = "__autograph_generated_file"
-"""A part of the names of the files in which TensorFlow writes converted functions."""
+"""Part of the names of the files in which TensorFlow writes converted functions."""
 
 PREFIX = "tf__"
-"""What TensorFlow puts before the name of a function that it converts."""
+"""Prefix of the names of functions that TensorFlow converts."""
 
 
 class Tracer:
-    """Collects ``PATH:FUNCTION``, the name within the module, of what is entered.
+    """Collects ``PATH:FUNCTION`` for each entered function.
 
-    A function within another counts as the outer one. Of a function that TensorFlow
-    has converted only the name is known, so the path is left empty.
+    FUNCTION is the name within the module. An inner function is recorded as the outer
+    one. Of a function that TensorFlow has converted, only the name is known, so its
+    path is empty.
 
     Args:
         home: the folder of the backend, with a separator at its end.
@@ -38,14 +39,14 @@ class Tracer:
         self.entered: set[str] = set()
 
     def start(self) -> None:
-        """Watch this thread and those that it starts from now on."""
-        # What runs when Python ends finds this module empty.
+        """Trace this thread and all threads that it starts from now on."""
+        # At exit, this module's globals are already gone.
         atexit.register(sys.settrace, None)
         threading.settrace(self._call)
         sys.settrace(self._call)
 
     def _call(self, frame: FrameType, event: str, argument: object) -> None:
-        """Note a function that is entered; no line of it is traced."""
+        """Record a function that is entered. Its lines are not traced."""
         code = frame.f_code
         file = code.co_filename
         if file.startswith(self.home):
@@ -55,12 +56,12 @@ class Tracer:
             self.note(f":{code.co_name[len(PREFIX) :]}")
 
     def note(self, function: str) -> None:
-        """Remember a function."""
+        """Record a function."""
         self.entered.add(function)
 
 
 class WritingTracer(Tracer):
-    """Appends each function that is entered to a file, once for each check."""
+    """Appends each entered function to a file, once for each check."""
 
     def __init__(self, home: str, folder: Path) -> None:
         super().__init__(home)
@@ -68,7 +69,7 @@ class WritingTracer(Tracer):
         self.changed = 0
 
     def note(self, function: str) -> None:
-        """Write a function down that was not entered yet since the check began."""
+        """Write a function that was not entered before in the current check."""
         changed = self.check.stat().st_mtime_ns
         if changed != self.changed:
             self.changed = changed
@@ -80,6 +81,6 @@ class WritingTracer(Tracer):
 
 
 def install(folder: str) -> None:
-    """Watch this process, which a check has started."""
+    """Trace this process, which a check has started."""
     home = Path(folder, "home").read_text("utf-8")
     WritingTracer(home, Path(folder)).start()

@@ -1,8 +1,8 @@
 """The child process of one trial: import the mutant, run the checks until one fails.
 
 ``python -m harness.mutation.trial FOLDER`` reads ``task.json`` in the folder and writes
-``outcome.json``. A task without a module tries the checkout as it is. The changed file
-must be found before anything of Lockstep is imported, so imports stand in functions.
+``outcome.json``. A task without a module tries the unchanged checkout. The changed file
+must be installed before Lockstep is imported, so imports are inside functions.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 __all__ = ["PYTEST_OPTIONS", "Outcome", "cases_of", "main"]
 
 MEMORY = 16 * 2**30
-"""Bytes that a trial may allocate: some mutants would ask for all there are."""
+"""Bytes that a trial may allocate. Some mutants would allocate all memory."""
 
 LASTING = ("v1",)
-"""Modes that change their framework for good, so their cases come after all else."""
+"""Modes that change their framework permanently. Their cases are run last."""
 
 
 PYTEST_OPTIONS = (
@@ -43,17 +43,17 @@ PYTEST_OPTIONS = (
     *("-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:benchmark"),
     *("-m", "not slow and not soak and not gpu"),
 )
-"""How tests are run: without those that take long."""
+"""Options of pytest: no long tests."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a mutant.
+    """The result of trying a mutant.
 
     Attributes:
         status: "killed"; "survived"; or "broken" if it cannot be imported.
         kind: what killed it: "case", "test", "time" or "crash".
-        by: the case or test that failed, or how the import or the process failed.
+        by: the failed case or test, or how the import or the process failed.
     """
 
     status: str
@@ -62,13 +62,13 @@ class Outcome:
 
 
 class NamedTests:
-    """A plugin of pytest: only tests that have names, in the order of the names.
+    """A pytest plugin that runs only the named tests, in the order of the names.
 
     It remembers the first test or file that fails.
 
     Args:
-        names: of tests, or of files with all their tests.
-        allowance: limits each of them.
+        names: of single tests, or of test files.
+        allowance: limits the time of each test.
     """
 
     def __init__(self, names: Sequence[str], allowance: Allowance) -> None:
@@ -81,23 +81,23 @@ class NamedTests:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        """Leave out the other tests of the files, and put these in their order."""
+        """Deselect the other tests of the files, and sort the rest by name order."""
         chosen = [
             (rank, item) for item in items if (rank := self._rank(item)) is not None
         ]
         items[:] = [item for _, item in sorted(chosen, key=itemgetter(0))]
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Begin a test."""
+        """Start the allowance of a test."""
         self.allowance.begin("test", nodeid)
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """Note a test that failed."""
+        """Record a test that failed."""
         if report.failed:
             self.by = self.by or report.nodeid
 
     def pytest_collectreport(self, report: Any) -> None:
-        """Note a file that cannot be imported."""
+        """Record a file that cannot be imported."""
         if report.failed:
             self.by = self.by or report.nodeid
 
@@ -116,15 +116,15 @@ def main(arguments: Sequence[str]) -> None:
 
 
 class Allowance:
-    """Ends this process after so much processor time.
+    """Ends this process after a limit of processor time.
 
-    The system counts no time in which it lets other processes run, so a busy machine
-    kills no mutant. Where it cannot count, the parent's longer limit is left.
+    Time in which other processes run is not counted, so a busy machine does not kill a
+    mutant. Where the system cannot count, only the parent's longer limit applies.
 
     Args:
-        folder: of the trial; the file ``check`` there has the name of what runs.
-        seconds: for everything.
-        by_name: seconds for single cases and tests.
+        folder: of the trial. The file ``check`` there names the running check.
+        seconds: limit for everything.
+        by_name: limits for single cases and tests, in seconds.
     """
 
     def __init__(self, folder: Path, seconds: int, by_name: Mapping[str, int]) -> None:
@@ -132,7 +132,7 @@ class Allowance:
         self.begin("case", "")
 
     def begin(self, kind: str, name: str) -> None:
-        """Allow for a case or test from now on."""
+        """Start the time limit of a case or test."""
         self.file.write_text(json.dumps([kind, name]), "utf-8")
         if sys.platform == "win32":
             return
@@ -144,7 +144,7 @@ class Allowance:
 
 
 def _limit_memory() -> None:
-    """Refuse this process too much memory."""
+    """Limit the memory of this process."""
     if sys.platform == "linux":
         import resource
 
@@ -152,7 +152,7 @@ def _limit_memory() -> None:
 
 
 def _import_error(task: Mapping[str, Any]) -> Outcome | None:
-    """Import the backend and the mutant; return how that failed."""
+    """Import the backend and the mutant. Return the outcome if that fails."""
     try:
         importlib.import_module(f"lockstep.{task['backend']}")
         importlib.import_module(f"lockstep.{task['backend']}.strict")
@@ -166,7 +166,7 @@ def _import_error(task: Mapping[str, Any]) -> Outcome | None:
 def _first_failure(task: Mapping[str, Any], allowance: Allowance) -> Outcome:
     """Run the checks in their order and stop at the first that fails.
 
-    Cases in modes of `LASTING` are left out at first and replayed after all checks.
+    Cases in the modes of `LASTING` are replayed after all other checks.
     """
     for check in task["checks"]:
         if check["kind"] == "test":
@@ -184,9 +184,9 @@ def _first_failure(task: Mapping[str, Any], allowance: Allowance) -> Outcome:
 def _failed_case(
     backend: str, names: Sequence[str], allowance: Allowance, lasting: bool = False
 ) -> str:
-    """Replay the cases of families, or those named ``MODE ID``; name one that fails.
+    """Replay cases of families, or cases named ``MODE ID``; return one that fails.
 
-    They are replayed either in the modes of `LASTING` or in the others.
+    They are replayed either only in the modes of `LASTING`, or only in the others.
     """
     from harness.parity import drivers
     from harness.parity.replay import replay
@@ -223,9 +223,9 @@ def cases_of(backend: str, names: Sequence[str]) -> Iterator[tuple[str, Case]]:
 
 
 def _failed_test(check: Mapping[str, Any], allowance: Allowance) -> str:
-    """Run the tests of a check; name one that fails.
+    """Run the tests of a check; return the name of one that fails.
 
-    One that killed a mutant in an earlier run and is gone since is left out.
+    Tests that killed a mutant in an earlier run but no longer exist are ignored.
     """
     tests = NamedTests(check["names"], allowance)
     files = dict.fromkeys(name.split("::", 1)[0] for name in check["names"])

@@ -1,4 +1,4 @@
-"""Try mutants, each in a fresh process of its own."""
+"""Try mutants, each in its own fresh process."""
 
 from __future__ import annotations
 
@@ -28,42 +28,43 @@ from lockstep.messages.errors import sentence
 __all__ = ["LIMITS", "Trials"]
 
 LIMITS: Mapping[str, int] = {"reference": 120, "pytorch": 600}
-"""The most seconds of processor time, after which any mutant counts as killed.
+"""Limit of processor time in seconds. A mutant that exceeds it is killed.
 
-That is about ten times what a survivor takes if all of its nearest checks are run.
+It is about ten times the time of a survivor for which all nearest checks are run.
 """
 
 LIMIT = 1200
-"""The same of the other backends, which trace graphs."""
+"""The limit of the other backends, which trace graphs."""
 
 BESIDE = 60
-"""Seconds of processor time that a check may take in any case.
+"""Seconds of processor time that every check may take in addition.
 
-To import a framework and collect tests takes less than ten.
+Importing a framework and collecting tests takes less than ten.
 """
 
 LONGER = 10
-"""How many times as long as on the unchanged code a check may take beside that."""
+"""Factor between the limit of a check and its time on the unchanged code."""
 
 WAITING = 3
-"""How many times as long a mutant may take that waits for something."""
+"""Factor between the limits of elapsed time and processor time, for waiting mutants."""
 
 
 ALIVE = Outcome("survived")
 
 MOST = 12
-"""How many killers of a module are tried first."""
+"""Number of a module's killers that are tried first."""
 
 
 class Trials:
-    """Tries mutants of one backend, also from several threads.
+    """Tries mutants of one backend. It may be used from several threads.
 
-    What killed other mutants of the module is tried first. A case or test counts as a
-    killer only if it passes on the checkout as it is. That is tried once for each, for
-    several trials together, because a process imports the framework anew.
+    Checks that killed other mutants of the module are tried first. A case or test is a
+    valid killer only if it passes on the unchanged checkout. This is checked once for
+    each killer, together for several trials, because each process imports the framework
+    again.
 
     Args:
-        backend: whose mutants.
+        backend: whose mutants are tried.
         recorded: lines of earlier runs.
         reach: which cases and tests enter which function.
     """
@@ -86,7 +87,7 @@ class Trials:
             self._remember(line)
 
     def record(self, mutant: Mutant) -> dict[str, Any]:
-        """Try a mutant and return its line, which counts after `require_sound`."""
+        """Try a mutant and return its line, which is valid after `require_sound`."""
         start = time.perf_counter()
         outcome = self._outcome(mutant)
         seconds = time.perf_counter() - start
@@ -107,7 +108,7 @@ class Trials:
         return line
 
     def _remember(self, line: Mapping[str, Any]) -> None:
-        """Count what killed a mutant of a module; note what survived."""
+        """Count what killed a mutant of a module; remember survivors."""
         if line["status"] == "survived":
             self._alive.add(line["id"])
         if line["kind"] in ("case", "test"):
@@ -115,7 +116,7 @@ class Trials:
                 self._killers[line["path"]][line["kind"], line["by"]] += 1
 
     def _choice(self, mutant: Mutant) -> Choice:
-        """Return what is run for a mutant; all for a survivor that is tried again."""
+        """Return the checks for a mutant: all of them if it survived before."""
         with self._lock:
             most = self._killers[mutant.path].most_common(MOST)
         enough = math.inf if mutant.id in self._alive else ENOUGH
@@ -140,13 +141,13 @@ class Trials:
             return outcome
 
     def _limit(self, choice: Choice) -> int:
-        """Return how many seconds of processor time a choice may take."""
+        """Return the limit of processor time for a choice, in seconds."""
         if choice.seconds is None:
             return self.limit
         return min(self.limit, BESIDE + round(LONGER * choice.seconds))
 
     def require_sound(self, lines: Iterable[Mapping[str, Any]]) -> None:
-        """Raise an error if what killed mutants fails without them, too."""
+        """Raise HarnessError if a killer also fails on the unchanged code."""
         killed = [line for line in lines if line["status"] == "killed"]
         new = {(line["kind"], line["by"]) for line in killed} - self._sound
         checks = named_checks(sorted(new))
@@ -165,7 +166,7 @@ class Trials:
     def _run(
         self, task: Mapping[str, Any], checks: Sequence[Check], folder: Path
     ) -> Outcome:
-        """Run a task in a child process; one that writes no outcome has crashed."""
+        """Run a task in a child process. If it writes no outcome, it has crashed."""
         content = {
             **task,
             "backend": self.backend,
@@ -192,7 +193,7 @@ class Trials:
 
 
 def _running(folder: Path) -> list[Check]:
-    """Return the check during which a trial ended; none if it was the import."""
+    """Return the check during which a trial ended. It is empty during the import."""
     file = folder / "check"
     kind, name = json.loads(file.read_text("utf-8")) if file.exists() else ("", "")
     return [Check(kind, [name])] if name else []

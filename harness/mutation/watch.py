@@ -1,8 +1,8 @@
-"""The child process of a watch: run checks, write down which functions each enters.
+"""The child process of a watch: run checks, record which functions each enters.
 
 ``python -m harness.mutation.watch FOLDER`` reads ``task.json`` in the folder. A unit is
-a file of tests, or a mode of execution with all its cases. For each unit it writes the
-file that the task names, so an interruption loses the unit that was running.
+a test file, or an execution mode with all its cases. For each unit it writes the file
+that the task names. An interruption loses only the unit that was running.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["main"]
 
 
 class Watch:
-    """Runs checks one after the other and notes what each enters.
+    """Runs checks one after the other and records the functions that each enters.
 
     Args:
         folder: of this watch, for the processes that a check starts.
@@ -44,22 +44,22 @@ class Watch:
         self._start = 0.0
 
     def begin(self, name: str) -> None:
-        """Forget what was entered before this check."""
+        """Clear the functions that were entered before this check."""
         self.tracer.entered.clear()
         self.file.write_text("", "utf-8")
         self.check.write_text(name, "utf-8")
         self._start = time.perf_counter()
 
     def end(self, name: str) -> None:
-        """Note what this check entered, here and in other processes."""
+        """Record the functions that this check entered, in all processes."""
         self.seconds[name] = round(time.perf_counter() - self._start, 3)
         others = self.file.read_text("utf-8").splitlines()
         self.entered[name] = sorted({*self.tracer.entered, *others})
 
     def content(self) -> dict[str, Any]:
-        """Return what was noted since the last call, for JSON.
+        """Return the records since the last call as a JSON object.
 
-        What was entered for the whole file counts for each of its tests.
+        Functions entered for the whole file are added to each of its tests.
         """
         entered = {
             name: sorted({*functions, *self.shared})
@@ -72,19 +72,19 @@ class Watch:
 
 
 class Plugin:
-    """A plugin of pytest that watches each test that passes."""
+    """A pytest plugin that records each test that passes."""
 
     def __init__(self, watch: Watch) -> None:
         self.watch = watch
         self.passed = False
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Begin a test."""
+        """Start a test."""
         self.passed = False
         self.watch.begin(nodeid)
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """Note whether the test itself passed."""
+        """Record whether the test itself passed."""
         if report.when == "call":
             self.passed = report.passed
 
@@ -95,7 +95,7 @@ class Plugin:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: Any) -> Generator[None, Any, Any]:
-        """Note what a fixture of a whole file enters for all tests of the file."""
+        """Attribute what a fixture with a wider scope enters to every test."""
         entered = self.watch.tracer.entered
         before = set(entered)
         entered.clear()
@@ -107,7 +107,7 @@ class Plugin:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Watch the units of a folder's task."""
+    """Trace the units of a folder's task."""
     folder = Path(arguments[0])
     task = json.loads((folder / "task.json").read_text("utf-8"))
     watch = Watch(folder, task["home"] + os.sep)
@@ -141,7 +141,7 @@ def _watch_cases(watch: Watch, backend: str, mode: str) -> None:
 
 
 def _watch_tests(watch: Watch, file: str, keyword: str) -> None:
-    """Run the tests of a file, those with the keyword in their names."""
+    """Run the tests of a file that have the keyword in their names."""
     pytest.main([*PYTEST_OPTIONS, "-k", keyword, file], [Plugin(watch)])
 
 
