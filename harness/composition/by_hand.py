@@ -1,4 +1,4 @@
-"""The pipeline written out: what a stack of wrappers must do, stage by stage."""
+"""The pipeline in plain code: what a stack of wrappers must compute, by stages."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from lockstep.reference.tensors.variable import Variable
 __all__ = ["Pipeline"]
 
 PERIOD = 2
-"""Of the dynamic scale in :data:`harness.composition.layers.LAYERS`."""
+"""Period of the dynamic scale in :data:`harness.composition.layers.LAYERS`."""
 
 
 class Pipeline:
     """Variables, a bare optimizer of the reference, and the stages around it.
 
     Args:
-        stack: as for :func:`harness.composition.layers.build`.
-        values: initial values; the first may have its rows clipped.
+        stack: as in :func:`harness.composition.layers.build`.
+        values: initial values. The rows of the first may be clipped.
 
     Attributes:
         scale: the loss scale.
@@ -42,13 +42,13 @@ class Pipeline:
         assert isinstance(optimizer, RuleOptimizer)
         self.base = optimizer
         self.scale, self.good_steps = np.float32(4.0), 0
-        # What several workers would share, and what this one has gathered for it.
+        # The variables that workers would share, and this worker's gathered gradients.
         self.shared = [Variable(f"shared {v.name}", v.value) for v in self.variables]
         self.gathered = [np.zeros_like(v.value) for v in self.variables]
         self.local_step = 0
 
     def advance(self, arrays: Sequence[Array | None]) -> None:
-        """Take a step on unscaled gradients."""
+        """Run a step with unscaled gradients."""
         gradients = [self.in_float32(gradient) for gradient in arrays]
         left = self.zero_filter(gradients)
         counts = left if "idle counts" not in self.notes else gradients
@@ -73,12 +73,12 @@ class Pipeline:
     def update(
         self, variables: Sequence[Variable], gradients: Sequence[Array | None]
     ) -> None:
-        """Let the bare optimizer take a step, if there is anything to step on."""
+        """Run a step of the bare optimizer, unless all gradients are None."""
         if any(g is not None for g in gradients):
             self.base.apply_gradients(zip(gradients, variables, strict=True))
 
     def go_round(self, arrays: Sequence[Array | None]) -> None:
-        """Gather; at the end of a round move what is shared, as any step, and pull."""
+        """Gather gradients. At the end of a round update the shared variables; pull."""
         for k, gradient in enumerate(arrays):
             if gradient is not None:
                 self.gathered[k] = self.gathered[k] + gradient
@@ -98,13 +98,13 @@ class Pipeline:
                 self.gathered[k] = np.zeros_like(mean)
 
     def in_float32(self, gradient: Array | None) -> Array | None:
-        """Return a gradient as the base optimizer takes it."""
+        """Return a gradient in the dtype that the base optimizer needs."""
         if gradient is None or not any("masters" in layer for layer in self.layers):
             return gradient
         return gradient.astype(np.float32)
 
     def zero_filter(self, gradients: Sequence[Array | None]) -> list[Array | None]:
-        """Put None in the place of gradients without a nonzero element."""
+        """Replace gradients without a nonzero element by None."""
         if "multitask" not in self.layers:
             return list(gradients)
         return [None if g is None or not g.any() else g for g in gradients]
@@ -120,13 +120,13 @@ class Pipeline:
     def row_clip(
         self, variables: Sequence[Variable], gradients: Sequence[Array | None]
     ) -> None:
-        """Cut the rows of the first variable that are too long."""
+        """Clip the rows of the first variable that are too long."""
         if "rows" in self.layers and gradients[0] is not None:
             table = variables[0]
             table.value, _ = clip_rows(table.value, (1,), MAX_NORM)
 
     def values(self) -> list[Array]:
-        """Return the variables, in the dtypes that they have in the model."""
+        """Return the variables in the dtypes of the model."""
         pairs = zip(self.variables, self.dtypes, strict=True)
         return [variable.value.astype(dtype) for variable, dtype in pairs]
 

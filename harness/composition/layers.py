@@ -1,6 +1,6 @@
-"""Wrappers and base optimizers by short names, and stacks of them on any backend.
+"""Short names of wrappers and base optimizers, and stacks of them on any backend.
 
-A stack is spelled from the outside in: ``"multitask dynamic Adam"`` is a multitask
+A stack is written from the outside in: ``"multitask dynamic Adam"`` is a multitask
 wrapper around a loss-scale optimizer around Adam.
 """
 
@@ -26,18 +26,18 @@ __all__ = [
 ]
 
 MAX_NORM = 0.75
-"""The longest row that row clipping leaves as it is."""
+"""Norm above which a row is clipped."""
 
 ROUND = 3
-"""Local steps between two pushes of a worker."""
+"""Number of local steps between two pushes of a worker."""
 
 
 class Model(NamedTuple):
-    """What is trained.
+    """The variables that are trained.
 
     Attributes:
         variables: the first is a matrix, whose rows may be clipped.
-        worker: whose they are, if they are those of a worker.
+        worker: owner of the variables, if they belong to a worker.
     """
 
     variables: Sequence[Any]
@@ -52,7 +52,7 @@ class Layer(NamedTuple):
 
     Attributes:
         wrapper: its public name.
-        wrap: backend, optimizer, what is trained -> the wrapper.
+        wrap: backend, optimizer, model -> the wrapper.
     """
 
     wrapper: str
@@ -96,12 +96,12 @@ def _masters(loss_scale: Callable[[Any], Any], **options: Any) -> Layer:
 
 
 def _dynamic(names: Any) -> Any:
-    """Return a scale that moves often: it grows at every second finite step."""
+    """Return a scale that changes often: it grows at every second finite step."""
     return names.DynamicLossScale(4.0, 2)
 
 
 def _patient(names: Any) -> Any:
-    """Return a scale with two more counts: the first overflow of a pair passes."""
+    """Return a scale with hysteresis 2: the first overflow of a pair is ignored."""
     return names.DynamicLossScale(4.0, 2, hysteresis=2)
 
 
@@ -143,7 +143,7 @@ BASES: Mapping[str, Mapping[str, Any]] = {
 
 
 def model_of(stack: str, driver: Driver, named: Mapping[str, Array]) -> Model:
-    """Make variables with these names and values as ``stack`` wants to have them."""
+    """Create variables with these names and values, as ``stack`` needs them."""
     wrappers = [LAYERS[layer].wrapper for layer in stack.split()[:-1]]
     if "AGNOptimizer" not in wrappers:
         return Model([driver.variable(name, value) for name, value in named.items()])
@@ -152,7 +152,7 @@ def model_of(stack: str, driver: Driver, named: Mapping[str, Array]) -> Model:
 
 
 def build(stack: str, driver: Driver, model: Model) -> Any:
-    """Return the optimizer that ``stack`` spells, for this model."""
+    """Return the optimizer described by ``stack``, for this model."""
     *layers, base = stack.split()
     optimizer = driver.optimizer(base, BASES[base], model.variables)
     for layer in reversed(layers):
@@ -166,6 +166,6 @@ def has_masters(stack: str) -> bool:
 
 
 def skips(stack: str) -> bool:
-    """Return whether a step whose gradients are not finite is skipped."""
+    """Return whether steps with non-finite gradients are skipped."""
     wrappers = {LAYERS[layer].wrapper for layer in stack.split()[:-1]}
     return any(wrapper.startswith("MixedPrecision") for wrapper in wrappers)

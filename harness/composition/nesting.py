@@ -1,8 +1,8 @@
-"""What nests in what: of every ordered pair of wrappers, and what comes of a stack.
+"""How wrappers nest: the result of every ordered pair, and of a stack.
 
-A stack is right if each step has the bits of the pipeline, written out by hand in
+A stack is valid if each step has the bits of the pipeline in
 :mod:`harness.composition.by_hand`: unscale, zero filter, finite check, norm, clip,
-update, row clip. Where the order of two wrappers shows, a note says how.
+update, row clip. If the order of two wrappers changes the result, a note says how.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NOTES: Mapping[str, str] = {
     "zero clips": "rows are cut also where the gradient is all zero",
     "zeros go round": "an all-zero gradient takes part in the round, and its end",
 }
-"""In what an order can differ from the one in which the stages are listed."""
+"""How a nesting order can differ from the listed order of the stages."""
 
 EVERYWHERE = frozenset({"reference", "pytorch", "tf", "keras3"})
 TWICE = "whose loss is not scaled yet"
@@ -26,13 +26,13 @@ INSIDE = "put the wrapper inside"
 
 
 class Nesting(NamedTuple):
-    """What comes of one wrapper around another.
+    """The result of one wrapper around another.
 
     Attributes:
-        note: a key of ``NOTES``, or nothing.
-        refused: the backends that refuse it when it is built, or a mode of one when
-            its first step is.
-        sentence: part of what they say.
+        note: a key of ``NOTES``, or empty.
+        refused: backends that raise when the pair is built, or a mode of a backend that
+            raises in its first step.
+        sentence: part of the error message.
     """
 
     note: str = ""
@@ -82,17 +82,17 @@ NESTINGS: Mapping[tuple[str, str], Nesting] = {
     ),
     ("agn", "agn"): Nesting(refused=EVERYWHERE, sentence="shared already"),
 }
-"""(outer, inner) -> what comes of it; a fixed scale is as a dynamic one."""
+"""(outer, inner) -> result. A fixed scale behaves like a dynamic one."""
 
 
 def pairs_of(stack: str) -> list[tuple[str, str]]:
-    """Return every (outer, inner) of a stack's wrappers, neighbours or not."""
+    """Return every (outer, inner) pair of a stack's wrappers, adjacent or not."""
     layers = stack.split()[:-1]
     return [(o, i) for k, o in enumerate(layers) for i in layers[k + 1 :]]
 
 
 def refusal_of(stack: str, backend: str, mode: str = "") -> str | None:
-    """Return what is said when this stack is built; None if it can be built."""
+    """Return part of the error of this stack, or None if it can be built."""
     for pair in reversed(pairs_of(stack)):
         if not NESTINGS[pair].refused.isdisjoint({backend, f"{backend} {mode}"}):
             return NESTINGS[pair].sentence
@@ -100,5 +100,5 @@ def refusal_of(stack: str, backend: str, mode: str = "") -> str | None:
 
 
 def notes_of(stack: str) -> frozenset[str]:
-    """Return how a stack differs from the order in which the stages are listed."""
+    """Return how a stack differs from the listed order of the stages."""
     return frozenset(NESTINGS[p].note for p in pairs_of(stack)) - {""}

@@ -1,4 +1,4 @@
-"""A run of one stack: three variables, and gradients that move every state."""
+"""A run of one stack: three variables, and gradients that change every state."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ __all__ = ["STEPS", "Run", "gradients"]
 STEPS = 50
 SHAPES = {"table": (5, 3), "head": (4,), "bias": (3,)}
 PATTERNS = (0, 2, 3)
-"""Steps with every pattern of dense, absent and sparse gradients."""
+"""Steps that cover every pattern of dense, absent and sparse gradients."""
 OVERFLOWS = (4, 5, 18, 31, 32, 33)
 
 
 def gradients(step: int, dtype: str, overflows: bool) -> list[Gradient]:
     """Return the gradients of a step: of the table, the head and the bias.
 
-    The head's is absent or all zero now and then; some steps have zeros only, in some
-    the table's names rows, one of them twice.
+    In some steps the head's gradient is absent or all zero. In some steps all gradients
+    are zero. In some the table's gradient is sparse and names one row twice.
 
     Args:
         step: 0, 1, ...
@@ -51,10 +51,10 @@ def gradients(step: int, dtype: str, overflows: bool) -> list[Gradient]:
 
 
 class Run:
-    """One stack on one backend, which can be advanced step by step.
+    """One stack on one backend, which is advanced step by step.
 
     Attributes:
-        variables: the model's.
+        variables: the model's variables.
         optimizer: the stack.
     """
 
@@ -81,10 +81,10 @@ class Run:
         self.optimizer.apply_gradients(pairs)
 
     def build(self) -> None:
-        """Build every step that a graph will need, and take them."""
+        """Build every step that a graph will need, and run them."""
         for step in PATTERNS:
             self.advance(step)
 
     def advance(self, step: int) -> None:
-        """Take the step of this number."""
+        """Run the step with this number."""
         self._step(gradients(step, self.dtype, skips(self.stack)))

@@ -35,7 +35,7 @@ STACKS: tuple[str, ...] = (
     "agn multitask rows NovoGrad",
     "clipped agn rows RMSProp",
 )
-"""Each a run of 50 steps that is saved at every one of them. One line adds one."""
+"""Each is a run of 50 steps that is saved at every step. Add a stack with one line."""
 
 FEW_STACKS: tuple[str, ...] = (
     "GradientDescent",
@@ -50,4 +50,4 @@ FEW_STACKS: tuple[str, ...] = (
     "agn Momentum",
     "agn-delta Adam",
 )
-"""Those in which every layer and base of the others is once or more."""
+"""A subset that contains every layer and base optimizer at least once."""

@@ -1,6 +1,6 @@
-"""How large the code is, what it repeats, and how far a step goes back and forth.
+"""Measure the code: its size, its repetitions, and the calls of a training step.
 
-``nox -s layout`` counts, prints tables and writes ``results/layout.json``, from which
-the contributing page is drawn. Nothing fails for a count: they show whether the code
-becomes easier or harder to see.
+``nox -s layout`` counts, prints tables and writes ``results/layout.json``. The
+contributing page is drawn from that file. No count makes anything fail. They show
+whether the code becomes easier or harder to read.
 """

@@ -1,4 +1,4 @@
-"""The Python functions of Lockstep that a step enters, one after another."""
+"""The Python functions of Lockstep that a step enters, in order."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ __all__ = ["Calls", "Step", "count_calls"]
 
 ROOT = Path(lockstep.__file__).parent
 WARM_UP = 3
-"""Steps before the one that is counted: slots are made and caches are full."""
+"""Steps before the counted one, which create slots and fill caches."""
 
 INLINED = {"<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>"}
 
 
 class Step(NamedTuple):
-    """What is counted, and what must be done before each time, which is not."""
+    """The counted function, and a preparation before each call, not counted."""
 
     run: Callable[[], object]
     prepare: Callable[[], object] = lambda: None
 
 
 class Calls(NamedTuple):
-    """What one step enters of Lockstep.
+    """Calls of Lockstep's functions during one step.
 
     Attributes:
-        calls: functions entered. A generator counts once; comprehensions and generator
-            expressions do not count, since their calls depend on the version of Python
-            and on the number of tensors.
-        files: different files that these functions are in.
-        changes: how often a function is entered that is in another file than the one
+        calls: number of functions entered. A generator is counted once. Comprehensions
+            and generator expressions are not counted, since their calls depend on the
+            version of Python and on the number of tensors.
+        files: number of different files of these functions.
+        changes: number of calls whose function is in another file than the function
             entered before it.
     """
 
@@ -46,7 +46,7 @@ class Calls(NamedTuple):
 
 
 def count_calls(step: Step, root: Path = ROOT) -> Calls:
-    """Take a step four times and count what the last one enters below ``root``."""
+    """Run a step four times and count the calls of the last one below ``root``."""
     for _ in range(WARM_UP):
         step.prepare()
         step.run()
@@ -58,7 +58,7 @@ def count_calls(step: Step, root: Path = ROOT) -> Calls:
 
 def _entered(run: Callable[[], object], root: Path) -> list[str]:
     """Return the file of each function that ``run`` enters, in order."""
-    # Frames are kept, so that a generator that goes on is known by its own.
+    # Frames are kept, so that a generator that resumes is recognized by its frame.
     frames: dict[int, FrameType] = {}
     inside = str(root) + os.sep
 

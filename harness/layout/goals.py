@@ -1,4 +1,4 @@
-"""What the plan for the layout asks of the counts, so that they stand side by side."""
+"""The goals of the layout plan, to be compared with the counts."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ COUNT_GOALS: Mapping[str, int] = {
     "docstring lines that two backends have word for word": 100,
     "lists of public names": 1,
 }
-"""Name of a count -> its goal for ``impls/``; all but the percentage are limits."""
+"""Name of a count -> goal for ``impls/``: upper limits, except the percentage."""
 
 STEP_GOALS: Mapping[str, Mapping[str, str]] = {
     "loss scaling with a clip": {"pytorch": "6 / 10"},
     "optimize_loss with LARC": {"pytorch": "10 / 24"},
     "optimize_loss with a clip, building the graph": {"tf": "14 / 45"},
 }
-"""Name of a step -> backend -> files / changes of file, at most."""
+"""Name of a step -> backend -> upper limits: files / changes of file."""

@@ -1,4 +1,4 @@
-"""Modules of the checkout as text and syntax tree, and sizes of their parts."""
+"""Modules of the checkout as text and syntax tree, and the sizes of their parts."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ class Module:
 
     @property
     def lines(self) -> int:
-        """The number of lines, empty ones included."""
+        """Number of lines, including empty ones."""
         return len(self.text.splitlines())
 
     @property
     def code_lines(self) -> int:
-        """The number of lines with code: no empty ones, comments or docstrings."""
+        """Number of lines with code: without empty lines, comments and docstrings."""
         tokens = tokenize.generate_tokens(io.StringIO(self.text).readline)
         lines = {
             line
@@ -69,25 +69,25 @@ class Module:
 
     @property
     def statements(self) -> int:
-        """The number of statements of the syntax tree, docstrings included."""
+        """Number of statements of the syntax tree, including docstrings."""
         return sum(isinstance(node, ast.stmt) for node in self.nodes)
 
     @property
     def body_lengths(self) -> list[int]:
-        """The lines from the first to the last statement of each function.
+        """Number of lines from the first to the last statement of each function.
 
-        Functions in functions and classes count, docstrings do not.
+        Nested functions and methods are included, docstrings are not.
         """
         return [_body_length(node) for node in self.functions]
 
     @property
     def functions(self) -> list[Function]:
-        """All functions, nested ones included."""
+        """All functions, including nested ones."""
         return [node for node in self.nodes if isinstance(node, Function)]
 
     @property
     def documented(self) -> list[ast.Module | Definition]:
-        """The module, its classes and its functions, those that have a docstring."""
+        """The module, classes and functions that have a docstring."""
         kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
         nodes = [node for node in self.nodes if isinstance(node, kinds)]
         return [node for node in nodes if ast.get_docstring(node) is not None]
@@ -96,8 +96,8 @@ class Module:
     def public(self) -> list[Definition]:
         """Classes, their methods and functions without a leading underscore.
 
-        A definition in a function is not public, nor is a test, whose name is a
-        sentence. A property and its setter count once.
+        Definitions in functions are not public. Nor are tests, whose names are
+        sentences. A property and its setter are counted once.
         """
         return list(_public(self.tree))
 
@@ -113,7 +113,7 @@ def read_modules(root: Path, folder: str) -> list[Module]:
 
 
 def has_docstring(node: ast.Module | Definition) -> bool:
-    """Whether there is a docstring, or ``documented`` supplies it."""
+    """Whether there is a docstring, or ``documented`` supplies one."""
     decorators = [] if isinstance(node, ast.Module) else node.decorator_list
     supplied = "documented" in map(ast.unparse, decorators)
     return supplied or ast.get_docstring(node) is not None

@@ -1,4 +1,4 @@
-"""What the code says more than once, and names that the style guide advises against."""
+"""Repetitions in the code, and names that the style guide advises against."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ __all__ = ["REPETITION", "participles"]
 PARTICIPLES = frozenset({"found", "given", "kept", "made", "seen", "told", "wanted"})
 
 SHORTEST = 16
-"""Characters of a docstring line from which on its repetition counts: no headings."""
+"""Minimum length of a docstring line that is compared. Headings are shorter."""
 
 
 def repeated_docstring_lines(modules: Sequence[Module]) -> int:
-    """Different docstring lines that stand word for word in two or more backends.
+    """Return the number of different docstring lines that two or more backends share.
 
     Lines of fewer than 16 characters, such as ``Args:``, are left out.
     """
@@ -40,14 +40,14 @@ def _docstring_lines(module: Module) -> Iterator[str]:
 
 
 def error_builders(modules: Sequence[Module]) -> int:
-    """Functions that are annotated to return an error."""
+    """Return the number of functions that are annotated to return an error."""
     return len(_builders(modules))
 
 
 def error_builders_called_once(modules: Sequence[Module]) -> int:
-    """Functions that return an error and are called in one place at most.
+    """Return the number of functions that return an error and have at most one call.
 
-    Calls are told apart by the name of the function alone.
+    Calls are matched only by the name of the function.
     """
     calls = Counter(
         node.func.id if isinstance(node.func, ast.Name) else node.func.attr
@@ -70,14 +70,14 @@ def _builders(modules: Sequence[Module]) -> list[str]:
 
 
 def lists_of_public_names(modules: Sequence[Module]) -> int:
-    """Lists, tuples, sets and keys with at least half of the public names."""
+    """Return the number of literals that contain at least half of the public names."""
     return _having_half(names for module in modules for names in _literals(module))
 
 
 def modules_that_bind_public_names(modules: Sequence[Module]) -> int:
-    """Modules that import, define or assign at least half of the public names.
+    """Return the number of modules that bind at least half of the public names.
 
-    Type checkers and the pages of the API read these, so they are written out. A test
+    Type checkers and the API pages read these names, so they are written out. A test
     compares those of the backends with ``EXPORTS``.
     """
     return _having_half(_bound(module) for module in modules)
@@ -118,9 +118,9 @@ def _strings(nodes: Sequence[ast.expr | None]) -> set[str]:
 
 
 def participles(modules: Sequence[Module]) -> int:
-    """Assignments to a variable called found, given, kept, made, seen, told or wanted.
+    """Return the number of assignments to a variable named like one of `PARTICIPLES`.
 
-    Targets of loops, comprehensions and ``with`` count; arguments do not.
+    Targets of loops, comprehensions and ``with`` are counted; arguments are not.
     """
     return sum(
         isinstance(node, ast.Name)
@@ -142,4 +142,4 @@ REPETITION: dict[str, Callable[[Sequence[Module]], int]] = {
         modules_that_bind_public_names
     ),
 }
-"""Name of a count -> how the modules of all backends are counted."""
+"""Name of a count -> function that counts the modules of all backends."""

@@ -33,13 +33,13 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 FILE = "layout.json"
-"""Name of the file in the folder of the results."""
+"""Name of the file in the results folder."""
 
 PARTS = ("impls", "harness")
 """The packages that are counted."""
 
 EACH = {**SIZES, "assignments to a participle": participles}
-"""What is counted in each part; what backends repeat is counted in impls alone."""
+"""Counts of each part. Repetitions between backends are counted in impls only."""
 
 Counts: TypeAlias = Mapping[str, Mapping[str, int]]
 
@@ -50,14 +50,14 @@ class Layout:
 
     Attributes:
         counts: name of a count -> part of the checkout -> number.
-        steps: name of a step -> backend -> what one step enters of Lockstep.
+        steps: name of a step -> backend -> calls of Lockstep during one step.
     """
 
     counts: Counts
     steps: Mapping[str, Mapping[str, Calls]]
 
     def print(self, console: Console) -> None:
-        """Print a table of the counts and one of the steps."""
+        """Print a table of the counts and a table of the steps."""
         console.print(_table("count", PARTS, self.counts))
         cells = {
             name: {
@@ -90,7 +90,7 @@ def count_layout(root: Path) -> Layout:
 
 
 def static_counts(root: Path) -> dict[str, dict[str, int]]:
-    """Count what can be read from the files of a checkout."""
+    """Return the counts that only need the files of a checkout."""
     modules = {part: read_modules(root, part) for part in PARTS}
     sizes = {
         name: {part: count(modules[part]) for part in PARTS}
@@ -103,7 +103,7 @@ def static_counts(root: Path) -> dict[str, dict[str, int]]:
 
 
 def write_layout(layout: Layout, results: Path) -> Path:
-    """Write the counts to ``layout.json``; the same counts give the same bytes."""
+    """Write the counts to ``layout.json``. The same counts give the same bytes."""
     steps = {
         name: {backend: calls._asdict() for backend, calls in of.items()}
         for name, of in layout.steps.items()
@@ -115,7 +115,7 @@ def write_layout(layout: Layout, results: Path) -> Path:
 
 
 def read_layout(results: Path) -> Layout | None:
-    """Return the counts of ``layout.json``, or None where there is none."""
+    """Return the counts of ``layout.json``, or None if the file does not exist."""
     path = results / FILE
     if not path.exists():
         return None

@@ -13,55 +13,55 @@ __all__ = ["SIZES"]
 
 
 def lines(modules: Sequence[Module]) -> int:
-    """Lines of all modules, empty ones included."""
+    """Return the number of lines of all modules, including empty ones."""
     return sum(module.lines for module in modules)
 
 
 def fullest_folder(modules: Sequence[Module]) -> int:
-    """Modules in one folder, subfolders not included, at most."""
+    """Return the largest number of modules in one folder, without subfolders."""
     return max(Counter(module.path.parent for module in modules).values(), default=0)
 
 
 def small_modules(modules: Sequence[Module]) -> int:
-    """Modules with 25 lines of code or fewer: no empty lines, comments, docstrings."""
+    """Return the number of modules with at most 25 lines of code."""
     return sum(module.code_lines <= 25 for module in modules)
 
 
 def small_packages(modules: Sequence[Module]) -> int:
-    """Those of the small modules that are the ``__init__.py`` of a package."""
+    """Return the number of small modules that are a package's ``__init__.py``."""
     return small_modules([m for m in modules if m.path.name == "__init__.py"])
 
 
 def statements(modules: Sequence[Module]) -> int:
-    """Statements of the syntax trees, docstrings included."""
+    """Return the number of statements of the syntax trees, including docstrings."""
     return sum(module.statements for module in modules)
 
 
 def long_files(modules: Sequence[Module]) -> int:
-    """Files of more than 300 lines."""
+    """Return the number of files of more than 300 lines."""
     return sum(module.lines > 300 for module in modules)
 
 
 def long_functions(modules: Sequence[Module]) -> int:
-    """Functions whose body has more than 45 lines."""
+    """Return the number of functions whose body has more than 45 lines."""
     return sum(length > 45 for module in modules for length in module.body_lengths)
 
 
 def body_percentile(modules: Sequence[Module]) -> int:
-    """The 90th percentile of the lines of functions' bodies, docstrings left out."""
+    """Return the 90th percentile of lines per function body, without docstrings."""
     lengths = [length for module in modules for length in module.body_lengths]
     return round(float(np.percentile(lengths or [0], 90)))
 
 
 def file_percentile(modules: Sequence[Module]) -> int:
-    """The 90th percentile of the lines of files."""
+    """Return the 90th percentile of lines per file."""
     return round(float(np.percentile([m.lines for m in modules] or [0], 90)))
 
 
 def documented(modules: Sequence[Module]) -> int:
-    """The percentage of public classes, functions and methods with a docstring.
+    """Return the percentage of public names with a docstring, rounded down.
 
-    100 only if all have one.
+    Public names are those of `Module.public`.
     """
     public = [node for module in modules for node in module.public]
     having = sum(map(has_docstring, public))
@@ -81,4 +81,4 @@ SIZES: dict[str, Callable[[Sequence[Module]], int]] = {
     "lines of a file, 90th percentile": file_percentile,
     "public names with a docstring, %": documented,
 }
-"""Name of a count -> how modules are counted."""
+"""Name of a count -> function that counts."""

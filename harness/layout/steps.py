@@ -1,8 +1,8 @@
-"""The main steps on every backend, with two variables and gradients without a zero.
+"""The main steps on every backend, with two variables and gradients without zeros.
 
-On PyTorch a step is ``optimizer.step()`` after the backward pass, elsewhere
-``optimizer.minimize(loss)``, which computes the gradients too. A framework is imported
-when its steps are asked for.
+On PyTorch a step is ``optimizer.step()`` after the backward pass. On other backends it
+is ``optimizer.minimize(loss)``, which computes the gradients too. A framework is
+imported when its steps are requested.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ MIXED = {"dtype": "mixed", "loss_scaling": "Backoff"}
 
 
 class Parts(NamedTuple):
-    """What the steps of one backend are made of.
+    """The functions that build the steps of one backend.
 
     Attributes:
-        variables: makes a matrix and a vector; of float16 if its argument is true.
-        loss: makes the function that computes the loss of variables.
+        variables: creates a matrix and a vector; float16 if its argument is true.
+        loss: returns the function that computes the loss of variables.
         pairs: variables -> pairs of gradient and variable.
-        optimizer: makes a base optimizer for variables.
-        key: a variable -> what stands for it in ``vars_to_clip_dims``.
-        step: makes a step of a wrapped optimizer, its variables and their loss.
+        optimizer: creates a base optimizer for variables.
+        key: variable -> its key in ``vars_to_clip_dims``.
+        step: creates a step from a wrapped optimizer, its variables and their loss.
     """
 
     variables: Callable[[bool], list[Any]]
@@ -43,7 +43,7 @@ class Parts(NamedTuple):
 
 
 def call_counts() -> dict[str, dict[str, Calls]]:
-    """Return name of a step -> backend -> what the step enters."""
+    """Return name of a step -> backend -> calls during the step."""
     counts: dict[str, dict[str, Calls]] = {}
     for backend in BACKENDS:
         for name, step in steps_of(backend).items():
@@ -52,7 +52,7 @@ def call_counts() -> dict[str, dict[str, Calls]]:
 
 
 def steps_of(backend: str) -> dict[str, Step]:
-    """Return name -> step of a backend, whose framework must be installed."""
+    """Return name -> step of a backend. Its framework must be installed."""
     steps = _common_steps(load(backend), PARTS[find(backend).name]())
     if backend == "tf":
         steps["optimize_loss with a clip, building the graph"] = Step(_build_graph)
@@ -214,7 +214,7 @@ PARTS: dict[str, Callable[[], Parts]] = {
 
 
 def _build_graph() -> None:
-    """Build the training step of a graph of its own, as TensorFlow 1 does it once."""
+    """Build the training step in a new graph, as TensorFlow 1 does once."""
     import tensorflow as tf
 
     optimize_loss = importlib.import_module("lockstep.tf").optimize_loss

@@ -1,4 +1,4 @@
-"""``python -m harness.nets``: freeze the behaviour of today, or compare a report."""
+"""``python -m harness.nets``: write snapshots, or compare a parity report with one."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ TAKEN = {
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the snapshots of these names, or compare a fresh parity report.
+    """Write the named snapshots, or compare a fresh parity report.
 
     Args:
-        arguments: ``write`` and names, or ``compare`` and a file that ``harness parity
-            --report`` wrote.
+        arguments: ``write`` and names, or ``compare`` and a file written by ``harness
+            parity --report``.
 
     Returns:
-        The exit status: 1 if there is a difference, or a mistake in the arguments.
+        The exit status: 1 if there is a difference, or an error in the arguments.
     """
     try:
         match arguments:
@@ -60,7 +60,7 @@ def _write(names: Sequence[str]) -> int:
 
 
 def _write_sentences() -> int:
-    """Run the tests that make the errors, about 20 minutes on two cores."""
+    """Run the tests that raise the errors. It takes about 20 minutes on two cores."""
     pytest = ["pytest", "impls", "-n", "2", "--dist", "loadfile", sentences.OPTION]
     return subprocess.run([sys.executable, "-m", *pytest], cwd=ROOT).returncode
 

@@ -1,4 +1,4 @@
-"""What comes of each pair of nested wrappers: the note of a right one, or a refusal."""
+"""The result of each pair of nested wrappers: its note if it is valid, or a refusal."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ PAIRS = tuple(" ".join((*pair, "Momentum")) for pair in NESTINGS)
 
 
 def take() -> Snapshot:
-    """Return the table of the site, and what each backend does in either mode."""
+    """Return the declared table, and the results of each backend in both modes."""
     return {"table": declared(), **{name: verdicts(name) for name in BACKENDS}}
 
 
 def declared() -> dict[str, dict[str, str]]:
-    """Return backend -> pair -> right, with its note, or part of the refusal."""
+    """Return backend -> pair -> its notes if it is valid, or part of the refusal."""
     return {
         name: {pair: _declared(pair, *at) for pair in PAIRS}
         for name, at in BACKENDS.items()
@@ -40,7 +40,7 @@ def declared() -> dict[str, dict[str, str]]:
 
 
 def verdicts(name: str) -> dict[str, dict[str, str]]:
-    """Return ``default`` and ``strict`` -> pair -> what two steps come to."""
+    """Return ``default`` and ``strict`` -> pair -> result of two steps."""
     return {
         mode: {
             pair: _verdict(pair, *BACKENDS[name], mode == "strict") for pair in PAIRS
@@ -57,14 +57,14 @@ def _declared(pair: str, backend: str, mode: str) -> str:
 
 
 def _verdict(pair: str, backend: str, mode: str, strict: bool) -> str:
-    """Build a pair and take two steps: what is raised, if anything is."""
+    """Build a pair and run two steps. Return the error, if one is raised."""
     driver = drivers.load(backend, mode, strict)
     try:
         _train(pair, driver)
         return "takes steps"
     except LockstepError as error:
         return f"refused: {type(error).__name__}: {normalized(str(error))}"
-    except Exception as error:  # What strict leaves to fail, as the originals did.
+    except Exception as error:  # Strict mode fails here, as the originals did.
         return f"fails: {type(error).__name__}"
     finally:
         driver.close()
@@ -75,7 +75,7 @@ def _train(pair: str, driver: Driver) -> None:
     values = {"table": np.ones((3, 2), dtype), "head": np.ones(2, dtype)}
     model = model_of(pair, driver, values)
     optimizer = build(pair, driver, model)
-    if hasattr(optimizer, "build"):  # Keras learns of its variables there.
+    if hasattr(optimizer, "build"):  # Keras gets its variables there.
         optimizer.build(model.variables)
 
     def take(gradients: list[Any]) -> None:

@@ -19,17 +19,17 @@ ESTIMATED = {
     for mode in ("eager", "function", "graph", "v1")
     for case in ADAGRAD
 }
-"""TensorFlow's Adagrad refines the processor's estimate of 1 / sqrt(x), so these cases
-may have other last digits on another model of processor."""
+"""TensorFlow's Adagrad refines the processor's estimate of 1 / sqrt(x). So the last
+digits of these cases may differ between processor models."""
 
 
 def take(report: Path = PUBLISHED) -> Snapshot:
-    """Return the outcomes in a report that ``harness parity --report`` wrote."""
+    """Return the outcomes in a report written by ``harness parity --report``."""
     return outcomes(json.loads(report.read_text("utf-8")))
 
 
 def outcomes(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, str]]:
-    """Return backend and execution mode -> case -> its outcome, given rows as JSON."""
+    """Return backend and execution mode -> case -> outcome, from rows as JSON."""
     content: dict[str, dict[str, str]] = {}
     for row in rows:
         mode = row["mode"] if "mode" in row else row["face"]
@@ -38,7 +38,7 @@ def outcomes(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, str]]:
 
 
 def compare(fresh: Snapshot, frozen: Snapshot) -> list[str]:
-    """Return how the rows of a replay differ; those that it left out are not looked at.
+    """Return how the rows of a replay differ. Cases that were not replayed are ignored.
 
     Of ``ESTIMATED`` cases only the status is compared.
     """
@@ -60,7 +60,7 @@ def _without_estimates(content: Snapshot) -> Snapshot:
 
 
 def _outcome(row: Mapping[str, Any]) -> str:
-    """Return status, distances and the first divergence, without names or reasons."""
+    """Return status, distances and first divergence, without names and reasons."""
     if row["max_ulp"] is None:
         return str(row["status"])
     text = f"{row['status']}, {row['max_ulp']} ULP, raw {row['max_ulp_raw']}"

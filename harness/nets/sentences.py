@@ -1,9 +1,9 @@
-"""A pytest plugin: the sentence of every error that a run of the tests constructs.
+"""A pytest plugin: the sentence of every error that a test run constructs.
 
-The tests of ``impls`` raise each error that Lockstep has, so the sentences that a whole
-run collects are the snapshot ``sentences``. A run that tested all of a backend compares
-its sentences with the snapshot's and fails if one is missing, because it was reworded
-or no code raises it any more. The run lists new ones. A part of a run is not compared.
+The tests of ``impls`` raise every error of Lockstep, so the sentences that a whole run
+collects are the snapshot ``sentences``. A run that tested all of a backend compares its
+sentences with the snapshot. It fails if one is missing, because it was reworded or is
+no longer raised. New sentences are listed. Partial runs are not compared.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ __all__ = ["SHARED", "Recorder", "normalized", "part_of"]
 
 NAME = "sentences"
 SHARED = "shared"
-"""The part of the tests that belong to no backend."""
+"""Name for the tests that belong to no backend."""
 
 OPTION = "--write-sentences"
 KEY = "error_sentences"
-"""Where a process of pytest-xdist leaves what it collected."""
+"""Key under which a process of pytest-xdist stores the sentences it collected."""
 
 RULES = (
-    # A framework's own words, and the values that a damaged state happens to have.
+    # A framework's own words, and the random values of a damaged state.
     (r"(?<=with which it fails) \(.*\)(?=; load what )", ""),
     (r"(?<=, got ).*(?=; load (?:what|it) )", "VALUE"),
     (r"'[^']*'(?=.*; load what )", "NAME"),
     (r"(?<=the saved slots ).*(?= for NAME)", "NAMES"),
-    # Keras numbers the names that it makes, process by process.
+    # Keras numbers the names that it creates, per process.
     (r"\b(variable|sequential|dense)_\d+\b", r"\1"),
-    # The module of a class is where it lies, which may change.
+    # The module of a class may change.
     (r"(?<=<class ')(?:\w+\.)+(?=\w+'>)", ""),
     (r"\b0x[0-9a-fA-F]+", "ADDRESS"),
     (r"(?<![\w.])/(?:[\w.+~-]+/)+[\w.+~-]*", "PATH"),
@@ -50,11 +50,11 @@ RULES = (
         "VALUE",
     ),
 )
-"""Patterns and what stands for them, one after the other."""
+"""Patterns and their replacements, applied in order."""
 
 
 def normalized(sentence: str) -> str:
-    """Leave out values, numbers, paths, addresses and what a framework says.
+    """Remove values, numbers, paths, addresses and a framework's own words.
 
     Example:
         >>> normalized("w: expected a shape [2, 3], got [2]; use 1e-3.")
@@ -74,13 +74,13 @@ def part_of(path: Path, root: Path) -> str | None:
 
 
 class Recorder:
-    """What one process of pytest collected, and how it compares with the snapshot.
+    """Collects the sentences of one pytest process and compares them.
 
     Attributes:
-        sentences: part -> the sentences.
-        files: the test files of which a test ran.
-        whole: whether no test of a file was left out.
-        lines: what is printed in the end.
+        sentences: part -> its sentences.
+        files: test files of which a test was run.
+        whole: whether all tests of these files were run.
+        lines: lines that are printed at the end.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -94,7 +94,7 @@ class Recorder:
     def note(self, error: type[LockstepError], args: tuple[Any, ...]) -> None:
         """Record the sentence of an error that is constructed during a test."""
         text = "; ".join(map(str, args))
-        # Autograph makes the error once more, with where it came from.
+        # Autograph constructs the error again, with its origin.
         if self.part is not None and not text.startswith("in user code:"):
             self.sentences[self.part].add(f"{error.__name__}: {normalized(text)}")
 
@@ -110,15 +110,15 @@ class Recorder:
             self.part = None
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
-        """Mark the run as a part, because a test was left out, but not by its default.
+        """Mark the run as partial if a test other than a soak test was deselected.
 
-        Tests of the soak raise no error that others do not.
+        Soak tests raise no error that other tests do not.
         """
         self.whole &= all(item.get_closest_marker("soak") for item in items)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Add what a finished process of pytest-xdist collected."""
+        """Add the sentences of a finished process of pytest-xdist."""
         output = getattr(node, "workeroutput", {}).get(KEY)
         if output is None:  # It crashed.
             self.whole = False
@@ -132,8 +132,8 @@ class Recorder:
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """Send the sentences to the main process, or compare them with the snapshot.
 
-        Only the main process of a run that passed compares, or writes the snapshot
-        if the option is set. The run fails if a frozen sentence is missing.
+        Only the main process of a passed run compares them, or writes the snapshot if
+        the option is set. The run fails if a frozen sentence is missing.
         """
         if hasattr(self.config, "workeroutput"):
             sentences = {part: sorted(texts) for part, texts in self.sentences.items()}
@@ -164,7 +164,7 @@ class Recorder:
     def _judge(
         self, fresh: Mapping[str, list[str]], frozen: Mapping[str, list[str]]
     ) -> bool:
-        """List what differs; return whether a sentence of the snapshot is missing."""
+        """List the differences; return whether a frozen sentence is missing."""
         gone, new = [], []
         for part, sentences in fresh.items():
             known, current = set(frozen.get(part, ())), set(sentences)
@@ -189,7 +189,7 @@ def pytest_configure(config: pytest.Config) -> None:
     recorder = Recorder(config)
     config.pluginmanager.register(recorder, NAME)
 
-    # Not its __init__, by which tf.function knows errors that it may raise again.
+    # Not __init__: tf.function uses it to decide which errors it can raise again.
     def new(cls: type[LockstepError], *args: Any, **named: Any) -> LockstepError:
         recorder.note(cls, args)
         return super(LockstepError, cls).__new__(cls, *args, **named)

@@ -1,4 +1,4 @@
-"""Every public signature as text, and what each error can be caught as."""
+"""Every public signature as text, and the base classes of each error."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ def of_backend(name: str) -> dict[str, dict[str, str]]:
 
 
 def of_errors() -> dict[str, str]:
-    """Return the name of each error -> the classes that it can be caught as."""
+    """Return the name of each error -> the classes by which it can be caught."""
     objects = [getattr(errors, name) for name in errors.__all__]
     classes = [c for c in objects if isinstance(c, type) and issubclass(c, Exception)]
     return {c.__name__: ", ".join(b.__name__ for b in c.__mro__[1:-2]) for c in classes}
 
 
 def members(name: str, value: Any) -> Iterator[tuple[str, str]]:
-    """Yield (name, signature) of a public thing, and of the public things in it.
+    """Yield (name, signature) of a public object and of its public members.
 
-    Of a class those are its methods and properties that Lockstep defines, wherever it
-    does; what comes from the framework depends on the framework's version.
+    The members of a class are the methods and properties that Lockstep defines, in any
+    of its classes. Those of the framework depend on the framework's version.
     """
     if isinstance(value, ModuleType):
         for each in value.__all__:
@@ -94,12 +94,12 @@ def _signature(function: Any) -> str:
 
 
 def _result(getter: Any) -> str:
-    """Return the annotation of what a property returns, if it can be read."""
+    """Return the annotation of a property's result, if it can be read."""
     return _signature(getter).partition(")")[2] if getter else ", cannot be read"
 
 
 def _without_places(text: str) -> str:
-    """Leave out modules and addresses, which change when something moves.
+    """Remove modules and addresses, which change when something is moved.
 
     Example:
         >>> _without_places("(x: 'lockstep.tf.core.Pair' = torch.float32, y=0.5)")

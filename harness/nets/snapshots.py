@@ -1,4 +1,4 @@
-"""The files in ``snapshots/``: nested mappings of text, a line a leaf."""
+"""The files in ``snapshots/``: nested mappings of text, one line per leaf."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["FOLDER", "Snapshot", "differences", "read", "write"]
 FOLDER = Path(__file__).parent / "snapshots"
 
 Snapshot: TypeAlias = Mapping[str, Any]
-"""Keys to text, or to another such mapping."""
+"""Keys -> text or another such mapping."""
 
 
 def read(name: str, folder: Path = FOLDER) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def write(name: str, content: Snapshot, folder: Path = FOLDER) -> Path:
 
 
 def differences(frozen: Snapshot, fresh: Snapshot) -> list[str]:
-    """Return a line for each leaf that only one side has, or that differs.
+    """Return a line for each leaf that differs or is missing on one side.
 
     Example:
         >>> differences({"a": {"b": "1", "c": "2"}}, {"a": {"b": "1", "c": "3"}})
