@@ -1,6 +1,6 @@
 """Parity: replay recorded trajectories through a backend and measure the distance.
 
-golden files -> ``cases`` -> ``plan`` -> one ``worker`` process a backend and mode,
-which replays each case through its family in ``families`` and compares with
+golden files -> ``cases`` -> ``plan`` -> one ``worker`` process per backend and mode.
+The worker replays each case by its family in ``families`` and compares the results by
 ``distance`` -> rows -> ``report``.
 """

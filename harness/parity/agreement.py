@@ -1,9 +1,9 @@
-"""The law of the two modes: default and strict agree wherever no row says otherwise.
+"""Check that the default agrees with strict in all cases without a known difference.
 
-``differences.toml`` names the kinds of cases in which they may differ. Every other case
-is replayed in both modes and must give the same bits, but for what the entries
-``between_modes`` of ``tolerances.toml`` allow, with the reason. Where the modes part in
-every case of a family, an entry says with which other inputs they must not.
+``differences.toml`` lists the kinds of cases in which they may differ. Every other case
+is replayed in both modes and must give the same bits. The entries ``between_modes`` of
+``tolerances.toml`` allow exceptions, with the reason. If the modes differ in every case
+of a family, an entry gives other arguments with which they must agree.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ __all__ = [
 UNLIKE = Distance(np.inf, np.inf, ())
 
 Replay = tuple[list[Mapping[str, Array]], Exception | None]
-"""The states of a replay and, if it ended in an error, the error."""
+"""The states of a replay, and the error if it ended in one."""
 
 
 class Difference(NamedTuple):
     """A kind of cases in which the modes may differ: by ``ulp``, or in any way.
 
-    With ``alike_with``, arguments by name, they must agree but for the quantities whose
+    With ``alike_with`` (arguments by name) they must agree, except in quantities whose
     names begin with one of ``but_for``.
     """
 
@@ -62,7 +62,7 @@ class Difference(NamedTuple):
     but_for: Sequence[str] = ()
 
     def concerns(self, case: Case, backend: str) -> bool:
-        """Whether ``case`` on ``backend`` is one of these."""
+        """Whether this entry applies to ``case`` on ``backend``."""
         listed = case.family == self.family and case.kind in self.kinds
         here = not self.backends or backend in self.backends
         named = not self.optimizers or case.optimizer in self.optimizers
@@ -70,14 +70,14 @@ class Difference(NamedTuple):
 
     @property
     def comparison(self) -> str:
-        """The arguments with which a changed case was compared, and the reason."""
+        """The arguments of the changed case that was compared, and the reason."""
         arguments = ", ".join(f"{name} = {v}" for name, v in self.alike_with.items())
         left = f", but for {' and '.join(self.but_for)}" if self.but_for else ""
         return f"compared with {arguments}{left}: {self.reason}"
 
 
 def allowed(case: Case, backend: str) -> Tolerance:
-    """Return how far the modes of a backend may be apart in a case."""
+    """Return the largest allowed distance between the modes of a backend in a case."""
     driver = tolerance(case, backend, "between_modes")
     named = [e for e in _named(case, backend) if not e.alike_with]
     loosest = max(named, key=lambda entry: entry.ulp, default=None)
@@ -98,10 +98,10 @@ def _changed(case: Case, entry: Difference) -> Case:
 
 
 def agree(case: Case, make_driver: Callable[[bool], Driver]) -> Row:
-    """Replay ``case`` under strict and by default; ``make_driver`` takes ``strict``.
+    """Replay ``case`` in strict and in default mode; ``make_driver`` takes ``strict``.
 
-    A case that may differ in any way is measured too, and skipped with the reason. One
-    that must agree with other arguments is replayed with these, in both modes.
+    A case that may differ in any way is measured, too, and skipped with the reason. A
+    case that must agree with other arguments is replayed with these in both modes.
     """
     with closing(make_driver(True)) as driver:
         fields = (case.id, case.family, case.kind, driver.backend, driver.mode)
@@ -119,7 +119,7 @@ def agree(case: Case, make_driver: Callable[[bool], Driver]) -> Row:
     if strict[1] is not None and not (
         "raises" in case.expected and isinstance(strict[1], errors)
     ):
-        # Two modes that fail alike do not agree.
+        # If both modes fail in the same way, that is not agreement.
         return Row(*fields, "failed", f"under strict {_outcome(strict[1])}")
     with closing(make_driver(False)) as driver:
         default = replay_states(replayed, driver)
@@ -133,7 +133,7 @@ def _judged(
     limit: Tolerance,
     entry: Difference | None,
 ) -> Row:
-    """Compare two replays; ``entry`` says with which arguments they had to agree."""
+    """Compare two replays. ``entry`` names the changed arguments, if there are any."""
     left = () if entry is None else tuple(entry.but_for)
     comparisons = [
         comparison
@@ -154,7 +154,7 @@ def _judged(
 
 
 def replay_states(case: Case, driver: Driver) -> Replay:
-    """Replay ``case`` to its end, or to the error in which it ends."""
+    """Replay ``case`` to its end, or until it raises an error."""
     states: list[Mapping[str, Array]] = []
     try:
         for state in BY_FAMILY[case.family].replay(case, driver):
@@ -181,7 +181,7 @@ def _copied(state: Mapping[str, Any]) -> Iterator[tuple[str, Array]]:
 
 
 def _compare(strict: Replay, default: Replay) -> Iterator[Comparison]:
-    """Yield a comparison for how the replays ended, then one for each quantity."""
+    """Yield a comparison of the replays' errors, then one for each quantity."""
     ends = [np.array(_outcome(e).partition(":")[0]) for _, e in (default, strict)]
     yield Comparison(0, "the error", ends[0], ends[1], distance(ends[0], ends[1]))
     for step, (right, left) in enumerate(zip_longest(strict[0], default[0])):

@@ -29,7 +29,7 @@ __all__ = [
 
 GOLDEN = Path(__file__).parent / "golden"
 FOUND = Path(__file__).parent / "found"
-"""Recorded here, on live TensorFlow 1.15: what random cases found."""
+"""Cases found by random search and recorded here with TensorFlow 1.15."""
 
 FAMILIES = (
     "base_optimizers",
@@ -52,12 +52,12 @@ FAMILIES = (
 
 
 class CannotInterpretError(Exception):
-    """A case holds something that this version does not know how to replay."""
+    """A case contains something that this version cannot replay."""
 
 
 @dataclass(frozen=True)
 class Variable:
-    """A variable of a case: its value has the recorded dtype and shape."""
+    """A variable of a case. Its value has the recorded dtype and shape."""
 
     name: str
     value: Array
@@ -87,14 +87,14 @@ class Case:
 
     @property
     def gradients(self) -> Sequence[Any]:
-        """All gradients of the case, step by step or event by event."""
+        """All gradients of the case, by step or by event."""
         events = self.inputs.get("events", [])
         steps: Sequence[Any] = self.inputs.get("gradients", [])
         return steps or [event["gradients"] for event in events]
 
     @property
     def sparse(self) -> bool:
-        """Whether any gradient of the case is sparse, also one of a worker."""
+        """Whether any gradient of the case is sparse, including those of workers."""
         return any(_rows(self.gradients))
 
     @property
@@ -106,14 +106,14 @@ class Case:
 
     @property
     def finite(self) -> bool:
-        """Whether all variables and slots stay finite; an error leaves none."""
+        """Whether all variables and slots stay finite. True for cases of errors."""
         return not any(_odd(state) for state in _states(self.expected))
 
     @property
     def largest(self) -> int:
-        """The number of elements of the largest variable or named rows; 0 without."""
+        """Size of the largest variable, or of its named rows; 0 without variables."""
         variables = self.inputs.get("variables", [])
-        # A custom getter's are words.
+        # The variables of a custom getter are texts.
         shapes = [v["shape"] for v in variables if isinstance(v, Mapping)]
         named = [len(rows["indices"]) for rows in _rows(self.gradients)]
         blocks = [max(named, default=0) * math.prod(shape[1:]) for shape in shapes]
@@ -130,7 +130,7 @@ class Case:
         ]
 
     def require_known(self, inputs: Sequence[str], expected: Sequence[str]) -> None:
-        """Raise CannotInterpretError for a key that the replay would pass over."""
+        """Raise CannotInterpretError for a key that the replay would ignore."""
         for content, known in ((self.inputs, inputs), (self.expected, expected)):
             for key in content:
                 if key not in known:
@@ -138,7 +138,7 @@ class Case:
 
 
 def read_cases(folder: Path, families: Sequence[str] = ()) -> list[Case]:
-    """Read every golden file of ``folder``, or those of the given families."""
+    """Read every golden file of ``folder``, or only those of the given families."""
     for family in families:
         if family not in FAMILIES:
             raise HarnessError(str(unknown_name("family", family, FAMILIES)))
@@ -154,7 +154,7 @@ def read_cases(folder: Path, families: Sequence[str] = ()) -> list[Case]:
 
 
 def array(value: Any, dtype: str, shape: Sequence[int] | None = None) -> Array:
-    """Decode a nested list: read as doubles, then round once to ``dtype``."""
+    """Decode a nested list: parse as doubles, then round once to ``dtype``."""
     decoded = np.array(_numbers(value), np.float64 if "float" in dtype else dtype)
     with np.errstate(over="ignore"):
         typed = decoded.astype(dtype)
@@ -162,7 +162,7 @@ def array(value: Any, dtype: str, shape: Sequence[int] | None = None) -> Array:
 
 
 def gradient(value: Any, variable: Variable) -> Gradient:
-    """Decode one gradient: dense, sparse or absent, in its variable's dtype."""
+    """Decode one gradient (dense, sparse or absent) in its variable's dtype."""
     dtype = str(variable.dtype)
     if value is None:
         return None
@@ -208,7 +208,7 @@ def _numbers(value: Any) -> Any:
 
 
 def _states(value: Any) -> Iterator[Any]:
-    """Yield the variables and slots in what was recorded."""
+    """Yield the variables and slots of recorded content."""
     if isinstance(value, dict):
         for key, entry in value.items():
             yield from [entry] if key in ("variables", "slots") else _states(entry)
@@ -217,7 +217,7 @@ def _states(value: Any) -> Iterator[Any]:
 
 
 def _odd(value: Any) -> bool:
-    """Whether a number in nested lists or dicts is not finite: it is a string then."""
+    """Whether nested lists or dicts contain a non-finite number, stored as a string."""
     if isinstance(value, dict | list):
         entries = value.values() if isinstance(value, dict) else value
         return any(map(_odd, entries))

@@ -1,8 +1,9 @@
-"""The catalogue of differences: every quirk of the originals and what became of it.
+"""The catalogue of differences: every quirk of the originals and how we treat it.
 
-``catalogue.toml`` lists the rows: where strict and the default part, or are both as the
-original was though one might not expect it. Each entry of a row has a section on
-docs/differences.md, a script, and quotes from recorded cases (``quotes`` replays them).
+The rows of ``catalogue.toml`` are quirks in which strict and the default differ, or in
+which both follow the original although one might not expect it. Each entry of a row has
+a section on docs/differences.md, a script, and quotes from recorded cases (``quotes``
+replays them).
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ MARKS = {
     "refused": "the default raises an error at once",
     "race": "the original gave one of several results, and ours is always the same",
 }
-"""What the default does in place of the original."""
+"""What the default does instead of the original's behaviour."""
 
 
 @dataclass(frozen=True)
 class Quote:
-    """Where to look: a quantity (``a/b/c``) of a recorded case after a step, from 1.
+    """A quoted quantity (``a/b/c``) of a recorded case after a step, counted from 1.
 
-    Without ``quantity`` only errors are quoted. Without ``index`` a large array is
-    quoted where the modes are furthest apart. ``backend`` is BACKEND or BACKEND:MODE.
+    Without ``quantity``, only errors are quoted. Without ``index``, a large array is
+    quoted where the modes differ most. ``backend`` is BACKEND or BACKEND:MODE.
     """
 
     case: str
@@ -43,7 +44,7 @@ class Quote:
 
 @dataclass(frozen=True)
 class Entry:
-    """One section of the page; either ``recorded`` or the reason why there is none."""
+    """One section of the page, with ``recorded`` quotes or the reason for none."""
 
     anchor: str
     does: Sequence[str]

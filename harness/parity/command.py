@@ -23,7 +23,7 @@ __all__ = ["Request", "Result", "run_parity"]
 
 @dataclass(frozen=True)
 class Request:
-    """What to replay: empty selections mean everything there is."""
+    """The cases to replay, and how. An empty selection means all."""
 
     backends: Sequence[str] = ()
     modes: Sequence[str] = ()
@@ -38,7 +38,7 @@ class Request:
 
 @dataclass
 class Result:
-    """The rows of a run, what was explained, and the backends that could not run."""
+    """The rows of a run, explanations, and the backends that could not run."""
 
     rows: list[Row] = field(default_factory=list)
     explanations: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Job:
 
 
 def run_parity(request: Request, on_row: Callable[[Row], None]) -> Result:
-    """Replay what ``request`` selects; ``on_row`` sees each row as it comes."""
+    """Replay the selected cases. ``on_row`` is called with each row."""
     cases = _select(request)
     result = Result()
     jobs: list[Job] = []
@@ -82,7 +82,7 @@ def _select(request: Request) -> list[Case]:
 
 
 def _shorten(text: str) -> str:
-    """Leave the long list of case ids out of the sentence about an unknown one."""
+    """Remove the long list of case ids from the error about an unknown one."""
     head, _, tail = text.partition(": expected one of ")
     return (
         f"{head}: expected the id of a recorded case, got{tail.rpartition(' got')[2]}"
@@ -90,7 +90,7 @@ def _shorten(text: str) -> str:
 
 
 def _backends(request: Request, result: Result) -> list[registry.Backend]:
-    """Return the backends to run; one asked for by name must be there."""
+    """Return the backends to run. Raise if a named one is not installed."""
     chosen = [registry.find(name) for name in request.backends]
     known = [m for b in chosen or registry.BACKENDS.values() for m in b.modes]
     for mode in request.modes:
@@ -110,14 +110,14 @@ def _backends(request: Request, result: Result) -> list[registry.Backend]:
 
 
 def _run_jobs(jobs: Sequence[Job], run_job: Callable[[Children, Job], None]) -> None:
-    """Run two jobs at a time; an error or Ctrl-C ends them and starts no others."""
+    """Run two jobs at a time. After an error or Ctrl-C, stop all of them."""
     children = Children()
     with ThreadPoolExecutor(max_workers=2) as pool:
         try:
             waiting = {pool.submit(run_job, children, job) for job in jobs}
             while waiting:
-                # Not for ever: a signal that comes while this thread falls asleep is
-                # seen only when it wakes.
+                # With a timeout: a signal that arrives while this thread falls asleep
+                # is only handled when it wakes.
                 done, waiting = wait(waiting, timeout=1, return_when=FIRST_COMPLETED)
                 for future in done:
                     future.result()
@@ -155,7 +155,7 @@ def _run_job(
     status, errors = run_lines(module, arguments + options, stdin, take, children)
     last = (errors.strip().splitlines() or ["no error was printed"])[-1]
     if len(waiting) == len(job.cases) and request.device != "cpu":
-        # A device that cannot be used is one error, not one a case.
+        # An unusable device is one error, not one per case.
         raise HarnessError(last.partition("Error: ")[2] or last)
     for case in waiting.values():
         reason = f"the child process ended first, with status {status}: {last}"

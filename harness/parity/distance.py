@@ -1,4 +1,4 @@
-"""Distances in ULPs between what a backend got and what was recorded."""
+"""Distances in ULPs between a backend's results and the recorded values."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["Distance", "distance", "magnitude", "spacing"]
 
 
 class Distance(NamedTuple):
-    """How far a quantity is from its record.
+    """The distance of a quantity from its recorded value.
 
     Attributes:
         ulp: |got - expected| / spacing(max |expected|), the largest over the elements.
-        raw: the number of representable values between the two, likewise.
+        raw: number of representable values between the two, the largest over elements.
         where: the multi-index at which ``ulp`` is largest.
     """
 
@@ -26,13 +26,13 @@ class Distance(NamedTuple):
 
 
 def distance(got: Array, expected: Array, floor: float = 0.0) -> Distance:
-    """Measure ``got`` against ``expected``, both in the dtype of ``expected``.
+    """Return the distance of ``got`` from ``expected``, in the dtype of ``expected``.
 
-    Values that differ by ``floor`` at most are equal.
+    Values that differ by at most ``floor`` are equal.
 
-    NaN equals NaN, infinities must be equal and the sign of zero is not significant. A
-    value that is finite on one side only, any difference between integers or flags, and
-    a difference of shape or dtype are infinitely far.
+    NaN equals NaN, infinities must be equal, and the sign of zero is ignored. The
+    distance is infinite if only one value is finite, if integers or flags differ, or if
+    shapes or dtypes differ.
     """
     start = (0,) * expected.ndim
     if got.shape != expected.shape or got.dtype != expected.dtype:
@@ -54,7 +54,7 @@ def distance(got: Array, expected: Array, floor: float = 0.0) -> Distance:
 
 
 def magnitude(values: Array) -> float:
-    """Return the largest magnitude among finite values; 0 of what is no number."""
+    """Return the largest magnitude of the finite values; 0 for other dtypes."""
     if not np.issubdtype(values.dtype, np.floating):
         return 0.0
     finite = values[np.isfinite(values)]
@@ -62,9 +62,9 @@ def magnitude(values: Array) -> float:
 
 
 def spacing(dtype: np.dtype[Any], size: float) -> float:
-    """Return the distance of ``size`` from the next larger value of ``dtype``.
+    """Return the distance from ``size`` to the next larger value of ``dtype``.
 
-    That of the largest value, which has no next one, is from the one before.
+    For the largest value, return the distance to the next smaller one.
     """
     if not np.issubdtype(dtype, np.floating):
         return 1.0

@@ -1,4 +1,4 @@
-"""How large the operands of a rule are, where its result keeps their rounding."""
+"""The size of a rule's operands whose rounding errors appear in the result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ State = Mapping[str, Array]
 
 
 def largest_weights(before: State, state: State) -> State:
-    """Return the largest magnitude that each element of a variable has had."""
+    """Return the largest magnitude that each element of a variable has had so far."""
     with np.errstate(invalid="ignore"):
         return {
             name: np.fmax(np.abs(before.get(name, value)), np.abs(value))
@@ -26,11 +26,12 @@ def largest_weights(before: State, state: State) -> State:
 
 
 def operands(case: Case, weights: State, after: State) -> dict[str, float]:
-    """Return the largest operand behind each quantity of a recorded step.
+    """Return the largest operand of each quantity of a recorded step.
 
-    Only Ftrl has any: its linear is moved by (n^-p - accum^-p) / rate w, where the
-    roots are nearly equal and each, divided by the rate, is far larger than what is
-    left. ``weights``: as large as they have been, for a weight keeps their rounding.
+    Only Ftrl has any. It adds (n^-p - accum^-p) / rate w to its slot ``linear``. The
+    two powers are nearly equal, and each, divided by the rate, is far larger than the
+    difference. ``weights`` are the largest magnitudes so far, because a weight keeps
+    the rounding errors.
     """
     optimizer = case.inputs.get("optimizer")
     if case.optimizer != "Ftrl" or not isinstance(optimizer, Mapping):

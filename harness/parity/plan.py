@@ -1,4 +1,4 @@
-"""Which case is replayed where: each in one mode, a stratified tenth in others."""
+"""The plan of a replay: each case in one mode, and a sample of a tenth in others."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def plan_backend(
 ) -> tuple[Plan, list[Row]]:
     """Distribute ``cases`` over ``modes`` of a backend.
 
-    The first mode that can express a case replays it; every other one that can replays
-    a tenth of the cases of each kind (at least one), or all with ``everything``.
-    Cases that no mode can express come back as skipped rows with the reason.
+    The first mode that can express a case replays it. Every other mode that can
+    replays a tenth of the cases of each kind (at least one), or all if ``everything``.
+    Cases that no mode can express are returned as skipped rows with the reason.
     """
     plan: dict[str, list[Case]] = {mode: [] for mode in modes}
     skipped = []
@@ -45,7 +45,7 @@ def plan_backend(
 
 
 def _tenth(cases: Sequence[Case], offset: int) -> Iterable[Case]:
-    """Take every tenth case from ``offset`` on, or the last if there are too few."""
+    """Return every tenth case from ``offset`` on, or the last if there are too few."""
     return cases[offset::10] or cases[-1:]
 
 

@@ -1,9 +1,9 @@
 """Results of the recorded cases in the catalogue: original, strict and default.
 
-``record_quotes`` replays the cases that ``catalogue.toml`` quotes in both modes and
+``record_quotes`` replays the cases quoted in ``catalogue.toml`` in both modes and
 writes ``results/parity/catalogue.json``, which the pages read. The child process of one
-backend is ``python -m harness.parity.quotes BACKEND[:MODE]``; it prints a JSON line a
-quote.
+backend is ``python -m harness.parity.quotes BACKEND[:MODE]``. It prints one JSON line
+per quote.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ RECORD = ROOT / "results" / "parity" / "catalogue.json"
 
 @dataclass(frozen=True)
 class Quoted:
-    """The results of a recorded case as text, of the original and both modes."""
+    """The results of a recorded case as text: of the original and of both modes."""
 
     anchor: str
     case: str
@@ -50,11 +50,11 @@ class Quoted:
 
 
 class RecordedError(Exception):
-    """Stands for an error of the original; its text is the name of the class."""
+    """Represents an error of the original. Its text is the name of the class."""
 
 
 def record_quotes(record: Path = RECORD) -> list[Quoted]:
-    """Replay everything that is quoted and write it to ``record``, a line a quote."""
+    """Replay all quoted cases and write the quotes to ``record``, one per line."""
     recorded = (quote for entry in entries() for quote in entry.recorded)
     backends = dict.fromkeys(quote.backend for quote in recorded)
     quotes = [quoted for backend in backends for quoted in quotes_of(backend)]
@@ -66,7 +66,7 @@ def record_quotes(record: Path = RECORD) -> list[Quoted]:
 
 
 def quotes_of(backend: str) -> list[Quoted]:
-    """Replay the quotes of one BACKEND[:MODE] in a process of its own."""
+    """Replay the quotes of one BACKEND[:MODE] in a child process."""
     lines: list[str] = []
     status, errors = run_lines("harness.parity.quotes", [backend], "", lines.append)
     if status != 0:
@@ -75,7 +75,7 @@ def quotes_of(backend: str) -> list[Quoted]:
 
 
 def quote(anchor: str, selection: Quote, case: Case) -> Quoted:
-    """Replay a case in both modes and quote them beside the recording."""
+    """Replay a case in both modes and quote the results and the recording."""
     backend, _, mode = selection.backend.partition(":")
     recorded = _recorded(case)
     with closing(drivers.load(backend, mode or None)) as driver:
@@ -89,7 +89,7 @@ def quote(anchor: str, selection: Quote, case: Case) -> Quoted:
     index = _apart(values) if selection.index is None else tuple(selection.index)
     texts = [_text(*both, index) for both in zip(replays, values, strict=True)]
     if recorded[1] is not None and isinstance(strict[1], alike):
-        # A subclass, or the backend's counterpart, of the recorded class.
+        # A subclass of the recorded class, or the backend's equivalent.
         texts[1] = texts[0]
     place = _place(case, selection, len(recorded[0]), index)
     fields = (
@@ -110,7 +110,7 @@ def _recorded(case: Case) -> Replay:
 
 
 def _value(replay: Replay, selection: Quote) -> Array | None:
-    """Return the quoted value; None if it was not reached, or is not there."""
+    """Return the quoted value, or None if the replay did not produce it."""
     states = replay[0]
     if not selection.quantity or len(states) < selection.step:
         return None
@@ -120,7 +120,7 @@ def _value(replay: Replay, selection: Quote) -> Array | None:
 def _check_quantity(
     selection: Quote, recorded: Replay, values: Sequence[Array | None]
 ) -> None:
-    """Raise if nothing has the quoted quantity, or the recording should and has not."""
+    """Raise if the quoted quantity does not exist, or is missing in the recording."""
     missing = values[0] is None if recorded[1] is None else values[2] is None
     if selection.quantity and missing:
         subject = f"catalogue.toml: {selection.case}"
@@ -130,7 +130,7 @@ def _check_quantity(
 
 
 def _apart(values: Sequence[Array | None]) -> tuple[int, ...] | None:
-    """Return where the modes are furthest apart in an array too large to be quoted."""
+    """Return where the modes differ most in an array too large to be quoted."""
     _, strict, default = values
     shown = [value for value in values if value is not None]
     if not shown or np.size(shown[0]) <= 3:
@@ -141,7 +141,7 @@ def _apart(values: Sequence[Array | None]) -> tuple[int, ...] | None:
 
 
 def _text(replay: Replay, value: Array | None, index: tuple[int, ...] | None) -> str:
-    """Return the result of a replay as text: a value, an error, or neither."""
+    """Return a replay's result as text: a value, an error, or no error."""
     if value is not None:
         return _number(value if index is None else value[index])
     if isinstance(replay[1], RecordedError):
@@ -150,7 +150,7 @@ def _text(replay: Replay, value: Array | None, index: tuple[int, ...] | None) ->
 
 
 def _number(value: Any) -> str:
-    """Write a scalar or a small array in the shortest decimals of its dtype."""
+    """Format a scalar or a small array with the shortest decimals of its dtype."""
     array = np.asarray(value)
     if array.ndim:
         return f"[{', '.join(_number(entry) for entry in array)}]"
@@ -162,7 +162,7 @@ def _number(value: Any) -> str:
 
 
 def _builtin(error: type[BaseException]) -> str:
-    """Return the class as which an error of ours is caught without our names."""
+    """Return the first base class of an error that is not ours."""
     foreign = (c for c in error.__mro__ if not c.__module__.startswith("lockstep"))
     return next(foreign).__name__
 
@@ -170,7 +170,7 @@ def _builtin(error: type[BaseException]) -> str:
 def _place(
     case: Case, selection: Quote, states: int, index: tuple[int, ...] | None
 ) -> str:
-    """Return the place of a value: which element, and after or at which step."""
+    """Return the place of a value: its element, and its step."""
     if not selection.quantity:
         return ""
     parts = [] if index is None else [f"element {list(index)}"]

@@ -1,9 +1,9 @@
-"""Races of the originals: sets of allowed traces, where one trace would be a guess.
+"""Races of the originals: the set of traces that the original may produce.
 
-Operations that an original left unordered may run in either order, anew in each step,
-so the same inputs have several right results. A race is a function from a state and
-an event to the states that may come next. ``traces`` spells the set out;
-``is_allowed`` says whether a trace is in it, without spelling it out.
+Operations that an original left unordered may run in either order in each step, so the
+same inputs have several correct results. A race is a function from a state and an event
+to the possible next states. ``traces`` lists the whole set. ``is_allowed`` checks one
+trace without listing the set.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Race = Callable[[State, Event], Iterable[State]]
 
 
 class Look(NamedTuple):
-    """The properties of the gradients that a step of a loss scaler uses."""
+    """The properties of gradients that a step of a loss scaler uses."""
 
     has_nan: bool
     amax: float
@@ -35,9 +35,9 @@ def traces(
     events: Sequence[Event],
     observe: Callable[[State], Hashable] = lambda state: state,
 ) -> set[tuple[Hashable, ...]]:
-    """Return every trace that ``events`` may leave: what ``observe`` sees, each step.
+    """Return every trace that ``events`` may produce, as seen by ``observe``.
 
-    There may be two to the power of their number.
+    There may be 2^n of them for n events.
     """
     paths: set[tuple[tuple[Hashable, ...], State]] = {((), start)}
     for event in events:
@@ -55,9 +55,9 @@ def is_allowed(
     steps: Iterable[tuple[Event, Hashable]],
     observe: Callable[[State], Hashable] = lambda state: state,
 ) -> bool:
-    """Return whether a trace is allowed; ``steps``: each event, and what was observed.
+    """Return whether a trace is allowed. ``steps`` are pairs (event, observation).
 
-    Follows all states that agree with the observations so far.
+    All states that agree with the observations so far are tracked.
     """
     states = {start}
     for event, observation in steps:
@@ -67,7 +67,7 @@ def is_allowed(
 
 
 def either(*orders: Callable[[State, Event], State]) -> Race[State, Event]:
-    """Return the race in which each step is one of ``orders``, whichever it happens."""
+    """Return the race in which any of ``orders`` may happen in each step."""
 
     def race(state: State, event: Event) -> Iterable[State]:
         for order in orders:
@@ -79,8 +79,8 @@ def either(*orders: Callable[[State, Event], State]) -> Race[State, Event]:
 def backoff_race(policy: BackoffPolicy) -> Race[BackoffState, Look]:
     """Return the race of Backoff: its counter is read before or after its increment.
 
-    In any step i may be one larger, for the rule of growth and for what is remembered
-    of an overflow; the counter itself is one larger after every step.
+    In each step, the value of i that is read may be one larger. The growth rule uses
+    it, and an overflow stores it. The counter itself always grows by one per step.
     """
 
     def step(late: int, state: BackoffState, look: Look) -> BackoffState:

@@ -34,14 +34,14 @@ __all__ = [
 
 
 COPY = re.compile("/(local|global|worker [0-9]+ at last)/")
-"""Which of a variable's copies a quantity of AGN is: their rounding errors travel."""
+"""The copy of a variable in a quantity of AGN. Rounding errors move between copies."""
 
 
 class Comparison(NamedTuple):
-    """One quantity after one step: both values and how far they are apart.
+    """One quantity after one step: both values and their distance.
 
-    ``carried``: the distance in spacings of the largest value that was recorded of the
-    quantity so far, or of an operand behind it: what an error of those is counted in.
+    ``carried`` is the distance in spacings of the largest recorded value of the
+    quantity so far, or of one of its operands. Their rounding errors have this size.
     """
 
     step: int
@@ -53,7 +53,7 @@ class Comparison(NamedTuple):
 
 
 def replay(case: Case, driver: Driver) -> Row:
-    """Replay ``case`` with ``driver`` and judge it; an error is a failure."""
+    """Replay ``case`` with ``driver`` and judge it. An error is a failure."""
     status, reason = settled_before(case, driver)
     if status is not None:
         return _row(case, driver, status, reason)
@@ -95,14 +95,14 @@ def compare(case: Case, driver: Driver) -> Iterator[Comparison]:
 
 
 def _initial(case: Case) -> Mapping[str, Array]:
-    """Return the initial variables; those of a custom getter have none."""
+    """Return the initial variables; none for cases of a custom getter."""
     values = [v for v in case.inputs["variables"] if isinstance(v, Mapping)]
     variables = case.variables if values else []
     return {f"variables/{v.name}": v.value for v in variables}
 
 
 def element(values: Array | None, index: tuple[int, ...]) -> str:
-    """Write one element so that it can be compared to the bit."""
+    """Format one element with its exact bits."""
     if values is None:
         return "nothing"
     values = np.asarray(values)
@@ -115,7 +115,7 @@ def element(values: Array | None, index: tuple[int, ...]) -> str:
 
 
 def settled_before(case: Case, driver: Driver) -> tuple[Status | None, str]:
-    """Return the status of a case that is not replayed at all."""
+    """Return the status and reason of a case that cannot be replayed, else None."""
     if case.family not in FAMILIES:
         return "failed", f"cannot interpret the family {case.family!r}"
     if case.kind not in BY_FAMILY[case.family].KINDS:
@@ -125,7 +125,7 @@ def settled_before(case: Case, driver: Driver) -> tuple[Status | None, str]:
 
 
 def _replay_error(case: Case, driver: Driver) -> Row:
-    """Expect the recorded exception class, or one derived from it."""
+    """Expect the recorded exception class or a subclass."""
     error_name = case.expected["raises"]
     try:
         for _ in BY_FAMILY[case.family].replay(case, driver):
@@ -167,7 +167,7 @@ def _judge(case: Case, driver: Driver, everything: list[Comparison]) -> Row:
 
 
 def _beyond(comparison: Comparison, allowed: Tolerance) -> bool:
-    """Whether two values are further apart than the tolerance allows."""
+    """Whether two values differ by more than the tolerance."""
     ulp = comparison.carried if allowed.carried else comparison.distance.ulp
     return not ulp <= allowed.ulp
 
@@ -175,7 +175,7 @@ def _beyond(comparison: Comparison, allowed: Tolerance) -> bool:
 def _comparable(
     case: Case, driver: Driver, comparisons: list[Comparison]
 ) -> tuple[list[Comparison], str]:
-    """Return comparisons of quantities that a backend has; why others are left out."""
+    """Return comparisons of available quantities, and why others are missing."""
     parts = []
     for start, why in excused_quantities(case, driver.backend, driver.mode).items():
         rest = [c for c in comparisons if not c.quantity.startswith(start)]
@@ -195,7 +195,7 @@ def _explain(beyond: Comparison, allowed: float, why: str) -> str:
 
 
 def divergence(comparison: Comparison) -> Divergence:
-    """Return the worst place of a comparison."""
+    """Return the position with the largest distance."""
     index = comparison.distance.where
     return Divergence(
         comparison.step,

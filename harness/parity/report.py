@@ -25,13 +25,13 @@ __all__ = ["check_writable", "print_explanation", "print_rows", "write_report"]
 
 
 def check_writable(report: Path) -> None:
-    """Raise before any work if the report could not be written in the end."""
+    """Raise before any work if the report could not be written at the end."""
     try:
         report.parent.mkdir(parents=True, exist_ok=True)
         writable = not report.exists() or os.access(report, os.W_OK)
         got = "no write permission"
-        # Whether a file can be made is known when one is: root may do all, and yet
-        # nothing can be written into /proc.
+        # Creating a file is the only reliable test: root passes os.access, but cannot
+        # write into /proc.
         unfinished = _unfinished(report)
         unfinished.write_text("", "utf-8")
         unfinished.unlink()
@@ -44,9 +44,10 @@ def check_writable(report: Path) -> None:
 
 
 def write_report(rows: Sequence[Row], report: Path) -> None:
-    """Write the rows as a JSON list, a row a line; whole or not at all.
+    """Write the rows as a JSON list, one row per line, completely or not at all.
 
-    Beside ``NAME.json`` stands ``NAME.environment.json``: what the rows depend on.
+    ``NAME.environment.json`` is written next to ``NAME.json``. It has the versions that
+    the rows depend on.
     """
     lines = ",\n".join(json.dumps(row.as_json(), ensure_ascii=False) for row in rows)
     _write_whole(report, f"[\n{lines}\n]\n")
@@ -55,7 +56,7 @@ def write_report(rows: Sequence[Row], report: Path) -> None:
 
 
 def print_rows(result: Result, console: Console) -> None:
-    """Print a line a family and backend, then failures and the reasons to skip."""
+    """Print a line per family and backend, then failures and the reasons of skips."""
     table = _table("backend", "mode", "family")
     for title in ("cases", "passed", "failed", "skipped", "max ULP"):
         table.add_column(title, justify="right", no_wrap=True)
@@ -91,12 +92,12 @@ def _write_whole(path: Path, text: str) -> None:
 
 
 def _unfinished(path: Path) -> Path:
-    """Return where a file is written before it is whole."""
+    """Return the path to which a file is written until it is complete."""
     return path.with_name(path.name + ".part")
 
 
 def _environment(rows: Sequence[Row]) -> dict[str, str]:
-    """Return the versions behind the rows, without what would identify the machine."""
+    """Return the versions behind the rows. Nothing identifies the machine."""
     backends = sorted({row.backend for row in rows})
     frameworks = [p for name in backends for p in registry.find(name).packages]
     packages = {name: str(version(name)) for name in ("numpy", *frameworks)}
@@ -134,7 +135,7 @@ def _where(row: Row | None) -> str:
 
 
 def _print_reasons(status: str, rows: Sequence[Row], console: Console) -> None:
-    """Print each reason once, with its backends and its number of cases."""
+    """Print each reason once, with its backends and number of cases."""
     label = {"passed": "in part"}.get(status, status)
     rows_with_reason = (row for row in rows if row.status == status and row.reason)
     chosen = sorted(rows_with_reason, key=_reason)
@@ -155,7 +156,7 @@ def _say(console: Console, text: str) -> None:
 
 
 def _table(*titles: str, title: str | None = None) -> Table:
-    """Make a table whose rows stay on one line however narrow the terminal is."""
+    """Create a table whose rows are never wrapped."""
     table = Table(box=None, pad_edge=False, title=title, title_justify="left")
     for column in titles:
         table.add_column(column, no_wrap=True)

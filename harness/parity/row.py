@@ -13,7 +13,7 @@ Status = Literal["passed", "failed", "skipped"]
 
 @dataclass(frozen=True)
 class Divergence:
-    """The first place where a trajectory left its record (indices count from 0)."""
+    """The first difference of a trajectory from its record (indices start at 0)."""
 
     step: int
     quantity: str
@@ -24,9 +24,9 @@ class Divergence:
 
 @dataclass(frozen=True)
 class Row:
-    """A case on a backend, in one execution mode; distances are None if not compared.
+    """A case on a backend in one execution mode. Distances are None if not compared.
 
-    The ``reason`` of a case that passed says which quantities were not compared.
+    If the case passed, ``reason`` names the quantities that were not compared.
     """
 
     id: str
@@ -42,11 +42,11 @@ class Row:
 
     @property
     def in_part(self) -> bool:
-        """Whether the case passed with quantities left out."""
+        """Whether the case passed but some quantities were not compared."""
         return self.status == "passed" and bool(self.reason)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the row for JSON, which has no infinity: it becomes a string."""
+        """Return the row as a JSON object. Infinity becomes a string."""
         content = asdict(self)
         for key in ("max_ulp", "max_ulp_raw"):
             if content[key] is not None and math.isinf(content[key]):
@@ -55,7 +55,7 @@ class Row:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Row:
-        """Read a row back; until release 0.2 the mode was called ``face``."""
+        """Build a row from JSON. Until release 0.2 the mode was called ``face``."""
         fields = dict(content)
         fields.setdefault("mode", fields.pop("face", None))
         for key in ("max_ulp", "max_ulp_raw"):

@@ -1,4 +1,4 @@
-"""Cases of ``optimize_loss`` that fail: what they leave out, and what they override."""
+"""Error cases of ``optimize_loss``: the inputs they omit and those they override."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PASSED_ON = (
     "iter_size",
     "summaries",
 )
-"""Arguments that are handed over as they were recorded."""
+"""Arguments that are passed as recorded."""
 INPUTS = (
     *PASSED_ON,
     "optimizer",
@@ -36,7 +36,7 @@ INPUTS = (
 )
 INSTANCE, TWO_ROWS = "an Adam instance", "sparse, two rows"
 
-# What an error case that leaves these out was recorded with: see FORMAT.md.
+# Inputs with which error cases that omit them were recorded: see FORMAT.md.
 ASSUMED: Mapping[str, Any] = {
     "optimizer": "SGD",
     "optimizer_params": {},
@@ -48,7 +48,7 @@ ASSUMED: Mapping[str, Any] = {
 
 
 def inputs_of_refused(case: Case) -> Mapping[str, Any]:
-    """Return the inputs of an error case, those that it leaves out as assumed."""
+    """Return the inputs of an error case. Omitted ones are set to ``ASSUMED``."""
     what = dict(case.inputs["what"])
     inputs = {**ASSUMED, **{k: v for k, v in case.inputs.items() if k != "what"}}
     shape = what.pop("variable_shape", None)
@@ -68,7 +68,7 @@ def inputs_of_refused(case: Case) -> Mapping[str, Any]:
 
 
 def _with_gradient(spelled: Any, variable: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a gradient, and a variable of the shape that it needs."""
+    """Return a gradient and a variable of the shape that it needs."""
     if spelled is None:
         return {"gradients": [[None]]}
     if spelled != TWO_ROWS:

@@ -1,4 +1,4 @@
-"""The two tables that decide about a case: tolerances and capabilities."""
+"""The two tables that decide how a case is judged: tolerances and capabilities."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Tolerance", "excuse", "excused_quantities", "floor", "tolerance"]
 class Tolerance:
     """The largest distance that passes, and why it is not smaller.
 
-    ``carried``: counted in spacings of the largest value that a quantity had so far.
+    If ``carried``, it is in spacings of the quantity's largest value so far.
     """
 
     ulp: float
@@ -31,9 +31,9 @@ EXACT = Tolerance(0, "nothing is rounded differently")
 
 
 def tolerance(case: Case, backend: str, table: str = "tolerance") -> Tolerance:
-    """Return the tolerance of a case on a backend: the first entry that matches.
+    """Return the tolerance of a case on a backend: the first matching entry.
 
-    ``table`` is ``tolerance``, from the recording, or ``between_modes``.
+    ``table`` is ``tolerance`` (from the recording) or ``between_modes``.
     """
     entry = _first(case, backend, table)
     if entry is None:
@@ -42,7 +42,7 @@ def tolerance(case: Case, backend: str, table: str = "tolerance") -> Tolerance:
 
 
 def floor(case: Case, backend: str) -> float:
-    """Return how far two values of a case may be apart on a backend and be equal."""
+    """Return the absolute difference up to which two values of a case are equal."""
     entry = _first(case, backend, "floor")
     return 0.0 if entry is None else float(entry["size"])
 
@@ -76,14 +76,14 @@ def excuse(case: Case, backend: str, mode: str) -> str | None:
 def excused_quantities(case: Case, backend: str, mode: str) -> dict[str, str]:
     """Return the quantities of a case that a backend lacks, with the reasons.
 
-    The keys are how their names begin. The rest of the case is compared.
+    The keys are prefixes of names. All other quantities of the case are compared.
     """
     entries = _excuses(case, backend, mode)
     return {e["quantity"]: str(e["reason"]) for e in entries if "quantity" in e}
 
 
 def _excuses(case: Case, backend: str, mode: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the entries of the capability table whose every selector matches."""
+    """Yield the entries of the capability table whose selectors all match."""
     facts = {
         "family": case.family,
         "kind": case.kind,
@@ -101,12 +101,12 @@ def _excuses(case: Case, backend: str, mode: str) -> Iterator[Mapping[str, Any]]
 
 
 def _gives(case: Case, names: Sequence[str] | None) -> bool:
-    """Whether a case has any of these inputs; True for None."""
+    """Whether a case has any of these inputs. True if ``names`` is None."""
     return names is None or any(case.inputs.get(name) is not None for name in names)
 
 
 def _has(case: Case, arguments: Mapping[str, Any]) -> bool:
-    """Whether the optimizer of a case has these arguments, defaults included."""
+    """Whether the optimizer of a case has these arguments, including defaults."""
     if not arguments:
         return True
     spec = OPTIMIZERS.get(case.optimizer)

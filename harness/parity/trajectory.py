@@ -1,4 +1,4 @@
-"""What the families share: apply gradients step by step, read the whole state."""
+"""Shared by the families: apply gradients step by step, read the whole state."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Training:
         ]
 
     def run(self, optimizer: Any) -> Iterator[State]:
-        """Apply the recorded gradients through ``optimizer``, yielding each state."""
+        """Apply the recorded gradients by ``optimizer`` and yield each state."""
 
         def apply(gradients: list[Any]) -> Mapping[str, Any]:
             pairs = list(zip(gradients, self.variables, strict=True))
@@ -55,10 +55,10 @@ class Training:
     def run_function(
         self, optimizer: Any, function: Callable[[list[Any]], Mapping[str, Any]]
     ) -> Iterator[State]:
-        """Call ``function`` with the gradients of each step, yielding each state.
+        """Call ``function`` with the gradients of each step and yield each state.
 
-        The tensors that ``function`` returns are added to the state under their names;
-        the operation that trains, if the backend has one, has no name.
+        The tensors that ``function`` returns are added to the state under their names.
+        The training operation, if the backend has one, has an empty name.
         """
         names: list[str] = []
 
@@ -75,13 +75,13 @@ class Training:
             yield {**self.state(optimizer), **named}
 
     def state(self, optimizer: Any) -> State:
-        """Read everything: variables, slots, shared scalars and the step counter."""
+        """Read variables, slots, shared scalars and the step counter."""
         return self.read(optimizer, self.recorded, self.variables)
 
     def read(
         self, optimizer: Any, recorded_ones: Sequence[Variable], variables: list[Any]
     ) -> State:
-        """Read these variables, which ``optimizer`` updates, and all of its state."""
+        """Read these variables, which ``optimizer`` updates, and its whole state."""
         state = {"global_step": self.driver.read(self.counter)}
         for recorded, variable in zip(recorded_ones, variables, strict=True):
             state[f"variables/{recorded.name}"] = self.driver.read(variable)
@@ -106,7 +106,7 @@ def recorded_trajectory(case: Case) -> Iterator[State]:
 
 
 def recorded_state(step: Mapping[str, Any], variables: Mapping[str, Variable]) -> State:
-    """Flatten one recorded state, each quantity in its own dtype."""
+    """Flatten one recorded state. Each quantity keeps its own dtype."""
     state: dict[str, Array] = {}
     for key, value in step.items():
         if key == "variables":
@@ -140,7 +140,7 @@ def flat_gradient(name: str, gradient: Gradient) -> State:
 
 
 def flat(key: str, gradient: Gradient) -> State:
-    """Flatten a gradient under ``key``; an absent one becomes the text ``absent``."""
+    """Flatten a gradient under ``key``. An absent one becomes the text ``absent``."""
     if isinstance(gradient, Rows):
         indices = np.asarray(gradient.indices, np.int64)
         return {f"{key}/indices": indices, f"{key}/values": gradient.values}

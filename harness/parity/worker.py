@@ -1,8 +1,8 @@
 """The child process of a parity run: one backend, one mode, many cases.
 
 ``python -m harness.parity.worker BACKEND MODE GOLDEN DEVICE [--explain] [--default]``
-reads case ids from standard input, a line each, and writes one JSON row a line to
-standard output. With ``--default`` a row compares the default with strict.
+reads case ids from standard input, one per line, and writes one JSON row per line to
+standard output. With ``--default``, a row compares the default with strict.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ __all__ = ["main"]
 
 
 def main(arguments: list[str]) -> None:
-    """Replay the cases named on standard input in their order."""
+    """Replay the cases named on standard input, in their order."""
     backend, mode, golden, device = arguments[:4]
     cases = {case.id: case for case in read_cases(Path(golden))}
     for identifier in filter(None, sys.stdin.read().split("\n")):
         case = cases[identifier]
-        # A new driver for every replay, so that none sees the state of another.
+        # A new driver for every replay, so that no state is shared.
         make_driver = partial(drivers.load, backend, mode, device=device)
         if "--default" in arguments:
             row = agree(case, make_driver).as_json()
@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> None:
 
 
 def explain(case: Case, driver: Driver) -> list[dict[str, object]]:
-    """Return every compared quantity at its worst element, in hexadecimal too."""
+    """Return every compared quantity at its worst element, with hexadecimal values."""
     if "raises" in case.expected:
         return []
     return [

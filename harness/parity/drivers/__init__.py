@@ -1,4 +1,4 @@
-"""Each backend as the harness drives it: NumPy goes in, NumPy comes out."""
+"""Drivers: a uniform interface of NumPy arrays to each backend."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def load(
     """Return the driver of the backend ``name`` in one of its execution modes.
 
     Raises:
-        UnknownNameError: there is no such backend or mode (the nearest name is given).
+        UnknownNameError: there is no such backend or mode. It names the nearest one.
         UnsupportedError: the backend cannot use ``device`` here.
     """
     backend = registry.find(name)

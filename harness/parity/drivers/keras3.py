@@ -1,14 +1,14 @@
-"""Keras 3 on TensorFlow as the harness drives it, in two modes.
+"""The driver of Keras 3 on TensorFlow, in two modes.
 
 ======== =========================================================
 eager    one operation at a time
 function inside ``tf.function``
 ======== =========================================================
 
-TensorFlow's rewriting of graphs
-(grappler's meta optimizer) reorders arithmetic, so ``function`` switches it off, for
-the whole process: give each mode a process of its own, and each case a driver. XLA is
-no mode: it fuses multiplications and additions, which no recording did.
+TensorFlow's graph rewriting (grappler's meta optimizer) reorders arithmetic.
+``function`` disables it for the whole process, so use a new process for each mode, and
+a new driver for each case. XLA is not a mode: it fuses multiplications and additions,
+which no recording did.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ __all__ = ["EagerDriver", "FunctionDriver", "make_driver"]
 
 
 class EagerDriver(TensorDriver):
-    """Operations run as they are called."""
+    """Operations run when they are called."""
 
     backend = "keras3"
     mode = "eager"
 
     def variable(self, name: str, value: Array, kind: str | None = None) -> Any:
-        """Make a variable; there is one kind."""
+        """Create a variable. There is only one kind here."""
         name = name.replace("/", "_")
         return keras.Variable(value, dtype=str(value.dtype), name=name)
 
     def value_of(self, variable: Any) -> Any:
-        """Return the variable of TensorFlow."""
+        """Return the TensorFlow variable."""
         return value_of(variable)
 
     def key(self, variable: Any) -> Any:
@@ -54,7 +54,7 @@ class EagerDriver(TensorDriver):
         return variable.value.ref()
 
     def workers(self, named: Mapping[str, Array], count: int) -> list[Worker]:
-        """Make workers that share one center."""
+        """Create workers that share one center."""
         workers: list[Worker] = []
         for _ in range(count):
             center = workers[0].getter.center if workers else None
@@ -68,7 +68,7 @@ class EagerDriver(TensorDriver):
         return workers
 
     def getter_facts(self, named: Mapping[str, bool]) -> dict[str, Any]:
-        """Make variables through a getter; there are no collections here."""
+        """Create variables with a getter. There are no collections here."""
         getter = self.names.AGNCustomGetter("/cpu:0")
         variables = [
             keras.Variable([0.0], trainable=trainable, name=name.replace("/", "_"))
@@ -82,7 +82,7 @@ class EagerDriver(TensorDriver):
         }
 
     def counter(self) -> Any:
-        """Make a step counter."""
+        """Create a step counter."""
         return keras.Variable(0, dtype="int64", trainable=False, name="global_step")
 
     def step_object(self, result: Any) -> Any:
@@ -90,7 +90,7 @@ class EagerDriver(TensorDriver):
         return result
 
     def regularization_losses(self, losses: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Hand the losses themselves over."""
+        """Return the losses as an argument."""
         return {"losses": losses}
 
     def regularization_functions(self) -> None:
@@ -105,7 +105,7 @@ class EagerDriver(TensorDriver):
         return np.asarray(value_of(variable))
 
     def slot(self, optimizer: Any, variable: Any, name: str) -> Array | None:
-        """Return a slot of the base optimizer, or of what workers share."""
+        """Return a slot of the base optimizer, or of the shared center."""
         getter = getattr(optimizer, "custom_getter", None)
         shared = None if getter is None else getter.center.slot(variable, name)
         if shared is not None:
@@ -114,13 +114,13 @@ class EagerDriver(TensorDriver):
         return None if slot is None else self.read(slot)
 
     def shared(self, optimizer: Any) -> dict[str, Array]:
-        """Return nothing: Keras takes its powers from ``iterations``."""
+        """Return nothing: Keras computes its powers from ``iterations``."""
         return {}
 
     def expects(self, error: str) -> tuple[type[BaseException], ...]:
         """Return the exception of this name, Python's or TensorFlow's.
 
-        What a kernel refused when it ran, the optimizers here refuse before they begin.
+        Where a recorded kernel failed at run time, ours raise before the step.
         """
         builtin = getattr(builtins, error, None) or getattr(tf.errors, error, Exception)
         checked = (OutOfRangeError,) if error == "InvalidArgumentError" else ()
@@ -128,7 +128,7 @@ class EagerDriver(TensorDriver):
 
 
 class FunctionDriver(EagerDriver):
-    """Every pattern of gradients is traced into a function of its own."""
+    """Every pattern of gradients is traced into its own function."""
 
     mode = "function"
 
@@ -137,7 +137,7 @@ class FunctionDriver(EagerDriver):
         tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 
     def compile(self, function: Callable[[list[Any]], Any]) -> Step:
-        """Trace ``function`` once a pattern."""
+        """Trace ``function`` once for every pattern."""
 
         def unless_variable(*gradients: Any) -> Any:
             return tf.nest.map_structure(as_tensor, function(list(gradients)))
@@ -151,7 +151,7 @@ class FunctionDriver(EagerDriver):
 
 
 def as_tensor(value: Any) -> Any:
-    """Return what a function can return: the value of a variable."""
+    """Return a tensor for a variable, since functions cannot return variables."""
     return value.value + 0 if isinstance(value, keras.Variable) else value
 
 

@@ -1,7 +1,7 @@
 """The protocol by which the harness drives a backend.
 
-A driver makes variables, hands NumPy gradients over and reads state back as NumPy
-arrays. Each backend has one, in the module of its name beside this one.
+A driver creates variables, passes NumPy gradients, and reads state as NumPy arrays.
+The driver of each backend is the module of this folder with the backend's name.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ __all__ = ["Driver", "Worker"]
 
 
 class Worker(NamedTuple):
-    """One of several workers in a process, as a driver sets it up for ``AGNOptimizer``.
+    """One of several workers in a process, prepared by a driver for ``AGNOptimizer``.
 
     Attributes:
         variables: the worker's own, trainable.
-        centers: those that all workers share, in the same order.
-        accumulators: where the worker gathers, in the same order.
-        getter: the ``AGNCustomGetter`` that made them all.
-        scope: returns a context in which what the worker has of its own is made: its
-            optimizers, what they apply, its init op. A graph needs it to tell the
-            workers' names apart.
+        centers: the shared variables, in the same order.
+        accumulators: the worker's sums of gradients, in the same order.
+        getter: the ``AGNCustomGetter`` that created them all.
+        scope: returns a context in which the worker's own objects are created: its
+            optimizers, the operations that apply gradients, its init op. In a graph it
+            keeps the names of different workers apart.
     """
 
     variables: Sequence[Any]
@@ -36,7 +36,7 @@ class Worker(NamedTuple):
 
 
 class Driver(Protocol):
-    """A backend as the harness drives it: NumPy goes in, NumPy comes out.
+    """A uniform interface to a backend: NumPy arrays in, NumPy arrays out.
 
     Attributes:
         backend: the backend's name, as in :data:`lockstep.registry.BACKENDS`.
@@ -50,56 +50,56 @@ class Driver(Protocol):
     names: Any
 
     def variable(self, name: str, value: Array, kind: str | None = None) -> Any:
-        """Make a trainable variable of ``kind`` ``ref``, ``resource`` or either."""
+        """Create a trainable variable of ``kind`` ``ref``, ``resource`` or either."""
         ...
 
     def key(self, variable: Any) -> Any:
-        """Return what stands for ``variable`` as the key of a mapping."""
+        """Return the key that represents ``variable`` in a mapping."""
         ...
 
     def workers(self, named: Mapping[str, Array], count: int) -> list[Worker]:
-        """Make workers that share one center, with variables of these names and values.
+        """Create workers that share one center, with variables of these names.
 
-        Their own variables start at these values, and so do the shared ones.
+        The workers' own variables and the shared ones start at the given values.
         """
         ...
 
     def getter_facts(self, named: Mapping[str, bool]) -> Mapping[str, Any]:
-        """Return what an ``AGNCustomGetter`` makes of small variables of these names.
+        """Return what an ``AGNCustomGetter`` creates for variables of these names.
 
         Args:
-            named: name -> whether trainable; just one is. A scope in a name, as in
-                ``net/w``, is one of the backend's, if it has such a thing.
+            named: name -> whether trainable. Exactly one is trainable. A name may have
+                a scope, such as ``net/w``, if the backend has scopes.
 
         Returns:
             As far as the backend has them: ``name/local``, ``name/global`` and
-            ``name/accumulator``, the names of what the trainable one became;
+            ``name/accumulator``, the names created for the trainable one;
             ``collection/global``, ``collection/local`` and ``collection/trainable``,
-            sorted names; ``reuse_gives_same``, whether the getter gives the same
-            variable when it is asked again; ``mapped_variables``, how many it maps.
+            sorted names; ``reuse_gives_same``, whether the getter returns the same
+            variable in a second call; ``mapped_variables``, the number that it maps.
         """
         ...
 
     def counter(self) -> Any:
-        """Make an int64 scalar that starts at 0, for use as ``global_step``."""
+        """Create an int64 scalar that starts at 0, to be used as ``global_step``."""
         ...
 
     def optimizer(
         self, name: str, args: Mapping[str, Any], variables: Sequence[Any]
     ) -> Any:
-        """Make the optimizer of TF1 rules with this name, for these variables."""
+        """Create the optimizer of TF1 rules with this name, for these variables."""
         ...
 
     def compile(
         self, function: Callable[[list[Any]], Any]
     ) -> Callable[[Sequence[Gradient]], Any]:
-        """Turn a function of the backend's gradients into one of NumPy gradients.
+        """Convert a function of the backend's gradients to one of NumPy gradients.
 
-        ``function`` receives a list of the backend's gradients (None where absent) and
-        returns None, a tensor, an operation, a plain bool, or a nested list of these;
-        what it returns comes back as the same nest of arrays (:class:`Rows` for a
-        sparse one, None for an operation, which is run). Graphs are built from
-        ``function`` once for every pattern of gradients.
+        ``function`` is called with a list of the backend's gradients (None if absent).
+        It returns None, a tensor, an operation, a plain bool, or a nested list of
+        these. The result has the same structure, with arrays for tensors
+        (:class:`Rows` for sparse ones) and None for operations, which are run. A graph
+        is built from ``function`` once for every pattern of gradients.
         """
         ...
 
@@ -112,10 +112,10 @@ class Driver(Protocol):
         """Return a loss for ``compute_gradients`` whose gradients are these.
 
         It is the sum over variables of sum(variable * g), or sum(gather(variable,
-        indices) * values); a variable whose gradient is None is not in it. Called
-        inside of a function that is compiled, with the backend's gradients.
-        ``regularizers``: position of a variable -> the function whose value at this
-        variable is added to the loss.
+        indices) * values). A variable with gradient None is left out. This is called
+        inside a function that is compiled, with the backend's gradients.
+        ``regularizers``: position of a variable -> function of this variable, whose
+        value is added to the loss.
         """
         ...
 
@@ -130,23 +130,23 @@ class Driver(Protocol):
     ) -> Callable[..., Any]:
         """Return a function that runs a step of ``optimize_loss``.
 
-        It takes the backend's gradients and, if there is one, the flag ``skip_update``,
-        and returns the loss; it is called inside of a function that is compiled.
+        Its arguments are the backend's gradients and, if there is one, the flag
+        ``skip_update``. It returns the loss. It is called inside a compiled function.
 
-        ``optimize(loss, skip_update)`` calls ``optimize_loss``. Where operations run as
-        they are called, this is done at once, and only once: ``loss`` is a function, as
-        is ``skip_update``, and the result is called for each step. A graph calls it
-        inside of the function that is compiled, with tensors.
+        ``optimize(loss, skip_update)`` calls ``optimize_loss``. In eager modes it is
+        called immediately and only once: ``loss`` and ``skip_update`` are functions,
+        and the result is called for each step. In graph modes it is called inside the
+        compiled function, with tensors.
 
-        ``loss_of``: gradients -> what :meth:`linear_loss` returns.
+        ``loss_of``: gradients -> result of :meth:`linear_loss`.
         """
         ...
 
     def step_object(self, result: Any) -> Any:
-        """Return what holds the state of a step, given what ``optimize_loss`` returned.
+        """Return the object with the state of a step, given ``optimize_loss``'s result.
 
         It has ``optimizer``, ``global_step``, ``scaler`` (with ``state``, or None) and
-        ``accumulators``: a list like ``var_list``, with None where there is none.
+        ``accumulators``: a list like ``var_list``, with None for missing ones.
         """
         ...
 
@@ -155,22 +155,22 @@ class Driver(Protocol):
         ...
 
     def penalty(self, strength: float) -> Any:
-        """Return the same regularizer, as one whose penalty can be added to others."""
+        """Return the same regularizer in a form whose penalties can be added up."""
         ...
 
     def regularization_losses(self, losses: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Keep penalties (name -> tensor or None) where this backend keeps them.
+        """Store penalties (name -> tensor or None) in the backend's place for them.
 
-        Returns the keyword arguments by which ``get_regularization_loss`` finds them.
+        Return the keyword arguments with which ``get_regularization_loss`` finds them.
         """
         ...
 
     def regularization_functions(self) -> int | None:
-        """Return how many regularizers are collected; None without collections."""
+        """Return the number of collected regularizers, or None without collections."""
         ...
 
     def tensor_name(self, tensor: Any) -> str:
-        """Return the name of a tensor in a graph; an empty string elsewhere."""
+        """Return the name of a tensor in a graph, or an empty string in other modes."""
         ...
 
     def read(self, variable: Any) -> Array:
@@ -178,7 +178,7 @@ class Driver(Protocol):
         ...
 
     def slot(self, optimizer: Any, variable: Any, name: str) -> Array | None:
-        """Return a slot of the wrapped base optimizer; None if it is not made yet."""
+        """Return a slot of the wrapped base optimizer, or None if not created yet."""
         ...
 
     def shared(self, optimizer: Any) -> dict[str, Array]:
@@ -186,9 +186,9 @@ class Driver(Protocol):
         ...
 
     def close(self) -> None:
-        """Give back what the driver holds: a session, or nothing."""
+        """Release resources, such as a session."""
         ...
 
     def expects(self, error: str) -> tuple[type[BaseException], ...]:
-        """Return the exception classes that stand for the recorded class name."""
+        """Return the exception classes that correspond to the recorded class name."""
         ...

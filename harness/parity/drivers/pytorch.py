@@ -24,7 +24,7 @@ __all__ = ["TorchDriver", "make_driver"]
 
 
 class TorchDriver:
-    """Arrays become tensors on ``device`` on the way in, and arrays on the way out."""
+    """Converts arrays to tensors on ``device``, and results to arrays."""
 
     backend = "pytorch"
 
@@ -35,7 +35,7 @@ class TorchDriver:
         self.made: dict[Parameter, str] = {}
 
     def variable(self, name: str, value: Array, kind: str | None = None) -> Parameter:
-        """Make a parameter; there is only one kind of them here."""
+        """Create a parameter. There is only one kind here."""
         parameter = Parameter(self.tensor(value))
         self.made[parameter] = name
         return parameter
@@ -45,7 +45,7 @@ class TorchDriver:
         return variable
 
     def workers(self, named: Mapping[str, Array], count: int) -> list[Worker]:
-        """Make workers that share one center."""
+        """Create workers that share one center."""
         workers: list[Worker] = []
         for _ in range(count):
             center = workers[0].getter.center if workers else None
@@ -58,7 +58,7 @@ class TorchDriver:
         return workers
 
     def getter_facts(self, named: Mapping[str, bool]) -> dict[str, Any]:
-        """Make parameters through a getter; tensors have no names or collections."""
+        """Create parameters with a getter. Tensors have no names or collections."""
         getter = self.names.AGNCustomGetter(self.device)
         parameters = [
             (name, Parameter(torch.zeros(1), requires_grad=trainable))
@@ -72,23 +72,23 @@ class TorchDriver:
         }
 
     def counter(self) -> Tensor:
-        """Make a step counter."""
+        """Create a step counter."""
         return torch.zeros((), dtype=torch.int64, device=self.device)
 
     def optimizer(
         self, name: str, args: Mapping[str, Any], variables: Sequence[Parameter]
     ) -> Optimizer:
-        """Make an optimizer by name, its parameters named as the variables were."""
+        """Create an optimizer by name. Its parameters have the variables' names."""
         named = [(self.made[variable], variable) for variable in variables]
         named = named or [("nothing", Parameter(torch.zeros(())))]
-        if name == "NovoGrad":  # Here its rate has to be given; recorded is 1.0.
+        if name == "NovoGrad":  # It needs a rate here. 1.0 was recorded.
             args = {"learning_rate": 1.0, **args}
         return getattr(self.names, RULES[name].class_name)(named, **args)
 
     def compile(
         self, function: Callable[[list[Any]], Any]
     ) -> Callable[[Sequence[Gradient]], Any]:
-        """Return ``function`` with tensors in place of arrays, both ways."""
+        """Return ``function`` with arrays instead of tensors."""
 
         def run(gradients: Sequence[Gradient]) -> Any:
             shapes = [tuple(p.shape) for p in self.made][: len(gradients)]
@@ -104,7 +104,7 @@ class TorchDriver:
         gradients: Sequence[Tensor | None],
         regularizers: Mapping[int, Callable[[Tensor], Tensor]] | None = None,
     ) -> Callable[[], Tensor]:
-        """Return a function that adds up sum(variable * gradient)."""
+        """Return a function that returns the sum of sum(variable * gradient)."""
 
         def loss() -> Tensor:
             total = torch.zeros((), device=self.device)
@@ -120,7 +120,7 @@ class TorchDriver:
     def half_loss(
         self, variables: Sequence[Parameter], gradients: Sequence[Tensor | None]
     ) -> Callable[[], Tensor]:
-        """Return a function that does the same in float16."""
+        """Return the same function in float16."""
         loss = self.linear_loss(variables, gradients)
         return lambda: loss().half()
 
@@ -129,7 +129,7 @@ class TorchDriver:
         optimize: Callable[[Any, Any], Any],
         loss_of: Callable[[Sequence[Any]], Any],
     ) -> Callable[..., Any]:
-        """Make the step now; its loss has the gradients of the call."""
+        """Create the step now. Its loss uses the gradients of each call."""
         current: list[Any] = []
         step = optimize(lambda: loss_of(current[0])(), lambda: current[1])
 
@@ -152,7 +152,7 @@ class TorchDriver:
         return self.regularizer(strength)
 
     def regularization_losses(self, losses: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Hand the losses themselves over."""
+        """Return the losses as an argument."""
         return {"losses": losses}
 
     def regularization_functions(self) -> None:
@@ -163,13 +163,13 @@ class TorchDriver:
         return ""
 
     def read(self, variable: Any) -> Array:
-        """Return the value of a tensor, or a plain number."""
+        """Return the value of a tensor or a plain number as an array."""
         if not isinstance(variable, Tensor):
             return np.asarray(variable)
         return np.asarray(variable.detach().cpu())
 
     def slot(self, optimizer: Any, variable: Tensor, name: str) -> Array | None:
-        """Return a slot of the base optimizer, or of what workers share."""
+        """Return a slot of the base optimizer, or of the shared center."""
         getter = getattr(optimizer, "custom_getter", None)
         shared = None if getter is None else getter.center.slot(variable, name)
         if shared is not None:
@@ -184,16 +184,16 @@ class TorchDriver:
         return {name: np.asarray(value, np.float32) for name, value in shared.items()}
 
     def close(self) -> None:
-        """Do nothing: there is nothing to give back."""
+        """Do nothing: there is nothing to release."""
 
     def expects(self, error: str) -> tuple[type[BaseException], ...]:
-        """Return the built-in exception of this name: ours derive from it."""
+        """Return the built-in exception of this name. Ours are subclasses of it."""
         return (getattr(builtins, error, Exception),)
 
     def gradient(self, gradient: Gradient, shape: tuple[int, ...]) -> Tensor | None:
-        """Return a gradient as a tensor; ``shape`` is for rows that have none.
+        """Return a gradient as a tensor. ``shape`` is used for rows without a shape.
 
-        Where neither tells how many rows there are, they end with the last one named.
+        If neither gives the number of rows, the last named row is the last one.
         """
         if not isinstance(gradient, Rows):
             return None if gradient is None else self.tensor(gradient)
@@ -212,7 +212,7 @@ class TorchDriver:
 
 
 def product(variable: Tensor, gradient: Tensor) -> Tensor:
-    """Return variable * gradient; of a sparse gradient, the rows that it names."""
+    """Return variable * gradient; for a sparse gradient, only the rows it names."""
     if not gradient.is_sparse:
         return variable * gradient
     rows = PickedRows.apply(variable, gradient._indices()[0])
@@ -220,9 +220,9 @@ def product(variable: Tensor, gradient: Tensor) -> Tensor:
 
 
 class PickedRows(torch.autograd.Function):
-    """Rows of a tensor of any rank; its gradient has these rows, in this order.
+    """Rows of a tensor of any rank. The gradient has these rows, in this order.
 
-    torch's ``embedding`` has such a gradient too, but takes matrices only.
+    torch's ``embedding`` has such a gradient too, but only for matrices.
     """
 
     @staticmethod
@@ -233,7 +233,7 @@ class PickedRows(torch.autograd.Function):
 
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        """Return the gradient as a sparse tensor, duplicate rows as they are."""
+        """Return the gradient as a sparse tensor with duplicate rows."""
         indices, shape = context.indices[None], context.shape
         rows = torch.sparse_coo_tensor(
             indices, gradients[0], shape, check_invariants=False
@@ -242,7 +242,7 @@ class PickedRows(torch.autograd.Function):
 
 
 def arrays(nest: Any) -> Any:
-    """Return a nest of tensors as the same nest of arrays."""
+    """Return nested tensors as arrays with the same structure."""
     if isinstance(nest, list | tuple):
         return [arrays(entry) for entry in nest]
     if nest is None:

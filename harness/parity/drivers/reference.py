@@ -22,7 +22,7 @@ __all__ = ["NumpyDriver", "make_driver"]
 
 
 class NumpyDriver:
-    """Arrays in, arrays out: nothing to convert."""
+    """A driver without conversions: the backend uses arrays itself."""
 
     backend = "reference"
 
@@ -31,7 +31,7 @@ class NumpyDriver:
         self.names = names
 
     def variable(self, name: str, value: Array, kind: str | None = None) -> Variable:
-        """Make a variable; there is only one kind of them here."""
+        """Create a variable. There is only one kind here."""
         return Variable(name, value)
 
     def key(self, variable: Variable) -> Variable:
@@ -39,7 +39,7 @@ class NumpyDriver:
         return variable
 
     def workers(self, named: Mapping[str, Array], count: int) -> list[Worker]:
-        """Make workers that share one center."""
+        """Create workers that share one center."""
         workers: list[Worker] = []
         for _ in range(count):
             center = workers[0].getter.center if workers else None
@@ -51,7 +51,7 @@ class NumpyDriver:
         return workers
 
     def getter_facts(self, named: Mapping[str, bool]) -> dict[str, Any]:
-        """Make variables through a getter; there are no collections here."""
+        """Create variables with a getter. There are no collections here."""
         getter = self.names.AGNCustomGetter("/cpu:0")
         (name,) = [name for name, trainable in named.items() if trainable]
         (variable,) = getter([Variable(name, [0.0], np.float32)])
@@ -68,13 +68,13 @@ class NumpyDriver:
         }
 
     def counter(self) -> Variable:
-        """Make a step counter."""
+        """Create a step counter."""
         return Variable("global_step", 0, np.int64)
 
     def optimizer(
         self, name: str, args: Mapping[str, Any], variables: Sequence[Variable]
     ) -> Optimizer:
-        """Make an optimizer by name."""
+        """Create an optimizer by name."""
         optimizer: Optimizer = getattr(self.names, RULES[name].class_name)(**args)
         return optimizer
 
@@ -90,7 +90,7 @@ class NumpyDriver:
         gradients: Sequence[Gradient],
         regularizers: Mapping[int, Callable[[Any], Any]] | None = None,
     ) -> Callable[[], list[Any]]:
-        """Return a function of these gradients: losses here are their gradients."""
+        """Return a function of these gradients: a loss here is its gradients."""
 
         def loss() -> list[Any]:
             parts: list[Any] = list(gradients)
@@ -104,7 +104,7 @@ class NumpyDriver:
     def half_loss(
         self, variables: Sequence[Variable], gradients: Sequence[Gradient]
     ) -> Callable[[], list[Any]]:
-        """Return the loss itself: gradients have no other dtype than their own."""
+        """Return the loss itself, since gradients keep their own dtypes."""
         return self.linear_loss(variables, gradients)
 
     def optimized(
@@ -112,7 +112,7 @@ class NumpyDriver:
         optimize: Callable[[Any, Any], Any],
         loss_of: Callable[[Sequence[Any]], Any],
     ) -> Callable[..., Any]:
-        """Make the step now; its loss has the gradients of the call."""
+        """Create the step now. Its loss uses the gradients of each call."""
         current: list[Any] = []
         step = optimize(lambda: loss_of(current[0])(), lambda: current[1])
 
@@ -141,7 +141,7 @@ class NumpyDriver:
         )
 
     def regularization_losses(self, losses: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Hand the losses themselves over."""
+        """Return the losses as an argument."""
         return {"losses": losses}
 
     def regularization_functions(self) -> None:
@@ -157,7 +157,7 @@ class NumpyDriver:
         return np.asarray(value)
 
     def slot(self, optimizer: Any, variable: Variable, name: str) -> Array | None:
-        """Return a slot of the base optimizer, or of what workers share."""
+        """Return a slot of the base optimizer, or of the shared center."""
         getter = getattr(optimizer, "custom_getter", None)
         shared = None if getter is None else getter.center.slot(variable, name)
         return base_of(optimizer).get_slot(variable, name) if shared is None else shared
@@ -167,10 +167,10 @@ class NumpyDriver:
         return dict(base_of(optimizer).shared)
 
     def close(self) -> None:
-        """Do nothing: there is nothing to give back."""
+        """Do nothing: there is nothing to release."""
 
     def expects(self, error: str) -> tuple[type[BaseException], ...]:
-        """Return the built-in exception of this name: ours derive from it."""
+        """Return the built-in exception of this name. Ours are subclasses of it."""
         return (getattr(builtins, error, Exception),)
 
 

@@ -1,4 +1,4 @@
-"""What the drivers of TensorFlow and Keras share."""
+"""Code shared by the drivers of TensorFlow and Keras."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ Regularizers = Mapping[int, Callable[[Any], tf.Tensor]]
 
 
 class TensorDriver:
-    """The part of a driver that asks for tensors only."""
+    """The part of a driver that only needs tensors."""
 
     def __init__(self, names: ModuleType) -> None:
         self.names = names
 
     def value_of(self, variable: Any) -> Any:
-        """Return the tensor that TensorFlow computes with; each driver defines it."""
+        """Return the tensor that TensorFlow computes with. Each driver defines it."""
         raise NotImplementedError
 
     def optimizer(
         self, name: str, args: dict[str, Any], variables: Sequence[Any]
     ) -> Any:
-        """Make an optimizer by name."""
+        """Create an optimizer by name."""
         return getattr(self.names, RULES[name].class_name)(**args)
 
     def compile(self, function: Callable[[list[Any]], Any]) -> Step:
-        """Convert gradients and results; there is nothing to compile."""
+        """Convert gradients and results. There is nothing to compile."""
 
         def step(gradients: Sequence[Gradient]) -> Any:
             return to_numpy(function([to_tensor(gradient) for gradient in gradients]))
@@ -62,7 +62,7 @@ class TensorDriver:
         optimize: Callable[[Any, Any], Any],
         loss_of: Callable[[Sequence[Any]], Any],
     ) -> Callable[..., Any]:
-        """Make the step now; its loss has the gradients of the call."""
+        """Create the step now. Its loss uses the gradients of each call."""
         current: list[Any] = []
         step = optimize(lambda: loss_of(current[0])(), lambda: current[1])
 
@@ -95,14 +95,14 @@ class TensorDriver:
         return self.regularizer(strength)
 
     def close(self) -> None:
-        """Do nothing: there is nothing to give back."""
+        """Do nothing: there is nothing to release."""
 
 
 def use_device(device: str) -> None:
-    """Let TensorFlow see the GPUs for ``cuda`` and none of them for ``cpu``.
+    """Make the GPUs visible to TensorFlow for ``cuda``, and none for ``cpu``.
 
     Raises:
-        UnsupportedError: another device, or no GPU is there.
+        UnsupportedError: for another device, or if there is no GPU.
     """
     devices = tf.config.list_physical_devices("GPU")
     if device not in ("cpu", "cuda") or (device == "cuda" and not devices):

@@ -1,4 +1,4 @@
-"""TensorFlow as the harness drives it, in four modes.
+"""The driver of TensorFlow, in four modes.
 
 ======== =========================================================================
 eager    one operation at a time
@@ -7,11 +7,11 @@ graph    ``tf.Graph`` and Session, resource variables, control flow v2
 v1       the same under ``disable_v2_behavior()``, reference variables unless asked
 ======== =========================================================================
 
-The originals were recorded one operation
-at a time. TensorFlow's rewriting of graphs (grappler's meta optimizer) reorders
-arithmetic, so it is off here. The mode ``function`` switches it off for the whole
-process and ``v1`` changes TensorFlow's behaviour for good: give each mode a process of
-its own, and each case a driver.
+The originals were recorded one operation at a time. TensorFlow's graph rewriting
+(grappler's meta optimizer) reorders arithmetic, so it is disabled here. The mode
+``function`` disables it for the whole process, and ``v1`` changes TensorFlow's
+behaviour permanently. So use a new process for each mode, and a new driver for each
+case.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["EagerDriver", "FunctionDriver", "GraphDriver", "V1Driver", "make_dri
 def make_driver(mode: str, names: ModuleType, device: str = "cpu") -> EagerDriver:
     """Return the driver for ``mode`` and the names under test.
 
-    TensorFlow puts on a GPU what it can once it sees one: on the CPU it sees none.
+    If TensorFlow sees a GPU, it uses it. So for the CPU the GPUs are hidden.
     """
     use_device(device)
     drivers = (EagerDriver, FunctionDriver, GraphDriver, V1Driver)

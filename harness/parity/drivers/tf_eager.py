@@ -1,4 +1,4 @@
-"""TensorFlow 2 as the harness drives it: the modes ``eager`` and ``function``."""
+"""The driver of TensorFlow 2 in the modes ``eager`` and ``function``."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ Pattern = tuple[Spec, ...]
 
 
 class EagerDriver(TensorDriver):
-    """Operations run as they are called."""
+    """Operations run when they are called."""
 
     backend = "tf"
     mode = "eager"
 
     def variable(self, name: str, value: Array, kind: str | None = None) -> Any:
-        """Make a variable; only the mode ``v1`` has the kind ``ref``."""
+        """Create a variable. Only the mode ``v1`` has the kind ``ref``."""
         return tf.Variable(value, name=name)
 
     def value_of(self, variable: Any) -> Any:
-        """Return the variable of TensorFlow."""
+        """Return the TensorFlow variable."""
         return as_variable(variable)
 
     def key(self, variable: Any) -> Any:
@@ -46,23 +46,23 @@ class EagerDriver(TensorDriver):
         return variable.ref()
 
     def workers(self, named: Mapping[str, Array], count: int) -> list[Worker]:
-        """Make workers that share one center."""
+        """Create workers that share one center."""
         return eager_workers(self, named, count)
 
     def getter_facts(self, named: Mapping[str, bool]) -> dict[str, Any]:
-        """Make variables through a getter; there are no collections here."""
+        """Create variables with a getter. There are no collections here."""
         return eager_facts(self.names.AGNCustomGetter("/cpu:0"), named)
 
     def counter(self) -> Any:
-        """Make a step counter."""
+        """Create a step counter."""
         return tf.Variable(0, trainable=False, dtype=tf.int64, name="global_step")
 
     def step_object(self, result: Any) -> Any:
-        """Return the step; in a graph it is an attribute of the tensor."""
+        """Return the step. In a graph it is an attribute of the tensor."""
         return getattr(result, "training_step", result)
 
     def regularization_losses(self, losses: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Put the losses into the collection of a graph; eagerly hand them over."""
+        """Add the losses to the graph's collection, or return them as an argument."""
         if tf.executing_eagerly():
             return {"losses": losses}
         for name, loss in losses.items():
@@ -72,13 +72,13 @@ class EagerDriver(TensorDriver):
         return {}
 
     def regularization_functions(self) -> int | None:
-        """Return how many regularizers a graph has collected for the optimizer."""
+        """Return the number of regularizers that a graph has collected."""
         with tf.init_scope():
             eager = tf.executing_eagerly()
             return None if eager else len(v1.get_collection(REGULARIZERS))
 
     def tensor_name(self, tensor: Any) -> str:
-        """Return the name of a tensor in a graph; an empty string elsewhere."""
+        """Return the name of a tensor in a graph, or an empty string in other modes."""
         return "" if tf.executing_eagerly() else str(tensor.op.name)
 
     def read(self, variable: Any) -> Array:
@@ -86,7 +86,7 @@ class EagerDriver(TensorDriver):
         return np.asarray(self.value_of(variable))
 
     def slot(self, optimizer: Any, variable: Any, name: str) -> Array | None:
-        """Return a slot of the base optimizer, or of what workers share."""
+        """Return a slot of the base optimizer, or of the shared center."""
         getter = getattr(optimizer, "custom_getter", None)
         slot = None if getter is None else getter.center.slot(variable, name)
         if slot is None:
@@ -94,7 +94,7 @@ class EagerDriver(TensorDriver):
         return None if slot is None else self.read(slot)
 
     def shared(self, optimizer: Any) -> dict[str, Array]:
-        """Return the shared scalars of the base optimizer, once it has made them."""
+        """Return the shared scalars of the base optimizer, once it has created them."""
         named = base_of(optimizer)._non_slot_dict
         return {name: self.read(scalar) for (name, _), scalar in named.items()}
 
@@ -104,7 +104,7 @@ class EagerDriver(TensorDriver):
 
 
 class FunctionDriver(EagerDriver):
-    """Every pattern of gradients is traced into a function of its own."""
+    """Every pattern of gradients is traced into its own function."""
 
     mode = "function"
 
@@ -113,7 +113,7 @@ class FunctionDriver(EagerDriver):
         tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 
     def compile(self, function: Callable[[list[Any]], Any]) -> Step:
-        """Trace ``function`` once a pattern."""
+        """Trace ``function`` once for every pattern."""
         traced: dict[Pattern, Any] = {}
 
         def trace(*gradients: Any) -> Any:
@@ -131,7 +131,7 @@ class FunctionDriver(EagerDriver):
 
 
 def spec_of(gradient: Gradient) -> Spec:
-    """Return what a trace depends on; the number of rows is left free."""
+    """Return the type on which a trace depends. The number of rows is not fixed."""
     if gradient is None:
         return None
     if not isinstance(gradient, Rows):
@@ -146,5 +146,5 @@ def spec_of(gradient: Gradient) -> Spec:
 
 
 def unless_operation(value: Any) -> Any:
-    """Return tensors; a function runs its operations but cannot return them."""
+    """Return None for an operation: a function runs it but cannot return it."""
     return None if isinstance(value, tf.Operation) else value

@@ -1,4 +1,4 @@
-"""Graphs and sessions as the harness drives them: the modes ``graph`` and ``v1``."""
+"""The driver of graphs and sessions: the modes ``graph`` and ``v1``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Built = tuple[list[Any], Any, list[Any]]
 
 
 class GraphDriver(EagerDriver):
-    """One graph and one session; the graph stays the default one until ``close``."""
+    """One graph and one session. The graph is the default one until ``close``."""
 
     mode = "graph"
 
@@ -40,28 +40,28 @@ class GraphDriver(EagerDriver):
         self.initialized: set[Any] = set()
 
     def close(self) -> None:
-        """End the session and make the graph before this one the default again."""
+        """Close the session and restore the previous default graph."""
         self.session.close()
         self.default.__exit__(None, None, None)
 
     def variable(self, name: str, value: Array, kind: str | None = None) -> Any:
-        """Make a resource variable in the graph."""
+        """Create a resource variable in the graph."""
         return v1.Variable(value, name=name, use_resource=True)
 
     def workers(self, named: Mapping[str, Array], count: int) -> list[Worker]:
-        """Make workers that share one center, in scopes of their own."""
+        """Create workers that share one center, each in its own scope."""
         return graph_workers(self, named, count)
 
     def getter_facts(self, named: Mapping[str, bool]) -> dict[str, Any]:
-        """Make variables in scopes that have a getter."""
+        """Create variables in scopes with a getter."""
         return graph_facts(self.names.AGNCustomGetter("/cpu:0"), named)
 
     def counter(self) -> Any:
-        """Make a step counter in the graph."""
+        """Create a step counter in the graph."""
         return v1.Variable(np.int64(0), trainable=False, name="global_step")
 
     def compile(self, function: Callable[[list[Any]], Any]) -> Step:
-        """Build ``function`` once a pattern and feed it."""
+        """Build ``function`` once for every pattern and feed it."""
         built: dict[Pattern, Built] = {}
 
         def step(gradients: Sequence[Gradient]) -> Any:
@@ -82,7 +82,7 @@ class GraphDriver(EagerDriver):
     def build(self, function: Callable[[list[Any]], Any], pattern: Pattern) -> Built:
         """Build ``function`` for one pattern.
 
-        What it applies is run with what it returns, as it would be in eager mode.
+        The training operations it creates are run with its results, as in eager mode.
         """
         training = self.graph.get_collection_ref(v1.GraphKeys.TRAIN_OP)
         before = len(training)
@@ -96,7 +96,7 @@ class GraphDriver(EagerDriver):
         gradients: Sequence[Any],
         regularizers: Regularizers | None = None,
     ) -> Any:
-        """Return a loss, a tensor as old code has it, whose gradients are these."""
+        """Return a loss tensor, as in TensorFlow 1, whose gradients are these."""
         return self.linear(variables, gradients, regularizers)
 
     def half_loss(self, variables: Sequence[Any], gradients: Sequence[Any]) -> Any:
@@ -108,11 +108,11 @@ class GraphDriver(EagerDriver):
         optimize: Callable[[Any, Any], Any],
         loss_of: Callable[[Sequence[Any]], Any],
     ) -> Callable[..., Any]:
-        """Build the step where it is called, with a loss of tensors."""
+        """Build the step where it is called, with a loss tensor."""
         return lambda gradients, flag=None: optimize(loss_of(gradients), flag)
 
     def run(self, fetches: Any, feeds: dict[Any, Any] | None = None) -> Any:
-        """Initialize the variables that are new, then run ``fetches``."""
+        """Initialize new variables, then run ``fetches``."""
         collected = self.graph.get_collection(v1.GraphKeys.GLOBAL_VARIABLES)
         collected += self.graph.get_collection(v1.GraphKeys.LOCAL_VARIABLES)
         fresh = {v.ref(): v for v in collected if v.ref() not in self.initialized}
@@ -137,11 +137,11 @@ class V1Driver(GraphDriver):
         super().__init__(names)
 
     def variable(self, name: str, value: Array, kind: str | None = None) -> Any:
-        """Make a variable of the kind asked for, as the original by reference."""
+        """Create a variable of this kind; by default a reference variable."""
         return v1.Variable(value, name=name, use_resource=kind == "resource")
 
     def key(self, variable: Any) -> Any:
-        """Return the variable, which old code uses as a key."""
+        """Return the variable, which TensorFlow 1 code uses as a key."""
         return variable
 
 
@@ -157,5 +157,5 @@ def placeholder_of(spec: Spec) -> Any:
 
 
 def unless_plain(value: Any) -> Any:
-    """Return what a session can fetch; it cannot fetch a plain number or bool."""
+    """Return a constant for a plain number or bool, which a session cannot fetch."""
     return tf.constant(value) if isinstance(value, bool | int | float) else value

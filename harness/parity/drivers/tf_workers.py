@@ -1,4 +1,4 @@
-"""Workers of ``AGNOptimizer`` as the harness drives them, in one process."""
+"""Workers of ``AGNOptimizer`` in one process, as the drivers create them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ v1 = tf.compat.v1
 
 
 def eager_workers(driver: Any, named: Mapping[str, Array], count: int) -> list[Worker]:
-    """Make workers around variables that exist."""
+    """Create workers from existing variables."""
     workers: list[Worker] = []
     for _ in range(count):
         getter = new_getter(driver, workers)
@@ -30,9 +30,9 @@ def eager_workers(driver: Any, named: Mapping[str, Array], count: int) -> list[W
 
 
 def graph_workers(driver: Any, named: Mapping[str, Array], count: int) -> list[Worker]:
-    """Make workers by ``get_variable``, as old code does, each as if it were alone.
+    """Create workers with ``get_variable``, as TensorFlow 1 code does.
 
-    What only a worker has is called ``worker_K/NAME`` in place of ``NAME``.
+    Each worker's own variables are called ``worker_K/NAME`` instead of ``NAME``.
     """
     workers: list[Worker] = []
     for number in range(count):
@@ -48,26 +48,26 @@ def graph_workers(driver: Any, named: Mapping[str, Array], count: int) -> list[W
 
 
 def new_getter(driver: Any, others: Sequence[Worker]) -> Any:
-    """Make a getter that shares the center of other workers."""
+    """Create a getter that shares the center of the other workers."""
     center = others[0].getter.center if others else None
     return driver.names.AGNCustomGetter("/cpu:0", center=center)
 
 
 def rename(scope: str, getter: Callable[..., Any], name: str, **kwargs: Any) -> Any:
-    """Make a variable; put what is not shared into ``scope``."""
+    """Create a variable. Put it into ``scope`` unless it is shared."""
     shared = name.startswith(GLOBAL_VARIABLE_NAME)
     return getter(name if shared else f"{scope}/{name}", **kwargs)
 
 
 def worker_of(own: Sequence[Any], getter: Any, scope: Callable[[], Any]) -> Worker:
-    """Gather what a getter made for these variables."""
+    """Collect what a getter created for these variables."""
     centers = [getter._global_map[variable] for variable in own]
     accumulators = [getter._grad_map[variable] for variable in own]
     return Worker(own, centers, accumulators, getter, scope)
 
 
 def eager_facts(getter: Any, named: Mapping[str, bool]) -> dict[str, Any]:
-    """Enter variables and say what became of the trainable one."""
+    """Pass variables to a getter; return the facts about the trainable one."""
     variables = [
         tf.Variable([0.0], trainable=trainable, name=name)
         for name, trainable in named.items()
@@ -79,7 +79,7 @@ def eager_facts(getter: Any, named: Mapping[str, bool]) -> dict[str, Any]:
 
 
 def graph_facts(getter: Any, named: Mapping[str, bool]) -> dict[str, Any]:
-    """Make variables twice in a scope with the getter; say what became of them."""
+    """Create variables twice in a scope with the getter; return the facts."""
 
     def make(name: str, trainable: bool, reuse: bool | None) -> Any:
         scope, _, last = name.rpartition("/")
@@ -102,7 +102,7 @@ def graph_facts(getter: Any, named: Mapping[str, bool]) -> dict[str, Any]:
 
 
 def facts_of(getter: Any, own: Any, same: bool) -> dict[str, Any]:
-    """Return what a getter made of a variable, as ``getter_facts`` does."""
+    """Return what a getter created for a variable, as in ``getter_facts``."""
     return {
         "name/local": name_of(own),
         "name/global": name_of(getter._global_map[own]),

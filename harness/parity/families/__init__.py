@@ -1,6 +1,6 @@
-"""One module a family: how its cases are replayed.
+"""One module per family, which replays the family's cases.
 
-Each module has ``KINDS``, the kinds that it knows; ``replay(case, driver)``, which
+Each module has ``KINDS``, the kinds that it can replay; ``replay(case, driver)``, which
 yields the state after each step as a flat mapping from the name of a quantity to an
 array; and ``expectations(case)``, which yields the recorded states in the same form.
 """
@@ -31,16 +31,16 @@ __all__ = ["BY_FAMILY", "Family"]
 
 
 class Family(Protocol):
-    """What a module of this folder offers."""
+    """The interface of the modules in this folder."""
 
     KINDS: frozenset[str]
 
     def replay(self, case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
-        """Yield what the backend got, state by state."""
+        """Yield the backend's results, state by state."""
         ...
 
     def expectations(self, case: Case) -> Iterator[Mapping[str, Array]]:
-        """Yield what was recorded, state by state."""
+        """Yield the recorded states."""
         ...
 
 

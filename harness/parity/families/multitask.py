@@ -53,7 +53,7 @@ NOT_OPTIMIZERS: Mapping[str, Any] = {
 
 
 def replay(case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
-    """Build the construction that ``wrapper`` spells and apply the gradients to it."""
+    """Build the wrappers named by ``wrapper`` and apply the gradients to them."""
     case.require_known(INPUTS, ("initial", "steps", "raises"))
     if "argument" in case.inputs:
         driver.names.MultitaskOptimizerWrapper(
@@ -75,7 +75,7 @@ def expectations(case: Case) -> Iterator[Mapping[str, Array]]:
 
 
 def _construct(spelled: str, case: Case, training: Training) -> Any:
-    """Build the nest of wrappers that ``spelled`` names, around the optimizer."""
+    """Build the nested wrappers that ``spelled`` names, around the optimizer."""
     if spelled == "optimizer":
         return training.base
     name, _, inside = spelled.removesuffix(")").partition("(")
@@ -90,7 +90,7 @@ def _construct(spelled: str, case: Case, training: Training) -> Any:
 
 
 def _argument(spelled: str, driver: Driver) -> Any:
-    """Make what is wrapped in a case of kind ``not_an_optimizer``."""
+    """Create the argument to wrap in a case of kind ``not_an_optimizer``."""
     if spelled in NOT_OPTIMIZERS:
         return NOT_OPTIMIZERS[spelled]
     match = re.fullmatch(r"MultitaskOptimizerWrapper(?:\((\w+)\))?", spelled)

@@ -181,7 +181,7 @@ def agn_mutants() -> Sequence[Mutant]:
 
 
 def _accumulation_mutants() -> Sequence[Mutant]:
-    """Return the mutants of what a worker accumulates, and of when it pushes."""
+    """Return the mutants of accumulation, and of the time of a push."""
     gathered, mean, due = (
         "workers.agn.add_changes",
         "workers.agn.mean_changes",

@@ -75,7 +75,7 @@ def zero_is_small(policy: Any, has_nan: bool, amax: Any) -> tuple[Any, ...]:
 
 
 def magnitudes(pairs: Any) -> list[Array]:
-    """Return the elements of each gradient that is present: [n] each, with signs."""
+    """Return the elements of each present gradient: [n] each, with signs."""
     return [
         np.asarray(getattr(g, "values", g)).ravel() for g, _ in pairs if g is not None
     ]

@@ -1,4 +1,4 @@
-"""Mutants of clipping, LARC and the total of penalties, as OpenSeq2Seq has them.
+"""Mutants of OpenSeq2Seq's clipping, LARC and sum of penalties.
 
 See :mod:`harness.parity.mutants.all`.
 """
@@ -31,7 +31,7 @@ TOTAL = ("regularization_loss",)
 
 
 def gradient_mutants() -> Sequence[Mutant]:
-    """Return the mutants of clipping, LARC and the total of penalties."""
+    """Return the mutants of clipping, LARC and the sum of penalties."""
     return (*_of_the_clipping(), *_of_larc(), *_of_the_total())
 
 
@@ -256,7 +256,7 @@ def _of_larc() -> Iterator[Mutant]:
     yield Mutant("strict.post_process_gradients", "not strict", default, LARC)
 
 
-# Mistakes in the total of penalties.
+# Mistakes in the sum of penalties.
 
 
 def found_anywhere(losses: Any, scope: str | None) -> list[Any]:

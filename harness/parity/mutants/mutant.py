@@ -1,4 +1,4 @@
-"""A mistake that can be planted into the reference, and ways to make one."""
+"""A mistake that can be inserted into the reference, and ways to create one."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ Change = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class Mutant:
-    """One mistake: where it is planted, what it is, and the families that catch it.
+    """One mistake: its target, its description, and the families that detect it.
 
-    ``change`` gets the right object at ``target``, a path inside
+    ``change`` is called with the correct object at ``target``, a path inside
     ``lockstep.reference``, and returns the wrong one.
     """
 
@@ -50,7 +50,7 @@ class Mutant:
 
 @contextmanager
 def planted(mutant: Mutant) -> Iterator[None]:
-    """Replace the right object by the wrong one inside the block."""
+    """Replace the correct object by the wrong one inside the block."""
     path, _, attribute = mutant.target.rpartition(".")
     owner: Any = pkgutil.resolve_name(f"lockstep.reference.{path}")
     with mock.patch.object(owner, attribute, mutant.change(getattr(owner, attribute))):
@@ -59,7 +59,7 @@ def planted(mutant: Mutant) -> Iterator[None]:
 
 @contextmanager
 def without_quirk(name: str) -> Iterator[None]:
-    """Turn one quirk of strict off inside the block, for what is made there."""
+    """Disable one quirk of strict for objects created inside the block."""
     others = replace(quirks.STRICT, **{name: False})
     with mock.patch.object(quirks, "STRICT", others):
         yield
@@ -76,12 +76,12 @@ def instead(wrong: Any) -> Change:
 
 
 def of_class(kind: type[Exception]) -> Change:
-    """Let a row of a table of errors build errors of another class."""
+    """Make a row of a table of errors build errors of another class."""
     return lambda right: replace(right, kind=kind)
 
 
 def after(change: Callable[[Any], Any]) -> Change:
-    """Change what a function returns."""
+    """Change the result of a function."""
     return lambda right: (
         lambda *arguments, **options: change(right(*arguments, **options))
     )

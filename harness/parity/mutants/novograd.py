@@ -95,7 +95,7 @@ def no_averaging(policy: Any, *rest: Any) -> tuple[Any, ...]:
 
 
 def decay_not_averaged(right: Any) -> Any:
-    """Make the weight decay join after the product with the share."""
+    """Make the weight decay be added after the product with the share."""
 
     def normalized(policy: Any, moment: Array, variable: Array, g: Array) -> Array:
         bare = policy._replace(weight_decay=policy.weight_decay * 0)
@@ -112,11 +112,11 @@ def decay_before_norm(policy: Any, moment: Array, variable: Array, g: Array) -> 
 
 
 def always_averaged(policy: Any) -> Any:
-    """Return the policy with the share 1 - beta1, whatever ``grad_averaging`` is."""
+    """Return the policy with the share 1 - beta1 for any ``grad_averaging``."""
     return policy._replace(share=policy.rest2.dtype.type(1) - policy.beta1)
 
 
-# Mistakes in what the original refuses.
+# Mistakes in what the original rejects.
 
 
 def zeros_for_absent(pairs: Any) -> Any:

@@ -13,7 +13,7 @@ __all__ = ["Policy", "update_dense"]
 
 
 class Policy(NamedTuple):
-    """Hyper-parameters, as Python floats; Keras casts each where it is used."""
+    """Hyper-parameters as Python floats. Keras casts them when it uses them."""
 
     learning_rate: float
     beta1: float
@@ -28,7 +28,7 @@ def update_dense(
     """w -= lr decay w; m += (1-b1)(g-m); v += (1-b2)(g^2-v); w -= a m / (sqrt(v)+eps).
 
     a = lr sqrt(1 - b2^t) / (1 - b1^t), and t counts the steps of all variables. Unlike
-    TF1's Adam, 1-b1 and 1-b2 are taken in float64, and the powers from t.
+    in TF1's Adam, 1-b1 and 1-b2 are computed in float64, and the powers from t.
     """
     dtype = variable.dtype.type
     one, rate = dtype(1), dtype(policy.learning_rate)

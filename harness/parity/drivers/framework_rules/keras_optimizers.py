@@ -1,8 +1,8 @@
 """Keras 3's own optimizers over NumPy variables.
 
-They pin the wrapper around ``keras.optimizers``: golden data -> the reference with
-TF1's rules proves the logic of a wrapper, and the reference with Keras' rules -> the
-wrapper around Keras' optimizers proves it on that backend.
+They are the standard for the wrapper around ``keras.optimizers``. Golden data -> the
+reference with TF1's rules verifies the logic of a wrapper. The reference with Keras'
+rules -> the wrapper around Keras' optimizers verifies it on that backend.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ __all__ = [
 
 
 class KerasOptimizer(RuleOptimizer):
-    """A rule of Keras: a sparse gradient is a dense one, and one counter serves all."""
+    """A rule of Keras: sparse gradients become dense; variables share a counter."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.shared = {"iterations": np.zeros((), np.int64)}
 
     def update(self, gradient: Array | Rows, variable: Variable) -> None:
-        """Apply the rule to every row: those that are not named have gradient 0."""
+        """Apply the rule to every row. Rows that are not named have gradient 0."""
         if isinstance(gradient, Rows):
             gradient = densify(gradient, variable.shape)
         super().update(gradient, variable)
@@ -48,10 +48,10 @@ class KerasOptimizer(RuleOptimizer):
 
 
 class FloatPolicy(KerasOptimizer):
-    """A rule whose numbers Keras casts where they are used, not before."""
+    """A rule whose numbers Keras casts when it uses them."""
 
     def policy(self, dtype: np.dtype[Any]) -> Any:
-        """Return the hyper-parameters as they are."""
+        """Return the hyper-parameters without a cast."""
         return self.rule.Policy(**self.arguments)
 
 

@@ -11,7 +11,7 @@ __all__ = ["Policy", "update_dense"]
 
 
 class Policy(NamedTuple):
-    """Hyper-parameters, as Python floats; Keras casts each where it is used."""
+    """Hyper-parameters as Python floats. Keras casts them when it uses them."""
 
     learning_rate: float
     momentum: float
@@ -23,7 +23,7 @@ def update_dense(
 ) -> tuple[Array, Slots]:
     """m = mu m - lr g; w += m. Nesterov: w += mu m - lr g.
 
-    TF1's slot holds a = mu a + g; here the rate is inside.
+    TF1's slot holds a = mu a + g. Here the slot includes the rate.
     """
     dtype = variable.dtype.type
     mu, step = dtype(policy.momentum), gradient * dtype(policy.learning_rate)

@@ -14,7 +14,7 @@ __all__ = ["Policy", "update_dense"]
 
 
 class Policy(NamedTuple):
-    """Hyper-parameters, as Python floats: torch does not cast them."""
+    """Hyper-parameters as Python floats. torch does not cast them."""
 
     lr: float
     beta1: float
@@ -27,9 +27,9 @@ def update_dense(
 ) -> tuple[Array, Slots]:
     """m += (1-b1)(g-m); v = b2 v + (1-b2) g^2; w -= lr/(1-b1^t) m / (sqrt(v)/c + eps).
 
-    c = sqrt(1 - b2^t), and t counts the steps of this very parameter. Unlike TF1's
-    Adam, 1-b1 and 1-b2 are taken in float64, and eps is added after the correction of
-    the bias. torch's float32 sqrt is not correctly rounded on a CPU, this one is.
+    c = sqrt(1 - b2^t), and t counts the steps of this parameter only. Unlike in TF1's
+    Adam, 1-b1 and 1-b2 are computed in float64, and eps is added after the bias
+    correction. torch's float32 sqrt is not correctly rounded on a CPU; this one is.
     """
     dtype = variable.dtype.type
     step = slots["step"] + 1

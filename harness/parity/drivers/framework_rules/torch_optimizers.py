@@ -1,8 +1,8 @@
 """torch's own SGD and Adam over NumPy variables.
 
-They pin the wrapper around torch's own optimizers: golden data -> the reference with
-TF1's rules proves the logic of a wrapper, and the reference with torch's rules -> the
-wrapper around ``torch.optim`` proves it on that backend.
+They are the standard for the wrapper around torch's own optimizers. Golden data -> the
+reference with TF1's rules verifies the logic of a wrapper. The reference with torch's
+rules -> the wrapper around ``torch.optim`` verifies it on that backend.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ __all__ = ["TorchAdam", "TorchSGD"]
 
 
 class TorchOptimizer(RuleOptimizer):
-    """A rule of torch: dense gradients, a step count a parameter, float64 numbers."""
+    """A rule of torch: dense gradients, a step count per parameter, float64 numbers."""
 
     def policy(self, dtype: np.dtype[Any]) -> Any:
-        """Return the hyper-parameters as they are: torch casts them in each kernel."""
+        """Return the hyper-parameters without a cast: torch casts in each kernel."""
         return self.rule.Policy(**self.arguments)
 
     def initial_slots(self, variable: Variable) -> dict[str, Array]:
-        """Return new slots, and the count of this variable's own steps."""
+        """Return new slots, and a step counter for this variable."""
         return {**super().initial_slots(variable), "step": np.zeros((), np.int64)}
 
 

@@ -13,7 +13,7 @@ __all__ = ["Policy", "multiply_add", "update_dense"]
 
 
 class Policy(NamedTuple):
-    """Hyper-parameters, as Python floats: torch does not cast them."""
+    """Hyper-parameters as Python floats. torch does not cast them."""
 
     lr: float
     momentum: float
@@ -25,7 +25,7 @@ def update_dense(
 ) -> tuple[Array, Slots]:
     """b = mu b + g (the first b is g); w -= lr b. Nesterov: w -= lr (g + mu b).
 
-    TF1's momentum is the same rule; only the order and the number of roundings differ.
+    TF1's momentum is the same rule with another order and number of roundings.
     """
     if policy.momentum == 0:
         return multiply_add(variable, -policy.lr, gradient), slots
@@ -42,10 +42,10 @@ def update_dense(
 
 
 def multiply_add(addend: Array, factor: float | Array, values: Array) -> Array:
-    """Return ``addend + factor values`` rounded once, as a fused multiply-add does.
+    """Return ``addend + factor values`` with one rounding, like a fused multiply-add.
 
     ``factor`` is cast to the dtype first. The exact product of two float32 numbers fits
-    into float64; the second rounding there is the only difference to a true fusion.
+    into float64. The only difference to a true fused operation is the second rounding.
     """
     cast = np.asarray(factor, addend.dtype).astype(np.float64)
     exact = addend.astype(np.float64) + cast * values.astype(np.float64)

@@ -77,7 +77,7 @@ def replay(case: Case, driver: Driver) -> Iterator[State]:
 
 
 def expectations(case: Case) -> Iterator[State]:
-    """Yield what came out of the recorded call."""
+    """Yield the results of the recorded call."""
     clipped = case.expected.get("list_clipped", case.expected.get("gradients"))
     entries = zip(clipped, case.expected["dtypes"], strict=True)
     result = _flattened([_decoded(*entry) for entry in entries])
@@ -124,7 +124,7 @@ def _pairs_clipped(case: Case, driver: Driver) -> State:
 
 
 def _refused(case: Case, driver: Driver) -> State:
-    """Pass what is no sequence; that it should be refused is what is recorded."""
+    """Pass an argument that is not a sequence. The recorded result is an error."""
 
     def function(tensors: list[Any]) -> Any:
         kinds = {
@@ -142,7 +142,7 @@ def _refused(case: Case, driver: Driver) -> State:
 
 
 def _decoded(value: Any, dtype: str | None) -> Gradient:
-    """Decode a gradient that has no variable: its shape is its own."""
+    """Decode a gradient without a variable: it has its own shape."""
     if value is None or dtype is None:
         return None
     if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Family ``larc``: gradients are clipped if asked to, then scaled by LARC."""
+"""Family ``larc``: gradients are clipped if requested, then scaled by LARC."""
 
 from __future__ import annotations
 

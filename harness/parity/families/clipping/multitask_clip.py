@@ -61,7 +61,7 @@ EXPECTED = (
 
 
 def replay(case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
-    """Clip once, or clip and apply through the wrapper at every step."""
+    """Clip once, or clip and apply by the wrapper at every step."""
     case.require_known(INPUTS, EXPECTED)
     if "optimizer" in case.inputs:
         yield from _clip_then_apply(case, driver)
@@ -127,11 +127,11 @@ def _dtype(case: Case, position: int) -> str:
 
 
 def _gradient(case: Case, position: int) -> Gradient:
-    """Decode a gradient that has no variable: its shape is its own."""
+    """Decode a gradient without a variable: it has its own shape."""
     value, dtype = case.inputs["gradients"][position], _dtype(case, position)
     if not isinstance(value, dict):
         return None if value is None else array(value, dtype)
     dense_shape = value.get("dense_shape")
-    # Without rows and without a dense shape, nothing tells how long a row would be.
+    # Without rows and without a dense shape, the length of a row is unknown.
     shape = dense_shape or [0, *array(value["values"], dtype).shape[1:]]
     return gradient(value, Variable("", np.empty(shape, dtype), tuple(shape)))

@@ -52,7 +52,7 @@ INPUTS = (
     "dims_is",
 )
 
-# What an error case that leaves these out was recorded with: see FORMAT.md.
+# Inputs with which error cases that omit them were recorded: see FORMAT.md.
 ASSUMED: Mapping[str, Any] = {
     "optimizer": {"name": "GradientDescent", "args": {"learning_rate": 0.1}},
     "variables": [{"name": "w", "dtype": "float32", "shape": [2], "value": [1, 2]}],
@@ -61,7 +61,7 @@ ASSUMED: Mapping[str, Any] = {
 
 
 def replay(case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
-    """Build the layers, innermost first, and apply the gradients to them."""
+    """Build the layers from the inside out, and apply the gradients to them."""
     case.require_known(INPUTS, ("initial", "steps", "raises"))
     assumed = ASSUMED if "raises" in case.expected else {}
     case = Case(
@@ -99,7 +99,7 @@ def expectations(case: Case) -> Iterator[Mapping[str, Array]]:
 def clipped(
     inner: Any, dims: Mapping[str, Any], max_norm: float, training: Training
 ) -> Any:
-    """Wrap ``inner`` so that the variables of these names are clipped."""
+    """Wrap ``inner`` so that the variables with these names are clipped."""
     names = training.driver.names
     by_name = dict(
         zip((v.name for v in training.recorded), training.variables, strict=True)

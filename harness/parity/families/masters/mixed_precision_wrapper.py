@@ -62,7 +62,7 @@ INPUTS = (
 EXPECTED = ("initial", "steps", "master_names", "master_dtypes", "raises")
 COUNTERS = ("iteration", "last_overflow_iteration")
 
-# What an error case that leaves these out was recorded with: see FORMAT.md.
+# Inputs with which error cases that omit them were recorded: see FORMAT.md.
 ASSUMED: Mapping[str, Any] = {
     "optimizer": {"name": "GradientDescent", "args": {"learning_rate": 0.1}},
     "variables": [{"name": "w", "dtype": "float16", "shape": [2], "value": [1, 2]}],
@@ -73,7 +73,7 @@ BACKOFF = {"loss_scale": {"algorithm": "Backoff", "params": None}}
 
 
 def replay(case: Case, driver: Driver) -> Iterator[State]:
-    """Train through the wrapper, from a float32 loss."""
+    """Train with the wrapper, from a float32 loss."""
     case.require_known(INPUTS, EXPECTED)
     if "raises" in case.expected:
         yield from _failing(case, driver)
@@ -84,7 +84,7 @@ def replay(case: Case, driver: Driver) -> Iterator[State]:
 
 
 def expectations(case: Case) -> Iterator[State]:
-    """Yield the recorded state after each step, and what the masters are."""
+    """Yield the recorded states, with the names and dtypes of the masters."""
     variables = case.variables
     masters = {v.name: _in_float32(v) for v in variables}
     for step in case.expected["steps"]:
@@ -101,7 +101,7 @@ def expectations(case: Case) -> Iterator[State]:
 
 
 class _Masters(Training):
-    """A training whose optimizer is wrapped; the base one updates the masters."""
+    """A training with a wrapped optimizer. The base optimizer updates the masters."""
 
     def __init__(self, case: Case, driver: Driver) -> None:
         super().__init__(case, driver)
@@ -114,7 +114,7 @@ class _Masters(Training):
             self._regularize(position, recorded)
 
     def _regularize(self, position: int, recorded: Mapping[str, Any]) -> None:
-        """Give a variable its regularizer: the wrapper keeps it, or the loss does."""
+        """Add a variable's regularizer to the wrapper, or to the loss."""
         if "l2" not in recorded:
             return
         l2 = self.driver.regularizer(recorded["l2"])
@@ -123,12 +123,12 @@ class _Masters(Training):
             self.penalties[position] = wrapped
             return
         penalty = wrapped(self.variables[position])
-        # Keras adds up what regularizers return, so there it is 0 and not None.
+        # Keras adds up the results of regularizers, so there it is 0 and not None.
         if penalty is not None and np.any(self.driver.read(penalty)):
             raise ValueError("a half-precision weight is penalised in the loss")
 
     def step(self, gradients: list[Any]) -> Mapping[str, Any]:
-        """Differentiate the loss and apply what comes out of it."""
+        """Differentiate the loss and apply the gradients."""
         loss = self.driver.linear_loss(self.variables, gradients, self.penalties)
         return self.apply(loss)
 
@@ -137,7 +137,7 @@ class _Masters(Training):
         return self.apply(self.driver.half_loss(self.variables, gradients))
 
     def apply(self, loss: Any) -> Mapping[str, Any]:
-        """Apply the gradients of a loss; return them by the variables' names."""
+        """Apply the gradients of a loss. Return them by the variables' names."""
         pairs = self.optimizer.compute_gradients(loss, var_list=self.variables)
         applied = self.optimizer.apply_gradients(pairs, global_step=self.counter)
         unscaled = [gradient for gradient, _ in pairs]
@@ -147,7 +147,7 @@ class _Masters(Training):
     def run_steps(
         self, function: Callable[[list[Any]], Mapping[str, Any]]
     ) -> Iterator[State]:
-        """Yield the state after each step, gradients and all."""
+        """Yield the state after each step, including gradients."""
         for state in self.run_function(self.optimizer, function):
             flat_state = dict(state)
             for variable in self.recorded:
@@ -156,7 +156,7 @@ class _Masters(Training):
             yield flat_state
 
     def state(self, optimizer: Any) -> State:
-        """Read the masters and the base optimizer's state, and the model beside it."""
+        """Read the masters, the base optimizer's state, and the model."""
         masters = [optimizer.master(variable) for variable in self.variables]
         wide = [_in_float32(variable) for variable in self.recorded]
         state = dict(self.read(optimizer, wide, masters))
@@ -176,7 +176,7 @@ class _Masters(Training):
 
 
 def _name_of(master: Any, recorded: Variable) -> str:
-    """Return a master's name as recorded; tensors of some backends have no names."""
+    """Return a master's name as recorded. In some backends tensors have no names."""
     name = getattr(master, "name", None)
     if not isinstance(name, str):
         own = has_master(str(recorded.dtype))
@@ -185,7 +185,7 @@ def _name_of(master: Any, recorded: Variable) -> str:
 
 
 def _failing(case: Case, driver: Driver) -> Iterator[State]:
-    """Do what the recording did until it failed; by default it may succeed."""
+    """Repeat what failed in the recording. In default mode it may succeed."""
     more = BACKOFF if case.kind == "auto_scale_with_float16_loss" else {}
     inputs = {**ASSUMED, **more, **case.inputs}
     training = _Masters(
@@ -202,7 +202,7 @@ def _failing(case: Case, driver: Driver) -> Iterator[State]:
 
 
 def _loss_scale(case: Case, driver: Driver) -> Any:
-    """Make the loss scale of a case."""
+    """Create the loss scale of a case."""
     scale, kind = case.inputs["loss_scale"], case.inputs.get("loss_scale_is")
     if kind == "integer":
         return int(scale)
@@ -214,14 +214,14 @@ def _loss_scale(case: Case, driver: Driver) -> Any:
 
 
 def _in_float32(variable: Variable) -> Variable:
-    """Return a variable as its master begins."""
+    """Return a variable with the initial value of its master."""
     return replace(variable, value=variable.value.astype(np.float32))
 
 
 def _recorded_state(
     step: Mapping[str, Any], masters: Mapping[str, Variable]
 ) -> dict[str, Array]:
-    """Flatten one recorded state, the model apart."""
+    """Flatten one recorded state, without the model."""
     rest = dict(step)
     del rest["model"]
     state: dict[str, Array] = {}
@@ -240,6 +240,6 @@ def _scaler_entry(name: str, value: Any) -> Array:
 
 
 def _kinds(names: Mapping[str, str], dtypes: Mapping[str, str]) -> State:
-    """Return what the masters are called and are, as quantities."""
+    """Return the names and dtypes of the masters as quantities."""
     called = {f"name/{k}": np.array(v.removesuffix(":0")) for k, v in names.items()}
     return {**called, **{f"dtype/{k}": np.array(v) for k, v in dtypes.items()}}

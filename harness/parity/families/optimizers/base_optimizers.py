@@ -19,7 +19,7 @@ INPUTS = ("optimizer", "variables", "gradients", "variable_kind")
 
 
 def replay(case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
-    """Apply the gradients through the bare optimizer."""
+    """Apply the gradients with the bare optimizer."""
     case.require_known(INPUTS, ("initial", "steps"))
     training = Training(case, driver)
     yield from training.run(training.base)

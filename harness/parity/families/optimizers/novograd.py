@@ -30,13 +30,13 @@ AS: Mapping[str, Callable[[list[Any]], Any]] = {
     "float16": list,
     "second_instance": list,
 }
-"""Kind of refusal -> how the pairs are given."""
+"""Kind of error -> how the pairs are passed."""
 
 KINDS = frozenset({*TRAINED, *AS, "second_apply_call"})
 
 
 def replay(case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
-    """Apply the gradients, or do what the original refuses."""
+    """Apply the gradients, or do what the original rejects."""
     if case.kind in AS:
         yield from _replay_refusal(case, driver)
     elif case.kind == "second_apply_call":
@@ -63,13 +63,13 @@ def expectations(case: Case) -> Iterator[Mapping[str, Array]]:
 
 
 def _with_optimizer(case: Case, **inputs: Any) -> Case:
-    """Name the optimizer and its arguments as the other families do."""
+    """Return the case with the optimizer in the form of the other families."""
     optimizer = {"name": "NovoGrad", "args": case.inputs.get("args", {})}
     return changed(case, inputs={**case.inputs, "optimizer": optimizer, **inputs})
 
 
 def _replay_second_call(case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
-    """Build two updates of the same variable with one object; run only the second."""
+    """Build two updates of one variable with the same object; run only the second."""
     first, second = "first_call_gradient", "second_call_gradient"
     case.require_known(("args", "variables", first, second, "run"), ("steps",))
     if case.inputs["run"] != "second only" or len(case.variables) != 1:
@@ -83,7 +83,7 @@ def _replay_second_call(case: Case, driver: Driver) -> Iterator[Mapping[str, Arr
 
 
 def _replay_refusal(case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
-    """Apply once, to the variable of error cases that name none."""
+    """Apply once, to the default variable of error cases."""
     case.require_known(("what",), ("raises",))
     dtype = np.float16 if case.kind == "float16" else np.float32
     variable = driver.variable("w", np.array([1, 2], dtype))

@@ -1,4 +1,4 @@
-"""Families ``auto_loss_scaler_*``: the scaler, and what it looks at."""
+"""Families ``auto_loss_scaler_*``: the scaler, and its check of gradients."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ COUNTERS = ("iteration", "last_overflow_iteration", "update_op_value")
 
 
 def replay(case: Case, driver: Driver) -> Iterator[State]:
-    """Feed the updates to a scaler, or let it look at gradients."""
+    """Feed the updates to a scaler, or let it check gradients."""
     case.require_known(INPUTS, EXPECTED)
     if case.kind == "check_grads":
         yield _checked(case, driver)
@@ -72,7 +72,7 @@ def replay(case: Case, driver: Driver) -> Iterator[State]:
 
 
 def expectations(case: Case) -> Iterator[State]:
-    """Yield the recorded states, or what was found in the gradients."""
+    """Yield the recorded states, or the recorded result of the check."""
     if case.kind == "check_grads":
         dtype = case.expected["amax_dtype"]
         has_nan = np.asarray(case.expected["has_nan"])
@@ -100,7 +100,7 @@ def _checked(case: Case, driver: Driver) -> State:
 
 
 def _gradient(value: Any, dtype: str | None) -> Gradient:
-    """Decode a gradient that has no variable."""
+    """Decode a gradient without a variable."""
     if value is None:
         return None
     if not isinstance(value, dict):

@@ -19,7 +19,7 @@ State = Mapping[str, Array]
 
 KINDS = frozenset(
     {
-        # trained with, fixed and dynamic
+        # training, fixed and dynamic
         "dense",
         "sparse",
         "absent",
@@ -31,7 +31,7 @@ KINDS = frozenset(
         "overflow_skip_sparse",
         "scaled_gradient_overflows",
         "sparse_duplicates_overflow_when_summed",
-        # only the scale is moved
+        # only the scale changes
         "random_pattern",
         "increase",
         "repeated_overflow_floor",
@@ -45,7 +45,7 @@ KINDS = frozenset(
         "infinity_guard",
         "negative_initial",
         "update_with_no_gradients",
-        # only made
+        # only construction
         "bad_value",
         "good_value",
         "constructor_argument",
@@ -85,7 +85,7 @@ EXPECTED = (
     "name",
 )
 
-# What an error case that leaves these out was recorded with: see FORMAT.md.
+# Inputs with which error cases that omit them were recorded: see FORMAT.md.
 ASSUMED: Mapping[str, Any] = {
     "optimizer": {"name": "GradientDescent", "args": {"learning_rate": 0.1}},
     "variables": [{"name": "w", "dtype": "float32", "shape": [2], "value": [1, 2]}],
@@ -96,7 +96,7 @@ ADAM = {"optimizer": {"name": "Adam", "args": {}}}
 
 
 def replay(case: Case, driver: Driver) -> Iterator[State]:
-    """Train, move a scale, or make one, as the case says."""
+    """Train, update a scale, or create one, depending on the case."""
     case.require_known(INPUTS, EXPECTED)
     special = SPECIAL.get(case.kind)
     mode = case.inputs.get("mode", "minimize" if "raises" in case.expected else None)
@@ -112,7 +112,7 @@ def replay(case: Case, driver: Driver) -> Iterator[State]:
 
 
 def expectations(case: Case) -> Iterator[State]:
-    """Yield the recorded trajectory, or what was recorded of a construction."""
+    """Yield the recorded trajectory, or the recorded result of a construction."""
     if "steps" not in case.expected:
         yield _recorded(case.expected)
     elif "variables" in case.inputs:
@@ -124,13 +124,13 @@ def expectations(case: Case) -> Iterator[State]:
 
 
 def loss_scaled(optimizer: Any, case: Case, driver: Driver) -> Any:
-    """Wrap ``optimizer`` with the loss scale of the case (dynamic if there is none)."""
+    """Wrap ``optimizer`` with the loss scale of the case (by default dynamic)."""
     scale = _scale(case, driver) if "loss_scale" in case.inputs else "dynamic"
     return driver.names.MixedPrecisionLossScaleOptimizer(optimizer, scale)
 
 
 def scale_state(scaled: Any, driver: Driver) -> State:
-    """Read the scale of a wrapper; nothing of None."""
+    """Read the scale of a wrapper. Return nothing for None."""
     if scaled is None:
         return {}
     return {
@@ -140,7 +140,7 @@ def scale_state(scaled: Any, driver: Driver) -> State:
 
 
 def _scale(case: Case, driver: Driver) -> Any:
-    """Make the loss scale of a case."""
+    """Create the loss scale of a case."""
     arguments = dict(case.inputs["loss_scale"])
     kind = arguments.pop("kind")
     if kind == "fixed":
@@ -151,7 +151,7 @@ def _scale(case: Case, driver: Driver) -> Any:
 
 
 def _trained(case: Case, driver: Driver, mode: str) -> Iterator[State]:
-    """Train through the wrapper: through the loss, or with the gradients as given."""
+    """Train with the wrapper: from a loss, or with the given gradients."""
     training = Training(case, driver)
     optimizer = loss_scaled(training.base, case, driver)
     variables = training.variables
@@ -184,7 +184,7 @@ def _update_only(case: Case, driver: Driver) -> Iterator[State]:
 
 
 def _updater(scale: Any, driver: Driver) -> Callable[[list[Any]], Array]:
-    """Return a function of gradients that moves ``scale`` and says whether to apply."""
+    """Return a function of gradients that updates ``scale`` and returns the flag."""
 
     def update(gradients: list[Any]) -> Any:
         return list(scale.update(gradients))
@@ -210,7 +210,7 @@ def _update_with_none(case: Case, driver: Driver) -> State:
 
 
 def _fixed_scale(case: Case, driver: Driver) -> State:
-    """Make a fixed scale of a value and look at it from all sides."""
+    """Create a fixed scale with this value and read all its properties."""
     value = case.inputs["loss_scale_value"]
     if value in ("nan", "inf", "-inf"):
         value = float(value)
@@ -224,13 +224,13 @@ def _fixed_scale(case: Case, driver: Driver) -> State:
 
 def _defaults(case: Case, driver: Driver) -> State:
     scale = driver.names.DynamicLossScale()
-    # Recorded in a graph; where the state can be read, the repr begins with it.
+    # Recorded in a graph. Where the state can be read, the repr begins with it.
     shown = re.sub(r"current_loss_scale=\S+ num_good_steps=\d+, ", "", repr(scale))
     return {"repr": np.array(shown), **_config(scale)}
 
 
 def _wrapped(case: Case, driver: Driver) -> State:
-    """Hand an argument to the wrapper around Adam."""
+    """Pass an argument to the wrapper around Adam."""
     training = Training(_assumed(case, ADAM), driver)
     wrapper = driver.names.MixedPrecisionLossScaleOptimizer
     optimizer = wrapper(training.base, case.inputs["loss_scale"])
@@ -281,7 +281,7 @@ def _config(scale: Any) -> State:
 
 
 def _recorded(content: Mapping[str, Any]) -> State:
-    """Turn what was recorded, apart from states, into arrays."""
+    """Convert recorded content other than states to arrays."""
     state: dict[str, Array] = {}
     for key, value in content.items():
         if key == "config":

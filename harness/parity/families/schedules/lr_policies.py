@@ -1,4 +1,4 @@
-"""Family ``lr_policies``: each policy at tensor steps and at plain ones."""
+"""Family ``lr_policies``: each policy with steps as tensors and as plain numbers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ PYTHON = "python"
 
 
 def replay(case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
-    """Ask for the rate at every step, given as the backend's tensor and as a number."""
+    """Compute the rate at every step, passed as a tensor and as a number."""
     case.require_known(INPUTS, EXPECTED)
     name, args = case.inputs["policy"], case.inputs["args"]
     if name not in POLICIES:
@@ -98,7 +98,7 @@ def _named(prefix: str, rate: Any) -> dict[str, Array]:
 
 
 def _read(driver: Driver, rate: Any, case: Case) -> Any:
-    """Read a tensor; a number that a backend returns for a plain step is a float32."""
+    """Read a tensor. A plain number returned by PyTorch is a float32."""
     if hasattr(rate, "dtype"):
         return driver.read(rate)
     if case.expected.get("dtype", PYTHON) == PYTHON or driver.backend != "pytorch":

@@ -1,1 +1,1 @@
-"""Cases of ``optimize_loss`` and of the total of penalties."""
+"""Cases of ``optimize_loss`` and of the sum of penalties."""

@@ -77,7 +77,7 @@ COUNTERS = ("iteration", "last_overflow_iteration")
 
 
 def replay(case: Case, driver: Driver) -> Iterator[State]:
-    """Build the step once and take it, with the recorded gradients, until it fails."""
+    """Build the step once and run it with the recorded gradients until it fails."""
     case.require_known(INPUTS, ("steps", "raises"))
     if case.kind in REFUSED:
         refused = Case(
@@ -91,7 +91,7 @@ def replay(case: Case, driver: Driver) -> Iterator[State]:
 
 
 def expectations(case: Case) -> Iterator[State]:
-    """Yield the recorded state after each step, and the rate that it used."""
+    """Yield the recorded state after each step, with its learning rate."""
     variables = {v.name: v for v in case.variables}
     mixed = case.inputs["dtype"] == "mixed"
     wide = {name: _in_float32(v) if mixed else v for name, v in variables.items()}
@@ -110,7 +110,7 @@ class _Optimized:
         self.trained = [named[v.name] for v in self.recorded]
         self.named = named
         chosen = case.inputs["lr_policy"]
-        # Those of the original in both modes: the policies have cases of their own.
+        # In both modes the original's policies: they have their own cases.
         policies = registry.load(driver.backend, strict=True).lr_policies
         self.policy = getattr(policies, chosen["name"])
         self.policy_args = chosen["args"]
@@ -118,7 +118,7 @@ class _Optimized:
         self.made: Any = None
 
     def run(self) -> Iterator[State]:
-        """Yield the state after each step; after one that fails, nothing more."""
+        """Yield the state after each step. A step that fails is the last one."""
         ends = [step.get("raises") for step in self.case.expected["steps"]]
         end = ends[-1]
         ending = self.driver.expects(end) if end else ()
@@ -129,7 +129,7 @@ class _Optimized:
             yield {"raises": np.array(end), **self.used(self.rate_now())}
 
     def rates(self) -> Iterator[Any]:
-        """Take step after step, yielding the rate of each."""
+        """Run all steps and yield the learning rate of each."""
         train = self.driver.optimized(self.optimize, self.loss_of)
         compiled = self.driver.compile(lambda arguments: self.results(train, arguments))
         flags = self.case.inputs.get("skip_update")
@@ -138,7 +138,7 @@ class _Optimized:
             yield compiled([*gradients, *flag])[1]
 
     def steps(self) -> list[list[Gradient]]:
-        """Return the gradients of the trained variables, step by step."""
+        """Return the gradients of the trained variables for each step."""
         everything = self.case.variables
         return [
             [
@@ -150,7 +150,7 @@ class _Optimized:
         ]
 
     def results(self, train: Callable[..., Any], arguments: list[Any]) -> list[Any]:
-        """Take a step; return what runs, and the rate."""
+        """Run a step. Return the loss, which a graph must run, and the rate."""
         count = len(self.trained)
         loss = train(arguments[:count], *arguments[count:])
         return [loss, self.rate]
@@ -178,7 +178,7 @@ class _Optimized:
         return self.made
 
     def optimizer(self, name: str) -> Any:
-        """Return what the case names: a name, a class or an instance."""
+        """Return the optimizer of the case: a name, a class or an instance."""
         if name == INSTANCE:
             return self.driver.optimizer("Adam", {}, self.trained)
         if not name.startswith("class:"):
@@ -192,12 +192,12 @@ class _Optimized:
         return getattr(self.driver.names, class_name)
 
     def rate_at(self, global_step: Any) -> Any:
-        """Return the rate at a step, and keep it."""
+        """Return the rate at a step and store it."""
         self.rate = self.policy(global_step, **self.policy_args)
         return self.rate
 
     def rate_now(self) -> Any:
-        """Return the rate at the steps applied so far, computed anew."""
+        """Return the rate at the current number of applied steps."""
         applied = int(self.driver.read(self.driver.step_object(self.made).global_step))
         return self.driver.read(self.policy(applied, **self.policy_args))
 
@@ -227,7 +227,7 @@ class _Optimized:
         return state
 
     def wide(self, recorded: Variable) -> Variable:
-        """Return a variable as its slots and sums are: those of its master."""
+        """Return a variable with the dtype of its slots and sums: its master's."""
         mixed = self.case.inputs["dtype"] == "mixed"
         return _in_float32(recorded) if mixed else recorded
 
@@ -255,7 +255,7 @@ def _trained(case: Case) -> list[Variable]:
 
 
 def _spec(case: Case) -> tuple[OptimizerSpec, Mapping[str, Any]]:
-    """Return the slots of a case's optimizer; those of NovoGrad are Momentum's."""
+    """Return the slots of a case's optimizer. NovoGrad has those of Momentum."""
     name, arguments = case.optimizer, dict(case.inputs["optimizer_params"])
     if name == "class:NovoGrad":
         spec, arguments = OPTIMIZERS["Momentum"], {"momentum": 0.0}
@@ -271,7 +271,7 @@ def _spec(case: Case) -> tuple[OptimizerSpec, Mapping[str, Any]]:
 
 
 def _in_float32(variable: Variable) -> Variable:
-    """Return a variable as its master begins."""
+    """Return a variable with the initial value of its master."""
     value = variable.value.astype(np.float32)
     return Variable(variable.name, value, variable.shape)
 

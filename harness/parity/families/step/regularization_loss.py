@@ -1,4 +1,4 @@
-"""Family ``regularization_loss``: the total of the losses that were collected."""
+"""Family ``regularization_loss``: the sum of the collected losses."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ EXPECTED = (
 
 
 def replay(case: Case, driver: Driver) -> Iterator[State]:
-    """Add up the losses, or those that a regularizer left."""
+    """Sum the losses, or the losses that a regularizer created."""
     case.require_known(INPUTS, EXPECTED)
     yield _wrapped(case, driver) if "l2" in case.inputs else _summed(case, driver)
 
 
 def expectations(case: Case) -> Iterator[State]:
-    """Yield the recorded total, its name, and what was registered."""
+    """Yield the recorded sum, its name, and what was registered."""
     if "total" in case.expected:
         counts = ("registered_functions", "registered_losses")
         named = {name: array(case.expected[name], "int64") for name in counts}

@@ -1,8 +1,7 @@
-"""Family ``agn``: workers that take turns, each with weights of its own.
+"""Family ``agn``: workers that take turns, each with its own weights.
 
-Quantities of the acting worker end with ``/local``, those that all share with
-``/global``; with the first and the last event comes the state of every worker, at the
-start and at the end.
+Quantities of the acting worker end with ``/local``, shared ones with ``/global``. The
+first event also has the initial state of every worker, the last event the final state.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ State = dict[str, Array]
 
 
 def replay(case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
-    """Let the workers take their steps in the order of the events."""
+    """Run the workers' steps in the order of the events."""
     case.require_known(INPUTS, EXPECTED)
     if case.kind == "custom_getter":
         named = dict(map(_declared, case.inputs["variables"]))
@@ -89,7 +88,7 @@ def replay(case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
 
 
 def expectations(case: Case) -> Iterator[Mapping[str, Array]]:
-    """Yield the recorded state after each event, or what the getter made."""
+    """Yield the recorded state after each event, or what the getter created."""
     if case.kind == "custom_getter":
         recorded = case.expected
         yield {name: np.array(recorded[key]) for key, name in FACTS.items()}
@@ -135,7 +134,7 @@ class _Training:
         self.steps = [driver.compile(self._step(k)) for k in range(count)]
 
     def _step(self, number: int) -> Any:
-        """Return a function of gradients: a training step of this worker."""
+        """Return a function of gradients that runs a training step of this worker."""
         worker, optimizer = self.workers[number], self.optimizers[number]
 
         def step(gradients: list[Any]) -> list[Any]:
@@ -146,7 +145,7 @@ class _Training:
         return step
 
     def run(self) -> tuple[State, list[State], State]:
-        """Return the state at first, after each event, and of all workers at last."""
+        """Return the initial state, the states after each event, and the final one."""
         for number, worker in enumerate(self.workers):
             self.driver.compile(self._start(number, worker))([])
         start = self.shared(0, "global at first") | self.all_workers("at first")
@@ -166,14 +165,14 @@ class _Training:
         return start
 
     def all_workers(self, when: str) -> State:
-        """Read what each worker has of its own."""
+        """Read the state of every worker."""
         state: State = {}
         for number in range(len(self.workers)):
             state |= self.own(number, f"worker {number} {when}")
         return state
 
     def own(self, number: int, where: str) -> State:
-        """Read what a worker has of its own."""
+        """Read the own state of a worker."""
         worker, optimizer = self.workers[number], self.optimizers[number]
         state = self._variables(number, worker.variables, where)
         for recorded, gathered in zip(self.recorded, worker.accumulators, strict=True):
@@ -187,11 +186,11 @@ class _Training:
         return state
 
     def _powers(self) -> Mapping[str, str]:
-        """Return the shared scalars and what they start at, where no step made them."""
+        """Return shared scalars -> their start, for optimizers without a step yet."""
         return self.spec.shared or {}
 
     def shared(self, number: int, where: str) -> State:
-        """Read what all workers share, through the optimizer of this one."""
+        """Read the shared state, by the optimizer of this worker."""
         state = self._variables(number, self.workers[number].centers, where)
         state[f"global_step/{where}"] = self._read(self.counter)
         return state
@@ -216,7 +215,7 @@ class _Training:
 def _optimizer(
     driver: Driver, worker: Worker, rule: tuple[str, Any], count: int, period: int
 ) -> Any:
-    """Make the optimizer of one worker around a base optimizer of its own."""
+    """Create the optimizer of one worker around its own base optimizer."""
     with worker.scope():
         base = driver.optimizer(*rule, worker.variables)
         make = driver.names.AGNOptimizer
@@ -224,7 +223,7 @@ def _optimizer(
 
 
 def _with_ends(start: State, states: list[State], end: State) -> Iterator[State]:
-    """Put the start into the first state and the end into the last."""
+    """Add the initial state to the first state and the final one to the last."""
     for number, state in enumerate(states):
         first = start if number == 0 else {}
         last = end if number == len(states) - 1 else {}
@@ -232,7 +231,7 @@ def _with_ends(start: State, states: list[State], end: State) -> Iterator[State]
 
 
 def _recorded(content: Mapping[str, Any], variables: Any, where: str) -> State:
-    """Flatten one recorded state of a worker, or the shared one."""
+    """Flatten one recorded state, of a worker or shared."""
     state: State = {}
     for key, value in content.items():
         if key in ("variables", "accumulators"):
@@ -262,7 +261,7 @@ def _by_variable(
 
 
 def _declared(text: str) -> tuple[str, bool]:
-    """Read a variable of kind ``custom_getter``, such as ``net/w (trainable)``."""
+    """Parse a variable of kind ``custom_getter``, such as ``net/w (trainable)``."""
     match = re.fullmatch(r"(\S+) \((not )?trainable\)", text)
     if match is None:
         raise CannotInterpretError(f"the variable {text!r}")
@@ -270,7 +269,7 @@ def _declared(text: str) -> tuple[str, bool]:
 
 
 def _provoke(kind: str, driver: Driver) -> None:
-    """Do what a case of kind ``error_*`` names; FORMAT.md says with what."""
+    """Do what a case of kind ``error_*`` names. FORMAT.md describes the arguments."""
     named = {"w": np.array([[1, 2]], np.float32)}
     without = kind == "error_no_variables"
     (worker,) = driver.workers({} if without else named, 1)
