@@ -21,7 +21,7 @@ from lockstep.messages.errors import LockstepError
 __all__ = ["app", "main"]
 
 PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
-"""Of a command that leaves its arguments to another parser."""
+"""Settings of a command that passes its arguments to another parser."""
 
 INTERRUPTED = 130
 """The exit status after Ctrl-C."""
@@ -71,7 +71,7 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
     "layout": layout,
     "mutants": mutants,
 }
-"""In the order of ``--help``."""
+"""Name of a command -> its function, in the order of ``--help``."""
 
 for name, command in COMMANDS.items():
     app.command(name)(command)
@@ -86,9 +86,9 @@ def schedule(context: typer.Context) -> None:
 
 
 def main() -> None:
-    """Run the command line; an error of the user's is a sentence and status 2.
+    """Run the command line. An error of the user is printed, with exit status 2.
 
-    SIGTERM ends it as Ctrl-C does: children are ended and what is done is kept.
+    SIGTERM has the effect of Ctrl-C: children are stopped and finished work is kept.
     """
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -100,7 +100,7 @@ def main() -> None:
         say_interrupted()
         sys.exit(INTERRUPTED)
     except SystemExit as end:
-        # Typer makes this of Ctrl-C, without a word.
+        # Typer converts Ctrl-C to this, without a message.
         if end.code == INTERRUPTED:
             say_interrupted()
         raise
@@ -109,7 +109,7 @@ def main() -> None:
 
 
 def say_interrupted() -> None:
-    """Print what Ctrl-C left: runs and processes are recorded as soon as they end."""
+    """Print what Ctrl-C kept: runs and processes are recorded when they end."""
     goes_on = "; what is done is kept, and the same command goes on"
     hint = goes_on if sys.argv[1:2] in (["run"], ["bench"], ["mutants"]) else ""
     print(f"harness: interrupted{hint}.", file=sys.stderr)

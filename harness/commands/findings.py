@@ -1,4 +1,4 @@
-"""Commands that show what recorded results lead to."""
+"""Commands that show the findings of recorded results."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def readme() -> None:
 
 
 def _finding(name: str) -> Finding:
-    """Compare the results of an experiment or a benchmark."""
+    """Return the finding of an experiment or a benchmark."""
     from harness.bench import compare as timed
     from harness.bench import declare as benchmarks
     from harness.judgement.compare import compare as compared
@@ -86,7 +86,7 @@ def _finding(name: str) -> Finding:
 
 
 def _print_staleness(name: str) -> None:
-    """Print how many records of a name are stale, published ones and the user's own."""
+    """Print the number of stale records, published ones and the user's own."""
     from harness.bench import declare as benchmarks
     from harness.judgement.counted import counted_records
     from harness.records.code import Sources

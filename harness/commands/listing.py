@@ -1,4 +1,4 @@
-"""What can be run: experiments, benchmarks, backends and families of cases."""
+"""List what can be run: experiments, benchmarks, backends and families of cases."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["everything", "print_everything"]
 
 
 def everything(root: Path = RESULTS) -> dict[str, list[dict[str, Any]]]:
-    """Return all that there is, as JSON can hold it.
+    """Return everything that can be run, as a JSON object.
 
     ``root`` is the folder of the results whose stale records are counted.
     """
@@ -70,9 +70,9 @@ def everything(root: Path = RESULTS) -> dict[str, list[dict[str, Any]]]:
 
 
 def _counts(of: Experiment | Benchmark, root: Path, sources: Sources) -> dict[str, Any]:
-    """Return how many records there are, published and a user's own, and how stale.
+    """Return the numbers of all and of stale records, published and the user's own.
 
-    Files that cannot be used are a sentence: the list goes on with what follows.
+    If a file cannot be read, the entry has the error instead.
     """
     counts: dict[str, Any] = {}
     for place, publish in (("published", True), ("local", False)):
@@ -87,7 +87,7 @@ def _counts(of: Experiment | Benchmark, root: Path, sources: Sources) -> dict[st
 
 
 def _planned(entry: Mapping[str, Any]) -> str:
-    """Return an experiment's budget and what it tunes in words."""
+    """Return an experiment's budget and its tuned setting as text."""
     budget = f"at most {entry['budget_minutes']:g} min at scale std"
     sweep = entry["tune"]
     if sweep is None:
@@ -96,7 +96,7 @@ def _planned(entry: Mapping[str, Any]) -> str:
 
 
 def _counted(entry: Mapping[str, Any]) -> str:
-    """Return the counts of an entry in words."""
+    """Return the counts of an entry as text."""
     parts = []
     for place in ("published", "local"):
         counts = entry[place]
@@ -110,7 +110,7 @@ def _counted(entry: Mapping[str, Any]) -> str:
 
 
 def print_everything(lists: dict[str, list[dict[str, Any]]], console: Console) -> None:
-    """Print one line each; brackets in a question are no markup of the terminal."""
+    """Print one line per entry. Brackets in a question are not read as markup."""
     write = functools.partial(console.print, markup=False)
     for kind in ("experiment", "benchmark"):
         for entry in lists[f"{kind}s"]:

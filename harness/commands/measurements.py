@@ -67,7 +67,7 @@ def run_experiments(
     names = dict.fromkeys(experiments or declare.known())
     chosen = [declare.find(name) for name in names]
     for experiment in chosen:
-        experiment.runs(scale or "quick", seeds)  # refused before any work
+        experiment.runs(scale or "quick", seeds)  # raises before any work
         if publish:
             require_committed(declare.EXPERIMENTS / f"{experiment.name}.toml")
     request = run.Request(
@@ -88,8 +88,8 @@ def run_experiments(
 
 
 def next_command(names: Sequence[str]) -> str:
-    """Return the line that ends a run: how to see what it leads to."""
-    # A link is not followed: the interpreter of an environment is one.
+    """Return the last line of a run: the commands that show its results."""
+    # Links are not resolved: the interpreter of an environment is one.
     here = os.path.relpath(sys.executable)
     python = sys.executable if here.startswith(os.pardir) else here
     commands = [f"{python} -m harness compare {name}" for name in names[:1]]

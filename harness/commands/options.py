@@ -1,4 +1,4 @@
-"""Options that several commands take."""
+"""Options shared by several commands."""
 
 from __future__ import annotations
 
@@ -40,4 +40,4 @@ AsJson = Annotated[
 ]
 
 TABLE_WIDTH = 170
-"""How wide a table is drawn where there is no terminal."""
+"""Width of tables when the output is not a terminal."""

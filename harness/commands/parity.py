@@ -118,7 +118,7 @@ def catalogue() -> None:
 
 
 def _run_with_progress(request: Request) -> Result:
-    """Run parity; on a terminal, show how many cases are done."""
+    """Run parity. On a terminal, show how many cases are done."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

@@ -1,4 +1,4 @@
-"""The command that plans asynchronous workers for a user's own figures."""
+"""The command that plans asynchronous workers for the user's own setup."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["plan"]
 WORKERS = (2, 4, 8, 16, 32, 64)
 
 MOST_WORKERS = 10_000
-"""A plan looks at each smaller number of workers, too."""
+"""Limit of workers, because a plan also computes every smaller number."""
 
 
 def plan(
@@ -59,7 +59,7 @@ def plan(
     periods = _counts("--period", period or PERIODS)
     rows = [setting.row(p, n) for p in periods for n in counts]
     if as_json:
-        # JSON has no infinity: the knee of a model that weighs nothing.
+        # JSON has no infinity, which is the knee of a model without weights.
         finite = [{k: _finite(v) for k, v in row.items()} for row in rows]
         print(json.dumps(finite, indent=1))
         return
@@ -102,7 +102,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _advice(setting: Setting, period: int, workers: int) -> str:
-    """Return where a period stops to pay."""
+    """Return a sentence on the limits of a period."""
     meeting = setting.knee(period)
     full = "never" if math.isinf(meeting) else f"from {meeting:.3g} workers on"
     ends = setting.bandwidths_of_gain(GAIN, period, workers)

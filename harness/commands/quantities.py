@@ -1,4 +1,4 @@
-"""Durations, sizes and bandwidths as people write them on a command line."""
+"""Parse durations, sizes and bandwidths from the command line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def duration(text: str, option: str) -> float:
     """Return seconds.
 
     Raises:
-        HarnessError: the text is no such quantity; so raise the functions below.
+        HarnessError: the text is no such quantity. The functions below raise it, too.
 
     Example:
         >>> duration("30ms", "--step")
@@ -42,7 +42,7 @@ def size(text: str, option: str) -> float:
 
 
 def bandwidth(text: str, option: str) -> float:
-    """Return bytes a second; ``Gbit`` alone means a second, too.
+    """Return bytes per second. ``Gbit`` alone means per second, too.
 
     Example:
         >>> bandwidth("1Gbit", "--bandwidth"), bandwidth("2 MB/s", "--bandwidth")

@@ -1,1 +1,1 @@
-"""Programs written for TensorFlow 1.15, of which only the imports change here."""
+"""Programs written for TensorFlow 1.15. To run them here, only imports change."""

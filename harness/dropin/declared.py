@@ -1,4 +1,4 @@
-"""The programs that ``programs.toml`` declares, and what was recorded of each."""
+"""The programs declared in ``programs.toml``, and their recordings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOME = Path(__file__).resolve().parent
 
 @dataclass(frozen=True)
 class Phase:
-    """One call of a program, and the status that it ends with."""
+    """One call of a program, and its expected exit status."""
 
     arguments: Sequence[str] = ()
     status: int = 0
@@ -28,7 +28,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Program:
-    """An old program, and how what it prints is judged."""
+    """A program for TensorFlow 1.15, and how its output is judged."""
 
     name: str
     shows: str
@@ -40,22 +40,22 @@ class Program:
 
     @property
     def text(self) -> str:
-        """The program as it was written for the original."""
+        """The source of the program, as it was written for the original."""
         return (HOME / "programs" / f"{self.name}.py").read_text("utf-8")
 
     @property
     def recording(self) -> Path:
-        """Where the lines lie that the original printed."""
+        """The file with the lines that the original printed."""
         return HOME / "programs" / f"{self.name}.out.jsonl"
 
     @property
     def checkpoints(self) -> Path:
-        """Where the files lie that the first phase wrote on the original."""
+        """The folder with the files that the first phase wrote on the original."""
         return HOME / "checkpoints" / self.name
 
     @property
     def recorded(self) -> Recording:
-        """What the original printed."""
+        """The recorded output of the original."""
         expected = "what the original printed"
         if not self.recording.exists():
             remedy = "record it: python -m harness oracle --record"
@@ -65,7 +65,7 @@ class Program:
         return Recording(json.loads(about)["recorded"], lines)
 
     def of_phase(self, phase: Phase, lines: Sequence[str]) -> list[str]:
-        """Return those of ``lines`` that a phase printed, by how many there are."""
+        """Return the lines that a phase printed, based on the recorded counts."""
         position = self.phases.index(phase)
         begin = sum(self.recorded.counts[:position])
         return list(lines[begin : begin + self.recorded.counts[position]])
@@ -73,14 +73,14 @@ class Program:
 
 @dataclass(frozen=True)
 class Recording:
-    """The lines that a program printed, and what it ran on."""
+    """The lines that a program printed, and the versions it ran on."""
 
     about: Mapping[str, Any]
     lines: Sequence[str] = field(default=())
 
     @property
     def counts(self) -> Sequence[int]:
-        """How many lines each phase printed."""
+        """Number of lines that each phase printed."""
         counts: Sequence[int] = self.about["lines"]
         return counts
 
@@ -102,10 +102,10 @@ def programs() -> Mapping[str, Program]:
 
 
 def find(name: str) -> Program:
-    """Return the program of this name.
+    """Return the program with this name.
 
     Raises:
-        HarnessError: there is none.
+        HarnessError: there is no such program.
     """
     if name not in programs():
         raise HarnessError(str(unknown_name("program", name, list(programs()))))

@@ -1,4 +1,4 @@
-"""What a program printed beside what was recorded: equal, or how far apart."""
+"""Compare a program's output with the recording: equal, or at which distance."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from harness.parity.distance import distance
 __all__ = ["Apart", "compare", "largest"]
 
 DECIMAL = re.compile(r"(-?\d+\.\d+(?:e[-+]?\d+)?)")
-"""A float32 inside a text, as ``repr`` writes it."""
+"""A float32 inside a text, as written by ``repr``."""
 
 
 @dataclass(frozen=True)
 class Apart:
-    """A quantity that differs: in which line, where in it, both values, how far."""
+    """A quantity that differs: its line and position, both values, the distance."""
 
     line: int
     where: str
@@ -35,11 +35,11 @@ class Apart:
 
 
 def compare(recorded: Sequence[str], got: Sequence[str]) -> list[Apart]:
-    """Return what differs between two programs' lines of JSON, line by line.
+    """Return the differences between two outputs of JSON lines, line by line.
 
-    Numbers with a point are float32 and are apart by so many ULP of the largest
-    magnitude of their quantity, a list of numbers; those inside a text are compared one
-    by one. All else is equal or infinitely far.
+    Numbers with a decimal point are float32. Their distance is in ULP of the largest
+    magnitude of their quantity, which is a list of numbers. Numbers inside a text are
+    compared one by one. Everything else is either equal or infinitely different.
     """
     differences: list[Apart] = []
     for number, (expected, line) in enumerate(zip_longest(recorded, got)):
@@ -85,13 +85,13 @@ def _apart(
 
 
 def _parted(text: str) -> tuple[list[str], list[float]]:
-    """Part a text into what stands between its decimal numbers, and those numbers."""
+    """Split a text into the parts between its decimal numbers, and those numbers."""
     parts = DECIMAL.split(text)
     return parts[::2], [float(number) for number in parts[1::2]]
 
 
 def _is_float(value: Any) -> bool:
-    """Whether a value is a float, or nested lists of one shape with floats only."""
+    """Whether a value is a float, or nested lists of equal shape with only floats."""
     if isinstance(value, float):
         return True
     if not isinstance(value, list) or not value:

@@ -1,4 +1,4 @@
-"""Old code moved to Lockstep: the lines of its import block change, nothing else."""
+"""Port old code to Lockstep: only the lines of its import block change."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ REST = "{rest}"
 
 @dataclass(frozen=True)
 class Line:
-    """An import line of old code, and the lines that take its place."""
+    """An import line of old code, and the lines that replace it."""
 
     original: str
     moved: Sequence[str]
 
     def change(self, line: str) -> list[str] | None:
-        """Return the lines in place of ``line``; None if this is about another."""
+        """Return the lines that replace ``line``, or None if this is another line."""
         head, placeholder, _ = self.original.partition(REST)
         if line != head and not (placeholder and line.startswith(head)):
             return None
@@ -40,7 +40,7 @@ def lines() -> Sequence[Line]:
 
 
 def move(program: str) -> str:
-    """Return ``program`` with the lines of its import block changed.
+    """Return ``program`` with a changed import block.
 
     Raises:
         HarnessError: there is no import block.
@@ -51,7 +51,7 @@ def move(program: str) -> str:
 
 
 def imports(program: str) -> list[tuple[str, list[str]]]:
-    """Return the lines of the import block that change, and what they become."""
+    """Return the lines of the import block that change, with their replacements."""
     _, block, _ = _parted(program)
     return [(line, _changed(line)) for line in block if _changed(line) != [line]]
 

@@ -1,4 +1,4 @@
-"""Programs as child processes: as written on the original, moved on Lockstep."""
+"""Run programs as child processes: unchanged on the original, ported on Lockstep."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ __all__ = [
 ]
 
 LIMIT = 300
-"""Seconds after which a program is ended."""
+"""Seconds after which a program is killed."""
 
 
 @dataclass(frozen=True)
 class Interpreter:
-    """An interpreter for programs, and whether they are moved to Lockstep first."""
+    """An interpreter for programs, and whether they are ported to Lockstep first."""
 
     name: str
     python: Path
@@ -51,7 +51,7 @@ def run(program: Program, interpreter: Interpreter, folder: Path) -> list[list[s
     """Run every phase of ``program`` in ``folder``; return the lines of each.
 
     Raises:
-        HarnessError: a phase ended with another status than it should have.
+        HarnessError: a phase ended with an unexpected status.
     """
     return [run_phase(program, phase, interpreter, folder) for phase in program.phases]
 
@@ -59,7 +59,7 @@ def run(program: Program, interpreter: Interpreter, folder: Path) -> list[list[s
 def run_phase(
     program: Program, phase: Phase, interpreter: Interpreter, folder: Path
 ) -> list[str]:
-    """Run one phase in ``folder``, where the phases before it left their files."""
+    """Run one phase in ``folder``, which has the files of the phases before it."""
     path = folder / f"{program.name}_{interpreter.name}.py"
     path.write_text(move(program.text) if interpreter.moved else program.text, "utf-8")
     command = [str(interpreter.python), "-W", "ignore", str(path), *phase.arguments]
@@ -85,7 +85,7 @@ def run_phase(
 
 
 def take_checkpoints(origin: Path, target: Path) -> Sequence[Path]:
-    """Copy the checkpoints that lie in ``origin``; graphs beside them are left."""
+    """Copy the checkpoints in ``origin``, but not the graphs."""
     target.mkdir(parents=True, exist_ok=True)
     names = ("checkpoint", "*.index", "*.data-*")
     paths = sorted(path for name in names for path in origin.glob(name))
@@ -93,6 +93,6 @@ def take_checkpoints(origin: Path, target: Path) -> Sequence[Path]:
 
 
 def quiet_variables() -> dict[str, str]:
-    """Return the variables of a child of another Python: none of ours lead there."""
+    """Return variables for a child of another Python, without those of this one."""
     others = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
     return {**others, "TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONDONTWRITEBYTECODE": "1"}

@@ -1,1 +1,1 @@
-"""Child processes of this Python: how they are started, watched and ended."""
+"""Child processes of this Python: how they are started, watched and stopped."""

@@ -1,8 +1,8 @@
-"""Run a module of the harness as a child process that ends when its parent is gone.
+"""Run a module of the harness as a child process that exits when its parent is gone.
 
 ``python -m harness.processes.child PARENT MODULE [ARGUMENT ...]`` is ``python -m MODULE
-[ARGUMENT ...]`` for the process PARENT. A parent that is killed cannot end its
-children; without this they would train on, and a restart would run beside them.
+[ARGUMENT ...]`` for the process PARENT. A killed parent cannot stop its children.
+Without this module they would continue to train while a restart runs.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ import time
 __all__ = ["end_with", "main"]
 
 SECONDS = 0.5
-"""How often the parent is looked for."""
+"""Seconds between two checks of the parent."""
 
 ORPHANED = 75
-"""The exit status of a child whose parent is gone; nobody is left to read it."""
+"""Exit status of a child whose parent is gone. Nobody reads it any more."""
 
 
 def end_with(parent: int) -> None:
-    """End this process soon after the process ``parent`` has ended.
+    """Exit this process soon after the process ``parent`` has exited.
 
-    An orphan gets another parent. Windows keeps the old number, so there it lives on.
+    An orphaned process gets another parent. Windows keeps the old number, so there the
+    process is not stopped.
     """
     if os.name == "posix":
         threading.Thread(target=_watch, args=(parent,), daemon=True).start()
@@ -34,12 +35,12 @@ def end_with(parent: int) -> None:
 def _watch(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(SECONDS)
-    # At once: the main thread may be deep inside a framework.
+    # Immediately: the main thread may be inside a long call of a framework.
     os._exit(ORPHANED)
 
 
 def main(parent: str, module: str, *arguments: str) -> None:
-    """Watch the parent and run the module under the arguments."""
+    """Watch the parent and run the module with the arguments."""
     end_with(int(parent))
     sys.argv = [module, *arguments]
     runpy.run_module(module, run_name="__main__", alter_sys=True)

@@ -17,23 +17,23 @@ from harness.processes.environment import child_variables
 __all__ = ["ROOT", "Children", "Conversation", "run_command", "run_lines"]
 
 SECONDS_TO_END = 5.0
-"""How long a child that is to end may take."""
+"""Time that a child has to exit before it is killed."""
 
 LAST_LINES = 50
-"""What is kept of the standard error of a child that may live long."""
+"""Number of lines that are kept of a long-running child's standard error."""
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 MOST_AT_ONCE = 4
-"""Children at once that nobody asked for: each may hold a framework in memory."""
+"""Default limit of parallel children: each may hold a framework in memory."""
 
 
 class Children:
-    """Child processes of several threads, which one of them can end together.
+    """Child processes of several threads. Any thread can stop all of them.
 
     Attributes:
-        cores: how many to have at once if nobody says so.
+        cores: default number of parallel children.
     """
 
     cores = min(MOST_AT_ONCE, os.cpu_count() or 1)
@@ -44,20 +44,20 @@ class Children:
         self._ended = False
 
     def add(self, child: subprocess.Popen[str]) -> None:
-        """Take a child that was started; end it if the others were ended before."""
+        """Add a started child. Terminate it if the others were stopped before."""
         with self._lock:
             self._running.append(child)
             if self._ended:
                 child.terminate()
 
     def converse(self, module: str, arguments: Sequence[str]) -> Conversation:
-        """Start ``python -m MODULE`` as one of them."""
+        """Start ``python -m MODULE`` as one of these children."""
         return Conversation(module, arguments, self)
 
     def end(self) -> None:
-        """End all of them, and those that are yet to come; return when they are gone.
+        """Stop all children, including later ones. Return when they are gone.
 
-        One that does not end in some seconds is killed.
+        A child that does not exit within ``SECONDS_TO_END`` is killed.
         """
         with self._lock:
             self._ended = True
@@ -71,10 +71,10 @@ class Children:
 
 
 class Conversation:
-    """A child process that answers each line it is sent with lines of its own.
+    """A child process that answers each line with lines of its own.
 
-    It gets no Ctrl-C of the terminal: who started it ends it. It ends by itself when
-    this process is gone.
+    It does not get Ctrl-C from the terminal: the process that started it stops it. It
+    exits by itself when this process is gone.
     """
 
     def __init__(
@@ -89,27 +89,27 @@ class Conversation:
         self._reading.start()
 
     def send(self, line: str) -> None:
-        """Write a line; a child that is gone is seen when its answer is read."""
+        """Write a line. If the child is gone, only reading its answer shows that."""
         assert self._child.stdin
         with contextlib.suppress(BrokenPipeError):
             self._child.stdin.write(f"{line}\n")
             self._child.stdin.flush()
 
     def receive(self) -> str | None:
-        """Read a line; None if the child ended, in the middle of it or before."""
+        """Read a line. Return None if the child exited before the line was complete."""
         assert self._child.stdout
         line = self._child.stdout.readline()
         return line.removesuffix("\n") if line.endswith("\n") else None
 
     def stop(self) -> None:
-        """End a child that may still be at work."""
+        """Stop a child that may still be working."""
         self._child.terminate()
         self.end()
 
     def end(self) -> str:
-        """Wait for the end of a child that was sent everything; return how it ended.
+        """Wait for a child that needs no more lines; return how it ended.
 
-        That is its signal or exit status, and the last line of its standard error.
+        The result is its signal or exit status, and its last line of standard error.
         """
         assert self._child.stdin and self._child.stdout
         with contextlib.suppress(BrokenPipeError):
@@ -129,11 +129,11 @@ def run_lines(
     on_line: Callable[[str], None],
     children: Children | None = None,
 ) -> tuple[int, str]:
-    """Run ``python -m module``, call ``on_line`` for each line that it prints.
+    """Run ``python -m module`` and call ``on_line`` for each line that it prints.
 
-    Returns its exit status and the end of what it wrote to standard error. The child is
-    ended when the caller is interrupted, or with the other ``children``, and ends by
-    itself when this process is gone.
+    Return its exit status and the end of its standard error. The child is stopped when
+    the caller is interrupted, or with the other ``children``. It exits by itself when
+    this process is gone.
     """
     command = _watched(module, arguments)
     return run_command(command, stdin, on_line, child_variables(), children)
@@ -146,10 +146,10 @@ def run_command(
     variables: Mapping[str, str],
     children: Children | None = None,
 ) -> tuple[int, str]:
-    """Do the same with any command and the environment variables it is to have.
+    """Do the same with any command and the given environment variables.
 
-    One of several ``children`` gets no Ctrl-C of the terminal: a thread that lost its
-    child to one would start the next before ``children`` are ended.
+    With ``children``, the child does not get Ctrl-C from the terminal. Otherwise a
+    thread whose child is interrupted would start the next before ``children`` stop.
     """
     errors: list[str] = []
     with _started(command, variables, own_group=children is not None) as child:
@@ -160,7 +160,7 @@ def run_command(
         reading = threading.Thread(target=_drain, args=streams)
         reading.start()
         try:
-            # A child that died before it read everything says why on standard error.
+            # If a child dies before it reads everything, standard error says why.
             with contextlib.suppress(BrokenPipeError):
                 child.stdin.write(stdin)
             with contextlib.suppress(BrokenPipeError):
@@ -177,7 +177,7 @@ def run_command(
 
 
 def _watched(module: str, arguments: Sequence[str]) -> list[str]:
-    """Return the command of a module that ends when this process is gone."""
+    """Return the command of a module that exits when this process is gone."""
     watched = ["harness.processes.child", str(os.getpid()), module]
     return [sys.executable, "-m", *watched, *arguments]
 
@@ -185,7 +185,7 @@ def _watched(module: str, arguments: Sequence[str]) -> list[str]:
 def _started(
     command: Sequence[str], variables: Mapping[str, str], own_group: bool = False
 ) -> subprocess.Popen[str]:
-    """Start a process; in a group of its own, the terminal's signals miss it."""
+    """Start a process. With ``own_group``, it gets no signals from the terminal."""
     return subprocess.Popen(
         command,
         stdin=subprocess.PIPE,

@@ -2,8 +2,8 @@
 
 a thread of the command -> an actor with one core of some node -> a child process there
 
-Ray chooses the node. What is sent and answered is what a child of our own would get and
-say, so records are written by the command alone, on the machine where it was given.
+Ray chooses the node. The lines sent and received are the same as with a local child. So
+only the command writes records, on the machine on which it was started.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from lockstep.messages.errors import sentence
 __all__ = ["Cluster", "NodeLostError", "RemoteConversation"]
 
 SECONDS_FOR_A_CORE = 60.0
-"""How long a worker waits for a free core: those of a lost node do not come back."""
+"""Limit of the wait for a free core. The cores of a lost node do not come back."""
 
 SUBJECT = "--cluster"
 
 
 class NodeLostError(Exception):
-    """The node of a worker is gone, or no node has a core for it."""
+    """The node of a worker was lost, or no node has a free core."""
 
 
 class Cluster:
     """The nodes of a running Ray cluster, each with this checkout at the same path.
 
     Args:
-        address: of the cluster, as ``ray.init`` takes it: ``auto`` on one of its nodes,
+        address: of the cluster, as for ``ray.init``: ``auto`` on one of its nodes,
             ``ray://HOST:10001`` elsewhere.
 
     Raises:
-        HarnessError: there is no Ray or no such cluster, or a node has other code.
+        HarnessError: Ray or the cluster was not found, or a node has other code.
     """
 
     def __init__(self, address: str) -> None:
@@ -52,28 +52,28 @@ class Cluster:
 
     @property
     def cores(self) -> int:
-        """How many workers the cluster can have at once."""
+        """Number of workers that the cluster can run in parallel."""
         alive = [node for node in self._ray.nodes() if node["Alive"]]
         return sum(int(node["Resources"].get("CPU", 0)) for node in alive)
 
     def converse(self, module: str, arguments: Sequence[str]) -> RemoteConversation:
-        """Start ``python -m MODULE`` on a node that has a free core."""
+        """Start ``python -m MODULE`` on a node with a free core."""
         return RemoteConversation(self._ray, module, arguments)
 
     def end(self) -> None:
-        """Leave the cluster; what this command had there ends with it."""
+        """Disconnect from the cluster. All actors of this command end."""
         self._ray.shutdown()
 
 
 class RemoteConversation:
-    """A child process on a node, as :class:`Conversation` is one of this machine.
+    """A child process on a node, with the interface of :class:`Conversation`.
 
-    ``receive`` and ``end`` raise a :class:`NodeLostError` if the node is lost.
+    ``receive`` and ``end`` raise :class:`NodeLostError` if the node is lost.
     """
 
     def __init__(self, ray: Any, module: str, arguments: Sequence[str]) -> None:
         self._ray = ray
-        # A worker that is lost is not started again: its run is given to another one.
+        # A lost worker is not restarted: another worker gets its run.
         kind = ray.remote(num_cpus=1, max_restarts=0)(Relay)
         self._relay = kind.remote(module, list(arguments))
         self._started = False
@@ -83,7 +83,7 @@ class RemoteConversation:
         self._relay.send.remote(line)
 
     def receive(self) -> str | None:
-        """Read a line; None if the child ended, in the middle of it or before."""
+        """Read a line. Return None if the child exited before the line was complete."""
         if not self._started:
             self._ask(self._relay.started, SECONDS_FOR_A_CORE)
             self._started = True
@@ -91,22 +91,22 @@ class RemoteConversation:
         return line
 
     def stop(self) -> None:
-        """End a child that may still be at work, and give its core back."""
+        """Stop a child that may still be working, and release its core."""
         with contextlib.suppress(Exception):
             self._ray.kill(self._relay)
 
     def end(self) -> str:
-        """Wait for the end of a child that was sent everything; return how it ended."""
+        """Wait for a child that needs no more lines; return how it ended."""
         how: str = self._ask(self._relay.end)
         self.stop()
         return how
 
     def _ask(self, method: Any, seconds: float | None = None) -> Any:
-        """Call a method of the relay and wait; without an answer, it is lost."""
+        """Call a method of the relay and wait. Without an answer, the node is lost."""
         try:
             return self._ray.get(method.remote(), timeout=seconds)
         except self._ray.exceptions.RayError as error:
-            # One that only cannot be reached must not go on with a run of others.
+            # If the node is only unreachable, it must not continue another's run.
             self.stop()
             if isinstance(error, self._ray.exceptions.GetTimeoutError):
                 reason = f"no node had a core free for {seconds:g} s"
@@ -116,13 +116,13 @@ class RemoteConversation:
 
 
 class Relay:
-    """Runs as an actor on a node: hands lines to a child process there, and back."""
+    """An actor on a node that passes lines to a child process there, and back."""
 
     def __init__(self, module: str, arguments: Sequence[str]) -> None:
         self._conversation = Children().converse(module, arguments)
 
     def started(self) -> None:
-        """Return once there is a process to answer."""
+        """Return when the process has been started."""
 
     def send(self, line: str) -> None:
         """Write a line."""
@@ -133,12 +133,12 @@ class Relay:
         return self._conversation.receive()
 
     def end(self) -> str:
-        """Wait for the child's end; return how it ended."""
+        """Wait for the child to exit; return how it ended."""
         return self._conversation.end()
 
 
 def connected(address: str) -> Any:
-    """Return Ray, connected to a cluster that runs."""
+    """Return Ray, connected to a running cluster."""
     try:
         import ray
     except ImportError as error:
@@ -185,12 +185,12 @@ def require_same_code(ray: Any) -> None:
 
 
 def require_cores(cluster: Cluster) -> None:
-    """Raise unless there is a core for a worker."""
+    """Raise unless the cluster has a core for a worker."""
     if cluster.cores < 1:
         remedy = "add a node with `ray start --address=HOST:PORT`"
         raise HarnessError(sentence(SUBJECT, "a node with a core", "none", remedy))
 
 
 def last_line(error: Exception) -> str:
-    """Return what a traceback ends with, which says most."""
+    """Return the last line of an error's text, which has the cause."""
     return (str(error).strip() or repr(error)).splitlines()[-1]

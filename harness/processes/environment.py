@@ -1,4 +1,4 @@
-"""The environment of a run, without what would identify the machine."""
+"""The environment of a run, without anything that identifies the machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness.records.machine import blas_library, processor
 __all__ = ["PACKAGES", "THREADS", "child_variables", "describe", "device_name"]
 
 PACKAGES = ("numpy", "scikit-learn", "scipy", "pandas", "keras")
-"""What a run depends on beside Lockstep and its framework."""
+"""Packages that a run depends on, besides Lockstep and its framework."""
 
 THREADS = "1"
 
@@ -22,7 +22,7 @@ THREADS = "1"
 def child_variables() -> dict[str, str]:
     """Return a worker's environment variables: our path, one thread, a quiet TF.
 
-    They must be set before anything is imported: oneDNN changes last digits.
+    They must be set before any import. oneDNN is disabled: it changes last digits.
     """
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), THREADS)
     threads |= dict.fromkeys(
@@ -31,15 +31,15 @@ def child_variables() -> dict[str, str]:
     quiet = {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "0"}
     keras = {"KERAS_BACKEND": "tensorflow"}
     paths = os.pathsep.join(filter(None, sys.path))
-    # What starts a benchmark may itself be a test among several processes of them.
+    # The parent of a benchmark may itself be a test process of pytest-xdist.
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
     return {**inherited, **threads, **quiet, **keras, "PYTHONPATH": paths}
 
 
 def describe(framework: str, device: str, gpu: str | None = None) -> dict[str, object]:
-    """Return what the numbers of a run may depend on.
+    """Return everything that the numbers of a run may depend on.
 
-    ``gpu`` is what the device calls itself, see ``device_name``.
+    ``gpu`` is the name of the device, see ``device_name``.
     """
     return {
         "python": platform.python_version(),
@@ -56,7 +56,7 @@ def describe(framework: str, device: str, gpu: str | None = None) -> dict[str, o
 
 
 def device_name(framework: str, device: str) -> str | None:
-    """Return what a GPU calls itself, its model and no serial number; None of a CPU."""
+    """Return a GPU's model name, without a serial number; None for a CPU."""
     if not device.startswith("cuda"):
         return None
     if framework == "torch":
@@ -67,7 +67,7 @@ def device_name(framework: str, device: str) -> str | None:
 
 
 def version(package: str) -> str | None:
-    """Return the version of an installed package, None if it is not installed."""
+    """Return the version of an installed package, or None if it is not installed."""
     aliases: Mapping[str, tuple[str, ...]] = {
         "tensorflow": ("tensorflow", "tensorflow-cpu")
     }
