@@ -1,10 +1,10 @@
 """Experiments as data: read a TOML file, check it and expand it into runs.
 
-A file says what is the same in every run (``fixed``), what varies (``vary``: every
-combination is an arm, run once a seed) and how much of it each ``scale`` does. One
-setting may be tuned for each arm by a sweep (``tune``). The settings themselves belong
-to the task, which checks them. A file also predicts what its runs will show
-(``primary``), or says why there is nothing to judge (``kind``, ``reason``).
+A file declares which settings are the same in every run (``fixed``), which vary
+(``vary``: every combination is an arm, run once per seed), and the size of each
+``scale``. One setting may be tuned for each arm by a sweep (``tune``). The task defines
+the settings and checks them. A file also predicts what its runs will show
+(``primary``), or gives the reason why nothing is judged (``kind``, ``reason``).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ __all__ = [
 
 EXPERIMENTS = Path(__file__).parent.parent.parent / "experiments"
 CLAIMS = EXPERIMENTS / "claims.toml"
-"""No experiment, but what the experiments are about (``harness.judgement.claims``)."""
+"""The claims that the experiments test. It is not an experiment itself."""
 
 SCALES = ("quick", "std", "full")
 REQUIRED = (
@@ -64,8 +64,8 @@ class Run:
     """One training run, the same on every backend.
 
     Attributes:
-        config: every setting of the task, defaults filled in.
-        seed: from which data, batches, presence and initial weights follow.
+        config: every setting of the task, including defaults.
+        seed: determines data, batches, presence and initial weights.
     """
 
     experiment: str
@@ -75,7 +75,7 @@ class Run:
 
     @cached_property
     def id(self) -> str:
-        """Twelve hexadecimal digits that follow from everything above."""
+        """Twelve hexadecimal digits, computed from all of the above."""
         return digest(
             {
                 "experiment": self.experiment,
@@ -89,7 +89,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Scale:
-    """How much is run: seeds 0, 1, ..., and the settings that depend on the scale."""
+    """The size of a run: seeds 0, 1, ..., and the settings that depend on the scale."""
 
     name: str
     seeds: int
@@ -99,16 +99,16 @@ class Scale:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A question and the runs that are to answer it.
+    """A question and the runs that answer it.
 
     Attributes:
-        backends: in order; values are tuned on the first one, and it is judged.
-        budget_minutes: how long the runs of scale std may take on two cores.
+        backends: in order. Values are tuned on the first one, and it is judged.
+        budget_minutes: time limit for the runs of scale std on two cores.
         tune: the sweep of every arm; None if nothing is tuned.
-        choices: the values that records chose, by scale (``tune.with_choices``).
-        reason: why an illustration has no verdict; empty otherwise.
-        primaries: the comparisons by which it is judged, with their predictions; none
-            of an illustration.
+        choices: the values chosen from records, by scale (``tune.with_choices``).
+        reason: why an illustration has no verdict; otherwise empty.
+        primaries: the comparisons that are judged, with their predictions; empty for an
+            illustration.
     """
 
     name: str
@@ -127,14 +127,14 @@ class Experiment:
 
     @cached_property
     def prediction(self) -> str:
-        """The digest of what is predicted; empty of an illustration."""
+        """The digest of the predictions; empty for an illustration."""
         return prediction_of(self.primaries)
 
     def runs(self, scale: str, seeds: int | None = None) -> list[Run]:
         """Return the runs of a scale, seed by seed, so that any part is balanced.
 
-        Where a value is tuned, an arm has no runs until its value is chosen. ``seeds``
-        asks for the first so many seeds only.
+        If a value is tuned, an arm has no runs until its value is chosen. ``seeds``
+        limits the runs to the first seeds.
         """
         declared = self.scale(scale).seeds
         count = declared if seeds is None else seeds
@@ -149,7 +149,7 @@ class Experiment:
         return self._runs(configs, range(count))
 
     def validation_runs(self, scale: str) -> list[Run]:
-        """Return the runs that values are chosen by: each arm at each value."""
+        """Return the runs from which values are chosen: each arm at each value."""
         if self.tune is None:
             return []
         configs = [
@@ -160,7 +160,7 @@ class Experiment:
         return self._runs(configs, self.tune.validation_seeds)
 
     def possible_runs(self, scale: str) -> list[Run]:
-        """Return all runs of a scale, those that no choice has led to included."""
+        """Return all runs of a scale, including those of values not chosen."""
         if self.tune is None:
             return self.runs(scale)
         validation = self.validation_runs(scale)
@@ -170,12 +170,12 @@ class Experiment:
         return [*validation, *self._runs(configs, seeds)]
 
     def arms(self, scale: str) -> list[dict[str, Any]]:
-        """Return the settings of every arm, but for a value that is tuned."""
+        """Return the settings of every arm, without the tuned value."""
         same = {**self.fixed, **self.scale(scale).settings}
         return [{**same, **varied} for varied in _combinations(self.vary)]
 
     def full_arms(self, scale: str) -> list[dict[str, Any]]:
-        """Return the arms with defaults filled in; one that is tuned at any value."""
+        """Return the arms with defaults. A tuned setting has its first value."""
         tune = self.tune
         arms = self.arms(scale)
         if tune is not None:
@@ -193,7 +193,7 @@ class Experiment:
         ]
 
     def scale(self, name: str) -> Scale:
-        """Return a scale by name; HarnessError with the nearest name otherwise."""
+        """Return a scale by name; HarnessError with the nearest name if unknown."""
         if name not in self.scales:
             raise HarnessError(str(unknown_name("scale", name, self.scales)))
         return self.scales[name]
@@ -206,9 +206,9 @@ def known(folder: Path = EXPERIMENTS) -> list[str]:
 
 
 def find(name: str, folder: Path = EXPERIMENTS) -> Experiment:
-    """Read the experiment ``name``; HarnessError with the nearest name otherwise.
+    """Read an experiment. Raise HarnessError with the nearest name if it is unknown.
 
-    A file that did not change since is not read again.
+    A file is read again only if it has changed.
     """
     if name not in known(folder):
         raise HarnessError(str(unknown_name("experiment", name, known(folder))))
@@ -223,11 +223,11 @@ def _read_once(path: Path, size: int, changed: int) -> Experiment:
 
 
 def read(path: Path) -> Experiment:
-    """Read and check one file; every scale is expanded once to check all settings.
+    """Read and check one file. Every scale is expanded to check all settings.
 
     Raises:
-        HarnessError: the file cannot be used; one sentence names the file, the line,
-            the key, what is allowed there and what to do.
+        HarnessError: the file is invalid. The sentence names the file, the line, the
+            key, what is allowed there and what to do.
     """
     file = TomlFile(path)
     if not re.fullmatch(r"[A-Za-z0-9_-]+", path.stem):
@@ -283,7 +283,7 @@ def _experiment(name: str, file: TomlFile) -> Experiment:
 
 
 def _budget(file: TomlFile) -> float:
-    """Return the minutes that the runs of scale std may take on two cores."""
+    """Return the time limit, in minutes, for the runs of scale std on two cores."""
     minutes = file.content["budget_minutes"]
     number = type(minutes) in (int, float) and 0 < minutes < math.inf
     file.require(number, ("budget_minutes",), "a number of minutes > 0")
@@ -314,9 +314,9 @@ def _scale(name: str, file: TomlFile) -> Scale:
 
 
 def _require_settings(file: TomlFile, scale: str, tune: Tune | None) -> None:
-    """Every setting of the task has exactly one place in fixed, vary and the scale.
+    """Require each setting of the task exactly once in fixed, vary and the scale.
 
-    That of ``tune`` has it there instead, if it is no part of another setting.
+    The setting of ``tune`` is declared there instead, unless it is part of another one.
     """
     settings = part(file.content["task"], "settings").Settings
     known = [field.name for field in dataclasses.fields(settings)]
@@ -344,7 +344,7 @@ def _require_settings(file: TomlFile, scale: str, tune: Tune | None) -> None:
 def _config(settings: Any, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return all settings of a run, checked by the task.
 
-    Python's own complaint about a value of another kind becomes a sentence.
+    Python's own errors about values of other types become a sentence.
     """
     try:
         config = dataclasses.asdict(settings(**values))

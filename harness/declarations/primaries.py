@@ -1,7 +1,7 @@
-"""Primary comparisons: what an experiment predicts, as its TOML file declares it.
+"""Primary comparisons: the predictions of an experiment, declared in its TOML file.
 
-A ``[[primary]]`` names two arms, a metric, and the interval in which the effect is
-predicted to lie. The rule that judges it is in ``harness.judgement.verdicts``.
+A ``[[primary]]`` names two arms, a metric, and an interval that is predicted to contain
+the effect. The rule that judges it is in ``harness.judgement.verdicts``.
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ __all__ = [
 ]
 
 MOST = 5
-"""Comparisons of one page: each further one makes every other harder to confirm."""
+"""Limit of comparisons per page: each one makes all others harder to confirm."""
 
 KINDS = ("experiment", "illustration")
 EFFECTS = ("log ratio", "difference")
 REQUIRED = ("name", "claim", "metric", "arm", "effect", "because")
 KEYS = (*REQUIRED, "against", "low", "high")
 WORDING = ("claim", "because")
-"""The keys that judge nothing: to write them better changes no prediction."""
+"""Keys that do not affect a verdict. Rewording them does not change the prediction."""
 
 Arm = Mapping[str, Any]
-"""Settings by their dotted paths: those that tell an arm from all others."""
+"""Settings by dotted paths that distinguish an arm from all others."""
 
 
 @dataclass(frozen=True)
 class Primary:
-    """One comparison and the prediction about it.
+    """One comparison and its prediction.
 
     Attributes:
-        name: short, for links.
-        claim: one sentence, which the prediction makes precise.
+        name: short name, for links.
+        claim: one sentence that the prediction makes precise.
         metric: a name in ``METRICS`` of the task.
-        arm: what is compared.
-        against: what it is compared with. Empty where the metric is a comparison
-            already, made within each run; then it is compared with 1 or 0.
+        arm: the arm that is judged.
+        against: the arm that it is compared with. Empty if the metric is already a
+            comparison within each run; it is then compared with 1 or 0.
         effect: ``log ratio`` or ``difference`` of the metric, paired by seed.
-        low, high: the prediction: the effect lies between them. An end that is not
-            declared is infinite.
-        because: where the prediction comes from.
+        low, high: predicted bounds of the effect. A bound that is not declared is
+            infinite.
+        because: the source of the prediction.
     """
 
     name: str
@@ -68,9 +68,10 @@ class Primary:
 
 
 def prediction_of(primaries: Sequence[Primary]) -> str:
-    """Return a digest of what is predicted; an empty text if nothing is.
+    """Return a digest of the predictions, or "" if there are none.
 
-    It follows everything that decides a verdict, the order included, and no wording.
+    It depends on everything that decides a verdict, including the order, but not on
+    the wording.
     """
     if not primaries:
         return ""
@@ -91,10 +92,10 @@ def matches(arm: Arm, config: Mapping[str, Any]) -> bool:
 
 
 def read_reason(file: TomlFile) -> str:
-    """Return why an illustration has no verdict; an empty text of an experiment.
+    """Return why an illustration has no verdict, or "" for an experiment.
 
     Raises:
-        HarnessError: ``kind`` and ``reason`` do not belong together, or an illustration
+        HarnessError: ``kind`` and ``reason`` contradict each other, or an illustration
             has comparisons, or an experiment has none.
     """
     kind, reason = file.content.get("kind", KINDS[0]), file.content.get("reason", "")
@@ -124,10 +125,10 @@ def read_primaries(
         file: the file.
         task: the name of the experiment's task.
         scales: all arms of each scale, with every setting.
-        tuned: the path of a setting that has a value of its own in each arm.
+        tuned: path of a setting that is tuned separately for each arm.
 
     Raises:
-        HarnessError: one of them cannot be judged.
+        HarnessError: a comparison cannot be judged.
     """
     tables = file.content["primary"]
     if not (isinstance(tables, list) and 0 < len(tables) <= MOST):
@@ -151,7 +152,7 @@ def read_primaries(
 
 
 def _primary(file: TomlFile, key: Key, task: str) -> Primary:
-    """Read one comparison; its arms are checked by :func:`_require_one`."""
+    """Read one comparison. Its arms are checked by :func:`_require_one`."""
     file.require_keys(key, KEYS, required=REQUIRED)
     table = file.value(key)
     for name in ("name", "claim", "because"):

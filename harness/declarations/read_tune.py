@@ -1,4 +1,4 @@
-"""Reading ``[tune]``: what it may hold, and errors that name the line."""
+"""Read ``[tune]``: its valid content, and errors that name the line."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from harness.records.metrics import metrics_of
 __all__ = ["read_tune", "require_place"]
 
 LEAST = 5
-"""Values of a sweep: fewer show neither the best one nor how wide its range is."""
+"""Smallest number of values: fewer show neither the optimum nor its width."""
 
 KEYS = ("seeds", "metric", "values")
 
 
 def read_tune(file: TomlFile, task: str) -> Tune | None:
-    """Read and check ``[tune]``; None if the file has none.
+    """Read and check ``[tune]``. Return None if the file has none.
 
     Raises:
-        HarnessError: it cannot be used; the sentence names file, line and key.
+        HarnessError: it is invalid. The sentence names file, line and key.
     """
     if "tune" not in file.content:
         return None
@@ -42,10 +42,10 @@ def read_tune(file: TomlFile, task: str) -> Tune | None:
 def require_place(
     file: TomlFile, tune: Tune, arms: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Raise unless the tuned setting has a place in every arm, and is not told there.
+    """Raise unless every arm has a place for the tuned setting, and no value there.
 
     Raises:
-        HarnessError: an arm has the setting already, or no table that it belongs to.
+        HarnessError: an arm already has the setting, or lacks the table around it.
     """
     *above, last = tune.path.split(".")
     for arm in arms:
@@ -61,7 +61,7 @@ def require_place(
 
 
 def _swept(file: TomlFile) -> tuple[str, tuple[float, ...]]:
-    """Return the one setting that is tuned, and its values."""
+    """Return the tuned setting and its values."""
     key: Key = ("tune", "values")
     file.require(isinstance(file.value(key), Mapping), key, "a table of one setting")
     # With and without quotation marks: "optimizer.learning_rate" = [...]
@@ -79,5 +79,5 @@ def _swept(file: TomlFile) -> tuple[str, tuple[float, ...]]:
 
 
 def _written(file: TomlFile, path: str) -> Key:
-    """Return the key of a setting as the file writes it: with or without quotes."""
+    """Return the key of a setting as written in the file: with or without quotes."""
     return (path,) if path in file.content["tune"]["values"] else (*path.split("."),)

@@ -1,7 +1,7 @@
 """TOML files whose errors name the file, the line, the key and what is allowed.
 
-The line of a key is found by reading the file statement by statement: a statement ends
-where the lines so far are TOML, and what is new in their content begins at its line.
+The line of a key is computed by parsing the file statement by statement. A statement
+ends where the lines so far are valid TOML. Its new keys begin at its first line.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lockstep.messages.errors import LockstepError, sentence, unknown_name
 __all__ = ["Key", "TomlFile", "dotted"]
 
 Key: TypeAlias = tuple[str | int, ...]
-"""Where a value stands: ``("row", 2, "goal")`` is ``goal`` of the third ``[[row]]``."""
+"""Path of a value: ``("row", 2, "goal")`` is ``goal`` of the third ``[[row]]``."""
 
 PLACE = re.compile(r"\(at (?:line (\d+), column \d+|end of document)\)")
 QUOTED = re.compile(r"'([^']+)'|\"([^\"]+)\"")
@@ -29,7 +29,7 @@ class TomlFile:
     """The content of a TOML file, and errors that name its lines.
 
     Raises:
-        HarnessError: the file cannot be read, or is no TOML.
+        HarnessError: the file cannot be read, or is not valid TOML.
 
     Example:
         >>> file = TomlFile.parse("a = 1\\n[b]\\nc = 2\\n", "x.toml")
@@ -50,7 +50,7 @@ class TomlFile:
 
     @classmethod
     def parse(cls, text: str, name: str) -> TomlFile:
-        """Return the content of ``text``; errors call it ``name``."""
+        """Parse ``text``. Errors call the file ``name``."""
         file = cls.__new__(cls)
         file._load(text, name)
         return file
@@ -67,9 +67,9 @@ class TomlFile:
             raise HarnessError(text) from error
 
     def line(self, *key: str | int) -> int:
-        """Return the line at which a key begins; that of its table if it is not there.
+        """Return the line at which a key begins, or its table if there is no such key.
 
-        Of a value inside a statement of several lines, it is the first of them.
+        Inside a statement of several lines, this is the statement's first line.
         """
         for length in range(len(key), 0, -1):
             if key[:length] in self._begins:
@@ -79,9 +79,9 @@ class TomlFile:
     def error(
         self, key: Key, expected: str, got: object, remedy: str = "change it there"
     ) -> HarnessError:
-        """Return the error of a key: file, line, key, what is allowed, what is there.
+        """Return the error of a key: file, line, key, what is allowed, what was found.
 
-        ``got`` is written as Python would, unless it is a text: that stays as it is.
+        ``got`` is written with ``repr``, unless it is a text.
         """
         written = got if isinstance(got, str) else repr(got)
         place = self._place(self.line(*key))
@@ -91,7 +91,7 @@ class TomlFile:
     def unknown(
         self, key: Key, kind: str, allowed: Collection[str], name: str | None = None
     ) -> HarnessError:
-        """Return the error of a name that is not allowed; it gives the nearest.
+        """Return the error of a name that is not allowed. It suggests the nearest.
 
         The name is the text at ``key``, else the key itself, unless ``name`` is given.
         """
@@ -110,7 +110,7 @@ class TomlFile:
     def require_keys(
         self, key: Key, allowed: Collection[str], required: Collection[str] = ()
     ) -> None:
-        """Raise unless the table at ``key`` has no key but ``allowed``, and these.
+        """Raise unless the table at ``key`` has only valid keys and all required ones.
 
         Raises:
             HarnessError: no table, an unknown key, or one of ``required`` is missing.
@@ -129,7 +129,7 @@ class TomlFile:
                 raise self.error((*key, name), expected, "none", "write it there")
 
     def value(self, key: Key) -> Any:
-        """Return the value at a key; None if it is not there."""
+        """Return the value at a key, or None if there is none."""
         value: Any = self.content
         for name in key:
             try:
@@ -141,10 +141,10 @@ class TomlFile:
     def placed(
         self, error: LockstepError | HarnessError, key: Key = ()
     ) -> HarnessError:
-        """Return an error that was raised about the content, with its file and line.
+        """Return an error about the content, extended by file and line.
 
-        Its line is that of the first name in it that the file writes: what it quotes,
-        or a part of its subject. Else it is that of ``key``.
+        The line is that of the first name in the error that the file contains: a quoted
+        text, or a part of the error's subject. Otherwise it is the line of ``key``.
         """
         text = str(error)
         quoted = [one or other for one, other in QUOTED.findall(text)]
@@ -157,7 +157,7 @@ class TomlFile:
         return f"{self.name}, line {line}"
 
     def _line_of(self, name: str) -> int | None:
-        """Return the first line that has a name outside its comment."""
+        """Return the first line that contains a name outside its comment."""
         word = re.compile(rf"(?<![\w-]){re.escape(name)}(?![\w-])")
         for number, line in enumerate(self._lines, start=1):
             if word.search(line.partition("#")[0]):
@@ -181,13 +181,13 @@ class TomlFile:
 
 
 def dotted(key: Key) -> str:
-    """Write a key as in TOML: ``row[2].goal``."""
+    """Format a key as in TOML: ``row[2].goal``."""
     parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in key]
     return "".join(parts).removeprefix(".")
 
 
 def _keys(content: Any, above: Key = ()) -> Iterator[Key]:
-    """Yield the key of every value, tables and lists before what is in them."""
+    """Yield the key of every value. Tables and lists come before their contents."""
     entries = content.items() if isinstance(content, dict) else enumerate(content)
     for name, value in entries:
         key = (*above, name)

@@ -1,9 +1,9 @@
 """Sweeps: every arm is trained at several values of one setting, and one is chosen.
 
 An experiment with ``[tune]`` trains each arm (a combination of ``vary``) at every value
-on validation seeds, on its first backend. The value with the best median is the arm's
-choice; all backends then train the arm at it, on the seeds of the report. A choice
-depends on records alone.
+on validation seeds, on its first backend. The value with the best median is chosen for
+the arm. All backends then train the arm with it, on the seeds of the report. A choice
+depends only on records.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ __all__ = [
 ]
 
 FIRST_SEED = 1000
-"""Of validation; a report has fewer seeds, so that none is used for both."""
+"""First validation seed. A report has fewer seeds, so no seed is used for both."""
 
 CLOSE = 0.1
-"""Values whose score is within this share of the best one's are as good in practice."""
+"""Values whose score differs by at most this share from the best are as good."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,9 @@ class Tune:
     """The sweep of an experiment.
 
     Attributes:
-        seeds: how many validation seeds: 1000, 1001, ...
-        metric: the task's metric whose median over these seeds decides.
-        path: the setting that is tuned, such as ``optimizer.learning_rate``.
+        seeds: number of validation seeds: 1000, 1001, ...
+        metric: the task's metric. Its median over these seeds decides.
+        path: the tuned setting, such as ``optimizer.learning_rate``.
         values: in increasing order.
     """
 
@@ -64,15 +64,15 @@ class Tune:
 
     @property
     def validation_seeds(self) -> range:
-        """The seeds that values are compared on."""
+        """The seeds on which values are compared."""
         return range(FIRST_SEED, FIRST_SEED + self.seeds)
 
     def settings(self, arm: Mapping[str, Any], value: float) -> dict[str, Any]:
-        """Return the settings of an arm, with the value at its place."""
+        """Return the settings of an arm with this value of the tuned setting."""
         return _put(arm, self.path.split("."), value)
 
     def value(self, config: Mapping[str, Any]) -> float:
-        """Return the value that a run was made at."""
+        """Return the value of the tuned setting in a configuration."""
         *above, last = self.path.split(".")
         for name in above:
             config = config[name]
@@ -80,7 +80,7 @@ class Tune:
         return value
 
     def arm(self, config: Mapping[str, Any]) -> str:
-        """Return a text that is the same for all runs of an arm, and for no other."""
+        """Return a text that is the same for all runs of an arm, and only for these."""
         return json.dumps(self.settings(config, math.nan), sort_keys=True)
 
 
@@ -89,10 +89,10 @@ class Choice:
     """The value chosen for one arm.
 
     Attributes:
-        arm: as ``Tune.arm`` names it.
-        config: the settings of the arm at the value.
-        scores: the median of the metric at every value; the worst if it diverged.
-        low, high: the ends of the range around the value within 10 % of its score.
+        arm: the name from ``Tune.arm``.
+        config: the settings of the arm with the chosen value.
+        scores: value -> median of the metric; the worst score if it diverged.
+        low, high: the range around the value with scores within 10 % of its score.
     """
 
     arm: str
@@ -104,7 +104,7 @@ class Choice:
 
     @property
     def width(self) -> float:
-        """By what factor the value may change within 10 % of its score."""
+        """Factor by which the value may change with scores within 10 %."""
         return self.high / self.low
 
     @property
@@ -118,12 +118,12 @@ def choose(
 ) -> list[Choice]:
     """Choose a value for each arm whose validation runs are all recorded.
 
-    The best median wins, of equal ones the smallest value. A run that diverged, or
-    whose metric is no number, is worse than any other.
+    The best median wins; if equal, the smallest value. A run that diverged, or whose
+    metric is NaN, is worse than any other.
 
     Args:
         runs: all validation runs.
-        records: those of one backend and device; of other runs, they decide nothing.
+        records: of one backend and device. Records of other runs are ignored.
     """
     settled = {record.id: record for record in records if record.settled}
     arms: dict[str, list[Run]] = {}
@@ -137,13 +137,13 @@ def choose(
 
 
 def with_choices(experiment: Experiment, *sources: Sequence[Record]) -> Experiment:
-    """Return the experiment with the values that records choose, at every scale.
+    """Return the experiment with the values chosen from records, at every scale.
 
-    At each scale, the first source decides that chooses any. Of several devices, the
-    one decides on which most arms were swept; the CPU where they are equal.
+    At each scale, the first source that has any choices is used. Of several devices,
+    the one with the most swept arms is used; if equal, the CPU.
 
     Args:
-        sources: records of a folder, in any order; those of other backends than the
+        sources: records of a folder, in any order. Records of other backends than the
             experiment's first one are ignored.
     """
     if experiment.tune is None:
@@ -155,11 +155,11 @@ def with_choices(experiment: Experiment, *sources: Sequence[Record]) -> Experime
 
 
 def choices_table(experiment: Experiment, scale: str) -> pd.DataFrame:
-    """Return one row an arm: its settings, the value chosen and how wide its range is.
+    """Return one row per arm: its settings, the chosen value and its range.
 
-    Only settings that are not the same in all arms are columns.
+    Settings that are the same in all arms are not columns.
     """
-    import pandas as pd  # Workers read declarations, too, and should start at once.
+    import pandas as pd  # Not at the top: workers import this and should start fast.
 
     tune, chosen = experiment.tune, experiment.choices.get(scale, ())
     assert tune is not None
@@ -179,7 +179,7 @@ def choices_table(experiment: Experiment, scale: str) -> pd.DataFrame:
 
 
 def choice_lines(experiment: Experiment, scale: str) -> list[str]:
-    """Return a line an arm for a terminal: its settings and the value chosen."""
+    """Return one line per arm for a terminal: its settings and the chosen value."""
     tune, chosen = experiment.tune, experiment.choices.get(scale, ())
     assert tune is not None
     lines = []
@@ -192,7 +192,7 @@ def choice_lines(experiment: Experiment, scale: str) -> list[str]:
 
 
 def sweep_table(experiment: Experiment, scale: str) -> pd.DataFrame:
-    """Return one row an arm and value: settings, the metric's median, if chosen."""
+    """Return one row per arm and value: settings, median metric, whether chosen."""
     import pandas as pd
 
     tune, chosen = experiment.tune, experiment.choices.get(scale, ())
@@ -211,7 +211,7 @@ def sweep_table(experiment: Experiment, scale: str) -> pd.DataFrame:
 
 
 def _apart(tune: Tune, chosen: Sequence[Choice]) -> list[dict[str, Any]]:
-    """Return the settings of each arm that are not the same in all of them."""
+    """Return the settings of each arm that differ between arms."""
     settings = [dict(leaves(choice.config)) for choice in chosen]
     names = dict.fromkeys(name for each in settings for name in each)
     apart = [
@@ -258,7 +258,7 @@ def _choice(
         ]
     )
     best = int(np.argmin(costs))
-    # Where every value diverges, none is close to another.
+    # If every value diverges, none is close to another.
     close = np.isfinite(costs) & (costs <= costs[best] + CLOSE * abs(costs[best]))
     low, high = _run_of(close, best)
     scores = dict(zip(tune.values, (sign * costs).tolist(), strict=True))
@@ -270,7 +270,7 @@ def _choice(
 
 
 def _cost(name: str, metric: Metric, sign: float, record: Record) -> float:
-    """Return how bad a run is: infinitely if it diverged."""
+    """Return the cost of a run: infinite if it diverged."""
     if record.status == "diverged":
         return math.inf
     try:
@@ -285,7 +285,7 @@ def _cost(name: str, metric: Metric, sign: float, record: Record) -> float:
 
 
 def _run_of(close: Any, best: int) -> tuple[int, int]:
-    """Return the ends of the run of True around an index."""
+    """Return the ends of the sequence of True around an index."""
     low = high = best
     while low > 0 and close[low - 1]:
         low -= 1
