@@ -1,4 +1,4 @@
-"""The oracle run: the originals replay recorded cases and old programs."""
+"""The oracle run: replay recorded cases and old programs on the originals."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ __all__ = ["Request", "run_oracle"]
 
 @dataclass(frozen=True)
 class Request:
-    """What to replay; empty selections mean everything there is.
+    """What to replay. An empty selection means all.
 
-    If only families are chosen no program is run, and the other way round.
+    With only families, no program is run. With only programs, no case is replayed.
     """
 
     golden: Path = GOLDEN
@@ -37,15 +37,15 @@ class Request:
 def run_oracle(
     request: Request, python: Path, on_done: Callable[[str, int], None]
 ) -> Report:
-    """Replay what ``request`` selects with the interpreter of the originals.
+    """Replay the selected cases and programs with the interpreter of the originals.
 
     Args:
         request: what to replay.
         python: the interpreter that has TensorFlow 1.15.
-        on_done: sees the name of what is done and how many there are of its sort.
+        on_done: called with the name of each finished item and the total of its kind.
 
     Raises:
-        HarnessError: an unknown family or program; the replay ended early.
+        HarnessError: an unknown family or program, or the replay ended early.
     """
     for family in request.families:
         if family not in FAMILIES:
@@ -73,7 +73,7 @@ def _replay_cases(
     report: Report,
     on_done: Callable[[str, int], None],
 ) -> None:
-    """Let the child process replay the cases, and take its lines."""
+    """Run the child process that replays the cases, and read its lines."""
     announced: dict[str, Any] = {}
 
     def take(line: str) -> None:
@@ -98,7 +98,7 @@ def _replay_cases(
 
 
 def _versions(python: Path) -> dict[str, str]:
-    """Return what the originals run on."""
+    """Return the versions that the originals run on."""
     lines: list[str] = []
     module = ["-W", "ignore", "-m", "harness.oracle.live", "--versions"]
     variables = {**quiet_variables(), "PYTHONPATH": str(ROOT)}

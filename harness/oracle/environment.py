@@ -1,4 +1,4 @@
-"""The environment of the originals: TensorFlow 1.15 under a Python 3.7 found here."""
+"""The environment of the originals: TensorFlow 1.15 with an installed Python 3.7."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ VARIABLE = "LOCKSTEP_PYTHON37"
 
 
 class MissingOracleError(Exception):
-    """The originals cannot be run here; the text is one sentence that says why."""
+    """The originals cannot be run here. The text is one sentence with the reason."""
 
 
 def oracle_python(home: Path = HOME) -> Path:
-    """Return the interpreter of the environment, made unless its stamp is current.
+    """Return the environment's interpreter. Build it unless its stamp is current.
 
     Raises:
-        MissingOracleError: there is no Python 3.7, or no TensorFlow 1.15 to install.
+        MissingOracleError: Python 3.7 was not found, or TensorFlow 1.15 not installed.
     """
     python = home / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     base = find_python(os.environ)
@@ -40,13 +40,13 @@ def oracle_python(home: Path = HOME) -> Path:
     stamp, current = home / "stamp", hashlib.sha256(recipe).hexdigest()
     if not (stamp.exists() and stamp.read_text() == current and python.exists()):
         _build(base, home, python)
-        # Written last: an install that was killed has no stamp and is made anew.
+        # Written last: after an interrupted install the environment is built again.
         stamp.write_text(current)
     return python
 
 
 def find_python(variables: Mapping[str, str]) -> Path | None:
-    """Return a Python 3.7: the one that is named, one on PATH, or one of pyenv's."""
+    """Return a Python 3.7: from the variable, from PATH, or from pyenv."""
     return next((path for path in _candidates(variables) if _is_37(path)), None)
 
 
@@ -63,7 +63,7 @@ def _candidates(variables: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _is_37(path: Path) -> bool:
-    """Ask the interpreter itself: a shim of pyenv may stand for nothing."""
+    """Ask the interpreter itself, since a shim of pyenv may not work."""
     ask = "import sys; print(sys.version_info[:2] == (3, 7))"
     try:
         command = [str(path), "-c", ask]
@@ -74,7 +74,7 @@ def _is_37(path: Path) -> bool:
 
 
 def _build(base: Path, home: Path, python: Path) -> None:
-    """Make the environment from nothing."""
+    """Build the environment from scratch."""
     if home.resolve() != home.absolute():
         raise MissingOracleError(
             f"{home} is a link to {home.resolve()}, which was made for another path "

@@ -1,4 +1,4 @@
-"""Old programs on the live original and on Lockstep, against what was recorded."""
+"""Run old programs on the original and on Lockstep; compare with the recordings."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ BY_HAND = "OpenSeq2Seq cannot be installed; what it documents, written as laws"
 def replay_program(program: Program, original: Interpreter) -> ProgramRow:
     """Run a program on both interpreters, and resume each from the other's file.
 
-    What is identical on the original, but further from it on Lockstep than is allowed,
-    is ``different``, with the reason.
+    If the original gives the recording, but Lockstep's distance is larger than allowed,
+    the status is ``different``, with the reason.
     """
     recorded, count = program.recorded.lines, len(program.recorded.lines)
     try:
@@ -51,10 +51,10 @@ def replay_program(program: Program, original: Interpreter) -> ProgramRow:
 
 
 def record(program: Program, original: Interpreter, about: Mapping[str, str]) -> None:
-    """Write down what a program prints on the original, and its checkpoints.
+    """Write a program's output on the original to its recording, and its checkpoints.
 
-    One whose original cannot be run is made to say what Lockstep prints, which must
-    then be looked at: it is to be a list of laws that hold.
+    If its original cannot be run, Lockstep's output is recorded. It must then be
+    reviewed: it should be a list of laws that hold.
     """
     interpreter = original if program.live else LOCKSTEP
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""Fresh cases, run on the live originals and written as golden files."""
+"""Record random cases on the live originals and write them as golden files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RELEASE = "live tensorflow 1.15.5"
 
 
 def check_request(folder: Path, families: Sequence[str]) -> None:
-    """Raise for a folder that fresh cases must not go to, or an unknown family."""
+    """Raise for a folder that is not allowed, or an unknown family."""
     if folder.resolve() in (GOLDEN.resolve(), FOUND.resolve()):
         expected = "a folder of your own"
         remedy = "name another one; what was recorded is never written again"
@@ -36,7 +36,7 @@ def check_request(folder: Path, families: Sequence[str]) -> None:
 def draw_cases(
     families: Sequence[str], count: int, seed: int
 ) -> Iterator[dict[str, Any]]:
-    """Yield ``count`` cases of each family; one depends on seed, family and number."""
+    """Yield ``count`` cases of each family, determined by seed, family and number."""
     known = list(DRAWN)
     for family in families or known:
         component, draw = DRAWN[family]
@@ -60,12 +60,12 @@ def record_cases(
     python: Path,
     on_done: Callable[[str, int], None],
 ) -> int:
-    """Record fresh cases with the interpreter of the originals; return how many.
+    """Record random cases with the interpreter of the originals; return their number.
 
-    A file a family is written to ``folder``, each when all of its cases are there.
+    One file per family is written to ``folder`` when all of its cases are recorded.
 
     Raises:
-        HarnessError: an unknown family; the originals ended early.
+        HarnessError: an unknown family, or the originals ended early.
     """
     check_request(folder, families)
     families = families or list(DRAWN)
@@ -99,7 +99,7 @@ def _run_live(
 
 
 def _write(path: Path, family: str, cases: Sequence[dict[str, Any]]) -> None:
-    """Write a golden file, a case a line; whole or not at all."""
+    """Write a golden file, one case per line, completely or not at all."""
     head = {"format": 1, "family": family, "split": "live"}
     lines = [
         json.dumps({key: value for key, value in case.items() if key != "family"})

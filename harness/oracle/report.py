@@ -1,4 +1,4 @@
-"""What became of the recorded cases and the old programs on the live originals."""
+"""The results of the recorded cases and the old programs on the live originals."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ BAD = ("different", "error")
 
 @dataclass(frozen=True)
 class CaseRow:
-    """A recorded case on the live original."""
+    """The result of a recorded case on the live original."""
 
     id: str
     family: str
@@ -51,9 +51,9 @@ class CaseRow:
 
 @dataclass(frozen=True)
 class ProgramRow:
-    """An old program: on the live original, and moved to Lockstep.
+    """The result of an old program: on the live original, and ported to Lockstep.
 
-    ``ulp`` is how far Lockstep is from what was recorded; None if it was not run.
+    ``ulp`` is Lockstep's distance from the recording; None if it was not run.
     """
 
     name: str
@@ -66,7 +66,7 @@ class ProgramRow:
 
 @dataclass
 class Report:
-    """Everything that a run found, and what it ran on."""
+    """All results of a run, and the versions it ran on."""
 
     environment: dict[str, str] = field(default_factory=dict)
     cases: list[CaseRow] = field(default_factory=list)
@@ -74,7 +74,7 @@ class Report:
 
     @property
     def failed(self) -> bool:
-        """Whether anything differs that is not listed, or could not be replayed."""
+        """Whether there was an unlisted difference or an error."""
         statuses = [row.status for row in self.cases]
         statuses += [row.status for row in self.programs]
         return any(status in BAD for status in statuses)
@@ -88,7 +88,7 @@ class Report:
 
 
 def judged(line: Mapping[str, Any]) -> CaseRow:
-    """Return the row of a line that the replay printed; look a difference up."""
+    """Return the row of a printed line. A known difference gets the status listed."""
     content = dict(line)
     content["ulp"] = float(content.get("ulp", 0.0))
     row = CaseRow(**content)
@@ -110,7 +110,7 @@ def listed() -> Sequence[Mapping[str, Any]]:
 
 
 def write_report(report: Report, path: Path) -> None:
-    """Write a report as JSON, a row a line; whole or not at all."""
+    """Write a report as JSON, one row per line, completely or not at all."""
     parts = [f'"environment": {json.dumps(report.environment)}']
     for name in ("cases", "programs"):
         rows = ",\n".join(json.dumps(_plain(row)) for row in getattr(report, name))
@@ -122,7 +122,7 @@ def write_report(report: Report, path: Path) -> None:
 
 
 def read_report(path: Path) -> Report | None:
-    """Read a report; None if there is none.
+    """Read a report. Return None if there is none.
 
     Raises:
         HarnessError: the file is damaged.
@@ -142,7 +142,7 @@ def read_report(path: Path) -> Report | None:
 
 
 def print_report(report: Report, console: Console) -> None:
-    """Print one line a family and a program, then every difference and error."""
+    """Print one line per family and program, then every difference and error."""
     if report.cases:
         console.print(_cases_table(report))
     if report.programs:
@@ -182,7 +182,7 @@ def _programs_table(report: Report) -> Table:
 
 
 def _plain(row: CaseRow | ProgramRow) -> dict[str, Any]:
-    """Return a row for JSON, which has no infinity: it becomes a string."""
+    """Return the row as a JSON object. Infinity becomes a string."""
     content = asdict(row)
     infinite = float("inf")
     return {k: "inf" if value == infinite else value for k, value in content.items()}

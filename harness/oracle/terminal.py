@@ -1,4 +1,4 @@
-"""The oracle run as a command: progress, tables, and one sentence where it is not."""
+"""The oracle run as a command: progress, tables, or the reason for a skip."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run_in_terminal(
 ) -> int:
     """Run, print, write the report; return the exit status.
 
-    It is 0 where the originals cannot be run: a sentence says so, and that is all.
+    If the originals cannot be run, print the reason and return 0.
     """
     if report_file is not None:
         check_writable(report_file)
@@ -69,7 +69,7 @@ def record_fresh(folder: Path, families: Sequence[str], count: int, seed: int) -
 
 
 def _with_progress(title: str, run: Callable[[OnDone], Result]) -> Result:
-    """Show on a terminal how much is done."""
+    """Show progress on a terminal."""
     console = Console(stderr=True)
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
     quiet = not console.is_terminal

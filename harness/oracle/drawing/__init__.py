@@ -1,5 +1,5 @@
-"""Fresh cases, drawn from a seed, for the live originals to record.
+"""Random cases, drawn from a seed, to be recorded on the live originals.
 
-``numbers.py`` draws values, ``parts.py`` what the families share, ``families.py`` the
-inputs of a case of each family that TensorFlow 1.15 itself can run.
+``numbers.py`` draws values, ``parts.py`` what families have in common, ``families.py``
+the inputs of a case of each family that TensorFlow 1.15 itself can run.
 """

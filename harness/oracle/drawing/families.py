@@ -1,4 +1,4 @@
-"""One function a family: the kind and the inputs of a fresh case."""
+"""One function per family: the kind and the inputs of a random case."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ WORKERS = {1: "one_worker", 2: "two_workers", 4: "four_workers"}
 
 
 def named(profile: Profile, kinds: Mapping[str, str], gradients: Gradients) -> str:
-    """Return the kind: that of the numbers if ``kinds`` has one, else of the form."""
+    """Return the kind: of the profile if ``kinds`` has it, else dense or sparse."""
     dense = kinds.get("dense", "dense")
     form = kinds.get("sparse", "sparse") if gradients.sparse else dense
     return kinds.get(profile.name, form)
@@ -64,7 +64,7 @@ def base_optimizers(generator: Generator) -> KindAndInputs:
 
 
 def multitask(generator: Generator) -> KindAndInputs:
-    """Draw a case of the multitask wrapper, one in three in a chain."""
+    """Draw a case of the multitask wrapper; about one in three is a chain."""
     share = generator.random()
     others = list(WRAPPERS)[1:]
     wrapper = "zero_patterns" if share < 0.7 else str(one_of(generator, others))
@@ -93,12 +93,12 @@ def multitask(generator: Generator) -> KindAndInputs:
 
 
 def multitask_clip(generator: Generator) -> KindAndInputs:
-    """Draw a case of the function that clips, one in four applied as well."""
+    """Draw a case of the clipping function; one in four applies the gradients, too."""
     if generator.random() < 0.25:
         return _clip_then_apply(generator)
     profile = choose_profile(generator)
     draw = Draw(generator, profile)
-    # Without variables nothing tells the shape of what is empty.
+    # Without variables, the shape of an empty gradient is unknown.
     draw.shapes = [shape for shape in draw.shapes if 0 not in shape] or [(2,)]
     draw.sparse = [False] * len(draw.shapes)
     gradients = draw.gradients(1, absent=0.2)
@@ -144,7 +144,7 @@ def loss_scale_fixed(generator: Generator) -> KindAndInputs:
 
 
 def loss_scale_dynamic(generator: Generator) -> KindAndInputs:
-    """Draw a case of a dynamic loss scale; one in three moves the scale only."""
+    """Draw a case of a dynamic loss scale; one in three only updates the scale."""
     scale = {
         "kind": "dynamic",
         "initial_loss_scale": decimal(generator, 0, 6),
@@ -174,7 +174,7 @@ def loss_scale_dynamic(generator: Generator) -> KindAndInputs:
 def _scaled(
     generator: Generator, scale: Json, kinds: Mapping[str, str]
 ) -> KindAndInputs:
-    """Draw what is trained with a scale: through a loss, or as given."""
+    """Draw a training with a loss scale: from a loss, or with given gradients."""
     profile = choose_profile(generator)
     as_pairs = profile.dtype == HALF.dtype or generator.random() < 0.3
     draw = Draw(generator, profile)
@@ -193,7 +193,7 @@ def _scaled(
 
 
 def agn(generator: Generator) -> KindAndInputs:
-    """Draw a case of one, two or four workers that take their steps in any order."""
+    """Draw a case of one, two or four workers that run their steps in any order."""
     profile = choose_profile(generator)
     draw = Draw(generator, profile)
     workers = int(one_of(generator, [1, 2, 4]))
@@ -233,4 +233,4 @@ DRAWN: Mapping[str, tuple[str, Callable[[Generator], KindAndInputs]]] = {
         variable_clipping,
     ),
 }
-"""Family -> the name of the original, and what draws a case of it."""
+"""Family -> the name of the original, and the function that draws a case."""

@@ -1,4 +1,4 @@
-"""Shapes and values: ordinary ones, and those at which arithmetic breaks."""
+"""Shapes and values: ordinary ones, and those that are critical for arithmetic."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ __all__ = [
 Generator = np.random.Generator
 Shape = tuple[int, ...]
 
-# Both sides of eight elements (vectors of the kernels), of 64 (blocks of a sum), none,
-# one and scalars.
+# Below and above 8 elements (vectors of the kernels) and 64 (blocks of a sum), empty
+# shapes, single elements and scalars.
 SHAPES: Sequence[Shape] = (
     *[(), (1,), (3,), (7,), (8,), (9,), (17,), (65,), (300,), (0,)],
     *[(2, 3), (3, 2), (4, 1), (1, 5), (5, 8), (3, 16), (4, 67), (0, 3), (4, 0)],
@@ -33,11 +33,11 @@ SHAPES: Sequence[Shape] = (
 
 
 class Profile(NamedTuple):
-    """What the numbers of a case are like.
+    """The distribution of the numbers of a case.
 
     ``lowest`` and ``highest`` are decimal exponents of magnitudes, ``special`` is the
-    share of elements that are NaN or infinite, ``size`` the most elements of one
-    variable.
+    share of elements that are NaN or infinite, ``size`` the largest number of elements
+    of one variable.
     """
 
     name: str
@@ -62,15 +62,16 @@ PROFILES: Sequence[tuple[float, Profile]] = (
     (0.10, HALF),
     (0.06, Profile("wide", -8, 5.2, dtype="float16", size=7)),
 )
-"""How often each is drawn. Squares of the second tiny profile are subnormal or 0.
+"""Pairs (weight, profile). Squares of the second tiny profile are subnormal or 0.
 
-Squares that overflow stay below eight elements: the root of infinity is NaN where
-TensorFlow 1.15 refines roots from the processor's approximation, which is as it was.
+Profiles with squares that overflow have fewer than eight elements. With more,
+TensorFlow 1.15 refines the processor's approximation of a root, and the root of
+infinity is NaN.
 """
 
 
 def one_of(generator: Generator, choices: Sequence[Any]) -> Any:
-    """Draw one of ``choices``, each as likely."""
+    """Draw one of ``choices`` with equal probabilities."""
     return choices[int(generator.integers(len(choices)))]
 
 
@@ -81,15 +82,15 @@ def shape_of(generator: Generator, profile: Profile) -> Shape:
 
 
 def decimal(generator: Generator, lowest: float, highest: float) -> float:
-    """Draw a number of three digits, its exponent uniformly."""
+    """Draw a number with three digits and a uniformly distributed exponent."""
     return float(f"{10 ** generator.uniform(lowest, highest):.2e}")
 
 
 def random_array(generator: Generator, shape: Shape, profile: Profile) -> Any:
     """Draw an array, in the form of a golden file.
 
-    A tenth of the elements is zero of either sign, a tenth a small whole number, so
-    that sums cancel and norms are hit exactly.
+    A tenth of the elements are zeros of either sign. Another tenth are small whole
+    numbers, so that sums cancel and norms are hit exactly.
     """
     exponents = generator.uniform(profile.lowest, profile.highest, shape)
     signs = generator.choice([-1.0, 1.0], shape)

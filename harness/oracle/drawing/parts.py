@@ -1,4 +1,4 @@
-"""What the families share: optimizers, variables, gradients step by step."""
+"""Shared by the families: optimizers, variables, gradients step by step."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Json = Any
 
 
 class Gradients(NamedTuple):
-    """Gradients of some steps, and whether any is sparse, repeats a row, is absent."""
+    """Gradients of some steps, and whether any is sparse, has duplicates, is absent."""
 
     steps: list[list[Json]]
     sparse: bool
@@ -33,7 +33,7 @@ class Gradients(NamedTuple):
 
 
 def choose_profile(generator: Generator) -> Profile:
-    """Draw what the numbers of a case are like."""
+    """Draw the distribution of the numbers of a case."""
     weights = np.array([weight for weight, _ in PROFILES])
     position = generator.choice(len(PROFILES), p=weights / weights.sum())
     return PROFILES[int(position)][1]
@@ -47,8 +47,8 @@ def optimizer(generator: Generator, names: Sequence[str] = ()) -> dict[str, Json
     if generator.random() < 0.3:
         args["learning_rate"] = float(one_of(generator, [0.125, 0.5, 1.0, 2.0]))
     if name == "Ftrl":
-        # It divides the difference of two roots by the rate: a small one shows nothing
-        # but the processor's roots.
+        # It divides the difference of two roots by the rate. With a small rate, only
+        # rounding errors of the processor's roots remain.
         args["learning_rate"] = max(args["learning_rate"], 0.125)
     return {"name": name, "args": {**args, **ARGUMENTS[name](generator)}}
 
@@ -60,7 +60,7 @@ def momentum(generator: Generator) -> dict[str, Json]:
 
 
 def adam(generator: Generator) -> dict[str, Json]:
-    """Draw the arguments of Adam; now and then none."""
+    """Draw the arguments of Adam, sometimes none."""
     if generator.random() < 0.3:
         return {}
     beta1, beta2 = (one_of(generator, b) for b in ([0.9, 0.5, 0.0], [0.999, 0.9, 0.5]))
@@ -112,9 +112,9 @@ ARGUMENTS = {
 class Draw:
     """The variables of a case, and gradients for them.
 
-    A third of the variables that have rows gets sparse gradients, with rows in any
-    order, repeated ones and now and then none at all. (The original's sparse kernels
-    of Adagrad and Ftrl refuse rows without elements, so none have such rows.)
+    A third of the variables with rows get sparse gradients: rows in any order, with
+    duplicates, and sometimes no rows. The original's sparse kernels of Adagrad and Ftrl
+    reject rows without elements, so these are not drawn.
     """
 
     def __init__(self, generator: Generator, profile: Profile) -> None:
@@ -141,7 +141,7 @@ class Draw:
         ]
 
     def gradients(self, count: int, absent: float = 0.08) -> Gradients:
-        """Draw gradients for so many steps; in each, one is there at least."""
+        """Draw gradients for ``count`` steps. At least one per step is present."""
         steps = [self.step(absent) for _ in range(count)]
         every = [gradient for step in steps for gradient in step]
         rows = [gradient["indices"] for gradient in every if isinstance(gradient, dict)]
@@ -160,7 +160,7 @@ class Draw:
         ]
 
     def gradient(self, shape: tuple[int, ...], sparse: bool) -> Json:
-        """Draw one gradient; one in seven is zero everywhere."""
+        """Draw one gradient. One in seven is all zero."""
         profile = self.profile
         zero = self.generator.random() < 0.15
         if not sparse:
@@ -181,7 +181,7 @@ def zeros(shape: tuple[int, ...]) -> Json:
 
 
 def negative(values: Json) -> Json:
-    """Return the negative of a row: together the two cancel."""
+    """Return the negative of a row, so that the sum of both is zero."""
     if isinstance(values, list):
         return [negative(value) for value in values]
     if isinstance(values, str):

@@ -1,4 +1,4 @@
-"""Fresh cases of row clipping: axes, limits and layers."""
+"""Random cases of row clipping: axes, limits and layers."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ KINDS = {
 
 
 def variable_clipping(generator: Generator) -> tuple[str, Json]:
-    """Draw a case of one layer or two, now and then with a loss scale."""
+    """Draw a case with one or two layers, sometimes with a loss scale."""
     scaled = generator.random() < 0.1
     profile = ORDINARY if scaled else choose_profile(generator)
     if profile.name in KINDS:
-        # Every backend rounds the roots of fewer than eight norms to the nearest.
-        # A root that is not may turn the rounding of w - c, which is all that is left
-        # of a row far above the limit.
+        # Every backend rounds the roots of fewer than eight norms correctly. A wrong
+        # rounding may change the rounding of w - c, and for a row far above the limit
+        # nothing but that rounding remains.
         profile = profile._replace(size=7)
     draw = Draw(generator, profile)
     gradients = draw.gradients(int(generator.integers(1, 5)))
@@ -71,7 +71,7 @@ def variable_clipping(generator: Generator) -> tuple[str, Json]:
 
 
 def limit(generator: Generator, profile: Profile) -> float:
-    """Draw a norm about as large as the numbers of a case; it may be subnormal."""
+    """Draw a norm of about the size of the numbers of a case. It may be subnormal."""
     if profile.name in ("tiny", "wide"):
         return max(decimal(generator, profile.lowest, profile.highest), 1e-45)
     if generator.random() < 0.3:
@@ -80,10 +80,10 @@ def limit(generator: Generator, profile: Profile) -> float:
 
 
 def vars_to_clip_dims(generator: Generator, draw: Draw) -> dict[str, list[int]]:
-    """Draw distinct axes, from either end, for most variables.
+    """Draw distinct axes, counted from either end, for most variables.
 
-    A negative axis that means dimension 0 is not drawn for sparse gradients: it has a
-    kind of its own.
+    For sparse gradients, dimension 0 is never drawn as a negative axis, because that
+    is a kind of its own.
     """
     dims_of = {}
     for k, (shape, sparse) in enumerate(zip(draw.shapes, draw.sparse, strict=True)):

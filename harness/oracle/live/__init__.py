@@ -1,1 +1,1 @@
-"""What runs under Python 3.7, beside TensorFlow 1.15: no later syntax, no library."""
+"""Code that runs under Python 3.7 with TensorFlow 1.15: no later syntax or library."""

@@ -1,7 +1,7 @@
-"""Replay recorded cases on TensorFlow 1.15 and print one JSON line a case.
+"""Replay recorded cases on TensorFlow 1.15 and print one JSON line per case.
 
-``python -m harness.oracle.live FOLDER [FAMILY ...]``; the first line says how many
-cases there are, and what they run on. ``--versions`` in place of a folder: only that.
+``python -m harness.oracle.live FOLDER [FAMILY ...]``. The first line has the number of
+cases and the versions. With ``--versions`` instead of a folder, only that is printed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FAMILIES: dict[str, Callable[[Case], dict[str, Any]]] = {
 
 
 def replay(case: Case) -> dict[str, Any]:
-    """Replay one case in a graph of its own; return the row of a report."""
+    """Replay one case in a new graph. Return the row of a report."""
     row: dict[str, Any] = {"id": case.id, "family": case.family, "kind": case.kind}
     row["source"], row["optimizer"] = case.source, optimizer_of(case)
     raises = case.expected.get("raises")
@@ -45,7 +45,7 @@ def replay(case: Case) -> dict[str, Any]:
             raise NotImplementedError(f"the family {case.family!r}")
         with tf.Graph().as_default():
             result = FAMILIES[case.family](case)
-    except Exception as error:  # the exception may be what was recorded
+    except Exception as error:  # this may be the recorded exception
         message = f"{type(error).__name__}: {error}"
         if raises == type(error).__name__:
             return {**row, "status": "identical", "compared": 1}
@@ -65,18 +65,18 @@ def replay(case: Case) -> dict[str, Any]:
 
 
 def optimizer_of(case: Case) -> str:
-    """Return the name of the base optimizer, or nothing."""
+    """Return the name of the base optimizer, or an empty text."""
     spec = case.inputs.get("optimizer", "")
     return str(spec["name"] if isinstance(spec, dict) else spec)
 
 
 def say(line: dict[str, Any]) -> None:
-    """Print one line at once: who reads it shows progress."""
+    """Print one line immediately, so that the reader can show progress."""
     print(json.dumps(line), flush=True)
 
 
 def main() -> None:
-    """Replay what the command line names."""
+    """Replay the cases that the command line names."""
     folder, *families = sys.argv[1:]
     known = folder != "--versions"
     cases = list(read_cases(Path(folder), families)) if known else []

@@ -1,8 +1,8 @@
 """Family ``agn``: several workers of an AGNOptimizer in one graph, events in order.
 
-In the original every worker is a process with a graph of its own, and what they share
-lies on a parameter server under one name. Here a getter around that of AGN gives every
-worker local names of its own and all of them the same shared variables.
+In the original, every worker is a process with its own graph, and the shared variables
+are on a parameter server under one name. Here a getter around AGN's getter gives every
+worker its own local names, and all of them the same shared variables.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SHARED = "global_center_variable/"
 
 
 def agn(case: Case) -> dict[str, Any]:
-    """Run the events of a case, or what an error case names."""
+    """Run the events of a case, or the special code of its kind."""
     if case.kind in SPECIAL:
         return SPECIAL[case.kind](case)
     shared: dict[str, Any] = {}
@@ -60,7 +60,7 @@ def agn(case: Case) -> dict[str, Any]:
 
 
 def played(event: Any, workers: list[Worker], running: Any) -> dict[str, Any]:
-    """Run one step of one worker and read what it touched."""
+    """Run one step of one worker. Read its state and the shared state."""
     worker = workers[event["worker"]]
     worker.step(event["gradients"], running)
     local, shared = worker.read(running), worker.read_shared(running)
@@ -110,7 +110,7 @@ class Worker:
         return {name: self.getter._global_map[v] for name, v in self.named.items()}
 
     def build(self, gradients: list[Any]) -> None:
-        """Build the step for gradients of this form."""
+        """Build the step for gradients with these patterns."""
         pattern = tuple(pattern_of(gradient) for gradient in gradients)
         if pattern in self.built:
             return
@@ -120,9 +120,9 @@ class Worker:
         self.built[pattern] = inputs, train
 
     def share_slots(self, first: Worker) -> None:
-        """Take the slots of shared variables from the first worker.
+        """Use the first worker's slots of the shared variables.
 
-        Workers in processes of their own find them by name on the parameter server.
+        In separate processes, workers find them by name on the parameter server.
         """
         self.owner = first
         for center in first.centers.values():
@@ -132,7 +132,7 @@ class Worker:
                     self.base._slot_dict(name)[_var_key(center)] = slot
 
     def offer_slots(self, first: Worker) -> None:
-        """Give the first worker the slots of shared variables that it has not made."""
+        """Give the first worker the slots of shared variables that it lacks."""
         for center in self.centers.values():
             for name in self.base.get_slot_names():
                 slot = self.base.get_slot(center, name)
@@ -148,7 +148,7 @@ class Worker:
         running.run(train, feeds)
 
     def read(self, running: Any) -> dict[str, Any]:
-        """Read what belongs to this worker."""
+        """Read the own state of this worker."""
         state = state_of(self.base, self.named)
         step = self.optimizer._local_step
         more = {"accumulators": self.accumulators, "local_step": step}
@@ -156,7 +156,7 @@ class Worker:
         return values
 
     def read_shared(self, running: Any) -> dict[str, Any]:
-        """Read what all workers share."""
+        """Read the shared state."""
         state = state_of(self.owner.base, self.centers)
         state.pop("non_slots", None)
         values: dict[str, Any] = running.run({**state, "global_step": self.counter})
@@ -164,7 +164,7 @@ class Worker:
 
 
 def renaming(index: int, shared: dict[str, Any]) -> Callable[..., Any]:
-    """Return a getter that keeps shared variables and tells local ones apart."""
+    """Return a getter that reuses shared variables and renames local ones."""
 
     def get(getter: Any, name: str, *args: Any, **kwargs: Any) -> Any:
         if name.startswith(SHARED):
@@ -177,9 +177,9 @@ def renaming(index: int, shared: dict[str, Any]) -> Callable[..., Any]:
 
 
 class only_trainable:
-    """Let these variables be the graph's trainable ones for a while.
+    """Temporarily make these variables the graph's only trainable ones.
 
-    ``get_init_op`` takes all of them, which in a graph of its own are the worker's.
+    ``get_init_op`` uses all trainable ones, which in a graph per worker are its own.
     """
 
     def __init__(self, variables: list[Any]) -> None:
@@ -196,7 +196,7 @@ class only_trainable:
 
 
 def make_agn(name: str = "w", period: int = 2) -> tuple[Any, Any]:
-    """Make one variable through the getter, and an optimizer for it."""
+    """Create one variable with the getter, and an optimizer for it."""
     getter = contrib.AGNCustomGetter("/cpu:0")
     with tf.variable_scope("", custom_getter=getter):
         variable = tf.get_variable(name, initializer=tf.constant([[1.0, 1.0]]))
@@ -205,7 +205,7 @@ def make_agn(name: str = "w", period: int = 2) -> tuple[Any, Any]:
 
 
 def unknown_variable(case: Case) -> dict[str, Any]:
-    """Apply to a variable that was not made through the getter."""
+    """Apply to a variable that the getter did not create."""
     _, optimizer = make_agn()
     other = tf.Variable([1.0, 1.0], name="other")
     optimizer.apply_gradients([(tf.constant([1.0, 1.0]), other)])
@@ -213,21 +213,21 @@ def unknown_variable(case: Case) -> dict[str, Any]:
 
 
 def iterator(case: Case) -> dict[str, Any]:
-    """Give the pairs as a one-shot iterator."""
+    """Pass the pairs as a one-shot iterator."""
     variable, optimizer = make_agn()
     optimizer.apply_gradients(iter([(tf.constant([[1.0, 1.0]]), variable)]))
     return {}
 
 
 def all_absent(case: Case) -> dict[str, Any]:
-    """Give no gradient at all."""
+    """Pass only absent gradients."""
     variable, optimizer = make_agn()
     optimizer.apply_gradients([(None, variable)])
     return {}
 
 
 def no_variables(case: Case) -> dict[str, Any]:
-    """Ask for the starting operation where there is nothing to start."""
+    """Request the initial operation without any variables."""
     getter = contrib.AGNCustomGetter("/cpu:0")
     base = tf.train.GradientDescentOptimizer(0.1)
     contrib.AGNOptimizer(base, 1, getter).get_init_op(0)
@@ -235,7 +235,7 @@ def no_variables(case: Case) -> dict[str, Any]:
 
 
 def custom_getter(case: Case) -> dict[str, Any]:
-    """Make a trainable variable and another one under a scope, and reuse the first."""
+    """Create a trainable and another variable in a scope, and reuse the first."""
     getter = contrib.AGNCustomGetter("/cpu:0")
     with tf.variable_scope("net", custom_getter=getter):
         local = tf.get_variable("w", [2])

@@ -1,7 +1,7 @@
-"""What was computed beside what was recorded: the same bits, or where they part.
+"""Compare computed with recorded values: the same bits, or where they differ.
 
-FORMAT.md has the rule: NaN equals NaN, the sign of zero is not significant, and a
-distance is counted in spacings of the largest recorded magnitude of a quantity.
+FORMAT.md has the rule: NaN equals NaN, the sign of zero is ignored, and a distance is
+in spacings of the largest recorded magnitude of a quantity.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["Compared", "compare", "distance"]
 
 
 class Compared:
-    """One recorded value: where it stands, what was found, how far apart they are."""
+    """One recorded value: its place, the computed value, and the distance."""
 
     def __init__(self, where: str, recorded: Any, live: Any, ulp: float) -> None:
         self.where = where
@@ -26,17 +26,17 @@ class Compared:
         self.ulp = ulp
 
     def as_json(self) -> dict[str, Any]:
-        """Return what a report says of a difference; infinity is a string."""
+        """Return the report's entry of a difference. Infinity is a string."""
         ulp = self.ulp if np.isfinite(self.ulp) else "inf"
         values = {"recorded": _text(self.recorded), "found": _text(self.found)}
         return {"where": self.where, "ulp": ulp, **values}
 
 
 def compare(recorded: Any, live: Any, where: str = "") -> Iterator[Compared]:
-    """Yield every recorded value beside the one found.
+    """Yield a comparison of every recorded value with the computed one.
 
-    What was found besides is passed over, for the recording says what it is about. What
-    is missing, has another form or another type is infinitely far.
+    Computed values without a recording are ignored. A missing value, another structure
+    or another type is infinitely different.
     """
     if isinstance(live, (np.ndarray, np.generic)):
         yield _of_arrays(recorded, np.asarray(live), where)
@@ -56,7 +56,7 @@ def compare(recorded: Any, live: Any, where: str = "") -> Iterator[Compared]:
 
 
 def distance(recorded: Any, live: Any) -> float:
-    """Return how far two arrays of one dtype are apart, in ULP."""
+    """Return the distance of two arrays with the same dtype, in ULP."""
     if recorded.shape != live.shape:
         return float(np.inf)
     if recorded.dtype.kind != "f":
@@ -74,7 +74,7 @@ def distance(recorded: Any, live: Any) -> float:
 
 
 def _of_arrays(recorded: Any, live: Any, where: str) -> Compared:
-    """Decode what was recorded in the dtype that was found; a double is never right."""
+    """Decode the recorded value in the computed dtype. A double is always wrong."""
     if live.dtype == np.float64 or live.dtype.kind not in "fiub":
         return Compared(where, recorded, f"{live.dtype} {live}", np.inf)
     try:

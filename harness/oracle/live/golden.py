@@ -1,4 +1,4 @@
-"""Golden files as FORMAT.md describes them, read without the rest of the harness."""
+"""Golden files as in FORMAT.md, read without the rest of the harness."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def read_cases(folder: Path, families: list[str]) -> Iterator[Case]:
 
 
 def array(value: Any, dtype: Any, shape: Any = None) -> Any:
-    """Decode a nested list: read as doubles, then round once to ``dtype``."""
+    """Decode a nested list: parse as doubles, then round once to ``dtype``."""
     dtype = np.dtype(dtype)
     wide = np.float64 if dtype.kind == "f" else dtype
     with np.errstate(over="ignore"):
@@ -65,8 +65,8 @@ def _numbers(value: Any) -> Any:
 def encoded(value: Any) -> Any:
     """Return a result in the form of a golden file: the inverse of :func:`array`.
 
-    Each number becomes the shortest decimal that reads back as the same value in its
-    own dtype; NaN and infinity become strings. Operations, which have no value, go.
+    Each number becomes the shortest decimal that gives the same value in its own dtype.
+    NaN and infinity become strings. Operations have no value and are removed.
     """
     if isinstance(value, dict):
         return {key: encoded(entry) for key, entry in value.items() if key}

@@ -17,7 +17,7 @@ experimental = tf.train.experimental
 
 
 def loss_scale(case: Case) -> dict[str, Any]:
-    """Train, move a scale, or make one, as the case says."""
+    """Train, update a scale, or create one, depending on the case."""
     special = SPECIAL.get(case.kind)
     if special is not None:
         return special(case)
@@ -30,7 +30,7 @@ def loss_scale(case: Case) -> dict[str, Any]:
 
 
 def trained(case: Case, mode: str) -> dict[str, Any]:
-    """Train through the loss, or with the gradients as given."""
+    """Train from the loss, or with the given gradients."""
     training = Training(case)
     arguments = case.inputs.get("loss_scale", {"kind": "dynamic"})
     scale = make_scale(arguments)
@@ -41,7 +41,7 @@ def trained(case: Case, mode: str) -> dict[str, Any]:
         fetched: dict[str, Any] = {}
         if mode == "minimize":
             pairs = wrapper.compute_gradients(linear(pairs), training.variables)
-            # A session fetches no None and no empty list.
+            # A session can fetch neither None nor an empty list.
             present = {str(k): g for k, (g, _) in enumerate(pairs) if g is not None}
             fetched["unscaled_gradients"] = present
         fetched[""] = wrapper.apply_gradients(pairs, global_step=training.counter)
@@ -68,7 +68,7 @@ def linear(pairs: list[Any]) -> Any:
 
 
 def plain(gradient: Any) -> Any:
-    """Put an evaluated gradient into the form of a recording."""
+    """Convert an evaluated gradient to the form of a recording."""
     if not hasattr(gradient, "indices"):
         return gradient
     indices = np.asarray(gradient.indices, np.int64)
@@ -78,7 +78,7 @@ def plain(gradient: Any) -> Any:
 
 
 def make_scale(arguments: dict[str, Any]) -> Any:
-    """Make the loss scale that a case describes."""
+    """Create the loss scale that a case describes."""
     options = {key: value for key, value in arguments.items() if key != "kind"}
     kinds = {
         "fixed": experimental.FixedLossScale,
@@ -88,7 +88,7 @@ def make_scale(arguments: dict[str, Any]) -> Any:
 
 
 def moved(case: Case) -> dict[str, Any]:
-    """Move a scale, each step with the gradients [[1, x], absent]."""
+    """Update a scale, in each step with the gradients [[1, x], absent]."""
     scale = make_scale(case.inputs["loss_scale"])
     entry = tf.placeholder(tf.float32, [])
     update, should_apply = scale.update([tf.stack([1.0, entry]), None])
@@ -104,7 +104,7 @@ def moved(case: Case) -> dict[str, Any]:
 
 
 def config_of(scale: Any) -> dict[str, Any]:
-    """Return the configuration; a recording writes NaN and infinity as strings."""
+    """Return the configuration. NaN and infinity are strings, as in recordings."""
     return {
         name: value if np.isfinite(value) else str(value)
         for name, value in scale.get_config().items()
@@ -112,7 +112,7 @@ def config_of(scale: Any) -> dict[str, Any]:
 
 
 def moved_by_nothing(case: Case) -> dict[str, Any]:
-    """Move a scale by gradients of which none is there."""
+    """Update a scale with gradients that are all absent."""
     names = ("initial_loss_scale", "increment_period", "multiplier")
     scale = experimental.DynamicLossScale(*(case.inputs[name] for name in names))
     update, should_apply = scale.update(case.inputs["gradients"])
@@ -123,7 +123,7 @@ def moved_by_nothing(case: Case) -> dict[str, Any]:
 
 
 def fixed(case: Case) -> dict[str, Any]:
-    """Make a fixed scale of a value and look at it from all sides."""
+    """Create a fixed scale with this value and read all its properties."""
     value = case.inputs["loss_scale_value"]
     if value in ("nan", "inf", "-inf"):
         value = float(value)
@@ -141,7 +141,7 @@ def fixed(case: Case) -> dict[str, Any]:
 
 
 def wrapped(case: Case) -> dict[str, Any]:
-    """Hand an argument to the wrapper around Adam."""
+    """Pass an argument to the wrapper around Adam."""
     argument = case.inputs["loss_scale"]
     base = tf.train.AdamOptimizer()
     wrapper = experimental.MixedPrecisionLossScaleOptimizer(base, argument)
@@ -151,7 +151,7 @@ def wrapped(case: Case) -> dict[str, Any]:
 
 
 def not_an_optimizer(case: Case) -> dict[str, Any]:
-    """Wrap what is no optimizer."""
+    """Wrap an object that is not an optimizer."""
     inner = tf.contrib.opt.MultitaskOptimizerWrapper(tf.train.AdamOptimizer())
     arguments = {"MultitaskOptimizerWrapper(Adam)": inner, "int": 3, "None": None}
     argument = arguments[case.inputs["argument"]]
@@ -160,7 +160,7 @@ def not_an_optimizer(case: Case) -> dict[str, Any]:
 
 
 def defaults(case: Case) -> dict[str, Any]:
-    """Make a dynamic scale without arguments."""
+    """Create a dynamic scale without arguments."""
     scale = experimental.DynamicLossScale()
     return {"config": config_of(scale), "repr": repr(scale)}
 
@@ -171,7 +171,7 @@ def nothing_to_apply(case: Case) -> dict[str, Any]:
 
 
 def assumed(case: Case, optimizer: dict[str, Any]) -> Case:
-    """Fill in what an error case leaves out, as FORMAT.md says."""
+    """Add the inputs that an error case omits, as in FORMAT.md."""
     size = len(case.inputs.get("variables", [VARIABLE]))
     ones = [[[1.0, 1.0]] * size]
     filled = {"optimizer": optimizer, "variables": [VARIABLE], "gradients": ones}

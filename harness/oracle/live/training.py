@@ -1,6 +1,6 @@
-"""Graph, session and recorded gradients, as the recording had them.
+"""Graph, session and gradients, with the settings of the recording.
 
-On the CPU, one operation at a time, with the rewriting of graphs off.
+On the CPU, one operation at a time, with graph rewriting disabled.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ def session() -> tf.Session:
 
 
 def make_optimizer(spec: dict[str, Any]) -> tf.train.Optimizer:
-    """Make the base optimizer that a case describes."""
+    """Create the base optimizer that a case describes."""
     return OPTIMIZERS[spec["name"]](**spec.get("args", {}))
 
 
 def make_variable(variable: Variable, kind: str) -> tf.Variable:
-    """Make a variable of the kind ``ref`` or ``resource``."""
+    """Create a variable of the kind ``ref`` or ``resource``."""
     name, resource = variable.name, kind == "resource"
     return tf.Variable(variable.value, name=name, use_resource=resource)
 
@@ -51,7 +51,7 @@ def make_variable(variable: Variable, kind: str) -> tf.Variable:
 class Training:
     """The variables, the base optimizer and the gradients of a case in one graph.
 
-    Make it inside the graph. Gradients are fed; every pattern of absent, dense and
+    Create it inside the graph. Gradients are fed. Every pattern of absent, dense and
     sparse ones is built before the variables are initialized, so that all slots exist.
     """
 
@@ -59,7 +59,7 @@ class Training:
         self.recorded = case.variables
         variable_kind = case.inputs.get("variable_kind", kind)
         self.variables = [make_variable(v, variable_kind) for v in self.recorded]
-        # Made by hand: the function of this name would choose another kind.
+        # Not with the function of this name, which would choose another kind.
         zero = np.int64(0)
         self.counter = tf.Variable(zero, trainable=False, name="global_step")
         self.base = make_optimizer(case.inputs["optimizer"])
@@ -68,10 +68,10 @@ class Training:
     def run(
         self, step: Callable[[list[Any]], dict[str, Any]], extra: Any = None
     ) -> Iterator[dict[str, Any]]:
-        """Yield the state before the first step, then what each step leads to.
+        """Yield the state before the first step, then the results of each step.
 
         Args:
-            step: builds from the gradients of a step what it runs.
+            step: builds the operations of a step from its gradients.
             extra: more state, a dictionary of tensors and variables to read.
         """
         built = {}
@@ -105,7 +105,7 @@ class Training:
 
 
 def state_of(optimizer: tf.train.Optimizer, named: dict[str, Any]) -> dict[str, Any]:
-    """Return the variables by name, and what ``optimizer`` keeps of them."""
+    """Return the variables by name, and their state in ``optimizer``."""
     slots = {
         slot: {
             name: optimizer.get_slot(variable, slot)
@@ -123,7 +123,7 @@ def state_of(optimizer: tf.train.Optimizer, named: dict[str, Any]) -> dict[str, 
 
 
 def pattern_of(gradient: Any) -> str:
-    """Return the form of a gradient; each form has a graph of its own."""
+    """Return the form of a gradient. Each form has its own part of the graph."""
     if gradient is None:
         return "absent"
     if not isinstance(gradient, dict):
@@ -132,7 +132,7 @@ def pattern_of(gradient: Any) -> str:
 
 
 def input_like(gradient: Any, variable: Variable) -> tuple[Any, Any]:
-    """Return a tensor for gradients of this form, and what turns one into a feed."""
+    """Return a tensor for gradients of this form, and a function that feeds one."""
     if gradient is None:
         return None, lambda gradient, variable: {}
     if not isinstance(gradient, dict):

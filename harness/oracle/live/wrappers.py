@@ -17,13 +17,13 @@ VARIABLE = {"name": "w", "dtype": "float32", "shape": [2], "value": [1.0, 2.0]}
 
 
 def base_optimizers(case: Case) -> dict[str, Any]:
-    """Apply the gradients through the bare optimizer."""
+    """Apply the gradients with the bare optimizer."""
     training = Training(case)
     return applied(training, training.base)
 
 
 def multitask(case: Case) -> dict[str, Any]:
-    """Build the nest of wrappers that ``wrapper`` spells and apply through it."""
+    """Build the wrappers named by ``wrapper`` and apply the gradients with them."""
     if "argument" in case.inputs:
         inner = tf.contrib.opt.MultitaskOptimizerWrapper(
             tf.train.MomentumOptimizer(0.1, 0.9)
@@ -58,7 +58,7 @@ def multitask_clip(case: Case) -> dict[str, Any]:
 
 
 def variable_clipping(case: Case) -> dict[str, Any]:
-    """Build the layers, innermost first, and apply through the outermost."""
+    """Build the layers from the inside out, and apply with the outermost one."""
     assumed = {"optimizer": SGD, "variables": [VARIABLE], "gradients": [[[1.0, 1.0]]]}
     case.inputs = {**(assumed if "raises" in case.expected else {}), **case.inputs}
     training = Training(case)
@@ -79,7 +79,7 @@ def variable_clipping(case: Case) -> dict[str, Any]:
 def applied(
     training: Training, optimizer: Any, once: bool = False, extra: Any = None
 ) -> dict[str, Any]:
-    """Apply the gradients of every step; ``once``: the pairs are an iterator."""
+    """Apply the gradients of every step. If ``once``, pass the pairs as an iterator."""
 
     def step(gradients: list[Any]) -> dict[str, Any]:
         pairs = list(zip(gradients, training.variables))
@@ -90,13 +90,13 @@ def applied(
 
 
 def trajectory(states: Any) -> dict[str, Any]:
-    """Put states into the form of a recording."""
+    """Convert states to the form of a recording."""
     initial, *steps = list(states)
     return {"initial": initial, "steps": steps}
 
 
 def nested(spelled: str, case: Case, training: Training) -> Any:
-    """Build the nest of wrappers that ``spelled`` names, around the optimizer."""
+    """Build the nested wrappers that ``spelled`` names, around the optimizer."""
     if spelled == "optimizer":
         return training.base
     name, _, rest = spelled.partition("(")
@@ -110,7 +110,7 @@ def nested(spelled: str, case: Case, training: Training) -> Any:
 
 
 def clipping(inner: Any, dims: Any, max_norm: float, training: Training) -> Any:
-    """Wrap ``inner`` so that the variables of these names are clipped."""
+    """Wrap ``inner`` so that the variables with these names are clipped."""
     named = dict(zip((v.name for v in training.recorded), training.variables))
     listed = {named[name]: axes for name, axes in dims.items()}
     return tf.contrib.opt.VariableClippingOptimizer(inner, listed, max_norm)
@@ -133,7 +133,7 @@ def dynamic(optimizer: Any, arguments: dict[str, Any]) -> Any:
 
 
 def scale_state(scale: Any) -> dict[str, Any]:
-    """Return what to read of a loss scale; a fixed one counts nothing."""
+    """Return the state of a loss scale. A fixed one has no step count."""
     state = {"loss_scale": scale()}
     if isinstance(scale, tf.train.experimental.DynamicLossScale):
         state["good_steps"] = scale._num_good_steps
@@ -141,7 +141,7 @@ def scale_state(scale: Any) -> dict[str, Any]:
 
 
 def clipped_once(case: Case, clip: Callable[..., Any]) -> dict[str, Any]:
-    """Clip one list of gradients that have no variables."""
+    """Clip one list of gradients without variables."""
     recorded = case.inputs["gradients"]
     one = case.inputs.get("dtype", "float32")
     dtypes = case.inputs.get("dtypes", [one] * len(recorded))
@@ -160,7 +160,7 @@ def clipped_once(case: Case, clip: Callable[..., Any]) -> dict[str, Any]:
 
 
 def constant(gradient: Any, dtype: str) -> Any:
-    """Make a gradient that has no variable."""
+    """Create a gradient without a variable."""
     if gradient is None:
         return None
     if not isinstance(gradient, dict):
