@@ -1,4 +1,4 @@
-"""The exception whose text the command line prints, and an error used in two places."""
+"""The exception whose text the command line prints, and a shared error."""
 
 from __future__ import annotations
 

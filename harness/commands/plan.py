@@ -102,7 +102,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _advice(setting: Setting, period: int, workers: int) -> str:
-    """Return a sentence on the limits of a period."""
+    """Return a sentence about where a period stops paying off."""
     meeting = setting.knee(period)
     full = "never" if math.isinf(meeting) else f"from {meeting:.3g} workers on"
     ends = setting.bandwidths_of_gain(GAIN, period, workers)

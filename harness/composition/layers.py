@@ -101,7 +101,7 @@ def _dynamic(names: Any) -> Any:
 
 
 def _patient(names: Any) -> Any:
-    """Return a scale with hysteresis 2: the first overflow of a pair is ignored."""
+    """Return a scale with two more counters: it ignores the first of two overflows."""
     return names.DynamicLossScale(4.0, 2, hysteresis=2)
 
 

@@ -47,7 +47,7 @@ class Claim:
         name: short name, for links.
         of: whether the claim is a source's or our own.
         source: where the claim is made.
-        figure: the number that the source reports.
+        figure: the result that the source reports.
         experiment: name of the experiment that tests the claim; empty if none does.
         primaries: names of the experiment's comparisons that answer the claim, the
             decisive one first; empty for an illustration.

@@ -18,6 +18,7 @@ def counted_records(of: Experiment | Benchmark, home: Path) -> list[Record]:
 
     For a benchmark these are the last measurement of each setup. Records that the file
     no longer declares are history: they are neither judged nor revalidated.
+
     Raises:
         HarnessError: a file is damaged.
     """

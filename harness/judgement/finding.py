@@ -29,7 +29,7 @@ class Judgement:
 
     Attributes:
         answer: a few sentences with computed values.
-        tables: by name; plots draw the tables of their own names.
+        tables: by name. The tables of plots are the data of the plots.
         small_print: sentences that belong to the answer.
     """
 

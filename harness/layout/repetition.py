@@ -70,15 +70,15 @@ def _builders(modules: Sequence[Module]) -> list[str]:
 
 
 def lists_of_public_names(modules: Sequence[Module]) -> int:
-    """Return the number of literals that contain at least half of the public names."""
+    """Return the number of lists, tuples, sets and keys with half the public names."""
     return _having_half(names for module in modules for names in _literals(module))
 
 
 def modules_that_bind_public_names(modules: Sequence[Module]) -> int:
     """Return the number of modules that bind at least half of the public names.
 
-    Type checkers and the API pages read these names, so they are written out. A test
-    compares those of the backends with ``EXPORTS``.
+    They import, define or assign the names. Type checkers and the API pages read them,
+    so they are written out. A test compares those of the backends with ``EXPORTS``.
     """
     return _having_half(_bound(module) for module in modules)
 

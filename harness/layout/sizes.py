@@ -23,7 +23,7 @@ def fullest_folder(modules: Sequence[Module]) -> int:
 
 
 def small_modules(modules: Sequence[Module]) -> int:
-    """Return the number of modules with at most 25 lines of code."""
+    """Return the number of modules with at most 25 `Module.code_lines`."""
     return sum(module.code_lines <= 25 for module in modules)
 
 

@@ -17,7 +17,8 @@ Killer = tuple[str, str]
 ENOUGH = 60
 """Seconds of checks per mutant. No further check is started after that.
 
-Hundreds of checks enter the code that all wrappers share. Most mutants die early.
+Hundreds of checks enter the code that all wrappers share. Most mutants are killed
+early.
 """
 
 

@@ -62,7 +62,7 @@ SHARED = (
 """Tests shared by all backends. The names of a backend's tests contain its name."""
 
 ALSO = {"base": "step", "masters": "scaling", "scaling": "masters", "workers": "step"}
-"""Folder of a backend -> another folder whose tests check it."""
+"""Folder of a backend -> another whose tests check it, such as a step's numbers."""
 
 FOR_ALL = "base"
 """Folder of the tests for what all wrappers of a backend have in common."""

@@ -27,7 +27,7 @@ __all__ = ["FOLDER", "Request", "run_mutants"]
 FOLDER = RESULTS / "mutants"
 
 SIZES = {"reference": 0}
-"""Number of mutants to try. 0 means all."""
+"""Backend -> number of mutants to draw; 0 means all."""
 
 SIZE = 300
 """Number of mutants to draw for each other backend."""

@@ -31,7 +31,7 @@ KEY = "error_sentences"
 """Key under which a process of pytest-xdist stores the sentences it collected."""
 
 RULES = (
-    # A framework's own words, and the random values of a damaged state.
+    # A framework's own words, and the arbitrary values of a damaged state.
     (r"(?<=with which it fails) \(.*\)(?=; load what )", ""),
     (r"(?<=, got ).*(?=; load (?:what|it) )", "VALUE"),
     (r"'[^']*'(?=.*; load what )", "NAME"),

@@ -1,4 +1,4 @@
-"""The plan of a replay: each case in one mode, and a sample of a tenth in others."""
+"""The plan of a replay: each case in one mode, a stratified tenth in others."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ class RemoteConversation:
         try:
             return self._ray.get(method.remote(), timeout=seconds)
         except self._ray.exceptions.RayError as error:
-            # If the node is only unreachable, it must not continue another's run.
+            # An unreachable worker must not continue a run that another one gets.
             self.stop()
             if isinstance(error, self._ray.exceptions.GetTimeoutError):
                 reason = f"no node had a core free for {seconds:g} s"

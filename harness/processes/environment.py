@@ -31,7 +31,7 @@ def child_variables() -> dict[str, str]:
     quiet = {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "0"}
     keras = {"KERAS_BACKEND": "tensorflow"}
     paths = os.pathsep.join(filter(None, sys.path))
-    # The parent of a benchmark may itself be a test process of pytest-xdist.
+    # A benchmark may be started by a test in one of several pytest processes.
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
     return {**inherited, **threads, **quiet, **keras, "PYTHONPATH": paths}
 

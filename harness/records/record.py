@@ -186,8 +186,8 @@ class Record:
 def latest(records: Sequence[Record]) -> list[Record]:
     """Return the valid record of each key.
 
-    This is the last record of the key, but settled records come before unsettled ones.
-    Of several settled records it is the first, unless a later one supersedes it.
+    This is the last record of the key, but a settled record takes precedence. Of
+    several settled records it is the first, unless a later one supersedes it.
     """
     chosen: dict[tuple[str, str, str], Record] = {}
     for record in records:

@@ -41,7 +41,7 @@ class Report:
         reason: one sentence, empty when done.
         settled: number of runs that were finished before.
         counts: new records by status.
-        reasons: number of runs for each reason; runs with status ``ok`` have none.
+        reasons: number of runs for each reason in their records.
     """
 
     backend: str

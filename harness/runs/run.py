@@ -268,7 +268,7 @@ class Sweep:
         return "\n".join([*lines, *filter(None, [self._over_budget()])])
 
     def _over_budget(self) -> str:
-        """Return a sentence if the runs of scale std exceeded the budget, else ""."""
+        """Return a sentence if the runs of scale std exceed the budget, else ""."""
         validation = self.experiment.validation_runs("std")
         declared = {run.id for run in [*validation, *self.experiment.runs("std")]}
         every = [r for part in self.parts.values() for r in latest(part.records)]

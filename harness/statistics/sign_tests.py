@@ -34,7 +34,7 @@ def sign_flip(effects: npt.ArrayLike, threshold: float, side: Side) -> float:
 
     for the side ``greater``, and with <= for ``less``. The smallest p of n effects is
     2^-n. With more than 20 effects, 99,999 assignments are drawn with a fixed seed, and
-    p = (1 + their number that reach the sum) / 100,000. Source: Fisher, "The Design of
+    p = (1 + the number that reach it) / 100,000. Source: Fisher, "The Design of
     Experiments", 1935, section 21; Phipson and Smyth, 2010, for the added 1. Same as
     `scipy.stats.permutation_test` with ``permutation_type="samples"``, which takes 14 s
     for 20 effects instead of 0.1 s.

@@ -110,7 +110,7 @@ class Worker:
         return {name: self.getter._global_map[v] for name, v in self.named.items()}
 
     def build(self, gradients: list[Any]) -> None:
-        """Build the step for gradients with these patterns."""
+        """Build the step for this pattern of gradients."""
         pattern = tuple(pattern_of(gradient) for gradient in gradients)
         if pattern in self.built:
             return
@@ -148,7 +148,7 @@ class Worker:
         running.run(train, feeds)
 
     def read(self, running: Any) -> dict[str, Any]:
-        """Read the own state of this worker."""
+        """Read this worker's own state."""
         state = state_of(self.base, self.named)
         step = self.optimizer._local_step
         more = {"accumulators": self.accumulators, "local_step": step}

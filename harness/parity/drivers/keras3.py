@@ -120,7 +120,7 @@ class EagerDriver(TensorDriver):
     def expects(self, error: str) -> tuple[type[BaseException], ...]:
         """Return the exception of this name, Python's or TensorFlow's.
 
-        Where a recorded kernel failed at run time, ours raise before the step.
+        Where a kernel failed in the recording, our optimizers raise before the step.
         """
         builtin = getattr(builtins, error, None) or getattr(tf.errors, error, Exception)
         checked = (OutOfRangeError,) if error == "InvalidArgumentError" else ()

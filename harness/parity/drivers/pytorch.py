@@ -88,7 +88,7 @@ class TorchDriver:
     def compile(
         self, function: Callable[[list[Any]], Any]
     ) -> Callable[[Sequence[Gradient]], Any]:
-        """Return ``function`` with arrays instead of tensors."""
+        """Return ``function`` with arrays for tensors, in arguments and results."""
 
         def run(gradients: Sequence[Gradient]) -> Any:
             shapes = [tuple(p.shape) for p in self.made][: len(gradients)]

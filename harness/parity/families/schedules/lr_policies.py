@@ -98,7 +98,7 @@ def _named(prefix: str, rate: Any) -> dict[str, Array]:
 
 
 def _read(driver: Driver, rate: Any, case: Case) -> Any:
-    """Read a tensor. A plain number returned by PyTorch is a float32."""
+    """Read a tensor. Convert a plain number from PyTorch to the recorded dtype."""
     if hasattr(rate, "dtype"):
         return driver.read(rate)
     if case.expected.get("dtype", PYTHON) == PYTHON or driver.backend != "pytorch":

@@ -172,7 +172,7 @@ class _Training:
         return state
 
     def own(self, number: int, where: str) -> State:
-        """Read the own state of a worker."""
+        """Read a worker's own state."""
         worker, optimizer = self.workers[number], self.optimizers[number]
         state = self._variables(number, worker.variables, where)
         for recorded, gathered in zip(self.recorded, worker.accumulators, strict=True):
