@@ -104,7 +104,7 @@ class Worker:
         return self._conversation.end()
 
     def stop(self) -> None:
-        """Kill the process, whatever it is doing."""
+        """Stop the process, whatever it is doing."""
         self._conversation.stop()
 
     def _receive(self) -> Answer | None:

@@ -20,7 +20,7 @@ def rate_of_the_next_step(right: Any) -> Any:
 
 
 def first_rate_for_ever(right: Any) -> Any:
-    """Make ``next_rate`` return the rate of the first step for ever."""
+    """Make ``next_rate`` return the rate of the first step in all steps."""
 
     def next_rate(self: Any) -> Any:
         return vars(self).setdefault("first", right(self))
