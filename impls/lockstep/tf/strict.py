@@ -1,7 +1,7 @@
 """The names of :mod:`lockstep.tf` bound to the originals' exact behaviour.
 
-The drop-in target for old code: only its import line changes. Arguments are the
-originals' and no others, see :mod:`lockstep.strict.originals`.
+Old code only needs to change its import line. The arguments are exactly the
+originals', see :mod:`lockstep.strict.originals`.
 """
 
 from __future__ import annotations

@@ -77,15 +77,15 @@ def find_trained(
 
     Args:
         var_list: a nest of variables, or None.
-            model: an object with ``trainable_variables``, or another one.
-            default: the variables that are trained without ``var_list`` and ``model``.
-            kind: the classes of variables.
-            as_variable: returns the variable that a backend's object wraps.
+        model: an object with ``trainable_variables``, or another one.
+        default: the variables that are trained without ``var_list`` and ``model``.
+        kind: the classes of variables.
+        as_variable: returns the variable that a backend's object wraps.
 
-        Raises:
-            VarListError: not a nest of variables.
-            UnsupportedError: no variables to train.
-            OutOfRangeError: variables are listed and the model is a number or a text.
+    Raises:
+        VarListError: not a nest of variables.
+        UnsupportedError: no variables to train.
+        OutOfRangeError: variables are listed and the model is a number or a text.
     """
     if var_list is not None:
         border.check_model("model", model)
