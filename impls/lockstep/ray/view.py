@@ -54,7 +54,7 @@ class RemoteView:
         return type(self)(self.member.host)
 
     def arrays(self) -> dict[str, Array]:
-        """Return this worker's copy of the shared weights."""
+        """Return this worker's copies of the shared weights."""
         raise NotImplementedError
 
     def rule_of(self, optimizer: Any, clips_rows: bool) -> Any:
@@ -126,7 +126,7 @@ class RemoteView:
         return self.member.push(changes, options)
 
     def leave(self) -> None:
-        """Tell the center that this worker is done."""
+        """Report to the center that this worker is done."""
         self.member.leave()
 
     def numbers(self) -> dict[str, float]:

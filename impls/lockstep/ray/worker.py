@@ -125,7 +125,7 @@ class Member:
         return bool(reply.applied)
 
     def leave(self) -> None:
-        """Tell the center that this worker is done."""
+        """Report to the center that this worker is done."""
         self._call("leave", self.identity.worker)
 
     def numbers(self) -> dict[str, float]:

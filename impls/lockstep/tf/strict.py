@@ -92,11 +92,11 @@ class AGNOptimizer(originals.AGNOptimizer[Optimizer], default.AGNOptimizer):
 
 
 class AdamOptimizer(original_rules.AdamOptimizer, default.AdamOptimizer):
-    """Adam with ``strict=True``: no dtype is refused."""
+    """Adam with ``strict=True``: accepts any dtype."""
 
 
 class RMSPropOptimizer(original_rules.RMSPropOptimizer, default.RMSPropOptimizer):
-    """RMSProp with ``strict=True``: no dtype is refused."""
+    """RMSProp with ``strict=True``: accepts any dtype."""
 
 
 class AdamWOptimizer(original_rules.AdamWOptimizer, default.AdamWOptimizer):

@@ -319,7 +319,7 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
     ) -> list[tuple[Gradient, Any]]:
         """Differentiate ``loss()`` with the wrapped optimizer, which may scale it.
 
-        The arguments and errors are those of
+        Arguments and errors are as in
         :meth:`~lockstep.keras3.base.train_v1.TrainV1.compute_gradients`.
         """
         inner = self.inner_optimizer

@@ -60,7 +60,7 @@ def post_process_gradients(
 def post_process(
     to_do: Processing, grads_and_vars: Iterable[tuple[Any, Any]], lr: float | tf.Tensor
 ) -> list[tuple[Gradient, Any]]:
-    """Do what :func:`post_process_gradients` does; ``to_do`` is checked."""
+    """Implement :func:`post_process_gradients`; ``to_do`` is already checked."""
     entries, variables = as_entries(grads_and_vars, OWNER)
     return list(zip(process(to_do, entries, lr), variables, strict=True))
 

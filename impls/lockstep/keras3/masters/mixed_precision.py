@@ -125,7 +125,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
 
     @property
     def takes_wide(self) -> bool:
-        """Whether float32 gradients fit half-precision variables; not under strict."""
+        """Whether half-precision variables accept float32 gradients; strict: no."""
         return not self._quirks.masters_slots
 
     @property
@@ -272,12 +272,12 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
 
     @property
     def skips(self) -> bool:
-        """Whether steps that are not finite are left out."""
+        """Whether a step with inf or NaN in its gradients is skipped."""
         is_automatic = isinstance(self.scale_object, AutomaticLossScaler)
         return is_automatic or not self._quirks.masters_static_scale
 
     def _move_scale(self, step: ScaledStep) -> None:
-        """Let the scale take note of a step."""
+        """Update the scale after a step."""
         if step.largest is None:
             super()._move_scale(step)
         else:

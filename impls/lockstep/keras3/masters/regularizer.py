@@ -1,4 +1,4 @@
-"""Regularizers whose gradient is taken at the float32 master of a weight (Keras 3)."""
+"""Regularizers with the gradient at the float32 master of a weight (Keras 3)."""
 
 from __future__ import annotations
 

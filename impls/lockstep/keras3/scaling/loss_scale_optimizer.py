@@ -141,6 +141,6 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
 
     @property
     def skips(self) -> bool:
-        """Whether steps that are not finite are left out."""
+        """Whether a step with inf or NaN in its gradients is skipped."""
         is_dynamic = isinstance(self.scale_object, DynamicLossScale)
         return is_dynamic or not self._quirks.loss_scale_fixed

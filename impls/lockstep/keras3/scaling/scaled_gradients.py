@@ -115,7 +115,7 @@ class ScaledGradients(Wrapper, ScalesAlready):
     def differentiate(self, *arguments: Any) -> Pairs:
         """Differentiate the scaled loss; the pairs are not divided yet.
 
-        The arguments and errors are those of
+        Arguments and errors are as in
         :meth:`~lockstep.keras3.base.train_v1.TrainV1.compute_gradients`.
         """
         self._has_scaled[threading.get_ident()] = False

@@ -1,4 +1,4 @@
-"""What both wrappers with a loss scale do: look, update or skip, move the scale."""
+"""The base of both wrappers with a loss scale: skip steps and update the scale."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class SkippingWrapper(SkipCounts, ScaledGradients):
 
     @property
     def takes_wide(self) -> bool:
-        """Whether float32 gradients fit half-precision variables; not under strict."""
+        """Whether half-precision variables accept float32 gradients; strict: no."""
         return not self._quirks.loss_scale_float16
 
     @property
@@ -101,7 +101,7 @@ class SkippingWrapper(SkipCounts, ScaledGradients):
 
     @property
     def skips(self) -> bool:
-        """Whether steps that are not finite are left out."""
+        """Whether a step with inf or NaN in its gradients is skipped."""
         raise NotImplementedError
 
     def _take_step(self, pairs: Pairs) -> None:
@@ -143,7 +143,7 @@ class SkippingWrapper(SkipCounts, ScaledGradients):
         return None if self._hides_slots else super().get_slot(var, name)
 
     def get_slot_names(self) -> list[str]:
-        """Return the names of the slots that exist; strict: nothing."""
+        """Return the names of the slots that exist; strict: an empty list."""
         return [] if self._hides_slots else super().get_slot_names()
 
     def get_config(self) -> dict[str, Any]:

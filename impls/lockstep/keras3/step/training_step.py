@@ -1,4 +1,4 @@
-"""The object that ``optimize_loss`` returns: a call is a step of training."""
+"""The object that ``optimize_loss`` returns; each call is a training step."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class TrainingStep(tf.Module):
 
     @property
     def pipeline(self) -> tuple[str, ...]:
-        """The stages that a gradient goes through here, in their order."""
+        """The stages of a step that change its gradients, in order."""
         return self.settings.pipeline(self.optimizer)
 
     def __repr__(self) -> str:
@@ -75,7 +75,7 @@ class TrainingStep(tf.Module):
 
     @cached_property
     def _skips(self) -> bool:
-        """Whether steps that are not finite are left out."""
+        """Whether a step with inf or NaN in its gradients is skipped."""
         return "finite check" in self.pipeline
 
     @property
@@ -123,7 +123,7 @@ class TrainingStep(tf.Module):
         return values[-1]
 
     def next_rate(self) -> Any:
-        """Return the rate at the steps applied so far."""
+        """Return the learning rate for the next step."""
         return self.task.rate(value_of(self.global_step).read_value())
 
     def add_up(

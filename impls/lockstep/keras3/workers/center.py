@@ -242,7 +242,7 @@ class AGNCustomGetter:
 
 
 def center_of(center: Any) -> Center:
-    """Return the center for an argument: new, of this process, or on Ray."""
+    """Return the center for an argument: a new one, the given one, or one on Ray."""
     if host := as_ray_host(center):
         # Its base class is in this module.
         from lockstep.keras3.workers.remote import RemoteCenter

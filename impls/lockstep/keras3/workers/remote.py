@@ -31,7 +31,7 @@ class RemoteCenter(RemoteView, Center):
         self.paths: dict[str, str] = {}
 
     def arrays(self) -> dict[str, Array]:
-        """Return the shared weights as they are here."""
+        """Return this worker's copies of the shared weights."""
         return {name: variable.numpy() for name, variable in self.shared.items()}
 
     def check(self, variables: Mapping[str, Any], may_add: bool) -> None:
@@ -56,7 +56,7 @@ class RemoteCenter(RemoteView, Center):
         return KerasRule(config_of(optimizer), self.paths, clips_rows)
 
     def make_weights(self, rule: KerasRule, weights: dict[str, Array]) -> KerasWeights:
-        """Return weights with such an optimizer, for another process."""
+        """Return weights with this rule, for another process."""
         return KerasWeights(rule, weights)
 
     def follow(

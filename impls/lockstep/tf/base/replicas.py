@@ -55,7 +55,7 @@ class ReplicatedStep(tf.Module):
 
     @property
     def pipeline(self) -> tuple[str, ...]:
-        """The stages that a gradient goes through here, in their order."""
+        """The stages of a step that change its gradients, in order."""
         return tuple(self.steps[0].pipeline)
 
 

@@ -88,7 +88,7 @@ class Wrapper(Optimizer):
 
     @property
     def base_optimizer(self) -> Optimizer:
-        """The innermost optimizer: the one that owns the slots."""
+        """The innermost optimizer, which owns the slots."""
         return base_of(self)
 
     @tf.autograph.experimental.do_not_convert

@@ -105,7 +105,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
 
     @property
     def takes_wide(self) -> bool:
-        """Whether float32 gradients fit half-precision variables; not under strict."""
+        """Whether half-precision variables accept float32 gradients; strict: no."""
         return not self._quirks.masters_slots
 
     @property
@@ -244,12 +244,12 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
 
     @property
     def skips(self) -> bool:
-        """Whether steps that are not finite are left out."""
+        """Whether a step with inf or NaN in its gradients is skipped."""
         is_automatic = isinstance(self.scale_object, AutomaticLossScaler)
         return is_automatic or not self._quirks.masters_static_scale
 
     def _look(self, step: ScaledStep) -> None:
-        """Look at the gradients of a step."""
+        """Check the gradients of a step."""
         super()._look(step)
         if isinstance(self.scale_object, AutomaticLossScaler):
             check_grads = self.scale_object.check_grads

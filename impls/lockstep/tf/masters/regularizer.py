@@ -1,4 +1,4 @@
-"""Regularizers whose gradient is taken at the float32 master of a weight."""
+"""Regularizers whose gradient is computed at the float32 master of a weight."""
 
 from __future__ import annotations
 

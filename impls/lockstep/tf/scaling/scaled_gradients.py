@@ -41,7 +41,7 @@ class ScaledGradients(Wrapper):
     def _differentiate(self, *arguments: Any) -> tuple[Pairs, float | tf.Tensor]:
         """Differentiate the scaled loss; return the pairs and their divisor.
 
-        The arguments and errors are those of
+        Arguments and errors are as in
         :meth:`~lockstep.tf.base.wrapper.Wrapper.compute_gradients`.
         """
         checked = checked_arguments(type(self).__name__, *arguments)

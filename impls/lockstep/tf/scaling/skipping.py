@@ -1,4 +1,4 @@
-"""What both wrappers with a loss scale do: look, update or skip, move the scale."""
+"""The base of both wrappers with a loss scale: skip steps and update the scale."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class SkippingWrapper(SkipCounts, ScaledGradients):
 
     @property
     def takes_wide(self) -> bool:
-        """Whether float32 gradients fit half-precision variables; not under strict."""
+        """Whether half-precision variables accept float32 gradients; strict: no."""
         return not self._quirks.loss_scale_float16
 
     @property
@@ -96,7 +96,7 @@ class SkippingWrapper(SkipCounts, ScaledGradients):
 
     @property
     def skips(self) -> bool:
-        """Whether steps that are not finite are left out."""
+        """Whether a step with inf or NaN in its gradients is skipped."""
         raise NotImplementedError
 
     def policies(self) -> list[Any]:
@@ -104,7 +104,7 @@ class SkippingWrapper(SkipCounts, ScaledGradients):
         return [self.scale_object]
 
     def _look(self, step: ScaledStep) -> None:
-        """Look at the gradients of a step."""
+        """Check the gradients of a step."""
         step.look(self.clip_norm)
 
     def _move_scale(self, step: ScaledStep) -> tf.Operation | None:
@@ -209,5 +209,5 @@ class SkippingWrapper(SkipCounts, ScaledGradients):
         return None if self._hides_slots else super().get_slot(var, name)
 
     def get_slot_names(self) -> list[str]:
-        """Return the names of the slots that exist; strict: nothing."""
+        """Return the names of the slots that exist; strict: an empty list."""
         return [] if self._hides_slots else super().get_slot_names()

@@ -90,12 +90,12 @@ class TrainingStep(tf.Module):
 
     @property
     def pipeline(self) -> tuple[str, ...]:
-        """The stages that a gradient goes through here, in their order."""
+        """The stages of a step that change its gradients, in order."""
         return self.settings.pipeline(self.optimizer)
 
     @cached_property
     def _skips(self) -> bool:
-        """Whether steps that are not finite are left out."""
+        """Whether a step with inf or NaN in its gradients is skipped."""
         return "finite check" in self.pipeline
 
     @property
@@ -143,7 +143,7 @@ class TrainingStep(tf.Module):
             return tf.identity(loss, name="train_loss")
 
     def next_rate(self) -> Any:
-        """Return the rate at the steps applied so far."""
+        """Return the learning rate for the next step."""
         return self.task.rate(self.global_step.read_value())
 
     def advance(self, pairs: Pairs, skip_update: Any = None) -> tf.Operation | None:

@@ -135,7 +135,7 @@ class AGNOptimizer(SharingWrapper):
 
         Raises:
             ...
-            NotFromGetterError: a KeyError; a variable not made through the getter.
+            NotFromGetterError: a KeyError; a variable that the getter did not create.
             NotAVariableError: a TypeError; ``global_step`` is a tensor or a number.
             UnsupportedError: reference variables under control flow v2; strict: a
                 one-shot iterator; in a graph, an outer wrapper that skips variables;
@@ -200,7 +200,7 @@ class AGNOptimizer(SharingWrapper):
         with tf.control_dependencies([updated, *gathered]):
             count = tf.convert_to_tensor(self.local_step.assign_add(1))
         communicate = functools.partial(self._communicate, variables, global_step)
-        # All of a branch runs after its condition, which waits for all of the above.
+        # A branch runs after its condition, which waits for all operations above.
         done = tf.cond(is_due(count, self.communication_period), communicate, tf.no_op)
         return tf.group(done, name=name or self.get_name())
 

@@ -31,7 +31,7 @@ class RemoteCenter(RemoteView, Center):
     backend = "tf"
 
     def arrays(self) -> dict[str, Array]:
-        """Return the shared weights as they are here."""
+        """Return this worker's copies of the shared weights."""
         require_eager()
         return {name: variable.numpy() for name, variable in self.shared.items()}
 
@@ -76,7 +76,7 @@ class RemoteCenter(RemoteView, Center):
     def make_weights(
         self, rule: TensorFlowRule, weights: dict[str, Array]
     ) -> TensorFlowWeights:
-        """Return weights with such an optimizer, for another process."""
+        """Return weights with this rule, for another process."""
         return TensorFlowWeights(rule, weights)
 
     def step(self, optimizer: tf.compat.v1.train.Optimizer, pairs: Pairs) -> None:

@@ -166,7 +166,7 @@ class TensorFlowWeights:
             self.whole.apply_gradients(pairs)
 
     def _slots(self) -> dict[str, tf.Variable]:
-        """Return the slots by their names and those of the weights."""
+        """Return the slots, by slot name and weight name."""
         return {
             f"{slot} of {name}": self.optimizer.get_slot(variable, slot)
             for slot in self.optimizer.get_slot_names()

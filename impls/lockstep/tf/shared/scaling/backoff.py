@@ -1,4 +1,4 @@
-"""Backoff: the scale grows every ``step_window`` steps after the last overflow."""
+"""Backoff: the scale shrinks on overflow and grows after ``step_window`` steps."""
 
 from __future__ import annotations
 
@@ -51,5 +51,5 @@ def step_backoff(
 
 
 def clip(scale: tf.Tensor, policy: BackoffPolicy | LogMaxPolicy) -> tf.Tensor:
-    """Return max(min(scale, scale_max), scale_min): of inverted bounds, the lower."""
+    """Return max(min(scale, scale_max), scale_min); if the bounds cross, scale_min."""
     return tf.maximum(tf.minimum(scale, policy.scale_max), policy.scale_min)

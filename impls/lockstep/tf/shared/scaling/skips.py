@@ -57,7 +57,7 @@ class Skips(NamedTuple):
         """
         if not tf.executing_eagerly():
             return self._count_in_graph(step, scale, at_floor, patience)
-        # Nearly every step follows an applied one and is applied.
+        # Nearly always this step and the step before it are applied.
         held = int(self.variable.read_value())
         before = held % UPPER
         skips = 0 if bool(step.finite) else before + 1

@@ -26,7 +26,7 @@ def add_share(total: Gradient, gradient: Gradient, iter_size: int) -> Gradient:
 def divided(
     gradient: tf.Tensor | tf.IndexedSlices, iter_size: int
 ) -> tf.Tensor | tf.IndexedSlices:
-    """Return gradient / iter_size, of rows their values."""
+    """Return gradient / iter_size; a sparse one keeps its indices."""
     if isinstance(gradient, tf.IndexedSlices):
         values = divided(gradient.values, iter_size)
         return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)

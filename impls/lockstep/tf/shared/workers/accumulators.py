@@ -149,7 +149,7 @@ class Accumulators(tf.Module):
         return tf.group(*done, self.micro_step.assign(count, read_value=False))
 
     def clear(self) -> tf.Operation | None:
-        """Empty the sums."""
+        """Clear the sums."""
         present = [total for total in self.sums if total is not None]
         done = [operation for total in present for operation in total.clear()]
         zero = tf.zeros((), tf.int64)
