@@ -31,9 +31,9 @@ __all__ = ["MixedPrecisionLossScaleOptimizer"]
 class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
     """...
 
-    If every element of every gradient is finite, the gradients are clipped to
-    ``clip_norm`` and ``opt`` takes its step. Otherwise weights, slots, ``iterations``
-    and ``global_step`` do not change. Then the scale is updated, once.
+    If every element of every gradient is finite, ``opt`` takes its step with the
+    gradients, clipped if ``clip_norm`` is given. Otherwise weights, slots,
+    ``iterations`` and ``global_step`` do not change. Then the scale is updated, once.
 
     There are two ways to scale. ``compute_gradients`` returns
     g = d(s loss)/dw (1/s), where s is the loss scale and 1/s is rounded to float32. The

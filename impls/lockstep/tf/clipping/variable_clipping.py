@@ -238,7 +238,7 @@ class VariableClippingOptimizer(Wrapper):
 
 
 def refuse_others(opt: Any, unchecked: bool) -> None:
-    """Raise unless ``opt`` can be wrapped; ``unchecked``: if it lacks a method."""
+    """Raise unless ``opt`` can be wrapped; ``unchecked``: unless it has the methods."""
     if is_keras(opt):
         raise tf_host.KERAS_OPTIMIZER.error(owner=words.WRAPPER, got=type(opt).__name__)
     fine = isinstance(opt, Optimizer)

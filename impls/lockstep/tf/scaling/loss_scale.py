@@ -49,8 +49,8 @@ class LossScale(tf.Module):
     def move(self, finite: tf.Tensor) -> tf.Operation | None:
         """Update the scale after a step; ``finite``: bool, 0-d; return the operation.
 
-        The base class does nothing. As in the original, only the dynamic scale and
-        users' own classes change the scale.
+        The base class does nothing, because the original updates only its own dynamic
+        scale. A subclass may override this method.
         """
         return tf.no_op()
 

@@ -36,9 +36,9 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
 
     ``compute_gradients``: g = d(s loss)/dw (1/s), where s is the loss scale and 1/s is
     rounded to float32. ``apply_gradients``: if every element of every gradient is
-    finite, the gradients are clipped to ``clip_norm`` and passed to ``opt``. Otherwise
-    weights, slots, shared powers and ``global_step`` do not change. Then the scale is
-    updated. This method neither scales nor unscales.
+    finite, the gradients are passed to ``opt``, clipped if ``clip_norm`` is given.
+    Otherwise weights, slots, shared powers and ``global_step`` do not change. Then the
+    scale is updated. ``apply_gradients`` neither scales nor unscales.
 
     Args:
         opt: a ``tf.compat.v1.train.Optimizer``, or a wrapper around one.

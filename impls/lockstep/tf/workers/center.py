@@ -39,8 +39,8 @@ Make = Callable[[], Any]
 class Center(words.CenterOfProcess, tf.Module):
     """Shared variables, and their slots, which every worker's optimizer uses in turn.
 
-    Workers in one process share one center. Each worker in its own process has a
-    center; the variables with the same names on the parameter servers are the same.
+    Workers in one process share one center. Workers in separate processes each create
+    one; its variables are those with the same names on the parameter servers.
 
     Attributes:
         shared: name of a worker's variable -> the shared variable.
