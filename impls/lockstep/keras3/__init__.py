@@ -1,8 +1,8 @@
 """Lockstep for Keras 3: optimizers of Keras, on its TensorFlow back end.
 
-Everything here is a ``keras.optimizers.Optimizer`` or works on its (gradient, variable)
-pairs. The wrappers take any optimizer of Keras, and ``fit``, callbacks and ``.keras``
-files take the wrappers.
+Each wrapper is a ``keras.optimizers.Optimizer``; functions such as clipping work on its
+(gradient, variable) pairs. The wrappers accept any Keras optimizer. They work with
+``fit``, callbacks and ``.keras`` files.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""The multitask wrapper, for optimizers of Keras 3."""
+"""The multitask wrapper, for Keras 3 optimizers."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ __all__ = ["MultitaskOptimizerWrapper"]
 class MultitaskOptimizerWrapper(Wrapper):
     """...
 
-    Weight decay is left out, too. Where Keras accumulates gradients over steps, the sum
-    is judged, at the step that applies it.
+    Weight decay is skipped too. With Keras' gradient accumulation the sum is tested, at
+    the step that applies it.
 
-    ``iterations`` counts every call, also one in which every gradient was zero: it is
-    Keras' global step, which schedules read. Keras' Adam takes its bias correction from
-    it, so that one goes on for variables that are left alone.
+    ``iterations`` counts every call, even if every gradient is zero: it is Keras'
+    global step, which schedules read. Keras' Adam computes its bias correction from it,
+    so the correction advances even for skipped variables.
 
     Args:
-        opt: any optimizer of Keras, a wrapper included. It may be built already.
+        opt: any Keras optimizer, or a wrapper. It may already be built.
         strict: reproduce the original with its quirks: ``opt`` is changed in place, so
-            that used directly it leaves zeros out as well; around another wrapper that
-            has no effect; a multitask wrapper as ``opt`` is refused.
+            it also skips zeros if it is used directly. Around another wrapper this has
+            no effect. A multitask wrapper as ``opt`` raises.
 
     Raises:
         NotAnOptimizerError: a TypeError; ``opt`` is no ``keras.optimizers.Optimizer``.
@@ -61,16 +61,16 @@ class MultitaskOptimizerWrapper(Wrapper):
         super().__init__(opt)
         self.strict = strict
         if quirks.multitask_in_place and not isinstance(opt, Wrapper):
-            # The original replaced the methods of opt that update a variable; a wrapper
-            # never calls its own.
+            # The original replaced the methods of opt that update a variable. A wrapper
+            # never calls its own, so there this has no effect.
             vars(self)["_step"] = opt.apply
             vars(opt)["apply"] = self.apply
 
     def update(self, gradients: list[Gradient], variables: list[Any]) -> None:
-        """Let the wrapped optimizer step, and put back what is to be left alone.
+        """Take the wrapped optimizer's step, and restore the skipped variables.
 
-        In a graph three steps are built, of which one runs: of all variables, of some,
-        of none. Mostly no gradient is all zero: the first runs, behind one condition.
+        In a graph three steps are built, one of which runs: all variables, some, or
+        none. Mostly no gradient is all zero: then the first runs, behind one condition.
         """
         present, judged = self._judged(gradients, variables)
         zero = self._look(gradients, variables, present, judged)
@@ -105,13 +105,13 @@ class MultitaskOptimizerWrapper(Wrapper):
         self._report_inside(variables)
 
     def _may_push(self) -> bool:
-        """Whether a step inside may push to another process, which is not put back."""
+        """Whether a step inside may push to another process, which is not undone."""
         return any(getattr(layer, "_pushes_away", False) for layer in layers_of(self))
 
     def _update_kept(
         self, present: list[tuple[Gradient, Any]], left_alone: np.ndarray
     ) -> None:
-        """Let the wrapped optimizer step without what is left alone."""
+        """Take the wrapped optimizer's step without the skipped variables."""
         pairs = zip(present, left_alone, strict=True)
         others = [pair for pair, is_left_alone in pairs if not is_left_alone]
         if others:
@@ -120,7 +120,7 @@ class MultitaskOptimizerWrapper(Wrapper):
             self._count()
 
     def _report_inside(self, variables: list[Any]) -> None:
-        """Report that a wrapper inside left the step out, if it did."""
+        """Report that a wrapper inside skipped the step, if it did."""
         own = self.last_step
         if tf.executing_eagerly() and own.applied:
             inner = getattr(self.inner_optimizer, "last_step", None)
@@ -131,15 +131,15 @@ class MultitaskOptimizerWrapper(Wrapper):
         self.inner_optimizer.apply(gradients, variables)
 
     def _count(self) -> None:
-        """Count a step in which nothing is updated."""
+        """Count a step without updates."""
         self._iterations.assign_add(1)
 
     def _judged(
         self, gradients: list[Gradient], variables: list[Any]
     ) -> tuple[list[tuple[Gradient, Any]], list[Gradient]]:
-        """Return the pairs with a gradient, and for each the tensor that is judged.
+        """Return the pairs with a gradient, and for each the tensor to test.
 
-        Where gradients are accumulated that is the sum, and an absent one adds 0.
+        With gradient accumulation it is the sum, to which an absent gradient adds 0.
         """
         pairs = list(zip(gradients, variables, strict=True))
         if not self.gradient_accumulation_steps:
@@ -150,15 +150,15 @@ class MultitaskOptimizerWrapper(Wrapper):
         return pairs, [g + s for (g, _), s in zip(pairs, sums, strict=True)]
 
     def _is_tested(self, gradient: Gradient) -> bool:
-        """Whether a gradient of zeros is left out.
+        """Whether a gradient of zeros is skipped.
 
-        The original does not look at sparse gradients of a rule that takes rows
-        unsummed: gradient descent.
+        The original does not test sparse gradients of a rule that gets duplicate rows
+        unsummed, which is gradient descent.
         """
         return not (self.keeps_duplicates and isinstance(gradient, tf.IndexedSlices))
 
     def _is_due(self) -> Any:
-        """Whether this step applies what was accumulated, if anything is."""
+        """Whether this step applies the accumulated gradients, if there are any."""
         period = self.gradient_accumulation_steps
         return tf.equal((self._iterations.value + 1) % period, 0) if period else True
 
@@ -169,7 +169,7 @@ class MultitaskOptimizerWrapper(Wrapper):
         present: list[tuple[Gradient, Any]],
         judged: list[Gradient],
     ) -> tf.Tensor | None:
-        """In eager mode, say which of ``judged`` are all zero, and report it."""
+        """In eager mode, return which of ``judged`` are all zero, and report it."""
         if not tf.executing_eagerly():
             return None
         zero = np.zeros(len(present), bool)
@@ -187,14 +187,15 @@ class MultitaskOptimizerWrapper(Wrapper):
     def _state(self, variable: Any) -> list[tf.Variable]:
         """Return a variable and its slots; with a master, both and their slots.
 
-        Not its moving average, which follows the variable and starts at the first step
-        whatever the gradient, and not its accumulator, which Keras empties.
+        The moving average is left out, because it follows the variable and starts at
+        the first step whatever the gradient is. So is the accumulator, which Keras
+        resets.
         """
         apart = (keras_host.ACCUMULATOR, keras_host.AVERAGE)
         variable = self._slots.model_of(variable)
         slots = self._slots.of(variable)
         parts = [slot for name, slot in slots.items() if name not in apart]
-        # A slot may be a weight that is shared, with slots of its own.
+        # A slot may be a shared weight, which has its own slots.
         parts += [
             further for slot in parts for further in self._slots.of(slot).values()
         ]

@@ -1,6 +1,6 @@
 """The names of :mod:`lockstep.keras3` bound to the originals' exact behaviour.
 
-As far as Keras goes: the arithmetic of its own optimizers is theirs.
+As far as possible with Keras, whose own optimizers compute the updates.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ Optimizer = keras.optimizers.Optimizer
 
 
 class InConfigs:
-    """A class whose ``get_config`` has the arguments of its constructor and no others.
+    """A class whose ``get_config`` returns exactly its constructor's arguments.
 
-    Those are the original's and, of an optimizer, Keras' own options.
+    These are the original's, and for an optimizer also Keras' options.
     """
 
     def get_config(self) -> dict[str, Any]:
@@ -43,7 +43,7 @@ class InConfigs:
         config = super().get_config()  # type: ignore[misc]
         parameters = inspect.signature(type(self)).parameters
         takes_options = "options" in parameters
-        # What from_config of the row-clipping wrapper takes out again.
+        # ``positions``: from_config of the row-clipping wrapper removes it again.
         known = {*parameters, "positions", *(config if takes_options else ())}
         return {name: config[name] for name in config if name in known - {"strict"}}
 
@@ -87,7 +87,7 @@ class DynamicLossScale(InConfigs, originals.DynamicLossScale, default.DynamicLos
 
 
 def scale_of(identifier: Any, strict: bool) -> LossScale | None:
-    """Return a loss scale of this module for a number and for "dynamic"."""
+    """Return this module's loss scale for a number or for "dynamic"."""
     if isinstance(identifier, int | float):
         return FixedLossScale(identifier)
     is_dynamic = isinstance(identifier, str) and identifier == "dynamic"
@@ -122,11 +122,11 @@ class AutomaticLossScaler(
 
 
 class FromOldConfigs(InConfigs):
-    """An optimizer that is also made from a configuration of version 0.1."""
+    """An optimizer that also loads configurations of version 0.1."""
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], custom_objects: Any = None) -> Any:
-        """Make an optimizer; those configurations have an entry ``strict``."""
+        """Create an optimizer; old configurations have an entry ``strict``."""
         arguments = {name: value for name, value in config.items() if name != "strict"}
         return super().from_config(arguments, custom_objects)  # type: ignore[misc]
 

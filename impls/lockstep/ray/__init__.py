@@ -1,8 +1,8 @@
-"""A center in a process of its own, on Ray, for workers on several machines.
+"""A center in its own process, on Ray, for workers on several machines.
 
-``AGNCustomGetter(device, center="ray://NAME")`` makes the center NAME or finds it.
-:class:`RayCenter` says how it saves itself, and ends it. Nothing here imports Ray
-before a worker asks for such a center.
+``AGNCustomGetter(device, center="ray://NAME")`` creates the center NAME or finds it.
+:class:`RayCenter` has its options, such as checkpoints, and ends it. Ray is imported
+only when a worker asks for such a center.
 """
 
 from lockstep.messages.ray import CenterLostError as CenterLostError

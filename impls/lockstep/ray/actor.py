@@ -1,4 +1,4 @@
-"""The Ray actor in which a center lives, and how workers call it: all that uses Ray."""
+"""The Ray actor of a center, and the calls of workers: all code that uses Ray."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ __all__ = ["NAMESPACE", "CenterActor", "RayHost"]
 logger = logging.getLogger(__name__)
 
 NAMESPACE = "lockstep"
-"""Where the actors have their names: jobs of one cluster share it."""
+"""The namespace of the actors' names; all jobs of a cluster use it."""
 
 OPTIONS = {
     "namespace": NAMESPACE,
-    # It outlives the worker that made it.
+    # It continues after the worker that created it has ended.
     "lifetime": "detached",
     "get_if_exists": True,
-    # A process that dies is started again, and calls without an answer are repeated.
+    # A process that died is restarted, and calls without an answer are repeated.
     "max_restarts": -1,
     "max_task_retries": -1,
-    # It waits most of the time, and must find a place on a full cluster.
+    # It mostly waits, and must also fit on a cluster without free CPUs.
     "num_cpus": 0,
 }
 
@@ -35,8 +35,8 @@ OPTIONS = {
 class CenterActor:
     """A :class:`ServedCenter` that Ray runs; calls come one at a time.
 
-    Its arguments are small, so that Ray keeps them as long as the actor: what a worker
-    hands over is lost with the process, and a restart asks a worker for it again.
+    Ray stores the constructor's arguments for restarts, so they are small. Data from a
+    worker is lost with the process. After a restart a worker is asked for it again.
     """
 
     def __init__(
@@ -50,13 +50,13 @@ class CenterActor:
 
 
 class RayHost:
-    """Finds, makes and calls the actor of a center.
+    """Finds, creates and calls the actor of a center.
 
     Args:
-        name: of the center.
-        arguments: of :class:`ServedCenter` after the name; they count where this makes
-            the center.
-        resources: of the node on which this makes the center.
+        name: the name of the center.
+        arguments: the arguments of :class:`ServedCenter` after the name; used only if
+            this object creates the center.
+        resources: the resources of the node on which this object creates the center.
 
     Raises:
         MissingFrameworkError: a ModuleNotFoundError; Ray is not installed.
@@ -75,7 +75,7 @@ class RayHost:
         connected_ray(name)
 
     def exists(self) -> bool:
-        """Whether there is a center of this name."""
+        """Whether a center of this name exists."""
         try:
             self._handle = connected_ray(self.name).get_actor(self.name, NAMESPACE)
         except ValueError:
@@ -83,7 +83,7 @@ class RayHost:
         return True
 
     def make(self) -> bool:
-        """Start an empty center unless there is one; of two at once one is made."""
+        """Start an empty center unless one exists; concurrent calls create only one."""
         if self.exists():
             return False
         ray = connected_ray(self.name)
@@ -95,11 +95,12 @@ class RayHost:
         return True
 
     def call(self, method: str, *arguments: Any) -> Any:
-        """Call a method of the center, and wait while its process is started again.
+        """Call a method of the center; wait while its process is restarted.
 
         Raises:
-            CenterLostError: a ConnectionError; there is no such center, or it is gone.
-            LockstepError: what the method raises.
+            CenterLostError: a ConnectionError; there is no such center, or not any
+                more.
+            LockstepError: an error of the method.
         """
         ray = connected_ray(self.name)
         if self._handle is None and not self.exists():
@@ -107,7 +108,7 @@ class RayHost:
         try:
             return ray.get(self._handle.call.remote(method, *arguments))
         except ray.exceptions.RayTaskError as error:
-            # Ray's own text is a traceback of the other process.
+            # Ray's own message is a traceback of the other process.
             if isinstance(error.cause, LockstepError):
                 raise error.cause from None
             raise
@@ -122,12 +123,12 @@ class RayHost:
             self._handle = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the handle, which is found again by the name."""
+        """Leave out the handle, which can be found again by name."""
         return {**self.__dict__, "_handle": None}
 
 
 def has(node: Mapping[str, Any], resources: Mapping[str, float]) -> bool:
-    """Whether a node, as ``ray.nodes()`` has it, is there and has these resources."""
+    """Whether a node of ``ray.nodes()`` is alive and has these resources."""
     here = node["Resources"]
     return node["Alive"] and all(here.get(n, 0) >= k for n, k in resources.items())
 
@@ -135,7 +136,7 @@ def has(node: Mapping[str, Any], resources: Mapping[str, float]) -> bool:
 def connected_ray(name: str) -> ModuleType:
     """Return the module ``ray`` in a process that is connected to a cluster.
 
-    Ray would otherwise start a cluster for this process alone.
+    Without a connection, Ray would start a cluster for this process alone.
     """
     ray = import_ray(name)
     if not ray.is_initialized():
@@ -144,7 +145,7 @@ def connected_ray(name: str) -> ModuleType:
 
 
 def import_ray(name: str) -> ModuleType:
-    """Return the module ``ray``; raise one sentence if it is not installed."""
+    """Return the module ``ray``; raise an error in one sentence if it is missing."""
     if importlib.util.find_spec("ray") is None:
         raise refusals.NO_RAY.error(name=name)
     import ray  # Only for a center on Ray: it takes a second.

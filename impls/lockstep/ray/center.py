@@ -1,4 +1,4 @@
-"""A center on Ray by its name, and how it saves itself."""
+"""The description of a center on Ray: its name and its options."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ __all__ = ["RayCenter", "as_ray_center", "as_ray_host", "host_of"]
 SCHEME = "ray://"
 ON_NONFINITE = ("refuse", "drop")
 OTHER_ARGUMENTS = ("CPU", "GPU", "memory", "object_store_memory")
-"""Resources that Ray takes by arguments of their own."""
+"""Resources for which Ray has separate arguments."""
 
 
 @dataclass(frozen=True)
 class RayCenter:
-    """A center on Ray: its name, where it lives, and how it saves itself.
+    """A center on Ray: its name, its node, and its checkpoints.
 
     ``center="ray://NAME"`` of an ``AGNCustomGetter`` is short for
-    ``center=RayCenter("NAME")``. The worker that makes the center decides all but the
-    name. The methods are for any process that is connected to Ray.
+    ``center=RayCenter("NAME")``. All options come from the worker that creates the
+    center. The methods can be called in any process that is connected to Ray.
 
     Args:
-        name: letters, digits, ``.``, ``_`` and ``-``; one center of a cluster has it.
-        directory: where the checkpoint is written. A center that is made where there is
-            one goes on from it. On several machines this must be a directory that all
-            of them have. None takes a new one for temporary files, with which the
-            center survives the death of its process, but not of its machine.
-        every: rounds between two checkpoints: so many a crash loses at most.
+        name: letters, digits, ``.``, ``_`` and ``-``; unique in a cluster.
+        directory: the directory of the checkpoint. A new center continues from a
+            checkpoint that is already there. On several machines it must be a directory
+            that all of them share. None: a new temporary directory, with which the
+            center survives a crash of its process, but not of its machine.
+        every: the rounds between two checkpoints, which is the most that a crash loses.
         on_nonfinite: ``"refuse"`` raises an error in a worker that pushes inf or NaN;
-            ``"drop"`` leaves the round out, and the worker begins another. Its own
-            optimizer stays as the local steps left it.
-        resources: what the center takes of its node, as in Ray's
-            ``options(resources=...)``: it lives on a node that has all of it, and waits
-            for one. None lets Ray choose.
+            ``"drop"`` skips the round, and the worker begins the next one. The worker's
+            own optimizer keeps its state from the local steps.
+        resources: the resources that the center uses, as in Ray's
+            ``options(resources=...)``: it runs on a node that has all of them, and
+            waits until there is one. None lets Ray choose.
 
     Raises:
-        GetterError: a TypeError; no such name.
-        OutOfRangeError: a ValueError; ``every`` is no integer >= 1, or ``resources``
-            are no names with numbers > 0.
+        GetterError: a TypeError; an invalid name.
+        OutOfRangeError: a ValueError; ``every`` is no integer >= 1, or ``resources`` is
+            no mapping from names to numbers > 0.
         UnknownNameError: a ValueError; an unknown ``on_nonfinite``.
 
     Example:
@@ -82,13 +82,13 @@ class RayCenter:
             raise refusals.NOT_RESOURCES.error(got=self.resources)
 
     def status(self) -> dict[str, Any]:
-        """Return what the center counts.
+        """Return the counts and the state of the center.
 
         The keys are the attributes of :class:`~lockstep.ray.counters.Counters`, and
-        ``workers`` (that have pushed and did not leave: one that was killed stays
-        counted), ``active_workers`` (of these, those whose last push came within a
-        minute), ``begun`` (whether there are weights), ``ended``, ``checkpoint`` (its
-        path), ``checkpoint_rounds`` and ``checkpoint_error``.
+        ``workers`` (those that have pushed and did not leave, even if they were
+        killed), ``active_workers`` (those of them whose last push was within a minute),
+        ``begun`` (whether there are weights), ``ended``, ``checkpoint`` (its path),
+        ``checkpoint_rounds`` and ``checkpoint_error``.
 
         Raises:
             CenterLostError: a ConnectionError; there is no such center.
@@ -102,16 +102,16 @@ class RayCenter:
         Raises:
             CenterLostError: a ConnectionError; there is no such center.
             CenterEmptyError: a RuntimeError; it has no weights, or none yet after a
-                crash, because no worker has called since.
+                crash, because no worker has called it since then.
         """
         weights: Mapping[str, Array] = host_of(self).call("weights_now")
         return weights
 
     def end(self) -> dict[str, Any]:
-        """End training: write a last checkpoint, take no more pushes.
+        """End training: write a last checkpoint, and accept no more pushes.
 
-        Workers that push or join later raise ``TrainingEndedError``, and a loop inside
-        of ``make_session_run_hook`` ends. The weights can still be read.
+        Workers that push or join later raise ``TrainingEndedError``, and a loop with
+        ``make_session_run_hook`` ends. The weights can still be read.
 
         Raises:
             CenterLostError: a ConnectionError; there is no such center.
@@ -121,12 +121,12 @@ class RayCenter:
         return status
 
     def remove(self) -> None:
-        """End the process of the center, if there is one; its checkpoint stays."""
+        """End the process of the center, if there is one; keep its checkpoint."""
         host_of(self).remove()
 
 
 def host_of(center: RayCenter) -> RayHost:
-    """Return what makes and calls a center.
+    """Return an object that creates and calls a center.
 
     Raises:
         MissingFrameworkError: a ModuleNotFoundError; Ray is not installed.
@@ -141,7 +141,7 @@ def host_of(center: RayCenter) -> RayHost:
 
 
 def are_resources(resources: object) -> bool:
-    """Whether Ray takes this as the resources of an actor.
+    """Whether Ray accepts this as the resources of an actor.
 
     Example:
         >>> are_resources({"big": 1}), are_resources({"big": 0}), are_resources("big")
@@ -150,7 +150,7 @@ def are_resources(resources: object) -> bool:
     return isinstance(resources, Mapping) and all(
         isinstance(name, str)
         and name not in ("", *OTHER_ARGUMENTS)
-        # bool is an int.
+        # bool is a subclass of int.
         and type(number) in (int, float)
         and 0 < number < math.inf
         for name, number in resources.items()
@@ -158,7 +158,7 @@ def are_resources(resources: object) -> bool:
 
 
 def as_ray_host(center: object) -> RayHost | None:
-    """Return what calls the center on Ray that a getter was given, or None.
+    """Return an object that calls the center for a getter's argument, or None.
 
     Raises:
         GetterError: a TypeError; see :func:`as_ray_center`.
@@ -170,10 +170,10 @@ def as_ray_host(center: object) -> RayHost | None:
 
 
 def as_ray_center(center: object) -> RayCenter | None:
-    """Return the center on Ray that an argument of a getter names, or None.
+    """Return the center on Ray for a getter's argument, or None.
 
     Raises:
-        GetterError: a TypeError; text that begins with ``ray://``, but not with a name.
+        GetterError: a TypeError; text that begins with ``ray://`` without a name.
 
     Example:
         >>> as_ray_center("ray://digits").name

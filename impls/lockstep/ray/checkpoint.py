@@ -1,8 +1,8 @@
-"""The checkpoint of a center: one file, whole or not there.
+"""The checkpoint of a center, which is one file and never incomplete.
 
-The file is NumPy's ``.npz``: the arrays of :mod:`lockstep.ray.tree` and, as bytes, its
-JSON. It is written beside the old one, flushed to the disk and renamed, so a reader
-finds the old checkpoint or the new one, whenever the writer dies.
+The file is NumPy's ``.npz`` with the arrays of :mod:`lockstep.ray.tree` and, as bytes,
+its JSON. It is written to a temporary file, flushed to the disk and renamed. So a
+reader finds the old or the new checkpoint, even if the writer is killed.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ FILE = "center.npz"
 """The name of the file in the directory of a center."""
 
 JSON = "json"
-"""The key of the bytes beside the arrays, whose keys begin with a number."""
+"""The key of the JSON bytes; the keys of arrays begin with a number."""
 
 
 def write(path: Path, tree: Any) -> None:
     """Replace the file by one with this state.
 
     Raises:
-        OSError: the disk is full, or the folder is not to be written to; the file that
-            was there is as it was.
-        TypeError: the state has a leaf that is no array, number or text.
+        OSError: the disk is full, or the folder is not writable; the old file is
+            unchanged.
+        TypeError: a leaf of the state is no array, number or text.
     """
     encoded, arrays = pack(tree)
     arrays[JSON] = np.frombuffer(json.dumps(encoded).encode(), np.uint8)
-    # One name: what a killed process left is written over.
+    # Always the same name, so the file of a killed process is overwritten.
     temporary = path.with_name(f".{path.name}")
     try:
         write_through(temporary, arrays)
@@ -52,7 +52,7 @@ def write(path: Path, tree: Any) -> None:
 
 
 def write_through(path: Path, arrays: Mapping[str, Array]) -> None:
-    """Write arrays to a new file, as ``numpy.savez`` does, and to the disk."""
+    """Write arrays to a new file like ``numpy.savez``, and flush it to the disk."""
     with path.open("wb") as file:
         with zipfile.ZipFile(file, "w") as archive:
             for key, array in arrays.items():
@@ -63,7 +63,7 @@ def write_through(path: Path, arrays: Mapping[str, Array]) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Write the names in a folder to the disk, where the system can do so."""
+    """Flush the names in a folder to the disk, if the system supports it."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -76,8 +76,8 @@ def read(path: Path) -> Any:
     """Return the state in a file.
 
     Raises:
-        FileNotFoundError: there is none.
-        ValueError: the file is no checkpoint of a center; nothing in it was run.
+        FileNotFoundError: there is no file.
+        ValueError: the file is no checkpoint of a center; no code in it was run.
     """
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:

@@ -1,4 +1,4 @@
-"""What a center looks at before it moves: who joins, and what is pushed."""
+"""Checks of a center: of the workers that join, and of the changes they push."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ __all__ = ["check_layout", "check_membership", "nonfinite_names"]
 
 
 def check_membership(first: Membership, other: Membership, center: str) -> None:
-    """Raise unless a worker may join the center that another one made.
+    """Raise unless a worker may join the center of the first worker.
 
     Raises:
         UnsupportedError: a ValueError; it has another version, commit, backend or
-            groups, or weights that the center has not.
+            groups, or weights that the center does not have.
     """
     if other.release != first.release:
         raise refusals.OTHER_RELEASE.error(
@@ -52,11 +52,11 @@ def check_membership(first: Membership, other: Membership, center: str) -> None:
 
 
 def check_layout(changes: Mapping[str, Array], known: Layout, center: str) -> None:
-    """Raise unless each change is like the weight of its name.
+    """Raise unless each change fits the weight of its name.
 
     Raises:
         UnsupportedError: a ValueError; there is no such weight.
-        ShapeError: a ValueError; its shape or dtype is another.
+        ShapeError: a ValueError; the shape or the dtype differs.
     """
     check_names(known, changes)
     for name, change in changes.items():
@@ -68,5 +68,5 @@ def check_layout(changes: Mapping[str, Array], known: Layout, center: str) -> No
 
 
 def nonfinite_names(changes: Mapping[str, Array]) -> str:
-    """Return the first few names of changes with inf or NaN; none are ""."""
+    """Return the first few names of changes with inf or NaN; "" if there are none."""
     return listed([n for n, c in changes.items() if not np.isfinite(c).all()])

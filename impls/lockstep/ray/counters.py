@@ -1,4 +1,4 @@
-"""What a center counts."""
+"""The counts of a center."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from lockstep.interface import Array
 __all__ = ["Activity", "Counters", "size"]
 
 RECENT = 60.0
-"""Seconds after its last push in which a worker is called active."""
+"""A worker is active for this many seconds after its last push."""
 
 
 @dataclass
 class Counters:
-    """Counts of a center since it was made, those of its checkpoint included.
+    """Counts of a center since its creation, including those of its checkpoint.
 
     Attributes:
-        rounds: pushes that were applied.
-        repeated: pushes that came a second time and were left out.
-        nonfinite: pushes with inf or NaN, which were refused or left out.
-        bytes_pushed: of the changes that were applied.
-        bytes_pulled: of the weights that were sent, with replies to pushes.
-        staleness: s -> how many pushes had gradients that were s rounds old: so many
-            pushes of others came between the worker's pull and its push.
+        rounds: applied pushes.
+        repeated: pushes that arrived a second time and were skipped.
+        nonfinite: pushes with inf or NaN, which were refused or skipped.
+        bytes_pushed: bytes of the applied changes.
+        bytes_pulled: bytes of the sent weights, including replies to pushes.
+        staleness: s -> the number of pushes with a staleness of s, which is the number
+            of other workers' pushes between a worker's pull and its push.
     """
 
     rounds: int = 0
@@ -37,13 +37,13 @@ class Counters:
     staleness: dict[int, int] = field(default_factory=dict)
 
     def count_round(self, since: int, pushed: int) -> int:
-        """Count a push that was applied, and return how stale it was.
+        """Count an applied push, and return its staleness.
 
         Args:
             since: the number of rounds when its worker last pulled.
             pushed: its bytes.
         """
-        # A center that went back to its checkpoint may be younger than the worker.
+        # A center that was restored from its checkpoint may have fewer rounds.
         stale = max(0, self.rounds - since)
         self.staleness[stale] = self.staleness.get(stale, 0) + 1
         self.rounds += 1
@@ -51,30 +51,30 @@ class Counters:
         return stale
 
     def saved(self) -> dict[str, Any]:
-        """Return the counts as numbers."""
+        """Return the counts as a dict of numbers."""
         return asdict(self)
 
 
 class Activity:
-    """When each worker pushed last: a center does not hear of a worker's death."""
+    """The times of the workers' last pushes; a center cannot see a worker's death."""
 
     def __init__(self) -> None:
         self._pushed: dict[str, float] = {}
 
     def note(self, worker: str) -> None:
-        """Enter that a worker has just pushed."""
+        """Record that a worker has just pushed."""
         self._pushed[worker] = time.monotonic()
 
     def forget(self, worker: str) -> None:
-        """Leave out a worker that is done."""
+        """Remove a worker that is done."""
         self._pushed.pop(worker, None)
 
     def count(self) -> int:
-        """Return how many workers pushed within the last minute."""
+        """Return the number of workers that pushed within the last minute."""
         since = time.monotonic() - RECENT
         return sum(pushed > since for pushed in self._pushed.values())
 
 
 def size(arrays: Iterable[Array]) -> int:
-    """Return the bytes of arrays."""
+    """Return the total size of arrays in bytes."""
     return sum(array.nbytes for array in arrays)

@@ -1,4 +1,4 @@
-"""A center that workers of other processes call: pure Python, without Ray."""
+"""A center for workers of other processes: pure Python, without Ray."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ logger = logging.getLogger(__name__)
 
 
 class Reply(NamedTuple):
-    """What a worker gets for a push or a pull.
+    """The center's reply to a push or a pull.
 
     Attributes:
-        weights: the shared weights of the names that it asked for, of one moment.
-        rounds: the number of rounds that these have.
-        staleness: of the push, if it was applied now.
-        applied: False if the push was left out, because it had inf or NaN.
+        weights: the shared weights of the requested names, all of the same round.
+        rounds: the number of rounds at that moment.
+        staleness: the staleness of the push; None if it was not applied now.
+        applied: False if the push was skipped because of inf or NaN.
     """
 
     weights: dict[str, Array]
@@ -38,13 +38,13 @@ class Reply(NamedTuple):
 
 
 class Sender(NamedTuple):
-    """Who pushes.
+    """The sender of a push.
 
     Attributes:
-        worker: its name.
-        sequence: the number of this push, above that of its last.
-        since: the rounds that its last reply had, for the staleness.
-        birth: that of the center that it joined.
+        worker: the worker's name.
+        sequence: the number of this push, larger than that of the worker's last push.
+        since: the number of rounds in its last reply, for the staleness.
+        birth: the birth of the center that the worker joined.
     """
 
     worker: str
@@ -54,25 +54,25 @@ class Sender(NamedTuple):
 
 
 class ServedCenter:
-    """Shared weights in a process of their own, which calls one method at a time.
+    """Shared weights in their own process; one method runs at a time.
 
-    It has no weights at first. The first worker hands them over with :meth:`begin`,
-    with the rule that moves them; if there is a checkpoint, the weights and the state
-    of the rule come from there instead. A process that died and was started again is
-    at first without weights too, so the promise after a crash is: the center goes on
-    from its last checkpoint, which is at most ``every`` rounds old. Where that is gone,
-    workers hear it: a center has a birth, a random text that it shares with its
-    workers and its checkpoints, and takes no push of a worker that knows another.
+    At first it has no weights. The first worker sends them with :meth:`begin`, with the
+    rule that updates them. If there is a checkpoint, the weights and the state of the
+    rule come from the checkpoint instead. A restarted process has no weights at first
+    either. So after a crash the center continues from its last checkpoint, which is at
+    most ``every`` rounds old. If the checkpoint is lost, workers raise an error: a
+    center has a birth, a random text, which its workers and its checkpoints store. It
+    rejects pushes of workers with another birth.
 
-    A push has the name of its worker and a number that grows. One whose number is not
-    above the last of this worker was applied before, and is left out; its reply was
-    lost on the way. The numbers are in the checkpoint, so this holds after a crash for
-    the pushes that the center still has.
+    A push has the name of its worker and an increasing number. A push whose number is
+    not larger than the worker's last one was already applied, but its reply was lost.
+    It is skipped. The numbers are in the checkpoint, so after a crash this holds for
+    all pushes that the checkpoint includes.
 
     Args:
-        name: of the center.
-        directory: of the checkpoint.
-        every: rounds between two checkpoints.
+        name: the name of the center.
+        directory: the directory of the checkpoint.
+        every: the rounds between two checkpoints.
         on_nonfinite: ``"refuse"`` or ``"drop"`` a push with inf or NaN.
     """
 
@@ -97,18 +97,18 @@ class ServedCenter:
     # -- joining ---------------------------------------------------------------------
 
     def begin(self, start: Start, birth: str | None = None) -> None:
-        """Take over a worker's weights and rule, unless there are some.
+        """Load a worker's weights and rule, unless there are weights.
 
         Args:
-            start: what the worker has.
-            birth: that of the center that it joined before; None if it is new.
+            start: the worker's weights and membership.
+            birth: the birth of the center that it joined before; None for a new worker.
 
         Raises:
             CenterLostError: a ConnectionError; the worker has joined before, and there
                 is no checkpoint.
-            UnsupportedError: a ValueError; the checkpoint is of other weights or of
-                another rule, the file is none, or the rule has state that no file can
-                have.
+            UnsupportedError: a ValueError; the checkpoint has other weights or another
+                rule, the file is no checkpoint, or the rule has state that cannot be
+                saved in a file.
         """
         if self.weights is not None:
             return
@@ -126,7 +126,7 @@ class ServedCenter:
             raise self._unreadable(error) from error
         else:
             self._restore(weights, membership, shapes, saved)
-            # A whole new start goes on with what had ended.
+            # A new start continues training that had ended.
             self.ended = self.ended and birth is not None
         self.weights, self.first, self.layout = weights, membership, shapes
         try:
@@ -138,7 +138,7 @@ class ServedCenter:
     def _restore(
         self, weights: SharedWeights, own: Membership, shapes: Layout, saved: Any
     ) -> None:
-        """Load a checkpoint, if it is of weights and of a rule like the worker's."""
+        """Load a checkpoint, if its weights and its rule fit the worker's."""
         name, path = self.name, self.path
         try:
             if saved["layout"] != shapes:
@@ -161,11 +161,11 @@ class ServedCenter:
         return refusals.UNREADABLE.error(center=self.name, path=self.path, got=got)
 
     def present(self) -> dict[str, Array]:
-        """Return all weights; none if no worker has brought any yet."""
+        """Return all weights; an empty dict if no worker has sent any yet."""
         return {} if self.weights is None else self.weights.pull()
 
     def weights_now(self) -> dict[str, Array]:
-        """Return all weights; raise if no worker has brought any yet."""
+        """Return all weights; raise if no worker has sent any yet."""
         return self._begun().pull()
 
     def join(self, membership: Membership) -> str:
@@ -185,33 +185,33 @@ class ServedCenter:
         return self.birth
 
     def leave(self, worker: str) -> None:
-        """Forget a worker that is done."""
+        """Remove a worker that is done."""
         self.sequences.pop(worker, None)
         self.activity.forget(worker)
 
     # -- a round ---------------------------------------------------------------------
 
     def pull(self, names: Iterable[str]) -> Reply:
-        """Return shared weights; also after the end of training."""
+        """Return shared weights, even after the end of training."""
         pulled = self._begun().pull(names)
         self.counters.bytes_pulled += size(pulled.values())
         return Reply(pulled, self.counters.rounds)
 
     def push(self, sender: Sender, changes: Mapping[str, Array], options: Any) -> Reply:
-        """Move the shared weights, once for each number; return them as they are then.
+        """Update the shared weights, once per number; return the updated weights.
 
-        Everything is checked before anything moves.
+        All checks come before the first change.
 
         Args:
-            sender: who pushes, and which push it is.
-            changes: name -> what the worker gathered, divided by its period.
-            options: the hyper-parameters that its rule takes; None without a rule.
+            sender: the worker, and the number of the push.
+            changes: name -> the worker's accumulated changes, divided by its period.
+            options: the hyper-parameters for its rule; None without a rule.
 
         Raises:
             CenterEmptyError: a RuntimeError; there are no weights.
             CenterLostError: a ConnectionError; the worker joined another center.
             TrainingEndedError: a RuntimeError; training is over.
-            UnsupportedError: a ValueError; a name that the center has not.
+            UnsupportedError: a ValueError; an unknown name.
             ShapeError: a ValueError; a change of another shape or dtype.
             OutOfRangeError: a ValueError; a change has inf or NaN.
         """
@@ -235,7 +235,7 @@ class ServedCenter:
         return self.pull(changes)._replace(staleness=stale)
 
     def _is_finite(self, changes: Mapping[str, Array]) -> bool:
-        """Whether a push may be applied; raise if it is to be refused."""
+        """Whether a push may be applied; raise if ``on_nonfinite`` refuses it."""
         names = nonfinite_names(changes)
         if names:
             self.counters.nonfinite += 1
@@ -248,17 +248,17 @@ class ServedCenter:
             raise refusals.EMPTY.error(center=self.name)
         return self.weights
 
-    # -- the end, and what is kept ---------------------------------------------------
+    # -- the end, and checkpoints ----------------------------------------------------
 
     def end(self) -> dict[str, Any]:
-        """Take no more pushes, write a last checkpoint, and return the status."""
+        """Accept no more pushes, write a last checkpoint, and return the status."""
         self._begun()
         self.ended = True
         self._save()
         return self.status()
 
     def status(self) -> dict[str, Any]:
-        """Return the counts, the number of workers, and how the checkpoint is."""
+        """Return the counts, the number of workers, and the state of the checkpoint."""
         return {
             "center": self.name,
             **self.counters.saved(),
@@ -272,9 +272,9 @@ class ServedCenter:
         }
 
     def _save(self) -> None:
-        """Write the checkpoint; where the disk does not take it, training goes on.
+        """Write the checkpoint; if the disk fails, log it and continue.
 
-        The checkpoint before it stays whole, so a crash then costs more rounds.
+        The previous checkpoint is not damaged, so a crash then loses more rounds.
         """
         assert self.first is not None
         state = {

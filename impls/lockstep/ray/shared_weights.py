@@ -1,4 +1,4 @@
-"""What a served center moves: weights as arrays, by some backend's rule or by none."""
+"""The weights of a served center as arrays, with a backend's update rule or none."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Layout = dict[str, str]
 
 
 class SharedWeights(Protocol):
-    """The weights of a center in its own process, and the rule that moves them."""
+    """The weights of a center in its own process, and the rule that updates them."""
 
     def pull(self, names: Iterable[str] | None = None) -> dict[str, Array]:
-        """Return weights by name; a later push does not move what was returned."""
+        """Return weights by name; a later push does not change the returned arrays."""
         ...
 
     def push(self, changes: Mapping[str, Array], options: Any) -> None:
-        """Move the weights of these names, with a worker's hyper-parameters."""
+        """Update the weights of these names, with a worker's hyper-parameters."""
         ...
 
     def saved(self) -> Any:
@@ -32,19 +32,19 @@ class SharedWeights(Protocol):
         ...
 
     def load(self, saved: Any) -> None:
-        """Take over what :meth:`saved` returned."""
+        """Load the result of :meth:`saved`."""
         ...
 
 
 class Membership(NamedTuple):
-    """What a worker says of itself when it joins.
+    """The description of a worker that joins.
 
     Attributes:
         release: the version of lockstep.
         backend: the name of its backend.
-        commit: what it pushes.
-        layout: its weights.
-        groups: names in each parameter group, where the rule has groups.
+        commit: the kind of its pushes.
+        layout: the dtypes and shapes of its weights.
+        groups: the names in each parameter group, if the rule has groups.
     """
 
     release: str
@@ -54,30 +54,30 @@ class Membership(NamedTuple):
     groups: list[list[str]]
 
     def rule(self) -> str:
-        """Return what state of the center belongs to, beside its weights."""
+        """Return a description of the rule, which a checkpoint must match."""
         if self.commit != GRADIENT:
             return f"commit={self.commit!r}"
         return f"commit={self.commit!r} on {self.backend} with groups {self.groups}"
 
 
 class Start(NamedTuple):
-    """What a worker hands to a center that has no weights yet."""
+    """The data that a worker sends to a center without weights."""
 
     weights: SharedWeights
     membership: Membership
 
 
 class SummedWeights:
-    """Weights to which changes are added as they are: w = w + change.
+    """Weights to which changes are added: w = w + change.
 
-    Every backend can push to these, and their process needs no framework.
+    Workers of every backend can push to them; their process needs no framework.
     """
 
     def __init__(self, weights: Mapping[str, Array]) -> None:
         self.weights = {name: np.array(weight) for name, weight in weights.items()}
 
     def pull(self, names: Iterable[str] | None = None) -> dict[str, Array]:
-        """Return weights; a push makes new arrays, so these stay as they are."""
+        """Return weights; a push creates new arrays, so these do not change."""
         chosen = self.weights if names is None else names
         return {name: self.weights[name] for name in chosen}
 
@@ -92,7 +92,7 @@ class SummedWeights:
         return {"weights": self.weights}
 
     def load(self, saved: Any) -> None:
-        """Take over the weights."""
+        """Load the weights."""
         self.weights = dict(saved["weights"])
 
 

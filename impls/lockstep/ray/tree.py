@@ -1,8 +1,8 @@
-"""Nested state as JSON and arrays, so that no file of a center holds a pickle.
+"""Nested state as JSON and arrays, so that no file of a center contains a pickle.
 
-JSON has no tuples, and only text as keys, so both are spelled out: a tuple is
+JSON has no tuples and only strings as keys, so both are encoded: a tuple is
 ``{"tuple": [...]}``, a mapping ``{"dict": [[key, value], ...]}``. An array is
-``{"array": KEY}``, a number of NumPy ``{"number": KEY}``, with KEY that of an array.
+``{"array": KEY}``, a NumPy number ``{"number": KEY}``; KEY is the key of an array.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ PLAIN = (bool, int, float, str, type(None))
 
 
 def pack(tree: Any) -> tuple[Any, dict[str, Array]]:
-    """Return what JSON takes of a tree, and its arrays by their keys.
+    """Return a tree's JSON part, and its arrays by key.
 
     Raises:
-        TypeError: a leaf is no array, number, text or None; its type is the message.
+        TypeError: a leaf is no array, number, text or None; the message is its type.
     """
     arrays: dict[str, Array] = {}
     return encode(tree, "", arrays), arrays
 
 
 def encode(value: Any, path: str, arrays: dict[str, Array]) -> Any:
-    """Return a value as JSON has it; what is an array goes into ``arrays``."""
+    """Return a value encoded for JSON; add arrays to ``arrays``."""
     if isinstance(value, np.ndarray | np.generic):
         if value.dtype.kind not in "biufc":
             raise TypeError(f"an array of {value.dtype}")
@@ -50,7 +50,7 @@ def encode(value: Any, path: str, arrays: dict[str, Array]) -> Any:
 
 
 def unpack(value: Any, arrays: Mapping[str, Array]) -> Any:
-    """Return the tree that :func:`pack` took apart."""
+    """Return the tree that :func:`pack` encoded."""
     if isinstance(value, list):
         return [unpack(item, arrays) for item in value]
     if not isinstance(value, dict):
@@ -64,7 +64,7 @@ def unpack(value: Any, arrays: Mapping[str, Array]) -> Any:
 
 
 def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
-    """Return a tree of the same form with ``function`` applied to each leaf."""
+    """Return a tree of the same structure with ``function`` applied to each leaf."""
     if isinstance(tree, Mapping):
         return {key: map_leaves(function, value) for key, value in tree.items()}
     if isinstance(tree, list):

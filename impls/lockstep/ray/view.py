@@ -1,4 +1,4 @@
-"""What the views of a center in another process share, whatever the backend."""
+"""The base class of all backends' views of a center in another process."""
 
 from __future__ import annotations
 
@@ -25,17 +25,18 @@ __all__ = ["RemoteView"]
 class RemoteView:
     """A worker's view of a center in another process.
 
-    It comes before the backend's own ``Center``, whose shared variables are then the
-    weights as this worker pulled them last. With ``commit="delta"`` nothing but arrays
-    goes to the center, so workers of every backend can share it. A backend that has a
-    rule for mean gradients overrides :meth:`rule_of` and :meth:`make_weights`.
+    In the list of base classes it is before the backend's own ``Center``, whose shared
+    variables then have the weights of this worker's last pull. With ``commit="delta"``
+    only arrays are sent to the center, so workers of all backends can share it. A
+    backend with a rule for mean gradients overrides :meth:`rule_of` and
+    :meth:`make_weights`.
 
     Attributes:
         backend: the name of the backend.
-        saves_itself: whether the center's state is no part of a worker's.
-        known: the weights that the center had when this worker came; none before.
-        commit: what this worker pushes.
-        own_rule: what :meth:`rule_of` returned; None with ``commit="delta"``.
+        saves_itself: whether the center's state is not saved with a worker's.
+        known: the center's weights when this worker joined; empty before.
+        commit: the kind of this worker's pushes.
+        own_rule: the result of :meth:`rule_of`; None with ``commit="delta"``.
     """
 
     backend: ClassVar[str]
@@ -49,15 +50,15 @@ class RemoteView:
         self.known = self.member.present()
 
     def for_worker(self) -> Self:
-        """Return the view of another worker."""
+        """Return a view for another worker."""
         return type(self)(self.member.host)
 
     def arrays(self) -> dict[str, Array]:
-        """Return the shared weights as they are here."""
+        """Return this worker's copies of the shared weights."""
         raise NotImplementedError
 
     def rule_of(self, optimizer: Any, clips_rows: bool) -> Any:
-        """Return what moves the weights by mean gradients, for another process.
+        """Return the rule that applies mean gradients, for another process.
 
         Raises:
             UnsupportedError: a ValueError; there is no such rule.
@@ -65,22 +66,22 @@ class RemoteView:
         raise refusals.NO_RULE.error(backend=self.backend)
 
     def make_weights(self, rule: Any, weights: dict[str, Array]) -> SharedWeights:
-        """Return weights with a rule that moves them, for another process."""
+        """Return weights with the rule that updates them, for another process."""
         raise NotImplementedError
 
     def groups(self) -> list[list[str]]:
-        """Return the names in each parameter group: here there is one."""
+        """Return the names in each parameter group; by default there is one group."""
         return [sorted(self.arrays())]
 
     def begin(
         self, commit: str, optimizer: Any = None, clips_rows: bool = True
     ) -> None:
-        """Make the center unless there is one, or raise if this worker does not fit.
+        """Create the center unless it exists; raise if this worker does not fit.
 
         Raises:
-            UnsupportedError: a ValueError; an optimizer that the center cannot have, or
-                see :func:`~lockstep.ray.checks.check_membership`.
-            NoGradientsError: a ValueError; the getter was given no variables.
+            UnsupportedError: a ValueError; an optimizer that the center does not
+                support, or see :func:`~lockstep.ray.checks.check_membership`.
+            NoGradientsError: a ValueError; the getter has no variables.
             DtypeError: a TypeError; NumPy lacks the dtype of a weight.
         """
         if commit == GRADIENT:
@@ -92,7 +93,7 @@ class RemoteView:
         self.known = self.arrays()
 
     def require_fit(self, own: Layout) -> None:
-        """Raise unless variables are like the center's; a new center takes any."""
+        """Raise unless variables fit the center's; a new center accepts any."""
         if not self.known:
             return
         check_names(self.known, own)
@@ -117,17 +118,17 @@ class RemoteView:
         return Start(self.make_weights(self.own_rule, weights), own)
 
     def send(self, changes: Mapping[str, Any], options: Any = None) -> bool:
-        """Push what was gathered as arrays, with what the rule takes beside it.
+        """Push accumulated changes as arrays, with options for the rule.
 
         Returns:
-            Whether the center has applied it, or left it out because of inf or NaN.
+            True if the center applied it, False if it skipped it because of inf or NaN.
         """
         return self.member.push(changes, options)
 
     def leave(self) -> None:
-        """Tell the center that this worker is done."""
+        """Report to the center that this worker is done."""
         self.member.leave()
 
     def numbers(self) -> dict[str, float]:
-        """Return what there is to log of this worker's pushes, by tag."""
+        """Return numbers about this worker's pushes for logging, by tag."""
         return self.member.numbers()

@@ -1,4 +1,4 @@
-"""``lockstep watch NAME``: a line about a center every few seconds."""
+"""``lockstep watch NAME``: prints a line about a center every few seconds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MB = 1e6
 
 
 def add_options(commands: Any) -> None:
-    """Add the command and its options to those of the command line."""
+    """Add the command and its options to the command line."""
     about = "print a line about a center on Ray now and then, until training has ended"
     parser = commands.add_parser("watch", help=about, description=about.capitalize())
     parser.add_argument("name", help="of the center, as in center='ray://NAME'")
@@ -29,7 +29,7 @@ def add_options(commands: Any) -> None:
 
 
 def run(given: argparse.Namespace) -> None:
-    """Connect to the cluster and watch; Ctrl-C ends it.
+    """Connect to the cluster and watch; Ctrl-C ends the command.
 
     Raises:
         LockstepError: Ray is missing, or there is no such cluster or center.
@@ -47,11 +47,11 @@ def run(given: argparse.Namespace) -> None:
 
 
 def watch(center: RayCenter, seconds: float) -> None:
-    """Print a line every so many seconds, until training has ended.
+    """Print a line every ``seconds`` seconds, until training has ended.
 
     Raises:
         OutOfRangeError: a ValueError; ``seconds`` is not > 0.
-        CenterLostError: a ConnectionError; there is no such center, or no more.
+        CenterLostError: a ConnectionError; there is no such center, or not any more.
     """
     if not 0 < seconds < float("inf"):
         expected, remedy = "a number > 0", "say how long to wait between two lines"
@@ -69,12 +69,12 @@ def watch(center: RayCenter, seconds: float) -> None:
 def status_line(
     status: Mapping[str, Any], rounds_before: int | None, seconds: float
 ) -> str:
-    """Return what matters of a status.
+    """Return the line for a status.
 
     Args:
-        status: of a center.
-        rounds_before: those of ``seconds`` ago; None if nobody looked then.
-        seconds: since then.
+        status: the status of a center.
+        rounds_before: the rounds at the previous status; None if there was none.
+        seconds: the seconds since then.
 
     Example:
         >>> counts = {"bytes_pushed": 0, "bytes_pulled": 4e6, "staleness": {0: 3, 2: 1}}
@@ -101,24 +101,24 @@ def status_line(
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number of things."""
+    """Return a number and its noun, such as "2 rounds"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def rate(rounds: int, before: int | None, seconds: float) -> list[str]:
-    """Return the rounds a second; a center that was restarted may have fewer."""
+    """Return the rounds per second; 0 if a restarted center has fewer."""
     if before is None:
         return []
     return [f"{max(0, rounds - before) / seconds:.1f}/s"]
 
 
 def mean(staleness: Mapping[int, int]) -> float:
-    """Return the mean of a histogram; 0 without any push."""
+    """Return the mean of a histogram; 0 if it is empty."""
     pushes = sum(staleness.values())
     return sum(s * count for s, count in staleness.items()) / max(1, pushes)
 
 
 def problems(status: Mapping[str, Any]) -> list[str]:
-    """Return why the last checkpoint was not written."""
+    """Return the reason if the last checkpoint was not written."""
     error = status["checkpoint_error"]
     return [] if error is None else [f"checkpoint failed: {error}"]

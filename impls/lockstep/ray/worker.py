@@ -1,4 +1,4 @@
-"""A worker's side of a center in another process, for the workers of every backend."""
+"""The worker's side of a center in another process, for all backends."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ __all__ = ["Host", "Identity", "Member", "membership"]
 
 
 class Host(Protocol):
-    """What runs a :class:`~lockstep.ray.served_center.ServedCenter` elsewhere."""
+    """An object that runs a ``ServedCenter`` in another process."""
 
     def exists(self) -> bool:
-        """Whether there is a center of this name."""
+        """Whether a center of this name exists."""
         ...
 
     def make(self) -> bool:
-        """Start an empty center unless there is one; return whether there was none."""
+        """Start an empty center unless one exists; return whether it was started."""
         ...
 
     def call(self, method: str, *arguments: Any) -> Any:
-        """Call a method of the center; what it raises is raised here.
+        """Call a method of the center; its errors are raised here.
 
-        A call whose answer is lost may be made a second time.
+        If the answer to a call is lost, the call may be repeated.
         """
         ...
 
@@ -44,8 +44,8 @@ class Host(Protocol):
 class Identity:
     """The name of a worker and the number of its last push.
 
-    A copy is another worker: with the same name its pushes would be taken for repeated
-    ones. So would those of a worker that was loaded from a file.
+    A copy is another worker. With the same name its pushes, like those of a worker
+    loaded from a file, would be mistaken for repeated ones.
     """
 
     def __init__(self) -> None:
@@ -60,18 +60,18 @@ class Member:
     """One worker of a center.
 
     Args:
-        host: where the center is.
+        host: runs the center.
         start: returns the worker's weights and rule, for a center without any. A center
-            that was started again after a crash asks for them too, and then takes the
-            weights from its checkpoint.
+            that was restarted after a crash needs them too, and then loads the weights
+            from its checkpoint.
 
     Attributes:
-        identity: its name, and the number of its last push.
-        birth: that of the center; None before it has joined.
-        rounds: what the center had when it replied last.
-        staleness: of the last push.
-        pushed_bytes: of all pushes.
-        latest: the weights that came with the last push, until they are pulled.
+        identity: the worker's name, and the number of its last push.
+        birth: the center's birth; None before the worker has joined.
+        rounds: the center's rounds in its last reply.
+        staleness: the staleness of the last push.
+        pushed_bytes: the bytes of all pushes.
+        latest: the weights in the reply to the last push, until they are pulled.
     """
 
     def __init__(self, host: Host, start: Callable[[], Start]) -> None:
@@ -85,37 +85,37 @@ class Member:
         self.latest: Mapping[str, Array] = {}
 
     def present(self) -> dict[str, Array]:
-        """Return all weights of the center; none if there is no center yet."""
+        """Return all weights of the center; an empty dict if there is no center yet."""
         if not self.host.exists():
             return {}
         weights: dict[str, Array] = self.host.call("present")
         return weights
 
     def join(self) -> None:
-        """Make the center unless there is one, and raise unless this worker fits it."""
+        """Create the center unless it exists; raise unless this worker fits it."""
         is_new = self.host.make()
         try:
             self.birth = self._call("join", self.start().membership)
         except LockstepError:
-            # The next worker may come with another directory.
+            # The next worker may have another directory.
             if is_new and not self.present():
                 self.host.remove()
             raise
 
     def pull(self, names: Iterable[str]) -> Mapping[str, Array]:
-        """Return shared weights: those that came with the last push, or fresh ones."""
+        """Return shared weights: those of the last push's reply, or current ones."""
         names, latest, self.latest = list(names), self.latest, {}
         if latest.keys() == set(names):
             return latest
         return self._take(self._call("pull", names))
 
     def push(self, changes: Mapping[str, Array], options: Any) -> bool:
-        """Push a round, and return whether it is in the shared weights.
+        """Push a round; return whether the center applied it.
 
-        Those that come back wait for the pull.
+        The weights in the reply are stored for the next pull.
         """
         identity = self.identity
-        # Counted before it is sent: a call that is interrupted may have arrived.
+        # Counted before it is sent, because an interrupted call may have arrived.
         identity.sequence += 1
         numbers = identity.sequence, self.rounds, self.birth or ""
         sender = Sender(identity.worker, *numbers)
@@ -125,11 +125,11 @@ class Member:
         return bool(reply.applied)
 
     def leave(self) -> None:
-        """Tell the center that this worker is done."""
+        """Report to the center that this worker is done."""
         self._call("leave", self.identity.worker)
 
     def numbers(self) -> dict[str, float]:
-        """Return what there is to log of this worker's pushes, by tag."""
+        """Return numbers about this worker's pushes for logging, by tag."""
         return {
             tags.CENTER_ROUNDS: self.rounds,
             tags.STALENESS: self.staleness,
@@ -147,12 +147,12 @@ class Member:
             try:
                 return self.host.call(method, *arguments)
             except CenterEmptyError:
-                # It may be killed once more before it hears the call again.
+                # The center may be killed again before it gets the repeated call.
                 self.host.call("begin", self.start(), self.birth)
 
 
 def membership(
     backend: str, commit: str, layout: Layout, groups: list[list[str]] | None = None
 ) -> Membership:
-    """Return what a worker of this release says of itself."""
+    """Return the description of a worker of this release."""
     return Membership(__version__, backend, commit, layout, groups or [])

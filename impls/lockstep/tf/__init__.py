@@ -1,9 +1,10 @@
 """Lockstep for TensorFlow, v1-style: eager, ``tf.function``, graph + Session.
 
-Everything here is a ``tf.compat.v1.train.Optimizer`` or works on its (gradient,
-variable) pairs. The optimizers are TensorFlow's own, but for AdamW, which TensorFlow 2
-left behind, Ftrl, which fails there at a rate of 0, and OpenSeq2Seq's NovoGrad. Adam
-and RMSProp refuse variables whose dtype cannot hold their scalars.
+Each wrapper is a ``tf.compat.v1.train.Optimizer``; functions such as clipping work on
+its (gradient, variable) pairs. The optimizers are TensorFlow's own, except for AdamW,
+which TensorFlow 2 lacks, Ftrl, which fails there at a rate of 0, and OpenSeq2Seq's
+NovoGrad. Adam and RMSProp raise for variables whose dtype cannot represent their
+scalars.
 """
 
 from typing import TYPE_CHECKING
@@ -63,7 +64,7 @@ AdagradOptimizer = tf.compat.v1.train.AdagradOptimizer
 GradientDescentOptimizer = tf.compat.v1.train.GradientDescentOptimizer
 MomentumOptimizer = tf.compat.v1.train.MomentumOptimizer
 
-# As OpenSeq2Seq spells them.
+# OpenSeq2Seq's spelling.
 _clip_by_global_norm = clip_by_global_norm
 _clip_gradients_by_norm = clip_gradients_by_norm
 

@@ -50,29 +50,31 @@ SUMMED_HOOKS = (
     "_apply_sparse",
     "_resource_apply_sparse",
 )
-"""What the original replaced. Gradient descent does not sum duplicate rows and calls
-neither of the sparse ones, so its sparse gradients were never tested."""
+"""The hooks that the original replaced. Gradient descent does not sum duplicate rows
+and calls neither of the sparse hooks, so its sparse gradients were never tested."""
 
 
 @documented
 class MultitaskOptimizerWrapper(Wrapper):
     """...
 
-    The powers that all variables share (Adam's) advance if any variable was updated,
-    and ``global_step`` advances in any case.
+    Powers that all variables share (Adam's) advance if any variable is updated;
+    ``global_step`` advances at every call.
 
     Args:
         opt: a ``tf.compat.v1.train.Optimizer``, or a wrapper around one.
-        strict: reproduce the original to the bit, quirks included: the hooks of ``opt``
-            are replaced for good, around another wrapper that has no effect, the shared
-            powers advance on every call, a multitask wrapper as ``opt`` is refused.
+        strict: reproduce the original bit for bit, with its quirks: the hooks of
+            ``opt`` are replaced permanently, which has no effect around another
+            wrapper; the shared powers advance on every call; a multitask wrapper as
+            ``opt`` raises.
 
     Raises:
-        NotAnOptimizerError: a TypeError; ``opt`` is no v1 optimizer, a Keras one say.
+        NotAnOptimizerError: a TypeError; ``opt`` is no v1 optimizer but, for example,
+            a Keras optimizer.
 
-    Origin: ``tf.contrib.opt.MultitaskOptimizerWrapper``, TensorFlow 1.15. By default we
-    differ in that ``opt`` stays as it was, wrappers nest to any depth, an all-zero
-    gradient is absent for everything inside, and shared powers wait.
+    Origin: ``tf.contrib.opt.MultitaskOptimizerWrapper``, TensorFlow 1.15. In the
+    default mode ``opt`` is not modified, wrappers nest to any depth, wrappers inside
+    see an all-zero gradient as absent, and shared powers wait.
 
     Example:
         >>> w = tf.Variable([1.0, 2.0])
@@ -99,8 +101,8 @@ class MultitaskOptimizerWrapper(Wrapper):
         self.strict = strict
         self.last_step: StepReport = NO_EAGER_STEP
         if quirks.multitask_in_place:
-            # The original replaced these for good; around another wrapper, which never
-            # calls its own, that is idle.
+            # The original replaced these permanently. Around another wrapper, which
+            # never calls its own hooks, this has no effect.
             needs_shape = quirks.multitask_dense_shape
             is_zero = functools.partial(is_zero_as_original, needs_shape)
             make_conditional(opt, SUMMED_HOOKS, is_zero)
@@ -113,18 +115,18 @@ class MultitaskOptimizerWrapper(Wrapper):
         global_step: tf.Variable | None = None,
         name: str | None = None,
     ) -> tf.Operation | None:
-        """Hand the gradients that are not all zero to the wrapped optimizer.
+        """Pass the gradients that are not all zero to the wrapped optimizer.
 
         Args:
-            global_step: integer variable, + 1 in any case.
+            global_step: integer variable, incremented at every call.
 
         Returns:
-            The operation of the update in a graph, nothing of use in eager mode.
+            In a graph the operation of the update; not useful in eager mode.
 
         Raises:
             ...
             DtypeError: ``global_step`` cannot count.
-            UnsupportedError: reference variables where control flow v2 is on.
+            UnsupportedError: reference variables under control flow v2.
         """
         pairs = check_pairs(grads_and_vars, words.WRAPPER, self.takes_wide)
         unchecked = self._quirks.arguments_unchecked
@@ -137,7 +139,7 @@ class MultitaskOptimizerWrapper(Wrapper):
     def _apply(
         self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
     ) -> tf.Operation | None:
-        """Take a step with gradients that are summed over the replicas by default."""
+        """Take a step; by default the gradients are summed over the replicas."""
         if tf.executing_eagerly():
             return self._apply_eagerly(pairs, global_step, name)
         self.last_step = NO_EAGER_STEP
@@ -149,7 +151,7 @@ class MultitaskOptimizerWrapper(Wrapper):
     def _apply_eagerly(
         self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
     ) -> tf.Operation | None:
-        """Read the flags on the host and drop the pairs that are all zero."""
+        """Read the flags and drop the pairs whose gradient is all zero."""
         present = [gradient for gradient, _ in pairs if gradient is not None]
         absent = np.array([gradient is None for gradient, _ in pairs])
         zero = np.zeros_like(absent)
@@ -173,10 +175,10 @@ class MultitaskOptimizerWrapper(Wrapper):
     def _apply_in_graph(
         self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
     ) -> tf.Operation:
-        """Build three updates, of which a step runs one: all variables, some, or none.
+        """Build three updates, one of which runs: all variables, some, or none.
 
-        Most steps have no all-zero gradient: they run the plain update behind a single
-        condition. Only the update of some has a condition a variable.
+        Most steps have no all-zero gradient. They run the plain update behind a single
+        condition. Only the update of some variables has a condition per variable.
         """
         present = [(g, v) for g, v in pairs if g is not None]
         gradients, variables = map(list, zip(*present, strict=True))
@@ -219,8 +221,8 @@ def clip_gradients_by_global_norm(
         error_if_nonfinite: raise instead of returning NaN; in a graph an assertion,
             which raises ``tf.errors.InvalidArgumentError`` when it runs.
 
-    Origin: ``tf.contrib.opt.clip_gradients_by_global_norm``, TensorFlow 1.15. By
-    default we differ in the norm's dtype and in that sparse and mixed gradients work.
+    Origin: ``tf.contrib.opt.clip_gradients_by_global_norm``, TensorFlow 1.15. The
+    default mode computes the norm in float32 and accepts sparse and mixed gradients.
 
     Example:
         >>> w = tf.Variable([0.0, 0.0])
@@ -241,7 +243,7 @@ def clip_gradients_by_global_norm(
 
 
 def check_fit(gradients: list[Gradient], variables: list[Any]) -> None:
-    """Raise for gradients of other shapes than their variables, if they have these."""
+    """Raise if a gradient's shape does not fit its variable; skip non-variables."""
     everything = zip(gradients, variables, strict=True)
     pairs = [(g, v) for g, v in everything if isinstance(v, tf.Variable)]
     for check in (check_shapes, check_rows):
@@ -249,9 +251,9 @@ def check_fit(gradients: list[Gradient], variables: list[Any]) -> None:
 
 
 def known_zero(variables: list[tf.Variable], zero: tf.Tensor) -> Skip:
-    """Return the test that looks up the flag of a variable.
+    """Return a test that looks up the flag of a variable.
 
-    A wrapper in between may update variables of its own: their gradients are looked at.
+    Another wrapper may update its own variables; for these it tests the gradient.
     """
     references = [variable.ref() for variable in variables]
     flags = dict(zip(references, tf.unstack(zero), strict=True))
@@ -266,10 +268,10 @@ def known_zero(variables: list[tf.Variable], zero: tf.Tensor) -> Skip:
 def is_zero_as_original(
     needs_shape: bool, gradient: tf.Tensor | tf.IndexedSlices, variable: tf.Variable
 ) -> tf.Tensor:
-    """Test a gradient whose duplicate rows are summed already, as the original did.
+    """Test a gradient with summed duplicate rows for all zeros, like the original.
 
-    It made the sparse gradient of a reference variable dense, which takes a
-    ``dense_shape``.
+    The original converts the sparse gradient of a reference variable to a dense one,
+    which needs a ``dense_shape``.
     """
     is_sparse = isinstance(gradient, tf.IndexedSlices)
     if needs_shape and is_sparse and gradient.dense_shape is None:

@@ -1,7 +1,7 @@
 """The names of :mod:`lockstep.tf` bound to the originals' exact behaviour.
 
-The drop-in target for old code: only its import line changes. Arguments are the
-originals' and no others, see :mod:`lockstep.strict.originals`.
+Old code only needs to change its import line. The arguments are exactly the
+originals', see :mod:`lockstep.strict.originals`.
 """
 
 from __future__ import annotations
@@ -92,11 +92,11 @@ class AGNOptimizer(originals.AGNOptimizer[Optimizer], default.AGNOptimizer):
 
 
 class AdamOptimizer(original_rules.AdamOptimizer, default.AdamOptimizer):
-    """Adam with ``strict=True``: no dtype is refused."""
+    """Adam with ``strict=True``: accepts any dtype."""
 
 
 class RMSPropOptimizer(original_rules.RMSPropOptimizer, default.RMSPropOptimizer):
-    """RMSProp with ``strict=True``: no dtype is refused."""
+    """RMSProp with ``strict=True``: accepts any dtype."""
 
 
 class AdamWOptimizer(original_rules.AdamWOptimizer, default.AdamWOptimizer):

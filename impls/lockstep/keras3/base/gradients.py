@@ -1,4 +1,4 @@
-"""(gradient, variable) pairs as Keras has them: checked once, then trusted."""
+"""Checks and conversions of (gradient, variable) pairs of Keras."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ __all__ = [
 ]
 
 MODEL_NAME = "_lockstep_model_name"
-"""The attribute by which a master has the name that users know."""
+"""The attribute of a master that holds the name of its variable."""
 
 Gradient = tf.Tensor | tf.IndexedSlices | None
 
 
 def as_variable(variable: Any) -> Any:
-    """Return the variable behind a ``variable.ref()``; anything else as it is."""
+    """Return the variable of a ``variable.ref()``; return other objects unchanged."""
     return variable.deref() if hasattr(variable, "deref") else variable
 
 
 def value_of(variable: Any) -> tf.Variable:
-    """Return the ``tf.Variable`` inside of a ``keras.Variable``."""
+    """Return the ``tf.Variable`` inside a ``keras.Variable``."""
     return variable.value if isinstance(variable, keras.Variable) else variable
 
 
 def key_of(variable: Any) -> Any:
-    """Return what stands for a variable in a dictionary, whichever way it is given.
+    """Return a dictionary key for a variable or for its ``ref()``.
 
-    A copy of a mirrored variable stands for all of it.
+    All copies of a mirrored variable have the same key.
     """
     value = value_of(as_variable(variable))
     if not isinstance(value, tf.distribute.DistributedValues):
@@ -69,7 +69,7 @@ def name_of(variable: Any) -> str:
 
 
 def require_variable(variable: Any, owner: str) -> Any:
-    """Return the variable, or raise if it is none."""
+    """Return the variable; raise if it is no variable."""
     variable = as_variable(variable)
     if not isinstance(variable, keras.Variable | tf.Variable):
         raise refusals.NOT_A_VARIABLE.error(
@@ -83,7 +83,7 @@ def check_gradients(
 ) -> list[Gradient]:
     """Return the gradients as tensors; raise unless each fits its variable.
 
-    ``wide``: float32 gradients fit variables in half precision, too.
+    ``wide``: a float32 gradient may belong to a half-precision variable.
     """
     if len(gradients) != len(variables):
         expected, got = len(variables), len(gradients)
@@ -97,7 +97,7 @@ def check_gradients(
 
 
 def as_gradient(gradient: Any, variable: Any, owner: str) -> Gradient:
-    """Return a gradient as Keras takes it: a tensor, slices or None."""
+    """Convert a gradient to a tensor; return slices and None unchanged."""
     if gradient is None or isinstance(gradient, tf.IndexedSlices):
         return gradient
     try:
@@ -108,9 +108,9 @@ def as_gradient(gradient: Any, variable: Any, owner: str) -> Gradient:
 
 
 def with_dense_shape(gradient: Gradient, variable: Any) -> Gradient:
-    """Give a sparse gradient the shape of its variable, which Keras asks of it.
+    """Give a sparse gradient the shape of its variable, which Keras requires.
 
-    The shape that is known without a read, for that would copy the whole variable.
+    Only the static shape is used: reading the variable would copy all of it.
     """
     is_sparse = isinstance(gradient, tf.IndexedSlices)
     shape = value_of(variable).shape
@@ -125,11 +125,11 @@ def with_dense_shape(gradient: Gradient, variable: Any) -> Gradient:
 
 
 def without_duplicates(gradient: Gradient) -> Gradient:
-    """Sum the duplicate rows of a sparse gradient, which Keras does not.
+    """Sum the duplicate rows of a sparse gradient, because Keras does not.
 
-    ``values`` [k, ...] stay k rows, for XLA wants shapes that it knows, and ``fit`` may
-    use it: the sums come first, in ascending order of their ``indices``; after them the
-    last index is repeated, with rows of zeros, which change nothing.
+    ``values`` [k, ...] keep k rows, because ``fit`` may use XLA, which needs static
+    shapes. The sums come first, in ascending order of their ``indices``. After them the
+    last index is repeated with rows of zeros, which change nothing.
     """
     if not isinstance(gradient, tf.IndexedSlices):
         return gradient
@@ -141,14 +141,14 @@ def without_duplicates(gradient: Gradient) -> Gradient:
     values = tf.gather(gradient.values, order)
     totals = tf.math.unsorted_segment_sum(values, position, count)
     named = tf.math.unsorted_segment_max(indices, position, count)
-    # Where there is no n-th sum the maximum of nothing is the least integer.
+    # Without an n-th sum the maximum is of nothing, which is the least integer.
     last = tf.reduce_max(indices)
     named = tf.where(tf.range(count) <= tf.reduce_max(position), named, last)
     return tf.IndexedSlices(totals, named, gradient.dense_shape)
 
 
 def densify(gradient: Gradient, variable: Any) -> tf.Tensor:
-    """Return a dense gradient: rows that are not named, and an absent one, are 0."""
+    """Return a dense gradient; an absent one, and rows without an index, are 0."""
     value = value_of(variable)
     if gradient is None:
         return tf.zeros(value.shape, value.dtype)

@@ -1,7 +1,7 @@
-"""A step among the replicas of a strategy: they meet first, and one decides for all.
+"""Steps on the replicas of a strategy: a ``merge_call``, then one decision for all.
 
-What a wrapper does with a step depends on its gradients, so it is decided by conditions
-inside of graphs, and a replica cannot call ``merge_call`` from inside of one.
+A wrapper's decisions depend on the gradients, so in graphs it needs conditions. Inside
+a condition a replica cannot call ``merge_call``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
 
 
 def replica_count() -> int:
-    """Return how many replicas there are: 1, or those of the strategy at work."""
+    """Return the number of replicas of the current strategy; 1 without one."""
     return int(tf.distribute.get_strategy().num_replicas_in_sync)
 
 
@@ -42,20 +42,20 @@ def together(
 ) -> None:
     """Take a step once for all replicas, with the sums of their gradients.
 
-    A sum is absent if it is absent on every replica, and sparse if it is nowhere dense.
-    While ``step`` runs there is no strategy: what it reads of a mirrored variable is
-    the first copy, and what it assigns goes to every copy.
+    A sum is absent if it is absent on every replica, and sparse if it is dense on none.
+    ``step`` runs outside of the strategy: it reads the first copy of a mirrored
+    variable, and assigns to every copy.
 
     Args:
-        owner: the name in errors.
-        build: takes the sums and makes the state, under the strategy at work.
-        step: takes the sums, decides and updates.
-        gradients: those of the replica that calls.
-        variables: theirs, in the same order.
+        owner: the name in error messages.
+        build: called with the sums, in the strategy; creates the state.
+        step: called with the sums; decides and updates.
+        gradients: the gradients of the calling replica.
+        variables: their variables, in the same order.
 
     Raises:
         NoGradientsError: a ValueError; every gradient is absent.
-        UnsupportedError: a ValueError; replicas that cannot meet.
+        UnsupportedError: a ValueError; replicas that cannot call ``merge_call``.
     """
 
     def meet(*shares: list[Gradient]) -> None:
@@ -71,12 +71,12 @@ def together(
 
 
 def once(owner: str, function: Callable[[], None]) -> None:
-    """Call ``function`` once for all replicas, under the strategy at work."""
+    """Call ``function`` once for all replicas, in the current strategy."""
     met(owner, [], lambda *shares: function())
 
 
 def met(owner: str, own: list[Gradient], function: Callable[..., None]) -> None:
-    """Call ``function`` once, with what each replica has of its own."""
+    """Call ``function`` once, with the gradients of each replica."""
     context = tf.distribute.get_replica_context()
     if context is None or not tf.distribute.has_strategy():
         function(own)
@@ -98,14 +98,14 @@ def met(owner: str, own: list[Gradient], function: Callable[..., None]) -> None:
 
 
 def local_results(strategy: tf.distribute.Strategy, value: Any) -> tuple[Any, ...]:
-    """Return what each replica has; one object stands for itself on all of them."""
+    """Return the values of all replicas; a single object is each replica's value."""
     if isinstance(value, tf.distribute.DistributedValues):
         return tuple(strategy.experimental_local_results(value))
     return (value,) * int(strategy.num_replicas_in_sync)
 
 
 def add_up(shares: Sequence[Gradient], variable: Any) -> Gradient:
-    """Return the sum of the gradients of one variable, None where there is none."""
+    """Return the sum of the gradients of one variable; None if all are absent."""
     present = [share for share in shares if share is not None]
     if len(present) <= 1:
         return present[0] if present else None
@@ -121,13 +121,13 @@ def add_up(shares: Sequence[Gradient], variable: Any) -> Gradient:
 def scope_of(
     strategy: tf.distribute.Strategy,
 ) -> contextlib.AbstractContextManager[Any]:
-    """Return the scope in which an optimizer that has this strategy makes its state."""
+    """Return the scope in which an optimizer with this strategy creates its state."""
     is_default = strategy is distribute_lib._get_default_strategy()
     return contextlib.nullcontext() if is_default else strategy.scope()
 
 
 def strategy_of(variables: Sequence[Any]) -> tf.distribute.Strategy:
-    """Return the strategy of mirrored variables, or the one at work."""
+    """Return the strategy of mirrored variables, or the current one."""
     for variable in map(value_of, variables):
         if isinstance(variable, tf.distribute.DistributedValues):
             return variable.distribute_strategy

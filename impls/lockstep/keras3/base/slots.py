@@ -1,7 +1,7 @@
-"""Which variables of an optimizer's state belong to which trained variable.
+"""The assignment of an optimizer's state variables to the trained variables.
 
-Keras keeps slots in lists whose names differ from optimizer to optimizer. What they
-have in common is the public method that makes them, so that one is observed.
+Keras keeps slots in lists with different names in different optimizers. All optimizers
+create them by the same public method, so that method is observed.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ __all__ = ["Slots", "base_of", "build_observed", "preserved"]
 
 
 class Slots:
-    """The state of each trained variable, by TensorFlow 1's name of the slot.
+    """The state of each trained variable, by TensorFlow 1's slot names.
 
-    Where a variable of the model is trained through a master, it is the state of both.
+    A variable that is trained through a master has the same state as its master.
     """
 
     def __init__(self) -> None:
@@ -31,15 +31,15 @@ class Slots:
         self.models: dict[Any, Any] = {}
 
     def add(self, variable: Any, name: str, slot: Any) -> None:
-        """Enter a slot that was made for ``variable``."""
+        """Add a slot that was created for ``variable``."""
         self.by_variable.setdefault(key_of(variable), {})[name] = slot
 
     def of(self, variable: Any) -> dict[str, Any]:
-        """Return the slots of ``variable`` by name; none if there are none."""
+        """Return the slots of ``variable`` by name; an empty dict if it has none."""
         return self.by_variable.get(key_of(variable), {})
 
     def add_master(self, variable: Any, master: Any) -> None:
-        """Enter the master of ``variable``, and its slots as those of both."""
+        """Add the master of ``variable``; both get the master's slots."""
         self.masters[key_of(variable)] = master
         self.models[key_of(master)] = variable
         named = self.of(master)
@@ -50,25 +50,25 @@ class Slots:
         return [self.masters.get(key_of(v), v) for v in variables]
 
     def models_of(self, variables: Iterable[Any]) -> list[Any]:
-        """Return the variable whose master each is, or itself if it is none."""
+        """Return the variable of each master; return other variables unchanged."""
         return [self.models.get(key_of(v), v) for v in variables]
 
     def master_of(self, variable: Any) -> Any:
-        """Return the float32 master of ``variable``; without one, ``variable``."""
+        """Return the float32 master of ``variable``, or itself if it has none."""
         return self.masters.get(key_of(variable), variable)
 
     def model_of(self, variable: Any) -> Any:
-        """Return the variable whose master this is, or itself if it is none."""
+        """Return the variable of a master; return another variable unchanged."""
         return self.models.get(key_of(variable), variable)
 
     def names(self) -> list[str]:
-        """Return the names of all slots, each once."""
+        """Return the distinct names of all slots."""
         entries = (name for named in self.by_variable.values() for name in named)
         return list(dict.fromkeys(entries))
 
 
 def base_of(optimizer: Any) -> keras.optimizers.Optimizer:
-    """Return the innermost optimizer: the one that owns the slots and the counter."""
+    """Return the innermost optimizer, which owns the slots and the counter."""
     while hasattr(optimizer, "inner_optimizer"):
         optimizer = optimizer.inner_optimizer
     return optimizer
@@ -77,10 +77,10 @@ def base_of(optimizer: Any) -> keras.optimizers.Optimizer:
 def build_observed(
     optimizer: keras.optimizers.Optimizer, variables: Sequence[Any]
 ) -> Slots:
-    """Build ``optimizer`` for ``variables`` and return what it made for each.
+    """Build ``optimizer`` for ``variables``; return the slots that it creates.
 
-    One that is built already is not touched: a twin made from its configuration is
-    built instead, and what the twin makes n-th stands for the n-th variable.
+    An optimizer that is already built is not changed. Instead a copy from its
+    configuration is built, and the n-th variables of both correspond.
     """
     base = base_of(optimizer)
     slots = Slots()
@@ -102,7 +102,7 @@ def build_observed(
 
 @contextlib.contextmanager
 def observed(optimizer: keras.optimizers.Optimizer, slots: Slots) -> Iterator[None]:
-    """Enter what ``optimizer`` makes for its variables into ``slots``."""
+    """Add the variables that ``optimizer`` creates for others to ``slots``."""
     make = optimizer.add_variable_from_reference
     classes = [cls.__name__ for cls in type(optimizer).__mro__]
 
@@ -113,7 +113,7 @@ def observed(optimizer: keras.optimizers.Optimizer, slots: Slots) -> Iterator[No
         slots.add(reference_variable, tf_slot_name(classes, name or "var"), slot)
         return slot
 
-    # Not setattr: Keras and TensorFlow track what is assigned.
+    # Not setattr: Keras and TensorFlow would track the attribute.
     vars(optimizer)["add_variable_from_reference"] = make_and_enter
     try:
         yield
@@ -125,10 +125,10 @@ def observed(optimizer: keras.optimizers.Optimizer, slots: Slots) -> Iterator[No
 def preserved(
     states: Sequence[Sequence[tf.Variable]], flags: Sequence[tf.Tensor] | tf.Tensor
 ) -> Iterator[None]:
-    """Put the k-th of ``states`` back to the bit after the block where ``flags[k]``.
+    """Restore the k-th of ``states`` exactly after the block if ``flags[k]`` is true.
 
-    A condition around each update would leave out what Keras does besides the update:
-    weight decay and constraints.
+    A condition around each update would not cover weight decay and constraints, which
+    Keras applies apart from the update.
     """
     before = [[tf.identity(part) for part in state] for state in states]
     yield

@@ -1,4 +1,4 @@
-"""The interface of TensorFlow 1's optimizers, for optimizers of Keras."""
+"""The interface of TensorFlow 1's optimizers, for Keras optimizers."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ __all__ = [
 
 
 class StateList(list):
-    """A list of variables that may be called.
+    """A list of variables that is also callable.
 
-    ``variables`` is a property in Keras 3 and a method in TensorFlow 1; code written
-    for either finds the list.
+    ``variables`` is a property in Keras 3 and a method in TensorFlow 1. Code for either
+    of them gets the list.
     """
 
     def __call__(self) -> list[keras.Variable]:
@@ -55,15 +55,15 @@ class StateList(list):
 
 
 class HiddenList(StateList):
-    """The state as Keras sees it; TensorFlow 1's method does not."""
+    """The state for Keras; TensorFlow 1's method returns an empty list."""
 
     def __call__(self) -> list[keras.Variable]:
-        """Return nothing, as the original."""
+        """Return an empty list, as in the original."""
         return []
 
 
 class TrainV1:
-    """What TensorFlow 1's optimizers offer beside Keras' interface.
+    """The methods of TensorFlow 1's optimizers, in addition to Keras' interface.
 
     ``gate_gradients``, ``aggregation_method``, ``colocate_gradients_with_ops`` and
     ``name`` are accepted and have no effect.
@@ -72,22 +72,23 @@ class TrainV1:
     GATE_NONE, GATE_OP, GATE_GRAPH = GATE_NONE, GATE_OP, GATE_GRAPH
 
     strict = False
-    """Whether the quirks of the original are kept."""
+    """Whether the quirks of the original are on."""
 
     @cached_property
     def _quirks(self) -> Quirks:
-        """Quirks of the original, those that this optimizer has."""
+        """The quirks of the original that are on."""
         return quirks_of(self.strict)
 
     takes_wide = False
-    """Whether float32 gradients fit half-precision variables."""
+    """Whether half-precision variables accept float32 gradients."""
 
     _slots: Slots | None = None
 
     def __dir__(self) -> list[str]:
-        """Leave out the name by which ``tf.train.Checkpoint`` knows a v1 optimizer.
+        """Return the names without the one that marks a v1 optimizer for checkpoints.
 
-        It refuses slots of such a one that it finds as variables of Keras too.
+        ``tf.train.Checkpoint`` raises if a v1 optimizer's slots are also variables that
+        it finds through Keras.
         """
         return [name for name in super().__dir__() if name != "get_slot_names"]
 
@@ -104,12 +105,12 @@ class TrainV1:
     ) -> list[tuple[Gradient, Any]]:
         """...
 
-        The loss is passed through ``scale_loss`` first, as ``fit`` does it; what scales
-        it there divides the gradients again when they are applied.
+        The loss first goes through ``scale_loss``, as in ``fit``. If it is scaled
+        there, the gradients are divided again when they are applied.
 
         Args:
             loss: a callable without arguments that returns a tensor.
-            var_list: the variables; None means those that the optimizer is built with.
+            var_list: the variables; None: those that the optimizer was built with.
 
         Raises:
             LossNotCallableError: a RuntimeError; ``loss`` cannot be called.
@@ -146,13 +147,14 @@ class TrainV1:
         global_step: Any = None,
         name: str | None = None,
     ) -> tf.Variable:
-        """Update the variables; the optimizer is built with them at the first call.
+        """Update the variables; the first call builds the optimizer with them.
 
         Args:
-            global_step: integer variable, + 1 where ``iterations`` counts the step.
+            global_step: integer variable, incremented if ``iterations`` counts the
+                step.
 
         Returns:
-            ``iterations``, as Keras does.
+            ``iterations``, as in Keras.
 
         Raises:
             ...
@@ -201,17 +203,17 @@ class TrainV1:
         return self.apply_gradients(pairs, global_step, name)
 
     def ensure_built(self, variables: Sequence[Any]) -> None:
-        """Make the state for ``variables`` unless there is any, also in a graph."""
+        """Create the state for ``variables`` unless it exists; works in graphs too."""
         if not self.built:
             scope = scope_of(base_of(self)._distribution_strategy)
             with tf.init_scope(), scope, keras.name_scope(self.name, caller=self):
                 self.build(variables)
 
     def forget_report(self) -> None:
-        """Let no report be that of an earlier step; a bare rule keeps none."""
+        """Reset reports of earlier steps; optimizers without reports do nothing."""
 
     def builds(self, variables: Sequence[Any]) -> Callable[[list[Gradient]], None]:
-        """Return what makes the state for ``variables`` before a step."""
+        """Return a function that creates the state for ``variables`` before a step."""
         return lambda gradients: self.ensure_built(variables)
 
     @documented
@@ -219,7 +221,7 @@ class TrainV1:
         return self.name
 
     def get_slot(self, var: Any, name: str) -> keras.Variable | None:
-        """Return the slot ``name`` (a name of TensorFlow 1) of ``var``, or None."""
+        """Return the slot ``name`` (TensorFlow 1's name) of ``var``, or None."""
         return None if self._slots is None else self._slots.of(var).get(name)
 
     def get_slot_names(self) -> list[str]:
@@ -228,14 +230,14 @@ class TrainV1:
 
 
 def shown_optimizer(optimizer: keras.optimizers.Optimizer) -> str:
-    """Return an optimizer as a repr shows it: Keras' own have none."""
+    """Return an optimizer's repr; Keras' own optimizers have none."""
     if isinstance(optimizer, TrainV1):
         return repr(optimizer)
     return f"{type(optimizer).__name__}(learning_rate={shown_rate(optimizer)})"
 
 
 def shown_rate(optimizer: keras.optimizers.Optimizer) -> str:
-    """Return the rate as it is now; the class of a schedule; in a graph, a variable."""
+    """Return the current rate; the class name for schedules, and in graphs."""
     rate = optimizer._learning_rate
     if isinstance(rate, keras.Variable) and tf.executing_eagerly():
         return f"{float(tf.convert_to_tensor(rate.value)):.7g}"
@@ -243,7 +245,7 @@ def shown_rate(optimizer: keras.optimizers.Optimizer) -> str:
 
 
 def require_all(var_list: Any, owner: str) -> list[Any]:
-    """Return the variables of a list, in which there may be lists."""
+    """Return the variables of a list, which may be nested."""
     variables = [as_variable(variable) for variable in tf.nest.flatten(var_list)]
     for variable in variables:
         if not isinstance(variable, keras.Variable | tf.Variable):
@@ -252,7 +254,7 @@ def require_all(var_list: Any, owner: str) -> list[Any]:
 
 
 def check_counter(global_step: Any, owner: str) -> tf.Variable | None:
-    """Return the variable that counts, or None; raise if it cannot count."""
+    """Return the step counter, or None; raise if it cannot count."""
     if global_step is None:
         return None
     counter = value_of(global_step)

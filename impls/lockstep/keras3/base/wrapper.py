@@ -1,4 +1,4 @@
-"""The base of all wrappers: an optimizer of Keras around another one."""
+"""The base of all wrappers: a Keras optimizer around another one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _live(name: str) -> property:
         return getattr(self.inner_optimizer, name)
 
     def write(self: Wrapper, value: Any) -> None:
-        # Keras' constructor sets each to its default before there is one to ask.
+        # Keras' constructor sets defaults before the wrapped optimizer is known.
         if "inner_optimizer" in vars(self):
             setattr(self.inner_optimizer, name, value)
 
@@ -48,30 +48,30 @@ def _live(name: str) -> property:
 
 
 class Wrapper(TrainV1, keras.optimizers.Optimizer):
-    """An optimizer of Keras around another one, which owns the slots.
+    """A Keras optimizer around another one, which owns the slots.
 
     Learning rate, clipping, weight decay, moving averages and gradient accumulation are
-    those of the wrapped optimizer, read and set through the wrapper. ``iterations`` is
-    its counter. A subclass overrides
+    the wrapped optimizer's, and can be read and set through the wrapper.
+    ``iterations`` is its counter. A subclass overrides
 
-    - :meth:`update`, what a step does: the gradients come checked, duplicate rows
-      summed, and ``self.inner_optimizer.apply(gradients, variables)`` is the step;
-    - :meth:`build_state`, if it has variables of its own: what it makes with
-      ``add_variable_from_reference`` counts as state of that variable;
-    - :meth:`get_config`, adding its constructor's arguments to ``super()``'s.
+    - :meth:`update`, the step: it gets checked gradients with duplicate rows summed,
+      and calls ``self.inner_optimizer.apply(gradients, variables)``;
+    - :meth:`build_state`, if it has its own variables: those it creates with
+      ``add_variable_from_reference`` are state of that variable;
+    - :meth:`get_config`, which adds its constructor's arguments to ``super()``'s.
 
     Args:
-        inner_optimizer: any optimizer of Keras, a wrapper included.
+        inner_optimizer: any Keras optimizer, or a wrapper.
         name: by default the name of the wrapped optimizer.
 
     Raises:
         NotAnOptimizerError: a TypeError; no ``keras.optimizers.Optimizer``.
         UnsupportedError: a ValueError; ``keras.optimizers.LossScaleOptimizer``, which
-            goes outside.
+            must be the outermost wrapper.
     """
 
     argument = "opt"
-    """What the constructor calls the wrapped optimizer."""
+    """The constructor's name for the wrapped optimizer."""
 
     sums_duplicates = True
     """Whether :meth:`update` gets sparse gradients with duplicate rows summed."""
@@ -88,13 +88,13 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
     learning_rate = _live("learning_rate")
 
     last_step: StepReport = NO_EAGER_STEP
-    """What the last eager step did."""
+    """The report of the last eager step."""
 
     report_class: type[StepReport] = StepReport
     """The class of ``last_step``."""
 
     _stand_for: Mapping[Any, Any] = MappingProxyType({})
-    """Key of a master -> the model's variable, if a wrapper around this made any."""
+    """Key of a master -> the model's variable, if an outer wrapper has masters."""
 
     def __init__(
         self, inner_optimizer: keras.optimizers.Optimizer, name: str | None = None
@@ -103,14 +103,14 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
         super().__init__(learning_rate=0.0, name=name or inner_optimizer.name)
         self.inner_optimizer = inner_optimizer
         self._iterations = self.base_optimizer._iterations
-        # The counter is the base optimizer's, the rate that Keras made is not used:
+        # The counter is the base optimizer's, and Keras' own rate is not used, so
         # neither is state of the wrapper.
         self._forget_variables()
 
     def _forget_variables(self) -> None:
-        """Begin with no variables, in a new list.
+        """Replace the list of variables by a new, empty list.
 
-        ``tf.train.Checkpoint`` refuses a list that anything was taken out of.
+        ``tf.train.Checkpoint`` raises for a list from which an item was removed.
         """
         is_variable, variables = self._tracker.config["variables"]
         variables = type(variables)([])
@@ -120,11 +120,12 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
         vars(self)["_variables"] = variables
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Keep a report as it is: Keras makes tuples anew, without their attributes.
+        """Store reports unchanged: Keras copies tuples, without their attributes.
 
-        Keras' own loss scaling sets ``loss_scale_factor`` of what it is put around to
-        None; one of this package inside has no effect then, which is warned of. Not
-        refused, since ``load_model`` puts one around whatever ``compile`` was told.
+        Keras' own loss scaling sets ``loss_scale_factor`` of the optimizer that it
+        wraps to None. A loss scale of this package inside then has no effect, so a
+        warning is issued. It is no error, because ``load_model`` wraps any optimizer of
+        ``compile``.
         """
         shadows = name == "loss_scale_factor" and value is None
         if shadows and "inner_optimizer" in vars(self):
@@ -142,12 +143,12 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
         return f"{type(self).__name__}({', '.join(parts)})"
 
     def shown(self) -> Mapping[str, Any]:
-        """Return the arguments that a repr shows, beside the wrapped optimizer."""
+        """Return the arguments that a repr shows after the wrapped optimizer."""
         return {}
 
     @property
     def base_optimizer(self) -> keras.optimizers.Optimizer:
-        """The innermost optimizer: the one that owns the slots and the counter."""
+        """The innermost optimizer, which owns the slots and the counter."""
         return base_of(self)
 
     @property
@@ -159,18 +160,18 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
     def variables(self) -> StateList:
         """The wrapper's own variables, then those of the wrapped optimizer.
 
-        Keras' property and TensorFlow 1's method at once: ``opt.variables`` and
+        This is Keras' property and TensorFlow 1's method: ``opt.variables`` and
         ``opt.variables()`` are the same list.
         """
         return StateList([*self._variables, *self.inner_optimizer.variables])
 
     def build(self, variables: Sequence[Any]) -> None:
-        """Make the state for ``variables``, here and inside."""
+        """Create the state for ``variables``, here and in the wrapped optimizer."""
         if self.built:
             return
         variables = require_all(variables, type(self).__name__)
         slots = self.build_inner(variables)
-        # Not setattr: the wrapped optimizer tracks these already.
+        # Not setattr: the wrapped optimizer already tracks these.
         vars(self)["_slots"] = slots
         vars(self)["_trainable_variables"] = variables
         for k, variable in enumerate(variables):
@@ -180,7 +181,7 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
         self.built = True
 
     def build_inner(self, variables: list[Any]) -> Slots:
-        """Build the wrapped optimizer for ``variables``; return what it made."""
+        """Build the wrapped optimizer for ``variables``; return its slots."""
         inner = self.inner_optimizer
         if not isinstance(inner, Wrapper):
             return build_observed(inner, variables)
@@ -188,7 +189,7 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
         return inner._slots
 
     def build_state(self, variables: Sequence[Any]) -> None:
-        """Make variables of the wrapper's own; by default there are none."""
+        """Create the wrapper's own variables; by default there are none."""
 
     def add_variable_from_reference(
         self,
@@ -196,7 +197,7 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
         name: str | None = None,
         initializer: Any = "zeros",
     ) -> keras.Variable:
-        """Make a variable of state like ``reference_variable`` and remember whose."""
+        """Create a state variable like ``reference_variable``, and register it."""
         slot = super().add_variable_from_reference(
             reference_variable, name, initializer
         )
@@ -207,11 +208,11 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
     def apply(
         self, grads: Iterable[Any], trainable_variables: Iterable[Any] | None = None
     ) -> None:
-        """Take a step, as Keras calls it; nothing has changed if this raises.
+        """Take a step, as called by Keras; if it raises, nothing has changed.
 
         Args:
             grads: a gradient or None for each variable.
-            trainable_variables: the variables; None means those given to ``build``.
+            trainable_variables: the variables; None: those passed to ``build``.
         """
         owner, gradients = type(self).__name__, list(grads)
         if not gradients:
@@ -249,37 +250,37 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
         return self._iterations
 
     def forget_report(self) -> None:
-        """Let no report be that of an earlier step, here and inside."""
+        """Reset reports of earlier steps, here and in the wrapped optimizers."""
         report = NO_GRADIENTS if tf.executing_eagerly() else NO_EAGER_STEP
         for layer in layers_of(self):
             layer.last_step = layer.report_class(*report)
 
     @property
     def keeps_duplicates(self) -> bool:
-        """Whether what is inside has to see a row as often as it is named.
+        """Whether the wrapped optimizer must get duplicate rows unsummed.
 
-        Under strict, clipping corrects it so, and gradient descent subtracts it so.
+        Strict: clipping corrects, and gradient descent subtracts, each duplicate.
         """
         inner = self.inner_optimizer
         keeps = self._quirks.row_clip_duplicates
         return keeps and getattr(inner, "keeps_duplicates", False)
 
     def values_of(self, gradient: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:
-        """Return the values of a gradient, duplicate rows summed."""
+        """Return the values of a gradient, with duplicate rows summed."""
         if self.keeps_duplicates:
             gradient = without_duplicates(gradient)
         return getattr(gradient, "values", gradient)
 
     @property
     def takes_wide(self) -> bool:
-        """Whether gradients may be float32 where variables are half-precision."""
+        """Whether half-precision variables accept float32 gradients."""
         inner = self.inner_optimizer
         return isinstance(inner, Wrapper) and inner.takes_wide
 
     def prepared(
         self, gradients: list[Gradient], variables: list[Any]
     ) -> list[Gradient]:
-        """Return gradients as :meth:`update` takes them."""
+        """Return the gradients in the form that :meth:`update` expects."""
         if not self._quirks.dynamic_scale_dense_shape:
             pairs = zip(gradients, variables, strict=True)
             gradients = [with_dense_shape(*pair) for pair in pairs]
@@ -288,19 +289,19 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
         return gradients
 
     def update(self, gradients: list[Gradient], variables: list[Any]) -> None:
-        """Do what the wrapper is for; by default nothing but the step inside."""
+        """Take the wrapper's step; by default only the wrapped optimizer's step."""
         self.inner_optimizer.apply(gradients, variables)
 
     def scale_loss(self, loss: Any) -> Any:
-        """Scale the loss if something inside does so; ``fit`` calls it."""
+        """Scale the loss, if a wrapped optimizer does so; ``fit`` calls this method."""
         return self.inner_optimizer.scale_loss(loss)
 
     def unscale_gradients(self, gradients: Iterable[Gradient]) -> list[Gradient]:
         """Return the gradients of a scaled loss divided by the scale.
 
-        ``apply_gradients`` takes them as they are. Half precision comes back as
-        float32; None stays None, and rows stay rows. Where nothing inside scales they
-        are returned as they are.
+        ``apply_gradients`` does not divide them again. Half precision is returned as
+        float32; None stays None; sparse gradients stay sparse. If no wrapped optimizer
+        scales the loss, the gradients are returned unchanged.
         """
         inner = self.inner_optimizer
         if isinstance(inner, Wrapper):
@@ -316,9 +317,9 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
         colocate_gradients_with_ops: bool = False,
         grad_loss: Any = None,
     ) -> list[tuple[Gradient, Any]]:
-        """Let a wrapper inside differentiate ``loss()``: what it scales, it unscales.
+        """Differentiate ``loss()`` with the wrapped optimizer, which may scale it.
 
-        Arguments and errors are those of
+        Arguments and errors are as in
         :meth:`~lockstep.keras3.base.train_v1.TrainV1.compute_gradients`.
         """
         inner = self.inner_optimizer
@@ -327,7 +328,7 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
         return layer.compute_gradients(loss, var_list, *options, grad_loss)
 
     def finalize_variable_values(self, var_list: Sequence[Any]) -> None:
-        """Let the wrapped optimizer put moving averages in place, after training."""
+        """After training, assign the wrapped optimizer's moving averages."""
         self.inner_optimizer.finalize_variable_values(var_list)
 
     def exclude_from_weight_decay(
@@ -344,10 +345,10 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
             store[str(position)] = variable.numpy()
 
     def load_own_variables(self, store: Any) -> None:
-        """Load what ``save_own_variables`` saved.
+        """Load the variables of ``save_own_variables``.
 
-        A file of an optimizer that was not built has nothing for what building makes,
-        so that this starts anew, as the slots of the wrapped optimizer do.
+        A file of an optimizer that was not built lacks the variables of ``build``.
+        These keep their initial values, like the slots of the wrapped optimizer.
         """
         for position, variable in enumerate(self._variables):
             if str(position) in store.keys():
@@ -359,7 +360,7 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
             variable.assign(weight)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor, the wrapped optimizer serialized."""
+        """Return the constructor's arguments, with the wrapped optimizer serialized."""
         inner = keras.saving.serialize_keras_object(self.inner_optimizer)
         return {self.argument: inner}
 
@@ -367,7 +368,7 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
     def from_config(
         cls, config: Mapping[str, Any], custom_objects: Any = None
     ) -> Wrapper:
-        """Make a wrapper from what ``get_config`` returned."""
+        """Create a wrapper from the result of ``get_config``."""
         arguments = dict(config)
         if cls.argument not in arguments:
             raise words.NO_CONFIG.error(owner=cls.__name__, argument=cls.argument)
@@ -378,21 +379,21 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
 
 
 def layers_of(optimizer: Any) -> Iterator[Wrapper]:
-    """Yield the wrappers of a stack, the outermost first."""
+    """Yield the wrappers of a stack, outermost first."""
     while isinstance(optimizer, Wrapper):
         yield optimizer
         optimizer = optimizer.inner_optimizer
 
 
 def is_scale(optimizer: Any) -> bool:
-    """Whether Keras takes this for a loss scaling."""
+    """Whether Keras treats this as a loss scaling."""
     return isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
 
 
 def refuse_scale(
     optimizer: keras.optimizers.Optimizer, owner: str, remedy: str = ""
 ) -> None:
-    """Raise for Keras' own loss scaling, which has to be the outermost wrapper."""
+    """Raise for Keras' own loss scaling, which must be the outermost wrapper."""
     if is_scale(optimizer) and not isinstance(optimizer, Wrapper):
         got = type(optimizer).__name__
         remedy = remedy or f"put it outside: LossScaleOptimizer({owner}(optimizer))"

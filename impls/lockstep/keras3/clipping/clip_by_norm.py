@@ -33,8 +33,8 @@ def clip_gradients_by_norm(
 ) -> list[tuple[Gradient, Any]]:
     """...
 
-    Origin: OpenSeq2Seq (8681d381ed40), ``_clip_gradients_by_norm``. Inside of ``fit``
-    the argument ``global_clipnorm`` of Keras' optimizers does nearly the same.
+    Origin: OpenSeq2Seq (8681d381ed40), ``_clip_gradients_by_norm``. In ``fit`` the
+    argument ``global_clipnorm`` of Keras' optimizers does nearly the same.
 
     Example:
         >>> weight = keras.Variable([0.0, 0.0])

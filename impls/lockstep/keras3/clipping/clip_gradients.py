@@ -27,10 +27,10 @@ def clip_gradients_by_global_norm(
     """...
 
     Args:
-        error_if_nonfinite: raise instead of returning NaN; inside a ``tf.function`` an
+        error_if_nonfinite: raise instead of returning NaN; in a ``tf.function`` an
             assertion, which raises ``tf.errors.InvalidArgumentError`` when it runs.
 
-    Origin: ``tf.contrib.opt.clip_gradients_by_global_norm``, TensorFlow 1.15. Inside of
+    Origin: ``tf.contrib.opt.clip_gradients_by_global_norm``, TensorFlow 1.15. In
     ``fit`` the argument ``global_clipnorm`` of Keras' optimizers does the same.
 
     Example:

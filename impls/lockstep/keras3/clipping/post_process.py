@@ -42,8 +42,8 @@ def post_process_gradients(
     """...
 
     Args:
-        recorder: is told the summaries; None: ``tf.summary``, if there is a default
-            writer. Tags hold the variable's path.
+        recorder: receives the summaries; None: ``tf.summary``, if there is a default
+            writer. Tags contain the variable's path.
 
     Example:
         >>> weight = keras.Variable([3.0, 4.0])
@@ -60,7 +60,7 @@ def post_process_gradients(
 def post_process(
     to_do: Processing, grads_and_vars: Iterable[tuple[Any, Any]], lr: float | tf.Tensor
 ) -> list[tuple[Gradient, Any]]:
-    """Do what :func:`post_process_gradients` does; ``to_do`` is checked."""
+    """Implement :func:`post_process_gradients`; ``to_do`` is already checked."""
     entries, variables = as_entries(grads_and_vars, OWNER)
     return list(zip(process(to_do, entries, lr), variables, strict=True))
 
@@ -68,7 +68,7 @@ def post_process(
 def as_entries(
     grads_and_vars: Iterable[Any], owner: str
 ) -> tuple[list[Entry], list[Any]]:
-    """Return the pairs as the shared functions take them, and the variables."""
+    """Return the pairs as entries for the shared functions, and their variables."""
     pairs = as_pairs(grads_and_vars, owner)
     entries = []
     for gradient, entry in pairs:

@@ -1,4 +1,4 @@
-"""Which variables a row-clipping wrapper clips, and over which axes."""
+"""The variables that a row-clipping wrapper clips, and their axes."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ __all__ = [
 
 Axes = tuple[int, ...]
 Listed = list[tuple[Any, Axes]]
-"""(path or variable, axes): paths find their variables when an optimizer is built."""
+"""(path or variable, axes); the variable of a path is found by ``build``."""
 
 
 def listed_variables(
     vars_to_clip_dims: Mapping[Any, Sequence[int]], resolve: bool
 ) -> Listed:
-    """Return (path or variable, axes), copied and checked as far as can be said now.
+    """Return (path or variable, axes), copied and checked as far as possible now.
 
     Args:
         vars_to_clip_dims: the argument of the wrapper.
-        resolve: check the axes of the variables that are there.
+        resolve: check the axes of the keys that are variables.
     """
     words.require_mapping(vars_to_clip_dims)
     entries: Listed = []
@@ -61,7 +61,7 @@ def listed_variables(
 def limits_of(
     max_norm: Any, listed: Listed, quirks: Quirks
 ) -> float | dict[str, float]:
-    """Return the norm of all that is listed, or by its path; by default checked."""
+    """Return the norm of all listed variables, or by path; by default checked."""
     if quirks.row_clip_range:
         words.refuse_mapping(max_norm)
         return float(max_norm)
@@ -79,7 +79,7 @@ def by_variable(
     variables: Sequence[Any],
     positions: Mapping[str, int],
 ) -> dict[Any, float]:
-    """Return ``key_of(variable)`` -> norm for what is listed among ``variables``."""
+    """Return ``key_of(variable)`` -> norm for the listed ones of ``variables``."""
     norms: dict[Any, float] = {}
     for key, _ in listed:
         norm = max_norm if isinstance(max_norm, float) else max_norm[name_of(key)]
@@ -89,7 +89,7 @@ def by_variable(
 
 
 def resolved(variable: Any, axes: Axes) -> Axes:
-    """Return axes as counted from the front."""
+    """Return the axes with negative ones converted."""
     return words.resolved_axes(name_of(variable), axes, len(variable.shape))
 
 
@@ -99,10 +99,10 @@ def axes_by_variable(
     quirks: Quirks,
     positions: Mapping[str, int],
 ) -> dict[Any, Axes]:
-    """Return ``key_of(variable)`` -> axes for what is listed among ``variables``.
+    """Return ``key_of(variable)`` -> axes for the listed ones of ``variables``.
 
-    Strict: a listed variable that is not among them has no effect, and axes stay as
-    they were written. ``positions``: see :func:`with_path`.
+    Strict: a listed variable that is not in ``variables`` has no effect, and axes are
+    not converted. ``positions``: see :func:`with_path`.
     """
     axes_of: dict[Any, Axes] = {}
     for key, axes in listed:
@@ -120,7 +120,7 @@ def axes_by_variable(
 def matching(
     key: Any, variables: Sequence[Any], positions: Mapping[str, int]
 ) -> list[Any]:
-    """Return the variable that a path stands for, or one that is known, or none."""
+    """Return the variable for a path or a variable in a list; empty if unknown."""
     if isinstance(key, str):
         matches = with_path(key, variables, positions.get(key))
     else:
@@ -137,11 +137,11 @@ def matching(
 
 
 def with_path(path: str, variables: Sequence[Any], position: int | None) -> list[Any]:
-    """Return the variables that ``path`` may stand for.
+    """Return the variables that ``path`` may refer to.
 
-    While it loads a file Keras makes layers outside of the model that names them, so
-    that ``model/layer/kernel`` becomes ``layer/kernel``, maybe several times. What it
-    keeps is the order: where several variables fit equally ``position`` decides.
+    While Keras loads a file it creates layers outside of the model, so
+    ``model/layer/kernel`` becomes ``layer/kernel``, which may occur several times. The
+    order is kept: if several variables match equally, ``position`` decides.
     """
     names = [name_of(variable) for variable in variables]
     alike = [k for k, name in enumerate(names) if same_ending(name, path)]
@@ -159,7 +159,7 @@ def same_ending(one: str, other: str) -> bool:
 def positions_of(
     listed: Listed, variables: Sequence[Any], before: Mapping[str, int]
 ) -> dict[str, int]:
-    """Return path -> place of its variable, for what is listed among ``variables``."""
+    """Return path -> position of its variable, for the listed ``variables``."""
     places = {key_of(variable): k for k, variable in enumerate(variables)}
     positions = {}
     for key, _ in listed:
@@ -169,7 +169,7 @@ def positions_of(
 
 
 def by_path(listed: Listed) -> dict[str, list[int]]:
-    """Return path -> axes, as a configuration holds them; each path must be one's own.
+    """Return path -> axes, as in a configuration; each path must be unique.
 
     Raises:
         UnsupportedError: two listed variables have the same path.

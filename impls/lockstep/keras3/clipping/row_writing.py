@@ -1,4 +1,4 @@
-"""Writing all of a variable, or the rows that a sparse gradient names."""
+"""Assignments to a whole variable, or to the rows of a sparse gradient."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["each_row_once", "subtract_rows", "write_rows"]
 
 
 def each_row_once(indices: tf.Tensor | None, too_large: tf.Tensor) -> Array:
-    """Return ``too_large``, of a row that is named several times once."""
+    """Return ``too_large`` with one entry per distinct row."""
     flags = np.asarray(too_large)
     if indices is None:
         return flags
@@ -22,13 +22,13 @@ def each_row_once(indices: tf.Tensor | None, too_large: tf.Tensor) -> Array:
 def write_rows(
     variable: tf.Variable, indices: tf.Tensor | None, values: tf.Tensor
 ) -> None:
-    """Write ``values`` once to each row of ``indices``; to all rows without these."""
+    """Assign ``values`` once to each row of ``indices``; None: to all rows."""
     if indices is None:
         variable.assign(values, read_value=False)
         return
 
     def write(copy: tf.Variable) -> None:
-        # The method of the variable would read all of it afterwards.
+        # The variable's own method would read the whole variable afterwards.
         tf.raw_ops.ResourceScatterUpdate(
             resource=copy.handle, indices=indices, updates=values
         )
@@ -39,7 +39,7 @@ def write_rows(
 def subtract_rows(
     variable: tf.Variable, indices: tf.Tensor | None, values: tf.Tensor
 ) -> None:
-    """Subtract ``values`` from rows one by one; from all rows without ``indices``."""
+    """Subtract ``values`` from rows one by one; None as ``indices``: all rows."""
     if indices is None:
         variable.assign_sub(values, read_value=False)
         return

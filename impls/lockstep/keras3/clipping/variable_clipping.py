@@ -1,4 +1,4 @@
-"""The row-clipping wrapper, for optimizers of Keras 3."""
+"""The row-clipping wrapper, for Keras 3 optimizers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ __all__ = ["VariableClippingOptimizer", "clipping_layers"]
 
 
 class Clipped(NamedTuple):
-    """Which norms of one variable were too large: of all rows, or of rows [k]."""
+    """Flags of the norms of one variable that were too large: all rows, or [k]."""
 
     indices: tf.Tensor | None
     too_large: tf.Tensor
@@ -58,30 +58,30 @@ class Clipped(NamedTuple):
 class VariableClippingOptimizer(Wrapper):
     """...
 
-    Half precision is clipped in float32. Where Keras accumulates gradients over steps
-    it applies a dense sum: the whole variable is clipped, at the step that applies it.
-    Keras takes ``use_ema`` averages and enforces constraints before the clipping.
+    Half precision is clipped in float32. With Keras' gradient accumulation a dense sum
+    is applied: the whole variable is clipped, at the step that applies it. Keras
+    updates ``use_ema`` averages and enforces constraints before the clipping.
 
     Keys of ``vars_to_clip_dims`` are paths (``variable.path``), or
-    ``variable.value.ref()``; in a configuration, so in files, they are paths. Keras
-    loads ``model/layer/kernel`` as ``layer/kernel``: a path that no variable has is
-    that of the one variable with the same ending.
+    ``variable.value.ref()``; in a configuration, so also in files, they are paths.
+    Keras loads ``model/layer/kernel`` as ``layer/kernel``. So a path that no variable
+    has matches the one variable with the same ending.
 
-    ``fit`` hands over a ``zip``, so that under ``strict`` nothing is clipped there.
+    ``fit`` passes a ``zip``, so under ``strict`` nothing is clipped there.
 
     Args:
-        opt: any optimizer of Keras, a wrapper included. It may be built already.
+        opt: any Keras optimizer, or a wrapper. It may already be built.
 
     Raises:
         ...
-        UnknownNameError: a ValueError, at ``build``; the optimizer does not update a
-            listed variable (the nearest path is given).
+        UnknownNameError: a ValueError, from ``build``; the optimizer does not update a
+            listed variable (the message has the nearest path).
 
-    Cost: one read and one write of the rows that the gradient names. A norm over axis 0
-    reads the whole variable; with a sparse gradient this causes a warning.
+    Cost: one read and one write of the gradient's rows. A norm over axis 0 reads the
+    whole variable; with a sparse gradient this causes a warning.
 
     Origin: ``tf.contrib.opt.VariableClippingOptimizer``, TensorFlow 1.15. Unlike the
-    constraint ``keras.constraints.MaxNorm`` it looks at named rows only.
+    constraint ``keras.constraints.MaxNorm`` it reads only the gradient's rows.
 
     Example:
         >>> weight = keras.Variable([[3.0, 4.0], [0.5, 0.25]], name="w")
@@ -114,26 +114,26 @@ class VariableClippingOptimizer(Wrapper):
         limits = limits_of(max_norm, listed, quirks)
         super().__init__(opt, name)
         self.strict = strict
-        # Not setattr: Keras and TensorFlow track what is assigned.
+        # Not setattr: Keras and TensorFlow would track the attributes.
         vars(self).update(_listed=listed, _positions={}, _axes={}, _used_up=False)
         vars(self).update(max_norm=limits, _limits={})
 
     @property
     def keeps_duplicates(self) -> bool:
-        """Whether ``update`` gets a row as often as it is named."""
+        """Whether ``update`` gets duplicate rows unsummed."""
         return self._quirks.row_clip_duplicates
 
     @property
     def variables(self) -> StateList:
         """The state of the wrapped optimizer; the wrapper has none.
 
-        Strict: ``variables()``, the method of TensorFlow 1, returns nothing.
+        Strict: ``variables()``, TensorFlow 1's method, returns an empty list.
         """
         state = super().variables
         return HiddenList(state) if self._quirks.row_clip_variables else state
 
     def build(self, variables: Sequence[Any]) -> None:
-        """Make the state for ``variables``; find those that are listed."""
+        """Create the state for ``variables``; find the listed ones."""
         if not self.built:
             variables = require_all(variables, words.WRAPPER)
             models = [self._stand_for.get(key_of(v), v) for v in variables]
@@ -163,7 +163,7 @@ class VariableClippingOptimizer(Wrapper):
             return super().apply_gradients(grads_and_vars, global_step, name)
 
     def update(self, gradients: list[Gradient], variables: list[Any]) -> None:
-        """Let the wrapped optimizer step, then clip."""
+        """Take the wrapped optimizer's step, then clip."""
         listed = self._to_clip(gradients, variables)
         period = self.gradient_accumulation_steps
         due = tf.equal((self._iterations.value + 1) % period, 0) if period else True
@@ -190,9 +190,9 @@ class VariableClippingOptimizer(Wrapper):
         return {"vars_to_clip_dims": listed, "max_norm": self.max_norm}
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor; variables go by their paths.
+        """Return the constructor's arguments; variables are replaced by their paths.
 
-        ``positions``, path -> place, decides where Keras loads several of one path.
+        ``positions``, path -> position, is used if Keras loads several equal paths.
         """
         numbered = isinstance(self.max_norm, float)
         return {
@@ -206,7 +206,7 @@ class VariableClippingOptimizer(Wrapper):
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], custom_objects: Any = None) -> Any:
-        """Make a wrapper from what ``get_config`` returned."""
+        """Create a wrapper from the result of ``get_config``."""
         arguments = dict(config)
         positions = arguments.pop("positions", {})
         wrapper = super().from_config(arguments, custom_objects)
@@ -214,7 +214,7 @@ class VariableClippingOptimizer(Wrapper):
         return wrapper
 
     def _known_positions(self) -> dict[str, int]:
-        """Return path -> place among the variables, once these are known."""
+        """Return path -> position among the variables, as far as they are known."""
         if not self.built:
             return dict(self._positions)
         return positions_of(self._listed, self._trainable_variables, self._positions)
@@ -222,10 +222,10 @@ class VariableClippingOptimizer(Wrapper):
     def _to_clip(
         self, gradients: list[Gradient], variables: list[Any]
     ) -> list[tuple[Gradient, Any]]:
-        """Return the pairs whose gradient is applied and whose variable is listed.
+        """Return the pairs with an applied gradient and a listed variable.
 
-        Where gradients are accumulated one that is absent now may have been present
-        before: what is applied is the sum.
+        With gradient accumulation the sum is applied. So a gradient that is absent now
+        may have been present before.
         """
         if self._used_up:
             return []
@@ -238,10 +238,10 @@ class VariableClippingOptimizer(Wrapper):
         return listed
 
     def _clip(self, gradient: Gradient, variable: Any) -> Clipped:
-        """Clip a variable, or the rows that are named.
+        """Clip a variable, or the rows of a sparse gradient.
 
-        Duplicate rows are computed twice and written with one value: to name each once,
-        XLA would have to know how many there are.
+        Duplicate rows are computed twice and written with equal values. For distinct
+        rows XLA would have to know their number.
         """
         axes, value = self._axes[key_of(variable)], value_of(variable)
         indices = None
@@ -250,7 +250,7 @@ class VariableClippingOptimizer(Wrapper):
         if self.gradient_accumulation_steps:
             indices = None
         elif indices is not None and 0 in axes:
-            # Where axes are not resolved, the test for dimension 0 is literal.
+            # Unresolved axes may be negative; like the original, look for 0 only.
             warn_user(words.whole_variable(name_of(variable), axes))
             indices = None
         rows = value.read_value() if indices is None else value.sparse_read(indices)
@@ -269,7 +269,7 @@ class VariableClippingOptimizer(Wrapper):
         variables: list[Any],
         clipped: Sequence[Clipped],
     ) -> StepReport:
-        """Set ``last_step``, if this step is eager."""
+        """Return the report of an eager step."""
         flags = [each_row_once(*entry) for entry in clipped]
         return words.report(
             getattr(self.inner_optimizer, "last_step", None),
@@ -281,7 +281,7 @@ class VariableClippingOptimizer(Wrapper):
 
 
 def has_master(optimizer: Any, variable: Any) -> bool:
-    """Whether something inside trains ``variable`` through a master."""
+    """Whether a wrapped optimizer trains ``variable`` through a master."""
     while isinstance(optimizer, Wrapper):
         optimizer = optimizer.inner_optimizer
         trains_master = getattr(optimizer, "trains_master", None)
@@ -291,14 +291,14 @@ def has_master(optimizer: Any, variable: Any) -> bool:
 
 
 def clipping_layers(optimizer: Any) -> list[VariableClippingOptimizer]:
-    """Return the row clippings in a stack, the outermost first."""
+    """Return the row-clipping wrappers of a stack, outermost first."""
     kind = VariableClippingOptimizer
     return [layer for layer in layers_of(optimizer) if isinstance(layer, kind)]
 
 
 @contextlib.contextmanager
 def without_limits(optimizer: Any) -> Iterator[None]:
-    """Let this wrapper and those inside of it clip nothing for a while."""
+    """Turn off clipping here and in wrapped optimizers, within the ``with`` block."""
     layers = clipping_layers(optimizer)
     for layer in layers:
         vars(layer)["_used_up"] = True

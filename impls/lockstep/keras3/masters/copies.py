@@ -1,4 +1,4 @@
-"""The float32 masters of half-precision variables: made, followed, rounded."""
+"""The float32 masters of half-precision variables: creation, sync and rounding."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ __all__ = ["copy_back", "copy_changes", "make_master"]
 
 
 def make_master(optimizer: keras.optimizers.Optimizer, variable: Any) -> keras.Variable:
-    """Make a float32 variable of ``optimizer`` that starts at the value of another.
+    """Create a float32 variable of ``optimizer`` with the value of ``variable``.
 
-    It obeys the constraint of ``variable``, which Keras asks what it updates for.
+    It has the constraint of ``variable``, because Keras applies the constraints of the
+    variables that it updates.
     """
     wide = tf.cast(value_of(variable).read_value(), tf.float32)
     master = optimizer.add_variable(
@@ -32,10 +33,10 @@ def make_master(optimizer: keras.optimizers.Optimizer, variable: Any) -> keras.V
 
 
 def copy_changes(masters: Iterable[Any], variables: Iterable[Any]) -> None:
-    """Take over into masters what others have written into their variables.
+    """Update masters from their variables, in case these were changed outside.
 
-    Between most steps nobody writes. So all variables are compared with their rounded
-    masters first, and masters are written only if one differs.
+    Usually they were not. So all variables are first compared with their rounded
+    masters, and masters are written only if one differs.
     """
     pairs = [
         (value_of(master), value_of(variable))
@@ -56,13 +57,13 @@ def copy_changes(masters: Iterable[Any], variables: Iterable[Any]) -> None:
 
 
 def as_rounded(master: tf.Variable, model: tf.Variable) -> tf.Tensor:
-    """Whether every master rounds to its model: bool, 0-d; NaN does not."""
+    """Whether all elements of a master round to its model: bool, 0-d; NaN does not."""
     rounded = saturating_cast(master.read_value(), model.dtype)
     return tf.reduce_all(tf.equal(rounded, model.read_value()))
 
 
 def copy_back(masters: Iterable[Any], variables: Iterable[Any]) -> None:
-    """Round what masters hold now into their variables."""
+    """Round the values of masters into their variables."""
     for master, variable in zip(masters, variables, strict=True):
         if master is not variable:
             own, model = value_of(master), value_of(variable)

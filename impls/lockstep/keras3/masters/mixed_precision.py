@@ -54,30 +54,32 @@ KINDS = Kinds(
 class MixedPrecisionOptimizerWrapper(SkippingWrapper):
     """...
 
-    A step: g = (float32(d(s loss)/dw) + s d reg(m)/dm) (1/s), s the loss scale, m the
-    master of w, reg what ``mp_regularizer_wrapper`` was given for w. If every gradient
-    is finite, ``optimizer`` updates the masters and w = max(min(m, L), -L) rounded,
-    L = 65504 for float16; otherwise weights, masters, slots and ``iterations`` stay as
-    they are. Then the scale moves, once. Variables of other dtypes, so all of them
-    under the policy ``mixed_float16``, are their own masters.
+    A step: g = (float32(d(s loss)/dw) + s d reg(m)/dm) (1/s), where s is the loss
+    scale, m the master of w, and reg the regularizer of w from
+    ``mp_regularizer_wrapper``. If every gradient is finite, ``optimizer`` updates the
+    masters, and w = max(min(m, L), -L) rounded, L = 65504 for float16. Otherwise
+    weights, masters, slots and ``iterations`` do not change. Then the scale is updated,
+    once. Variables of other dtypes are their own masters; with the policy
+    ``mixed_float16`` these are all.
 
-    ``fit`` and ``scale_loss`` scale as
-    :class:`~lockstep.keras3.MixedPrecisionLossScaleOptimizer` does, and as there let it
-    be the outermost wrapper. ``compute_gradients`` returns (float32 gradient, master),
-    all of g; gradients of the model's variables become g when they are applied.
-    What others write into w between steps, ``model.load_weights`` say, m takes over.
+    ``fit`` and ``scale_loss`` scale as in
+    :class:`~lockstep.keras3.MixedPrecisionLossScaleOptimizer`. As there, make this the
+    outermost wrapper. ``compute_gradients`` returns (float32 gradient, master) with the
+    complete g; gradients of the model's variables become g when they are applied. If w
+    changes between steps, by ``model.load_weights`` for example, m is updated from it.
 
     Args:
-        optimizer: any optimizer of Keras, a wrapper included; built already only if
-            no variable has a master. Row clipping goes inside, with the model's
-            variables or their paths as keys.
+        optimizer: any Keras optimizer, or a wrapper; it may already be built only if no
+            variable has a master. Row clipping goes inside, with the model's variables
+            or their paths as keys.
 
     Raises:
         ...
-        NotScalableError: a ValueError and TypeError; ``optimizer`` is none of Keras.
+        NotScalableError: a ValueError and TypeError; ``optimizer`` is no Keras
+            optimizer.
 
-    State: masters (slots called ``master``), scale and counts are among ``variables``
-    and in ``.keras`` files.
+    State: masters (slots named ``master``), scale and counts are in ``variables`` and
+    in ``.keras`` files.
 
     Example:
         >>> w = keras.Variable([1.0, 2.0], dtype="float16")
@@ -123,16 +125,16 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
 
     @property
     def takes_wide(self) -> bool:
-        """Whether float32 gradients fit half-precision variables; not under strict."""
+        """Whether half-precision variables accept float32 gradients; strict: no."""
         return not self._quirks.masters_slots
 
     @property
     def _hides_slots(self) -> bool:
-        """Whether TensorFlow 1's interface shows neither slots nor variables."""
+        """Whether TensorFlow 1's interface hides slots and variables."""
         return self._quirks.masters_slots
 
     def master(self, variable: Any) -> Any:
-        """Return what is updated in place of ``variable``: its master, or itself.
+        """Return the variable that is updated: the master of ``variable``, or itself.
 
         Raises:
             UnsupportedError: a ValueError; the optimizer is not built.
@@ -147,14 +149,14 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         return words.has_master(value_of(variable).dtype.name, only_float16)
 
     def build_inner(self, variables: list[Any]) -> Slots:
-        """Make the masters, and build the wrapped optimizer for them."""
+        """Create the masters, and build the wrapped optimizer for them."""
         half = [variable for variable in variables if self.trains_master(variable)]
         base = self.base_optimizer
         if half and base.built:
             raise refusals.BUILT_ALREADY.error(name=name_of(half[0]))
         masters = {key_of(variable): make_master(self, variable) for variable in half}
         for variable in half:
-            # Decided by the name and identity that the user has excluded.
+            # The user may have excluded it, by name or by identity.
             decays = base._use_weight_decay(variable)
             key = base._var_key(masters[key_of(variable)])
             base._exclude_from_weight_decay_cache[key] = decays
@@ -165,9 +167,9 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         return slots
 
     def _share_row_limits(self, models: dict[Any, Any]) -> None:
-        """Let row clipping inside limit masters as it would their variables.
+        """Make row clipping inside apply the limits of variables to their masters.
 
-        Strict: they have no limit.
+        Strict: masters have no limit.
         """
         inner = self.inner_optimizer
         while isinstance(inner, Wrapper) and not self._quirks.masters_row_clipping:
@@ -187,12 +189,12 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
     ) -> Pairs:
         """Differentiate the scaled loss: (unscaled float32 gradient or None, master).
 
-        A sparse gradient stays sparse unless a regularizer adds a dense one; float64
-        stays float64. The optimizer is built with ``var_list`` at the first call.
+        A sparse gradient stays sparse unless a regularizer adds a dense one. float64
+        stays float64. The first call builds the optimizer with ``var_list``.
 
         Args:
             loss: a callable without arguments that returns a tensor.
-            var_list: the variables; None means those that the optimizer is built with.
+            var_list: the variables; None: those that the optimizer was built with.
             grad_loss: the upstream gradient of the loss, unscaled.
 
         Raises:
@@ -221,7 +223,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
             raise refusals.HALF_LOSS.error(dtype=dtype.name)
 
     def _take_over(self, variables: Iterable[Any]) -> list[Any]:
-        """Return the masters of variables; they follow what others have written."""
+        """Return the masters of variables, after updating them from the variables."""
         variables = list(variables)
         masters = self._slots.masters_of(variables)
         if not self._quirks.masters_slots:
@@ -229,10 +231,10 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         return masters
 
     def _of_masters(self, pairs: Pairs, masters: list[Any], sharers: int = 1) -> Pairs:
-        """Return (unscaled float32 gradient, master) for what the loss gave.
+        """Return (unscaled float32 gradient, master) for the gradients of a loss.
 
-        What has been through it, so that it names masters, stays as it is. One of
-        several ``sharers``, whose gradients are to be added up, regularizes its part.
+        Pairs that already have masters are unchanged. Several ``sharers``, whose
+        gradients will be summed, each add their part of the regularizer's gradient.
         """
         factor = self._divisor.look(self._iterations.value)
         factor = factor if sharers == 1 else factor / sharers
@@ -247,7 +249,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         return self.unscaled(of_masters)
 
     def update(self, gradients: list[Gradient], variables: list[Any]) -> None:
-        """Update the masters and round them into the model, if all is finite."""
+        """Update the masters and round them into the model, if all are finite."""
         masters = self._take_over(variables)
         pairs = list(zip(gradients, variables, strict=True))
         pairs = self._of_masters(pairs, masters)
@@ -263,26 +265,26 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         self._step_or_skip(step)
 
     def _take_step(self, pairs: Pairs) -> None:
-        """Let the wrapped optimizer update the masters; round them into the model."""
+        """Update the masters with the wrapped optimizer; round them into the model."""
         super()._take_step(pairs)
         masters = [master for gradient, master in pairs if gradient is not None]
         copy_back(masters, self._slots.models_of(masters))
 
     @property
     def skips(self) -> bool:
-        """Whether steps that are not finite are left out."""
+        """Whether a step with inf or NaN in its gradients is skipped."""
         is_automatic = isinstance(self.scale_object, AutomaticLossScaler)
         return is_automatic or not self._quirks.masters_static_scale
 
     def _move_scale(self, step: ScaledStep) -> None:
-        """Let the scale take note of a step."""
+        """Update the scale after a step."""
         if step.largest is None:
             super()._move_scale(step)
         else:
             self.scale_object.update_op(*step.largest)
 
     def finalize_variable_values(self, var_list: Sequence[Any]) -> None:
-        """Let the wrapped optimizer put moving averages in place, after training."""
+        """After training, assign the wrapped optimizer's moving averages."""
         masters = self._slots.masters_of(var_list)
         super().finalize_variable_values(masters)
         copy_back(masters, self._slots.models_of(masters))

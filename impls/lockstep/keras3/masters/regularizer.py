@@ -1,4 +1,4 @@
-"""Regularizers whose gradient is taken at the float32 master of a weight (Keras 3)."""
+"""Regularizers with the gradient at the float32 master of a weight (Keras 3)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Regularizer = Callable[[Any], Any]
 
 @keras.saving.register_keras_serializable(package="lockstep")
 class MasterRegularizer(keras.regularizers.Regularizer):
-    """What :func:`mp_regularizer_wrapper` returns."""
+    """The regularizer that :func:`mp_regularizer_wrapper` returns."""
 
     def __init__(self, regularizer: Regularizer, strict: bool = False) -> None:
         words.check_regularizer(regularizer)
@@ -31,8 +31,8 @@ class MasterRegularizer(keras.regularizers.Regularizer):
 
     @tf.autograph.experimental.do_not_convert
     def __call__(self, weights: Any) -> Any:
-        """Return the penalty of ``weights``, or 0 if the optimizer sees to them."""
-        # Keras' own dtype is that of the layer's arithmetic while it is called.
+        """Return the penalty of ``weights``; 0 if the optimizer adds its gradient."""
+        # While a layer is called, Keras' dtype of a weight is that of its arithmetic.
         dtype = tf.as_dtype(value_of(weights).dtype).name
         is_variable = isinstance(weights, keras.Variable | tf.Variable)
         quirks = quirks_of(self.strict)
@@ -50,7 +50,7 @@ class MasterRegularizer(keras.regularizers.Regularizer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> MasterRegularizer:
-        """Make a regularizer from what ``get_config`` returned."""
+        """Create a regularizer from the result of ``get_config``."""
         inner = keras.saving.deserialize_keras_object(config["regularizer"])
         return cls(inner, config["strict"])
 
@@ -64,14 +64,14 @@ def mp_regularizer_wrapper(
     float32 weight w: returns regularizer(w). float16 or bfloat16 variable: returns 0,
     which Keras can add to a loss.
 
-    The weight remembers it as its ``regularizer``, as it does what a layer is given as
-    ``kernel_regularizer``; the one that was set last counts.
+    The weight stores it as its ``regularizer``, as with ``kernel_regularizer`` of a
+    layer; the last one is used.
 
     Args:
-        strict: as the original: bfloat16 weights are regularized at once, and of
-            float16 tensors that are no variables the penalty is 0.
+        strict: as in the original: bfloat16 weights are regularized directly, and the
+            penalty of float16 tensors that are not variables is 0.
 
-    Origin: OpenSeq2Seq, ``mp_regularizer_wrapper``, which returns None in place of 0.
+    Origin: OpenSeq2Seq, ``mp_regularizer_wrapper``, which returns None instead of 0.
 
     Example:
         >>> half = keras.Variable([1.0, 2.0], dtype="float16")
@@ -86,10 +86,10 @@ def mp_regularizer_wrapper(
 def regularized(
     gradient: Gradient, master: Any, variable: Any, factor: tf.Tensor
 ) -> Gradient:
-    """Return gradient + factor d regularizer(m)/dm, m the master; absent is zero.
+    """Return gradient + factor d regularizer(m)/dm, m the master; absent: 0.
 
-    ``variable`` is that of the model, which knows its regularizer. Sparse gradients
-    become dense, unless there is no penalty.
+    ``variable`` is the model's, which has the regularizer. A sparse gradient becomes
+    dense if there is a penalty.
     """
     known = getattr(variable, "regularizer", None)
     if not isinstance(known, MasterRegularizer):
@@ -102,9 +102,9 @@ def regularized(
 
 
 def penalty_gradient(regularizer: Regularizer, weight: tf.Tensor) -> tf.Tensor | None:
-    """Return d regularizer(w)/dw, shaped like w; None if the regularizer returns None.
+    """Return d regularizer(w)/dw, with w's shape; None if the regularizer returns None.
 
-    Otherwise than in OpenSeq2Seq there is no collection for the penalty to be put in.
+    Unlike in OpenSeq2Seq, there is no collection to which the penalty is added.
     """
     with tf.GradientTape() as tape:
         tape.watch(weight)

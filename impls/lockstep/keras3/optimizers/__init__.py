@@ -1,9 +1,9 @@
 """The optimizers of TensorFlow 1 by name, with Keras' rules.
 
 They are Keras' own optimizers with the constructors of ``tf.compat.v1.train``. Epsilons
-and first values of slots are set so that the two rules coincide wherever Keras' has
-room for it; each class says whether they do. All take the options of every optimizer of
-Keras (``clipnorm``, ``use_ema``, ...) as keyword arguments, and as ``learning_rate`` a
+and initial values of slots are set so that both rules are equal where Keras' rule
+allows it; each class says whether they are. All accept the options of every Keras
+optimizer (``clipnorm``, ``use_ema``, ...) as keyword arguments. ``learning_rate`` is a
 number, a ``LearningRateSchedule`` or a callable. ``use_locking`` has no effect.
 """
 

@@ -23,15 +23,16 @@ class AdamOptimizer(WidenedRule, keras.optimizers.Adam):
 
     ...
 
-    t = ``iterations`` + 1. Roundings differ from TensorFlow 1: 1 - b1 and 1 - b2 are
-    taken in float64, the powers from t instead of step by step. A sparse gradient moves
-    every row. Half precision is computed in float32, but under ``strict``.
+    t = ``iterations`` + 1. Rounding differs from TensorFlow 1: 1 - b1 and 1 - b2 are
+    computed in float64, and the powers from t instead of step by step. A sparse
+    gradient updates every row. Half precision is computed in float32, except under
+    ``strict``.
 
     Args:
         learning_rate: lr >= 0; a number, a ``LearningRateSchedule`` or a callable.
-        use_own_namescope_for_non_slot_vars: without effect, because there are no powers
-            in variables.
-        options: those of every optimizer of Keras (``clipnorm``, ``use_ema``, ...).
+        use_own_namescope_for_non_slot_vars: no effect, because the powers are not
+            variables.
+        options: the options of every Keras optimizer (``clipnorm``, ``use_ema``, ...).
     """
 
     spec = OPTIMIZERS["Adam"]
@@ -64,16 +65,17 @@ class AdamOptimizer(WidenedRule, keras.optimizers.Adam):
 class AdamWOptimizer(WidenedRule, keras.optimizers.AdamW):
     """``keras.optimizers.AdamW``, whose decay is multiplied by the rate.
 
-    w -= lr weight_decay w, then as :class:`AdamOptimizer`. For the strength of
-    TensorFlow 1's decay, which is not multiplied, give ``weight_decay / learning_rate``
-    at a constant rate. Half precision is computed in float32, but under ``strict``.
+    w -= lr weight_decay w, then as in :class:`AdamOptimizer`. TensorFlow 1's decay is
+    not multiplied by the rate. To get its strength at a constant rate, pass
+    ``weight_decay / learning_rate``. Half precision is computed in float32, except
+    under ``strict``.
 
     Args:
         learning_rate: lr >= 0; a number, a ``LearningRateSchedule`` or a callable.
-        weight_decay: the part of a weight that an update at rate 1 takes away, >= 0.
-        strict: compute in the variable's dtype, also in half precision, and do not
-            check the ranges of the arguments, as the original.
-        options: those of every optimizer of Keras (``clipnorm``, ``use_ema``, ...).
+        weight_decay: the fraction of a weight that an update at rate 1 subtracts, >= 0.
+        strict: as in the original, compute in the variable's dtype, even in half
+            precision, and do not check the ranges of the arguments.
+        options: the options of every Keras optimizer (``clipnorm``, ``use_ema``, ...).
     """
 
     spec = OPTIMIZERS["AdamW"]

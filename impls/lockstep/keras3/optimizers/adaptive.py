@@ -1,4 +1,4 @@
-"""Adagrad, RMSProp and Ftrl: a rate of its own for every element."""
+"""Adagrad, RMSProp and Ftrl: optimizers with a separate rate for every element."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class AdagradOptimizer(RuleOptimizer, keras.optimizers.Adagrad):
 
     Args:
         learning_rate: lr >= 0; a number, a ``LearningRateSchedule`` or a callable.
-        options: those of every optimizer of Keras (``clipnorm``, ``use_ema``, ...).
+        options: the options of every Keras optimizer (``clipnorm``, ``use_ema``, ...).
     """
 
     spec = OPTIMIZERS["Adagrad"]
@@ -49,9 +49,9 @@ class AdagradOptimizer(RuleOptimizer, keras.optimizers.Adagrad):
         super().__init__({"learning_rate": learning_rate, **start}, name, options)
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        """Apply the rule; to the named rows if the gradient is sparse.
+        """Apply the rule; for a sparse gradient to its rows.
 
-        Where a divisor is NaN Keras' own division takes no index twice.
+        Keras' own division skips duplicate indices if a divisor is NaN.
         """
         if not isinstance(gradient, tf.IndexedSlices):
             super().update_step(gradient, variable, learning_rate)
@@ -78,12 +78,12 @@ class RMSPropOptimizer(WidenedRule, keras.optimizers.RMSprop):
 
     ...
 
-    Without momentum there is no slot of it. Half precision is computed in float32, but
-    under ``strict``.
+    Without momentum there is no momentum slot. Half precision is computed in float32,
+    except under ``strict``.
 
     Args:
         learning_rate: lr >= 0; a number, a ``LearningRateSchedule`` or a callable.
-        options: those of every optimizer of Keras (``clipnorm``, ``use_ema``, ...).
+        options: the options of every Keras optimizer (``clipnorm``, ``use_ema``, ...).
     """
 
     spec = OPTIMIZERS["RMSProp"]
@@ -120,9 +120,9 @@ class RMSPropOptimizer(WidenedRule, keras.optimizers.RMSprop):
         return {**super().get_config(), "strict": self.strict}
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        """Apply the rule to every row, as Keras does, whose own division of rows fails.
+        """Apply the rule to every row, as in Keras, but without Keras' row division.
 
-        Where a divisor is NaN it takes no index twice.
+        That division skips duplicate indices if a divisor is NaN.
         """
         if isinstance(gradient, tf.IndexedSlices):
             gradient = densify(gradient, variable)
@@ -132,17 +132,17 @@ class RMSPropOptimizer(WidenedRule, keras.optimizers.RMSprop):
 @documented
 @registered
 class FtrlOptimizer(RuleOptimizer, keras.optimizers.Ftrl):
-    """``keras.optimizers.Ftrl`` that takes no step at rate 0, such as in a warm-up.
+    """``keras.optimizers.Ftrl`` that takes no step at a rate of 0, as in a warm-up.
 
     ...
 
-    The original fails at rate 0, and Keras' rule gives NaN.
+    At a rate of 0 the original fails, and Keras' rule gives NaN.
 
     Args:
         learning_rate: lr >= 0; a number, a ``LearningRateSchedule`` or a callable.
-        beta: of TensorFlow 2: l2 grows by beta / (2 lr); None is 0.
-        strict: raise at rate 0.
-        options: those of every optimizer of Keras (``clipnorm``, ``use_ema``, ...).
+        beta: TensorFlow 2's argument: l2 grows by beta / (2 lr); None: 0.
+        strict: raise at a rate of 0.
+        options: the options of every Keras optimizer (``clipnorm``, ``use_ema``, ...).
     """
 
     spec = OPTIMIZERS["Ftrl"]
@@ -196,7 +196,7 @@ class FtrlOptimizer(RuleOptimizer, keras.optimizers.Ftrl):
     def apply(
         self, grads: Iterable[Any], trainable_variables: Iterable[Any] | None = None
     ) -> None:
-        """Take a step; strict: raise at rate 0, before anything has changed."""
+        """Take a step; strict: raise at a rate of 0, before anything has changed."""
         refused = []
         if self._quirks.ftrl_zero_rate:
             refused = refuse_zero(tf.equal(self.learning_rate, 0))
@@ -204,7 +204,7 @@ class FtrlOptimizer(RuleOptimizer, keras.optimizers.Ftrl):
             super().apply(grads, trainable_variables)
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        """Apply the rule; at rate 0 nothing changes."""
+        """Apply the rule; at a rate of 0 nothing changes."""
         rate = tf.cast(value_of(learning_rate), variable.dtype)
         stands = tf.equal(rate, 0)
         state = [value_of(variable), *map(value_of, self._slots.of(variable).values())]
@@ -214,7 +214,7 @@ class FtrlOptimizer(RuleOptimizer, keras.optimizers.Ftrl):
 
 
 def refuse_zero(stands: tf.Tensor) -> list[tf.Operation]:
-    """Raise where the rate is 0: now, or when the returned operation runs."""
+    """Raise if the rate is 0: now, or when the returned operation runs."""
     if not tf.executing_eagerly():
         text = refusals.ZERO_RATE.text(owner="FtrlOptimizer")
         return [tf.debugging.Assert(tf.logical_not(stands), [text])]

@@ -1,4 +1,4 @@
-"""NovoGrad as an optimizer of Keras."""
+"""NovoGrad as a Keras optimizer."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ MOMENTUM, MOMENT = "momentum", "second_moment"
 @documented
 @registered
 class NovoGrad(RuleOptimizer, keras.optimizers.Optimizer):
-    """NovoGrad as an optimizer of Keras: one second moment for a whole variable.
+    """NovoGrad as a Keras optimizer, with one second moment per variable.
 
     ...
 
-    Norms are taken in float32 for half precision. What ``exclude_from_weight_decay``
-    names has no wd.
+    Norms are computed in float32 for half precision. ``exclude_from_weight_decay``
+    excludes variables from wd.
 
     Args:
         learning_rate: lr >= 0; a number, a ``LearningRateSchedule`` or a callable.
-        options: those of every optimizer of Keras (``clipnorm``, ``use_ema``, ...).
+        options: the options of every Keras optimizer (``clipnorm``, ``use_ema``, ...).
 
-    Slots: ``momentum``, which starts at 0; ``second_moment``, v, a 0-d float32 variable
-    that starts at 0 (and stays there under strict).
+    Slots: ``momentum``, initially 0; ``second_moment`` for v, a 0-d float32 variable,
+    initially 0 (and always 0 under strict).
 
     Example:
         >>> weight = keras.Variable([1.0, 1.0])
@@ -81,7 +81,7 @@ class NovoGrad(RuleOptimizer, keras.optimizers.Optimizer):
         self.strict = strict
 
     def build(self, variables: Sequence[Any]) -> None:
-        """Make the slots."""
+        """Create the slots."""
         if self.built:
             return
         super().build(variables)
@@ -95,7 +95,7 @@ class NovoGrad(RuleOptimizer, keras.optimizers.Optimizer):
         name: str | None = None,
         initializer: Any = "zeros",
     ) -> keras.Variable:
-        """Make a slot: like its variable, or the number that stands beside it."""
+        """Create a slot: momentum like its variable, or a 0-d second moment."""
         if name != MOMENT:
             return super().add_variable_from_reference(
                 reference_variable, name, initializer
@@ -112,9 +112,9 @@ class NovoGrad(RuleOptimizer, keras.optimizers.Optimizer):
         global_step: Any = None,
         name: str | None = None,
     ) -> tf.Variable:
-        """Update the variables; the optimizer is built with them at the first call.
+        """Update the variables; the first call builds the optimizer with them.
 
-        Strict: the pairs are a list; its gradients are normalized afterwards.
+        Strict: the pairs must be a list. Its gradients are normalized afterwards.
         """
         if not self._quirks.novograd_limits:
             return super().apply_gradients(grads_and_vars, global_step, name)
@@ -147,7 +147,7 @@ class NovoGrad(RuleOptimizer, keras.optimizers.Optimizer):
         return policy._replace(weight_decay=None)
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        """Update slots and weights of a variable."""
+        """Update the slots and the weights of a variable."""
         weight, dense = value_of(variable), densify(gradient, variable)
         if self._quirks.novograd_limits:
             words.require_float32(name_of(variable), weight.dtype.name)

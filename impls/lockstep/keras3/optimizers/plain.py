@@ -1,4 +1,4 @@
-"""Gradient descent and momentum: one rate for every element."""
+"""Gradient descent and momentum: optimizers with the same rate for every element."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class GradientDescentOptimizer(RuleOptimizer, keras.optimizers.SGD):
 
     Args:
         learning_rate: lr >= 0; a number, a ``LearningRateSchedule`` or a callable.
-        options: those of every optimizer of Keras (``clipnorm``, ``use_ema``, ...).
+        options: the options of every Keras optimizer (``clipnorm``, ``use_ema``, ...).
     """
 
     spec = OPTIMIZERS["GradientDescent"]
@@ -45,16 +45,16 @@ class GradientDescentOptimizer(RuleOptimizer, keras.optimizers.SGD):
 @documented
 @registered
 class MomentumOptimizer(RuleOptimizer, keras.optimizers.SGD):
-    """``keras.optimizers.SGD`` with momentum, whose slot has the rate in it.
+    """``keras.optimizers.SGD`` with momentum; the slot includes the rate.
 
     m = mu m - lr g; w += m (Nesterov: w += mu m - lr g). At a constant rate the
-    variables are those of TensorFlow 1, whose slot is a = mu a + g: here it holds -lr
-    a, so that after a change of the rate old gradients keep their old one. Without
+    variables equal those of TensorFlow 1, whose slot is a = mu a + g. Here the slot is
+    -lr a, so after a change of the rate old gradients keep the old rate. Without
     momentum there is no slot.
 
     Args:
         learning_rate: lr >= 0; a number, a ``LearningRateSchedule`` or a callable.
-        options: those of every optimizer of Keras (``clipnorm``, ``use_ema``, ...).
+        options: the options of every Keras optimizer (``clipnorm``, ``use_ema``, ...).
     """
 
     spec = OPTIMIZERS["Momentum"]

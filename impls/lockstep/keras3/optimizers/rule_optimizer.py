@@ -1,4 +1,4 @@
-"""What the optimizers of TensorFlow 1 have in common, as optimizers of Keras."""
+"""The base class of TensorFlow 1's optimizers as Keras optimizers."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ CLIPS = ("clipnorm", "clipvalue", "global_clipnorm")
 
 
 class RuleOptimizer(TrainV1):
-    """What the optimizers of this package have in common, beside a class of Keras.
+    """The base class of this package's optimizers, next to a class of Keras.
 
-    ``renamed`` maps the arguments to Keras' names, ``fixed`` holds Keras' arguments
-    that TensorFlow 1 does not have. Without ``checks`` any number is taken.
+    ``renamed`` maps the arguments to Keras' names. ``fixed`` has Keras' arguments that
+    TensorFlow 1 does not have. Without ``checks`` any number is accepted.
     """
 
     spec: OptimizerSpec
@@ -36,7 +36,7 @@ class RuleOptimizer(TrainV1):
     fixed: ClassVar[Mapping[str, Any]] = {}
 
     keeps_duplicates = False
-    """Whether the rule takes a row as often as a sparse gradient names it."""
+    """Whether the rule gets duplicate rows of a sparse gradient unsummed."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class RuleOptimizer(TrainV1):
 
     @property
     def variables(self) -> StateList:
-        """All state; Keras' property and TensorFlow 1's method at once."""
+        """All state; both Keras' property and TensorFlow 1's method."""
         return StateList(super().variables)
 
     def add_variable_from_reference(
@@ -80,7 +80,7 @@ class RuleOptimizer(TrainV1):
         name: str | None = None,
         initializer: Any = "zeros",
     ) -> keras.Variable:
-        """Make a slot, filled as TensorFlow 1 fills it."""
+        """Create a slot with TensorFlow 1's initial value."""
         classes = [cls.__name__ for cls in type(self).__mro__]
         tf_name = words.tf_slot_name(classes, name or "var")
         for slot in self.spec.active_slots(self.bound):
@@ -97,9 +97,9 @@ class RuleOptimizer(TrainV1):
     def apply(
         self, grads: Iterable[Any], trainable_variables: Iterable[Any] | None = None
     ) -> None:
-        """Take a step as Keras does, with the duplicate rows of slices summed first.
+        """Take a step as in Keras, with the duplicate rows of slices summed first.
 
-        Also those that several replicas of a strategy name.
+        This includes duplicates between the replicas of a strategy.
         """
         variables = trainable_variables
         variables = self._trainable_variables if variables is None else list(variables)
@@ -116,7 +116,7 @@ class RuleOptimizer(TrainV1):
             step(list(grads))
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        """Apply Keras' rule, but not to no elements: [0, 3] is a bias to Keras' sum."""
+        """Apply Keras' rule, unless there are no elements: its sum fails for [0, 3]."""
         if 0 not in variable.shape:
             super().update_step(gradient, variable, learning_rate)
 
@@ -127,5 +127,5 @@ class RuleOptimizer(TrainV1):
         return {k: v for k, v in config.items() if k not in self.unnamed()} | named
 
     def unnamed(self) -> set[str]:
-        """Return Keras' arguments that the constructor here does not have."""
+        """Return Keras' arguments that this class' constructor does not have."""
         return {*self.fixed, *self.renamed.values()}

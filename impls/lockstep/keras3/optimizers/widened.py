@@ -1,4 +1,4 @@
-"""Rules whose scalars half precision cannot hold, computed in float32 there."""
+"""Rules that compute in float32, if half precision would round their scalars to 0."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["WidenedRule"]
 
 
 class Wide:
-    """A float32 stand-in for a variable in half precision, while a rule updates it."""
+    """A float32 stand-in for a half-precision variable during an update."""
 
     dtype = "float32"
 
@@ -30,16 +30,16 @@ class Wide:
 
 
 class WidenedRule(RuleOptimizer):
-    """A rule that computes in float32 and keeps float32 slots for half precision.
+    """A rule with float32 arithmetic and float32 slots for half-precision variables.
 
-    In bfloat16 beta2 of 0.999 is 1, in float16 an epsilon of 1e-8 is 0: Keras' rules
-    stand still there, or divide 0 by 0. Strict keeps Keras' arithmetic.
+    In bfloat16 a beta2 of 0.999 becomes 1, in float16 an epsilon of 1e-8 becomes 0, so
+    Keras' rules stop there or divide 0 by 0. Strict uses Keras' arithmetic.
     """
 
     _slot_dtype: str | None = None
 
     def widens(self, variable: Any) -> bool:
-        """Whether a variable is updated in float32 in place of its own dtype."""
+        """Whether a variable is updated in float32 instead of its own dtype."""
         own = self._quirks.half_precision_scalars
         return not own and tf.as_dtype(variable.dtype).size < 4
 
@@ -49,7 +49,7 @@ class WidenedRule(RuleOptimizer):
         name: str | None = None,
         initializer: Any = "zeros",
     ) -> keras.Variable:
-        """Make a slot, in float32 for a variable in half precision."""
+        """Create a slot, in float32 for a half-precision variable."""
         dtype = "float32" if self.widens(reference_variable) else None
         vars(self)["_slot_dtype"] = dtype
         try:
@@ -67,17 +67,17 @@ class WidenedRule(RuleOptimizer):
         *options: Any,
         **named: Any,
     ) -> keras.Variable:
-        """Make a variable of state; a slot may have a dtype of its own."""
+        """Create a state variable; a slot may have its own dtype."""
         dtype = self._slot_dtype or dtype
         return super().add_variable(shape, initializer, dtype, *options, **named)
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        """Apply the rule of Keras, for half precision in float32."""
+        """Apply the rule of Keras, in float32 for half precision."""
         stand_in = Wide(variable) if self.widens(variable) else variable
         super().update_step(gradient, stand_in, learning_rate)
 
     def assign_sub(self, variable: Any, value: Any) -> None:
-        """Subtract from a variable, as the rule does once it knows the change."""
+        """Subtract from a variable; the rule calls this with the change."""
         if isinstance(variable, Wide):
             variable.subtract(tf.convert_to_tensor(value))
         else:

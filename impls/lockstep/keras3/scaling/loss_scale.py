@@ -1,4 +1,4 @@
-"""Loss scales: a fixed factor, and one that follows what overflows (Keras 3)."""
+"""Loss scales: a fixed factor, and one that adapts to overflows (Keras 3)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ registered = keras.saving.register_keras_serializable(package="lockstep")
 
 
 class LossScale(tf.Module):
-    """What multiplies a loss; an optimizer around it saves its variables."""
+    """A factor for a loss; an optimizer with it saves its variables."""
 
     strict = False
     good_steps: Any = 0
@@ -44,16 +44,16 @@ class LossScale(tf.Module):
         raise NotImplementedError
 
     def update(self, grads: Any) -> tuple[None, Any]:
-        """Move the scale; return None, and whether to apply ``grads``."""
+        """Update the scale; return None, and whether to apply ``grads``."""
         raise NotImplementedError
 
     def move(self, finite: tf.Tensor) -> None:
-        """Take note of one step, finite or not: bool, 0-d."""
+        """Update the scale after a step; ``finite``: bool, 0-d."""
         raise NotImplementedError
 
     @property
     def variables(self) -> list[keras.Variable]:
-        """The state, as variables of Keras."""
+        """The state, as Keras variables."""
         return []
 
     def at_floor(self) -> tf.Tensor:
@@ -61,7 +61,7 @@ class LossScale(tf.Module):
         return self() <= self.least
 
     def arguments(self) -> dict[str, Any]:
-        """Return the constructor's arguments, ``strict`` apart."""
+        """Return the constructor's arguments except ``strict``."""
         raise NotImplementedError
 
     def get_config(self) -> dict[str, Any]:
@@ -70,7 +70,7 @@ class LossScale(tf.Module):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Make a loss scale from what ``get_config`` returned."""
+        """Create a loss scale from the result of ``get_config``."""
         return cls(**words.checked_config(cls, config))
 
     def __repr__(self) -> str:
@@ -166,7 +166,7 @@ class DynamicLossScale(DynamicNames, LossScale):
 
     @property
     def variables(self) -> list[keras.Variable]:
-        """The scale and the good steps; where there is patience, its two counts too."""
+        """The scale and the good steps; with patience, its two counts too."""
         state = [self.current_loss_scale, self.good_steps]
         return (
             [*state, self.overflows, self.steps] if self._policy.is_patient else state
@@ -182,7 +182,7 @@ class DynamicLossScale(DynamicNames, LossScale):
         """...
 
         Returns:
-            None, and whether every element is finite once duplicate rows are summed:
+            None, and whether every element is finite after duplicate rows are summed:
             bool, 0-d.
         """
         needs_shape = quirks_of(self.strict).dynamic_scale_dense_shape
@@ -192,16 +192,16 @@ class DynamicLossScale(DynamicNames, LossScale):
         return None, finite
 
     def move(self, finite: tf.Tensor) -> None:
-        """Move the scale by one step, finite or not."""
+        """Update the scale after a step, finite or not."""
         state = [value_of(variable) for variable in self.variables]
         before = DynamicState(*(variable.read_value() for variable in state))
         after = step_dynamic(self._policy, before, finite)
-        # Without patience there are values for the first two only.
+        # Without patience only the first two have values.
         for variable, value in zip(state, after, strict=False):
             variable.assign(value, read_value=False)
 
     def arguments(self) -> dict[str, Any]:
-        """Return the constructor's arguments, ``strict`` apart."""
+        """Return the constructor's arguments except ``strict``."""
         return self._arguments()
 
 
@@ -217,13 +217,13 @@ def get(identifier: Any, strict: bool = False) -> LossScale | None:
 
 
 def state_variable(name: str, value: float, dtype: str) -> keras.Variable:
-    """Make a variable of state, outside of any graph that is being built."""
+    """Create a state variable, outside of any graph that is being built."""
     with tf.init_scope():
         return keras.Variable(
             value,
             dtype=dtype,
             trainable=False,
-            # A layer of mixed precision that reads it must not see float16.
+            # A mixed-precision layer that reads it must not get float16.
             autocast=False,
             aggregation="only_first_replica",
             name=name,

@@ -1,4 +1,4 @@
-"""The loss-scaling wrapper, for optimizers of Keras 3."""
+"""The loss-scaling wrapper, for Keras 3 optimizers."""
 
 from __future__ import annotations
 
@@ -31,33 +31,33 @@ __all__ = ["MixedPrecisionLossScaleOptimizer"]
 class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
     """...
 
-    If every element of every gradient is finite, they are clipped as ``clip_norm`` says
-    and ``opt`` takes its step; otherwise weights, slots, ``iterations`` and
-    ``global_step`` stay as they are. Then the scale moves, once.
+    If every element of every gradient is finite, ``opt`` takes its step with the
+    gradients, clipped if ``clip_norm`` is given. Otherwise weights, slots,
+    ``iterations`` and ``global_step`` do not change. Then the scale is updated, once.
 
     There are two ways to scale. ``compute_gradients`` returns
-    g = d(s loss)/dw (1/s), s the loss scale and 1/s rounded to float32. Or
-    ``scale_loss(loss)``, which ``fit`` calls: the gradients made after it are divided
-    once, by whatever comes first of ``apply``, ``apply_gradients`` and
-    ``compute_gradients``, in graphs and between them too. Gradients that were made
-    without either are taken as unscaled.
+    g = d(s loss)/dw (1/s), where s is the loss scale and 1/s is rounded to float32. The
+    other way is ``scale_loss(loss)``, which ``fit`` calls. The gradients computed after
+    it are divided once, by the first call of ``apply``, ``apply_gradients`` or
+    ``compute_gradients``, in graphs and across graphs too. Gradients computed without
+    either are treated as unscaled.
 
-    Under the policy ``mixed_float16`` Keras' ``compile`` puts a scaling of its own
-    around an optimizer. Around this one it does not, since it is a
-    ``keras.optimizers.LossScaleOptimizer`` by class; so let it be the outermost
-    wrapper. Where another one is around it, ``compile(..., auto_scale_loss=False)``
-    keeps Keras' scaling away, which would leave this one without effect and warns.
+    With the policy ``mixed_float16``, Keras' ``compile`` wraps an optimizer in its own
+    loss scaling. It does not wrap this class, which is a
+    ``keras.optimizers.LossScaleOptimizer``, so make it the outermost wrapper. If
+    another wrapper is outside, pass ``compile(..., auto_scale_loss=False)``. With
+    Keras' scaling this one has no effect and warns.
 
     Args:
-        opt: any optimizer of Keras, a wrapper included.
+        opt: any Keras optimizer, or a wrapper.
 
     Raises:
         ...
-        NotScalableError: a ValueError and TypeError; ``opt`` is no optimizer of Keras.
+        NotScalableError: a ValueError and TypeError; ``opt`` is no Keras optimizer.
 
-    State: the scale and its counts are among ``variables`` and in ``.keras`` files.
-    Where ``opt`` accumulates gradients over steps, each of these steps is judged by
-    itself, and one that is skipped does not count.
+    State: the scale and its counts are in ``variables`` and in ``.keras`` files. If
+    ``opt`` accumulates gradients over steps, each of these steps is checked separately,
+    and a skipped one does not count.
 
     Example:
         >>> w = keras.Variable([1.0, 2.0])
@@ -94,7 +94,7 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
         super().__init__(opt, scale, scale, at_floor, floor_patience, clip_norm, strict)
 
     def check_loss(self, dtype: tf.DType) -> None:
-        """Raise under ``strict`` for a loss in half precision."""
+        """Strict: raise for a loss in half precision."""
         if self._quirks.loss_scale_float16:
             refuse_half("a loss", dtype)
 
@@ -113,7 +113,7 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
 
         Args:
             loss: a callable without arguments that returns a tensor.
-            var_list: the variables; None means those that the optimizer is built with.
+            var_list: the variables; None: those that the optimizer was built with.
             grad_loss: the upstream gradient of the loss, unscaled.
 
         Raises:
@@ -128,7 +128,7 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
         return self.unscaled(pairs)
 
     def update(self, gradients: list[Gradient], variables: list[Any]) -> None:
-        """Unscale; let the wrapped optimizer step if all is finite; move the scale."""
+        """Unscale; step if all gradients are finite; update the scale."""
         pairs = self.unscaled(list(zip(gradients, variables, strict=True)))
         values = [self.values_of(g) for g, _ in pairs if g is not None]
         step = ScaledStep(pairs, [name_of(variable) for variable in variables], values)
@@ -136,11 +136,11 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
         self._step_or_skip(step)
 
     def _take_step(self, pairs: Pairs) -> None:
-        """Let the wrapped optimizer take its step."""
+        """Take the step of the wrapped optimizer."""
         super()._take_step(narrowed(pairs))
 
     @property
     def skips(self) -> bool:
-        """Whether steps that are not finite are left out."""
+        """Whether a step with inf or NaN in its gradients is skipped."""
         is_dynamic = isinstance(self.scale_object, DynamicLossScale)
         return is_dynamic or not self._quirks.loss_scale_fixed

@@ -1,4 +1,4 @@
-"""Loss scales that follow the largest gradient: Backoff and LogMax (Keras 3)."""
+"""Loss scales that depend on the largest gradient: Backoff and LogMax (Keras 3)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["AutomaticLossScaler"]
 class AutomaticLossScaler(tf.Module):
     """...
 
-    State: found by ``tf.train.Checkpoint``; ``get_config`` has the arguments only.
+    State: ``tf.train.Checkpoint`` saves it; ``get_config`` has the arguments only.
     """
 
     SUPPORTED_ALGOS: ClassVar[list[str]] = words.ALGORITHMS
@@ -60,7 +60,7 @@ class AutomaticLossScaler(tf.Module):
 
     @property
     def state(self) -> dict[str, keras.Variable]:
-        """The variables that an update moves, by name."""
+        """The variables that an update changes, by name."""
         return dict(self._state)
 
     def at_floor(self) -> tf.Tensor:
@@ -104,5 +104,5 @@ class AutomaticLossScaler(tf.Module):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Make a scaler, at its start, from what ``get_config`` returned."""
+        """Create a scaler with initial state from the result of ``get_config``."""
         return cls(**config)

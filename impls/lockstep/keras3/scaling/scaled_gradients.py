@@ -1,4 +1,4 @@
-"""A loss times a scale, and its gradients divided by it again, once (Keras 3)."""
+"""Scaling of a loss, and division of its gradients by the scale, once (Keras 3)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Pairs = list[tuple[Gradient, Any]]
 
 
 class ScalesAlready(keras.optimizers.LossScaleOptimizer):
-    """What ``compile`` asks for before it wraps an optimizer in a scaling of Keras."""
+    """The class for which ``compile`` adds no loss scaling of Keras."""
 
     def __init__(self, learning_rate: float, name: str) -> None:
         keras.optimizers.Optimizer.__init__(self, learning_rate, name=name)
@@ -37,18 +37,19 @@ class ScalesAlready(keras.optimizers.LossScaleOptimizer):
 class ScaledGradients(Wrapper, ScalesAlready):
     """A wrapper that scales a loss, and divides its gradients by the scale.
 
-    What ``scale_loss`` has multiplied by is kept, and whatever reads the gradients
-    first divides by it, once.
+    The factor of ``scale_loss`` is stored. The first method that reads the gradients
+    divides by it, once.
     """
 
     owner: str
-    """The name in sentences."""
+    """The name in messages."""
 
     def __init__(self, opt: keras.optimizers.Optimizer) -> None:
         super().__init__(opt)
-        # Not setattr: Keras would track and save it. By thread, as replicas are: while
-        # a loss is differentiated, whether it has been scaled; and where gradients were
-        # unscaled by hand: a graph, or None.
+        # Not setattr: Keras would track and save them. The keys are threads, one per
+        # replica. ``_has_scaled``: while a loss is differentiated, whether it was
+        # scaled. ``_by_hand``: the graph, or None, where gradients were unscaled by
+        # hand.
         vars(self).update(_divisor=Divisor(), _has_scaled={}, _by_hand={})
         vars(self)["_steps_in_functions"] = False
 
@@ -58,13 +59,13 @@ class ScaledGradients(Wrapper, ScalesAlready):
         raise NotImplementedError
 
     def check_loss(self, dtype: tf.DType) -> None:
-        """Raise for a loss of a dtype that is refused; by default none is."""
+        """Raise for an unsupported dtype of the loss; by default there is none."""
 
     @tf.autograph.experimental.do_not_convert
     def scale_loss(self, loss: Any) -> tf.Tensor:
-        """Return loss times scale; a loss in half precision becomes float32.
+        """Return loss times scale; a half-precision loss becomes float32.
 
-        The gradients are divided by the scale once: see the class.
+        Its gradients are divided by the scale once: see the class.
 
         Raises:
             DtypeError: a TypeError; strict, a loss in float16.
@@ -72,9 +73,9 @@ class ScaledGradients(Wrapper, ScalesAlready):
         """
         thread = threading.get_ident()
         if self._has_scaled.get(thread):
-            # The loss given to compute_gradients has called this by itself.
+            # The loss of compute_gradients has already called this method.
             return loss
-        # Read once: the loss and its gradients must see one scale.
+        # Read once: the loss and its gradients must use the same scale.
         if loss is None or isinstance(loss, str):
             raise base_refusals.NO_LOSS.error(owner=self.owner, got=loss)
         scale, loss = self.loss_scale, tf.convert_to_tensor(loss)
@@ -92,8 +93,8 @@ class ScaledGradients(Wrapper, ScalesAlready):
         """...
 
         Args:
-            gradients: what a tape returned for a list of variables; unless
-                ``scale_loss`` scaled the loss they keep their values.
+            gradients: the gradients that a tape returned for a list of variables. They
+                are not changed if ``scale_loss`` was not called.
         """
         listed = words.listed_gradients(gradients, self.owner, tf.is_tensor(gradients))
         tensors = [as_gradient(g, f"gradient {k}", self.owner) for k, g in listed]
@@ -112,9 +113,9 @@ class ScaledGradients(Wrapper, ScalesAlready):
         return quotients
 
     def differentiate(self, *arguments: Any) -> Pairs:
-        """Differentiate the scaled loss: the pairs are still to be divided.
+        """Differentiate the scaled loss; the pairs are not divided yet.
 
-        Arguments and errors are those of
+        Arguments and errors are as in
         :meth:`~lockstep.keras3.base.train_v1.TrainV1.compute_gradients`.
         """
         self._has_scaled[threading.get_ident()] = False
@@ -124,9 +125,9 @@ class ScaledGradients(Wrapper, ScalesAlready):
             del self._has_scaled[threading.get_ident()]
 
     def unscaled(self, pairs: Pairs) -> Pairs:
-        """Return the pairs, divided by what they are still to be divided by.
+        """Return the pairs, divided by the stored factor.
 
-        What overwrites its variable (the scales of float8) is no gradient of the loss.
+        A gradient that overwrites its variable (the scales of float8) is not divided.
         """
         divisor = self._divisor.take(self._iterations.value)
         overwrites = [self._overwrite_variable_with_gradient(v) for _, v in pairs]
@@ -138,9 +139,9 @@ class ScaledGradients(Wrapper, ScalesAlready):
         return [(g if is_value else q, v) for q, (g, v), is_value in everything]
 
     def _forget_by_hand(self) -> None:
-        """Forget where gradients were unscaled by hand: their step is taken."""
+        """After a step, forget where gradients were unscaled by hand."""
         if None in self._by_hand.values() and not tf.executing_eagerly():
-            # Later calls of a function do not come by here.
+            # Later calls of a function do not run this code.
             vars(self)["_steps_in_functions"] = True
         self._by_hand.clear()
 
@@ -148,12 +149,12 @@ class ScaledGradients(Wrapper, ScalesAlready):
 class Divisor:
     """The scale of a loss, until its gradients are divided by it.
 
-    It holds for one step, of which there may be no trace here: a multitask wrapper
-    outside counts a step in which every gradient is zero, and hands nothing on. So the
-    counter is remembered too, and after it has moved the divisor is 1.
+    It is valid for one step. The step may not be visible here: an outer multitask
+    wrapper counts a step in which every gradient is zero and does not pass it on. So
+    the counter is stored too, and after it has changed the divisor is 1.
 
-    Variables, since the loss and the gradients may be in graphs of their own; not among
-    the optimizer's, since between two steps there is nothing to save.
+    It uses variables, because the loss and the gradients may be in different graphs.
+    They are not the optimizer's, because between two steps there is nothing to save.
     """
 
     def __init__(self) -> None:
@@ -161,33 +162,33 @@ class Divisor:
         self.step = value_of(state_variable("divisor_step", 0, "int64"))
 
     def put(self, scale: tf.Tensor, iterations: tf.Tensor) -> None:
-        """Note the scale of a loss; ``iterations`` counts the steps before this one."""
+        """Store the scale of a loss; ``iterations`` counts the steps before it."""
         self.value.assign(scale, read_value=False)
         self.step.assign(tf.cast(iterations, tf.int64), read_value=False)
 
     def look(self, iterations: tf.Tensor) -> tf.Tensor:
-        """Return what to divide by: float32, 0-d."""
+        """Return the divisor: float32, 0-d."""
         fresh = tf.equal(self.step, tf.cast(iterations, tf.int64))
         return tf.where(fresh, self.value.read_value(), 1.0)
 
     def take(self, iterations: tf.Tensor) -> tf.Tensor:
-        """Return what to divide by; from then on it is 1."""
+        """Return the divisor and reset it to 1."""
         divisor = self.look(iterations)
         self.value.assign(1.0, read_value=False)
         return divisor
 
 
 def scaled(loss: Any, scale: tf.Tensor) -> tf.Tensor:
-    """Return loss times scale; half precision by way of float32, where it fits."""
+    """Return loss times scale; half precision is computed and returned in float32."""
     loss = tf.convert_to_tensor(loss)
     loss = tf.cast(loss, tf.float32) if loss.dtype.size < 4 else loss
     return loss * tf.cast(scale, loss.dtype)
 
 
 def unscaled(gradients: Sequence[Gradient], divisor: tf.Tensor) -> list[Gradient]:
-    """Return each g (1/divisor), half precision by way of float32.
+    """Return each g (1/divisor), computed in float32 for half precision.
 
-    Where the divisor is 1 nothing is read. What is absent stays absent.
+    If the divisor is 1, nothing is computed. None stays None.
     """
     present = [getattr(g, "values", g) for g in gradients if g is not None]
     values = tf.cond(
@@ -200,7 +201,7 @@ def unscaled(gradients: Sequence[Gradient], divisor: tf.Tensor) -> list[Gradient
 
 
 def narrowed(pairs: Pairs) -> Pairs:
-    """Return pairs, gradients that were unscaled by hand in their variables' dtypes."""
+    """Return the pairs; cast gradients unscaled by hand to their variables' dtypes."""
     narrow: Pairs = []
     for gradient, variable in pairs:
         dtype = value_of(variable).dtype

@@ -1,4 +1,4 @@
-"""What both wrappers with a loss scale do: look, update or skip, move the scale."""
+"""The base of both wrappers with a loss scale: skip steps and update the scale."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ __all__ = ["SkippingWrapper"]
 class SkippingWrapper(SkipCounts, ScaledGradients):
     """...
 
-    Then weights, slots and ``iterations`` stay as they are. The scale moves after the
-    update: a step that fails leaves it where it was.
+    Weights, slots and ``iterations`` do not change then. The scale is updated after the
+    step, so a step that fails does not change it.
 
     Args:
         opt: the optimizer to wrap.
         scale_object: the scale that users know, a number or an object.
-        scale: the same as a loss scale.
+        scale: the same scale as a loss scale.
     """
 
     last_step: StepReport = ScaledStepReport(*NO_EAGER_STEP)
@@ -62,7 +62,7 @@ class SkippingWrapper(SkipCounts, ScaledGradients):
         for variable in scale.variables:
             self._track_variable(variable)
         if not strict:
-            # Found in files and checkpoints by this name and this place.
+            # Files and checkpoints find it by this name and this position.
             skips = state_variable("skipped_in_a_row", 0, "int64")
             self._track_variable(skips)
             self._track_trackable(skips, "skipped_in_a_row")
@@ -77,19 +77,19 @@ class SkippingWrapper(SkipCounts, ScaledGradients):
 
     @property
     def takes_wide(self) -> bool:
-        """Whether float32 gradients fit half-precision variables; not under strict."""
+        """Whether half-precision variables accept float32 gradients; strict: no."""
         return not self._quirks.loss_scale_float16
 
     @property
     def _hides_slots(self) -> bool:
-        """Whether TensorFlow 1's interface shows neither slots nor variables."""
+        """Whether TensorFlow 1's interface hides slots and variables."""
         return self._quirks.loss_scale_slots
 
     @property
     def variables(self) -> StateList:
         """The state: scale, skips, masters if there are any, wrapped optimizer.
 
-        Strict: ``variables()``, the method of TensorFlow 1, returns nothing.
+        Strict: ``variables()``, TensorFlow 1's method, returns an empty list.
         """
         state = super().variables
         return HiddenList(state) if self._hides_slots else state
@@ -101,19 +101,19 @@ class SkippingWrapper(SkipCounts, ScaledGradients):
 
     @property
     def skips(self) -> bool:
-        """Whether steps that are not finite are left out."""
+        """Whether a step with inf or NaN in its gradients is skipped."""
         raise NotImplementedError
 
     def _take_step(self, pairs: Pairs) -> None:
-        """Let the wrapped optimizer take its step."""
+        """Take the step of the wrapped optimizer."""
         self.inner_optimizer.apply(*map(list, zip(*pairs, strict=True)))
 
     def _move_scale(self, step: ScaledStep) -> None:
-        """Let the scale take note of a step."""
+        """Update the scale after a step."""
         self._scale.move(step.finite)
 
     def _step_or_skip(self, step: ScaledStep) -> None:
-        """Take a step that was looked at unless it is to be skipped.
+        """Take a checked step, or skip it.
 
         Raises:
             ScaleStalledError: a RuntimeError; eager, see ``at_floor``.
@@ -127,7 +127,7 @@ class SkippingWrapper(SkipCounts, ScaledGradients):
 
         skip = tf.zeros_like(step.finite)
         applied = tf.cond(step.finite, update, lambda: skip) if self.skips else update()
-        # A step that fails leaves the scale where it was.
+        # A step that fails does not change the scale.
         with tf.control_dependencies([applied]):
             self._move_scale(step)
             if tf.executing_eagerly():
@@ -143,7 +143,7 @@ class SkippingWrapper(SkipCounts, ScaledGradients):
         return None if self._hides_slots else super().get_slot(var, name)
 
     def get_slot_names(self) -> list[str]:
-        """Return the names of the slots that exist; strict: nothing."""
+        """Return the names of the slots that exist; strict: an empty list."""
         return [] if self._hides_slots else super().get_slot_names()
 
     def get_config(self) -> dict[str, Any]:
@@ -160,7 +160,7 @@ class SkippingWrapper(SkipCounts, ScaledGradients):
 
     @classmethod
     def from_config(cls, config: Any, custom_objects: Any = None) -> Wrapper:
-        """Make a wrapper from what ``get_config`` returned."""
+        """Create a wrapper from the result of ``get_config``."""
         scale = keras.saving.deserialize_keras_object(
             config["loss_scale"], custom_objects
         )

@@ -1,9 +1,9 @@
-"""Learning-rate policies for optimizers of Keras.
+"""Learning-rate policies for Keras optimizers.
 
 The step may be a number, a tensor or a variable. A policy returns a tensor
-(``fixed_lr`` its argument), eagerly, in ``tf.function`` and under XLA. For ``fit`` and
-for files, :class:`lockstep.keras3.PolicySchedule` makes one of them the schedule of an
-optimizer; a loop of one's own may call them itself::
+(``fixed_lr``: its argument), in eager mode, in ``tf.function`` and under XLA. For
+``fit`` and for files, :class:`lockstep.keras3.PolicySchedule` makes a policy the
+schedule of an optimizer. A custom training loop may call it directly::
 
     rate = lr_policies.poly_decay(optimizer.iterations, 0.1, decay_steps=1000)
 

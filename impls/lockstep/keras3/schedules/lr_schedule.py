@@ -1,4 +1,4 @@
-"""A policy as a learning-rate schedule of Keras."""
+"""A policy as a Keras learning-rate schedule."""
 
 from __future__ import annotations
 
@@ -20,23 +20,22 @@ __all__ = ["PolicySchedule"]
 class PolicySchedule(keras.optimizers.schedules.LearningRateSchedule):
     """The rate of a policy at every step: lr = policy(iterations, ...).
 
-    ``iterations`` counts the calls of ``apply`` so far, from 0. The rate depends on it
-    alone, so a run that goes on from a ``.keras`` file goes on to the bit.
+    ``iterations`` counts the calls of ``apply`` so far, from 0. The rate depends only
+    on it, so a run that resumes from a ``.keras`` file continues exactly.
 
     Args:
         policy: the name of a policy of :mod:`lockstep.keras3.lr_policies`.
-        strict: the original's rule.
-        parameters: the policy's arguments, ``learning_rate`` among them: numbers,
-            lists and names, for they go into files.
+        strict: use the original's rule.
+        parameters: the policy's arguments, including ``learning_rate``: numbers, lists
+            and names, because they are saved in files.
 
     Raises:
         DtypeError: a TypeError; ``policy`` is no name.
         UnknownNameError: a ValueError; no policy or parameter has this name (the
-            nearest is given).
+            message has the nearest one).
         OutOfRangeError: a ValueError; a parameter is missing or outside of its range.
 
-    Origin: the policies are OpenSeq2Seq's; it drove TensorFlow 1's optimizers with
-    them.
+    Origin: OpenSeq2Seq's policies, which it used with TensorFlow 1's optimizers.
 
     Example:
         >>> rate = PolicySchedule("poly_decay", learning_rate=0.5, decay_steps=4)
@@ -58,7 +57,7 @@ class PolicySchedule(keras.optimizers.schedules.LearningRateSchedule):
         self(0)
 
     def __call__(self, step: Any) -> Any:
-        """Return the policy's rate at ``step``: a float32 tensor, mostly."""
+        """Return the policy's rate at ``step``, usually a float32 tensor."""
         policy = getattr(lr_policies, self.policy)
         return policy(value_of(step), strict=self.strict, **self.parameters)
 
@@ -68,7 +67,7 @@ class PolicySchedule(keras.optimizers.schedules.LearningRateSchedule):
 
 
 def plain(name: str, value: Any) -> Any:
-    """Return a parameter as what a file can hold: a number, a list or a name."""
+    """Convert a parameter for a file: to a number, a list or a name."""
     if name == "dtype":
         return dtype_name(value)
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""``optimize_loss`` of OpenSeq2Seq for Keras: the whole step in one call."""
+"""``optimize_loss`` of OpenSeq2Seq for Keras: a training step in one call."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ OPTIMIZER_CLS_NAMES: dict[str, Callable[..., Optimizer]] = {
     "SGD": GradientDescentOptimizer,
     "AdamW": AdamWOptimizer,
 }
-"""The names that ``optimize_loss`` takes, and their classes: with Keras' rules."""
+"""The names that ``optimize_loss`` accepts, and their classes: with Keras' rules."""
 MAKERS = Makers(OPTIMIZER_CLS_NAMES, Optimizer, KERAS3)
 
 
@@ -81,24 +81,24 @@ def optimize_loss(
 ) -> TrainingStep:
     """...
 
-    ``optimizer`` is of Keras, or makes one, and its rate must not be a schedule: each
-    step sets the optimizer's ``learning_rate``. ``learning_rate_decay_fn`` may be a
-    float, the rate of every step. The default writer of ``tf.summary`` gets the
-    summaries with each applied step.
+    ``optimizer`` is a Keras optimizer or creates one. Its rate must not be a schedule,
+    because each step sets the optimizer's ``learning_rate``. ``learning_rate_decay_fn``
+    may be a float, the rate of every step. The default writer of ``tf.summary`` gets
+    the summaries with each applied step.
 
     Args:
         loss: a function that computes the loss, a 0-d tensor, or a tuple that begins
-            with it; it is given the arguments of each call.
+            with it; it gets the arguments of each call.
         optimizer_params: the optimizer's arguments by name. "AdamW" decays by
-            rate x ``weight_decay``, as Keras' rule does.
+            rate x ``weight_decay``, which is Keras' rule.
         var_list: the variables to train. None: those of ``model``.
-        dtype: float32, float16, or "mixed" for half-precision variables with masters
-            in float32 and a scaled loss. Under the policy ``mixed_float16`` variables
-            are float32, and "mixed" scales the loss.
-        model: a model, whose trainable variables are trained if ``var_list`` is None.
-        reduction: what averages; None is a rank of its own. The replicas of one
-            ``tf.distribute`` strategy, in whose ``run`` the step is called, are
-            averaged in any case, and need ``on_horovod``.
+        dtype: float32, float16, or "mixed" for half-precision variables with float32
+            masters and a scaled loss. With the policy ``mixed_float16`` variables are
+            float32, and "mixed" scales the loss.
+        model: a model; its trainable variables are trained if ``var_list`` is None.
+        reduction: computes the average; None: this process is the only rank. The
+            replicas of one ``tf.distribute`` strategy, in whose ``run`` the step is
+            called, are always averaged, and need ``on_horovod``.
 
     Example:
         >>> weight = keras.Variable([3.0, 4.0])
@@ -144,7 +144,7 @@ def optimize_loss(
 
 
 def assemble(step: TrainingStep) -> None:
-    """Make the optimizer of a step, and its loss scaler."""
+    """Create the optimizer of a step, and its loss scaler."""
     settings = step.settings
     base = make_optimizer(step)
     words.check_stack(settings, base)
@@ -166,7 +166,7 @@ def trained(var_list: Any, model: Any) -> list[Any]:
 
 
 def make_optimizer(step: TrainingStep) -> Optimizer:
-    """Make the optimizer from its name or class; by default take one that is made."""
+    """Create the optimizer from its name or class; by default accept an instance."""
     optimizer, params = step.task.optimizer, step.task.optimizer_params
     quirks = step.settings.quirks
     unchecked = quirks.arguments_unchecked
@@ -177,15 +177,15 @@ def make_optimizer(step: TrainingStep) -> Optimizer:
             raise instance(optimizer, arguments)
         return with_free_rate(optimizer)
     if optimizer == DECAYING and quirks.optimize_loss_dict:
-        # Keras' rule multiplies the decay by the rate itself, so only who uses the dict
-        # again sees this.
+        # Keras' rule itself multiplies the decay by the rate, so this only affects
+        # code that uses the dict again.
         params["weight_decay"] = rate * arguments["weight_decay"]
     base = MAKERS.make(optimizer, rate, arguments, step.settings.strict)
     return with_free_rate(base)
 
 
 def with_free_rate(optimizer: Optimizer) -> Optimizer:
-    """Return an optimizer with TensorFlow 1's interface whose rate can be set."""
+    """Return an optimizer with TensorFlow 1's interface and a rate that can be set."""
     remedy = 'pass the one inside, and dtype="mixed", which scales the loss'
     refuse_scale(optimizer, f"{OWNER}: optimizer", remedy)
     base = base_of(optimizer)
@@ -195,10 +195,10 @@ def with_free_rate(optimizer: Optimizer) -> Optimizer:
 
 
 class Adapted(Wrapper):
-    """An optimizer of Keras itself with TensorFlow 1's interface, and reports."""
+    """A Keras optimizer with TensorFlow 1's interface, and reports."""
 
     def update(self, gradients: list[Gradient], variables: list[Any]) -> None:
-        """Let the optimizer step; report which variables had a gradient."""
+        """Take the optimizer's step; report which variables had a gradient."""
         super().update(gradients, variables)
         if tf.executing_eagerly():
             pairs = zip(gradients, variables, strict=True)

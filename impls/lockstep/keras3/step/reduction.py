@@ -28,8 +28,8 @@ def reduce_gradients(
     """...
 
     Origin: OpenSeq2Seq (8681d381ed40), ``reduce_gradients``, on Horovod. Keras'
-    optimizers add up the gradients of a strategy's replicas themselves, so this is for
-    loops of one's own.
+    optimizers sum the gradients of a strategy's replicas themselves, so this function
+    is for custom training loops.
 
     Example:
         >>> w = keras.Variable([0.0, 0.0])

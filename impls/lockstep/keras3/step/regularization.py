@@ -24,14 +24,13 @@ def get_regularization_loss(
 ) -> tf.Tensor:
     """...
 
-    The original finds them in a collection of its graph. Keras keeps them in
-    ``model.losses``, which ``fit`` adds to the loss by itself; a loop of one's own has
-    to hand them over.
+    The original reads them from a collection of its graph. Keras has ``model.losses``,
+    which ``fit`` adds to the loss. A custom training loop must pass them.
 
     Args:
-        name: of the sum.
+        name: the name of the sum.
         losses: ``model.losses``, which have no names, or a mapping name -> loss, 0-d.
-            None among them is left out. Nothing adds up to 0.
+            None among them is ignored. Without losses the sum is 0.
 
     Example:
         >>> weights = {"encoder/w": keras.Variable([1.0, 2.0])}

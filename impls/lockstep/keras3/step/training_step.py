@@ -1,4 +1,4 @@
-"""The object that ``optimize_loss`` returns: a call is a step of training."""
+"""The object that ``optimize_loss`` returns; each call is a training step."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = ["TrainingStep"]
 
 @documented
 class TrainingStep(tf.Module):
-    """What ``optimize_loss`` returns: a call computes the gradients and takes a step.
+    """The result of ``optimize_loss``: a call computes gradients and takes a step.
 
     ...
     """
@@ -62,7 +62,7 @@ class TrainingStep(tf.Module):
 
     @property
     def pipeline(self) -> tuple[str, ...]:
-        """The stages that a gradient goes through here, in their order."""
+        """The stages of a step that change its gradients, in order."""
         return self.settings.pipeline(self.optimizer)
 
     def __repr__(self) -> str:
@@ -75,12 +75,12 @@ class TrainingStep(tf.Module):
 
     @cached_property
     def _skips(self) -> bool:
-        """Whether steps that are not finite are left out."""
+        """Whether a step with inf or NaN in its gradients is skipped."""
         return "finite check" in self.pipeline
 
     @property
     def accumulators(self) -> list[Gradient]:
-        """The sum so far for each variable; None where there is none."""
+        """The sum so far for each variable; None if it has none."""
         sums = [] if self._sums is None else self._sums.values
         return sums or [None] * len(self.trained)
 
@@ -123,13 +123,13 @@ class TrainingStep(tf.Module):
         return values[-1]
 
     def next_rate(self) -> Any:
-        """Return the rate at the steps applied so far."""
+        """Return the learning rate for the next step."""
         return self.task.rate(value_of(self.global_step).read_value())
 
     def add_up(
         self, sums: Accumulators, pairs: Pairs, rate: Any, skip_update: Any
     ) -> None:
-        """Add a micro-batch, and take a step with the sums unless they have to wait."""
+        """Add a micro-batch, and take a step with the sums unless they must wait."""
         totals = sums.add(pairs, self.settings.quirks)
         count = sums.micro_step.read_value() + 1
 
@@ -153,7 +153,7 @@ class TrainingStep(tf.Module):
             keep() if known else update()
 
     def update(self, pairs: Pairs, rate: Any) -> None:
-        """Bring the gradients into their final form and hand them to the optimizer."""
+        """Process the gradients and pass them to the optimizer."""
         settings = self.settings
         if settings.on_horovod:
             task = self.task
@@ -172,7 +172,7 @@ class TrainingStep(tf.Module):
         self.apply(pairs, rate)
 
     def apply(self, pairs: Pairs, rate: Any) -> None:
-        """Let the optimizer update with the rate of this step."""
+        """Update with the optimizer, at the rate of this step."""
         self.optimizer.learning_rate = rate
         present = [(g, v) for g, v in pairs if g is not None]
         self.optimizer.apply_gradients(present, self.global_step)
@@ -184,13 +184,13 @@ class TrainingStep(tf.Module):
             self.last_step = report_applied(inner, names, absent)
 
     def fits(self, pairs: Pairs, record: SummaryRecord | None) -> bool | tf.Tensor:
-        """Whether gradients are finite, where a step that is not is skipped."""
+        """Whether gradients are finite, if a step that is not finite is skipped."""
         present = [getattr(g, "values", g) for g, _ in pairs if g is not None]
         return self.task.fits(self._skips, record is not None, present)
 
     def post_process(
         self, pairs: Pairs, rate: Any, record: SummaryRecord | None
     ) -> Pairs:
-        """Clip or scale by LARC; record what was asked for."""
+        """Clip or scale by LARC; record the requested summaries."""
         to_do = self.task.processing(record, rate, self.optimizer, self.scaler)
         return post_process(to_do, pairs, rate)

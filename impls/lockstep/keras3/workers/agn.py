@@ -43,18 +43,17 @@ Pairs = list[tuple[Gradient, Any]]
 class AGNOptimizer(SharingWrapper):
     """...
 
-    Here an optimizer like ``optimizer`` applies a to c, with slots and a count that
-    belong to c and this worker's learning rate. ``fit`` does all of it.
+    An optimizer like ``optimizer`` applies a to c, with slots and a count that belong
+    to c, and with this worker's learning rate. ``fit`` does all of this.
 
     Args:
-        optimizer: any optimizer of Keras that does not accumulate gradients itself, a
-            wrapper included.
+        optimizer: any Keras optimizer, or a wrapper, without gradient accumulation.
         strict: reproduce ``tf.contrib.opt.AGNOptimizer`` (1.15) with its quirks: the
-            worker's ``iterations``, from which Keras' Adam takes its powers of beta,
-            count local and shared updates and serve both; pairs from a one-shot
-            iterator are refused, so that ``fit``, which hands over a ``zip``, is; and
-            arguments are not checked, ``get_slot`` and ``variables()``, called, see
-            nothing; row clipping inside leaves shared rows alone.
+            worker's ``iterations``, from which Keras' Adam computes its powers of beta,
+            count local and shared updates and are used for both; pairs from a one-shot
+            iterator raise, so ``fit``, which passes a ``zip``, raises; arguments are
+            not checked; ``get_slot`` and ``variables()`` return nothing; row clipping
+            inside does not clip shared rows.
 
     Attributes:
         ...
@@ -65,9 +64,9 @@ class AGNOptimizer(SharingWrapper):
         UnsupportedError: a ValueError; ``optimizer`` scales losses, or accumulates
             gradients.
 
-    State: accumulators, local step, shared variables and their slots are among
-    ``variables`` and in ``.keras`` files; without the shared part for a center on Ray,
-    which saves itself.
+    State: accumulators, local step, shared variables and their slots are in
+    ``variables`` and in ``.keras`` files. With a center on Ray, which saves itself, the
+    shared part is left out.
 
     Example:
         >>> weight = keras.Variable([1.0], name="weight")
@@ -105,7 +104,7 @@ class AGNOptimizer(SharingWrapper):
         unchecked = quirks_of(strict).agn_workers
         words.check_arguments(num_worker, communication_period, commit, unchecked)
         super().__init__(optimizer, name)
-        # Not setattr: Keras and TensorFlow track what is assigned.
+        # Not setattr: Keras and TensorFlow would track the attribute.
         vars(self)["custom_getter"] = custom_getter
         self.num_worker = num_worker
         self.communication_period = communication_period
@@ -119,7 +118,7 @@ class AGNOptimizer(SharingWrapper):
 
     @property
     def _pushes_away(self) -> bool:
-        """Whether what a step changes is in another process, too."""
+        """Whether a step also changes state in another process."""
         return self.custom_getter.center.saves_itself
 
     def shown(self) -> dict[str, Any]:
@@ -128,7 +127,7 @@ class AGNOptimizer(SharingWrapper):
         return {name: getattr(self, name) for name in names}
 
     def build(self, variables: Sequence[Any]) -> None:
-        """Make the state for ``variables``, which the getter knows."""
+        """Create the state for ``variables``, which the getter must know."""
         variables = list(variables)
         if not self.built:
             if self.custom_getter.takes_all:
@@ -137,7 +136,7 @@ class AGNOptimizer(SharingWrapper):
         super().build(variables)
 
     def build_state(self, variables: Sequence[Any]) -> None:
-        """Count what the getter made, and the center's optimizer, as state."""
+        """Add the getter's variables and the center's optimizer to the state."""
         getter = self.custom_getter
         owned = {getter.names[key_of(variable)]: variable for variable in variables}
         clips_rows = not self._quirks.agn_row_clipping
@@ -154,7 +153,7 @@ class AGNOptimizer(SharingWrapper):
             return
         for state in getter.center.optimizer.variables:
             self._track_variable(state)
-        # A wrapper around that leaves a variable alone leaves these alone with it.
+        # An outer wrapper that skips a variable then also restores these slots.
         self._slots.by_variable.update(getter.center.slots.by_variable)
 
     @tf.autograph.experimental.do_not_convert
@@ -164,7 +163,7 @@ class AGNOptimizer(SharingWrapper):
         """Take a local step, and end the round if it is due: see the base class.
 
         Raises:
-            NotFromGetterError: a KeyError; the getter was not given a variable.
+            NotFromGetterError: a KeyError; a variable is not registered in the getter.
             UnsupportedError: a ValueError; under a ``ParameterServerStrategy``.
         """
         refuse_parameter_servers(words.WRAPPER)
@@ -190,7 +189,7 @@ class AGNOptimizer(SharingWrapper):
         return iterations
 
     def update(self, gradients: list[Gradient], variables: list[Any]) -> None:
-        """Take the local step, gather, and end the round if it is due."""
+        """Take the local step, accumulate, and end the round if it is due."""
         pairs = zip(gradients, variables, strict=True)
         present = [(g, v) for g, v in pairs if g is not None]
         rate = self.base_optimizer._get_current_learning_rate()
@@ -228,7 +227,7 @@ class AGNOptimizer(SharingWrapper):
             accumulator.assign(total)
 
     def _communicate(self, variables: Sequence[Any], rate: tf.Tensor) -> None:
-        """Push the means of these variables, and pull what is shared."""
+        """Push the means of these variables, and pull the shared ones."""
         getter, period = self.custom_getter, self.communication_period
         gathered = [a.read_value() for a in self._accumulators(variables)]
         names = [getter.names[key_of(variable)] for variable in variables]
@@ -244,7 +243,7 @@ class AGNOptimizer(SharingWrapper):
         self._begin_round(variables)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor; the getter without variables."""
+        """Return the constructor's arguments; the getter without variables."""
         getter = keras.saving.serialize_keras_object(self.custom_getter)
         return {
             **super().get_config(),
@@ -258,7 +257,7 @@ class AGNOptimizer(SharingWrapper):
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], custom_objects: Any = None) -> Any:
-        """Make an optimizer from what ``get_config`` returned."""
+        """Create an optimizer from the result of ``get_config``."""
         getter = keras.saving.deserialize_keras_object(
             config["custom_getter"], custom_objects
         )

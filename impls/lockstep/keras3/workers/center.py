@@ -1,4 +1,4 @@
-"""Shared variables of one process' workers, and the getter that enters them."""
+"""Shared variables of one process' workers, and the getter that registers them."""
 
 from __future__ import annotations
 
@@ -30,16 +30,15 @@ TAKEN = "a model, variables or pairs (name, variable)"
 
 
 class Center(words.CenterOfProcess):
-    """Shared variables with an optimizer of their own, which is made like the workers'.
+    """Shared variables with their own optimizer, which is a copy of the workers'.
 
-    It has the configuration of the first worker's optimizer. Before a push is applied
-    it takes over the learning rate of the worker that pushes, so that schedules and
-    callbacks are followed.
+    It has the configuration of the first worker's optimizer. Before each push it gets
+    the learning rate of the pushing worker, so schedules and callbacks have an effect.
 
     Attributes:
         shared: name -> shared variable.
-        optimizer: what moves them; None before the first ``AGNOptimizer`` is built.
-        lock: lets one thread at a time push or pull.
+        optimizer: updates them; None before the first ``AGNOptimizer`` is built.
+        lock: allows one thread at a time to push or pull.
     """
 
     def __init__(self) -> None:
@@ -52,8 +51,8 @@ class Center(words.CenterOfProcess):
         """Raise unless these may join: name -> a worker's variable.
 
         Raises:
-            UnsupportedError: a ValueError; one is not like the shared variable of its
-                name, or there is none and the worker may not add it.
+            UnsupportedError: a ValueError; a variable differs from the shared variable
+                of its name, or there is none and the worker may not add it.
         """
         if not may_add:
             agn_getter.check_names(self.shared, variables)
@@ -64,7 +63,7 @@ class Center(words.CenterOfProcess):
                 raise refusals.OTHER_CENTER.error(name=name, shared=shared, own=own)
 
     def join(self, name: str, variable: Any) -> keras.Variable:
-        """Return the shared variable with this name; make it of the first worker's."""
+        """Return the shared variable of this name; the first worker's creates it."""
         if name not in self.shared:
             self.shared[name] = make_like(variable, f"{GLOBAL_VARIABLE_NAME}/{name}")
         return self.shared[name]
@@ -75,7 +74,7 @@ class Center(words.CenterOfProcess):
         owned: Mapping[str, Any],
         clips_rows: bool = True,
     ) -> None:
-        """Have an optimizer like a worker's; raise if its variables are other ones.
+        """Create an optimizer like a worker's; raise if its variables differ.
 
         Args:
             optimizer: the worker's.
@@ -103,15 +102,15 @@ class Center(words.CenterOfProcess):
             raise words.other_groups(known, names)
 
     def pull(self, names: Iterable[str]) -> dict[str, tf.Tensor]:
-        """Return what is shared under these names."""
+        """Return the values of the shared variables of these names."""
         with self.lock:
             return {name: self.shared[name].value.read_value() for name in names}
 
     def push(self, update: Update) -> None:
         """Take a step on mean gradients, or add differences.
 
-        The optimizer of an update is a mapping: the worker's ``learning_rate`` and,
-        where the powers of beta are the worker's, its ``iterations``.
+        The optimizer of an update is a mapping. It has the worker's ``learning_rate``
+        and, if the powers of beta are the worker's, its ``iterations``.
         """
         with self.lock:
             self._apply(update)
@@ -139,14 +138,14 @@ class Center(words.CenterOfProcess):
 class AGNCustomGetter:
     """...
 
-    Keras has no variable scopes whose getter this could be: it is called with a model
-    or its variables instead. Workers of one process share one center.
+    Keras has no variable scopes with custom getters. So it is called with a model or
+    its variables instead. Workers of one process share one center.
 
-    In a configuration, so in files, it is without variables; one that comes from there
-    takes what its optimizer is built with, and has a center of its own.
+    A configuration, so also a file, has no variables. A getter from a configuration
+    accepts the variables that its optimizer is built with, and has its own center.
 
     Args:
-        worker_device: where the accumulators are put, such as ``/cpu:0``.
+        worker_device: the device of the accumulators, such as ``/cpu:0``.
 
     Example:
         >>> w = keras.Variable([1.0, 2.0], name="w")
@@ -176,22 +175,23 @@ class AGNCustomGetter:
     def __call__(
         self, variables: keras.Model | Iterable[Any] | Iterable[tuple[str, Any]]
     ) -> list[Any]:
-        """Enter variables and return them.
+        """Register variables and return them.
 
-        What is not trainable passes through; what is known stays as it is. Names are
-        paths, which workers must have alike: name models and layers. A path that is
-        there already gets a number, by the order in which variables come. The worker
-        that fills the center may add to it later; others find what is there.
+        Variables that are not trainable, or already registered, are not changed. Names
+        are paths, which must be the same in all workers: name models and layers. A path
+        that is already used gets a number, in the order of the variables. The worker
+        that fills the center may add variables later. Other workers use the existing
+        ones.
 
         Args:
-            variables: a model that is built; variables of Keras or TensorFlow; or
-                pairs (name, variable), where paths are not alike.
+            variables: a built model; variables of Keras or TensorFlow; or pairs
+                (name, variable), if paths differ.
 
         Raises:
             GetterError: a TypeError; anything else.
             UnsupportedError: a ValueError; the center has no such variable, or one of
-                another shape or dtype; a name that was given is taken. Nothing has been
-                entered then.
+                another shape or dtype; a name is already used. Then no variable is
+                registered.
         """
         if getattr(variables, "built", True) is False:
             raise refusals.NOT_BUILT.error(got=type(variables).__name__)
@@ -205,7 +205,7 @@ class AGNCustomGetter:
         return [as_variable(variable) for _, variable in entries]
 
     def _named(self, entries: Iterable[tuple[str | None, Any]]) -> dict[str, Any]:
-        """Return name -> variable of what is trainable and new."""
+        """Return name -> variable of the trainable ones that are not registered yet."""
         new: dict[str, Any] = {}
         known, taken = set(self._global_map), set(self.names.values())
         for own_name, variable in entries:
@@ -230,19 +230,19 @@ class AGNCustomGetter:
         self._grad_map[key] = gathered
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor, without the center."""
+        """Return the constructor's arguments, without the center."""
         return {"worker_device": self.worker_device, "strict": self.strict}
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> AGNCustomGetter:
-        """Make a getter from what ``get_config`` returned."""
+        """Create a getter from the result of ``get_config``."""
         getter = cls(**config)
         getter.takes_all = True
         return getter
 
 
 def center_of(center: Any) -> Center:
-    """Return the center that an argument names: new, of this process, or on Ray."""
+    """Return the center for an argument: a new one, the given one, or one on Ray."""
     if host := as_ray_host(center):
         # Its base class is in this module.
         from lockstep.keras3.workers.remote import RemoteCenter
@@ -253,19 +253,19 @@ def center_of(center: Any) -> Center:
 
 
 def is_variable(found: Any) -> bool:
-    """Tell whether this is a variable, or the ``ref()`` of one."""
+    """Whether this is a variable, or the ``ref()`` of one."""
     return isinstance(as_variable(found), keras.Variable | tf.Variable)
 
 
 def make_like(variable: Any, path: str, zeros: bool = False) -> keras.Variable:
-    """Make a variable of this path with the value of another, or zeros like it."""
+    """Create a variable at this path with the value of another, or zeros like it."""
     value = value_of(variable)
     start = tf.zeros_like(value) if zeros else value.read_value()
     *outer, last = path.split("/")
     with contextlib.ExitStack() as scopes:
         for part in outer:
             scopes.enter_context(keras.name_scope(part))
-        # A function, for Keras copies no tensor: a variable would share its memory.
+        # A function, because Keras copies no tensor: it would share the memory.
         return keras.Variable(
             lambda shape, dtype=None: tf.identity(start),
             shape=value.shape,
@@ -276,12 +276,12 @@ def make_like(variable: Any, path: str, zeros: bool = False) -> keras.Variable:
 
 
 def twin_of(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
-    """Return an optimizer of the same configuration, its rate a plain variable."""
+    """Return an optimizer of the same configuration; its rate is a plain variable."""
     return keras.saving.deserialize_keras_object(config_of(optimizer))
 
 
 def config_of(optimizer: keras.optimizers.Optimizer) -> dict[str, Any]:
-    """Return the configuration of an optimizer, with its present rate as a number."""
+    """Return an optimizer's configuration, with its current rate as a number."""
     config: dict[str, Any] = keras.saving.serialize_keras_object(optimizer)
     inside, layer = config, optimizer
     while isinstance(layer, Wrapper):

@@ -31,7 +31,7 @@ class RemoteCenter(RemoteView, Center):
         self.paths: dict[str, str] = {}
 
     def arrays(self) -> dict[str, Array]:
-        """Return the shared weights as they are here."""
+        """Return this worker's copies of the shared weights."""
         return {name: variable.numpy() for name, variable in self.shared.items()}
 
     def check(self, variables: Mapping[str, Any], may_add: bool) -> None:
@@ -56,7 +56,7 @@ class RemoteCenter(RemoteView, Center):
         return KerasRule(config_of(optimizer), self.paths, clips_rows)
 
     def make_weights(self, rule: KerasRule, weights: dict[str, Array]) -> KerasWeights:
-        """Return weights with such an optimizer, for another process."""
+        """Return weights with this rule, for another process."""
         return KerasWeights(rule, weights)
 
     def follow(
@@ -70,15 +70,15 @@ class RemoteCenter(RemoteView, Center):
             raise words.other_groups(list(self.shared), list(owned))
 
     def pull(self, names: Iterable[str]) -> dict[str, tf.Tensor]:
-        """Return what is shared under these names."""
+        """Return the values of the shared variables of these names."""
         require_eager()
         for name, weight in self.member.pull(names).items():
-            # TensorFlow may keep the memory of an array, and Ray's is read-only.
+            # TensorFlow may share the memory of an array, and Ray's is read-only.
             self.shared[name].assign(np.array(weight))
         return super().pull(names)
 
     def push(self, update: Update) -> None:
-        """Push what was gathered, and the worker's learning rate."""
+        """Push the accumulated changes, and the worker's learning rate."""
         require_eager()
         changes = {name: change.numpy() for name, change in update.changes.items()}
         options = update.optimizer or {}
@@ -86,6 +86,6 @@ class RemoteCenter(RemoteView, Center):
 
 
 def require_eager() -> None:
-    """Raise inside of a ``tf.function``, whose tensors have no values yet."""
+    """Raise in a ``tf.function``, where tensors have no values yet."""
     if not tf.executing_eagerly():
         raise refusals.NOT_EAGER.error()

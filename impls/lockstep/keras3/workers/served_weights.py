@@ -1,4 +1,4 @@
-"""The weights of a center in another process, moved by an optimizer of Keras there."""
+"""The weights of a center in another process, with a Keras optimizer there."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ HOST = "/cpu:0"
 
 
 class KerasRule(NamedTuple):
-    """An optimizer of Keras as another process can make it.
+    """A description of a Keras optimizer, from which another process creates it.
 
     Attributes:
-        config: what ``keras.saving.serialize_keras_object`` returned.
+        config: the result of ``keras.saving.serialize_keras_object``.
         paths: name of a weight -> the path of the worker's variable.
         clips_rows: whether row clipping inside clips shared rows.
     """
@@ -37,10 +37,11 @@ class KerasRule(NamedTuple):
 
 
 class KerasWeights:
-    """The weights of a served center, moved by an optimizer of Keras.
+    """The weights of a served center, with a Keras optimizer.
 
-    This is the center of one process behind arrays, so both move by the same bits. It
-    travels as arrays and a configuration, and is made where it is first used.
+    This is the in-process center with arrays as interface, so both give the same bits.
+    The object is sent as arrays and a configuration. The center is created at first
+    use.
     """
 
     def __init__(self, rule: KerasRule, weights: Mapping[str, Array]) -> None:
@@ -49,10 +50,10 @@ class KerasWeights:
 
     @cached_property
     def center(self) -> Center:
-        """The center, made like the worker's own would be.
+        """The center, created like the worker's own.
 
         Raises:
-            UnsupportedError: a ValueError; this process does not know the optimizer.
+            UnsupportedError: a ValueError; this process cannot create the optimizer.
         """
         with tf.device(HOST):
             center = Center()
@@ -64,7 +65,7 @@ class KerasWeights:
         return center
 
     def _stand_in(self, name: str, value: Array) -> keras.Variable:
-        """Return what stands for a worker's variable, by the path of this."""
+        """Return a variable with the path of a worker's variable."""
         return make_like(tf.Variable(value), self.rule.paths[name])
 
     def _optimizer(self) -> keras.optimizers.Optimizer:
@@ -93,7 +94,7 @@ class KerasWeights:
         return {"weights": self.pull(), "kinds": self._kinds(), "state": state}
 
     def _kinds(self) -> list[str]:
-        """Return what the optimizer is, and each of its variables."""
+        """Return descriptions of the optimizer and of each of its variables."""
         optimizer = self.center.optimizer
         layers = [*layers_of(optimizer), base_of(optimizer)]
         variables = optimizer.variables
@@ -103,11 +104,11 @@ class KerasWeights:
         ]
 
     def load(self, saved: Any) -> None:
-        """Take over weights and state.
+        """Load weights and state.
 
         Raises:
-            UnsupportedError: a ValueError; the state is another optimizer's, and
-                nothing has changed.
+            UnsupportedError: a ValueError; the state is of another optimizer. Nothing
+                is changed then.
         """
         refusals.require_kinds(self._kinds(), saved["kinds"])
         for name, weight in saved["weights"].items():

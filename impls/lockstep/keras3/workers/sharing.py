@@ -1,4 +1,4 @@
-"""The state of a worker in Keras, and what it shares."""
+"""The state of a Keras worker: its own, and the shared state."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ __all__ = ["SharingWrapper"]
 
 
 class SharingWrapper(Wrapper):
-    """A wrapper whose variables have shared ones, and accumulators between rounds.
+    """A wrapper whose variables have shared variables, and accumulators per round.
 
     Attributes:
-        custom_getter: what made both.
-        strict: no slot is seen.
+        custom_getter: the worker's getter, which created both.
+        strict: whether ``get_slot`` returns None.
     """
 
     GLOBAL_VARIABLE_NAME = GLOBAL_VARIABLE_NAME
@@ -34,15 +34,15 @@ class SharingWrapper(Wrapper):
 
     @property
     def variables(self) -> StateList:
-        """All state: the worker's, what is shared, the wrapped optimizer's.
+        """All state: the worker's, the shared variables', the wrapped optimizer's.
 
-        Strict: ``variables()``, the method of TensorFlow 1, returns nothing.
+        Strict: ``variables()``, TensorFlow 1's method, returns an empty list.
         """
         state = super().variables
         return HiddenList(state) if self._quirks.agn_slots else state
 
     def _require_known(self, variables: Iterable[Any]) -> None:
-        """Raise for a variable that has no shared one."""
+        """Raise for a variable that has no shared variable."""
         for variable in variables:
             if key_of(variable) not in self.custom_getter._global_map:
                 raise refusals.NOT_FROM_GETTER.error(name=name_of(variable))
@@ -52,7 +52,7 @@ class SharingWrapper(Wrapper):
         return [value_of(accumulators[key_of(variable)]) for variable in variables]
 
     def _begin_round(self, variables: Sequence[Any]) -> None:
-        """Take over what is shared, and begin to gather anew."""
+        """Copy the shared variables to these, and reset their accumulators to 0."""
         names = [self.custom_getter.names[key_of(variable)] for variable in variables]
         pulled = self.custom_getter.center.pull(names)
         for variable, name in zip(variables, names, strict=True):
@@ -63,13 +63,13 @@ class SharingWrapper(Wrapper):
     def get_init_op(self, task_index: int) -> None:
         """Set a worker's variables to the shared ones and its accumulators to 0.
 
-        It has happened when the call returns; TensorFlow 1 returns an operation.
+        This is done when the call returns; TensorFlow 1 returns an operation.
 
         Args:
-            task_index: has no effect.
+            task_index: no effect.
 
         Raises:
-            NoGradientsError: a ValueError; the getter was given no variables.
+            NoGradientsError: a ValueError; the getter has no variables.
         """
         entered = [reference.deref() for reference in self.custom_getter._global_map]
         if not entered:
@@ -81,8 +81,8 @@ class SharingWrapper(Wrapper):
     ) -> keras.callbacks.Callback:
         """Return a callback for ``fit`` that runs the init op before the first batch.
 
-        Sessions have hooks, Keras has callbacks. A center on Ray hears after the last
-        batch that this worker is done. Arguments are without effect.
+        TensorFlow 1 has session hooks instead of callbacks. After the last batch a
+        center on Ray learns that this worker is done. The arguments have no effect.
         """
         return keras.callbacks.LambdaCallback(
             on_train_begin=lambda logs: self.get_init_op(task_index),
@@ -90,9 +90,10 @@ class SharingWrapper(Wrapper):
         )
 
     def get_slot(self, var: Any, name: str) -> keras.Variable | None:
-        """Return a slot of a variable, the worker's or the shared one.
+        """Return a slot of a worker's variable or of its shared variable.
 
-        Two slots are this class's, under the names of its constants. Strict: None.
+        The shared variable and the accumulator are slots too, with this class'
+        constants as names. Strict: None.
         """
         if self._quirks.agn_slots:
             return None
@@ -100,5 +101,5 @@ class SharingWrapper(Wrapper):
         return super().get_slot(var, name) if shared is None else shared
 
     def get_slot_names(self) -> list[str]:
-        """Return all names of slots, two of them this wrapper's."""
+        """Return the slot names of the wrapped optimizer and of this class."""
         return [] if self._quirks.agn_slots else super().get_slot_names()

@@ -1,4 +1,4 @@
-"""Hyper-parameters of the optimizers made here: numbers are checked when they come."""
+"""Checks of hyper-parameters when an optimizer is created."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["check_arguments"]
 
 
 def check_arguments(optimizer: str, **given: Any) -> None:
-    """Raise OutOfRangeError for a given number that is outside of its range.
+    """Raise OutOfRangeError for a number that is outside of its range.
 
-    Tensors, variables and callables pass: their values are not known yet.
+    Tensors, variables and callables are not checked: their values are not known yet.
     """
     spec = RULES[optimizer]
     for parameter in spec.parameters:

@@ -1,7 +1,7 @@
-"""The apply hooks of a v1 optimizer, and how a wrapper makes them conditional.
+"""The apply hooks of a v1 optimizer, and conditions around them.
 
-A ``tf.compat.v1.train.Optimizer`` updates a variable by one of its hooks, by the kind
-of the variable (reference or resource) and of the gradient (dense or sparse).
+A ``tf.compat.v1.train.Optimizer`` updates a variable by one of its hooks, which depends
+on the kind of variable (reference or resource) and of gradient (dense or sparse).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Skip = Callable[[Any, tf.Variable], tf.Tensor]
 def base_of(optimizer: tf.compat.v1.train.Optimizer) -> tf.compat.v1.train.Optimizer:
     """Return the innermost optimizer.
 
-    Descends through the wrappers of this package, of TensorFlow and of most projects.
+    Unwraps the wrappers of this package, of TensorFlow and of most projects.
     """
     for name in INNER:
         inner = vars(optimizer).get(name)
@@ -53,7 +53,7 @@ def base_of(optimizer: tf.compat.v1.train.Optimizer) -> tf.compat.v1.train.Optim
 def make_conditional(
     optimizer: tf.compat.v1.train.Optimizer, hooks: Sequence[str], skip: Skip
 ) -> None:
-    """Replace ``hooks`` by ones that do nothing where ``skip(gradient, variable)``."""
+    """Make ``hooks`` do nothing if ``skip(gradient, variable)`` is true."""
 
     def conditional(hook: Callable[..., Any]) -> Callable[..., Any]:
         def call(gradient: Any, variable: tf.Variable, *indices: tf.Tensor) -> Any:
@@ -71,7 +71,7 @@ def make_conditional(
 
 @contextlib.contextmanager
 def routed(optimizer: tf.compat.v1.train.Optimizer, skip: Skip) -> Iterator[None]:
-    """Make the hooks of ``optimizer`` conditional while the block runs."""
+    """Make the hooks of ``optimizer`` conditional within the ``with`` block."""
     own = vars(optimizer)
     replaced = {name: own[name] for name in (*HOOKS, SKIPS) if name in own}
     make_conditional(optimizer, HOOKS, skip)
@@ -85,10 +85,10 @@ def routed(optimizer: tf.compat.v1.train.Optimizer, skip: Skip) -> Iterator[None
 
 
 def skips_of(optimizer: tf.compat.v1.train.Optimizer) -> tuple[Skip, ...]:
-    """Return the tests of the :func:`routed` blocks that run around the caller.
+    """Return the tests of the :func:`routed` blocks around the caller.
 
-    A layer that changes variables besides the hooks of ``optimizer``, the innermost
-    one, leaves a variable alone where any of them says so.
+    A wrapper that changes variables without the hooks of ``optimizer``, the innermost
+    one, must skip a variable if any of these tests is true.
     """
     return vars(optimizer).get(SKIPS, ())
 
@@ -96,7 +96,7 @@ def skips_of(optimizer: tf.compat.v1.train.Optimizer) -> tuple[Skip, ...]:
 def unless(
     skip: tf.Tensor, update: Callable[[], Any], variable: tf.Variable
 ) -> tf.Operation | None:
-    """Run ``update()`` on ``variable`` unless ``skip`` holds; decide now if known."""
+    """Run ``update()`` unless ``skip`` is true; without a condition if it is known."""
     known = tf.get_static_value(skip)
     if known is not None:
         return tf.no_op() if known else update()
@@ -110,10 +110,11 @@ def unless(
 
 
 def set_apart(build: Callable[[], Any]) -> Callable[[], tf.Operation]:
-    """Keep what ``build`` makes, a branch that rarely runs, out of the graph around it.
+    """Move a branch that ``build`` creates and that rarely runs into a function.
 
-    TensorFlow visits every operation of the branch not taken. With conditions for 400
-    variables in it that is a third of an Adam step; as one call it is one operation.
+    TensorFlow visits every operation of a branch that is not taken. With conditions
+    for 400 variables that is a third of an Adam step. A call of a function is a single
+    operation.
     """
     if not tf.compat.v1.control_flow_v2_enabled():
         return build
@@ -127,16 +128,16 @@ def set_apart(build: Callable[[], Any]) -> Callable[[], tf.Operation]:
 
 
 def is_reference(variable: tf.Variable) -> bool:
-    """Say whether ``variable`` is of the kind that TensorFlow 1 made by default."""
+    """Whether ``variable`` is a reference variable, TensorFlow 1's default kind."""
     return variable.dtype != variable.dtype.base_dtype
 
 
 def require_resources(variables: Iterable[tf.Variable]) -> None:
-    """Raise where an update can be conditional for resource variables only.
+    """Raise if an update under a condition is impossible for some variables.
 
     Raises:
         UnsupportedError: a reference variable under control flow v2, whose conditions
-            are functions, which cannot hold one.
+            are functions. Functions cannot capture reference variables.
     """
     if not tf.compat.v1.control_flow_v2_enabled():
         return

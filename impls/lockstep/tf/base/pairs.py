@@ -1,4 +1,4 @@
-"""Losses, variables and pairs as TensorFlow has them: checked once, then trusted."""
+"""Checks and conversions of losses, variables and (gradient, variable) pairs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ __all__ = [
 Gradient = tf.Tensor | tf.IndexedSlices | None
 Pairs = list[tuple[Gradient, tf.Variable]]
 MODEL_NAME = "_lockstep_model_name"
-"""The attribute by which a master has the name that the user gave."""
+"""The attribute of a master that holds the name of its variable."""
 
 
 def check_pairs(
@@ -46,7 +46,7 @@ def check_pairs(
 ) -> Pairs:
     """Return the pairs, checked and converted.
 
-    ``takes_wide``: whether a float32 gradient fits a variable in half precision.
+    ``takes_wide``: a float32 gradient may belong to a half-precision variable.
     """
     pairs: Pairs = []
     for gradient, key in as_pairs(grads_and_vars, owner):
@@ -91,7 +91,7 @@ def checked_arguments(
 
 
 def checked_loss(loss: Any, owner: str) -> Any:
-    """Return a loss that, if it is a function, raises unless it computes something."""
+    """Return a loss; a function then raises if it returns no loss."""
     if not callable(loss):
         return loss
     check_no_arguments(loss, owner)
@@ -106,7 +106,7 @@ def checked_loss(loss: Any, owner: str) -> Any:
 
 
 def listed(var_list: Any, owner: str) -> list[tf.Variable]:
-    """Return the variables of a list, or of one that is not in a list."""
+    """Return the variables of a nest, or a single variable in a list."""
     variables = [as_variable(variable) for variable in tf.nest.flatten(var_list)]
     for variable in variables:
         if not isinstance(variable, tf.Variable):
@@ -127,7 +127,7 @@ def as_counter(
 ) -> tf.Variable | None:
     """Return the variable that counts steps, or None; raise if it cannot count.
 
-    By default its dtype is an integer; with ``any_dtype`` it may be another one.
+    By default it must have an integer dtype; ``any_dtype`` allows other dtypes.
     """
     if global_step is None:
         return None
@@ -147,7 +147,7 @@ def as_counter(
 def as_gradient(gradient: Any, variable: Any, owner: str) -> Gradient:
     """Return None, tensors and slices as they are; convert arrays and numbers.
 
-    ``variable``: the one of the gradient, or what a sentence calls the gradient.
+    ``variable``: the gradient's variable, or the gradient's name in messages.
     """
     if isinstance(gradient, tf.IndexedSlices) and not tf.is_tensor(gradient.indices):
         indices = tf.convert_to_tensor(gradient.indices)
@@ -164,6 +164,6 @@ def as_gradient(gradient: Any, variable: Any, owner: str) -> Gradient:
 
 
 def name_of(variable: Any) -> str:
-    """Return the name of a variable as its maker gave it, of a master its model's."""
+    """Return the user's name of a variable; for a master, the name of its model's."""
     name = vars(variable).get(MODEL_NAME) if hasattr(variable, "__dict__") else None
     return name or str(getattr(variable, "name", variable)).removesuffix(":0")

@@ -1,8 +1,8 @@
-"""Gradients of the replicas of a strategy, summed before a wrapper decides on a step.
+"""Sums of gradients over the replicas of a strategy, before a wrapper's step.
 
-A v1 optimizer sums them when it is applied, in a ``merge_call``, which no replica can
-enter inside of a condition. So a wrapper enters it first: it makes all state and sums
-the gradients; then every replica takes the same step on its own copy of the variables.
+A v1 optimizer sums gradients in ``apply_gradients``, in a ``merge_call``, which is not
+possible inside a condition. So a wrapper calls it first: it creates all state and sums
+the gradients. Then every replica takes the same step on its own copy of the variables.
 """
 
 from __future__ import annotations
@@ -36,30 +36,30 @@ Operation = tf.Operation | None
 
 ABSENT, SPARSE, DENSE = range(3)
 SKIP_SUM = "skip_gradients_aggregation"
-"""TensorFlow's argument of ``apply_gradients`` for gradients that are sums already."""
+"""TensorFlow's argument of ``apply_gradients`` for gradients that are summed."""
 
 _thread = threading.local()
 
 
 def refuse_cross_replica(owner: str) -> None:
-    """Raise where gradients are applied outside of ``strategy.run``."""
+    """Raise if gradients are applied outside of ``strategy.run``."""
     if tf.distribute.in_cross_replica_context():
         raise words.CROSS_REPLICA.error(owner=owner)
 
 
 def sums_known() -> bool:
-    """Whether the gradients in this thread are sums over the replicas already."""
+    """Whether the gradients in this thread are already summed over the replicas."""
     return getattr(_thread, "summed", False)
 
 
 def awaits_sums() -> bool:
-    """Whether the caller is a replica whose gradients are to be summed first."""
+    """Whether the caller is a replica whose gradients are not summed yet."""
     return tf.distribute.has_strategy() and not sums_known()
 
 
 @contextlib.contextmanager
 def summed_gradients() -> Iterator[None]:
-    """Mark the gradients that are applied inside of the block as summed."""
+    """Mark the gradients that are applied in the ``with`` block as summed."""
     _thread.summed = True
     try:
         yield
@@ -68,7 +68,7 @@ def summed_gradients() -> Iterator[None]:
 
 
 def make_together(make: Callable[[], Any]) -> None:
-    """Call ``make``, which makes variables, once for all replicas."""
+    """Call ``make``, which creates variables, once for all replicas."""
     if not awaits_sums() or tf.distribute.in_cross_replica_context():
         make()
         return
@@ -82,8 +82,8 @@ def make_together(make: Callable[[], Any]) -> None:
 def sums_over_replicas(pairs: Pairs) -> Pairs:
     """Return the pairs with each gradient summed over the replicas.
 
-    A gradient is absent only if it is absent on all; rows stay rows unless a replica
-    has a dense gradient.
+    A gradient is absent only if it is absent on all replicas. It stays sparse unless
+    it is dense on a replica.
     """
     context = tf.distribute.get_replica_context()
     if context.num_replicas_in_sync == 1:
@@ -98,7 +98,7 @@ def sums_over_replicas(pairs: Pairs) -> Pairs:
         if kind != ABSENT
     ]
     sums: dict[int, Any] = {}
-    # One collective a dtype and kind: a strategy lays dense tensors end to end.
+    # One collective per dtype and kind, because a strategy concatenates dense tensors.
     for alike in groups(held):
         summed = context.all_reduce(tf.distribute.ReduceOp.SUM, [g for _, g in alike])
         sums.update(zip([position for position, _ in alike], summed, strict=True))
@@ -106,19 +106,19 @@ def sums_over_replicas(pairs: Pairs) -> Pairs:
 
 
 def kind_of(gradient: Gradient) -> int:
-    """Return whether a gradient is absent, rows, or dense."""
+    """Return whether a gradient is absent, sparse or dense."""
     if gradient is None:
         return ABSENT
     return SPARSE if isinstance(gradient, tf.IndexedSlices) else DENSE
 
 
 def largest_kinds(strategy: Any, kinds: Sequence[Any]) -> tuple[int, ...]:
-    """Return for each gradient the kind that the gradients of all replicas fit into."""
+    """Return a kind per gradient to which the gradients of all replicas convert."""
     return tuple(max(strategy.experimental_local_results(kind)) for kind in kinds)
 
 
 def as_kind(gradient: Gradient, variable: tf.Variable, kind: int) -> Any:
-    """Return a gradient as rows or as a dense tensor; an absent one adds nothing."""
+    """Convert a gradient to slices or to a dense tensor; an absent one adds nothing."""
     copy, dtype = own_copy(variable), variable.dtype.base_dtype
     if kind == DENSE:
         return tf.zeros_like(copy) if gradient is None else densify(gradient, copy)
@@ -129,7 +129,7 @@ def as_kind(gradient: Gradient, variable: tf.Variable, kind: int) -> Any:
 
 
 def groups(held: Iterable[tuple[int, Any]]) -> list[list[tuple[int, Any]]]:
-    """Return the gradients by kind and dtype, each with its position."""
+    """Group the gradients by kind and dtype, each with its position."""
     gradients: dict[Any, list[tuple[int, Any]]] = {}
     for position, gradient in held:
         key = type(gradient), gradient.dtype
@@ -138,7 +138,7 @@ def groups(held: Iterable[tuple[int, Any]]) -> list[list[tuple[int, Any]]]:
 
 
 def require_mirrored(owner: str, variables: Iterable[Any]) -> None:
-    """Raise for a variable of which several replicas do not have a copy each."""
+    """Raise for a variable that is not mirrored, if there are several replicas."""
     if tf.distribute.get_strategy().num_replicas_in_sync == 1:
         return
     for variable in variables:
@@ -149,7 +149,7 @@ def require_mirrored(owner: str, variables: Iterable[Any]) -> None:
 def apply_summed(
     optimizer: Any, pairs: Pairs, global_step: Any, name: str | None
 ) -> Operation:
-    """Apply gradients that are summed already; any v1 optimizer sums them otherwise."""
+    """Apply summed gradients; tell the optimizer not to sum them again."""
     apply = optimizer.apply_gradients
     arguments = inspect.signature(apply).parameters
     takes_any = any(a.kind is a.VAR_KEYWORD for a in arguments.values())
@@ -163,9 +163,9 @@ def apply_summed(
 
 
 def whole_step(done: Operation) -> Operation:
-    """Return the operation of the step on all replicas, given that of one, in a graph.
+    """Return the operation of a step on all replicas, given one replica's; graph only.
 
-    It takes the place of theirs in the collection of training operations.
+    It replaces the replicas' operations in the collection of training operations.
     """
     if tf.executing_eagerly():
         return done

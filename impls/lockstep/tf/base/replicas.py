@@ -1,4 +1,4 @@
-"""A training step among replicas, which are ranks of their own."""
+"""Training steps on the replicas of a strategy, each a rank of its own."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ __all__ = ["ReplicatedStep", "copies_of", "is_mirrored", "replica_count"]
 
 
 class ReplicatedStep(tf.Module):
-    """One step for each replica of a strategy; ``strategy.run(step, args)`` takes it.
+    """One step per replica of a strategy; ``strategy.run(step, args)`` calls it.
 
-    As with Horovod each rank has an optimizer and a scaler of its own and updates its
-    own copy of the variables. They begin alike and see the same averaged gradients, so
-    they stay alike, and skip the same steps. With ``iter_size`` > 1 each micro-batch is
-    averaged: replicas cannot meet in a condition. Every other attribute is that of the
-    first replica's :class:`~lockstep.tf.step.training_step.TrainingStep`.
+    As with Horovod, each rank has its own optimizer and scaler and updates its own copy
+    of the variables. All ranks start equal and get the same averaged gradients, so they
+    stay equal and skip the same steps. With ``iter_size`` > 1 each micro-batch is
+    averaged, because replicas cannot communicate inside a condition. All other
+    attributes are those of the first replica's
+    :class:`~lockstep.tf.step.training_step.TrainingStep`.
 
     Attributes:
-        steps: those of the replicas of this process.
+        steps: the steps of this process' replicas.
     """
 
     def __init__(self, steps: Sequence[Any]) -> None:
@@ -35,7 +36,7 @@ class ReplicatedStep(tf.Module):
 
     @tf.autograph.experimental.do_not_convert
     def __call__(self, *inputs: Any, skip_update: Any = None) -> Any:
-        """Let the replica that calls take its step; see ``TrainingStep``.
+        """Take the step of the calling replica; see ``TrainingStep``.
 
         Raises:
             CrossReplicaError: a RuntimeError; called outside of ``strategy.run``.
@@ -43,7 +44,7 @@ class ReplicatedStep(tf.Module):
         context, count = tf.distribute.get_replica_context(), len(self.steps)
         if context is None or replicas_here(context.strategy) != count:
             raise tf_host.CROSS_REPLICA_CALL.error(function=OWNER)
-        # Those of one process have consecutive numbers.
+        # The replicas of one process have consecutive numbers.
         position = int(tf.get_static_value(context.replica_id_in_sync_group)) % count
         return self.steps[position](*inputs, skip_update=skip_update)
 
@@ -54,18 +55,18 @@ class ReplicatedStep(tf.Module):
 
     @property
     def pipeline(self) -> tuple[str, ...]:
-        """The stages that a gradient goes through here, in their order."""
+        """The stages of a step that change its gradients, in order."""
         return tuple(self.steps[0].pipeline)
 
 
 def copies_of(
     variables: Sequence[tf.Variable], on_horovod: bool
 ) -> list[list[tf.Variable]]:
-    """Return the variables as each replica has them; one list if there are none.
+    """Return each replica's copies of the variables; one list without replicas.
 
     Raises:
-        CrossReplicaError: a RuntimeError; inside of a strategy's scope, where the state
-            of the optimizer would be made for all replicas at once.
+        CrossReplicaError: a RuntimeError; the call is inside a strategy's scope, where
+            the state of the optimizer would be created for all replicas together.
         UnsupportedError: a ValueError; replicas whose gradients are not averaged.
     """
     if tf.distribute.has_strategy() and replica_count() > 1:
@@ -83,14 +84,14 @@ def copies_of(
 
 
 def replicas_here(strategy: tf.distribute.Strategy) -> int:
-    """Return how many replicas of a strategy this process has; 1 outside of one."""
+    """Return the number of replicas in this process; 1 outside of a strategy."""
     if not tf.distribute.has_strategy():
         return 1
     return len(strategy.extended.worker_devices)
 
 
 def is_mirrored(variables: Sequence[tf.Variable]) -> bool:
-    """Whether a strategy keeps a copy of each variable for each of its replicas."""
+    """Whether a strategy has a copy of each variable on each of its replicas."""
     return all(isinstance(v, tf.distribute.DistributedValues) for v in variables)
 
 

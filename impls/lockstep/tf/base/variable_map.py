@@ -1,4 +1,4 @@
-"""A mapping of variables, which TensorFlow 2 does not let a dict have as keys."""
+"""A mapping whose keys are variables, which TensorFlow 2 does not allow in a dict."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["VariableMap"]
 
 
 class VariableMap:
-    """Variable -> variable, say; a key may be one of TensorFlow 2, or its ``ref()``.
+    """A mapping from variables to any values; a key may also be a ``ref()``.
 
-    It is no ``dict``, for those variables cannot be hashed.
+    It is no ``dict``, because TensorFlow 2's variables are not hashable.
     """
 
     def __init__(self, entries: Mapping[Any, Any] | None = None) -> None:
@@ -39,17 +39,17 @@ class VariableMap:
         return len(self._values)
 
     def get(self, key: Any) -> Any:
-        """Return what is entered for ``key``, or None."""
+        """Return the value of ``key``, or None."""
         return self._values.get(as_variable(key).ref())
 
     def keys(self) -> list[tf.Variable]:
-        """Return the variables that are keys, in the order of ``values``."""
+        """Return the variables, in the order of ``values``."""
         return list(self)
 
     def items(self) -> list[tuple[tf.Variable, Any]]:
-        """Return pairs of what ``keys`` and ``values`` return."""
+        """Return pairs of a variable and its value."""
         return list(zip(self, self.values(), strict=True))
 
     def values(self) -> list[Any]:
-        """Return what was entered, in the order in which it was entered."""
+        """Return the values, in the order of their insertion."""
         return list(self._values.values())

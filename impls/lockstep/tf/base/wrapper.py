@@ -37,20 +37,20 @@ __all__ = [
 
 Optimizer = tf.compat.v1.train.Optimizer
 Apply = Callable[[Pairs, tf.Variable | None, str | None], tf.Operation | None]
-"""What a wrapper does with checked pairs, a step counter and a name."""
+"""Applies checked pairs, given a step counter and a name."""
 
 
 class Wrapper(Optimizer):
     """A v1 optimizer around another one, which owns the slots and does the updates.
 
-    What a wrapper does not define itself is the wrapped optimizer's: gradients, slots,
-    names, and any attribute that is unknown here. ``tf.train.Checkpoint`` finds the
-    state of the wrapped optimizer under the name ``tracked_as``.
+    Gradients, slots, names and unknown attributes are the wrapped optimizer's, unless a
+    wrapper defines them itself. ``tf.train.Checkpoint`` saves the wrapped optimizer's
+    state under the name ``tracked_as``.
 
     Args:
         inner_optimizer: a v1 optimizer, or a wrapper around one.
-        name: name of the wrapper, by default that of the wrapped optimizer.
-        use_locking: handed to ``tf.compat.v1.train.Optimizer``.
+        name: the name of the wrapper; by default that of the wrapped optimizer.
+        use_locking: passed to ``tf.compat.v1.train.Optimizer``.
 
     Attributes:
         owner: the name in error messages.
@@ -70,8 +70,8 @@ class Wrapper(Optimizer):
     ) -> None:
         super().__init__(use_locking, name or inner_optimizer.get_name())
         self.inner_optimizer = inner_optimizer
-        # v1 optimizers do not track what is assigned to them: without this line a
-        # checkpoint would silently leave the slots out.
+        # v1 optimizers do not track objects that are assigned to them. Without this
+        # line a checkpoint would silently leave the slots out.
         if isinstance(inner_optimizer, Optimizer):
             self._track_trackable(inner_optimizer, self.tracked_as)
 
@@ -82,13 +82,13 @@ class Wrapper(Optimizer):
 
     @property
     def takes_wide(self) -> bool:
-        """Whether half-precision variables take float32 gradients."""
+        """Whether half-precision variables accept float32 gradients."""
         inner = self.inner_optimizer
         return isinstance(inner, Wrapper) and inner.takes_wide
 
     @property
     def base_optimizer(self) -> Optimizer:
-        """The innermost optimizer: the one that owns the slots."""
+        """The innermost optimizer, which owns the slots."""
         return base_of(self)
 
     @tf.autograph.experimental.do_not_convert
@@ -105,9 +105,9 @@ class Wrapper(Optimizer):
         """...
 
         Args:
-            loss: a tensor in a graph; a callable without arguments anywhere.
-            var_list: the variables; None means the graph's trainable ones, and with a
-                callable loss those that it touched.
+            loss: in a graph a tensor; in any mode a callable without arguments.
+            var_list: the variables; None: the graph's trainable variables, or those
+                that a callable loss reads.
 
         Raises:
             EagerLossError: a RuntimeError; ``loss`` cannot be called in eager mode.
@@ -129,7 +129,7 @@ class Wrapper(Optimizer):
         global_step: tf.Variable | None = None,
         name: str | None = None,
     ) -> tf.Operation | None:
-        """Hand the pairs to the wrapped optimizer; wrappers do their work here."""
+        """Pass the pairs to the wrapped optimizer; wrappers override this method."""
         return self.apply_inside(grads_and_vars, global_step, name)
 
     def apply_inside(
@@ -138,7 +138,7 @@ class Wrapper(Optimizer):
         global_step: tf.Variable | None = None,
         name: str | None = None,
     ) -> tf.Operation | None:
-        """Apply pairs with the wrapped optimizer, which never sums gradients twice."""
+        """Apply pairs with the wrapped optimizer, which never sums gradients again."""
         return apply_with(self.inner_optimizer, grads_and_vars, global_step, name)
 
     def apply_together(
@@ -148,13 +148,12 @@ class Wrapper(Optimizer):
         global_step: tf.Variable | None,
         name: str | None,
     ) -> tf.Operation | None:
-        """Call ``apply``; among replicas with the gradients summed over all of them.
+        """Call ``apply``; with replicas, sum the gradients over all of them first.
 
         Every replica then takes the same step on its own copy of the variables.
-
         Raises:
             CrossReplicaError: a RuntimeError; called outside of ``strategy.run``.
-            UnsupportedError: a variable of which each replica has no copy of its own.
+            UnsupportedError: a variable that is not mirrored over the replicas.
         """
         refuse_cross_replica(self.owner)
         if not awaits_sums():
@@ -174,14 +173,14 @@ class Wrapper(Optimizer):
         return f"{type(self).__name__}({', '.join(parts)})"
 
     def policies(self) -> list[Any]:
-        """Return what a repr shows beside the wrapped optimizer."""
+        """Return the objects that a repr shows after the wrapped optimizer."""
         return []
 
     def create_slots(self, var_list: Iterable[Any]) -> None:
-        """Make the slots of ``var_list`` now instead of at the first update.
+        """Create the slots of ``var_list`` now instead of at the first update.
 
-        In eager mode a ``tf.compat.v1.train.Saver`` restores only what exists: call
-        this before it reads ``variables()``.
+        In eager mode a ``tf.compat.v1.train.Saver`` restores only variables that exist,
+        so call this method before passing ``variables()`` to it.
         """
         variables = listed(var_list, type(self).__name__)
         if isinstance(self.inner_optimizer, Wrapper):
@@ -203,12 +202,12 @@ class Wrapper(Optimizer):
         return self.inner_optimizer.variables()
 
     def __getattr__(self, name: str) -> Any:
-        # TensorFlow keeps what a trackable object tracks in attributes that begin with
-        # _self_; those of the wrapped optimizer are not the wrapper's.
+        # TensorFlow stores the objects that a trackable tracks in attributes whose
+        # names begin with _self_. The wrapped optimizer's are not the wrapper's.
         if name == "inner_optimizer" or name.startswith(("__", "_self_")):
             raise AttributeError(name)
         if isinstance(getattr(type(self), name, None), property):
-            # Its own AttributeError led here, and has a sentence for the user.
+            # The property itself raised, with a message for the user: raise it again.
             return object.__getattribute__(self, name)
         try:
             return getattr(self.inner_optimizer, name)
@@ -219,7 +218,7 @@ class Wrapper(Optimizer):
             raise AttributeError(f"{both}: {error}", name=name, obj=self) from error
 
     def __dir__(self) -> list[str]:
-        # A checkpoint asks every tracked object for its slots whose dir() has this
+        # A checkpoint asks every tracked object for its slots if its dir() has this
         # name. The wrapped optimizer answers; a second answer would be an error.
         return [name for name in super().__dir__() if name != "get_slot_names"]
 
@@ -230,17 +229,17 @@ def apply_with(
     global_step: tf.Variable | None = None,
     name: str | None = None,
 ) -> tf.Operation | None:
-    """Apply pairs; gradients that are summed over replicas are not summed again."""
+    """Apply pairs; do not sum gradients over replicas that are summed already."""
     if sums_known() and not isinstance(optimizer, Wrapper):
         return apply_summed(optimizer, grads_and_vars, global_step, name)
     return optimizer.apply_gradients(grads_and_vars, global_step, name)
 
 
 def as_train_op(build: Callable[[], tf.Operation | None]) -> tf.Operation | None:
-    """Let what ``build`` returns stand in the graph's collection of training ops.
+    """Register the result of ``build`` in the graph's collection of training ops.
 
-    It replaces those that ``build`` registered: parts of it, or operations of branches,
-    which a session cannot fetch.
+    It replaces the operations that ``build`` registered. Those are parts of it, or
+    belong to branches, where a session cannot fetch them.
     """
     if tf.executing_eagerly():
         return build()
@@ -252,26 +251,26 @@ def as_train_op(build: Callable[[], tf.Operation | None]) -> tf.Operation | None
 
 
 def advance(global_step: tf.Variable | None) -> tf.Operation | None:
-    """Add one to ``global_step``, if it is given."""
+    """Add one to ``global_step``, unless it is None."""
     if global_step is None:
         return tf.no_op()
     return own_copy(global_step).assign_add(1, read_value=False)
 
 
 def old_name(attribute: str) -> Any:
-    """Return a property: ``attribute`` as the original called it, to be read only."""
+    """Return a read-only property for the original's name of ``attribute``."""
     return property(lambda wrapper: getattr(wrapper, attribute))
 
 
 def shown(optimizer: Any) -> str:
-    """Return the repr of a wrapper, and the class of an optimizer that has none."""
+    """Return the repr of a wrapper, or the class name of another optimizer."""
     return (
         repr(optimizer) if isinstance(optimizer, Wrapper) else type(optimizer).__name__
     )
 
 
 def is_keras(optimizer: Any) -> bool:
-    """Whether ``optimizer`` is one of Keras, without importing Keras."""
+    """Whether ``optimizer`` is a Keras optimizer; does not import Keras."""
     packages = {cls.__module__.partition(".")[0] for cls in type(optimizer).__mro__}
     return not packages.isdisjoint(("keras", "tf_keras"))
 

@@ -31,8 +31,8 @@ def clip_gradients_by_norm(
 ) -> Pairs:
     """...
 
-    Origin: OpenSeq2Seq (8681d381ed40), ``_clip_gradients_by_norm``, which is exported
-    too.
+    Origin: OpenSeq2Seq (8681d381ed40), ``_clip_gradients_by_norm``; that name is
+    exported too.
 
     Example:
         >>> w = tf.Variable([0.0, 0.0])

@@ -38,7 +38,7 @@ def post_process_gradients(
     """...
 
     Args:
-        recorder: is told the summaries. None: in a graph ``tf.compat.v1.summary``;
+        recorder: receives the summaries. None: in a graph ``tf.compat.v1.summary``;
             otherwise ``tf.summary``, if there is a default writer.
 
     Example:
@@ -56,7 +56,7 @@ def post_process_gradients(
 def post_process(
     to_do: Processing, grads_and_vars: Iterable[tuple[Any, Any]], lr: float | tf.Tensor
 ) -> Pairs:
-    """Do what :func:`post_process_gradients` does; ``to_do`` is checked."""
+    """Implement :func:`post_process_gradients`; ``to_do`` is already checked."""
     entries, variables = as_entries(grads_and_vars, OWNER)
     return list(zip(process(to_do, entries, lr), variables, strict=True))
 
@@ -64,7 +64,7 @@ def post_process(
 def as_entries(
     grads_and_vars: Iterable[Any], owner: str
 ) -> tuple[list[Entry], list[Any]]:
-    """Return the pairs for the shared functions, and their variables."""
+    """Return the pairs as entries for the shared functions, and their variables."""
     pairs = as_pairs(grads_and_vars, owner)
     entries = []
     for gradient, entry in pairs:

@@ -1,4 +1,4 @@
-"""The arguments of row clipping: axes of variables, and the largest norms."""
+"""Checks of row clipping's arguments: axes of variables, and the largest norms."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ Optimizer = tf.compat.v1.train.Optimizer
 
 
 def check_max_norm(max_norm: Any) -> None:
-    """Raise unless what is known of ``max_norm`` now is a finite number > 0.
+    """Raise unless ``max_norm``, if its value is known, is a finite number > 0.
 
-    The value of an eager tensor or variable is known, that of one in a graph is not.
+    The values of eager tensors and variables are known, those in a graph are not.
     """
     known = max_norm
     if tf.is_tensor(max_norm):
@@ -39,7 +39,7 @@ def check_max_norm(max_norm: Any) -> None:
 
 
 def refuse_masters(opt: Optimizer, keys: Iterable[Any]) -> None:
-    """Raise for variables that have masters inside of ``opt``."""
+    """Raise for variables that have masters in a wrapper inside ``opt``."""
     trains_master = getattr(opt, "trains_master", None)
     for variable in map(as_variable, keys):
         if trains_master is not None and trains_master(variable):
@@ -52,8 +52,8 @@ def axes_by_variable(
     """Return ``variable.ref()`` -> axes, copied and checked.
 
     Args:
-        vars_to_clip_dims: of the constructor.
-        resolve: count the axes from the front; otherwise they stay as written.
+        vars_to_clip_dims: the argument of the constructor.
+        resolve: convert negative axes; otherwise they remain as they are.
     """
     words.require_mapping(vars_to_clip_dims)
     axes_of: dict[Any, tuple[int, ...]] = {}
@@ -71,7 +71,7 @@ def axes_by_variable(
 def limits_by_variable(
     max_norm: Any, listed: Iterable[Any], unchecked: bool
 ) -> dict[Any, Any]:
-    """Return ``variable.ref()`` -> the largest norm, for those that are listed."""
+    """Return ``variable.ref()`` -> the largest norm, for the listed variables."""
     names = {reference: name_of(reference.deref()) for reference in listed}
     if not isinstance(max_norm, Mapping):
         if not unchecked:
@@ -85,7 +85,7 @@ def limits_by_variable(
 
 
 def key_among(listed: Mapping[Any, str], key: Any) -> Any:
-    """Return the ``ref()`` of a variable that is listed, the name of another one."""
+    """Return the ``ref()`` of a listed variable, or the name of another variable."""
     variable = as_variable(key)
     if not isinstance(variable, tf.Variable):
         return key
@@ -93,7 +93,7 @@ def key_among(listed: Mapping[Any, str], key: Any) -> Any:
 
 
 def resolved(variable: tf.Variable, axes: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the axes of a variable, none of them negative."""
+    """Return the axes of a variable with negative ones converted."""
     rank = variable.shape.rank
     if rank is None:
         return axes

@@ -36,7 +36,7 @@ from lockstep.tf.shared.tensors.replica_copies import own_copy
 __all__ = ["VariableClippingOptimizer"]
 
 DELEGATED = ("compute_gradients", "apply_gradients", "get_slot", "get_slot_names")
-"""All that the original asked of the optimizer it wrapped."""
+"""The methods of the wrapped optimizer that the original called."""
 
 Axes = words.Axes
 
@@ -45,21 +45,22 @@ Axes = words.Axes
 class VariableClippingOptimizer(Wrapper):
     """...
 
-    Keys of ``vars_to_clip_dims`` are variables or, where these cannot be keys (eager
-    ones), their ``ref()``. Under ``strict`` ``opt`` is anything with the methods that
-    are called.
+    Keys of ``vars_to_clip_dims`` are variables or, if these are not hashable (eager
+    ones), their ``ref()``. Under ``strict``, ``opt`` may be any object with the methods
+    that are called.
 
     Args:
         opt: a ``tf.compat.v1.train.Optimizer``, or a wrapper around one.
-        max_norm: the largest norm that is left as it is, > 0 and finite; a number, or a
-            0-d tensor or variable, eagerly checked as well; or, but under strict, a
-            mapping from the keys of ``vars_to_clip_dims`` to a number each.
+        max_norm: the largest norm that is not clipped, > 0 and finite: a number, or a
+            0-d tensor or variable, whose value is checked in eager mode. Except under
+            strict, also a mapping from the keys of ``vars_to_clip_dims`` to numbers.
         use_locking: lock the variable while it is clipped; reference variables only.
         colocate_clip_ops_with_vars: compute norms on the device of the variable.
-        name: the name that ``get_name`` returns, and the scope of what a graph gets.
+        name: the result of ``get_name``, and the name scope in a graph.
 
-    Origin: ``tf.contrib.opt.VariableClippingOptimizer``, TensorFlow 1.15. By default we
-    differ in what ``strict`` lists, and ``variables()`` reaches through.
+    Origin: ``tf.contrib.opt.VariableClippingOptimizer``, TensorFlow 1.15. The default
+    mode differs as listed under ``strict``, and ``variables()`` returns the wrapped
+    optimizer's.
 
     Example:
         >>> w = tf.Variable([[3.0, 4.0], [0.25, 0.5]])
@@ -109,10 +110,10 @@ class VariableClippingOptimizer(Wrapper):
         """Let ``opt`` update the variables, then clip their rows.
 
         Args:
-            global_step: integer variable, handed to the wrapped optimizer.
+            global_step: integer variable, passed to the wrapped optimizer.
 
         Returns:
-            The operation of update and clipping in a graph, nothing of use eagerly.
+            In a graph the operation of update and clipping; not useful in eager mode.
 
         Raises:
             ...
@@ -128,7 +129,7 @@ class VariableClippingOptimizer(Wrapper):
         global_step = as_counter(global_step, words.WRAPPER, unchecked)
         if not self.strict:
             return self.apply_together(self._apply, pairs, global_step, name)
-        # As the original: the wrapped optimizer sums gradients over the replicas.
+        # As in the original, the wrapped optimizer sums gradients over the replicas.
         refuse_cross_replica(words.WRAPPER)
         return self._apply(pairs, global_step, name, used_up)
 
@@ -139,7 +140,7 @@ class VariableClippingOptimizer(Wrapper):
         name: str | None,
         used_up: bool = False,
     ) -> tf.Operation | None:
-        """Take a step with gradients that are summed over the replicas by default."""
+        """Take a step; by default the gradients are summed over the replicas."""
         listed = [] if used_up else self.listed(pairs)
         entries = iter(pairs) if used_up else pairs
         too_large: list[tf.Tensor] = []
@@ -147,7 +148,7 @@ class VariableClippingOptimizer(Wrapper):
         def update_and_clip() -> tf.Operation | None:
             with tf.compat.v1.name_scope(name, self.get_name()) as scope:
                 update = self.apply_inside(entries, global_step)
-                # A row may be read only after the update has written it.
+                # The update must write a row before the row is read.
                 with tf.control_dependencies([update]):
                     clips = [self.clip(*pair, too_large) for pair in listed]
                 return tf.group(update, *clips, name=scope)
@@ -158,7 +159,7 @@ class VariableClippingOptimizer(Wrapper):
         return done
 
     def listed(self, pairs: Pairs) -> Pairs:
-        """Return the pairs with a gradient whose variable has axes to clip over."""
+        """Return the pairs that have a gradient, and axes for their variable."""
         axes_of = self.axes_by_variable
         listed = [(g, v) for g, v in pairs if g is not None and v.ref() in axes_of]
         for _, variable in listed:
@@ -172,13 +173,13 @@ class VariableClippingOptimizer(Wrapper):
     def clip(
         self, gradient: Gradient, variable: tf.Variable, too_large: list[tf.Tensor]
     ) -> tf.Operation | None:
-        """Clip ``variable``, unless a wrapper around this one leaves it alone."""
+        """Clip ``variable``, unless an outer wrapper skips it in this step."""
         axes = self.axes_by_variable[variable.ref()]
         indices = None
         if isinstance(gradient, tf.IndexedSlices):
             indices = gradient.indices
         if indices is not None and 0 in axes:
-            # Where axes are not resolved, the test for dimension 0 is literal.
+            # Unresolved axes may be negative; like the original, look for 0 only.
             warn_user(words.whole_variable(name_of(variable), axes))
             indices = None
         clip: Callable[[], tf.Operation | None]
@@ -194,9 +195,9 @@ class VariableClippingOptimizer(Wrapper):
         axes: Axes,
         too_large: list[tf.Tensor],
     ) -> tf.Operation | None:
-        """Clip a variable, or rows [k] of it; eagerly, note which norms were too large.
+        """Clip a variable or its rows [k]; in eager mode record the norms' flags.
 
-        With ``row_clip_duplicates`` a row that is named k times is corrected k times.
+        With ``row_clip_duplicates`` a row that occurs k times is corrected k times.
         """
         variable, quirks = own_copy(variable), self._quirks
         subtracts = quirks.row_clip_subtracted
@@ -213,7 +214,7 @@ class VariableClippingOptimizer(Wrapper):
         return write(variable, indices, clipped, self.use_locking)
 
     def report(self, pairs: Pairs, too_large: Sequence[tf.Tensor]) -> StepReport:
-        """Set ``last_step`` after an eager step."""
+        """Return the report of an eager step."""
         flags = [np.asarray(tensor) for tensor in too_large]
         return words.report(
             getattr(self.inner_optimizer, "last_step", None),
@@ -224,7 +225,7 @@ class VariableClippingOptimizer(Wrapper):
         )
 
     def create_slots(self, var_list: Iterable[Any]) -> None:
-        """Make the slots of ``var_list`` now, named as the first update names them."""
+        """Create the slots of ``var_list`` now, with the names of the first update."""
         with tf.compat.v1.name_scope(self.get_name()):
             super().create_slots(var_list)
 
@@ -237,7 +238,7 @@ class VariableClippingOptimizer(Wrapper):
 
 
 def refuse_others(opt: Any, unchecked: bool) -> None:
-    """Raise unless ``opt`` can be wrapped; ``unchecked``: has the methods it calls."""
+    """Raise unless ``opt`` can be wrapped; ``unchecked``: unless it has the methods."""
     if is_keras(opt):
         raise tf_host.KERAS_OPTIMIZER.error(owner=words.WRAPPER, got=type(opt).__name__)
     fine = isinstance(opt, Optimizer)
@@ -248,7 +249,7 @@ def refuse_others(opt: Any, unchecked: bool) -> None:
 
 
 def read_rows(variable: tf.Variable, indices: tf.Tensor | None) -> tf.Tensor:
-    """Return what ``variable`` holds now, or rows [k] of it; nothing else is copied."""
+    """Return the value of ``variable``, or its rows [k], without other copies."""
     if indices is None:
         return variable.read_value()
     if is_reference(variable):
@@ -262,13 +263,13 @@ def write_rows(
     values: tf.Tensor,
     use_locking: bool,
 ) -> tf.Operation | None:
-    """Assign ``values`` to a variable, or to its rows ``indices``, each once."""
+    """Assign ``values`` to a variable, or to its rows; ``indices`` are distinct."""
     if indices is None:
         return variable.assign(values, use_locking=use_locking, read_value=False)
     if is_reference(variable):
         rows = tf.IndexedSlices(values, indices)
         return variable.scatter_update(rows, use_locking=use_locking).op
-    # The method of the variable would read all of it afterwards.
+    # The variable's own method would read the whole variable afterwards.
     return tf.raw_ops.ResourceScatterUpdate(
         resource=variable.handle, indices=indices, updates=values
     )
@@ -280,7 +281,7 @@ def subtract_rows(
     values: tf.Tensor,
     use_locking: bool,
 ) -> tf.Operation | None:
-    """Subtract ``values`` from a variable, or from its rows ``indices``, in turn."""
+    """Subtract ``values`` from a variable or from its rows; ``indices`` may repeat."""
     if indices is None:
         return variable.assign_sub(values, use_locking=use_locking, read_value=False)
     if is_reference(variable):

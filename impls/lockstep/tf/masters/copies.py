@@ -1,4 +1,4 @@
-"""The float32 masters of half-precision variables: who has one, and which."""
+"""The float32 masters of half-precision variables."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ __all__ = ["MasterCopies", "share_row_limits"]
 v1 = tf.compat.v1
 
 Masters = list[tuple[tf.Variable, tf.Variable]]
-"""(variable, its master) of each master that is new."""
+"""Pairs (variable, master) of new masters."""
 
 
 class MasterCopies:
-    """Variable -> master, and back.
+    """A mapping between variables and their masters.
 
     Args:
-        quirks: those of the original that are on.
-        track: called with each master and a name of its own, which depends on the names
-            of the variables and not on their order: checkpoints find masters by it.
+        quirks: the quirks of the original that are on.
+        track: called with each master and a unique name, by which checkpoints find
+            the master. The name depends on the names of the variables, not on their
+            order.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class MasterCopies:
 
     @property
     def variables(self) -> list[tf.Variable]:
-        """The masters that are in use, in the order in which they were made."""
+        """The masters in use, in the order of their creation."""
         return list(self._masters.values())
 
     def needs_master(self, variable: tf.Variable) -> bool:
@@ -60,7 +61,7 @@ class MasterCopies:
     def missing(
         self, variables: Iterable[tf.Variable], anew: bool
     ) -> list[tf.Variable]:
-        """Return the variables whose masters are to be made; ``anew``: all of them."""
+        """Return the variables that need a new master; ``anew``: even with a master."""
         return [
             variable
             for variable in variables
@@ -69,7 +70,7 @@ class MasterCopies:
         ]
 
     def make(self, variables: Iterable[tf.Variable]) -> Masters:
-        """Make masters for these variables; return pairs (variable, master)."""
+        """Create masters for these variables; return pairs (variable, master)."""
         with tf.init_scope(), v1.name_scope(words.SCOPE):
             pairs = [(variable, self.make_one(variable)) for variable in variables]
         for variable, master in pairs:
@@ -78,7 +79,7 @@ class MasterCopies:
         return pairs
 
     def make_one(self, variable: tf.Variable) -> tf.Variable:
-        """Make a float32 variable that starts at the value of ``variable``."""
+        """Create a float32 variable with the value of ``variable``."""
         if not tf.executing_eagerly():
             require_resources([variable])
         master = v1.Variable(
@@ -93,7 +94,7 @@ class MasterCopies:
         return master
 
     def unused_name(self, variable: tf.Variable) -> str:
-        """Return SCOPE/NAME, numbered if several variables are called NAME."""
+        """Return SCOPE/NAME, with a number if several variables have the name NAME."""
         name = stem = words.master_name(name_of(variable))
         count = 0
         while name in self._names:
@@ -103,7 +104,7 @@ class MasterCopies:
         return name
 
     def copy_back(self, master: tf.Variable) -> tf.Operation | None:
-        """Round what a master holds now into its variable."""
+        """Round the value of a master into its variable."""
         variable = self._models.get(master.ref(), master)
         if variable is master:
             return None
@@ -111,9 +112,9 @@ class MasterCopies:
         return own_copy(variable).assign(values, read_value=False)
 
     def in_float32(self, pairs: Pairs) -> Pairs:
-        """Put masters in the place of variables, and float32 in that of half precision.
+        """Replace variables by masters, and half-precision gradients by float32.
 
-        Masters of variables that have a gradient follow what others have written.
+        Masters of variables with a gradient are first updated from the variables.
         """
         of_masters: Pairs = []
         for gradient, variable in pairs:
@@ -125,11 +126,11 @@ class MasterCopies:
         return of_masters
 
     def follow(self, variable: tf.Variable, master: tf.Variable) -> list[tf.Operation]:
-        """Take over into its master what others have written into ``variable``.
+        """Update a master from its variable, in case the variable was changed outside.
 
         Returns:
-            The operation after which the master may be read, if there is one; strict:
-            nothing is taken over.
+            The operation that must run before the master is read, if there is one.
+            Strict: nothing is updated.
         """
         if self.quirks.masters_slots:
             return []
@@ -139,7 +140,7 @@ class MasterCopies:
 
 
 def first_value(variable: tf.Variable) -> tf.Tensor:
-    """Return the value of a variable, also while a graph initializes all at once."""
+    """Return the value of a variable, or its initial value if not initialized."""
     if tf.executing_eagerly():
         return variable.read_value()
     return tf.cond(
@@ -152,9 +153,9 @@ def first_value(variable: tf.Variable) -> tf.Tensor:
 def share_row_limits(
     masters: Iterable[tuple[Any, Any]], inner: tf.compat.v1.train.Optimizer
 ) -> None:
-    """Let row clipping inside limit what stands for variables as it would those.
+    """Make row clipping inside apply the limits of variables to their masters.
 
-    ``masters``: pairs of a variable and its master, or the shared one.
+    ``masters``: pairs of a variable and its master or shared variable.
     """
     masters = list(masters)
     while isinstance(inner, Wrapper):

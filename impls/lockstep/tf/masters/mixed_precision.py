@@ -48,16 +48,16 @@ KINDS = Kinds(
 class MixedPrecisionOptimizerWrapper(SkippingWrapper):
     """...
 
-    ``compute_gradients``: g = (float32(d(s loss)/dw) + s d reg(m)/dm) (1/s), s the loss
-    scale, m the master of w, reg what ``mp_regularizer_wrapper`` registered for w.
-    ``apply_gradients``: the scale moves; if every gradient is finite, ``optimizer``
-    updates the masters and w = max(min(m, L), -L) rounded, L = 65504 for float16;
-    otherwise weights, masters, slots, shared powers and ``global_step`` stay as they
-    are. Variables of other dtypes are their own masters. What others write into w
-    between steps, a checkpoint of the model say, m takes over.
+    ``compute_gradients``: g = (float32(d(s loss)/dw) + s d reg(m)/dm) (1/s), where s is
+    the loss scale, m the master of w, and reg the regularizer of w from
+    ``mp_regularizer_wrapper``. ``apply_gradients``: the scale is updated. If every
+    gradient is finite, ``optimizer`` updates the masters, and w = max(min(m, L), -L)
+    rounded, L = 65504 for float16. Otherwise weights, masters, slots, shared powers and
+    ``global_step`` do not change. Variables of other dtypes are their own masters. If w
+    changes between steps, by loading a checkpoint for example, m is updated from it.
 
-    In a graph under ``strict``, each call of ``compute_gradients`` makes masters of its
-    own and adds the penalties to REGULARIZATION_LOSSES.
+    In a graph under ``strict``, each call of ``compute_gradients`` creates its own
+    masters and adds the penalties to REGULARIZATION_LOSSES.
 
     Args:
         optimizer: a ``tf.compat.v1.train.Optimizer``, or a wrapper around one. Row
@@ -105,36 +105,36 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
 
     @property
     def takes_wide(self) -> bool:
-        """Whether float32 gradients fit half-precision variables; not under strict."""
+        """Whether half-precision variables accept float32 gradients; strict: no."""
         return not self._quirks.masters_slots
 
     @property
     def _hides_slots(self) -> bool:
-        """Whether neither slots nor variables are shown."""
+        """Whether slots and variables are hidden."""
         return self._quirks.masters_slots
 
     @property
     def masters(self) -> list[tf.Variable]:
-        """The masters that exist, in the order in which they were made."""
+        """The masters that exist, in the order of their creation."""
         return self._copies.variables
 
     def master(self, variable: Any) -> tf.Variable:
-        """Return what is updated in place of ``variable``: its master, or itself.
+        """Return the variable that is updated: the master of ``variable``, or itself.
 
-        A master that is missing is made; it starts at the value of ``variable``.
+        A missing master is created with the value of ``variable``.
         """
         variable = as_variable(variable)
         self._make_masters([variable])
         return self._copies.of(variable)
 
     def _make_masters(self, variables: Iterable[Any], anew: bool = False) -> None:
-        """Make masters that are missing, or all of them ``anew``."""
+        """Create missing masters; ``anew``: new ones for all variables."""
         missing = self._copies.missing(variables, anew)
         if missing:
             make_together(lambda: self._make_these(missing))
 
     def _make_these(self, variables: list[tf.Variable]) -> None:
-        """Make the masters of these variables."""
+        """Create the masters of these variables."""
         masters = self._copies.make(variables)
         if not self._quirks.masters_row_clipping:
             share_row_limits(masters, self.inner_optimizer)
@@ -152,11 +152,11 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
     ) -> Pairs:
         """Differentiate the scaled ``loss``: (unscaled float32 gradient, master).
 
-        A sparse gradient stays sparse unless a regularizer adds a dense one; an absent
-        one is None; float64 stays float64.
+        A sparse gradient stays sparse unless a regularizer adds a dense one. An absent
+        one is None. float64 stays float64.
 
         Args:
-            loss: a tensor in a graph; a callable without arguments anywhere.
+            loss: in a graph a tensor; in any mode a callable without arguments.
             var_list: the model's variables, or None: see
                 :class:`~lockstep.tf.base.wrapper.Wrapper`.
             grad_loss: the upstream gradient of ``loss``, unscaled.
@@ -180,7 +180,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
 
     @property
     def factor(self) -> float | tf.Tensor:
-        """What a loss is multiplied by now: a float if it is a number."""
+        """The current factor of a loss: a float if the scale is a number."""
         scale = self.scale_object
         return scale if isinstance(scale, float) else self._scale()
 
@@ -198,23 +198,23 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         global_step: tf.Variable | None = None,
         name: str | None = None,
     ) -> tf.Operation | None:
-        """Move the scale, update the masters, round them into the model.
+        """Update the scale and the masters, and round the masters into the model.
 
         Args:
-            grads_and_vars: iterable of (unscaled gradient, variable), the variables
+            grads_and_vars: iterable of (unscaled gradient, variable). The variables are
                 masters, as ``compute_gradients`` returns them, or the model's.
-            global_step: integer variable, + 1 if the step is not skipped.
+            global_step: integer variable, incremented if the step is not skipped.
             name: name of the operation in a graph.
 
         Returns:
-            The operation of the whole step in a graph, nothing of use eagerly.
+            In a graph the operation of the whole step; not useful in eager mode.
 
         Raises:
             MalformedPairsError: a TypeError; an entry is no (gradient, variable).
             NoGradientsError: a ValueError; an empty list, or every gradient is None.
             ShapeError, DtypeError: a gradient does not fit its variable; DtypeError:
                 ``global_step`` cannot count.
-            UnsupportedError: reference variables where control flow v2 is on.
+            UnsupportedError: reference variables under control flow v2.
             ScaleStalledError: a RuntimeError; eager, see ``at_floor``.
         """
         pairs = check_pairs(grads_and_vars, words.WRAPPER, self.takes_wide)
@@ -223,33 +223,33 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         global_step = as_counter(global_step, words.WRAPPER, quirks.arguments_unchecked)
         pairs = self.unscaled_once(pairs)
         if not quirks.masters_slots:
-            # One at a time: each has a scope of its own in checkpoints of graphs.
+            # One at a time, so each gets its own scope in checkpoints of graphs.
             for _, variable in pairs:
                 self._make_masters([variable])
             pairs = self._copies.in_float32(pairs)
         if not self.skips:
             return self._apply_or_skip(pairs, global_step, name)
-        # Strict too: the original's condition could not be built among replicas.
+        # Strict too: the original's condition cannot be built on replicas.
         return self.apply_together(self._apply_or_skip, pairs, global_step, name)
 
     def _take_step(
         self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
     ) -> tf.Operation | None:
-        """Let the wrapped optimizer update the masters; round them into the model."""
+        """Update the masters with the wrapped optimizer; round them into the model."""
         done = self.apply_inside(pairs, global_step, name)
-        # The model may be written only after the update has written the masters.
+        # The update must write the masters before they are copied into the model.
         with tf.control_dependencies([done]):
             copies = [self._copies.copy_back(v) for g, v in pairs if g is not None]
         return tf.group(done, *[copy for copy in copies if copy is not None])
 
     @property
     def skips(self) -> bool:
-        """Whether steps that are not finite are left out."""
+        """Whether a step with inf or NaN in its gradients is skipped."""
         is_automatic = isinstance(self.scale_object, AutomaticLossScaler)
         return is_automatic or not self._quirks.masters_static_scale
 
     def _look(self, step: ScaledStep) -> None:
-        """Look at the gradients of a step."""
+        """Check the gradients of a step."""
         super()._look(step)
         if isinstance(self.scale_object, AutomaticLossScaler):
             check_grads = self.scale_object.check_grads
@@ -257,7 +257,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
             step.look_at_largest(step.pairs, check_grads, decides)
 
     def _move_scale(self, step: ScaledStep) -> tf.Operation | None:
-        """Let the scale take note of a step; return the operation."""
+        """Update the scale after a step; return the operation."""
         if step.largest is None:
             return super()._move_scale(step)
         return self.scale_object.update_op(*step.largest)
@@ -267,7 +267,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         return self._copies.needs_master(variable)
 
     def create_slots(self, var_list: Iterable[Any]) -> None:
-        """Make the masters of ``var_list``, and their slots, now."""
+        """Create the masters of ``var_list``, and their slots, now."""
         variables = listed(var_list, words.WRAPPER)
         super().create_slots([self.master(variable) for variable in variables])
 
@@ -278,7 +278,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
     def variables(self) -> list[tf.Variable]:
         """Return the state: masters, wrapped optimizer, scale, skips; strict: none.
 
-        A ``tf.compat.v1.train.Saver`` of these and of the model saves everything.
+        A ``tf.compat.v1.train.Saver`` of these and of the model saves the whole state.
         """
         if self._hides_slots:
             return []

@@ -1,4 +1,4 @@
-"""Regularizers whose gradient is taken at the float32 master of a weight."""
+"""Regularizers whose gradient is computed at the float32 master of a weight."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def mp_regularizer_wrapper(
     float32 weight w: returns regularizer(w). float16 or bfloat16 variable: returns
     None, so the loss has no such term.
 
-    The pair (w, regularizer) is kept in the collection REGULARIZATION_FUNCTIONS of the
-    graph; eagerly in that of TensorFlow's default graph, which
-    ``tf.compat.v1.reset_default_graph`` empties.
+    The pair (w, regularizer) is added to the collection REGULARIZATION_FUNCTIONS of the
+    graph. In eager mode that is TensorFlow's default graph, which
+    ``tf.compat.v1.reset_default_graph`` clears.
 
     Args:
-        strict: as the original: bfloat16 weights are regularized at once, float16
-            tensors that are no variables are registered too, every call adds a pair.
+        strict: as in the original: bfloat16 weights are regularized directly, float16
+            tensors that are not variables are registered too, every call adds a pair.
 
     Origin: OpenSeq2Seq, ``mp_regularizer_wrapper``.
 
@@ -65,7 +65,7 @@ def mp_regularizer_wrapper(
 
 
 def register(variable: Any, regularizer: Regularizer, again: bool) -> None:
-    """Note the regularizer of a variable; a second time only if ``again``."""
+    """Register the regularizer of a variable; a second time only if ``again``."""
     with tf.init_scope():
         entries = tf.compat.v1.get_collection_ref(words.REGULARIZERS)
         known = any(v is variable and r is regularizer for v, r in entries)
@@ -74,7 +74,7 @@ def register(variable: Any, regularizer: Regularizer, again: bool) -> None:
 
 
 def regularizers() -> dict[Any, Regularizer]:
-    """Return ``variable.ref()`` -> the regularizer that was registered last."""
+    """Return ``variable.ref()`` -> its last registered regularizer."""
     with tf.init_scope():
         entries = tf.compat.v1.get_collection(words.REGULARIZERS)
     return {v.ref(): regularizer for v, regularizer in entries}
@@ -85,7 +85,7 @@ def with_regularizers(
 ) -> Pairs:
     """Return (float32 gradient, master), with the scaled gradients of regularizers.
 
-    Masters follow what others have written into their variables.
+    Masters are first updated from their variables.
     """
     quirks, known = copies.quirks, regularizers()
     of_masters: Pairs = []
@@ -109,9 +109,9 @@ def regularized(
     factor: float | tf.Tensor,
     quirks: Quirks,
 ) -> Gradient:
-    """Return gradient + factor d regularizer(m)/dm, m the master; absent is zero.
+    """Return gradient + factor d regularizer(m)/dm, m the master; absent: 0.
 
-    Sparse gradients become dense, unless there is no penalty.
+    A sparse gradient becomes dense if there is a penalty.
     """
     if regularizer is None:
         return gradient
@@ -125,9 +125,9 @@ def regularized(
 def penalty_gradient(
     regularizer: Regularizer, weight: tf.Tensor, quirks: Quirks
 ) -> tf.Tensor | None:
-    """Return d regularizer(w)/dw, shaped like w; None if the regularizer returns None.
+    """Return d regularizer(w)/dw, with w's shape; None if the regularizer returns None.
 
-    Strict: the penalty is added to REGULARIZATION_LOSSES of the graph.
+    Strict: in a graph, add the penalty to REGULARIZATION_LOSSES.
     """
     with tf.GradientTape() as tape:
         tape.watch(weight)

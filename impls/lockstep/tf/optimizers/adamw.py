@@ -17,24 +17,24 @@ __all__ = ["AdamWOptimizer"]
 
 @documented
 class AdamWOptimizer(AdamOptimizer):
-    """AdamW as a v1 optimizer, whose decay is not multiplied by the rate.
+    """AdamW as a v1 optimizer; the decay is not multiplied by the rate.
 
     ...
 
-    A sparse gradient decays the rows that it names, once each, and then moves every row
-    as sparse Adam does.
+    A sparse gradient decays only its own rows, once each, and then updates every row
+    like sparse Adam.
 
     Args:
-        weight_decay: the part of a weight that each update takes away, >= 0: a number,
-            a 0-d tensor or a callable that returns one.
+        weight_decay: the fraction of a weight that each update subtracts, >= 0: a
+            number, a 0-d tensor or a callable that returns one.
         learning_rate: lr >= 0; a number, a 0-d tensor or a callable that returns one.
         use_locking: lock a variable while it is updated.
         name: name of the operations, and of the slots in checkpoints.
-        strict: check neither arguments nor dtypes, as the original.
+        strict: as in the original, check neither arguments nor dtypes.
 
     Origin: ``tf.contrib.opt.AdamWOptimizer``, TensorFlow 1.15; Loshchilov and Hutter,
-    "Decoupled weight decay regularization", ICLR 2019. Unlike theirs and those of Keras
-    and torch, this decay is not multiplied by the learning rate.
+    "Decoupled weight decay regularization", ICLR 2019. In the paper, in Keras and in
+    torch the decay is multiplied by the learning rate; here it is not.
 
     Example:
         >>> w = tf.Variable([1.0])
@@ -95,16 +95,16 @@ class AdamWOptimizer(AdamOptimizer):
             return super()._apply_sparse_shared(grad, var, indices, scatter_add)
 
     def _decay(self, var: tf.Variable, grad: tf.Tensor) -> tf.Operation:
-        """Decay a variable once its gradient is there.
+        """Decay a variable after its gradient is computed.
 
-        Whatever the gradient was made of, such as the norm of the weight, is read
-        before, by default too.
+        All inputs of the gradient, such as the norm of the weight, are read before the
+        decay, in the default mode too.
         """
         with tf.control_dependencies([grad]):
             share = self._share(var)
         return var.assign_sub(share, use_locking=self._use_locking, read_value=False)
 
     def _share(self, weights: tf.Tensor | tf.Variable) -> tf.Tensor:
-        """Return the part of ``weights`` that decays, in their own dtype."""
+        """Return the decay of ``weights``, in their own dtype."""
         weights = tf.convert_to_tensor(weights)
         return tf.cast(self._weight_decay_tensor, weights.dtype) * weights

@@ -1,4 +1,4 @@
-"""FTRL-proximal whose rate may be 0, as at the first step of a warm-up."""
+"""FTRL-proximal that accepts a rate of 0, as in the first step of a warm-up."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ __all__ = ["FtrlOptimizer"]
 
 @documented
 class FtrlOptimizer(tf.compat.v1.train.FtrlOptimizer):
-    """FTRL-proximal that takes no step at rate 0, such as in a warm-up.
+    """FTRL-proximal that takes no step at a rate of 0, as in a warm-up.
 
     ...
 
-    NaN in ``linear``, after a gradient that is not finite, is NaN in w.
+    After a non-finite gradient, NaN in ``linear`` gives NaN in w.
 
     Args:
         learning_rate: lr, finite, >= 0; a number or a 0-d tensor.
         accum_name, linear_name: suffixes of the slots' names, or None.
         use_locking: lock a variable while it is updated.
         name: name of the operations, and of the slots in checkpoints.
-        beta: added to the root of ``accum``; None for 0.
-        strict: fail at a rate of 0 with ``tf.errors.InvalidArgumentError``, as the
-            original. (TensorFlow 2.21 does so for sparse gradients only; for dense
-            ones it turns the weights into NaN.) A NaN of a dense gradient makes its
-            weight 0.
+        beta: added to the square root of ``accum``; None: 0.
+        strict: as in the original, fail at a rate of 0 with
+            ``tf.errors.InvalidArgumentError``. (TensorFlow 2.21 fails for sparse
+            gradients only; with dense ones the weights become NaN.) A NaN in a dense
+            gradient sets its weight to 0.
 
     Origin: ``tf.train.FtrlOptimizer``, TensorFlow 1.15; McMahan et al., "Ad click
     prediction: a view from the trenches", KDD 2013.
@@ -105,9 +105,9 @@ class FtrlOptimizer(tf.compat.v1.train.FtrlOptimizer):
     def _keep_nan(
         self, hook: Callable[..., Any], grad: tf.Tensor, var: tf.Variable
     ) -> Any:
-        """Update, and let a weight whose ``linear`` is NaN be NaN; strict: 0.
+        """Update; then set weights with NaN in ``linear`` to NaN. Strict: leave them 0.
 
-        It is 0 in TensorFlow's kernel.
+        TensorFlow's kernel sets them to 0.
         """
         done = hook(grad, var)
         if quirks_of(self.strict).ftrl_nan:

@@ -1,4 +1,4 @@
-"""TensorFlow's Adam and RMSProp, for variables whose dtype can hold their scalars."""
+"""TensorFlow's Adam and RMSProp, with a check of the variables' dtypes."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ v1 = tf.compat.v1
 
 
 class AdamOptimizer(v1.train.AdamOptimizer):
-    """TensorFlow's Adam; refuses variables in whose dtype it would divide by 0.
+    """TensorFlow's Adam; raises for variables whose dtype would make it divide by 0.
 
-    TensorFlow's kernels round the hyper-parameters to the dtype of a variable. Where
+    TensorFlow's kernels round the hyper-parameters to the dtype of the variable. If
     1 - beta1, 1 - beta2 or epsilon becomes 0, weights reach 1e20 or NaN in a few steps.
 
     Args:
@@ -29,10 +29,10 @@ class AdamOptimizer(v1.train.AdamOptimizer):
         use_locking: lock a variable while it is updated.
         name: name of the operations, and of the slots in checkpoints.
         use_own_namescope_for_non_slot_vars: as in TensorFlow 2.
-        strict: refuse nothing, as the original.
+        strict: as in the original, raise for no dtype.
 
     Raises:
-        UnsupportedError: a ValueError, by ``apply_gradients``; such a variable.
+        UnsupportedError: a ValueError, from ``apply_gradients``; such a variable.
 
     Example:
         >>> w = tf.Variable([1.0])
@@ -71,21 +71,21 @@ class AdamOptimizer(v1.train.AdamOptimizer):
 
 
 class RMSPropOptimizer(v1.train.RMSPropOptimizer):
-    """TensorFlow's RMSProp; refuses variables in whose dtype its scalars are lost.
+    """TensorFlow's RMSProp; raises if a variable's dtype rounds its scalars to 0.
 
-    TensorFlow's kernels round the hyper-parameters to the dtype of a variable. Where
-    1 - decay becomes 0, the mean square stays as it is; where epsilon becomes 0, a
-    gradient of zero turns into NaN in time.
+    TensorFlow's kernels round the hyper-parameters to the dtype of the variable. If
+    1 - decay becomes 0, the mean square never changes. If epsilon becomes 0, zero
+    gradients eventually give NaN.
 
     Args:
         learning_rate, decay, momentum, epsilon: as in TensorFlow's RMSPropOptimizer.
         use_locking: lock a variable while it is updated.
         centered: subtract the square of the mean from the mean square.
         name: name of the operations, and of the slots in checkpoints.
-        strict: refuse nothing, as the original.
+        strict: as in the original, raise for no dtype.
 
     Raises:
-        UnsupportedError: a ValueError, by ``apply_gradients``; such a variable.
+        UnsupportedError: a ValueError, from ``apply_gradients``; such a variable.
 
     Example:
         >>> w = tf.Variable([1.0])
@@ -126,10 +126,10 @@ def require_scalars(
     """Raise for a variable whose dtype rounds a scalar that is not 0 to 0.
 
     Args:
-        owner: the class in sentences.
+        owner: the class name in messages.
         var_list: the variables.
         rests: name of 1 - beta -> beta.
-        epsilon: what is added to a denominator.
+        epsilon: the term that is added to a denominator.
     """
     by_dtype = {variable.dtype.base_dtype: variable for variable in var_list}
     for dtype in [dtype for dtype in HALF if dtype in by_dtype]:
@@ -148,7 +148,7 @@ def require_scalars(
 def lost_scalar(
     kind: Any, rests: Mapping[str, Any], epsilon: Any
 ) -> tuple[str, float] | None:
-    """Return the name and the value of a scalar that becomes 0 in a dtype, or None."""
+    """Return the name and the value of a scalar that a dtype rounds to 0, or None."""
     for name, beta in rests.items():
         known = known_value(beta)
         if known is not None and known < 1 and kind(1) - kind(known) == 0:
@@ -160,7 +160,7 @@ def lost_scalar(
 
 
 def known_value(number: Any) -> float | None:
-    """Return a hyper-parameter that is known now, or None."""
+    """Return the value of a hyper-parameter, or None if it is not known yet."""
     number = number() if callable(number) else number
     known = tf.get_static_value(number) if tf.is_tensor(number) else number
     return None if known is None else float(np.asarray(known, np.float64))

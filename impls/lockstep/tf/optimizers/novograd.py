@@ -1,4 +1,4 @@
-"""NovoGrad as OpenSeq2Seq's, and as it was published."""
+"""NovoGrad as published, and under strict as in OpenSeq2Seq."""
 
 from __future__ import annotations
 
@@ -34,26 +34,26 @@ MOMENT = "second_moment"
 
 @documented
 class NovoGrad(v1.train.MomentumOptimizer):
-    """NovoGrad as a v1 optimizer: one second moment for a whole variable.
+    """NovoGrad as a v1 optimizer, with one second moment per variable.
 
     ...
 
-    For half precision everything is computed in float32, and slot and weight are
-    rounded once.
+    In half precision all computations are in float32; slot and weight are rounded
+    once.
 
     Args:
         learning_rate: lr >= 0; a number, a 0-d tensor or a callable that returns one.
         use_locking: lock a variable while it is updated.
         name: name of the operations, and of the slots in checkpoints.
-        strict: as in OpenSeq2Seq: v is |g|^2 of the step, whatever b2 (a second
-            ``apply_gradients`` of the same object in a graph averages with the first);
-            the pairs must be a list, which is written into; absent gradients, other
-            dtypes than float32 and a second instance in a graph are refused, and
-            arguments are not checked.
+        strict: as in OpenSeq2Seq: v is |g|^2 of the step, for any b2 (in a graph, a
+            second ``apply_gradients`` of the same object averages with the first); the
+            pairs must be a list, which is overwritten; absent gradients, dtypes other
+            than float32 and a second instance in a graph raise; arguments are not
+            checked.
 
-    Slots: ``momentum`` and ``second_moment``, v: 0-d float32, at first 0. Under strict
-    the second is no slot but a variable ``nvgrad2_emaN`` for the N-th pair, which stays
-    0.
+    Slots: ``momentum``, and ``second_moment`` for v: 0-d float32, initially 0. Under
+    strict v is not a slot but a variable ``nvgrad2_emaN`` for the N-th pair, which is
+    always 0.
 
     Example:
         >>> w = tf.Variable([1.0, 1.0])
@@ -104,7 +104,7 @@ class NovoGrad(v1.train.MomentumOptimizer):
     ) -> tf.Operation | None:
         """Update every variable that has a gradient, then ``global_step``.
 
-        Strict: the pairs are a list, into which normalized gradients are written.
+        Strict: the pairs must be a list. Normalized gradients are written into it.
 
         Args:
             skip_gradients_aggregation: as in TensorFlow's optimizers.
@@ -130,8 +130,8 @@ class NovoGrad(v1.train.MomentumOptimizer):
     def _normalized_as_original(self, pairs: list[tuple[Any, Any]]) -> list[Any]:
         """Return the pairs with the original's gradients.
 
-        It kept the tensor of this call, not the variable, and so never wrote the second
-        moment back.
+        The original keeps this call's tensor instead of the variable, so it never
+        writes the second moment back.
         """
         policy = self._policy(tf.float32)
         self._make_unwritten(len(pairs))
@@ -148,9 +148,9 @@ class NovoGrad(v1.train.MomentumOptimizer):
         return directions
 
     def _make_unwritten(self, count: int) -> None:
-        """Make the variables that the original meant to average in.
+        """Create the variables for the original's averages, which it never writes.
 
-        Their names clash with those of another instance in the same graph.
+        Their names conflict with those of another instance in the same graph.
         """
         with tf.init_scope():
             for position in range(len(self._unwritten), count):
@@ -165,7 +165,7 @@ class NovoGrad(v1.train.MomentumOptimizer):
                 self._of_last_call.append(variable)
 
     def get_slot(self, var: Any, name: str) -> tf.Variable | None:
-        """Return a slot; strict: for ``second_moment`` the variable that stays 0."""
+        """Return a slot; strict: a variable that is always 0 as ``second_moment``."""
         stays_zero = quirks_of(self.strict).novograd_second_moment
         if not stays_zero or name != MOMENT:
             return super().get_slot(var, name)
@@ -179,7 +179,7 @@ class NovoGrad(v1.train.MomentumOptimizer):
                 self._moment_of(variable)
 
     def _moment_of(self, variable: tf.Variable) -> tf.Variable:
-        """Return the second moment of a variable; make it if it is not there."""
+        """Return the second moment of a variable; create it if it is missing."""
         return self._get_or_make_slot_with_initializer(
             variable,
             v1.zeros_initializer(),
@@ -194,7 +194,8 @@ class NovoGrad(v1.train.MomentumOptimizer):
     ) -> None:
         """Restore a slot from a ``tf.train.Checkpoint``.
 
-        TensorFlow would make it like its variable, which a second moment is not.
+        TensorFlow would create it with its variable's shape, but a second moment is
+        0-d.
         """
         if slot_name == MOMENT and tf.executing_eagerly():
             self._moment_of(variable)
@@ -215,9 +216,9 @@ class NovoGrad(v1.train.MomentumOptimizer):
         return super()._resource_apply_dense(direction, var)
 
     def _move_half(self, direction: tf.Tensor, var: tf.Variable) -> tf.Operation:
-        """Take the step of momentum in float32, and round slot and weight once.
+        """Take the momentum step in float32, and round slot and weight once.
 
-        TensorFlow's kernel rounds the rate and b1 to the dtype of the variable.
+        TensorFlow's kernel would round the rate and b1 to the variable's dtype.
         """
         rate, beta1 = (
             tf.cast(number, tf.float32)
@@ -226,7 +227,7 @@ class NovoGrad(v1.train.MomentumOptimizer):
         slot = self.get_slot(var, "momentum")
         momentum = beta1 * tf.cast(slot.read_value(), tf.float32) + direction
         weight = tf.cast(var.read_value(), tf.float32) - rate * momentum
-        # What both are computed from is read before either is written.
+        # Read both slot and weight before either is written.
         with tf.control_dependencies([momentum, weight]):
             return tf.group(
                 *(

@@ -1,4 +1,4 @@
-"""Loss scales: a fixed factor, and one that follows what overflows."""
+"""Loss scales: a fixed factor, and one that adapts to overflows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Update = tuple[tf.Operation | tf.Tensor | None, Any]
 
 
 class LossScale(tf.Module):
-    """What multiplies a loss; its variables are found by ``tf.train.Checkpoint``."""
+    """A factor for a loss; ``tf.train.Checkpoint`` finds its variables."""
 
     strict = False
     good_steps: Any = 0
@@ -43,30 +43,30 @@ class LossScale(tf.Module):
         raise NotImplementedError
 
     def update(self, grads: Any) -> Update:
-        """Return the operation that moves the scale, and whether to apply ``grads``."""
+        """Return the operation that updates the scale; whether to apply ``grads``."""
         raise NotImplementedError
 
     def move(self, finite: tf.Tensor) -> tf.Operation | None:
-        """Take note of one step, finite or not: bool, 0-d; return the operation.
+        """Update the scale after a step; ``finite``: bool, 0-d; return the operation.
 
-        A scale stays as it is unless its class says otherwise, as in the original,
-        which moved nothing but its own dynamic scale.
+        The base class does nothing, because the original updates only its own dynamic
+        scale. A subclass may override this method.
         """
         return tf.no_op()
 
     def _add_weight(
         self, name: str, initial_value: Any, dtype: Any = None
     ) -> tf.Variable:
-        """Make a variable of a scale of a user's own, under the original's name.
+        """Create a variable for a user's own scale, under the original's method name.
 
-        Checkpoints of objects find it as ``name``.
+        Checkpoints of objects store it as ``name``.
         """
         variable = state_variable(name, initial_value, dtype)
         self._track_trackable(variable, name)
         return variable
 
     def at_floor(self) -> tf.Tensor:
-        """Say whether no overflow can make the scale smaller: bool, 0-d."""
+        """Whether no overflow can make the scale smaller: bool, 0-d."""
         return self() <= self.least
 
     def get_config(self) -> dict[str, Any]:
@@ -75,7 +75,7 @@ class LossScale(tf.Module):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Make a loss scale from what ``get_config`` returned."""
+        """Create a loss scale from the result of ``get_config``."""
         return cls(**words.checked_config(cls, config))
 
     def __repr__(self) -> str:
@@ -175,10 +175,10 @@ class DynamicLossScale(DynamicNames, LossScale):
         """...
 
         Returns:
-            What moves the scale, and whether every element is finite once duplicate
-            rows are summed: bool, 0-d. In a graph the first is a bool, 0-d, too:
-            whether ``increment_period`` finite steps are complete. Eagerly the scale
-            has moved.
+            The operation that updates the scale, and whether every element is finite
+            after duplicate rows are summed: bool, 0-d. In a graph the first is a bool,
+            0-d, too: whether ``increment_period`` finite steps are complete. In eager
+            mode the scale is already updated.
         """
         needs_shape = quirks_of(self.strict).dynamic_scale_dense_shape
         present = present_in(grads, as_gradient, needs_shape)
@@ -193,13 +193,13 @@ class DynamicLossScale(DynamicNames, LossScale):
             return tf.identity(complete), finite
 
     def move(self, finite: tf.Tensor) -> tf.Operation | None:
-        """Move the scale by one step, finite or not; return the operation."""
+        """Update the scale after a step, finite or not; return the operation."""
         state = [self.current_loss_scale, self.good_steps]
         if self._policy.is_patient:
             state += [self.overflows, self.steps]
         before = DynamicState(*(variable.read_value() for variable in state))
         after = step_dynamic(self._policy, before, finite)
-        # Without patience there are values for the first two only.
+        # Without patience only the first two have values.
         pairs = zip(state, after, strict=False)
         return tf.group(*(v.assign(value, read_value=False) for v, value in pairs))
 
@@ -220,7 +220,7 @@ def get(identifier: Any, strict: bool = False) -> LossScale | None:
 
 
 def state_variable(name: str, value: Any, dtype: Any) -> tf.Variable:
-    """Make a variable that conditions can change under any behaviour of TensorFlow."""
+    """Create a variable that conditions can change, with any TensorFlow behaviour."""
     return tf.compat.v1.Variable(
         value, trainable=False, name=name, dtype=dtype, use_resource=True
     )

@@ -32,13 +32,13 @@ __all__ = ["MixedPrecisionLossScaleOptimizer"]
 
 @documented
 class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
-    """Differentiate a scaled loss, and leave steps out whose gradients are not finite.
+    """Differentiate a scaled loss, and skip steps whose gradients are not finite.
 
-    ``compute_gradients``: g = d(s loss)/dw (1/s), s the loss scale and 1/s rounded to
-    float32. ``apply_gradients``: if every element of every gradient is finite, they are
-    clipped as ``clip_norm`` says and ``opt`` is called; otherwise weights, slots,
-    shared powers and ``global_step`` stay as they are. Then the scale is updated. It
-    neither scales nor unscales.
+    ``compute_gradients``: g = d(s loss)/dw (1/s), where s is the loss scale and 1/s is
+    rounded to float32. ``apply_gradients``: if every element of every gradient is
+    finite, the gradients are passed to ``opt``, clipped if ``clip_norm`` is given.
+    Otherwise weights, slots, shared powers and ``global_step`` do not change. Then the
+    scale is updated. ``apply_gradients`` neither scales nor unscales.
 
     Args:
         opt: a ``tf.compat.v1.train.Optimizer``, or a wrapper around one.
@@ -75,7 +75,7 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
         words.check_clip_norm(clip_norm, quirks.arguments_unchecked)
         self.scale_object = get(loss_scale, strict)
         if strict:
-            # The original's name, so that checkpoints of objects fit both ways.
+            # The original's name: its checkpoints of objects load here, and ours there.
             self.tracked_as = "base_optimizer"
         scale = self.scale_object
         super().__init__(opt, None, scale, at_floor, floor_patience, clip_norm, strict)
@@ -94,7 +94,7 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
         """Differentiate the scaled ``loss`` and unscale: (gradient or None, variable).
 
         Args:
-            loss: a tensor in a graph; a callable without arguments anywhere.
+            loss: in a graph a tensor; in any mode a callable without arguments.
             var_list: the variables, or None: see
                 :class:`~lockstep.tf.base.wrapper.Wrapper`.
             grad_loss: the upstream gradient of ``loss``, unscaled.
@@ -123,22 +123,22 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
         global_step: tf.Variable | None = None,
         name: str | None = None,
     ) -> tf.Operation | None:
-        """Let the wrapped optimizer run if all is finite, then update the scale.
+        """Call the wrapped optimizer if all gradients are finite; update the scale.
 
         Args:
             grads_and_vars: iterable of (gradient, variable), gradients unscaled.
-            global_step: integer variable, + 1 if the step is not skipped.
+            global_step: integer variable, incremented if the step is not skipped.
             name: name of the operation in a graph.
 
         Returns:
-            The operation of both updates in a graph, nothing of use eagerly.
+            In a graph the operation of both updates; not useful in eager mode.
 
         Raises:
             MalformedPairsError: a TypeError; an entry is no (gradient, variable).
             NoGradientsError: a ValueError; an empty list, or every gradient is None.
             ShapeError, DtypeError: a gradient does not fit its variable; DtypeError:
                 ``global_step`` cannot count.
-            UnsupportedError: reference variables where control flow v2 is on; strict, a
+            UnsupportedError: reference variables under control flow v2; strict: a
                 sparse gradient without dense_shape.
             ScaleStalledError: a RuntimeError; eager, see ``at_floor``.
         """
@@ -148,7 +148,7 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
         pairs = narrowed(self.unscaled_once(pairs))
         if not self.strict:
             return self.apply_together(self._apply_or_skip, pairs, global_step, name)
-        # The scopes of a graph and the sums over replicas are the original's.
+        # As in the original: its scopes in a graph, and its sums over replicas.
         refuse_cross_replica(words.WRAPPER)
         if self.skips and awaits_sums():
             return self._apply_among_replicas(pairs, global_step, name)
@@ -157,19 +157,19 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
     def _take_step(
         self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
     ) -> tf.Operation | None:
-        """Let the wrapped optimizer take its step."""
+        """Take the step of the wrapped optimizer."""
         return self.apply_inside(pairs, global_step, self._inner_name(name))
 
     def _inner_name(self, name: str | None) -> str | None:
-        """Strict: the original's name, which wrappers inside give to what they make."""
+        """Strict: return the original's name, which inner wrappers use for scopes."""
         is_original = self.strict and self.skips
         return f"{name or self.get_name()}-wrapped" if is_original else name
 
     def _apply_among_replicas(
         self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
     ) -> tf.Operation | None:
-        """Strict: let all replicas take a step or none; each looks at its gradients."""
-        # One object: replicas meet with it, and equal ones are not the same to them.
+        """Strict: step on all replicas or on none; each checks its own gradients."""
+        # All replicas must pass the identical object; an equal one is not enough.
         inner_name = self._inner_name(name)
 
         def update(pairs: Pairs) -> tf.Operation | None:
@@ -208,12 +208,12 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
 
     @property
     def skips(self) -> bool:
-        """Whether steps that are not finite are left out."""
+        """Whether a step with inf or NaN in its gradients is skipped."""
         is_dynamic = isinstance(self.scale_object, DynamicLossScale)
         return is_dynamic or not self._quirks.loss_scale_fixed
 
     def _look(self, step: ScaledStep) -> None:
-        """Look at the gradients of a step; refuse integers, which nothing can scale."""
+        """Check the gradients of a step; raise for integers, which cannot be scaled."""
         scale = self.scale_object
         is_dynamic = isinstance(scale, DynamicLossScale)
         needs_shape = is_dynamic and quirks_of(scale.strict).dynamic_scale_dense_shape
@@ -231,7 +231,7 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
 def refuse_others(opt: Any, quirks: Quirks) -> None:
     """Raise unless ``opt`` can be wrapped.
 
-    The original of the multitask wrapper was no optimizer.
+    The original's multitask wrapper is not an optimizer.
     """
     fine = isinstance(opt, Optimizer)
     if quirks.multitask_nesting and isinstance(opt, MultitaskOptimizerWrapper):

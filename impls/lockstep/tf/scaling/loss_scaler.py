@@ -1,4 +1,4 @@
-"""Loss scales that follow the largest gradient: Backoff and LogMax."""
+"""Loss scales that depend on the largest gradient: Backoff and LogMax."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ class AutomaticLossScaler(tf.Module):
 
     @property
     def state(self) -> dict[str, tf.Variable]:
-        """The variables that an update moves, by name."""
+        """The variables that an update changes, by name."""
         return dict(self._state)
 
     def at_floor(self) -> tf.Tensor:
-        """Say whether no overflow can make the scale smaller: bool, 0-d."""
+        """Whether no overflow can make the scale smaller: bool, 0-d."""
         return self.loss_scale <= self.policy.scale_min
 
     @tf.autograph.experimental.do_not_convert

@@ -1,4 +1,4 @@
-"""A loss times a scale, and its gradients divided by it again, once."""
+"""Scaling of a loss, and division of its gradients by the scale, exactly once."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ScaledGradients(Wrapper):
 
     @property
     def factor(self) -> float | tf.Tensor:
-        """What a loss is multiplied by now."""
+        """The current factor of a loss."""
         raise NotImplementedError
 
     def check_loss(self, dtype: tf.DType) -> None:
@@ -39,27 +39,28 @@ class ScaledGradients(Wrapper):
         raise NotImplementedError
 
     def _differentiate(self, *arguments: Any) -> tuple[Pairs, float | tf.Tensor]:
-        """Differentiate the scaled loss: the pairs, and what to divide them by.
+        """Differentiate the scaled loss; return the pairs and their divisor.
 
-        Arguments and errors are those of
+        Arguments and errors are as in
         :meth:`~lockstep.tf.base.wrapper.Wrapper.compute_gradients`.
         """
         checked = checked_arguments(type(self).__name__, *arguments)
         self._by_hand.clear()
-        # Read once: the loss and its gradients must see one scale.
+        # Read once: the loss and its gradients must use the same scale.
         factor = self.factor
         checked["loss"] = scaled(checked["loss"], factor, self.check_loss)
         return self.inner_optimizer.compute_gradients(**checked), factor
 
     @tf.autograph.experimental.do_not_convert
     def scale_loss(self, loss: Any) -> Any:
-        """Return ``loss`` times the loss scale, for a tape to differentiate.
+        """Return ``loss`` times the loss scale, for a gradient tape.
 
-        Its gradients are divided by the scale once: by :meth:`unscale_gradients`, or by
-        ``apply_gradients`` if that comes first.
+        :meth:`unscale_gradients` divides its gradients by the scale. If it was not
+        called, ``apply_gradients`` does so.
 
         Args:
-            loss: a tensor, or a callable without arguments, which becomes another one.
+            loss: a tensor, or a callable without arguments. For a callable a callable
+                is returned.
 
         Raises:
             LossNotCallableError: a TypeError; None or a string.
@@ -76,8 +77,8 @@ class ScaledGradients(Wrapper):
         """...
 
         Args:
-            gradients: what a tape returned for a list of variables. They are divided
-                also if ``scale_loss`` was not called.
+            gradients: the gradients that a tape returned for a list of variables. They
+                are divided even if ``scale_loss`` was not called.
         """
         listed = words.listed_gradients(gradients, self.owner, tf.is_tensor(gradients))
         self._by_hand.refuse_second(self.owner)
@@ -91,7 +92,7 @@ class ScaledGradients(Wrapper):
         return [gradient for gradient, _ in pairs]
 
     def unscaled_once(self, pairs: Pairs) -> Pairs:
-        """Return gradients as the step takes them; only ``scale_loss`` scaled them."""
+        """Return unscaled gradients; divide them if only ``scale_loss`` was called."""
         if self._by_hand.take(self.owner):
             return pairs
         return unscaled(
@@ -100,18 +101,18 @@ class ScaledGradients(Wrapper):
 
 
 class Entry(NamedTuple):
-    """What was called last for the gradients of a replica, and where."""
+    """The last call for the gradients of a replica, and its mode."""
 
     is_unscaled: bool
     eagerly: bool
 
 
 class ByHand:
-    """Whether gradients hold the loss scale, from ``scale_loss`` to the step.
+    """Tracks whether gradients are scaled, from ``scale_loss`` to the step.
 
-    One entry a replica. A ``tf.function`` runs this while it is traced only. So eager
-    code cannot learn of the later calls of a function, and where the two are mixed less
-    is checked.
+    There is one entry per replica. In a ``tf.function`` this code runs only during
+    tracing, so eager code cannot see later calls of the function. If both are mixed,
+    less is checked.
     """
 
     def __init__(self) -> None:
@@ -119,11 +120,11 @@ class ByHand:
         self._steps_in_functions = False
 
     def note(self, is_unscaled: bool) -> None:
-        """Remember that a loss was scaled, or that its gradients were unscaled."""
+        """Record that a loss was scaled, or that its gradients were unscaled."""
         self._entries[replica_number()] = Entry(is_unscaled, tf.executing_eagerly())
 
     def refuse_second(self, owner: str) -> None:
-        """Raise where the gradients of this step are unscaled already."""
+        """Raise if the gradients of this step are already unscaled."""
         entry = self._entries.get(replica_number())
         unseen_step = self._steps_in_functions and tf.executing_eagerly()
         if entry is not None and entry.is_unscaled and not unseen_step:
@@ -132,7 +133,7 @@ class ByHand:
             )
 
     def take(self, owner: str) -> bool:
-        """Return whether the gradients of a step are unscaled, and forget it.
+        """Return whether the gradients of a step are unscaled, and remove the entry.
 
         Raises:
             UnsupportedError: a function scaled the loss and the step is eager.
@@ -158,9 +159,9 @@ class ByHand:
 def scaled(
     loss: Any, scale: float | tf.Tensor, check: Callable[[tf.DType], None]
 ) -> Any:
-    """Return ``loss`` times the scale in its dtype; a callable becomes another one.
+    """Return ``loss`` times the scale in the loss' dtype; for a callable a callable.
 
-    ``check`` raises for a dtype of the loss that is refused.
+    ``check`` raises for an unsupported dtype of the loss.
     """
     if callable(loss):
         return lambda: scaled(tf.convert_to_tensor(loss()), scale, check)
@@ -170,9 +171,9 @@ def scaled(
 
 
 def unscaled(pairs: Pairs, scale: float | tf.Tensor, quirks: Quirks) -> Pairs:
-    """Return pairs of g (1/s), half precision by way of float32; None stays None.
+    """Return pairs of g (1/s), computed in float32 for half precision; None stays None.
 
-    Strict: also where 1/s is a subnormal and so zero, above 2^126.
+    Strict: also for s > 2^126, where 1/s is subnormal and flushed to 0.
     """
     present = [gradient for gradient, _ in pairs if gradient is not None]
     values = [getattr(gradient, "values", gradient) for gradient in present]
@@ -185,7 +186,7 @@ def unscaled(pairs: Pairs, scale: float | tf.Tensor, quirks: Quirks) -> Pairs:
 
 
 def in_float32(gradient: Gradient) -> Gradient:
-    """Return a gradient in float32 if it is in half precision."""
+    """Return a half-precision gradient in float32; return others unchanged."""
     if gradient is None or gradient.dtype not in HALF:
         return gradient
     return widen(gradient)

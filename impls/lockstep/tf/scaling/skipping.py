@@ -1,4 +1,4 @@
-"""What both wrappers with a loss scale do: look, update or skip, move the scale."""
+"""The base of both wrappers with a loss scale: skip steps and update the scale."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ Update = Callable[[Pairs], tf.Operation | None]
 class SkippingWrapper(SkipCounts, ScaledGradients):
     """...
 
-    Then weights, slots, shared powers and ``global_step`` stay as they are. The scale
-    moves after the update: a step that fails leaves it where it was.
+    Weights, slots, shared powers and ``global_step`` do not change then. The scale is
+    updated after the step, so a step that fails does not change it.
 
     Args:
         inner_optimizer: the optimizer to wrap.
         name: name of the wrapper.
-        scale: the loss scale; ``scale_object`` is what users gave or know as such.
+        scale: the loss scale; ``scale_object`` is the object that users passed or know.
     """
 
     scale_object: Any
@@ -76,27 +76,27 @@ class SkippingWrapper(SkipCounts, ScaledGradients):
 
     @property
     def factor(self) -> tf.Tensor:
-        """What a loss is multiplied by now: float32, 0-d."""
+        """The current factor of a loss: float32, 0-d."""
         return self._scale()
 
     @property
     def takes_wide(self) -> bool:
-        """Whether float32 gradients fit half-precision variables; not under strict."""
+        """Whether half-precision variables accept float32 gradients; strict: no."""
         return not self._quirks.loss_scale_float16
 
     @property
     def _hides_slots(self) -> bool:
-        """Whether neither slots nor variables are shown."""
+        """Whether slots and variables are hidden."""
         return self._quirks.loss_scale_slots
 
     @property
     def _counters(self) -> list[tf.Variable]:
-        """The variable of the skip count; strict counts nothing."""
+        """The variable of the skip count; none under strict."""
         return [] if self.strict else [self._skips.variable]
 
     @property
     def skips(self) -> bool:
-        """Whether steps that are not finite are left out."""
+        """Whether a step with inf or NaN in its gradients is skipped."""
         raise NotImplementedError
 
     def policies(self) -> list[Any]:
@@ -104,15 +104,15 @@ class SkippingWrapper(SkipCounts, ScaledGradients):
         return [self.scale_object]
 
     def _look(self, step: ScaledStep) -> None:
-        """Look at the gradients of a step."""
+        """Check the gradients of a step."""
         step.look(self.clip_norm)
 
     def _move_scale(self, step: ScaledStep) -> tf.Operation | None:
-        """Let the scale take note of a step; return the operation."""
+        """Update the scale after a step; return the operation."""
         return self._scale.move(step.finite)
 
     def _count(self, step: ScaledStep) -> tf.Operation | None:
-        """Count a step, and tell of a stall; strict counts nothing."""
+        """Count a step and report a stall; strict: do nothing."""
         if self.strict:
             return tf.no_op()
         return self._skips.count(step, self._scale, self.at_floor, self.floor_patience)
@@ -120,17 +120,17 @@ class SkippingWrapper(SkipCounts, ScaledGradients):
     def _take_step(
         self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
     ) -> tf.Operation | None:
-        """Let the wrapped optimizer take its step."""
+        """Take the step of the wrapped optimizer."""
         return self.apply_inside(pairs, global_step, name)
 
     def _apply_or_skip(
         self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
     ) -> tf.Operation | None:
-        """Take a step with the clipped pairs unless it is to be skipped.
+        """Take a step with the clipped pairs, or skip it.
 
         Raises:
             ScaleStalledError: a RuntimeError; eager, see ``at_floor``.
-            UnsupportedError: reference variables where control flow v2 is on.
+            UnsupportedError: reference variables under control flow v2.
         """
         step = ScaledStep(pairs, [name_of(variable) for _, variable in pairs])
 
@@ -171,21 +171,21 @@ class SkippingWrapper(SkipCounts, ScaledGradients):
     def _old_scope(
         self, name: str | None = "cond"
     ) -> contextlib.AbstractContextManager[Any]:
-        """Name what is made as the original's next condition did, or go back to one.
+        """Enter the name scope of the original's next condition, or an earlier one.
 
-        It had two: one moved the scale, the other held the update. Checkpoints of old
-        code have ``cond_1/beta1_power`` for the power of an Adam, and
-        ``cond_3/beta1_power`` for that of a second one.
+        The original has two conditions: one updates the scale, the other contains the
+        update. Its checkpoints have ``cond_1/beta1_power`` for the power of an Adam,
+        and ``cond_3/beta1_power`` for that of a second one.
         """
         if not self.strict:
             return contextlib.nullcontext()
         return tf.compat.v1.name_scope(name)
 
     def _makes_slots_late(self) -> bool:
-        """Whether the update makes its slots itself, in the original's condition.
+        """Whether the update creates its slots itself, in the original's condition.
 
-        Only there do wrappers inside give them the names that they had. Branches of
-        control flow v2 are functions, and name what they make otherwise.
+        Only there inner wrappers use the original's names for them. Branches of control
+        flow v2 are functions and use other names.
         """
         return self.strict and not tf.compat.v1.control_flow_v2_enabled()
 
@@ -196,7 +196,7 @@ class SkippingWrapper(SkipCounts, ScaledGradients):
         if step.applied:
             done = step.update(update)
         else:
-            # As in a graph: what a first step makes exists after a skipped one too.
+            # As in a graph: the slots exist even if the first step is skipped.
             done = self.create_slots([v for g, v in step.pairs if g is not None])
         self._move_scale(step)
         step.scales = before, float(self._scale())
@@ -209,5 +209,5 @@ class SkippingWrapper(SkipCounts, ScaledGradients):
         return None if self._hides_slots else super().get_slot(var, name)
 
     def get_slot_names(self) -> list[str]:
-        """Return the names of the slots that exist; strict: nothing."""
+        """Return the names of the slots that exist; strict: an empty list."""
         return [] if self._hides_slots else super().get_slot_names()

@@ -1,7 +1,7 @@
 """Learning-rate policies of a step that is a number, a tensor or a variable.
 
-They return a tensor (``fixed_lr`` its argument) and work eagerly, in ``tf.function``
-and in graphs. A v1-style optimizer takes the rate of every step from a callable::
+They return a tensor (``fixed_lr``: its argument), in eager mode, in ``tf.function`` and
+in graphs. A v1-style optimizer accepts a callable, which it calls at every step::
 
     global_step = tf.Variable(0, dtype=tf.int64)
     rate = lambda: lr_policies.poly_decay(global_step, 0.1, decay_steps=1000)

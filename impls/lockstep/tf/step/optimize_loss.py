@@ -1,4 +1,4 @@
-"""``optimize_loss`` of OpenSeq2Seq for TensorFlow: the whole step in one call."""
+"""``optimize_loss`` of OpenSeq2Seq for TensorFlow: a training step in one call."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ OPTIMIZER_CLS_NAMES: dict[str, Callable[..., Optimizer]] = {
     "SGD": v1.train.GradientDescentOptimizer,
     "AdamW": AdamWOptimizer,
 }
-"""The names that ``optimize_loss`` takes, and their classes."""
+"""The names that ``optimize_loss`` accepts, and their classes."""
 
 SCOPE = "Loss_Optimization"
-"""The scope that the original makes its variables in, so in checkpoints of old code."""
+"""The scope of the original's variables, and so of their names in its checkpoints."""
 
 
 @tf.autograph.experimental.do_not_convert
@@ -76,25 +76,25 @@ def optimize_loss(
 
     ...
 
-    ``optimizer`` is of v1, or makes one. A graph counts the applied steps in its global
-    step, and has the summaries in its collection SUMMARIES. Otherwise the default
-    writer of ``tf.summary`` gets them with each applied step.
+    ``optimizer`` is a v1 optimizer or creates one. A graph counts the applied steps in
+    its global step, and gets the summaries in its collection SUMMARIES. Otherwise the
+    default writer of ``tf.summary`` gets them with each applied step.
 
     Args:
-        loss: in a graph a 0-d tensor; anywhere a function that computes it, which is
-            given the arguments of each call.
+        loss: in a graph a 0-d tensor; in any mode a function that computes it, which
+            gets the arguments of each call.
         var_list: the variables to train. None: those of ``model``; in a graph its
             trainable variables.
         on_horovod: average over the ranks, if there are any; see ``reduce_gradients``.
-        skip_update_ph: whether to add only: a bool or a 0-d tensor, such as a
-            placeholder; or a function that is asked at each call. None: each
+        skip_update_ph: whether to accumulate only: a bool or a 0-d tensor, such as a
+            placeholder, or a function that is called at each step. None: each
             ``iter_size``-th call updates.
-        model: an object with ``trainable_variables``, which are trained if ``var_list``
-            is None; without them, as in OpenSeq2Seq, without effect.
-        reduction: what averages; None: the replicas of ``tf.distribute``.
+        model: an object whose ``trainable_variables`` are trained if ``var_list`` is
+            None. Without that attribute it has no effect, as in OpenSeq2Seq.
+        reduction: computes the average; None: the replicas of ``tf.distribute``.
 
     Returns:
-        In a graph the loss before the update, told after it, whose attribute
+        In a graph the loss before the update, evaluated after it. Its attribute
         ``training_step`` is the step; operations of the collection UPDATE_OPS run
         before it. Otherwise the step: see
         :class:`~lockstep.tf.step.training_step.TrainingStep`; for variables of a
@@ -103,7 +103,7 @@ def optimize_loss(
 
     Raises:
         ...
-        RuntimeError: eager, and ``loss`` is no function.
+        RuntimeError: in eager mode, if ``loss`` is no function.
 
     Example:
         >>> weight = tf.Variable([3.0, 4.0])
@@ -151,7 +151,7 @@ def optimize_loss(
     copies = copies_of(variables, on_horovod)
     if in_graph:
         return build(TrainingStep(task, variables))
-    # In the scope of a strategy of one replica, all state is mirrored as they are.
+    # In the scope of a strategy with one replica all state is mirrored like them.
     are_ranks = is_mirrored(variables) and not tf.distribute.has_strategy()
     steps = [TrainingStep(task, c) for c in (copies if are_ranks else [variables])]
     for step in steps:
@@ -160,7 +160,7 @@ def optimize_loss(
 
 
 def replicated(steps: list[TrainingStep]) -> ReplicatedStep:
-    """Return the step of several replicas; what they update with exists from now on."""
+    """Return the step of several replicas; create all slots now."""
     for step in steps:
         step.is_replica = True
         make_slots(step.optimizer, step.trained)
@@ -168,7 +168,7 @@ def replicated(steps: list[TrainingStep]) -> ReplicatedStep:
 
 
 def build(step: TrainingStep) -> tf.Tensor:
-    """Build a step into the graph, and the operations that tell of it."""
+    """Build a step into the graph, and the operations of its summaries."""
     step._rate = step.next_rate()
     with v1.variable_scope(SCOPE):
         loss = step.task.loss
@@ -185,7 +185,7 @@ def build(step: TrainingStep) -> tf.Tensor:
 
 
 def assemble(step: TrainingStep) -> None:
-    """Make the optimizer of a step, and its loss scaler."""
+    """Create the optimizer of a step, and its loss scaler."""
     settings = step.settings
     base = make_optimizer(step)
     words.check_stack(settings, base)
@@ -205,7 +205,7 @@ def trained(var_list: Any, model: Any, in_graph: bool) -> list[tf.Variable]:
 
 
 def make_optimizer(step: TrainingStep) -> Optimizer:
-    """Make the optimizer from its name or class; by default take one that is made."""
+    """Create the optimizer from its name or class; by default accept an instance."""
     optimizer, params = step.task.optimizer, step.task.optimizer_params
     quirks = step.settings.quirks
     in_graph = builds_graph()
@@ -227,7 +227,7 @@ def make_optimizer(step: TrainingStep) -> Optimizer:
 
 
 def with_free_rate(optimizer: Optimizer) -> Optimizer:
-    """Return an optimizer whose rate each step can set, or raise."""
+    """Return an optimizer whose rate each step can set; raise for another one."""
     if not any(name in vars(base_of(optimizer)) for name in RATES):
         raise tf_host.FIXED_RATE.error(
             owner=OWNER, got=type(base_of(optimizer)).__name__

@@ -24,22 +24,22 @@ def get_regularization_loss(
 ) -> tf.Tensor:
     """...
 
-    In a graph, that of a ``tf.function`` included, they are those in its collection
-    REGULARIZATION_LOSSES, where ``tf.compat.v1.get_variable`` and v1 layers put them.
-    Eagerly there is no such thing, and they are handed over.
+    In a graph, also in that of a ``tf.function``, they are the losses in the collection
+    REGULARIZATION_LOSSES, to which ``tf.compat.v1.get_variable`` and v1 layers add
+    them. Eager mode has no collections, so ``losses`` must be passed.
 
     Args:
-        name: of the sum; nothing adds up to a constant 0 without it.
-        losses: in place of the collection: a mapping name -> loss, 0-d, or an iterable
-            of losses. None among them, which :func:`mp_regularizer_wrapper` leaves for
-            a variable in half precision, is left out.
+        name: the name of the sum; without losses the result is an unnamed constant 0.
+        losses: replaces the collection: a mapping name -> loss, 0-d, or an iterable of
+            losses. None among them is ignored; :func:`mp_regularizer_wrapper` returns
+            None for a half-precision variable.
 
     Raises:
         ...
-        UnsupportedError: a ValueError; eager and no ``losses``, or a scope and no
-            names.
+        UnsupportedError: a ValueError; eager mode without ``losses``, or a scope for
+            losses without names.
 
-    Origin: OpenSeq2Seq (8681d381ed40), ``get_regularization_loss``, in the manner of
+    Origin: OpenSeq2Seq (8681d381ed40), ``get_regularization_loss``, modelled on
     ``tf.losses.get_regularization_loss``.
 
     Example:

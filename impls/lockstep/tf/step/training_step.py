@@ -1,4 +1,4 @@
-"""What ``optimize_loss`` makes: the step of training, called or built into a graph."""
+"""The training step of ``optimize_loss``, which is called or built into a graph."""
 
 from __future__ import annotations
 
@@ -44,20 +44,20 @@ from lockstep.tf.step.reduction import reduce_gradients
 __all__ = ["TrainingStep"]
 
 RATES = ("_lr", "_learning_rate")
-"""What v1 optimizers call the rate that they were given."""
+"""The names of v1 optimizers' attributes for the rate."""
 
 
 @documented
 class TrainingStep(tf.Module):
     """...
 
-    In a graph the step is built in already: it is the attribute ``training_step`` of
-    the tensor, and here to be looked at.
+    In a graph the step is already built. It is the attribute ``training_step`` of the
+    returned tensor, for inspection.
 
     Attributes:
         ...
-        record: what a graph tells, by tag; None elsewhere.
-        is_replica: whether it is that of one replica among several.
+        record: the summaries of a graph, by tag; None in other modes.
+        is_replica: whether it is the step of one of several replicas.
     """
 
     optimizer: Any
@@ -80,7 +80,7 @@ class TrainingStep(tf.Module):
         self._rate: Any = None
 
     def __repr__(self) -> str:
-        """Show the optimizer, the steps so far, the rate and the stages."""
+        """Return the optimizer, the steps so far, the rate and the stages."""
         base, count = base_of(self.optimizer), len(self.trained)
         if builds_graph():
             stages = " -> ".join(self.pipeline)
@@ -90,23 +90,23 @@ class TrainingStep(tf.Module):
 
     @property
     def pipeline(self) -> tuple[str, ...]:
-        """The stages that a gradient goes through here, in their order."""
+        """The stages of a step that change its gradients, in order."""
         return self.settings.pipeline(self.optimizer)
 
     @cached_property
     def _skips(self) -> bool:
-        """Whether steps that are not finite are left out."""
+        """Whether a step with inf or NaN in its gradients is skipped."""
         return "finite check" in self.pipeline
 
     @property
     def accumulators(self) -> list[Gradient]:
-        """The sum so far for each variable; None where there is none."""
+        """The sum so far for each variable; None if it has none."""
         sums = [] if self._sums is None else self._sums.values
         return sums or [None] * len(self.trained)
 
     @property
     def micro_step(self) -> tf.Variable | None:
-        """The micro-batches in the sums: int64, 0-d; None if steps have one each."""
+        """The number of micro-batches in the sums: int64, 0-d; None without sums."""
         return None if self._sums is None else self._sums.micro_step
 
     @tf.autograph.experimental.do_not_convert
@@ -131,25 +131,26 @@ class TrainingStep(tf.Module):
         return values[-1]
 
     def build(self, loss: tf.Tensor) -> tf.Tensor:
-        """Build the step into the graph: the loss before the update, told after it."""
+        """Build the step; return the loss before the update, evaluated after it."""
         pairs = self.optimizer.compute_gradients(
             loss, self.trained, colocate_gradients_with_ops=True
         )
-        # A loss that no gradient reads would be computed before the update or after it.
+        # Without this, a loss that no gradient reads could be computed after the
+        # update.
         with tf.control_dependencies([loss]):
             updated = as_train_op(lambda: self.advance(pairs))
         with tf.control_dependencies([updated]):
             return tf.identity(loss, name="train_loss")
 
     def next_rate(self) -> Any:
-        """Return the rate at the steps applied so far."""
+        """Return the learning rate for the next step."""
         return self.task.rate(self.global_step.read_value())
 
     def advance(self, pairs: Pairs, skip_update: Any = None) -> tf.Operation | None:
-        """Take a step with these gradients, or add them; return the operation."""
+        """Take a step with these gradients or accumulate them; return the operation."""
         if not awaits_sums() or self.is_replica:
             return self._advance(pairs, skip_update)
-        # The only replica of a strategy: no condition may hold what makes state.
+        # The only replica of a strategy: state cannot be created inside a condition.
         pairs = sums_over_replicas(pairs)
         touched = [v for g, v in pairs if g is not None]
         make_together(lambda: make_slots(self.optimizer, touched))
@@ -165,7 +166,7 @@ class TrainingStep(tf.Module):
     def add_up(
         self, sums: Accumulators, pairs: Pairs, skip_update: Any
     ) -> tf.Operation | None:
-        """Add a micro-batch, and take a step with the sums unless they have to wait."""
+        """Add a micro-batch, and take a step with the sums unless they must wait."""
         totals = sums.add(pairs, self.settings.quirks)
         count = sums.micro_step.read_value() + 1
         records: list[SummaryRecord | None] = []
@@ -189,7 +190,7 @@ class TrainingStep(tf.Module):
         known = tf.get_static_value(waits)
         if known is None:
             self.require_resources(pairs)
-            # The update first: the other branch returns as many values.
+            # The update is traced first: the other branch must return as many values.
             results = tf.cond(tf.logical_not(waits), update, wait)
         else:
             results = wait() if known else update()
@@ -204,10 +205,10 @@ class TrainingStep(tf.Module):
         require_resources([*self.trained, self.global_step])
 
     def update(self, pairs: Pairs) -> tuple[tf.Operation | None, SummaryRecord | None]:
-        """Bring the gradients into their final form and hand them to the optimizer.
+        """Process the gradients and pass them to the optimizer.
 
         Returns:
-            The operation, and what a graph is to tell.
+            The operation, and the summaries of a graph.
         """
         late = self.settings.quirks.optimize_loss_order
         if self.settings.on_horovod and not self.is_replica:
@@ -231,14 +232,14 @@ class TrainingStep(tf.Module):
         return reduce_gradients(pairs, True, self.task.model, self.task.reduction)
 
     def apply(self, pairs: Pairs, record: SummaryRecord | None) -> tf.Operation | None:
-        """Let the optimizer update with the rate of this step."""
+        """Update with the optimizer, at the rate of this step."""
         base = base_of(self.optimizer)
         for name in RATES:
             if name in vars(base):
                 setattr(base, name, self._rate)
-        # The scale that is told is that before the step, which moves it.
+        # The summary has the scale before the step, which then updates it.
         scale = [] if record is None else record.scalars.get("loss_scale", [])
-        # It updates the copies of its own replica, as if that were the only one.
+        # A replica updates its own copies, outside of the strategy.
         own = apart() if self.is_replica else contextlib.nullcontext()
         with tf.control_dependencies(as_list(scale)), own:
             done = apply_with(self.optimizer, pairs, self.global_step)
@@ -251,26 +252,26 @@ class TrainingStep(tf.Module):
         return done
 
     def fits(self, pairs: Pairs, record: SummaryRecord | None) -> bool | tf.Tensor:
-        """Whether gradients are finite, where a step that is not is skipped."""
+        """Whether gradients are finite, if a step that is not finite is skipped."""
         present = [g for g, _ in pairs if g is not None]
         return self.task.fits(self._skips, record is not None, present)
 
     def post_process(self, pairs: Pairs, record: SummaryRecord | None) -> Pairs:
-        """Clip or scale by LARC; record what was asked for."""
+        """Clip or scale by LARC; record the requested summaries."""
         rate = self._rate
         to_do = self.task.processing(record, rate, self.optimizer, self.scaler)
         return post_process(to_do, pairs, rate)
 
     def decay(self) -> Any:
-        """Return AdamW's decay at this step: the rate times what was given."""
+        """Return AdamW's decay at this step: the rate times the argument."""
         decay = self.weight_decay
         rate = self.next_rate() if self._rate is None else self._rate
         return rate * (decay() if callable(decay) else decay)
 
     def note_added(self, pairs: Pairs, count: tf.Tensor) -> None:
-        """Eagerly: say that a micro-batch was added and nothing else happened.
+        """In eager mode, report that a micro-batch was added, without an update.
 
-        As in a graph, what a first update makes exists by then.
+        As in a graph, the slots exist from then on.
         """
         if not tf.executing_eagerly():
             return
@@ -280,14 +281,14 @@ class TrainingStep(tf.Module):
 
 
 def make_counter() -> tf.Variable:
-    """Return the counter of a graph, as old code finds it; or make one."""
+    """Return the global step of a graph; in other modes create a counter."""
     if builds_graph():
         return tf.compat.v1.train.get_or_create_global_step()
     return state_variable("global_step", 0, tf.int64)
 
 
 def make_slots(optimizer: Any, variables: list[tf.Variable]) -> None:
-    """Make the slots of variables unless they exist."""
+    """Create the slots of variables unless they exist."""
     if isinstance(optimizer, Wrapper):
         optimizer.create_slots(variables)
         return
@@ -296,13 +297,13 @@ def make_slots(optimizer: Any, variables: list[tf.Variable]) -> None:
 
 
 def as_list(operation: Any) -> list[Any]:
-    """Return an operation or tensor in a list, an empty one for None and for []."""
+    """Return an operation or tensor in a list; an empty list for None and for []."""
     if operation is None or isinstance(operation, list):
         return []
     return [operation]
 
 
 def after(operation: Any, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Return tensors that are there after an operation has run."""
+    """Return tensors that can be read only after an operation has run."""
     with tf.control_dependencies(as_list(operation)):
         return [tf.identity(tensor) for tensor in tensors]

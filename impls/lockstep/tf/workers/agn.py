@@ -43,11 +43,12 @@ class AGNOptimizer(SharingWrapper):
 
     Args:
         optimizer: a ``tf.compat.v1.train.Optimizer`` of this worker, or a wrapper.
-        use_locking: whether ``commit="delta"`` locks what it adds to; otherwise the
-            wrapped optimizer's own argument counts.
-        strict: as the original: pairs from a one-shot iterator are refused, arguments
-            are not checked, ``local_step`` is on the device around, ``get_slot`` and
-            ``variables()`` see nothing, row clipping inside leaves shared rows alone.
+        use_locking: whether ``commit="delta"`` locks the variables that it adds to;
+            otherwise the wrapped optimizer's own argument is used.
+        strict: as in the original: pairs from a one-shot iterator raise, arguments are
+            not checked, ``local_step`` is on the current device, ``get_slot`` and
+            ``variables()`` return nothing, row clipping inside does not clip shared
+            rows.
 
     Attributes:
         ...
@@ -56,8 +57,8 @@ class AGNOptimizer(SharingWrapper):
 
     Raises:
         ...
-        UnsupportedError: a ValueError; ``optimizer`` scales losses, or there is a
-            second instance in a variable scope of a graph.
+        UnsupportedError: a ValueError; ``optimizer`` scales losses, or it is a second
+            instance in a variable scope of a graph.
 
     Example:
         >>> w = tf.Variable([1.0], name="w")
@@ -106,7 +107,8 @@ class AGNOptimizer(SharingWrapper):
         place = None if quirks.agn_local_step else custom_getter
         self.local_step = make_local_step(place)
         if custom_getter.center.saves_itself:
-            # It makes the wrappers elsewhere, and knows only what is shared.
+            # It creates the wrappers in another process, from the shared variables
+            # only.
             self._share_row_limits(list(custom_getter._global_map))
         custom_getter.center.begin(commit, optimizer)
         custom_getter.center.rule.make = self._create_shared_slots
@@ -122,41 +124,41 @@ class AGNOptimizer(SharingWrapper):
         global_step: tf.Variable | None = None,
         name: str | None = None,
     ) -> tf.Operation | None:
-        """Take one local step; where a round ends, push and pull.
+        """Take one local step; at the end of a round, push and pull.
 
         Args:
-            global_step: integer variable, + 1 at the end of a round: it counts the
-                rounds of all workers that are given it.
+            global_step: integer variable, incremented at the end of a round: it counts
+                the rounds of all workers that pass it.
 
         Returns:
-            The operation of the step in a graph, nothing of use in eager mode.
+            In a graph the operation of the step; not useful in eager mode.
 
         Raises:
             ...
-            NotFromGetterError: a KeyError; a variable not made through the getter.
+            NotFromGetterError: a KeyError; a variable that the getter did not create.
             NotAVariableError: a TypeError; ``global_step`` is a tensor or a number.
-            UnsupportedError: reference variables where control flow v2 is on; strict,
-                a one-shot iterator; in a graph, a wrapper around that skips variables;
+            UnsupportedError: reference variables under control flow v2; strict: a
+                one-shot iterator; in a graph, an outer wrapper that skips variables;
                 under a ``ParameterServerStrategy``.
         """
         refuse_parameter_servers(words.WRAPPER)
         words.refuse_iterator(grads_and_vars, self._quirks.agn_iterator)
         pairs = check_pairs(grads_and_vars, words.WRAPPER, self.takes_wide)
-        # The original asked if it is true, which no tensor can answer.
+        # The original tests its truth value, which a tensor does not have.
         unchecked = self._quirks.arguments_unchecked
         global_step = as_counter(global_step, words.WRAPPER, unchecked)
-        # A variable without a center is refused before anything is made.
+        # Raise for a variable without a center before anything is created.
         self._centers([variable for _, variable in pairs])
         if not self.strict:
             return self.apply_together(self._apply, pairs, global_step, name)
-        # As the original: the wrapped optimizer sums gradients over the replicas.
+        # As in the original, the wrapped optimizer sums gradients over the replicas.
         refuse_cross_replica(words.WRAPPER)
         return self._apply(pairs, global_step, name)
 
     def _apply(
         self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
     ) -> tf.Operation | None:
-        """Take a local step with gradients summed over the replicas by default."""
+        """Take a local step; by default the gradients are summed over the replicas."""
         centers = self._centers([variable for _, variable in pairs])
         if skips_of(self.base_optimizer):
             raise tf_host.SKIPPED_AROUND.error(owner=words.WRAPPER)
@@ -171,7 +173,7 @@ class AGNOptimizer(SharingWrapper):
         return done
 
     def _report(self, pairs: Pairs) -> StepReport:
-        """Set ``last_step``, which eager steps have."""
+        """Return the report of an eager step."""
         return words.report(
             getattr(self.inner_optimizer, "last_step", None),
             [name_of(variable) for _, variable in pairs],
@@ -183,7 +185,7 @@ class AGNOptimizer(SharingWrapper):
     def _take_step(
         self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
     ) -> tf.Operation | None:
-        """Update and gather; count; then push and pull if the round is over."""
+        """Update, accumulate and count; at the end of a round push and pull."""
         present = [(g, v) for g, v in pairs if g is not None]
         changes, variables = map(list, zip(*present, strict=True))
         is_delta = self.commit == DELTA
@@ -198,12 +200,12 @@ class AGNOptimizer(SharingWrapper):
         with tf.control_dependencies([updated, *gathered]):
             count = tf.convert_to_tensor(self.local_step.assign_add(1))
         communicate = functools.partial(self._communicate, variables, global_step)
-        # All of a branch runs after its condition, which waits for all of the above.
+        # A branch runs after its condition, which waits for all operations above.
         done = tf.cond(is_due(count, self.communication_period), communicate, tf.no_op)
         return tf.group(done, name=name or self.get_name())
 
     def _gather(self, variables: Variables, changes: Sequence[Any]) -> list[Any]:
-        """Add the changes of these variables to what was gathered."""
+        """Add the changes of these variables to their accumulators."""
         pairs = zip(self._accumulators(variables), changes, strict=True)
         return [a.assign_add(densify(g, a), read_value=False) for a, g in pairs]
 
@@ -212,7 +214,7 @@ class AGNOptimizer(SharingWrapper):
     ) -> tf.Operation | None:
         """Push, then pull these variables."""
         gathered = [a.read_value() for a in self._accumulators(variables)]
-        # What is pushed are these tensors: a variable written in between would race.
+        # These tensors are pushed: a variable that is written meanwhile would race.
         means = mean_changes(gathered, self.communication_period)
         self._share_row_limits(variables)
         pushed = self._push(means, self._centers(variables))
@@ -222,13 +224,13 @@ class AGNOptimizer(SharingWrapper):
             return tf.no_op()
 
     def _share_row_limits(self, variables: Variables) -> None:
-        """Let row clipping inside limit shared variables as it does these."""
+        """Make row clipping inside apply these variables' limits to shared ones."""
         if not self._quirks.agn_row_clipping:
             pairs = zip(variables, self._centers(variables), strict=True)
             share_row_limits(pairs, self.inner_optimizer)
 
     def _push(self, means: Sequence[tf.Tensor], centers: Variables) -> Any:
-        """Apply means through the wrapped optimizer, or add them as they are."""
+        """Apply means with the wrapped optimizer, or add them directly."""
         center = self.custom_getter.center
         if self.commit == DELTA:
             return center.add(centers, means, use_locking=self.use_locking)
@@ -237,9 +239,9 @@ class AGNOptimizer(SharingWrapper):
             return center.step(self.inner_optimizer, pairs)
 
     def create_slots(self, var_list: Iterable[Any]) -> None:
-        """Make the slots of these variables and of the shared ones now.
+        """Create the slots of these variables and of their shared ones now.
 
-        In a graph a worker's are put into ``LOCAL_VARIABLES``.
+        In a graph a worker's slots are added to ``LOCAL_VARIABLES``.
         """
         variables = [as_variable(variable) for variable in var_list]
         with local_collection():
@@ -248,6 +250,6 @@ class AGNOptimizer(SharingWrapper):
             self._create_shared_slots(self._centers(variables))
 
     def _create_shared_slots(self, centers: list[tf.Variable]) -> None:
-        """Make the slots of shared variables."""
+        """Create the slots of shared variables."""
         with self.custom_getter.center.lending(self.base_optimizer):
             super().create_slots(centers)

@@ -1,4 +1,4 @@
-"""The weights that workers share, and the getter that makes them beside a worker's."""
+"""The weights that workers share, and the getter that creates them."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ Make = Callable[[], Any]
 class Center(words.CenterOfProcess, tf.Module):
     """Shared variables, and their slots, which every worker's optimizer uses in turn.
 
-    Workers of one process hold one center. Workers in processes of their own each make
-    one; what these stand for lies on the parameter servers under the same names.
+    Workers in one process share one center. Workers in separate processes each create
+    one; its variables are those with the same names on the parameter servers.
 
     Attributes:
-        shared: name of a worker's variable -> the shared one.
-        rule: keeps the slots of the shared variables; it updates nothing.
+        shared: name of a worker's variable -> the shared variable.
+        rule: holds the slots of the shared variables; it updates nothing.
     """
 
     def __init__(self) -> None:
@@ -53,26 +53,26 @@ class Center(words.CenterOfProcess, tf.Module):
         self.rule = SharedSlots()
 
     def refresh(self, variables: Iterable[tf.Variable]) -> None:
-        """Bring shared variables up to date: within a process they always are."""
+        """Update shared variables; within a process they are always up to date."""
 
     def add(
         self, variables: Iterable[tf.Variable], changes: Iterable[Any], **options: Any
     ) -> tf.Operation | None:
-        """Add changes to shared variables; ``options`` are those of ``assign_add``."""
+        """Add changes to shared variables; ``options`` are passed to ``assign_add``."""
         pairs = zip(variables, changes, strict=True)
         adds = [v.assign_add(c, read_value=False, **options) for v, c in pairs]
         return tf.group(*adds)
 
     def step(self, optimizer: v1.train.Optimizer, pairs: Pairs) -> Any:
-        """Move shared variables by mean gradients, with a worker's optimizer."""
+        """Update shared variables by mean gradients, with a worker's optimizer."""
         return apply_with(optimizer, pairs)
 
     def check(self, variables: Mapping[str, Any], may_add: bool) -> None:
-        """Raise unless a worker with these variables, by their names, may join.
+        """Raise unless a worker with these variables, by name, may join.
 
         Raises:
-            UnsupportedError: a ValueError; one is unlike its shared variable, or
-                the worker may not add it.
+            UnsupportedError: a ValueError; a variable differs from its shared
+                variable, or the worker may not add it.
         """
         if not may_add:
             agn_getter.check_names(self.shared, variables)
@@ -83,11 +83,11 @@ class Center(words.CenterOfProcess, tf.Module):
                 raise refusals.OTHER_CENTER.error(name=name, shared=shared, own=own)
 
     def join(self, names: list[str], make: Make) -> list[Any]:
-        """Return the shared variables of these names, which the first worker makes.
+        """Return the shared variables of these names; the first worker creates them.
 
         Args:
-            names: one, or one for each part of a partitioned variable.
-            make: returns the variable or the parts.
+            names: one name, or one per part of a partitioned variable.
+            make: returns the variable or its parts.
         """
         if names[0] not in self.shared:
             self.shared.update(zip(names, parts_of(make()), strict=True))
@@ -95,10 +95,10 @@ class Center(words.CenterOfProcess, tf.Module):
 
     @contextlib.contextmanager
     def lending(self, base: v1.train.Optimizer) -> Iterator[None]:
-        """Let ``base`` have the slots of the shared variables; keep those it makes.
+        """Lend ``base`` the slots of the shared variables; keep the slots it creates.
 
-        In a graph they stay with it as well, for old code asks it for them. A
-        checkpoint of objects would find them twice then, in eager mode they go back.
+        In a graph ``base`` keeps them too, because old code asks it for them. In eager
+        mode they are removed from it, or checkpoints of objects would have them twice.
         """
         before = {name: set(named) for name, named in base._slots.items()}
         for name, named in self.rule._slots.items():
@@ -112,7 +112,7 @@ class Center(words.CenterOfProcess, tf.Module):
                     slots[key] = named[key] if builds_graph() else named.pop(key)
 
     def slot(self, variable: Any, name: str) -> tf.Variable | None:
-        """Return a slot of a shared variable; None before it is made."""
+        """Return a slot of a shared variable; None before it is created."""
         return self.rule.get_slot(as_variable(variable), name)
 
 
@@ -123,32 +123,32 @@ class AGNCustomGetter(tf.Module):
     As ``custom_getter`` of a variable scope, for each trainable variable N:
 
     - N itself: on the worker, trainable, in ``LOCAL_VARIABLES``;
-    - ``global_center_variable/N``: on the device around, in ``GLOBAL_VARIABLES``;
+    - ``global_center_variable/N``: on the current device, in ``GLOBAL_VARIABLES``;
     - ``grad_variable/N``: on the worker, in ``LOCAL_VARIABLES``.
 
-    Scopes come after the word. Others pass through, and so does a variable that is used
-    again. Parts of a partitioned variable are entered one by one.
+    Scopes follow the prefix. Other variables, and variables that are reused, are not
+    changed. Parts of a partitioned variable are registered one by one.
 
-    In eager mode it may be called with the variables instead, with pairs (name,
-    variable), or with what has ``trainable_variables``.
+    In eager mode call it with the variables instead, with pairs (name, variable), or
+    with an object that has ``trainable_variables``.
 
-    Names must be alike in all workers. The worker that fills the center may add to it
-    later; others find what is there.
+    Names must be the same in all workers. The worker that fills the center may add
+    variables later. Other workers use the existing ones.
 
-    Workers of one process share a ``center``; those in processes of their own find
-    what is shared by its name on the parameter servers, as old code does.
+    Workers of one process share a ``center``. Workers in separate processes find the
+    shared variables by name on the parameter servers, as in old code.
 
     Args:
-        worker_device: a device as ``tf.compat.v1.device`` takes it.
-        strict: as the original: until the init op has run an accumulator holds the
+        worker_device: a device for ``tf.compat.v1.device``.
+        strict: as in the original: until the init op has run an accumulator has the
             variable's initial value; a regularizer counts three times; reference
             variables are accepted in a cluster.
 
     Raises:
-        GetterError: a TypeError; ``center`` is none, or what it is called with.
+        GetterError: a TypeError; an invalid ``center``, or an invalid call argument.
         UnsupportedError: a ValueError; the center has no variable of a name, or one of
-            another shape or dtype; a name that was given is taken; a reference
-            variable whose shared one is in another process.
+            another shape or dtype; a name is already used; a reference variable whose
+            shared variable is in another process.
 
     Origin: ``tf.contrib.opt.AGNCustomGetter``, TensorFlow 1.15.
 
@@ -184,11 +184,11 @@ class AGNCustomGetter(tf.Module):
     def __call__(
         self, getter: Any, name: str | None = None, *args: Any, **kwargs: Any
     ) -> Any:
-        """Make a variable as a custom getter does, or enter variables that exist.
+        """Create a variable like a custom getter, or register existing variables.
 
         Args:
-            getter: what makes a variable; eagerly also the variables to enter.
-            name: of the variable; None for variables that exist.
+            getter: creates a variable; in eager mode also the variables to register.
+            name: the name of the variable; None for existing variables.
             args: arguments of ``getter``.
             kwargs: arguments of ``getter``.
         """
@@ -199,7 +199,7 @@ class AGNCustomGetter(tf.Module):
         local, shared = v1.GraphKeys.LOCAL_VARIABLES, v1.GraphKeys.GLOBAL_VARIABLES
         with v1.device(self.worker_device):
             own = getter(name, *args, **{**kwargs, "collections": [local]})
-        # AUTO_REUSE, which is not True, may be the first use.
+        # AUTO_REUSE is not True, and may be the first use.
         if kwargs.get("reuse") is True or parts_of(own)[0] in self._global_map:
             return own
 
@@ -231,7 +231,7 @@ class AGNCustomGetter(tf.Module):
         return [variable for _, variable in entries]
 
     def _named(self, entries: Iterable[tuple[str | None, Any]]) -> dict[str, Any]:
-        """Return name -> variable of those that are trainable and not yet entered."""
+        """Return name -> variable of the trainable ones that are not registered yet."""
         new: dict[str, Any] = {}
         known, taken = {v.ref() for v in self._global_map}, set(self._names)
         for own_name, variable in entries:
@@ -248,7 +248,7 @@ class AGNCustomGetter(tf.Module):
         return new
 
     def _check(self, new: Mapping[str, Any]) -> None:
-        """Raise unless these may join the center, before any does."""
+        """Raise unless all of these may join the center; none has joined yet."""
         self.may_add = self.may_add or not self.center.shared
         self.center.check(new, self.may_add)
 
@@ -270,7 +270,7 @@ class AGNCustomGetter(tf.Module):
     def _enter(
         self, name: str, own: list[Any], make_shared: Make, make_accumulator: Make
     ) -> None:
-        """Map the parts of one variable."""
+        """Register the parts of one variable."""
         alone = len(own) == 1
         names = [name] if alone else [f"{name}/part_{k}" for k in range(len(own))]
         self._check(dict(zip(names, own, strict=True)))
@@ -289,7 +289,7 @@ class AGNCustomGetter(tf.Module):
 
 
 def center_of(center: Any) -> Center:
-    """Return the center that an argument names: new, of this process, or on Ray."""
+    """Return the center for an argument: a new one, the given one, or one on Ray."""
     if host := as_ray_host(center):
         # Its base class is in this module.
         from lockstep.tf.workers.remote import RemoteCenter

@@ -1,4 +1,4 @@
-"""What AGN's getter is given, and the parts of what a getter of TensorFlow makes."""
+"""The arguments of AGN's getter, and the variables of TensorFlow's getters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TAKEN = "a model, variables or pairs (name, variable)"
 
 
 def entries_of(given: Any) -> list[tuple[str | None, Any]]:
-    """Return pairs of a name, None if there is none, and a variable.
+    """Return pairs of a name, or None without one, and a variable.
 
     Raises:
         GetterError: a TypeError; no variables, or a model that is not built.
@@ -30,7 +30,7 @@ def entries_of(given: Any) -> list[tuple[str | None, Any]]:
 
 
 def is_variable(found: Any) -> bool:
-    """Tell whether this is a variable, of Keras too, or the ``ref()`` of one."""
+    """Whether this is a variable, also of Keras, or the ``ref()`` of one."""
     return isinstance(as_variable(found), tf.Variable)
 
 
@@ -42,9 +42,9 @@ def parts_of(variable: Any) -> list[Any]:
 def options_beside(
     kwargs: dict[str, Any], collection: str, regularized: bool
 ) -> dict[str, Any]:
-    """Return the options of what ``get_variable`` makes beside a worker's variable.
+    """Return the options of ``get_variable`` for an additional variable.
 
-    ``regularized``: whether a regularizer counts there as well.
+    ``regularized``: whether the regularizer applies to it too.
     """
     regularizer = kwargs.get("regularizer") if regularized else None
     own = {"trainable": False, "collections": [collection]}
@@ -52,7 +52,7 @@ def options_beside(
 
 
 def zeros_like(variable: Any) -> dict[str, Any]:
-    """Return the options with which ``get_variable`` makes zeros like a variable."""
+    """Return the options of ``get_variable`` for zeros like a variable."""
     return {
         "initializer": tf.zeros_initializer(),
         "shape": variable.get_shape(),
@@ -61,9 +61,9 @@ def zeros_like(variable: Any) -> dict[str, Any]:
 
 
 def refuse_race(own: tf.Variable, shared: tf.Variable) -> None:
-    """Raise for a reference variable whose shared one is in another process.
+    """Raise for a reference variable whose shared variable is in another process.
 
-    An update there may read what another worker is writing.
+    An update there may read values while another worker writes them.
     """
     if not is_reference(shared) or not shared.device:
         return

@@ -31,7 +31,7 @@ class RemoteCenter(RemoteView, Center):
     backend = "tf"
 
     def arrays(self) -> dict[str, Array]:
-        """Return the shared weights as they are here."""
+        """Return this worker's copies of the shared weights."""
         require_eager()
         return {name: variable.numpy() for name, variable in self.shared.items()}
 
@@ -53,17 +53,18 @@ class RemoteCenter(RemoteView, Center):
         return shared
 
     def refresh(self, variables: Sequence[tf.Variable]) -> None:
-        """Bring these shared variables up to date."""
+        """Update these shared variables with the center's values."""
         require_eager()
         names = self._names_of(variables)
         for name, weight in self.member.pull(names).items():
-            # TensorFlow may keep the memory of an array, and Ray's is read-only.
+            # TensorFlow may share the memory of an array, and Ray's memory is
+            # read-only.
             self.shared[name].assign(np.array(weight))
 
     def add(
         self, variables: Sequence[tf.Variable], changes: Sequence[Any], **options: Any
     ) -> None:
-        """Push what was gathered for these shared variables."""
+        """Push the accumulated changes of these shared variables."""
         require_eager()
         names = self._names_of(variables)
         self.send({n: c.numpy() for n, c in zip(names, changes, strict=True)})
@@ -75,14 +76,15 @@ class RemoteCenter(RemoteView, Center):
     def make_weights(
         self, rule: TensorFlowRule, weights: dict[str, Array]
     ) -> TensorFlowWeights:
-        """Return weights with such an optimizer, for another process."""
+        """Return weights with this rule, for another process."""
         return TensorFlowWeights(rule, weights)
 
     def step(self, optimizer: tf.compat.v1.train.Optimizer, pairs: Pairs) -> None:
         """Push mean gradients, hyper-parameters and powers of beta.
 
-        The powers then advance here as they did there: they are the worker's. They stay
-        if the center left the push out, or if the optimizer there took no step.
+        The powers belong to the worker, so they then advance here as they did in the
+        center. They do not advance if the center rejected the push, or if its optimizer
+        took no step.
         """
         require_eager()
         names = self._names_of([variable for _, variable in pairs])
@@ -102,6 +104,6 @@ class RemoteCenter(RemoteView, Center):
 
 
 def require_eager() -> None:
-    """Raise in a graph and in a ``tf.function``, whose tensors have no values yet."""
+    """Raise in a graph or a ``tf.function``, where tensors have no values yet."""
     if not tf.executing_eagerly():
         raise refusals.NOT_EAGER.error()

@@ -1,4 +1,4 @@
-"""The weights of a center in another process, moved by a v1 optimizer there."""
+"""The weights of a center in another process, with a v1 optimizer there."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ v1 = tf.compat.v1
 
 HOST = "/cpu:0"
 OF_TENSORFLOW = ("_slots", "_non_slot_dict", "_deferred_slot_restorations", "_self_")
-"""What attributes begin with that TensorFlow makes, beside the constructor."""
+"""Prefixes of the attributes that TensorFlow creates outside of the constructor."""
 
 Numbers = dict[str, Any]
 
 
 class TensorFlowRule(NamedTuple):
-    """A v1 optimizer as another process can make it.
+    """A description of a v1 optimizer, from which another process creates it.
 
     Attributes:
-        module: where its class is.
-        name: of its class.
-        attributes: numbers and text, of which its arguments are kept.
-        layers: the wrappers around it, from the outermost on.
+        module: the module of its class.
+        name: the name of its class.
+        attributes: numbers and strings, including its arguments.
+        layers: the wrappers around it, outermost first.
     """
 
     module: str
@@ -44,15 +44,15 @@ class TensorFlowRule(NamedTuple):
 def rule_of(
     optimizer: v1.train.Optimizer, shared: Mapping[str, tf.Variable]
 ) -> TensorFlowRule:
-    """Return an optimizer by its class and its attributes, and the wrappers around it.
+    """Return an optimizer's class, its attributes, and the wrappers around it.
 
     Args:
-        optimizer: what ``AGNOptimizer`` wraps.
+        optimizer: the optimizer that ``AGNOptimizer`` wraps.
         shared: name -> shared variable.
 
     Raises:
-        UnsupportedError: a ValueError; it has other attributes than numbers and text,
-            as a wrapper of somebody else has.
+        UnsupportedError: a ValueError; an attribute is neither number nor string, as
+            in a wrapper from another package.
     """
     layers, optimizer = layers_of(optimizer, shared), innermost(optimizer)
     kind, attributes = type(optimizer), {}
@@ -66,21 +66,21 @@ def rule_of(
 
 
 def numbers_of(optimizer: v1.train.Optimizer) -> Numbers:
-    """Return the present hyper-parameters of an optimizer, such as its rate."""
+    """Return the current hyper-parameters of an optimizer, such as its rate."""
     values = {n: plain(value) for n, value in own_attributes(optimizer).items()}
     return {n: v for n, v in values.items() if isinstance(v, int | float | np.ndarray)}
 
 
 def own_attributes(optimizer: v1.train.Optimizer) -> Numbers:
-    """Return the attributes that TensorFlow's base class has not made."""
+    """Return the attributes that TensorFlow's base class did not create."""
     attributes = vars(optimizer).items()
     return {n: v for n, v in attributes if not n.startswith(OF_TENSORFLOW)}
 
 
 def plain(value: Any) -> Any:
-    """Return a number, text, an array, or plain containers; else ``NotImplemented``.
+    """Return a number, string, array, or dict of these; else ``NotImplemented``.
 
-    A callable returns a hyper-parameter, as TensorFlow has it.
+    A callable is called, because TensorFlow's hyper-parameters may be callables.
     """
     if callable(value) and not isinstance(value, tf.Variable):
         try:
@@ -100,18 +100,18 @@ def plain(value: Any) -> Any:
 
 
 def powers_of(optimizer: v1.train.Optimizer) -> Numbers:
-    """Return the variables that are no slots: a worker's powers of beta."""
+    """Return the variables that are not slots: a worker's powers of beta."""
     powers = optimizer._non_slot_dict.items()
     return {name: variable.numpy() for (name, _), variable in powers}
 
 
 class TensorFlowWeights:
-    """The weights of a served center, moved by a v1 optimizer.
+    """The weights of a served center, with a v1 optimizer.
 
-    It does what a worker's optimizer does that the center of one process lends its
-    slots to, so both move by the same bits. Powers of beta are the worker's, and come
-    with its pushes. It travels as arrays, numbers and text, and is made where it is
-    first used.
+    The optimizer does the same as a worker's optimizer with the slots of an in-process
+    center, so both give the same bits. The powers of beta belong to the worker and come
+    with its pushes. The object is sent as arrays, numbers and strings. Variables and
+    optimizer are created at first use.
     """
 
     def __init__(self, rule: TensorFlowRule, weights: Mapping[str, Array]) -> None:
@@ -129,7 +129,7 @@ class TensorFlowWeights:
         """The optimizer, with slots for every shared variable.
 
         Raises:
-            UnsupportedError: a ValueError; this process does not know its class.
+            UnsupportedError: a ValueError; this process cannot import its class.
         """
         module, name, attributes, _ = self.rule
         try:
@@ -137,7 +137,7 @@ class TensorFlowWeights:
         except (ImportError, AttributeError) as error:
             raise refusals.UNKNOWN_OPTIMIZER.error(got=name) from error
         optimizer = kind.__new__(kind)
-        # Its own constructor takes arguments that it need not keep.
+        # Its own constructor has arguments that are not always kept as attributes.
         locking, own_name = attributes["_use_locking"], attributes["_name"]
         v1.train.Optimizer.__init__(optimizer, locking, own_name)
         vars(optimizer).update(attributes)
@@ -147,7 +147,7 @@ class TensorFlowWeights:
 
     @cached_property
     def whole(self) -> v1.train.Optimizer:
-        """The optimizer inside of its wrappers."""
+        """The optimizer with its wrappers around it."""
         return wrapped(self.optimizer, self.rule.layers, self.shared)
 
     def pull(self, names: Iterable[str] | None = None) -> dict[str, Array]:
@@ -166,7 +166,7 @@ class TensorFlowWeights:
             self.whole.apply_gradients(pairs)
 
     def _slots(self) -> dict[str, tf.Variable]:
-        """Return the slots by their names and those of the weights."""
+        """Return the slots, by slot name and weight name."""
         return {
             f"{slot} of {name}": self.optimizer.get_slot(variable, slot)
             for slot in self.optimizer.get_slot_names()
@@ -179,18 +179,18 @@ class TensorFlowWeights:
         return {"weights": self.pull(), "kinds": self._kinds(), "slots": slots}
 
     def _kinds(self) -> list[str]:
-        """Return what the optimizer is, and each of its slots."""
+        """Return descriptions of the optimizer and of each of its slots."""
         slots = self._slots().items()
         names = [*(layer.name for layer in self.rule.layers), self.rule.name]
         kinds = (f"{n} {v.dtype.name} {v.shape}" for n, v in slots)
         return [" around ".join(names), *kinds]
 
     def load(self, saved: Any) -> None:
-        """Take over weights and slots.
+        """Load weights and slots.
 
         Raises:
-            UnsupportedError: a ValueError; the slots are another optimizer's, and
-                nothing has changed.
+            UnsupportedError: a ValueError; the slots are of another optimizer. Nothing
+                is changed then.
         """
         refusals.require_kinds(self._kinds(), saved["kinds"])
         for name, weight in saved["weights"].items():

@@ -1,4 +1,4 @@
-"""The wrappers inside of ``AGNOptimizer``, for a center in another process."""
+"""The wrappers inside ``AGNOptimizer``, for a center in another process."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ KINDS = (MultitaskOptimizerWrapper, VariableClippingOptimizer)
 
 
 class Layer(NamedTuple):
-    """A wrapper as another process can make it.
+    """A description of a wrapper, from which another process creates it.
 
     Attributes:
-        name: of its class.
+        name: the name of its class.
         strict: whether it has the quirks of the original.
-        rows: name of a weight -> axes and limit of its rows; of row clipping only.
+        rows: name of a weight -> axes and limit of its rows; row clipping only.
     """
 
     name: str
@@ -35,16 +35,16 @@ class Layer(NamedTuple):
 
 
 def is_known(optimizer: Any) -> bool:
-    """Whether another process can make a wrapper: one of ours, and no subclass of it.
+    """Whether another process can create a wrapper: one of ours, but no subclass.
 
-    A class of ``strict`` is the class here with ``strict=True``.
+    For a class of ``strict``, the class here with ``strict=True`` is used.
     """
     ours = type(optimizer).__module__.startswith("lockstep.tf.")
     return ours and isinstance(optimizer, KINDS)
 
 
 def innermost(optimizer: Optimizer) -> Optimizer:
-    """Return what is inside of all wrappers that another process can make."""
+    """Return the optimizer inside all wrappers that another process can create."""
     while is_known(optimizer):
         optimizer = optimizer.inner_optimizer
     return optimizer
@@ -53,14 +53,14 @@ def innermost(optimizer: Optimizer) -> Optimizer:
 def layers_of(
     optimizer: Optimizer, shared: Mapping[str, tf.Variable]
 ) -> tuple[Layer, ...]:
-    """Return the wrappers of an optimizer, from the outermost on.
+    """Return the wrappers of an optimizer, outermost first.
 
     Args:
-        optimizer: what ``AGNOptimizer`` wraps.
-        shared: name -> shared variable, of which row clipping knows the limits.
+        optimizer: the optimizer that ``AGNOptimizer`` wraps.
+        shared: name -> shared variable; row clipping has their limits.
 
     Raises:
-        UnsupportedError: a ValueError; a limit is a tensor, which may change.
+        UnsupportedError: a ValueError; a limit is a tensor, so it could change.
     """
     layers = []
     while is_known(optimizer):
@@ -72,7 +72,7 @@ def layers_of(
 
 
 def rows_of(optimizer: Optimizer, shared: Mapping[str, tf.Variable]) -> Rows:
-    """Return what a wrapper clips of shared variables; nothing if it clips no rows."""
+    """Return the shared rows that a wrapper clips; empty if it clips no rows."""
     rows: Rows = {}
     if not isinstance(optimizer, VariableClippingOptimizer):
         return rows
@@ -93,12 +93,12 @@ def rows_of(optimizer: Optimizer, shared: Mapping[str, tf.Variable]) -> Rows:
 def wrapped(
     optimizer: Optimizer, layers: Sequence[Layer], shared: Mapping[str, tf.Variable]
 ) -> Optimizer:
-    """Return an optimizer inside of these wrappers."""
+    """Return an optimizer with these wrappers around it."""
     for name, strict, rows in reversed(layers):
         if name == MultitaskOptimizerWrapper.__name__:
             optimizer = MultitaskOptimizerWrapper(optimizer, strict)
             continue
-        # Each variable has a limit of its own, so this one is without effect.
+        # Each variable has its own limit, so this one has no effect.
         optimizer = VariableClippingOptimizer(optimizer, {}, 1.0, strict=strict)
         for weight, (axes, limit) in rows.items():
             key = shared[weight].ref()
@@ -109,7 +109,7 @@ def wrapped(
 def takes_step(optimizer: Optimizer, gradients: Sequence[tf.Tensor]) -> bool:
     """Whether the innermost optimizer takes a step on these gradients.
 
-    It takes none if all are zero and a multitask wrapper is around it.
+    It does not if all are zero and a multitask wrapper is around it.
     """
     while is_known(optimizer):
         if isinstance(optimizer, MultitaskOptimizerWrapper):

@@ -13,11 +13,11 @@ v1 = tf.compat.v1
 
 
 class SharedSlots(v1.train.Optimizer):
-    """Keeps the slots of shared variables; it updates nothing.
+    """Holds the slots of shared variables; it updates nothing.
 
     Attributes:
-        make: makes the slots of these shared variables, as a worker's optimizer does;
-            None before there is one.
+        make: creates the slots of shared variables like a worker's optimizer; None
+            before a worker sets it.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class SharedSlots(v1.train.Optimizer):
     ) -> None:
         """Restore a slot from a ``tf.train.Checkpoint``.
 
-        TensorFlow would make it like its variable, which not every slot is.
+        TensorFlow would create it like its variable, which is wrong for some slots.
         """
         if self.make is not None and tf.executing_eagerly():
             self.make([variable])

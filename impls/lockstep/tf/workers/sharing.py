@@ -1,4 +1,4 @@
-"""What a worker of TensorFlow has of its own, and what it shares."""
+"""The state of a TensorFlow worker: its own, and the shared state."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class SharingWrapper(Wrapper):
     """Base of a worker's wrapper: each variable has a shared one and an accumulator.
 
     Attributes:
-        custom_getter: the worker's getter, which made them.
-        local_step: the worker's steps.
-        strict: whether ``get_slot`` finds nothing.
+        custom_getter: the worker's getter, which created them.
+        local_step: the number of the worker's steps.
+        strict: whether ``get_slot`` returns None.
     """
 
     GLOBAL_VARIABLE_NAME = GLOBAL_VARIABLE_NAME
@@ -37,18 +37,18 @@ class SharingWrapper(Wrapper):
     strict: bool
 
     def _centers(self, variables: Variables) -> list[tf.Variable]:
-        """Return the shared ones; raise for a variable that has none."""
+        """Return the shared variables; raise for a variable without one."""
         for variable in variables:
             if variable not in self.custom_getter._global_map:
                 raise refusals.NOT_FROM_GETTER.error(name=name_of(variable))
         return [self.custom_getter._global_map[variable] for variable in variables]
 
     def _accumulators(self, variables: Variables) -> list[tf.Variable]:
-        """Return what was gathered for these variables."""
+        """Return the accumulators of these variables."""
         return [self.custom_getter._grad_map[variable] for variable in variables]
 
     def _begin_round(self, variables: Variables) -> tf.Operation | None:
-        """Copy the shared variables to these, and set their accumulators to 0."""
+        """Copy the shared variables to these, and reset their accumulators to 0."""
         centers = self._centers(variables)
         self.custom_getter.center.refresh(centers)
         pairs = zip(variables, centers, strict=True)
@@ -58,13 +58,13 @@ class SharingWrapper(Wrapper):
         return tf.group(*pulls, *resets)
 
     def get_init_op(self, task_index: int) -> tf.Operation | None:
-        """Return what sets each variable to the shared one and its accumulator to 0.
+        """Return an operation that pulls all shared variables and resets accumulators.
 
-        Run it before training, and in a worker that joins later. In eager mode it has
-        happened when the call returns.
+        Run it before training, and in a worker that joins later. In eager mode this is
+        done when the call returns.
 
         Args:
-            task_index: without effect.
+            task_index: no effect.
 
         Raises:
             NoGradientsError: a ValueError; there are no variables.
@@ -77,21 +77,21 @@ class SharingWrapper(Wrapper):
     def make_session_run_hook(
         self, is_chief: bool, task_index: int
     ) -> tf.compat.v1.train.SessionRunHook:
-        """Return a hook that runs the init op in each session that is created.
+        """Return a hook that runs the init op in each new session.
 
-        A worker that was started again so begins with the shared weights as they are.
+        So a restarted worker begins with the current shared weights.
 
         Args:
-            is_chief: without effect: every worker begins with the shared weights.
-            task_index: the worker's number; without effect.
+            is_chief: no effect: every worker begins with the shared weights.
+            task_index: the worker's number; no effect.
         """
         return BeginRound(functools.partial(self.get_init_op, task_index))
 
     def get_slot(self, var: Any, name: str) -> tf.Variable | None:
-        """Return a slot of a worker's variable or of the shared one.
+        """Return a slot of a worker's variable or of its shared variable.
 
-        Those of this class beside the wrapped optimizer's have its constants as names.
-        Strict: None.
+        The shared variable and the accumulator are slots too, with this class'
+        constants as names. Strict: None.
         """
         getter = self.custom_getter
         if self._quirks.agn_slots:
@@ -104,14 +104,14 @@ class SharingWrapper(Wrapper):
         return super().get_slot(var, name) if shared is None else shared
 
     def get_slot_names(self) -> list[str]:
-        """Return the slot names of the wrapped optimizer and those of this class."""
+        """Return the slot names of the wrapped optimizer and of this class."""
         own = [GRAD_VARIABLE_NAME, GLOBAL_VARIABLE_NAME]
         return [] if self._quirks.agn_slots else [*super().get_slot_names(), *own]
 
     def variables(self) -> list[tf.Variable]:
         """Return all variables of state: of the optimizer, the worker and the center.
 
-        A ``tf.compat.v1.train.Saver`` of these and of the model saves everything.
+        A ``tf.compat.v1.train.Saver`` of these and of the model saves the whole state.
         Strict: an empty list.
         """
         if self._quirks.agn_slots:

@@ -1,4 +1,4 @@
-"""What a worker of ``AGNOptimizer`` has of its own beside its variables."""
+"""The session hook, the step count and the slots of a worker."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ v1 = tf.compat.v1
 
 
 class BeginRound(v1.train.SessionRunHook):
-    """Runs an operation, which it lets ``make`` build, in each new session."""
+    """Runs an operation, which ``make`` builds, in each new session."""
 
     def __init__(self, make: Callable[[], tf.Operation | None]) -> None:
         self.make = make
@@ -40,10 +40,10 @@ class BeginRound(v1.train.SessionRunHook):
 
 
 def make_local_step(getter: AGNCustomGetter | None) -> tf.Variable:
-    """Make the count of a worker's steps, on the CPU of the worker of ``getter``.
+    """Create the count of a worker's steps, on the CPU of the worker of ``getter``.
 
-    Without one it is where the device around puts it, which may be a parameter server,
-    so that all workers count together.
+    Without a getter it is on the current device. If that is a parameter server, all
+    workers count together.
     """
     with contextlib.ExitStack() as devices:
         if getter is not None:
@@ -64,7 +64,7 @@ def make_local_step(getter: AGNCustomGetter | None) -> tf.Variable:
 
 
 def local_collection() -> contextlib.AbstractContextManager[Any]:
-    """Put the variables that a graph gets in this context into ``LOCAL_VARIABLES``."""
+    """Add the variables that a graph creates in this context to ``LOCAL_VARIABLES``."""
     if not builds_graph():
         return contextlib.nullcontext()
 
@@ -76,6 +76,6 @@ def local_collection() -> contextlib.AbstractContextManager[Any]:
 
 
 def copy_of(variable: tf.Variable) -> tf.Tensor:
-    """Return what a variable holds now; reading one by reference copies nothing."""
+    """Return a copy of a variable's value; reading a reference variable copies none."""
     value = variable.read_value()
     return tf.raw_ops.DeepCopy(x=value) if is_reference(variable) else value

@@ -44,9 +44,9 @@ def clip_by_global_norm(
 
     Args:
         t_list: tensors of any shape, ``tf.IndexedSlices`` or None.
-        clip_norm: the largest norm that is left as it is, > 0 and finite; a tensor is
-            not checked.
-        name: of the scope of the operations.
+        clip_norm: the largest norm that is not clipped, > 0 and finite; not checked if
+            it is a tensor.
+        name: the name scope of the operations.
 
     Returns:
         The clipped tensors, all in float32, and the norm: float32, 0-d.
@@ -71,9 +71,9 @@ def clip_by_global_norm(
 def norm_in_float32(
     gradients: Sequence[Gradient], one_by_one: bool = False
 ) -> tf.Tensor:
-    """Return the norm of all tensors that are there, in float32.
+    """Return the global norm of all tensors that are not None, in float32.
 
-    ``one_by_one``: rows that share an index are not summed first.
+    ``one_by_one``: duplicate rows are not summed first.
     """
     present = [gradient for gradient in gradients if gradient is not None]
     if one_by_one:
@@ -85,7 +85,7 @@ def norm_in_float32(
 
 
 def clip_scale(norm: tf.Tensor, clip_norm: float | tf.Tensor) -> tf.Tensor:
-    """Return the factor for ``norm``, float32, 0-d, as TensorFlow computes it."""
+    """Return the factor for ``norm`` as TensorFlow computes it: float32, 0-d."""
     limit = as_tensor(clip_norm, tf.float32)
     return limit * tf.minimum(1.0 / norm, 1.0 / limit)
 
@@ -102,9 +102,9 @@ def clip_list(
     norm: tf.Tensor,
     quirks: Quirks,
 ) -> list[Gradient]:
-    """Clip gradients by a norm that is known, to float32.
+    """Clip gradients by a known norm; return them in float32.
 
-    A scale of shape [1] gives a scalar that shape too.
+    Strict: the scale has shape [1], so a scalar gets that shape too.
     """
     scale = clip_scale(norm, clip_norm)
     if quirks.clip_scalar:
@@ -113,13 +113,13 @@ def clip_list(
 
 
 def check_limit(owner: str, name: str, limit: float | tf.Tensor) -> None:
-    """Raise unless a limit is a positive, finite number; a tensor passes."""
+    """Raise unless a limit is a positive, finite number; tensors are not checked."""
     if not tf.is_tensor(limit):
         words.check_limit(owner, name, limit)
 
 
 def as_tensors(t_list: Any, quirks: Quirks) -> list[Gradient]:
-    """Return the tensors of a list, or raise unless it is one."""
+    """Return the tensors of a list; raise if it is no list."""
     entries = words.as_list(t_list, quirks.clip_scalar)
     return [to_tensor(entry, position) for position, entry in enumerate(entries)]
 
@@ -140,7 +140,7 @@ def to_tensor(entry: Any, position: int) -> Gradient:
 
 
 def as_norm(use_norm: Any) -> tf.Tensor:
-    """Return the norm of a caller in float32, 0-d."""
+    """Return the norm that a caller passed: float32, 0-d."""
     try:
         norm = tf.cast(use_norm, tf.float32)
     except (TypeError, ValueError, tf.errors.UnimplementedError) as error:

@@ -1,4 +1,4 @@
-"""Clipping by the global norm of all gradients that are there."""
+"""Clipping by the global norm of all gradients that are not None."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def global_norm(
 ) -> tf.Tensor:
     """Return the global norm of the gradients, computed in ``dtype``.
 
-    Half the sum of squares of each tensor, duplicate rows summed first, then their sum,
-    doubled, as ``tf.linalg.global_norm`` does; no gradients give 0. A gradient that is
-    all zero adds nothing, so none has to be left out.
+    Computed as in ``tf.linalg.global_norm``: sum(g^2) / 2 per tensor, with duplicate
+    rows summed first, then sqrt(2 sum). Without gradients the norm is 0. A gradient
+    that is all zero adds 0, so it need not be excluded.
     """
     total = tf.reduce_sum(half_square_sums(gradients, dtype))
     return tf.sqrt(total * tf.constant(2, dtype), name="global_norm")
@@ -47,9 +47,9 @@ def clip(
 ) -> tuple[list[Gradient], tf.Tensor]:
     """Return gradients whose global norm is at most ``clip_norm``, and the norm.
 
-    s = clip_norm min(1 / norm, 1 / clip_norm); each g becomes g s. Strict: in the
-    gradients' dtype, which must be one and dense; in a graph they have the names that
-    the original gave them.
+    s = clip_norm min(1 / norm, 1 / clip_norm); each g becomes g s. Strict: computed in
+    the gradients' dtype; all gradients must be dense and have the same dtype. In a
+    graph, strict also names the results as the original does.
     """
     quirks = quirks_of(strict)
     present = [gradient for gradient in gradients if gradient is not None]
@@ -68,7 +68,7 @@ def clip(
 def check_clipping(
     present: Sequence[tf.Tensor | tf.IndexedSlices], clip_norm: float, quirks: Quirks
 ) -> None:
-    """Raise for gradients that cannot be clipped, and for a norm out of its range."""
+    """Raise for gradients that cannot be clipped, or for an invalid ``clip_norm``."""
     if quirks.multitask_clip_sparse:
         words.refuse_sparse(any(isinstance(g, tf.IndexedSlices) for g in present))
     if quirks.multitask_clip_dtypes:
@@ -82,14 +82,14 @@ def check_clipping(
 
 
 def refuse_dtypes(gradients: Sequence[Gradient]) -> None:
-    """Raise for gradients of integers and of complex numbers."""
+    """Raise for integer and complex gradients."""
     dtypes = [gradient.dtype.name for gradient in gradients if gradient is not None]
     refuse_integers(words.CLIP, dtypes)
     refuse_complex(words.CLIP, dtypes)
 
 
 def old_names(clipped: Sequence[Gradient], scope: str) -> list[Gradient]:
-    """Return gradients under the names that the original gave them in a graph."""
+    """Return the gradients; in a graph, named as the original names them."""
     if tf.executing_eagerly():
         return list(clipped)
     return [
@@ -114,7 +114,7 @@ def require_finite(norm: tf.Tensor) -> tf.Tensor:
 def half_square_sums(
     gradients: Sequence[tf.Tensor | tf.IndexedSlices], dtype: tf.DType
 ) -> tf.Tensor:
-    """Return sum(g^2) / 2 of each of n gradients, duplicate rows summed first: [n]."""
+    """Return sum(g^2) / 2 of n gradients, duplicate rows summed first: [n]."""
     if not gradients:
         return tf.zeros([0], dtype)
     values = [tf.cast(summed_values(gradient), dtype) for gradient in gradients]
@@ -122,7 +122,7 @@ def half_square_sums(
 
 
 def clip_factor(norm: tf.Tensor, clip_norm: float) -> tf.Tensor:
-    """Return the factor for ``norm``; for one that is not finite NaN."""
+    """Return the factor for ``norm``; NaN if the norm is not finite."""
     one, limit = tf.ones((), norm.dtype), limit_in(norm.dtype, clip_norm)
     factor = limit * tf.minimum(one / norm, one / limit)
     nan = tf.constant(float("nan"), norm.dtype)
@@ -130,9 +130,9 @@ def clip_factor(norm: tf.Tensor, clip_norm: float) -> tf.Tensor:
 
 
 def limit_in(dtype: tf.DType, clip_norm: float | tf.Tensor) -> tf.Tensor:
-    """Return ``clip_norm`` in ``dtype``, rounded once; beyond its range infinite.
+    """Return ``clip_norm`` rounded once to ``dtype``; infinite if it is too large.
 
-    TensorFlow 2 refuses such a number where it runs eagerly, the original did not.
+    Eager TensorFlow 2 raises for a number that is too large. The original did not.
     """
     if isinstance(clip_norm, Real):
         with np.errstate(over="ignore"):
@@ -148,7 +148,7 @@ def scale_gradients(gradients: Sequence[Gradient], factor: tf.Tensor) -> list[Gr
 def scale_gradient(
     gradient: tf.Tensor | tf.IndexedSlices, factor: tf.Tensor
 ) -> tf.Tensor | tf.IndexedSlices:
-    """Return a gradient times ``factor``, a sparse one with its rows."""
+    """Return a gradient times ``factor``; a sparse one keeps its indices."""
     if isinstance(gradient, tf.IndexedSlices):
         scaled = scale_gradient(gradient.values, factor)
         return tf.IndexedSlices(scaled, gradient.indices, gradient.dense_shape)

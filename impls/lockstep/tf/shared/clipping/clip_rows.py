@@ -1,4 +1,4 @@
-"""The rule of row clipping, on tensors of TensorFlow."""
+"""The rule of row clipping on tensors."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ __all__ = ["clip_rows", "excess", "normalize_rows", "row_norms"]
 def clip_rows(
     values: tf.Tensor, axes: Sequence[int], max_norm: float | tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return clipped ``values``, and which norms were too large.
+    """Return the clipped ``values``, and a mask of the norms above ``max_norm``.
 
-    The rule, and what is not explained here, is that of
-    :func:`lockstep.reference.clipping.clip_rows.clip_rows`.
+    :func:`lockstep.reference.clipping.clip_rows.clip_rows` explains the rule.
 
     Args:
-        axes: distinct axes from 0 on; none takes the norm of each element.
+        axes: distinct axes, all >= 0; without axes each element is its own norm.
     """
     wide = tf.float32 if values.dtype in HALF else values.dtype
     limit = tf.cast(as_tensor(max_norm, wide), tf.float64)
@@ -51,10 +50,10 @@ def excess(
     max_norm: float | tf.Tensor,
     quirks: Quirks,
 ) -> tf.Tensor:
-    """Return w - c, which the original subtracted from w, also below the norm.
+    """Return w - c, which the original subtracts from w even if the norm is small.
 
     c is :func:`normalize_rows` in the dtype of ``values``. TensorFlow's kernels flush
-    float32 subnormals, as the original's did.
+    float32 subnormals to zero, as in the original.
     """
     wide = tf.float32 if values.dtype in HALF else values.dtype
     working = values if quirks.row_clip_float16 else tf.cast(values, wide)
@@ -69,11 +68,11 @@ def excess(
 def normalize_rows(
     values: tf.Tensor, axes: Sequence[int], max_norm: float | tf.Tensor
 ) -> tf.Tensor:
-    """Return what the original writes for w, in its order of operations."""
+    """Return the value that the original writes for w, in its order of operations."""
     limit = as_tensor(max_norm, values.dtype)
     return values * limit / tf.maximum(row_norms(values, axes), limit)
 
 
 def row_norms(values: tf.Tensor, axes: Sequence[int]) -> tf.Tensor:
-    """Return n in the dtype of w; ``axes`` keep length 1."""
+    """Return n in the dtype of w; the ``axes`` keep length 1."""
     return tf.sqrt(tf.reduce_sum(tf.square(values), list(axes), keepdims=True))

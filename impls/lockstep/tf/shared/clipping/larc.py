@@ -27,8 +27,8 @@ def raw_ratio(
 ) -> tf.Tensor:
     """Return the raw ratios: float32, [n].
 
-    The formula is that of :func:`lockstep.reference.clipping.larc.raw_ratio`; here the
-    norms are [n] and the rate is 0-d.
+    The formula is in :func:`lockstep.reference.clipping.larc.raw_ratio`. Here the
+    norms have shape [n] and the rate is 0-d.
     """
     divisor = gradient + policy.epsilon
     still = tf.logical_or(tf.equal(weight, 0.0), tf.equal(gradient, 0.0))
@@ -43,12 +43,12 @@ def raw_ratio(
 
 
 def larc_ratio(policy: LarcPolicy, raw: tf.Tensor) -> tf.Tensor:
-    """Return the ratios: in mode "clip" the smaller of the raw one and 1."""
+    """Return the ratios; in mode "clip" at most 1."""
     return tf.minimum(raw, 1.0) if policy.mode == "clip" else raw
 
 
 def scale_by_ratio(gradient: Gradient, ratio: tf.Tensor) -> Gradient:
-    """Return a gradient times its ratio, cast as :func:`cast_ratio` does."""
+    """Return a gradient times its ratio, which :func:`cast_ratio` rounds."""
     if isinstance(gradient, tf.IndexedSlices):
         values = scale_by_ratio(gradient.values, ratio)
         return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
@@ -56,13 +56,13 @@ def scale_by_ratio(gradient: Gradient, ratio: tf.Tensor) -> Gradient:
 
 
 def cast_ratio(ratio: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """Round a ratio to ``dtype``; half precision saturates."""
+    """Round a ratio to ``dtype``; saturate in half precision."""
     halves = dtype.name in LARGEST
     return saturating_cast(ratio, dtype) if halves else tf.cast(ratio, dtype)
 
 
 def as_original(gradient: Gradient, shape: tf.TensorShape) -> tf.Tensor:
-    """Strict: return slices as a dense tensor."""
+    """Strict: convert slices to a dense tensor."""
     if isinstance(gradient, tf.IndexedSlices):
         rows = shape[0]
         return tf.math.unsorted_segment_sum(gradient.values, gradient.indices, rows)

@@ -45,13 +45,13 @@ Gradient = tf.Tensor | tf.IndexedSlices | None
 
 
 class Processing(NamedTuple):
-    """What is to be done, checked.
+    """The checked arguments of ``post_process_gradients``.
 
     Attributes:
-        asked: which summaries, and who is told.
-        limit: the largest global norm; None does not clip.
-        policy: the parameters of LARC; None for no LARC.
-        quirks: those of the original that are on.
+        asked: the summaries to record, and their recorder.
+        limit: the largest global norm; None: no clipping.
+        policy: the parameters of LARC; None: no LARC.
+        quirks: the quirks of the original that are on.
     """
 
     asked: Summaries
@@ -79,7 +79,7 @@ def plan(
 
 
 def process(to_do: Processing, entries: Sequence[Entry], lr: Any) -> list[Gradient]:
-    """Clip, then scale by LARC; tell the summaries on the way."""
+    """Clip, then scale by LARC, and record the summaries."""
     asked, limit, policy, quirks = to_do
     if not quirks.clip_limit:
         check_entries(OWNER, entries, check_shapes)
@@ -115,9 +115,9 @@ def clip_entries(
     quirks: Quirks,
     norm: tf.Tensor | None = None,
 ) -> list[Gradient]:
-    """Clip gradients by their global norm, each in its variable's dtype afterwards.
+    """Clip gradients by their global norm, then cast each to its variable's dtype.
 
-    ``norm``: the one that is known already; None: it is taken here.
+    ``norm``: the norm, if it is already known; None: it is computed here.
     """
     if quirks.clip_absent:
         require_present(clipping.BY_NORM, entries)
@@ -165,7 +165,7 @@ def require_present(owner: str, entries: Sequence[Entry]) -> None:
 def check_entries(
     owner: str, entries: Sequence[Entry], *checks: Callable[..., None]
 ) -> None:
-    """Let checks look at gradients, variables and the names of these."""
+    """Call ``checks`` with the gradients, the variables and their names."""
     pairs = [(entry.gradient, entry.variable) for entry in entries]
     for check in checks:
         check(owner, pairs, lambda k: entries[k].name)

@@ -1,4 +1,4 @@
-"""Every kind of scale that the masters' wrapper takes, as a loss scale."""
+"""Loss scales of all kinds that the wrapper with masters accepts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Kinds"]
 
 
 class StaticScale:
-    """Any number, one below 1 included; it is always at its floor."""
+    """A constant scale of any size, even below 1; it is always at its floor."""
 
     variables: Sequence[Any] = ()
 
@@ -36,7 +36,7 @@ class StaticScale:
 
 
 class AutomaticScale:
-    """An automatic scaler, which is moved by more than whether a step is finite."""
+    """An automatic scaler; it needs the largest gradient to update."""
 
     def __init__(self, scaler: Any, variables: Sequence[Any]) -> None:
         self.scaler = scaler
@@ -52,7 +52,7 @@ class AutomaticScale:
 
 
 class UnusableScale:
-    """What the original accepts as a scale, and then cannot use."""
+    """A scale that the original's constructor accepts, but that it cannot use."""
 
     def __init__(self, argument: Any, variables: Sequence[Any]) -> None:
         self.argument = argument
@@ -69,7 +69,7 @@ class Kinds(NamedTuple):
     Attributes:
         scale: the base class.
         automatic: the automatic scaler.
-        dynamic: makes what "dynamic" stands for.
+        dynamic: creates the scale for the name "dynamic".
         state: returns the variables of an automatic scaler.
     """
 
@@ -79,10 +79,11 @@ class Kinds(NamedTuple):
     state: Callable[[Any], Sequence[Any]]
 
     def scale_of(self, loss_scale: Any, quirks: Quirks) -> Any:
-        """Return the float or object that ``loss_scale`` stands for.
+        """Return the float or object for ``loss_scale``.
 
         Raises:
-            OutOfRangeError, UnknownNameError: a ValueError; by default, anything else.
+            OutOfRangeError, UnknownNameError: a ValueError; by default also for a value
+                of another type.
         """
         if isinstance(loss_scale, (self.automatic, self.scale)):
             return loss_scale
@@ -95,7 +96,7 @@ class Kinds(NamedTuple):
         return loss_scale if number is None else number
 
     def as_loss_scale(self, scale: Any, quirks: Quirks) -> Any:
-        """Return what :meth:`scale_of` returned as a loss scale."""
+        """Convert the result of :meth:`scale_of` to a loss scale."""
         if isinstance(scale, self.automatic):
             return AutomaticScale(scale, self.state(scale))
         if isinstance(scale, float):

@@ -1,4 +1,4 @@
-"""NovoGrad: what becomes of a gradient before momentum takes it."""
+"""NovoGrad: the normalization of a gradient, before momentum."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ __all__ = [
 
 
 class Policy(NamedTuple):
-    """Hyper-parameters that are not momentum's, wide: float32 at least.
+    """Hyper-parameters except those of momentum, in float32 or float64.
 
     Attributes:
         beta2, rest2: b2, 1 - b2.
-        epsilon, weight_decay: numbers; a decay of 0 is left out.
-        share: what g' is multiplied by, 1 or 1 - b1.
-        remembers: whether v is kept from step to step.
+        epsilon, weight_decay: numbers; a decay of 0 is None.
+        share: the factor of g', 1 or 1 - b1.
+        remembers: whether v is kept between steps.
     """
 
     beta2: tf.Tensor
@@ -38,12 +38,12 @@ class Policy(NamedTuple):
 
 
 def wide_dtype(dtype: tf.DType) -> tf.DType:
-    """Return the dtype in which norms are taken: float32 at least."""
+    """Return the dtype in which norms are computed: at least float32."""
     return tf.float64 if dtype.base_dtype == tf.float64 else tf.float32
 
 
 def policy_of(arguments: Mapping[str, Any], dtype: tf.DType, remembers: bool) -> Policy:
-    """Return the arguments of the constructor as wide tensors."""
+    """Return the constructor's arguments as tensors of :func:`wide_dtype`."""
     wide = wide_dtype(dtype)
     share = 1 - arguments["beta1"] if arguments["grad_averaging"] else 1.0
     decay = arguments["weight_decay"]
@@ -59,7 +59,7 @@ def policy_of(arguments: Mapping[str, Any], dtype: tf.DType, remembers: bool) ->
 
 
 def densify(gradient: tf.Tensor | tf.IndexedSlices, variable: tf.Variable) -> tf.Tensor:
-    """Return the dense gradient: duplicate rows summed, zeros elsewhere."""
+    """Return the dense gradient: duplicate rows summed, zeros in other rows."""
     if not isinstance(gradient, tf.IndexedSlices):
         return gradient
     count = tf.cast(tf.shape(variable)[0], gradient.indices.dtype)
@@ -68,17 +68,17 @@ def densify(gradient: tf.Tensor | tf.IndexedSlices, variable: tf.Variable) -> tf
 
 
 def square_norm(gradient: tf.Tensor) -> tf.Tensor:
-    """Return |g|^2 in a wide dtype: 0-d."""
+    """Return |g|^2 in :func:`wide_dtype`: 0-d."""
     return tf.reduce_sum(tf.square(tf.cast(gradient, wide_dtype(gradient.dtype))))
 
 
 def next_moment(
     policy: Policy, moment: tf.Tensor | tf.Variable, square: tf.Tensor
 ) -> tf.Tensor:
-    """Return v after a step; it begins anew where it is 0 or not finite.
+    """Return v after a step; v restarts with |g|^2 where it is 0 or not finite.
 
-    Where nothing is written back, a v that is not 0 is one of an earlier call that
-    built the same graph.
+    Without ``remembers`` v is not written back. There a v other than 0 comes from an
+    earlier call that built the same graph.
     """
     moment = tf.convert_to_tensor(moment)
     begun = tf.not_equal(moment, 0)
@@ -94,7 +94,7 @@ def direction_of(
     variable: tf.Tensor | tf.Variable,
     gradient: tf.Tensor,
 ) -> tf.Tensor:
-    """g' = (g (1 / sqrt(v + eps)) + wd w) share, in the dtype of norms."""
+    """Return g' = (g (1 / sqrt(v + eps)) + wd w) share, in the dtype of norms."""
     factor = 1.0 / tf.sqrt(moment + policy.epsilon)
     direction = tf.cast(gradient, factor.dtype) * factor
     if policy.weight_decay is not None:

@@ -1,4 +1,4 @@
-"""A loss scale that follows the largest gradient, by Backoff or by LogMax."""
+"""A loss scale that depends on the largest gradient, by Backoff or LogMax."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def start_scale(algorithm: str, policy: Any) -> State:
 
 
 def step_scale(policy: Any, state: State, has_nan: tf.Tensor, amax: tf.Tensor) -> State:
-    """Return the state after one step, by the algorithm that the state is of."""
+    """Return the state after one step, by the algorithm of ``state``."""
     if isinstance(state, BackoffState):
         return step_backoff(policy, state, has_nan, amax)
     return step_logmax(policy, state, has_nan, amax)
@@ -38,15 +38,15 @@ def as_amax(amax: Any, must_be_float32: bool) -> tf.Tensor:
 
 
 def dtype_of(name: str) -> str:
-    """Return the dtype of a part of the state."""
+    """Return the dtype of an entry of the state."""
     return "int64" if name in ("iteration", "last_overflow_iteration") else "float32"
 
 
 def find_largest(values: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return whether any element is NaN, and max |element| over those that are not.
+    """Return whether any element is NaN, and the largest magnitude of the others.
 
-    The tensors have one dtype, as the maximum has. Where there is none, and where all
-    are NaN, it is -inf.
+    All tensors must have the same dtype, which the maximum has too. Without elements,
+    or if all are NaN, the maximum is -inf.
     """
     if not values:
         return tf.constant(False), tf.constant(float("-inf"))
@@ -56,7 +56,7 @@ def find_largest(values: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def largest_of(values: tf.Tensor) -> tf.Tensor:
-    """Return the largest magnitude that is not NaN; -inf if there is none."""
+    """Return the largest magnitude, NaN ignored; -inf if there is none."""
     nothing = tf.constant(float("-inf"), values.dtype)
     known = tf.where(tf.math.is_nan(values), nothing, tf.abs(values))
     return tf.reduce_max(known)

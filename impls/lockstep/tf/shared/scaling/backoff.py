@@ -1,4 +1,4 @@
-"""Backoff: the scale grows every ``step_window`` steps after the last overflow."""
+"""Backoff: the scale shrinks on overflow and grows after ``step_window`` steps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["BackoffState", "clip", "start_backoff", "step_backoff"]
 
 
 class BackoffState(NamedTuple):
-    """``loss_scale``: float32; the two others count steps, int64."""
+    """``loss_scale`` is float32; the two step counts are int64."""
 
     loss_scale: tf.Tensor
     iteration: tf.Tensor
@@ -29,11 +29,11 @@ def step_backoff(
 ) -> BackoffState:
     """Return the state after a step; i is the iteration before it.
 
-    Overflow (``has_nan``, or ``amax`` infinite or, with ``nan_overflows``, NaN):
-    scale = clip(scale / factor), last = i. Otherwise, where (i - last) mod window = 0,
-    scale = clip(scale factor). Then i + 1.
+    An overflow is ``has_nan``, or an infinite ``amax``, or a NaN ``amax`` with
+    ``nan_overflows``. It gives scale = clip(scale / factor), last = i. Otherwise, if
+    (i - last) mod window = 0, scale = clip(scale factor). Then i + 1.
 
-    No counter is reset by growth, by default too.
+    Growth resets no counter, in the default mode too.
     """
     scale, i, last = state
     unlike = tf.math.is_inf(amax)
@@ -51,5 +51,5 @@ def step_backoff(
 
 
 def clip(scale: tf.Tensor, policy: BackoffPolicy | LogMaxPolicy) -> tf.Tensor:
-    """Return max(min(scale, scale_max), scale_min): of inverted bounds, the lower."""
+    """Return max(min(scale, scale_max), scale_min); if the bounds cross, scale_min."""
     return tf.maximum(tf.minimum(scale, policy.scale_max), policy.scale_min)

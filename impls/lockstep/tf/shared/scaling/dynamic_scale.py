@@ -1,4 +1,4 @@
-"""Dynamic loss scale: grows after a run of finite steps, shrinks at overflows."""
+"""Dynamic loss scale: grows after finite steps, shrinks after overflows."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ OWNER = "DynamicLossScale"
 
 
 class DynamicState(NamedTuple):
-    """What one step hands on to the next; the last two only where policy is patient.
+    """The state between steps; the last two counts only with patience.
 
-    They are 0-d: ``loss_scale`` in float32, the others in int64, and count what the
-    reference's state of this name counts.
+    All are 0-d: ``loss_scale`` in float32, the counts in int64. The counts have the
+    same meaning as in the reference's ``DynamicState``.
     """
 
     loss_scale: tf.Tensor
@@ -54,10 +54,11 @@ def step_dynamic(
 ) -> DynamicState:
     """Return the state after a step.
 
-    finite: good + 1; from ``increment_period`` on scale = min(scale growth, ceiling),
-    unless that is not finite, and good = 0. Otherwise good = 0 and, if
-    :func:`patience_ended`, scale = max(scale / multiplier, floor), or
-    max(scale backoff, floor) if a factor is given.
+    finite: good + 1; if this reaches ``increment_period``,
+    scale = min(scale growth, ceiling), unless that is not finite, and good = 0.
+    Otherwise good = 0, and if :func:`patience_ended`,
+    scale = max(scale / multiplier, floor), or max(scale backoff, floor) if a factor is
+    given.
     """
     scale, good_steps = state.loss_scale, state.good_steps + 1
     grown = tf.minimum(scale * tf.constant(policy.growth, tf.float32), policy.ceiling)
@@ -77,7 +78,7 @@ def step_dynamic(
 
 
 def shrunk(policy: DynamicPolicy, scale: tf.Tensor) -> tf.Tensor:
-    """Return the scale after an overflow: divided, or times the factor if given."""
+    """Return the scale after an overflow: scale / multiplier, or scale backoff."""
     if policy.backoff_factor is None:
         smaller = scale / tf.constant(policy.multiplier, tf.float32)
     else:
@@ -90,8 +91,9 @@ def patience_ended(
 ) -> tuple[tf.Tensor, tuple[tf.Tensor, tf.Tensor]]:
     """Return whether this step lowers the scale, and the two counts after it.
 
-    It does if it is not finite, overflows >= hysteresis and
-    overflows / steps >= tolerance, in float64, this step counted. ``due``: it grows.
+    The scale is lowered if the step is not finite, overflows >= hysteresis and
+    overflows / steps >= tolerance. The counts include this step; the quotient is
+    computed in float64. ``due``: this step raises the scale.
     """
     overflow = tf.logical_not(finite)
     overflows = state.overflows + tf.cast(overflow, tf.int64)
@@ -107,7 +109,7 @@ def patience_ended(
 def present_in(
     grads: Any, as_gradient: Callable[[Any, Any, str], Any], needs_shape: bool
 ) -> list[tf.Tensor | tf.IndexedSlices]:
-    """Return the gradients of a nest that are there, checked."""
+    """Return the gradients of a nest that are not None, checked."""
     flat = [as_gradient(g, "a gradient", OWNER) for g in tf.nest.flatten(grads)]
     present = [gradient for gradient in flat if gradient is not None]
     check_present(present, needs_shape)
@@ -117,9 +119,9 @@ def present_in(
 def check_present(
     present: Iterable[tf.Tensor | tf.IndexedSlices], needs_shape: bool
 ) -> None:
-    """Raise for gradients of integers.
+    """Raise for integer gradients.
 
-    ``needs_shape``: a sparse one has to have a ``dense_shape``.
+    ``needs_shape``: raise for a sparse one without a ``dense_shape`` too.
     """
     for gradient in present:
         check_gradient_dtype(gradient.dtype.name)
@@ -129,18 +131,18 @@ def check_present(
 
 
 def refuse_half(what: str, dtype: tf.DType) -> None:
-    """Raise for what the original's float32 scale cannot multiply."""
+    """Raise for a dtype that the original's float32 scale cannot multiply."""
     if dtype.base_dtype != tf.float32:
         raise refusals.HALF_PRECISION.error(what=what)
 
 
 def of_policy(name: str, doc: str) -> Any:
-    """Return a property that reads a part of the policy."""
+    """Return a property that reads an attribute of the policy."""
     return property(lambda scale: getattr(scale._policy, name), doc=doc)
 
 
 class DynamicNames(OldNames):
-    """What users read of a dynamic scale: its policy, and its state by old names."""
+    """The public properties of a dynamic scale: its policy, and old names."""
 
     _policy: DynamicPolicy
     strict: bool
@@ -159,7 +161,7 @@ class DynamicNames(OldNames):
     least = floor
 
     def _arguments(self) -> dict[str, Any]:
-        """Return the arguments of the constructor but ``strict``."""
+        """Return the constructor's arguments except ``strict``."""
         without_options = quirks_of(self.strict).dynamic_scale_floor
         return dynamic_config(self._policy, without_options)
 
@@ -172,7 +174,7 @@ class DynamicNames(OldNames):
         return self.good_steps
 
     def __repr__(self) -> str:
-        """Return the arguments; eagerly also the scale and the good steps."""
+        """Return the arguments, and in eager mode the scale and the good steps."""
         name, config = type(self).__name__, self._arguments()
         if not tf.executing_eagerly():
             return shown(name, config)

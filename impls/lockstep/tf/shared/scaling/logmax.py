@@ -16,7 +16,7 @@ SMALLEST_NORMAL = float(np.finfo(np.float32).smallest_normal)
 
 
 class LogMaxState(NamedTuple):
-    """The reference's running means of x, as 0-d tensors."""
+    """The same running means of x as in the reference, as 0-d tensors."""
 
     loss_scale: tf.Tensor
     iteration: tf.Tensor
@@ -28,7 +28,7 @@ class LogMaxState(NamedTuple):
 
 
 def start_logmax(policy: LogMaxPolicy) -> LogMaxState:
-    """Return the state before the first step, as numbers: the scale at 1."""
+    """Return the state before the first step, as numbers; the scale is 1."""
     return LogMaxState(1.0, 0, 0.0, 0.0, 0.0, 1.0, 1.0)
 
 
@@ -37,7 +37,7 @@ def step_logmax(
 ) -> LogMaxState:
     """Return the state after a step; the reference's file has the formulas.
 
-    If the policy is guarded, a step with amax 0 leaves all of it alone.
+    With a guarded policy, a step with amax 0 changes only ``iteration``.
     """
     x = log_amax(policy, has_nan, amax)
     after = state._replace(
@@ -74,7 +74,7 @@ def log_amax(policy: LogMaxPolicy, has_nan: tf.Tensor, amax: tf.Tensor) -> tf.Te
 
 
 def scale_for(policy: LogMaxPolicy, state: LogMaxState) -> tf.Tensor:
-    """Return the scale that follows from the running means, which keeps NaN."""
+    """Return the scale for the running means; NaN is kept."""
     mu = state.x_hat / (1 - state.b1_correction)
     slow = state.slow_x_hat / (1 - state.b2_correction)
     square = state.xsquared_hat / (1 - state.b2_correction)

@@ -1,4 +1,4 @@
-"""One step on the gradients of a scaled loss: what it looks at, does and reports."""
+"""One step on the gradients of a scaled loss: check, update and report."""
 
 from __future__ import annotations
 
@@ -26,22 +26,23 @@ Pairs = list[tuple[Present | None, Any]]
 
 
 class ScaledStep:
-    """One step on gradients that a loss scale has been divided out of.
+    """One step on gradients that were divided by a loss scale.
 
     Its methods are called in this order: :meth:`look`, :meth:`update` unless the step
-    is skipped, and eagerly :meth:`report`.
+    is skipped, and in eager mode :meth:`report`.
 
     Args:
         pairs: (gradient or None, variable) of the step.
-        names: of all variables, as the user knows them.
-        present: what is looked at for the n gradients that are there; None: these.
+        names: the names of all variables, as the user knows them.
+        present: the n tensors to check instead of the n gradients that are not None;
+            None: the gradients.
 
     Attributes:
-        flags: whether each gradient that is present is finite: bool, [n].
-        finite: whether all are, and their norm if it was taken: bool, 0-d.
-        norm: the global norm of all, float32, 0-d; None: not taken.
-        clip_factor: what clipping multiplies by, like the norm.
-        largest: what an automatic scaler is told: has_nan, bool, and the largest
+        flags: whether each present gradient is finite: bool, [n].
+        finite: whether all are, and their norm if it was computed: bool, 0-d.
+        norm: the global norm of all, float32, 0-d; None: not computed.
+        clip_factor: the factor of clipping, float32, 0-d; None without a norm.
+        largest: the input of an automatic scaler: has_nan, bool, and the largest
             element, float32, both 0-d; None for other scales.
         applied: whether the wrapped optimizer takes its step.
         scales: the loss scale before and after the step.
@@ -65,7 +66,7 @@ class ScaledStep:
         self.present = present
 
     def look(self, clip_norm: float | None) -> None:
-        """Look at the gradients; the norm is taken only to be clipped.
+        """Check the gradients; compute the norm only if they are clipped.
 
         clip_factor = clip_norm min(1 / norm, 1 / clip_norm) above the limit, else 1.
         """
@@ -75,29 +76,29 @@ class ScaledStep:
             return
         sums = half_square_sums(self.present, tf.float32)
         self.norm = norm = tf.sqrt(tf.reduce_sum(sums) * 2.0)
-        # One read gives both: in a finite sum of squares every element is finite.
+        # If the sum of squares is finite, every element is, so one read suffices.
         self.flags = tf.cond(
             tf.reduce_all(tf.math.is_finite(sums)),
             lambda: tf.ones_like(sums, tf.bool),
             lambda: finite_flags(self.present),
         )
         self.finite = tf.logical_and(tf.reduce_all(self.flags), tf.math.is_finite(norm))
-        # Below the limit nothing is multiplied: c (1/c) is not 1 for every c.
+        # At or below the limit nothing is multiplied: c (1/c) is not 1 for every c.
         factor = clip_factor(norm, clip_norm)
         self.clip_factor = tf.where(norm > clip_norm, factor, 1.0)
 
     def look_at_largest(
         self, pairs: Pairs, check_grads: Callable[..., Any], decides: bool
     ) -> None:
-        """Look for what an automatic scaler is told, after :meth:`look`.
+        """Compute the input of an automatic scaler, after :meth:`look`.
 
-        By default any overflow is one for it, too, also where duplicate rows overflow
-        when they are summed, or the norm does; a step without any element has none.
+        By default the scaler learns of every overflow, even if it occurs only in the
+        norm or in the sum of duplicate rows. A step without elements has no overflow.
 
         Args:
             pairs: the gradients as they are stored, with their variables.
-            check_grads: that of the scaler.
-            decides: whether the step is finite if the largest element is.
+            check_grads: the scaler's method.
+            decides: whether the largest element alone decides if the step is finite.
         """
         if decides:
             has_nan, largest = check_grads(pairs)
@@ -111,7 +112,7 @@ class ScaledStep:
         self.largest = has_nan, largest
 
     def update(self, take: Callable[[Pairs], Any]) -> Any:
-        """Let ``take`` update with the pairs, their gradients clipped if asked for."""
+        """Call ``take`` with the pairs, whose gradients are clipped if requested."""
         if self.clip_factor is None:
             return take(self.pairs)
         gradients, variables = zip(*self.pairs, strict=True)
@@ -125,14 +126,14 @@ class ScaledStep:
         return [name for (gradient, _), name in pairs if gradient is not None]
 
     def nonfinite(self) -> list[str]:
-        """Return the names of what is not finite; eager only."""
+        """Return the names of variables with a non-finite gradient; eager only."""
         flags = np.asarray(self.flags)
         return [] if flags.all() else list(compress(self.names_present, ~flags))
 
     def report(self, inner: StepReport | None) -> words.ScaledStepReport:
         """Return the report; ``inner``: the ``last_step`` of the wrapped optimizer.
 
-        Eager only. The norm is left out where a gradient was not finite.
+        Eager only. The norm is left out if a gradient was not finite.
         """
         finite, nonfinite = bool(self.finite), self.nonfinite()
         norm = factor = None

@@ -1,7 +1,7 @@
-"""Skipped steps: how many there were, in a row and in all, and who is told of a stall.
+"""Counts of skipped steps, in a row and in all, and the report of a stall.
 
-Checkpoints of 0.1.0 have one number, ``skipped_in_a_row``. It still loads, in a Saver
-too, because the steps skipped before the current row are counted in its upper half.
+Checkpoints of 0.1.0 have one number, ``skipped_in_a_row``. They still load, in a Saver
+too, because the upper half of that number counts the skipped steps before this row.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lockstep.tf.shared.tensors.replica_copies import is_first_replica
 __all__ = ["SkipCounts", "Skips"]
 
 UPPER = 2**32
-"""One step of the upper half; as many steps are never skipped in a row."""
+"""The unit of the upper half; a row of skipped steps is always shorter."""
 
 
 class Skips(NamedTuple):
@@ -29,7 +29,7 @@ class Skips(NamedTuple):
 
     Attributes:
         owner: the wrapper's name.
-        variable: int64, 0-d: in a row + UPPER * all before this row.
+        variable: steps in a row + UPPER * steps before this row: int64, 0-d.
     """
 
     owner: str
@@ -46,18 +46,18 @@ class Skips(NamedTuple):
     def count(
         self, step: ScaledStep, scale: Any, at_floor: str, patience: int
     ) -> tf.Operation | None:
-        """Count a step; tell of a stall; return the operation.
+        """Count a step, report a stall, and return the operation.
 
         Args:
-            step: the step, which was looked at.
-            scale: returns the loss scale; its ``at_floor`` says whether it cannot sink
-                any more, which a stall needs.
-            at_floor: ``warn``: tell once; ``raise``: fail at each step; ``ignore``.
-            patience: the steps skipped in a row that are a stall.
+            step: the step, after its check.
+            scale: returns the loss scale; its ``at_floor`` returns whether the scale
+                cannot shrink further. Only then there is a stall.
+            at_floor: ``warn``: warn once; ``raise``: fail at each step; ``ignore``.
+            patience: how many skipped steps in a row are a stall.
         """
         if not tf.executing_eagerly():
             return self._count_in_graph(step, scale, at_floor, patience)
-        # Nearly every step follows an applied one and is applied.
+        # Nearly always this step and the step before it are applied.
         held = int(self.variable.read_value())
         before = held % UPPER
         skips = 0 if bool(step.finite) else before + 1
@@ -77,9 +77,9 @@ class Skips(NamedTuple):
     def _count_in_graph(
         self, step: ScaledStep, scale: Any, at_floor: str, patience: int
     ) -> tf.Operation:
-        """Count; print once, or fail at each step, when patience is over.
+        """Count; at a stall print once, or fail at each step.
 
-        XLA knows no strings: what it compiles only counts.
+        XLA has no strings, so a graph that XLA compiles only counts.
         """
         zero, before = tf.zeros((), tf.int64), self.in_a_row()
         skips = tf.where(step.finite, zero, before + 1)
@@ -108,25 +108,25 @@ class Skips(NamedTuple):
 
 
 class SkipCounts:
-    """The counts as a wrapper shows them; one that is strict has none."""
+    """The public counts of a wrapper; a strict wrapper has none."""
 
     _skips: Skips
 
     @property
     def skipped_in_a_row(self) -> tf.Tensor:
-        """The steps skipped since the last one that was not: int64, 0-d."""
+        """The number of skipped steps since the last applied one: int64, 0-d."""
         return self._skips.in_a_row()
 
     @property
     def skipped_steps(self) -> tf.Tensor:
-        """All steps that were skipped: int64, 0-d."""
+        """The number of all skipped steps: int64, 0-d."""
         return self._skips.total()
 
 
 def stalled_text(
     owner: str, step: ScaledStep, skips: tf.Tensor, scale: tf.Tensor
 ) -> tf.Tensor:
-    """Return the sentence of ``words.stalled`` with this step's values: string, 0-d."""
+    """Return the message of ``words.stalled`` with this step's values: string, 0-d."""
     names = tf.boolean_mask(tf.constant(step.names_present), tf.logical_not(step.flags))
     joined = tf.strings.reduce_join(names, separator=", ")
     joined = tf.where(tf.size(names) > 0, joined, words.named([]))

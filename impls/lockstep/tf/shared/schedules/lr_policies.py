@@ -1,7 +1,7 @@
-"""Learning-rate policies: the step may be a number, a tensor or a variable.
+"""Learning-rate policies for steps that are numbers, tensors or variables.
 
-They return a tensor (``fixed_lr`` its argument), computed in float32 operation by
-operation, as the original was. The origin of all of them is OpenSeq2Seq (NVIDIA),
+They return a tensor (``fixed_lr``: its argument), computed in float32 with the same
+operations as in the original. All of them come from OpenSeq2Seq (NVIDIA),
 ``open_seq2seq/optimizers/lr_policies.py``. Steps are optimizer steps, counted from 0.
 """
 
@@ -35,7 +35,7 @@ Step = int | tf.Tensor | tf.Variable
 
 
 class AmbiguousStepError(OutOfRangeError, tf.errors.InvalidArgumentError):
-    """Two ranges hold at a step: TensorFlow's error, and that of the other backends."""
+    """A step is in two ranges: TensorFlow's error, and the other backends' error."""
 
     def __init__(self, text: str) -> None:
         tf.errors.InvalidArgumentError.__init__(self, None, None, text)
@@ -62,12 +62,12 @@ def piecewise_constant(
 
     Raises:
         ...
-        tf.errors.InvalidArgumentError: in a graph, a step at which two ranges of
-            unsorted boundaries hold; eagerly the error is both of these in one.
+        tf.errors.InvalidArgumentError: in a graph, for a step in two ranges of unsorted
+            boundaries. In eager mode one error is of both classes.
     """
     ends = words.step_boundaries(boundaries, decay_rates, steps_per_epoch)
     step = as_step(global_step)
-    # A step on a boundary has the old rate, by default too.
+    # A step on a boundary has the old rate, in the default mode too.
     holds = [step <= ends[0]]
     holds += [(step > low) & (step <= high) for low, high in itertools.pairwise(ends)]
     holds += [step > ends[-1]]
@@ -168,10 +168,10 @@ def inv_poly_decay(
     """...
 
     Args:
-        name: of the resulting tensor.
+        name: the name of the resulting tensor.
     """
     step, rate, exponent = as_step(global_step), single(learning_rate), single(power)
-    # In float64 and rounded once: the original takes the growth in Python's numbers.
+    # In float64 and rounded once: the original computes the growth in Python floats.
     wide = double(learning_rate)
     least = tf.minimum(tf.maximum(double(min_lr), 1e-8), wide)
     largest = tf.pow(wide / least, 1.0 / double(power))
@@ -221,16 +221,16 @@ def warmed_up(step: tf.Tensor, learning_rate: Rate, warmup_steps: float) -> tf.T
 def decay_progress(
     step: tf.Tensor, decay_steps: float, begin_decay_at: int
 ) -> tf.Tensor:
-    """Return how much of the decay is done, from 0 to 1."""
+    """Return the fraction of the decay that is done, from 0 to 1."""
     length = single(decay_steps)
     progress = tf.minimum(single(step - begin_decay_at), length) / length
-    # XLA multiplies by the reciprocal of a constant: 11 / 11 is above 1 there, and
-    # what remains, below 0, has no power.
+    # XLA multiplies by the reciprocal of a constant, which makes 11 / 11 > 1. The power
+    # of 1 - progress < 0 is NaN.
     return tf.minimum(progress, 1.0)
 
 
 def as_step(global_step: Step) -> tf.Tensor:
-    """Return the step as a tensor; a Python integer becomes an int64 one."""
+    """Return the step as a tensor; a Python integer becomes int64."""
     if isinstance(global_step, int):
         return tf.constant(global_step, tf.int64)
     return tf.convert_to_tensor(global_step)

@@ -1,4 +1,4 @@
-"""What ``optimize_loss`` makes of its arguments on TensorFlow and on Keras."""
+"""The arguments of ``optimize_loss``, for TensorFlow and Keras."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ __all__ = ["Makers", "find_trained"]
 
 @dataclass(frozen=True)
 class Makers:
-    """What a host makes optimizers with.
+    """The optimizer classes of a backend.
 
     Attributes:
         classes: name -> class.
-        kind: the class of all optimizers.
-        nouns: what the backend calls that class.
+        kind: the base class of all optimizers.
+        nouns: the backend's words for that class.
     """
 
     classes: Mapping[str, Callable[..., Any]]
@@ -38,10 +38,10 @@ class Makers:
     def make(
         self, optimizer: Any, rate: Any, arguments: Mapping[str, Any], strict: bool
     ) -> Any:
-        """Make an optimizer from its name, or from what makes one.
+        """Create an optimizer from its name, its class or a function.
 
         Raises:
-            NotAnOptimizerError: a TypeError; what was given makes none.
+            NotAnOptimizerError: a TypeError; the argument creates no optimizer.
         """
         make = self.maker_of(optimizer, strict)
         if not callable(make):
@@ -57,11 +57,11 @@ class Makers:
         return base
 
     def maker_of(self, optimizer: Any, strict: bool) -> Any:
-        """Return what makes an optimizer: the class of a name, or what was given."""
+        """Return the class for a name; return other arguments unchanged."""
         if not isinstance(optimizer, str):
             return optimizer
         make = self.classes[optimizer]
-        # TensorFlow's own classes are the originals: they have no such argument.
+        # TensorFlow's own classes are the originals, so they have no ``strict``.
         has_modes = "strict" in inspect.signature(make).parameters
         return partial(make, strict=True) if strict and has_modes else make
 
@@ -77,15 +77,15 @@ def find_trained(
 
     Args:
         var_list: a nest of variables, or None.
-        model: what may have ``trainable_variables``.
-        default: a list of those that are trained where nothing else is said.
+        model: an object with ``trainable_variables``, or another one.
+        default: the variables that are trained without ``var_list`` and ``model``.
         kind: the classes of variables.
-        as_variable: takes a variable out of what the host wraps around it.
+        as_variable: returns the variable that a backend's object wraps.
 
     Raises:
-        VarListError: no nest of variables.
-        UnsupportedError: nothing to train.
-        OutOfRangeError: a number or a text as the model beside listed variables.
+        VarListError: not a nest of variables.
+        UnsupportedError: no variables to train.
+        OutOfRangeError: variables are listed and the model is a number or a text.
     """
     if var_list is not None:
         border.check_model("model", model)

@@ -1,4 +1,4 @@
-"""Micro-batches: the sum of their shares of a gradient, rows kept as rows."""
+"""Accumulation of micro-batches; sparse gradients remain sparse."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Gradient = tf.Tensor | tf.IndexedSlices | None
 
 
 def add_share(total: Gradient, gradient: Gradient, iter_size: int) -> Gradient:
-    """Return total + gradient / iter_size by the rules of the reference."""
+    """Return total + gradient / iter_size; the reference has the rules."""
     if gradient is None:
         return total
     share = divided(gradient, iter_size)
@@ -26,7 +26,7 @@ def add_share(total: Gradient, gradient: Gradient, iter_size: int) -> Gradient:
 def divided(
     gradient: tf.Tensor | tf.IndexedSlices, iter_size: int
 ) -> tf.Tensor | tf.IndexedSlices:
-    """Return gradient / iter_size, of rows their values."""
+    """Return gradient / iter_size; a sparse one keeps its indices."""
     if isinstance(gradient, tf.IndexedSlices):
         values = divided(gradient.values, iter_size)
         return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
@@ -36,7 +36,7 @@ def divided(
 def dense_like(
     gradient: tf.Tensor | tf.IndexedSlices, other: tf.Tensor | tf.IndexedSlices
 ) -> tf.Tensor:
-    """Return a gradient as a tensor; ``other`` tells rows how many there are."""
+    """Return a gradient as a tensor with the number of rows of ``other``."""
     if not isinstance(gradient, tf.IndexedSlices):
         return gradient
     rows = tf.shape(other)[0]

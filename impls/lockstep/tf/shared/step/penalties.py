@@ -14,7 +14,7 @@ __all__ = ["sum_losses"]
 
 
 def sum_losses(losses: Sequence[Any], name: str = words.NAME) -> tf.Tensor:
-    """Return the sum of 0-d losses in float32, each cast first, in their order."""
+    """Return the sum of 0-d losses in float32, in their order, each cast first."""
     wide = []
     for loss in losses:
         try:

@@ -1,4 +1,4 @@
-"""Averaging gradients over replicas: the seam, and ``tf.distribute`` behind it."""
+"""The mean of gradients over replicas, by ``tf.distribute`` or by another engine."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Gradient = tf.Tensor | tf.IndexedSlices | None
 
 
 class ReplicaReduction:
-    """Means over the replicas of the strategy at work, called inside of its ``run``.
+    """Means over the replicas of the current strategy, for calls inside its ``run``.
 
-    Which gradients are absent is agreed upon while replicas are traced, by replicas of
-    one process; several workers have to agree by themselves.
+    The replicas of one process agree on absent gradients while they are traced. Several
+    workers have to agree by themselves.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class ReplicaReduction:
 
     @property
     def size(self) -> int:
-        """Return how many replicas there are."""
+        """Return the number of replicas."""
         return int(self.context.num_replicas_in_sync)
 
     def any(self, flags: Sequence[bool]) -> list[bool]:
@@ -38,9 +38,9 @@ class ReplicaReduction:
         return [self.context.merge_call(set_anywhere, args=(flag,)) for flag in flags]
 
     def all_reduce(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Return each tensor's mean; they are divided first: sums may overflow.
+        """Return each tensor's mean; divide before the sum, which could overflow.
 
-        One collective a dtype: a strategy lays tensors end to end.
+        One collective per dtype, because a strategy concatenates tensors.
         """
         means: dict[int, tf.Tensor] = {}
         for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
@@ -52,7 +52,7 @@ class ReplicaReduction:
 
 
 def set_anywhere(strategy: tf.distribute.Strategy, flag: bool) -> bool:
-    """Say whether a flag, which every replica has its own of, is set on any."""
+    """Return whether a flag is set on any replica."""
     return any(strategy.experimental_local_results(flag))
 
 
@@ -61,9 +61,9 @@ def mean_gradients(
     variables: Sequence[tf.Variable],
     reduction: Reduction | None,
 ) -> list[Gradient]:
-    """Return each gradient's mean over the ranks, dense; None where it is on all.
+    """Return each gradient's mean over the ranks, dense; None if absent on all.
 
-    Of a single rank they are returned as they are.
+    With a single rank the gradients are returned unchanged.
     """
     reduction = ReplicaReduction() if reduction is None else reduction
     if reduction.size == 1:
@@ -84,7 +84,7 @@ def mean_gradients(
 
 
 def dense(gradient: Gradient, variable: tf.Variable) -> tf.Tensor:
-    """Return a gradient as a dense tensor, zeros if it is absent here."""
+    """Return a gradient as a dense tensor; zeros if it is absent on this replica."""
     if gradient is None:
         return tf.zeros(variable.shape, variable.dtype.base_dtype)
     if isinstance(gradient, tf.IndexedSlices):

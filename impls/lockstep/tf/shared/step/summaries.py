@@ -1,4 +1,4 @@
-"""Summaries: of gradients, and where those of a step go, a graph or a writer."""
+"""Summaries of gradients, and their recorders for graphs and for writers."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ __all__ = [
 
 LARC = "larc_summaries"
 OF_VALUES = ("gradients", "gradient_norm", "variables", "variable_norm")
-"""The summaries of the elements of single tensors."""
+"""The summaries of single tensors' elements."""
 
 
 class Entry(NamedTuple):
-    """One pair: the gradient or None, the variable, and its name for tags."""
+    """A gradient or None, its variable, and the variable's name for tags."""
 
     gradient: Any
     variable: tf.Variable
@@ -45,16 +45,16 @@ class GraphRecorder:
     """``tf.compat.v1.summary``: operations in the collection SUMMARIES of a graph."""
 
     def scalar(self, tag: str, value: tf.Tensor) -> None:
-        """Make the operation of a 0-d tensor."""
+        """Add the operation of a 0-d tensor."""
         tf.compat.v1.summary.scalar(tag, value)
 
     def histogram(self, tag: str, values: tf.Tensor) -> None:
-        """Make the operation of a tensor of any shape."""
+        """Add the operation of a tensor of any shape."""
         tf.compat.v1.summary.histogram(tag, values)
 
 
 class EagerRecorder:
-    """``tf.summary``: what the default writer writes, under its current step."""
+    """``tf.summary``: writes to the default writer, at its current step."""
 
     def scalar(self, tag: str, value: tf.Tensor) -> None:
         """Write a 0-d tensor."""
@@ -66,7 +66,7 @@ class EagerRecorder:
 
 
 def host_recorder() -> Recorder | None:
-    """Return TensorFlow's own recorder; None where nobody would listen."""
+    """Return TensorFlow's own recorder; None if nothing is recorded."""
     with tf.init_scope():
         eager = tf.executing_eagerly()
     if not eager:
@@ -76,7 +76,7 @@ def host_recorder() -> Recorder | None:
 
 
 def record_entries(asked: Summaries, entries: Sequence[Entry]) -> None:
-    """Tell what was asked of each gradient that is present, and of its variable."""
+    """Record the summaries of each present gradient and its variable."""
     if not asked.wants(*OF_VALUES):
         return
     for gradient, variable, name in entries:
@@ -86,7 +86,7 @@ def record_entries(asked: Summaries, entries: Sequence[Entry]) -> None:
 
 
 def record_values(asked: Summaries, what: str, values: tf.Tensor, name: str) -> None:
-    """Tell the finite values of a tensor, and its norm in float32."""
+    """Record the finite values of a tensor, and its norm in float32."""
     if asked.wants(f"{what}s"):
         finite = tf.where(tf.math.is_finite(values), values, tf.zeros_like(values))
         asked.histogram(f"{what}s", finite, name)
@@ -100,12 +100,12 @@ def record_ratios(
     names: Sequence[str],
     numbers: tuple[tf.Tensor, tf.Tensor, tf.Tensor],
 ) -> None:
-    """Tell where LARC lowers the rate, the ratios, and the rate times each.
+    """Record where LARC lowers the rate, the ratios, and rate times ratio.
 
     Args:
-        asked: what was asked for.
+        asked: the summaries to record.
         policy: the parameters.
-        names: of the n variables.
+        names: the names of the n variables.
         numbers: raw ratios [n], ratios [n], and the rate, 0-d.
     """
     if not asked.wants(LARC):
@@ -120,12 +120,12 @@ def record_ratios(
 
 
 def new_record() -> SummaryRecord | None:
-    """Return a record to fill; None where nobody would listen."""
+    """Return an empty record; None if nothing is recorded."""
     return None if host_recorder() is None else SummaryRecord()
 
 
 def tell_graph(record: SummaryRecord | None) -> None:
-    """Make the operations that are in the collection SUMMARIES of the graph."""
+    """Add the record's operations to the collection SUMMARIES of the graph."""
     if record is None:
         return
     recorder = GraphRecorder()
@@ -150,7 +150,7 @@ def tell_writer(
 
 
 def flat(record: SummaryRecord | None) -> list[tf.Tensor]:
-    """Return what a record holds, so that a condition can return it."""
+    """Return the values of a record as a list, which a condition can return."""
     if record is None:
         return []
     held = [*record.scalars.values(), *record.histograms.values()]
@@ -158,9 +158,10 @@ def flat(record: SummaryRecord | None) -> list[tf.Tensor]:
 
 
 def blank(values: list[tf.Tensor]) -> list[tf.Tensor]:
-    """Return what stands for values in a call without an update.
+    """Return placeholders for the values in a call without an update.
 
-    NaN, which TensorBoard does not draw, for a number; histograms refuse it.
+    A number becomes NaN, which TensorBoard does not draw. A histogram becomes zeros,
+    because histograms do not accept NaN.
     """
     return [
         tf.constant(float("nan"), value.dtype)
@@ -171,7 +172,7 @@ def blank(values: list[tf.Tensor]) -> list[tf.Tensor]:
 
 
 def refilled(record: SummaryRecord | None, values: list[tf.Tensor]) -> None:
-    """Put the values that a condition returned in the place of those in its branch."""
+    """Replace a record's values from a branch by the values of the condition."""
     if record is None:
         return
     left = iter(values)

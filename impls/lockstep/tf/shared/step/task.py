@@ -1,4 +1,4 @@
-"""What a training step asks at each call: the rate, and whether a sum has to wait."""
+"""The arguments that a training step needs at each call, such as the rate."""
 
 from __future__ import annotations
 
@@ -22,19 +22,18 @@ __all__ = ["Task"]
 
 @dataclass(frozen=True)
 class Task:
-    """The arguments of ``optimize_loss`` that a step asks or hands on, checked.
+    """The checked arguments of ``optimize_loss`` that a step uses or passes on.
 
     Attributes:
-        settings: those that are plain values.
-        loss: a function; in a graph a tensor too.
-        optimizer, optimizer_params: what the optimizer is made of.
+        settings: the arguments that are plain values.
+        loss: a function; in a graph also a tensor.
+        optimizer, optimizer_params: create the optimizer.
         learning_rate_decay_fn: steps applied so far -> rate, or a rate.
-        summaries: what is to be told.
+        summaries: the summaries to record.
         skip_update_ph, model, reduction: see ``optimize_loss``.
-
     Raises:
         RateFunctionError: ``learning_rate_decay_fn`` cannot be called with the steps.
-        OutOfRangeError: a flag, a mapping or an engine that is none.
+        OutOfRangeError: a flag, a mapping or an engine of the wrong type.
     """
 
     settings: words.Settings
@@ -59,12 +58,12 @@ class Task:
 
     @cached_property
     def rate_at(self) -> Callable[[tf.Tensor], Any]:
-        """The function that returns the rate after so many steps."""
+        """The function that returns the rate for a number of applied steps."""
         unchecked = self.settings.quirks.arguments_unchecked
         return border.rate_function(self.learning_rate_decay_fn, unchecked)
 
     def rate(self, global_step: tf.Tensor) -> Any:
-        """Return the rate after ``global_step`` steps, checked if it is known now."""
+        """Return the rate after ``global_step`` steps; check it if it is known."""
         rate = self.rate_at(global_step)
         known = tf.get_static_value(rate) if tf.is_tensor(rate) else rate
         unchecked = self.settings.quirks.arguments_unchecked
@@ -73,7 +72,7 @@ class Task:
         return rate
 
     def waits(self, skip_update: Any, count: tf.Tensor) -> tf.Tensor:
-        """Whether sums of ``count`` micro-batches have to wait for more: bool."""
+        """Whether the sums of ``count`` micro-batches wait for more: bool."""
         flag = self.skip_update_ph if skip_update is None else skip_update
         flag = flag() if callable(flag) else flag
         if not self.settings.quirks.arguments_unchecked:
@@ -85,11 +84,13 @@ class Task:
     def fits(
         self, skips: bool, is_told: bool, gradients: Sequence[Any]
     ) -> bool | tf.Tensor:
-        """Whether gradients are finite, where a step that is not ``skips`` the update.
+        """Whether all gradients are finite; True if the check is not needed.
 
-        Eagerly the optimizer names those that are not finite; clipping would spoil the
-        others. And what a skipped step finds is not told. Where nobody needs to know,
-        clipping leaves something that is not finite, so the step is skipped as well.
+        ``skips``: a step that is not finite is skipped. ``is_told``: summaries are
+        recorded, but not those of a skipped step. In eager mode the optimizer names the
+        non-finite gradients; clipping first would make the others non-finite too. In a
+        graph without summaries no check is needed: clipped gradients are not finite
+        either, so the step is skipped as well.
         """
         settings = self.settings
         changes = not (settings.clip_gradients is None and settings.larc_params is None)
@@ -102,7 +103,7 @@ class Task:
     def processing(
         self, record: SummaryRecord | None, rate: Any, optimizer: Any, scaler: Any
     ) -> Processing:
-        """Return what is to be done with gradients; record the rate and the scale."""
+        """Return how gradients are processed; record the rate and the loss scale."""
         settings, asked = self.settings, Summaries(self.summaries, record)
         asked.scalar("learning_rate", "learning_rate", rate)
         if asked.wants("loss_scale"):

@@ -1,4 +1,4 @@
-"""Whether gradients are finite, and what a scale does to them."""
+"""Finite checks of gradients, and division by a loss scale."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from lockstep.tf.shared.tensors.gradients import summed_values
 __all__ = ["divided", "finite_flags", "times"]
 
 INVERTIBLE = 2.0**126
-"""The reciprocal of a larger float32 is subnormal, and kernels flush it to zero."""
+"""The reciprocal of a larger float32 is subnormal; kernels flush it to zero."""
 
 
 def finite_flags(gradients: Sequence[tf.Tensor | tf.IndexedSlices]) -> tf.Tensor:
-    """Say of n gradients whether every element is finite: bool, [n].
+    """Return whether every element of each of n gradients is finite: bool, [n].
 
-    The duplicate rows of a sparse gradient are summed first.
+    Duplicate rows of a sparse gradient are summed first.
     """
     if not gradients:
         return tf.ones([0], tf.bool)
@@ -29,7 +29,7 @@ def finite_flags(gradients: Sequence[tf.Tensor | tf.IndexedSlices]) -> tf.Tensor
 
 
 def divided(values: Sequence[tf.Tensor], scale: float | tf.Tensor) -> list[tf.Tensor]:
-    """Return v (1/s) of each, rounded to its dtype once; above 2^126, v / s."""
+    """Return v (1/s) of each value, rounded once to its dtype; v / s if s > 2^126."""
     reciprocal = 1.0 / scale
 
     def over(value: tf.Tensor) -> tf.Tensor:
@@ -45,7 +45,7 @@ def divided(values: Sequence[tf.Tensor], scale: float | tf.Tensor) -> list[tf.Te
 
 
 def times(values: tf.Tensor, reciprocal: tf.Tensor) -> tf.Tensor:
-    """Return values times the float32 reciprocal, rounded to their dtype once."""
+    """Return values times the float32 reciprocal, rounded once to their dtype."""
     wide = tf.float64 if values.dtype == tf.float64 else tf.float32
     product = tf.cast(values, wide) * tf.cast(reciprocal, wide)
     return tf.cast(product, values.dtype)

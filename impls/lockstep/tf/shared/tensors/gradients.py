@@ -1,4 +1,4 @@
-"""Gradients, dense or of rows: whether they fit their variables, and rows summed."""
+"""Dense and sparse gradients: checks against their variables, and sums of rows."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ HALF = (tf.float16, tf.bfloat16)
 Gradient = tf.Tensor | tf.IndexedSlices
 Pairs = Sequence[tuple[tf.Tensor | tf.IndexedSlices | None, Any]]
 Names = Callable[[int], str]
-"""The position of a pair -> the name of its variable in sentences."""
+"""The position of a pair -> the name of its variable in messages."""
 
 
 def check_like(
     owner: str, pairs: Pairs, name_at: Names, takes_wide: bool = False
 ) -> None:
-    """Raise unless gradients have their variables' shapes, dtypes and rows."""
+    """Raise unless gradients match their variables' shapes, dtypes and rows."""
     check_shapes(owner, pairs, name_at)
     check_dtypes(owner, pairs, name_at, takes_wide)
     check_rows(owner, pairs, name_at)
@@ -46,7 +46,7 @@ def check_dtypes(
 ) -> None:
     """Raise unless gradients have their variables' dtypes.
 
-    ``takes_wide``: whether a float32 gradient fits a variable in half precision.
+    ``takes_wide``: a float32 gradient may belong to a half-precision variable.
     """
     for position, (gradient, variable) in enumerate(pairs):
         if gradient is None:
@@ -63,9 +63,9 @@ def check_dtypes(
 
 
 def check_shapes(owner: str, pairs: Pairs, name_at: Names) -> None:
-    """Raise unless gradients have their variables' shapes, where these are known.
+    """Raise unless gradients have their variables' shapes, as far as these are known.
 
-    Of a sparse one it is the shape of a row.
+    For a sparse gradient the shapes of a row are compared.
     """
     for position, (gradient, variable) in enumerate(pairs):
         if gradient is None:
@@ -84,9 +84,9 @@ def check_shapes(owner: str, pairs: Pairs, name_at: Names) -> None:
 
 
 def check_rows(owner: str, pairs: Pairs, name_at: Names) -> None:
-    """Raise unless the rows of sparse gradients are, as far as known, the variables'.
+    """Raise unless sparse gradients' indices fit their values and variables.
 
-    Eagerly the indices are read; in a graph TensorFlow looks at them as it runs.
+    In eager mode the indices are read. In a graph TensorFlow checks them when it runs.
     """
     for position, (gradient, variable) in enumerate(pairs):
         if not isinstance(gradient, tf.IndexedSlices):
@@ -103,10 +103,10 @@ def check_rows(owner: str, pairs: Pairs, name_at: Names) -> None:
 
 
 def sum_duplicates(gradient: tf.IndexedSlices) -> tf.IndexedSlices:
-    """Add up rows that share an index.
+    """Add up rows that have the same index.
 
-    ``values`` [k, ...] becomes [u, ...] with u distinct ``indices``, in the order in
-    which they occur first. The sum is taken in the dtype of the values.
+    ``values`` [k, ...] becomes [u, ...] with u distinct ``indices``, in the order of
+    their first occurrence. The sum has the dtype of the values.
     """
     indices, positions = tf.unique(gradient.indices)
     values = tf.math.unsorted_segment_sum(gradient.values, positions, tf.size(indices))
@@ -114,7 +114,7 @@ def sum_duplicates(gradient: tf.IndexedSlices) -> tf.IndexedSlices:
 
 
 def summed_values(gradient: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:
-    """Return the elements of a gradient, duplicate rows added up."""
+    """Return the elements of a gradient, with duplicate rows summed."""
     if isinstance(gradient, tf.IndexedSlices):
         return sum_duplicates(gradient).values
     return gradient
@@ -123,7 +123,7 @@ def summed_values(gradient: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:
 def with_values(
     gradient: tf.Tensor | tf.IndexedSlices, values: tf.Tensor
 ) -> tf.Tensor | tf.IndexedSlices:
-    """Return a gradient of the same kind and rows with these values."""
+    """Return a gradient with these values; a sparse one keeps its indices."""
     if not isinstance(gradient, tf.IndexedSlices):
         return values
     return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)

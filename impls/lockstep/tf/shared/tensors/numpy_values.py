@@ -1,4 +1,4 @@
-"""What the harness hands to hosts on TensorFlow, and what it gets from them."""
+"""Conversions between the arrays of the harness and TensorFlow's tensors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["linear", "to_array", "to_feed", "to_numpy", "to_tensor"]
 
 
 def to_tensor(gradient: Gradient) -> tf.Tensor | tf.IndexedSlices | None:
-    """Convert a gradient of the harness to one of TensorFlow."""
+    """Convert a gradient of the harness to a TensorFlow gradient."""
     if gradient is None:
         return None
     if isinstance(gradient, Rows):
@@ -23,7 +23,7 @@ def to_tensor(gradient: Gradient) -> tf.Tensor | tf.IndexedSlices | None:
 
 
 def to_feed(gradient: Gradient) -> Any:
-    """Convert a gradient of the harness to what a session is fed with."""
+    """Convert a gradient of the harness to a value to feed to a session."""
     if not isinstance(gradient, Rows):
         return gradient
     shape = () if gradient.dense_shape is None else (np.int64(gradient.dense_shape),)
@@ -31,12 +31,12 @@ def to_feed(gradient: Gradient) -> Any:
 
 
 def to_numpy(result: Any) -> Any:
-    """Convert a nest of eager tensors to one of arrays."""
+    """Convert a nest of eager tensors to a nest of arrays."""
     return tf.nest.map_structure(to_array, result)
 
 
 def to_array(value: Any) -> Array | Rows | None:
-    """Convert one tensor, or the value of one."""
+    """Convert one tensor, or its value."""
     if value is None:
         return None
     if hasattr(value, "dense_shape"):
@@ -49,9 +49,9 @@ def to_array(value: Any) -> Array | Rows | None:
 def linear(
     variables: Sequence[Any], gradients: Sequence[Any], penalties: Sequence[tf.Tensor]
 ) -> tf.Tensor:
-    """Return the sum of variable * g over those present, and of the penalties.
+    """Return the sum of variable * g over all gradients, plus the penalties.
 
-    It is float32 if dtypes differ or are half precision.
+    The sum is float32 unless all terms are float64.
     """
     terms = []
     for variable, gradient in zip(variables, gradients, strict=True):

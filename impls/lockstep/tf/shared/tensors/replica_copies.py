@@ -1,4 +1,4 @@
-"""A strategy at work: which copy of a variable is whose, and how to leave it."""
+"""Code for ``tf.distribute``: the current replica, its copies, and how to exit it."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ __all__ = [
 
 @contextlib.contextmanager
 def apart() -> Iterator[None]:
-    """Leave the strategy at work for a while, if there is one.
+    """Exit the current strategy, if there is one, within a ``with`` block.
 
-    An optimizer that finds one adds the gradients of all replicas up, and one of Keras
-    asks for a replica to be in. There is no public way to leave.
+    Inside a strategy, TensorFlow's optimizers sum the gradients over all replicas, and
+    Keras' optimizers need a replica context. There is no public way to exit.
     """
     if not tf.distribute.has_strategy():
         yield
@@ -46,16 +46,16 @@ def replica_number() -> int:
 
 
 def is_first_replica() -> bool:
-    """Whether the caller is the replica that prints and warns for all."""
+    """Whether the caller is the first replica, which prints and warns for all."""
     return replica_number() == 0
 
 
 def own_copy(variable: Any) -> Any:
-    """Return the copy of a variable that belongs to the replica of the caller."""
+    """Return the calling replica's copy of a variable."""
     context = tf.distribute.get_replica_context()
     if context is None or not isinstance(variable, tf.distribute.DistributedValues):
         return variable
-    # Those of one process, whose replicas have consecutive numbers.
+    # The copies of one process, whose replicas have consecutive numbers.
     copies = context.strategy.experimental_local_results(variable)
     return copies[replica_number() % len(copies)]
 

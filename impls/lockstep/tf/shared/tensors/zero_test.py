@@ -12,14 +12,14 @@ __all__ = ["all_zero_flags", "is_all_zero", "some_may_be_zero"]
 
 
 GLIMPSE = 64
-"""Elements to look at first: nearly always enough to see a nonzero one."""
+"""The number of elements to check first; nearly always one of them is nonzero."""
 
 
 def is_all_zero(gradient: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:
-    """Whether ``gradient`` has no nonzero element, duplicate rows summed: bool, 0-d.
+    """Whether all elements of ``gradient`` are 0, duplicate rows summed: bool, 0-d.
 
-    TensorFlow's kernels flush float32 and float64 subnormals, which so count as zero,
-    by default too; float16 ones do not.
+    TensorFlow's kernels flush float32 and float64 subnormals to zero, so these count as
+    zero, in the default mode too. float16 subnormals do not.
     """
     values = summed_values(gradient)
     return tf.reduce_all(tf.equal(values, tf.zeros((), values.dtype)))
@@ -31,10 +31,10 @@ def all_zero_flags(gradients: Sequence[tf.Tensor | tf.IndexedSlices]) -> tf.Tens
 
 
 def some_may_be_zero(gradients: Sequence[tf.Tensor | tf.IndexedSlices]) -> tf.Tensor:
-    """Say by a glimpse at each gradient whether some may be all zero: bool, 0-d.
+    """Return whether some gradients may be all zero, from a few elements: bool, 0-d.
 
-    False is certain: every glimpse had an element whose square is not 0. True asks for
-    :func:`all_zero_flags`, which reads every element.
+    False is certain: each gradient has an element whose square is not 0. After True,
+    call :func:`all_zero_flags`, which reads every element.
     """
     flat = [tf.reshape(summed_values(gradient), [-1]) for gradient in gradients]
     squares = [tf.cast(tf.nn.l2_loss(value[:GLIMPSE]), tf.float32) for value in flat]

@@ -1,4 +1,4 @@
-"""What a worker gathers between two pushes, as pure functions of tensors."""
+"""The sums of a worker's changes between two pushes, as pure functions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def add_changes(
 ) -> list[tf.Tensor]:
     """Return the accumulators with their changes added.
 
-    The rule is that of :func:`lockstep.reference.workers.accumulate.add_changes`.
+    :func:`lockstep.reference.workers.accumulate.add_changes` has the rule.
     """
     pairs = zip(accumulators, changes, strict=True)
     return [accumulator + densify(change, accumulator) for accumulator, change in pairs]
@@ -31,7 +31,7 @@ def mean_changes(accumulators: Sequence[tf.Tensor], period: int) -> list[tf.Tens
 
 
 def densify(change: tf.Tensor | tf.IndexedSlices, accumulator: tf.Tensor) -> tf.Tensor:
-    """Return a change as a tensor like its accumulator."""
+    """Return a change as a tensor with the shape of its accumulator."""
     if not isinstance(change, tf.IndexedSlices):
         return change
     rows = tf.shape(accumulator)[0]

@@ -1,6 +1,6 @@
 """Variables that hold the sums of micro-batches until they are applied.
 
-The state is here, and not in the two modes, because both hold it alike.
+The eager and the graph mode share this state.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ Pairs = list[tuple[Gradient, Any]]
 
 
 class RowSum(tf.Module):
-    """The rows of a sparse sum, in the order in which they came.
+    """The rows of a sparse sum, in the order of their arrival.
 
     Attributes:
-        indices: which rows: int64, [n].
+        indices: the indices of the rows: int64, [n].
         values: the rows: [n, d1, ...].
     """
 
@@ -49,14 +49,14 @@ class RowSum(tf.Module):
         ]
 
     def clear(self) -> list[tf.Operation | None]:
-        """Leave no row."""
+        """Remove all rows."""
         inner = self.values.shape[1:]
         values = tf.zeros([0, *inner], self.values.dtype)
         return self.write(tf.IndexedSlices(values, tf.zeros([0], tf.int64)))
 
 
 class DenseSum(tf.Module):
-    """A dense sum, in the dtype of its gradient; zeros are no sum."""
+    """A dense sum, in the dtype of its gradient; zeros if empty."""
 
     def __init__(self, like: tf.Tensor, shape: tuple[int, ...]) -> None:
         super().__init__()
@@ -71,21 +71,21 @@ class DenseSum(tf.Module):
         return [self.total.assign(total, read_value=False)]
 
     def clear(self) -> list[tf.Operation | None]:
-        """Begin at zero again."""
+        """Reset the sum to zero."""
         return self.write(tf.zeros_like(self.total))
 
 
 class Accumulators(tf.Module):
-    """A sum for each variable, of the kind that its first gradient has.
+    """One sum per variable, sparse or dense like its first gradient.
 
     Args:
-        iter_size: the micro-batches in a step.
-        micro_step: counts those in the sums: int64, 0-d.
-        name_of: variable -> its name in sentences.
+        iter_size: the number of micro-batches per step.
+        micro_step: the number of micro-batches in the sums: int64, 0-d.
+        name_of: variable -> its name in messages.
 
     Attributes:
-        sums: one for each variable; None where there was no gradient; empty before the
-            first micro-batch.
+        sums: one per variable; None if it had no gradient; empty before the first
+            micro-batch.
     """
 
     def __init__(
@@ -99,18 +99,18 @@ class Accumulators(tf.Module):
 
     @property
     def values(self) -> list[Gradient]:
-        """The sums so far, one for each variable; None where there is none."""
+        """The sums so far, one per variable; None if there is none."""
         return [None if total is None else total.read() for total in self.sums]
 
     def add(self, pairs: Pairs, quirks: Quirks) -> Pairs:
-        """Return the sums with a micro-batch, paired as its gradients are.
+        """Return the sums plus a micro-batch, paired with the variables.
 
-        Nothing is kept yet: a step that fails changes nothing.
+        The result is not stored yet, so a failed step changes nothing.
 
         Raises:
-            UnsupportedError: a gradient is of another kind than that of the first call;
-                strict: it is sparse.
-            AbsentAccumulatedError: strict, it is absent.
+            UnsupportedError: the kind of a gradient has changed since the first call;
+                strict: a gradient is sparse.
+            AbsentAccumulatedError: strict: a gradient is absent.
         """
         if quirks.optimize_loss_accumulated:
             self.require_dense(pairs)
@@ -125,7 +125,7 @@ class Accumulators(tf.Module):
         ]
 
     def begin(self, pairs: Pairs) -> None:
-        """Make the sums of gradients like these, unless there are any."""
+        """Create the sums for these gradients, if there are none yet."""
         if not self.sums:
             with tf.init_scope():
                 self.sums = tuple(make_sum(gradient, v) for gradient, v in pairs)
@@ -143,13 +143,13 @@ class Accumulators(tf.Module):
                 )
 
     def keep(self, pairs: Pairs, count: tf.Tensor) -> tf.Operation | None:
-        """Write the sums of ``count`` micro-batches into their variables."""
+        """Store the sums of ``count`` micro-batches in their variables."""
         present = [s for s in zip(self.sums, pairs, strict=True) if s[0] is not None]
         done = [op for total, (value, _) in present for op in total.write(value)]
         return tf.group(*done, self.micro_step.assign(count, read_value=False))
 
     def clear(self) -> tf.Operation | None:
-        """Empty the sums."""
+        """Clear the sums."""
         present = [total for total in self.sums if total is not None]
         done = [operation for total in present for operation in total.clear()]
         zero = tf.zeros((), tf.int64)
@@ -157,27 +157,27 @@ class Accumulators(tf.Module):
 
 
 def kind_of(gradient: Gradient) -> type[Any]:
-    """Return the class of the sum of such gradients."""
+    """Return the class of the sum for a gradient."""
     if gradient is None:
         return type(None)
     return RowSum if isinstance(gradient, tf.IndexedSlices) else DenseSum
 
 
 def make_sum(gradient: Gradient, variable: Any) -> RowSum | DenseSum | None:
-    """Make the sum of such gradients, empty."""
+    """Create an empty sum for a gradient."""
     shape = tuple(int(size) for size in variable.shape)
     return None if gradient is None else kind_of(gradient)(gradient, shape)
 
 
 def growing(name: str, inner: Sequence[int], dtype: tf.DType) -> tf.Variable:
-    """Make a variable of rows of shape ``inner``, as many as are assigned."""
+    """Create a variable with any number of rows of shape ``inner``."""
     return make_variable(name, tf.zeros([0, *inner], dtype), [None, *inner])
 
 
 def make_variable(
     name: str, value: tf.Tensor, shape: Sequence[int | None] | None
 ) -> tf.Variable:
-    """Make a variable that conditions can change under any behaviour of TensorFlow."""
+    """Create a variable that conditions can change, with any TensorFlow behaviour."""
     return tf.compat.v1.Variable(
         value,
         trainable=False,
