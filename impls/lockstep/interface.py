@@ -71,16 +71,16 @@ Gradient: TypeAlias = Array | Rows | None
 
 
 class StepReport(NamedTuple):
-    """What the last step did, kept as ``last_step`` by every eager wrapper.
+    """Report of the last step: the attribute ``last_step`` of every eager wrapper.
 
-    ``last_step`` is never None and never old: before the first step it is
-    :data:`NO_STEP` (:data:`NO_EAGER_STEP` where steps may run in graphs), and after a
-    step in which no parameter had a gradient :data:`NO_GRADIENTS`.
+    ``last_step`` is never None and never out of date. Before the first step it is
+    :data:`NO_STEP` (:data:`NO_EAGER_STEP` where steps may run in graphs). After a step
+    in which no parameter had a gradient it is :data:`NO_GRADIENTS`.
 
     Attributes:
         applied: whether any variable was updated.
-        reason: one sentence that says why nothing or not everything was updated.
-        skipped: names of the variables that were left alone.
+        reason: one sentence: why nothing or not everything was updated.
+        skipped: names of the variables that were not updated.
     """
 
     applied: bool
@@ -96,7 +96,7 @@ NO_GRADIENTS = StepReport(False, "no parameter had a gradient", ())
 
 
 class Wrapper(Protocol):
-    """What every wrapper offers on every backend, beside its host's own interface."""
+    """Methods of every wrapper on every backend, besides the framework's own."""
 
     def compute_gradients(
         self,
@@ -170,5 +170,5 @@ class Wrapper(Protocol):
         ...
 
     def variables(self) -> list[Any]:
-        """Return the optimizer's own state, as the host's variables or tensors."""
+        """Return the optimizer's own state, as the framework's variables or tensors."""
         ...

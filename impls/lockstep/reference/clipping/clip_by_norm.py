@@ -44,7 +44,7 @@ def clip_by_global_norm(
 
     Args:
         t_list: arrays of any shape, :class:`~lockstep.interface.Rows` or None.
-        use_norm: the norm; None takes that of ``t_list``, duplicate rows summed.
+        use_norm: the norm; None: the norm of ``t_list``, duplicate rows summed.
 
     Returns:
         The clipped arrays, all in float32, and the norm.
