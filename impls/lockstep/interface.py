@@ -110,7 +110,7 @@ class Wrapper(Protocol):
         """Differentiate ``loss``: a list of (gradient or None, variable).
 
         Args:
-            loss: what to differentiate: a function, or a tensor in a graph.
+            loss: the loss to differentiate: a function, or a tensor in a graph.
             var_list: the variables.
             gate_gradients: how much of a graph's parallelism to allow; without effect
                 elsewhere.
@@ -118,7 +118,7 @@ class Wrapper(Protocol):
                 effect elsewhere.
             colocate_gradients_with_ops: place gradients with their operations in a
                 graph; without effect elsewhere.
-            grad_loss: the upstream gradient of ``loss``; 1 if left out.
+            grad_loss: the upstream gradient of ``loss``; the default is 1.
         """
         ...
 
@@ -154,7 +154,7 @@ class Wrapper(Protocol):
         name: str | None = None,
         grad_loss: Any = None,
     ) -> Any:
-        """Call ``compute_gradients`` and hand the result to ``apply_gradients``."""
+        """Call ``compute_gradients`` and pass the result to ``apply_gradients``."""
         ...
 
     def get_name(self) -> str:

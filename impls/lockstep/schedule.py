@@ -86,7 +86,7 @@ def schedule(
     """Compute the rates of ``policy`` at ``steps`` steps, or until they are constant.
 
     Raises:
-        LockstepError: there is no such policy, or it does not take the arguments.
+        LockstepError: there is no such policy, or it does not have these arguments.
     """
     bound = find(policy).bind(arguments)
     policies = registry.load("reference", strict).lr_policies

@@ -96,12 +96,12 @@ Args:
 Origin: TensorFlow 1.15, ``tf.train.MomentumOptimizer``; Sutskever et al. 2013.
 """,
     "NovoGrad": """\
-Momentum of gradients that are divided by a norm, one a tensor.
+Momentum of gradients, each divided by a running norm of its tensor.
 
 v = b2 v + (1 - b2) |g|^2, at first |g|^2; g' = g / sqrt(v + eps) + wd w;
 a = b1 a + g', or b1 a + (1 - b1) g' averaged; w -= lr a.
 
-There is one v for a whole tensor, so half of Adam's state. Sparse gradients are made
+There is one v per tensor, so half of Adam's state. Sparse gradients are made
 dense, because momentum decays on every row. A v that is 0 or not finite is replaced by
 the next |g|^2.
 

@@ -1,4 +1,4 @@
-"""Messages and checks of the loss-scaling wrapper; those of scales are re-exported."""
+"""Messages and checks of the loss-scaling wrapper; re-exports those of the scales."""
 
 from __future__ import annotations
 

@@ -87,12 +87,12 @@ class Summaries(NamedTuple):
         return self.recorder is not None and not self.names.isdisjoint(names)
 
     def scalar(self, name: str, kind: str, value: Any, variable: str = "") -> None:
-        """Record ``value`` under the tag of ``kind`` if ``name`` was asked for."""
+        """Record ``value`` under the tag of ``kind`` if ``name`` was requested."""
         if self.recorder is not None and name in self.names:
             self.recorder.scalar(tag(kind, variable), value)
 
     def histogram(self, name: str, values: Any, variable: str) -> None:
-        """Record the finite ``values`` if ``name`` was asked for."""
+        """Record the finite ``values`` if ``name`` was requested."""
         if self.recorder is not None and name in self.names:
             self.recorder.histogram(tag(name, variable), values)
 

@@ -34,7 +34,7 @@ def clip_rows(
 ) -> tuple[Tensor, Tensor]:
     """Return ``values`` with their norms over ``axes`` clipped.
 
-    The rule is that of :func:`lockstep.reference.clipping.clip_rows.clip_rows`.
+    The rule is the same as in :func:`lockstep.reference.clipping.clip_rows.clip_rows`.
     """
     norms, too_large = compare(values, axes, max_norm)
     return shorten(values, norms, axes, max_norm), too_large

@@ -43,8 +43,8 @@ def raw_ratio(
 ) -> Tensor:
     """Return the ratios before the limit of 1, in float32: [n].
 
-    The formula is that of :func:`lockstep.reference.clipping.larc.raw_ratio`; ``rate``
-    is 0-d or [n], the norms are [n].
+    For the formula see :func:`lockstep.reference.clipping.larc.raw_ratio`. ``rate`` is
+    0-d or [n], the norms are [n].
     """
     divisor, still = gradient + policy.epsilon, (weight == 0) | (gradient == 0)
     if policy.mode == "clip":

@@ -249,7 +249,7 @@ class AGNOptimizer(SharingWrapper):
         return self._ended_round
 
     def step_numbers(self) -> dict[str, float]:
-        """Return the numbers of the last step and the local step: see the base class."""
+        """Return the last step's numbers and the local step: see the base class."""
         round_ended = int(self._ended_round)
         own = {tags.LOCAL_STEP: self.local_step, tags.ENDED_ROUND: round_ended}
         shared = self.custom_getter.center.numbers()

@@ -115,7 +115,7 @@ def require_present(owner: str, pairs: Pairs) -> None:
 
 
 def as_array(entry: Any, position: int) -> Gradient:
-    """Return None and rows as they are, anything else as an array of numbers."""
+    """Return an entry as an array of numbers; None and rows are returned unchanged."""
     if entry is None or isinstance(entry, Rows):
         return entry
     array = np.asarray(entry)

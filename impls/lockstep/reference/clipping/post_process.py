@@ -117,7 +117,7 @@ def as_rate(lr: Any, quirks: Quirks) -> Array:
 
 
 def record_norm(asked: Summaries, kind: str, pairs: Pairs, quirks: Quirks) -> None:
-    """Record the global norm if it was asked for."""
+    """Record the global norm if it was requested."""
     if asked.wants(GLOBAL_NORM):
         gradients = [gradient for gradient, _ in pairs]
         norm = norm_in_float32(gradients, quirks.clip_duplicates)

@@ -80,9 +80,9 @@ class Optimizer:
         NumPy has no automatic differentiation, so ``loss`` is a callable that returns
         the gradients themselves, one for each variable of ``var_list``. They are
         multiplied by ``grad_loss`` if it is given. An entry may also be a function from
-        d loss (1, ``grad_loss`` or the loss scale) to the gradient. This is for
-        gradients that must be scaled before a sum, as that of a penalty. The other
-        options are checked, but have no effect.
+        d loss (1, ``grad_loss`` or the loss scale) to the gradient. This is for sums
+        whose terms must be scaled first, as with a penalty. The other options are
+        checked, but have no effect.
 
         Raises:
             LossNotCallableError: a RuntimeError; ``loss`` is no function.

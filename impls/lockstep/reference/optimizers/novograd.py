@@ -22,7 +22,7 @@ __all__ = ["NovoGrad"]
 
 @documented
 class NovoGrad(RuleOptimizer):
-    """NovoGrad over NumPy variables: one second moment for a whole variable.
+    """NovoGrad over NumPy variables: one second moment for each variable.
 
     ...
     """

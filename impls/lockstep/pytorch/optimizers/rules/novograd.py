@@ -134,7 +134,7 @@ def normalized(
 
 
 def is_zero(number: Number) -> bool:
-    """Whether a number is 0; False for a tensor, because reading it is a host sync."""
+    """Whether a number is 0; False for a tensor, because reading one is a host sync."""
     return not isinstance(number, Tensor) and not number
 
 

@@ -70,7 +70,7 @@ def update_rows(
 
 
 def root(policy: Policy, accum: Array) -> Array:
-    """Return accum^-p; the power is taken in float64 and rounded once."""
+    """Return accum^-p; the power is computed in float64 and rounded once."""
     if policy.learning_rate_power == -0.5:
         return np.sqrt(accum)
     power = -policy.learning_rate_power.astype(np.float64)
