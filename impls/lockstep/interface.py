@@ -128,12 +128,12 @@ class Wrapper(Protocol):
         global_step: Any = None,
         name: str | None = None,
     ) -> Any:
-        """Update the variables; ``global_step``, if given, is advanced by one.
+        """Update the variables, and advance ``global_step`` by one if it is given.
 
         Args:
-            grads_and_vars: iterable of (gradient, variable); the gradient is like its
-                variable, dense or sparse, or None.
-            global_step: a counter of integers.
+            grads_and_vars: iterable of (gradient, variable). A gradient is dense or
+                sparse, with its variable's shape and dtype, or None.
+            global_step: an integer counter.
             name: the name of the operation in a graph; without effect elsewhere.
 
         Raises:

@@ -6,7 +6,7 @@ __all__ = ["TEXTS"]
 
 TEXTS: dict[str, str] = {
     "MultitaskOptimizerWrapper": """\
-Leave a {variable} and its optimizer state alone where its gradient is all zero.
+Skip the update of a {variable} and its state if its gradient is all zero.
 
 For each (gradient g, {variable} w): if g has no nonzero element, neither w nor any of
 its state changes, as if g were absent; otherwise ``opt`` updates them as usual. -0.0

@@ -139,7 +139,7 @@ def read(text: str) -> Program:
 
 
 class _Reader(cst.CSTVisitor):
-    """Collects the parts of a program."""
+    """Visitor that collects the parts of a program."""
 
     def __init__(self, wrapper: metadata.MetadataWrapper) -> None:
         super().__init__()

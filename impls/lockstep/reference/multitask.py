@@ -28,7 +28,7 @@ __all__ = ["MultitaskOptimizerWrapper", "clip_gradients_by_global_norm"]
 
 @documented
 class MultitaskOptimizerWrapper(Optimizer):
-    """Leave a variable and its optimizer state alone where its gradient is all zero.
+    """Skip the update of a variable and its state if its gradient is all zero.
 
     ...
 

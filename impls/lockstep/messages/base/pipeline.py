@@ -49,7 +49,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("update", "The base optimizer moves the variables and its slots."),
     Stage("row clip", "Rows of the variables that have become too long are cut."),
 )
-"""The pipeline. "clip" and "larc" exclude each other."""
+"""The stages in order. A pipeline cannot have both "clip" and "larc"."""
 
 OCCUPANTS: Mapping[str, tuple[str, ...]] = {
     "MultitaskOptimizerWrapper": ("zero filter",),

@@ -1,7 +1,7 @@
 """The parameter tables of the TF1 optimizers: names, defaults, ranges and slots.
 
-The names, the order and the defaults are those of ``tf.compat.v1.train`` (and of
-``tf.contrib.opt.AdamWOptimizer``), so that code written for them runs unchanged.
+Names, order and defaults are the same as in ``tf.compat.v1.train`` (AdamW:
+``tf.contrib.opt``), so code written for these optimizers runs unchanged.
 """
 
 from __future__ import annotations

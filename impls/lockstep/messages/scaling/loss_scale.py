@@ -253,7 +253,7 @@ def checked_config(cls: type[Any], config: Any) -> dict[str, Any]:
 
 
 def check_saved_scale(owner: str, scale: Any) -> None:
-    """Raise for a saved scale with which no step would ever be applied."""
+    """Raise for a saved scale that would make every step be skipped."""
     if scale is not None:
         remedy = "load a state that was saved with a scale, or leave its entry out"
         fine = is_scale(number_of(scale))

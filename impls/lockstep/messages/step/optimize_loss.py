@@ -139,7 +139,7 @@ class Settings:
 
     @property
     def scaler_name(self) -> str | None:
-        """The name of the automatic scaler, if the loss scale is one."""
+        """The name of the automatic scaler; None if the loss scale is no name."""
         return self.loss_scaling if isinstance(self.loss_scaling, str) else None
 
     @property

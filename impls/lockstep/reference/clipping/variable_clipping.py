@@ -128,7 +128,7 @@ class VariableClippingOptimizer(Optimizer):
         return too_large[np.unique(indices, return_index=True)[1]]
 
     def get_name(self) -> str:
-        """Return the name given at construction."""
+        """Return the name from the constructor."""
         return self.name
 
     def get_slot(self, var: Variable, name: str) -> Array | None:

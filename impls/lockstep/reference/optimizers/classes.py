@@ -386,7 +386,7 @@ def cast_gradient(gradient: Array | Rows, dtype: np.dtype[Any]) -> Array | Rows:
 
 
 def base_of(optimizer: Any) -> RuleOptimizer:
-    """Return the innermost optimizer: the one that owns the slots."""
+    """Return the innermost optimizer, which has the slots."""
     while not isinstance(optimizer, RuleOptimizer):
         optimizer = optimizer.inner_optimizer
     return optimizer

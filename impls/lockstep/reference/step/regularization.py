@@ -1,4 +1,4 @@
-"""The total of regularization losses."""
+"""The sum of regularization losses."""
 
 from __future__ import annotations
 
