@@ -1,10 +1,10 @@
-"""Lockstep: the training tools of ``tf.contrib.opt`` and OpenSeq2Seq, alive again.
+"""Lockstep: the training tools of ``tf.contrib.opt`` and OpenSeq2Seq.
 
-Every backend exports the names of ``lockstep.interface.EXPORTS``, and a few that only
-its host needs:
+Every backend exports the names of ``lockstep.interface.EXPORTS``, and a few names of
+its own:
 
 ``lockstep.reference``
-    NumPy, loops and ifs: the executable specification.
+    the executable specification in NumPy.
 ``lockstep.tf``
     ``tf.compat.v1.train.Optimizer`` classes: eager, ``tf.function``, graph + Session.
 ``lockstep.keras3``

@@ -1,3 +1,3 @@
-"""The version, said once; the build reads it from here."""
+"""The version; the build reads it from here."""
 
 __version__ = "0.2.0"

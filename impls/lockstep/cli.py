@@ -1,4 +1,4 @@
-"""The command line ``lockstep``: it needs neither a framework nor a checkout."""
+"""The command line ``lockstep``, which needs neither a framework nor a checkout."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from lockstep.schedule import as_text, parse, schedule, write_files
 __all__ = ["main"]
 
 DISTRIBUTIONS = {"tensorflow": ("tensorflow", "tensorflow-cpu")}
-"""The distributions that a framework may come in, where it has several."""
+"""Package -> the distributions that may provide it, if there are several."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; what cannot be done is one sentence and status 2."""
+    """Run the command line; an error prints one sentence and exits with status 2."""
     options = _parser().parse_args(arguments)
     try:
         if options.command == "port":
@@ -61,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _schedule(given: argparse.Namespace) -> str:
-    """Return the drawing, and below it the files that were written."""
+    """Return the drawing, followed by the paths of the written files."""
     values = parse(given.arguments)
     drawn = schedule(given.policy, values, given.steps, given.strict)
     files = write_files(drawn, given.out) if given.out is not None else []

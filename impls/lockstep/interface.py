@@ -71,16 +71,16 @@ Gradient: TypeAlias = Array | Rows | None
 
 
 class StepReport(NamedTuple):
-    """What the last step did, kept as ``last_step`` by every eager wrapper.
+    """Report of the last step: the attribute ``last_step`` of every eager wrapper.
 
-    ``last_step`` is never None and never old: before the first step it is
-    :data:`NO_STEP` (:data:`NO_EAGER_STEP` where steps may run in graphs), and after a
-    step in which no parameter had a gradient :data:`NO_GRADIENTS`.
+    ``last_step`` is never None and never out of date. Before the first step it is
+    :data:`NO_STEP` (:data:`NO_EAGER_STEP` where steps may run in graphs). After a step
+    in which no parameter had a gradient it is :data:`NO_GRADIENTS`.
 
     Attributes:
         applied: whether any variable was updated.
-        reason: one sentence that says why nothing or not everything was updated.
-        skipped: names of the variables that were left alone.
+        reason: one sentence: why nothing or not everything was updated.
+        skipped: names of the variables that were not updated.
     """
 
     applied: bool
@@ -96,7 +96,7 @@ NO_GRADIENTS = StepReport(False, "no parameter had a gradient", ())
 
 
 class Wrapper(Protocol):
-    """What every wrapper offers on every backend, beside its host's own interface."""
+    """Methods of every wrapper on every backend, besides the framework's own."""
 
     def compute_gradients(
         self,
@@ -110,7 +110,7 @@ class Wrapper(Protocol):
         """Differentiate ``loss``: a list of (gradient or None, variable).
 
         Args:
-            loss: what to differentiate: a function, or a tensor in a graph.
+            loss: the loss to differentiate: a function, or a tensor in a graph.
             var_list: the variables.
             gate_gradients: how much of a graph's parallelism to allow; without effect
                 elsewhere.
@@ -118,7 +118,7 @@ class Wrapper(Protocol):
                 effect elsewhere.
             colocate_gradients_with_ops: place gradients with their operations in a
                 graph; without effect elsewhere.
-            grad_loss: the upstream gradient of ``loss``; 1 if left out.
+            grad_loss: the upstream gradient of ``loss``; the default is 1.
         """
         ...
 
@@ -128,12 +128,12 @@ class Wrapper(Protocol):
         global_step: Any = None,
         name: str | None = None,
     ) -> Any:
-        """Update the variables; ``global_step``, if given, is advanced by one.
+        """Update the variables, and advance ``global_step`` by one if it is given.
 
         Args:
-            grads_and_vars: iterable of (gradient, variable); the gradient is like its
-                variable, dense or sparse, or None.
-            global_step: a counter of integers.
+            grads_and_vars: iterable of (gradient, variable). A gradient is dense or
+                sparse, with its variable's shape and dtype, or None.
+            global_step: an integer counter.
             name: the name of the operation in a graph; without effect elsewhere.
 
         Raises:
@@ -154,7 +154,7 @@ class Wrapper(Protocol):
         name: str | None = None,
         grad_loss: Any = None,
     ) -> Any:
-        """Call ``compute_gradients`` and hand the result to ``apply_gradients``."""
+        """Call ``compute_gradients`` and pass the result to ``apply_gradients``."""
         ...
 
     def get_name(self) -> str:
@@ -170,5 +170,5 @@ class Wrapper(Protocol):
         ...
 
     def variables(self) -> list[Any]:
-        """Return the optimizer's own state, as the host's variables or tensors."""
+        """Return the optimizer's own state, as the framework's variables or tensors."""
         ...

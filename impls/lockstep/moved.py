@@ -1,8 +1,8 @@
-"""Modules under their names of release 0.2, for code and pickles that still use them.
+"""Import modules by their names of release 0.2, which old code and pickles still use.
 
 Pickles of whole optimizers name the module of each class. The old names work until the
-next release and give a DeprecationWarning. ``lockstep.<backend>.lr_policies`` is a
-public name and stays.
+next release, with a DeprecationWarning. ``lockstep.<backend>.lr_policies`` is public
+and stays.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CLASSES = {
     "workers": ("agn", "center"),
     "step": ("training_step",),
 }
-"""Folder -> the modules of every backend whose classes users hold."""
+"""Folder -> modules of every backend with classes that users may have pickled."""
 OF_ONE = {
     "lockstep.pytorch.rule_optimizer": "lockstep.pytorch.optimizers.rule_optimizer",
     "lockstep.keras3.rule_optimizer": "lockstep.keras3.optimizers.rule_optimizer",
@@ -58,13 +58,13 @@ MOVED = OF_ONE | {
 
 
 class MovedModule(Loader):
-    """Load a module by importing the one that it has become."""
+    """Load an old module name by importing the new module."""
 
     def __init__(self, target: str) -> None:
         self.target = target
 
     def exec_module(self, module: ModuleType) -> None:
-        """Put the module itself in the place of an empty one under the old name."""
+        """Replace the empty module under the old name by the new module."""
         sys.modules[module.__name__] = importlib.import_module(self.target)
 
 
@@ -92,6 +92,6 @@ class MovedFinder(MetaPathFinder):
 
 
 def install() -> None:
-    """Let ``import`` know the old names."""
+    """Make ``import`` find the old names."""
     if not any(isinstance(finder, MovedFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, MovedFinder())

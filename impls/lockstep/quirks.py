@@ -1,6 +1,7 @@
-"""The quirks of the originals by name: what ``strict`` keeps and the default does not.
+"""The quirks of the originals by name: ``strict`` keeps them, the default does not.
 
-A field is called like its section of docs/differences.md, which shows what either does.
+Each field has the name of its section in docs/differences.md, which shows both
+behaviours.
 """
 
 from __future__ import annotations
@@ -12,51 +13,51 @@ __all__ = ["DEFAULT", "STRICT", "Quirks", "quirks_of"]
 
 @dataclass(frozen=True)
 class Quirks:
-    """Which quirks of the originals are on; the text below a field is the quirk."""
+    """Flags for the quirks of the originals; the text below a field describes it."""
 
     # All optimizers and wrappers
 
     arguments_unchecked: bool
-    """Arguments and stacks of wrappers are taken as they come, whatever they do."""
+    """Arguments and stacks of wrappers are not checked."""
 
     # Multitask wrapper and its clipping function
 
     multitask_in_place: bool
-    """The update of the wrapped optimizer itself is replaced, for good."""
+    """The update method of the wrapped optimizer itself is replaced permanently."""
     multitask_nesting: bool
-    """The multitask wrapper is refused by itself and by the loss-scaling wrapper."""
+    """The multitask and the loss-scaling wrapper cannot wrap a multitask wrapper."""
     multitask_shared_state: bool
-    """Adam's powers of beta advance also where every gradient is zero."""
+    """Adam's powers of beta advance even if every gradient is zero."""
     multitask_subnormals: bool
-    """Float32 subnormals are zero, as in kernels that flush them; also in clipping by
-    the multitask function and in products with a loss scale."""
+    """Float32 subnormals are flushed to zero, also in the multitask clipping function
+    and in products with a loss scale."""
     multitask_dense_shape: bool
     """A sparse gradient of a reference variable needs a dense shape."""
     multitask_clip_sparse: bool
     """Sparse gradients are refused."""
     multitask_clip_dtypes: bool
-    """Gradients of several dtypes are refused, and any one dtype is taken."""
+    """Gradients must all have one dtype, which may be any."""
     multitask_clip_float16: bool
     """The norm has the dtype of the gradients."""
     multitask_clip_range: bool
-    """Any ``clip_norm`` is taken."""
+    """``clip_norm`` is not checked."""
 
     # Row clipping
 
     row_clip_subtracted: bool
-    """What is too much of a row is subtracted from it; the next four are about that."""
+    """A row's excess over the limit is subtracted from it; see the next four fields."""
     row_clip_below: bool
-    """It is subtracted from rows below the norm too, where it is a rounding error."""
+    """Rows below the limit are changed too, by a rounding error."""
     row_clip_duplicates: bool
-    """It is subtracted from a row as often as a sparse gradient names the row."""
+    """The excess is subtracted k times if a sparse gradient lists a row k times."""
     row_clip_float16: bool
-    """It is computed in float16."""
+    """For float16 variables, the excess is computed in float16."""
     row_clip_subnormals: bool
-    """Its float32 subnormals are zero, and those of the row."""
+    """Float32 subnormals of the excess and of the row are flushed to zero."""
     row_clip_axes: bool
-    """Axes are not resolved: a negative one that means 0 is taken over named rows."""
+    """A negative axis for dimension 0 is not resolved: its norm is over listed rows."""
     row_clip_range: bool
-    """Any ``max_norm`` is taken, but no mapping."""
+    """``max_norm`` is not checked, but cannot be a mapping."""
     row_clip_iterator: bool
     """Nothing is clipped if the pairs are a one-shot iterator."""
     row_clip_variables: bool
@@ -65,47 +66,48 @@ class Quirks:
     # Loss scaling
 
     dynamic_scale_floor: bool
-    """An overflow raises a scale below 1 to 1, and the original's options are all."""
+    """An overflow raises a scale below 1 to 1; only the original's options exist."""
     dynamic_scale_dense_shape: bool
     """Sparse gradients need a dense shape."""
     loss_scale_fixed: bool
-    """A fixed scale applies gradients that are not finite."""
+    """With a fixed scale, non-finite gradients are applied."""
     loss_scale_float16: bool
-    """Float16 variables are refused, and float32 gradients of them."""
+    """Float16 variables and their float32 gradients are refused."""
     loss_scale_slots: bool
-    """``get_slot``, ``get_slot_names`` and ``variables`` see nothing."""
+    """``get_slot`` returns None; ``get_slot_names`` and ``variables`` are empty."""
     backoff_range: bool
-    """A NaN maximum is no overflow, and any parameters are taken."""
+    """A NaN maximum is no overflow, and parameters are not checked."""
     logmax_overflow: bool
-    """An overflow counts as 2^log_max, the target is 16, a zero makes the scale NaN;
-    the largest gradient has to be float32."""
+    """An overflow counts as 2^log_max, the target is 16, and a largest gradient of 0
+    makes the scale NaN. The largest gradient must be float32."""
 
     # Float32 masters
 
     masters_scale_type: bool
-    """Anything is taken as a scale, and fails at its first use if it is no float."""
+    """The scale is not checked; one that is no float fails at its first use."""
     masters_absent: bool
     """An absent gradient of a variable with a master is refused."""
     masters_half_loss: bool
     """A float16 loss is refused under an automatic scale."""
     masters_twice: bool
-    """A second call of ``compute_gradients`` in a graph makes second masters."""
+    """A second call of ``compute_gradients`` in a graph creates a second set of
+    masters."""
     masters_static_scale: bool
-    """Only an automatic scaler skips steps, by its own look at the gradients."""
+    """Only an automatic scaler skips steps, after its own check of the gradients."""
     masters_row_clipping: bool
     """Row clipping inside does not clip masters."""
     masters_slots: bool
-    """A variable does not stand for its master: not in ``get_slot``, not where it is
-    paired with a gradient, and what is written into it is overwritten."""
+    """A variable cannot be used in place of its master, in ``get_slot`` or in a pair
+    with a gradient. Values written into it are overwritten."""
 
     masters_regularizer: bool
-    """The regularizer's penalty at the master is collected as a loss too; on Keras the
+    """The regularizer's penalty at the master is also collected as a loss. On Keras the
     penalty of a float16 tensor that is no variable is 0."""
 
     # optimize_loss
 
     optimize_loss_dict: bool
-    """AdamW's decay times the rate is written into the caller's dict."""
+    """AdamW's decay times the learning rate is written into the caller's dict."""
     optimize_loss_iter_size: bool
     """``iter_size`` is ignored without ``on_horovod``."""
     optimize_loss_flag: bool
@@ -113,35 +115,35 @@ class Quirks:
     optimize_loss_accumulated: bool
     """Absent and sparse gradients cannot be accumulated."""
     optimize_loss_instance: bool
-    """An optimizer that is made already is refused."""
+    """Optimizer instances are refused."""
     optimize_loss_scaler: bool
-    """A named scaler is made for any dtype, and a scale without effect is ignored."""
+    """A named scaler is created for any dtype; a scale without effect is ignored."""
     optimize_loss_scale_summary: bool
-    """The summary of the loss scale is written for named scalers alone."""
+    """The loss-scale summary is written only for named scalers."""
     optimize_loss_order: bool
-    """The look for infinities comes after clipping."""
+    """The finite check comes after clipping."""
 
     # Accumulated gradient normalization
 
     agn_accumulator_start: bool
-    """Until the init op has run an accumulator holds the value of its variable."""
+    """An accumulator holds the value of its variable until the init op has run."""
     agn_powers: bool
-    """The center has no powers of beta of its own: those of all steps and pushes."""
+    """Local steps and pushes share the powers of beta; the center has none itself."""
     agn_iterator: bool
     """Pairs from a one-shot iterator are refused."""
     agn_row_clipping: bool
-    """Row clipping inside does not clip the shared rows."""
+    """Row-clipping wrappers inside do not clip shared rows."""
     agn_slots: bool
-    """``get_slot``, ``get_slot_names`` and ``variables`` see nothing."""
+    """``get_slot`` returns None; ``get_slot_names`` and ``variables`` are empty."""
     agn_workers: bool
-    """Any number of workers and any period is taken."""
+    """The number of workers and the period are not checked."""
     agn_local_step: bool
-    """The count of local steps is on the device around it, which workers may share."""
+    """The local step counter is placed on the current device, which may be shared."""
     agn_reference_variables: bool
-    """A shared reference variable may lie in another process."""
+    """A shared reference variable may be in another process."""
     agn_regularizer: bool
-    """A regularizer's penalty is collected for the shared variable and the accumulator
-    too."""
+    """A regularizer's penalty is also collected for the shared variable and the
+    accumulator."""
 
     # Base optimizers
 
@@ -157,12 +159,12 @@ class Quirks:
     clip_scalar: bool
     """A clipped scalar has shape [1], and iterators are refused."""
     clip_duplicates: bool
-    """The norm counts rows of one index one by one, without their sum."""
+    """The norm does not sum rows that share an index."""
     clip_absent: bool
     """Absent gradients are refused."""
     clip_limit: bool
-    """Any limit, norm and rate is taken, and gradients of any shape; a rate that is a
-    tensor has to be float32."""
+    """Limits, norms, rates and gradient shapes are not checked, but a rate that is a
+    tensor must be float32."""
     larc_zero_norm: bool
     """A norm of 0 gives the ratio ``min_update``."""
     larc_sparse: bool
@@ -171,9 +173,9 @@ class Quirks:
     # NovoGrad
 
     novograd_second_moment: bool
-    """The second moment is not stored, so it is the norm of the step."""
+    """The second moment is not stored, so it is the squared norm of this step."""
     novograd_limits: bool
-    """The pairs are a list, which is written into; absent ones and float16 fail."""
+    """The pairs must be a list, which is overwritten; None and float16 raise."""
 
     # Learning-rate policies
 

@@ -1,4 +1,4 @@
-"""Backends by name, loaded when asked for."""
+"""The backends by name; each is imported on demand."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ __all__ = [
 ]
 
 AS_OPENSEQ2SEQ_SPELLS = ("_clip_by_global_norm", "_clip_gradients_by_norm")
-"""Names of functions that old code imports with an underscore."""
+"""Names with an underscore, under which old code imports these functions."""
 
 
 @dataclass(frozen=True)
 class Backend:
-    """All that is known of a backend.
+    """Description of a backend.
 
     Attributes:
-        name: of its package in ``lockstep``.
+        name: the name of its package in ``lockstep``.
         framework: the package that it needs; None for the reference.
-        extra: of ``pip install``, with which the framework is installed.
-        extras: public names beside those that every backend has.
-        modes: how its operations can run. The first is the one in which parity replays
-            a case unless asked for more.
+        extra: the extra of ``pip install`` that installs the framework.
+        extras: public names besides those of every backend.
+        modes: the execution modes. The first is the one in which parity replays a case
+            by default.
         runs_on: a package that the framework itself needs.
-        alias: what the backend is called by mistake.
-        model_file: the module of a task that is written for it.
-        colors: in figures, on light and on dark pages.
-        marker: in figures.
+        alias: another name that users may give by mistake.
+        model_file: the module of a task with the model for this backend.
+        colors: its colors in figures on light and on dark pages.
+        marker: its marker in figures.
     """
 
     name: str
@@ -54,11 +54,11 @@ class Backend:
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """What has to be installed for it."""
+        """The packages that must be installed."""
         return tuple(filter(None, (self.framework, self.runs_on)))
 
     def public_names(self, strict: bool = False) -> tuple[str, ...]:
-        """Return ``__all__`` of its package, or of its ``strict`` module."""
+        """Return ``__all__`` of the package, or of its ``strict`` module."""
         old = AS_OPENSEQ2SEQ_SPELLS if strict else ()
         return tuple(dict.fromkeys((*EXPORTS, *self.extras, *old)))
 
@@ -117,14 +117,14 @@ ALIASES = {backend.alias: name for name, backend in BACKENDS.items() if backend.
 
 
 def find(name: str) -> Backend:
-    """Return the description of a backend; UnknownNameError if there is none."""
+    """Return the description of a backend; raise UnknownNameError if none exists."""
     if name not in BACKENDS:
         raise unknown_name("backend", name, BACKENDS, ALIASES)
     return BACKENDS[name]
 
 
 def installed(name: str) -> bool:
-    """Say whether the framework of a backend can be imported, without importing it."""
+    """Return whether a backend's framework can be imported, without importing it."""
     return all(importlib.util.find_spec(package) for package in find(name).packages)
 
 
@@ -142,8 +142,9 @@ def load(name: str, strict: bool = False) -> ModuleType:
     """Import the backend ``name``, or its ``strict`` module.
 
     Raises:
-        UnknownNameError: there is no such backend (the nearest name is given).
-        MissingFrameworkError: its framework is not installed (the remedy is given).
+        UnknownNameError: there is no such backend; the error suggests the nearest name.
+        MissingFrameworkError: its framework is not installed; the error says how to
+            install it.
     """
     if not installed(name):
         raise missing_framework(name)

@@ -1,7 +1,7 @@
-"""Draw a learning-rate policy: as text, and with matplotlib as SVG, PDF and CSV.
+"""The command ``lockstep schedule``: draw a learning-rate policy.
 
-The rates are those of the NumPy reference, so no framework is needed. This is what
-``lockstep schedule`` does.
+It draws text, and with matplotlib SVG, PDF and CSV. The NumPy reference computes the
+rates, so no framework is needed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["Schedule", "as_text", "parse", "schedule", "write_files"]
 
 WIDTH, HEIGHT = 72, 14
 MARGIN = 13
-"""Columns that the labels of the vertical axis take."""
+"""Columns for the labels of the vertical axis."""
 
 MANY_STEPS = 1_000_000
 BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -38,7 +38,7 @@ METADATA: Mapping[str, dict[str, Any]] = {
     ".svg": {"Date": None, "Creator": None},
     ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
-"""With these two the same rates give the same bytes."""
+"""With STABLE and METADATA, the same rates give the same bytes."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Schedule:
 
 
 def parse(arguments: Sequence[str]) -> dict[str, Any]:
-    """Read ``NAME=VALUE`` words; a value is a Python literal, or else a text."""
+    """Parse ``NAME=VALUE`` arguments; a value is a Python literal, or else a string."""
     values: dict[str, Any] = {}
     for word in arguments:
         name, equals, text = word.partition("=")
@@ -83,10 +83,10 @@ def parse(arguments: Sequence[str]) -> dict[str, Any]:
 def schedule(
     policy: str, arguments: Mapping[str, Any], steps: int | None, strict: bool
 ) -> Schedule:
-    """Compute the rates of ``policy`` at ``steps`` steps, or until they have settled.
+    """Compute the rates of ``policy`` at ``steps`` steps, or until they are constant.
 
     Raises:
-        LockstepError: there is no such policy, or it does not take the arguments.
+        LockstepError: there is no such policy, or it does not have these arguments.
     """
     bound = find(policy).bind(arguments)
     policies = registry.load("reference", strict).lr_policies
@@ -107,7 +107,7 @@ def schedule(
 
 
 def as_text(drawn: Schedule, width: int) -> str:
-    """Draw the rates as columns of text, the largest of each column's steps.
+    """Draw the rates as columns of text; a column shows the largest of its rates.
 
     No line of the drawing is wider than ``width``.
     """
@@ -164,7 +164,7 @@ def _write_rates(drawn: Schedule, path: Path) -> Path:
 
 
 def _settled_after(arguments: Mapping[str, Any]) -> int:
-    """Return the steps until nothing changes any more, and a few on top."""
+    """Return the number of steps until the rate is constant, and a few more."""
     decays = 5 if "decay_rate" in arguments else 1
     per_epoch = arguments.get("steps_per_epoch") or 1
     numbers = [
@@ -176,7 +176,7 @@ def _settled_after(arguments: Mapping[str, Any]) -> int:
 
 
 def _cell(filled: float) -> str:
-    """Return the block for a cell that is filled to this share."""
+    """Return the block character for a cell whose filled share is ``filled``."""
     eighths = round(8 * min(max(filled, 0.0), 1.0))
     return BLOCKS[eighths]
 

@@ -1,9 +1,10 @@
-"""What the docstrings of all backends have in common, written once.
+"""Docstring texts that all backends share.
 
-A backend's docstring has what is different there; that of the reference has the first
-line, too. :func:`documented` completes it when the backend is imported, so ``help``
-shows all of it, and so do the pages of the API, which are made without importing the
-backend. What tf and keras3 alone share is in :mod:`lockstep.docstrings.tensorflow`.
+A backend's docstring contains only what differs there; the reference's also has the
+first line. :func:`documented` adds the shared text when the backend is imported, so
+``help`` shows the complete docstring. The API pages show it too; they are generated
+without importing the backend. Texts that only tf and keras3 share are in
+:mod:`lockstep.docstrings.tensorflow`.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ ON_TENSORFLOW = ("tf", "keras3")
 
 
 def documented(thing: Thing) -> Thing:
-    """Complete the docstring of a class or function with the text of its name.
+    """Complete the docstring of a class or function with the shared text for its name.
 
     Raises:
-        KeyError: there is no text of this name.
+        KeyError: there is no text for this name.
 
     Example:
         >>> @documented
@@ -47,12 +48,12 @@ def documented(thing: Thing) -> Thing:
 
 
 def text_of(name: str, module: str) -> str:
-    """Return the text of a class or function in the words of the module's backend.
+    """Return the shared text of a class or function, with the backend's terms.
 
-    A method has that of its own class or else that of its name.
+    For a method this is the text of its class and name, or else of its name alone.
 
     Raises:
-        KeyError: there is none.
+        KeyError: there is no text for this name.
 
     Example:
         >>> text_of("VariableClippingOptimizer", "lockstep.pytorch.clipping")[:56]
@@ -70,5 +71,5 @@ def text_of(name: str, module: str) -> str:
 
 
 def _parameters(thing: Any) -> Sequence[str]:
-    """Return the names of the arguments; of a class those of its constructor."""
+    """Return the names of the arguments of a function or of a class's constructor."""
     return tuple(inspect.signature(thing).parameters)

@@ -1,4 +1,4 @@
-"""One docstring of two: what all backends share, and what one of them adds."""
+"""Merging a shared docstring with a backend's own docstring."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ SECTIONS = ("Args", "Attributes", "Returns", "Raises")
 HEADING = re.compile(r"(Args|Attributes|Returns|Raises|Example):")
 NAMED = re.compile(r"([A-Z]\w+): ")
 TAIL = ("Origin", "Paper", "State", "Slots", "Cost")
-"""Paragraphs that follow the sections, also where there are none."""
+"""First words of paragraphs that follow the sections, even if there are none."""
 LAST = ("Origin", "Paper")
-"""Those that are the last of all."""
+"""First words of the paragraphs that come last."""
 SHARED = "..."
 ENTRY = re.compile(r"    (\S[^:]*): ")
 
@@ -26,7 +26,7 @@ class Parts(NamedTuple):
     Attributes:
         head: the paragraphs before the first section.
         sections: name of a section -> name of an entry -> its lines.
-        tail: the paragraphs after it, such as the origin, by their first word.
+        tail: the paragraphs after the sections, such as the origin, by first word.
     """
 
     head: list[str]
@@ -35,19 +35,19 @@ class Parts(NamedTuple):
 
 
 def complete(own: str | None, shared: str, parameters: Sequence[str] | None) -> str:
-    """Return the docstring of a backend, completed with what all backends share.
+    """Return the docstring of a backend, completed with the shared docstring.
 
-    A paragraph ``...`` stands for the shared paragraphs: after the backend's own first
-    line for those after the shared one. Entries of arguments and named paragraphs such
-    as the origin are those of both; one of the backend's own takes precedence. In the
-    other sections an entry ``...`` stands for the shared ones. A part that the backend
-    does not have is the shared one.
+    A paragraph ``...`` is replaced by the shared paragraphs; after a first line of the
+    backend's own, by those after the shared first line. Argument entries and named
+    paragraphs, such as the origin, of both docstrings are merged, and the backend's own
+    take precedence. In other sections an entry ``...`` is replaced by the shared
+    entries. Parts that the backend's docstring lacks are copied from the shared one.
 
     Args:
         own: the docstring of a backend.
         shared: the docstring for all backends.
-        parameters: the names of the arguments in their order. An entry of another
-            argument is left out of ``shared``. None leaves out none.
+        parameters: the names of the arguments in order. Shared entries for other
+            arguments are omitted. None omits no entry.
 
     Example:
         >>> shared = "Add.\\n\\nTwice.\\n\\nArgs:\\n    a: a number.\\n    b: another."
@@ -74,7 +74,7 @@ def complete(own: str | None, shared: str, parameters: Sequence[str] | None) -> 
 
 
 def _heads(shared: list[str], own: list[str]) -> list[str]:
-    """Return one's own first paragraphs, the shared ones in the place of ``...``."""
+    """Return the own first paragraphs, with ``...`` replaced by the shared ones."""
     if SHARED not in own:
         return own or shared
     place = own.index(SHARED)
@@ -84,7 +84,7 @@ def _heads(shared: list[str], own: list[str]) -> list[str]:
 def _section(
     name: str, first: Parts, second: Parts, parameters: Sequence[str] | None
 ) -> dict[str, str]:
-    """Return the entries of a section."""
+    """Return the merged entries of a section."""
     shared, own = first.sections.get(name, {}), second.sections.get(name, {})
     if name == "Args":
         return _arguments(shared, own, parameters)
@@ -96,7 +96,7 @@ def _section(
 def _arguments(
     shared: dict[str, str], own: dict[str, str], parameters: Sequence[str] | None
 ) -> dict[str, str]:
-    """Return the entries of both in the order of the arguments."""
+    """Return the merged entries in the order of the arguments."""
     if parameters is None:
         return shared | own
     known = {name: e for name, e in shared.items() if name.split(", ")[0] in parameters}

@@ -1,4 +1,4 @@
-"""Float32 masters: what docstrings of all backends share."""
+"""Float32 masters: docstring texts that all backends share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Args:
         a loss scale.
     clip_norm, at_floor, floor_patience: as in
         :class:`~lockstep.{backend}.MixedPrecisionLossScaleOptimizer`. A number
-        cannot sink, so it is always at its floor.
+        never changes, so it is always at its floor.
 
 Origin: OpenSeq2Seq, ``MixedPrecisionOptimizerWrapper``; P. Micikevicius et al.,
 "Mixed Precision Training". By default we differ in what ``strict`` lists.
@@ -28,4 +28,4 @@ Raises:
     DtypeError: a TypeError; ``regularizer`` cannot be called.
 """,
 }
-"""Name of a class or function -> what its docstrings share."""
+"""Name of a class or function -> its shared docstring text."""

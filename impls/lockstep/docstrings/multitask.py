@@ -1,4 +1,4 @@
-"""The multitask wrapper: what docstrings of all backends share."""
+"""The multitask wrapper: docstring texts that all backends share."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ __all__ = ["TEXTS"]
 
 TEXTS: dict[str, str] = {
     "MultitaskOptimizerWrapper": """\
-Leave a {variable} and its optimizer state alone where its gradient is all zero.
+Skip the update of a {variable} and its state if its gradient is all zero.
 
 For each (gradient g, {variable} w): if g has no nonzero element, neither w nor any of
 its state changes, as if g were absent; otherwise ``opt`` updates them as usual. -0.0
-is zero, NaN and infinity are not; the duplicate rows of a sparse gradient are summed
+is zero, NaN and infinity are not. The duplicate rows of a sparse gradient are summed
 before the test.
 
 Args:
@@ -23,4 +23,4 @@ Raises:
 Origin: TensorFlow 1.15, ``tf.contrib.opt.MultitaskOptimizerWrapper``.
 """,
 }
-"""Name of a class or function -> what its docstrings share."""
+"""Name of a class or function -> its shared docstring text."""

@@ -1,4 +1,4 @@
-"""The optimizers of TensorFlow 1, and NovoGrad: what their docstrings share."""
+"""Optimizers of TensorFlow 1 and NovoGrad: docstring texts that all backends share."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Adam after a decay of the weights that is not multiplied by the rate.
 w -= weight_decay w, then as :class:`AdamOptimizer`.
 
 Args:
-    weight_decay: the part of a weight that each update takes away, >= 0.
+    weight_decay: the fraction of a weight that each update subtracts, >= 0.
     learning_rate: lr >= 0.
     beta1: decay of m, in [0, 1).
     beta2: decay of v, in [0, 1).
@@ -76,7 +76,7 @@ Origin: TensorFlow 1.15, ``tf.train.FtrlOptimizer``; McMahan et al. 2013.
     "GradientDescentOptimizer": f"""\
 Gradient descent.
 
-w -= lr g. Rows that a sparse gradient names several times move once for each.
+w -= lr g. If a sparse gradient lists a row several times, it is updated each time.
 
 Args:
     learning_rate: lr >= 0.
@@ -96,14 +96,14 @@ Args:
 Origin: TensorFlow 1.15, ``tf.train.MomentumOptimizer``; Sutskever et al. 2013.
 """,
     "NovoGrad": """\
-Momentum of gradients that are divided by a norm, one a tensor.
+Momentum of gradients, each divided by a running norm of its tensor.
 
 v = b2 v + (1 - b2) |g|^2, at first |g|^2; g' = g / sqrt(v + eps) + wd w;
 a = b1 a + g', or b1 a + (1 - b1) g' averaged; w -= lr a.
 
-There is one v for a whole tensor, so half of Adam's state. Sparse gradients are made
-dense, because momentum decays on every row. A v that is 0 or not finite begins anew
-with the next |g|^2.
+There is one v per tensor, so half of Adam's state. Sparse gradients are made
+dense, because momentum decays on every row. A v that is 0 or not finite is replaced by
+the next |g|^2.
 
 Args:
     learning_rate: lr >= 0.
@@ -114,7 +114,7 @@ Args:
     grad_averaging: multiply g', its decay included, by 1 - b1.
     use_locking: without effect.
     name: the name that ``get_name`` returns.
-    strict: as in OpenSeq2Seq: v is |g|^2 of the step, whatever b2;
+    strict: as in OpenSeq2Seq: v is |g|^2 of the step, whatever b2 is;
         ``apply_gradients`` needs a list, writes normalized gradients into it and
         refuses absent ones; {variable}s other than float32 are refused.
 
@@ -140,4 +140,4 @@ Args:
 Origin: TensorFlow 1.15, ``tf.train.RMSPropOptimizer``; Tieleman and Hinton 2012.
 """,
 }
-"""Name of a class or function -> what its docstrings share."""
+"""Name of a class or function -> its shared docstring text."""

@@ -1,4 +1,4 @@
-"""Loss scaling: what docstrings of all backends share."""
+"""Loss scaling: docstring texts that all backends share."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ TEXTS: dict[str, str] = {
     "DynamicLossScale": """\
 A loss scale that grows while gradients are finite and shrinks when they are not.
 
-finite: good_steps + 1; from ``increment_period`` on
+After a finite step, good_steps += 1. When it reaches ``increment_period``,
 scale = min(scale growth, ceiling), unless the product is not finite, and
-good_steps = overflows = steps = 0. Otherwise good_steps = 0, overflows + 1, and if
-overflows >= hysteresis and overflows / steps >= tolerance (this step counted; at
-once by default) scale = max(scale / multiplier, floor), overflows = hysteresis - 1,
-steps = 0.
+good_steps = overflows = steps = 0. After an overflow, good_steps = 0 and
+overflows += 1. If overflows >= hysteresis and overflows / steps >= tolerance, this
+step included (by default, on each overflow), scale = max(scale / multiplier, floor),
+overflows = hysteresis - 1 and steps = 0.
 
 Args:
     initial_loss_scale: the first scale, > 0.
     increment_period: steps from one growth to the next, >= 1.
     multiplier: the factor of growth, > 1; an overflow divides by it.
-    floor: the least scale, not above the initial one; None takes 1, or the initial
-        scale where that is smaller. Strict: 1 in any case.
-    ceiling: the greatest scale, not below the initial one; None for float32's.
-    growth_factor: what growth multiplies by, > 1; None for ``multiplier``.
-    backoff_factor: what an overflow multiplies by, in (0, 1); None divides by
+    floor: the smallest scale, not above the initial one; None: 1, or the initial
+        scale if that is smaller. Strict: always 1.
+    ceiling: the largest scale, not below the initial one; None: float32's maximum.
+    growth_factor: the factor of growth, > 1; None: ``multiplier``.
+    backoff_factor: the factor at an overflow, in (0, 1); None: divide by
         ``multiplier``.
     hysteresis: overflows since the last growth until the scale is lowered, >= 1.
-    tolerance: the share of steps since the scale last moved that may overflow, in
+    tolerance: the share of steps since the scale last changed that may overflow, in
         [0, 1); not together with ``hysteresis``.
     strict: as the original: nothing is checked, an overflow raises a scale below 1
         to 1, a sparse gradient needs a dense_shape; the options after
@@ -44,8 +44,8 @@ A loss scale that never moves.
 
 Args:
     loss_scale_value: the factor, a number >= 1 that float32 can hold.
-    strict: NaN, infinity and bools pass, too; an optimizer that scales by it
-        applies what is not finite.
+    strict: also accept NaN, infinity and bools; an optimizer with this scale applies
+        gradients that are not finite.
 
 Raises:
     OutOfRangeError: a ValueError; no number, or one that is out of range.
@@ -66,8 +66,8 @@ Args:
         (steps); LogMax: scale_min=1., scale_max=16384., log_max=16., beta1=0.99,
         beta2=0.999, overflow_std_dev=3.09.
     strict: as in OpenSeq2Seq, quirks included: bounds are not checked, a NaN amax
-        is no overflow; LogMax counts an overflow as 2^log_max, aims at 2^16
-        whatever ``log_max`` is, and after one amax of 0 its scale is NaN for ever.
+        is no overflow; LogMax counts an overflow as 2^log_max, has the target 2^16
+        whatever ``log_max`` is, and after one amax of 0 its scale stays NaN.
 
 Raises:
     UnknownNameError: a ValueError; an unknown algorithm or parameter.
@@ -78,11 +78,11 @@ Origin: OpenSeq2Seq (8681d381ed40), ``AutomaticLossScaler``; B. Ginsburg et al.
     "unscale_gradients": """\
 Return the gradients of a scaled loss divided by the scale: g x fl32(1 / s).
 
-``apply_gradients`` takes them as they are. Half precision comes back as float32; None
-stays None, and rows stay rows.
+``apply_gradients`` then does not unscale them again. Half precision becomes float32,
+None stays None, and sparse gradients stay sparse.
 
 Raises:
-    UnscaledTwiceError: a RuntimeError; a second time before the step.
+    UnscaledTwiceError: a RuntimeError; a second call before the step.
     MalformedPairsError, DtypeError: TypeErrors; not a list of real gradients.
 """,
     "MixedPrecisionLossScaleOptimizer": """\
@@ -96,12 +96,12 @@ Args:
     at_floor: "warn", "raise" or "ignore" when the scale is at its floor and
         ``floor_patience`` steps in a row were skipped.
     floor_patience: steps.
-    strict: as in TensorFlow 1.15: under a fixed scale gradients that are not
-        finite are applied, float16 is refused, ``get_slot`` and ``variables()``
-        see nothing, subnormals are flushed, ``clip_norm`` is refused.
+    strict: as in TensorFlow 1.15: with a fixed scale, non-finite gradients are
+        applied, float16 is refused, ``get_slot`` returns None, ``variables()`` is
+        empty, subnormals are flushed, ``clip_norm`` is refused.
 
 Origin: ``tf.train.experimental.MixedPrecisionLossScaleOptimizer``, TensorFlow 1.15.
 By default we differ in what ``strict`` lists.
 """,
 }
-"""Name of a class or function -> what its docstrings share."""
+"""Name of a class or function -> its shared docstring text."""

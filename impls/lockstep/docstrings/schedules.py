@@ -1,4 +1,4 @@
-"""Learning-rate policies: what docstrings of all backends share."""
+"""Learning-rate policies: docstring texts that all backends share."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ Args:
 
 Raises:
     NoBoundariesError: ``boundaries`` is empty.
-    OutOfRangeError: other than one rate a boundary, boundaries that are no
-        integers, or a step at which two ranges of unsorted boundaries hold.
+    OutOfRangeError: not one rate per boundary, boundaries that are no integers, or
+        a step in two ranges of unsorted boundaries.
 """,
     "exp_decay": """\
 Decay the rate exponentially.
@@ -45,7 +45,7 @@ Args:
     decay_rate: the factor.
     use_staircase_decay: round p down, so that the rate falls in stairs.
     begin_decay_at: the first step of the decay.
-    min_lr: the floor, in force before the decay too.
+    min_lr: the floor, which also holds before the decay.
     strict: refuse an integer rate, check nothing else.
 """,
     "poly_decay": """\
@@ -65,8 +65,8 @@ Args:
     warmup_steps: base = rate s / warmup_steps before this step, then the rate.
     strict: refuse an integer rate, check nothing else.
 
-Kept from the original: the decay runs during the warm-up where it begins before
-the warm-up ends, and pulls a base below ``min_lr`` up.
+As in the original, the decay may begin before the warm-up ends. It then raises a base
+below ``min_lr``.
 """,
     "inv_poly_decay": """\
 Decay the rate as an inverse power of the step.
@@ -122,11 +122,11 @@ Args:
     warmup_steps: steps until the peak.
     max_lr: the ceiling, if any.
     coefficient: another factor.
-    dtype: what everything is computed in. float16 is coarse, and its steps end:
+    dtype: the dtype of all arithmetic. float16 is coarse and cannot hold large steps:
         from s = 65519 on the rate is 0.
     strict: refuse ``max_lr`` where ``dtype`` is not float32, as the original does.
 
 Paper: Vaswani and others, Attention is all you need, 2017, section 5.3.
 """,
 }
-"""Name of a class or function -> what its docstrings share."""
+"""Name of a class or function -> its shared docstring text."""

@@ -1,4 +1,4 @@
-"""What docstrings of the two backends on TensorFlow share: tf and keras3."""
+"""Docstring texts shared by the two backends on TensorFlow: tf and keras3."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ Example:
     "AutomaticLossScaler.check_grads": """\
 Return whether any gradient has a NaN, and the largest absolute value.
 
-Sparse gradients count as they are stored; NaN is left out of the maximum, which is
--inf where there is nothing.
+Duplicate rows of sparse gradients are not summed. The maximum ignores NaN; without any
+element it is -inf.
 
 Raises:
     DtypeError: a TypeError; the gradients have several dtypes.
@@ -71,10 +71,10 @@ Example:
     "MixedPrecisionLossScaleOptimizer": f"""\
 Args:
     at_floor: what to do once ``floor_patience`` steps in a row were skipped and the
-        scale cannot sink any more: ``warn`` (in a graph, so in ``fit``: print to
-        stderr), once; ``raise`` (in a graph an assertion, which raises
-        ``tf.errors.InvalidArgumentError`` when it runs); ``ignore``. What XLA
-        compiles only counts.
+        scale is at its floor: ``warn`` once (in a graph, so in ``fit``, print to
+        stderr); ``raise`` (in a graph an assertion, which raises
+        ``tf.errors.InvalidArgumentError`` when it runs); ``ignore``. Code compiled by
+        XLA only counts skips.
     strict: as the original: non-finite gradients are applied at a fixed scale,
         float16 is refused, slots and ``variables()`` are hidden, no stall is noticed,
         ``clip_norm`` is refused.
@@ -91,8 +91,8 @@ Raises:
 Args:
     strict: as the original. Only float16 variables have masters, and each of them
         needs a gradient. A static scale is a float, and gradients that are not finite
-        are applied with it. Slots and ``variables()`` are hidden. What others write
-        into the model is lost. A stall of the scale is not noticed.
+        are applied with it. Slots and ``variables()`` are hidden. Values written into
+        the model from outside are lost. A stall of the scale is not noticed.
 
 Attributes:
     inner_optimizer: ``optimizer``; its slots belong to the masters.
@@ -109,61 +109,61 @@ Raises:
 """,
     "MultitaskOptimizerWrapper": WRAPPER,
     "SkippingWrapper": """\
-A wrapper that leaves a step out if what it finds in the gradients is not finite.
+A wrapper that skips a step if its gradients are not finite.
 
 Args:
-    at_floor: what is done about a stall; ``clip_norm``: the largest global norm; both
+    at_floor: what to do about a stall; ``clip_norm``: the largest global norm; both
         are checked.
-    floor_patience: the steps skipped in a row that are a stall.
-    strict: nothing is counted, and no slot is seen.
+    floor_patience: the number of steps skipped in a row that are a stall.
+    strict: skips are not counted, and slots are hidden.
 """,
     "TrainingStep": """\
-What ``optimize_loss`` makes: a call computes the gradients and takes a step.
+The training step that ``optimize_loss`` returns; call it to take a step.
 
-``step(*inputs)`` hands its arguments to the loss and returns its value, eagerly or
-inside of a ``tf.function``. With ``iter_size`` > 1 a call adds its share, and each
-``iter_size``-th one updates; ``skip_update``, in the call or at construction, decides
-instead.
+``step(*inputs)`` passes its arguments to the loss and returns its value, eagerly or
+inside of a ``tf.function``. With ``iter_size`` > 1 a call accumulates gradients, and
+each ``iter_size``-th call updates the variables. ``skip_update``, in the call or at
+construction, overrides this.
 
-``tf.train.Checkpoint(step=step)`` keeps all that the next steps depend on. Summaries
-go to the default writer of ``tf.summary``, numbered by ``global_step``.
+``tf.train.Checkpoint(step=step)`` saves the whole state of training. Summaries are
+written to the default writer of ``tf.summary``, with ``global_step`` as their step.
 
 Attributes:
-    optimizer: what updates, the masters' wrapper with "mixed".
+    optimizer: the optimizer; with "mixed", the wrapper with masters.
     trained: the variables that are trained.
-    global_step: the applied steps, an int64 variable.
+    global_step: the number of applied steps, an int64 variable.
     scaler: the automatic loss scaler, or None.
-    last_step: what the last eager call did; calls in graphs are not reported.
+    last_step: the report of the last eager call; calls in graphs are not reported.
 """,
     "TrainingStep.__call__": """\
 Compute the loss and take a step, or add a micro-batch.
 
 Args:
     inputs: for the loss.
-    skip_update: whether to add only; None: as was said at construction. Without
-        ``iter_size`` > 1 it has no effect.
+    skip_update: whether to accumulate without an update; None: as given at
+        construction. Without ``iter_size`` > 1 it has no effect.
 
 Returns:
-    The loss before the update; of a loss that returns a tuple a tuple, with the loss
-    first and the rest as it is.
+    The loss before the update. If the loss function returns a tuple, that tuple, with
+    the loss first.
 """,
     "VariableClippingOptimizer": WRAPPER,
     "reduce_gradients": """\
 Args:
-    reduction: what averages: ``size``, ``any`` and ``all_reduce``, as in
-        :class:`lockstep.messages.step.reduction.Reduction`. None: the replicas of the
-        current ``tf.distribute`` strategy; without a strategy this rank is the only
-        one.
+    reduction: an object with ``size``, ``any`` and ``all_reduce``, as in
+        :class:`lockstep.messages.step.reduction.Reduction`. None: average over the
+        replicas of the current ``tf.distribute`` strategy; without a strategy this
+        rank is the only one.
 
 Raises:
     ...
     CrossReplicaError: a RuntimeError; called outside of ``strategy.run``.
 """,
     "get": """\
-Return the loss scale that ``identifier`` stands for.
+Return the loss scale for ``identifier``.
 
-A number makes a :class:`FixedLossScale`, "dynamic" a :class:`DynamicLossScale`; a
-loss scale and None stay what they are.
+A number gives a :class:`FixedLossScale`, "dynamic" a :class:`DynamicLossScale`. A loss
+scale and None are returned unchanged.
 
 Raises:
     UnknownNameError: a ValueError; anything else.
@@ -172,7 +172,7 @@ Raises:
 ...
 
 ``MixedPrecisionOptimizerWrapper`` adds d regularizer(master)/d master to the gradient
-of the master, for in half precision a gradient such as 1e-4 w would underflow.
+of the master, because in half precision a gradient such as 1e-4 w would underflow.
 """,
 }
-"""Name of a class, function or method -> what its two docstrings share."""
+"""Name of a class, function or method -> the text of its two docstrings."""

@@ -1,4 +1,4 @@
-"""All texts: of one module a capability, and of the interface's methods."""
+"""All shared docstring texts: those of each capability and of the interface."""
 
 from __future__ import annotations
 
@@ -35,4 +35,4 @@ TEXTS: dict[str, str] = {
     **workers.TEXTS,
     **METHODS,
 }
-"""Name of a class or function -> what the docstrings of all backends share."""
+"""Name of a class or function -> the docstring text that all backends share."""

@@ -1,4 +1,4 @@
-"""AGN workers: what docstrings of all backends share."""
+"""AGN workers: docstring texts that all backends share."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ accumulator of w and c the shared weights, for each {variable} with a gradient:
    with slots that belong to c and powers of beta that belong to the worker; then
    global_step = global_step + 1, w = c, a = 0. The slots of w stay.
 
-With ``commit="delta"``, as the paper has it, step 2 adds to a what step 1 added to
-w, and step 4 has c = c + a / P. A {variable} whose gradient is absent in the call
+With ``commit="delta"``, as in the paper, step 2 adds to a the change that step 1 made
+to w, and step 4 is c = c + a / P. A {variable} whose gradient is absent in the call
 that ends a round is neither pushed nor pulled.
 
 Args:
-    num_worker: the number of workers, >= 1; without effect on numbers.
+    num_worker: the number of workers, >= 1; it changes no result.
     custom_getter: the :class:`AGNCustomGetter` that made the shared {variable}s.
     communication_period: P: local steps between two pushes, >= 1.
     use_locking: without effect.
@@ -45,16 +45,16 @@ Make the shared {variable} and the accumulator of each of a worker's {variable}s
 
 Args:
     center: the :class:`Center` of the other workers, their getter's ``center``;
-        None makes one. ``"ray://NAME"`` or a :class:`~lockstep.ray.RayCenter` is one
-        in a process of its own, for workers of other processes and machines.
-    strict: as ``tf.contrib.opt.AGNCustomGetter`` (1.15): until the init op has run
-        an accumulator holds the {variable}'s value.
+        None creates one. ``"ray://NAME"`` or a :class:`~lockstep.ray.RayCenter` is a
+        center in its own process, for workers of other processes and machines.
+    strict: as ``tf.contrib.opt.AGNCustomGetter`` (1.15): an accumulator holds the
+        {variable}'s value until the init op has run.
 
 Attributes:
-    center: what the workers share.
+    center: the weights that the workers share.
 
 Raises:
-    GetterError: a TypeError; ``center`` is none.
+    GetterError: a TypeError; ``center`` is no center.
 """,
 }
-"""Name of a class or function -> what its docstrings share."""
+"""Name of a class or function -> its shared docstring text."""

@@ -1,5 +1,5 @@
-"""Words, said once: names, defaults, admissible values and error sentences.
+"""Messages of all backends: names, defaults, admissible values and error sentences.
 
-Nothing here computes with tensors and nothing imports a framework. Every backend
-takes its parameter tables and its sentences from here; the arithmetic is its own.
+Nothing here computes with tensors or imports a framework. The backends share these
+parameter tables and sentences; each has its own arithmetic.
 """

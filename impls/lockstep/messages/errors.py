@@ -1,4 +1,4 @@
-"""The exceptions that Lockstep raises, the one shape of their sentences, and warnings.
+"""The exceptions that Lockstep raises, the form of their messages, and warnings.
 
 Each class derives from the built-in exception that the original raised, so that old
 ``except`` clauses keep working.
@@ -54,17 +54,17 @@ __all__ = [
 ]
 
 LIBRARIES = ("lockstep", "keras", "tensorflow", "torch", "contextlib", "functools")
-"""Packages and modules whose functions stand between a user's line and a warning."""
+"""Packages and modules whose stack frames a warning skips to find the user's line."""
 
 CONVERTED = "__autograph_generated_file"
-"""Part of the names of files that TensorFlow makes of user's functions, and deletes."""
+"""Part of the names of temporary files into which AutoGraph converts functions."""
 
 
 class LockstepError(Exception):
     """Base of every error that Lockstep raises on purpose."""
 
     if not TYPE_CHECKING:
-        # tf.function raises an error of this class only if it knows its constructor.
+        # tf.function can re-raise this class only with a standard constructor.
         __init__ = Exception.__init__
 
 
@@ -97,21 +97,21 @@ class AxesError(LockstepError, TypeError):
 
 
 class GetterError(LockstepError, TypeError):
-    """No ``AGNCustomGetter`` of this backend, or what such a getter cannot take."""
+    """No ``AGNCustomGetter`` of this backend, or an invalid argument of one."""
 
 
 class NotFromGetterError(LockstepError, KeyError):
-    """A variable was not made through the ``AGNCustomGetter``."""
+    """A variable was not created through the ``AGNCustomGetter``."""
 
     __str__ = Exception.__str__  # A KeyError shows its argument in quotes.
 
 
 class DtypeError(LockstepError, TypeError):
-    """A tensor has a dtype that the operation cannot work with."""
+    """A tensor has a dtype that the operation does not support."""
 
 
 class NoGradientsError(LockstepError, ValueError):
-    """There is nothing to apply: an empty list, or every gradient absent."""
+    """There is nothing to apply: the list is empty, or every gradient is None."""
 
 
 class ShapeError(LockstepError, ValueError):
@@ -119,11 +119,11 @@ class ShapeError(LockstepError, ValueError):
 
 
 class UnknownNameError(LockstepError, ValueError):
-    """A name is not one of those known; the sentence gives the nearest."""
+    """A name is unknown; the message suggests the nearest one."""
 
 
 class UnknownArgumentError(UnknownNameError, TypeError):
-    """An optimizer has no argument of this name; the sentence gives the nearest."""
+    """An optimizer has no argument of this name; the message suggests the nearest."""
 
 
 class MissingArgumentError(LockstepError, TypeError):
@@ -131,7 +131,7 @@ class MissingArgumentError(LockstepError, TypeError):
 
 
 class MissingMethodError(LockstepError, TypeError):
-    """A class that only others are to be derived from was itself called."""
+    """An abstract base class was used directly."""
 
 
 class MissingDecayError(LockstepError, KeyError):
@@ -142,19 +142,19 @@ class MissingDecayError(LockstepError, KeyError):
 
 
 class LossNotCallableError(LockstepError, RuntimeError, TypeError):
-    """A loss that is nothing to differentiate, or that is needed as a function."""
+    """A loss cannot be differentiated, or must be a function."""
 
 
 class RateFunctionError(LockstepError, TypeError, ValueError):
-    """What should be a function from the steps to the rate cannot be called so."""
+    """An argument is not a function from the step to the learning rate."""
 
 
 class VarListError(LockstepError, TypeError, ValueError):
-    """``var_list`` is no list of variables, or names one twice."""
+    """``var_list`` is no list of variables, or lists one twice."""
 
 
 class OutOfRangeError(LockstepError, ValueError):
-    """A value lies outside of its admissible range."""
+    """A value is outside its admissible range."""
 
 
 class NoBoundariesError(LockstepError, IndexError):
@@ -162,39 +162,39 @@ class NoBoundariesError(LockstepError, IndexError):
 
 
 class NonFiniteNormError(LockstepError, ValueError):
-    """A norm is NaN or infinite and the caller asked to be told."""
+    """A norm is NaN or infinite, and the caller asked for an error."""
 
 
 class UnsupportedError(LockstepError, ValueError):
-    """The host or the mode cannot do what was asked for."""
+    """The backend or the mode does not support the request."""
 
 
 class ClipAndLarcError(LockstepError, AttributeError, ValueError):
-    """Both clipping and LARC were asked for (once an AttributeError)."""
+    """Both clipping and LARC were requested (an AttributeError in OpenSeq2Seq)."""
 
 
 class NotASequenceError(LockstepError, TypeError):
-    """What should be a list of tensors is none."""
+    """An argument is not a list of tensors."""
 
 
 class NotReducedError(LockstepError, NotImplementedError):
-    """Gradients of several towers were to be reduced in one process."""
+    """The reduction over several towers in one process is not implemented."""
 
 
 class UnusableScaleError(LockstepError, AttributeError):
-    """Strict: a loss scale that the original accepts and fails to use."""
+    """Strict: a loss scale that the original accepts but cannot use."""
 
 
 class AbsentAccumulatedError(LockstepError, AttributeError):
-    """Strict: an absent gradient that the original fails to add up."""
+    """Strict: an absent gradient, which the original cannot accumulate."""
 
 
 class MissingFrameworkError(LockstepError, ModuleNotFoundError):
-    """A backend was asked for whose framework is not installed."""
+    """The framework of the requested backend is not installed."""
 
 
 def sentence(subject: str, expected: str, got: str, remedy: str) -> str:
-    """Say what was expected, what came and what to do, always in this order."""
+    """Return an error message: what was expected, what was given, and the remedy."""
     return f"{subject}: expected {expected}, got {got}; {remedy}."
 
 
@@ -203,10 +203,10 @@ Kind = TypeVar("Kind", bound=LockstepError)
 
 @dataclass(frozen=True)
 class Refusal(Generic[Kind]):
-    """A row in a capability's table of errors: a class, and what its sentence says.
+    """A row in a capability's table of errors: an exception class and its message.
 
-    The sentence reads as :func:`sentence` builds it: ``SUBJECT: expected X, got Y;
-    remedy.`` Its fields stand in braces, as in :meth:`str.format`.
+    The message has the form that :func:`sentence` builds: ``SUBJECT: expected X, got Y;
+    remedy.`` Its fields are in braces, as in :meth:`str.format`.
 
     Example:
         >>> row = Refusal(ShapeError, "{name}: expected [2], got {got}; transpose it.")
@@ -218,16 +218,16 @@ class Refusal(Generic[Kind]):
     template: str
 
     def error(self, **fields: object) -> Kind:
-        """Return the error whose sentence has these fields."""
+        """Return the error with these fields in its message."""
         return self.kind(self.text(**fields))
 
     def text(self, **fields: object) -> str:
-        """Return the sentence alone, as a warning or a graph needs it."""
+        """Return only the message, for a warning or for an assertion in a graph."""
         return self.template.format(**fields)
 
 
 def warn_user(text: str) -> None:
-    """Warn, and name the user's line: the innermost one outside of all libraries."""
+    """Warn at the user's line: the innermost stack frame outside of all libraries."""
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and _is_library(frame):
         frame, level = frame.f_back, level + 1
@@ -235,16 +235,16 @@ def warn_user(text: str) -> None:
 
 
 def _is_library(frame: FrameType) -> bool:
-    """Whether a frame is one of a library's function, or of a converted one."""
+    """Whether a frame belongs to a library, or to a function converted by AutoGraph."""
     package = str(frame.f_globals.get("__name__")).partition(".")[0]
     return package in LIBRARIES or CONVERTED in frame.f_code.co_filename
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name most like ``name``, or None if none is like it."""
+    """Return the known name most similar to ``name``, or None if none is similar."""
     by_folded = {candidate.casefold(): candidate for candidate in known}
     if name == "lr" and "learning_rate" in by_folded:
-        return "learning_rate"  # 'min_lr' is more like it.
+        return "learning_rate"  # difflib would choose 'min_lr'.
     matches = difflib.get_close_matches(str(name).casefold(), by_folded, 1, 0.5)
     return by_folded[matches[0]] if matches else None
 
@@ -255,9 +255,9 @@ def unknown_name(
     known: Iterable[str],
     others: Mapping[str, str] = MappingProxyType({}),
 ) -> UnknownNameError:
-    """Build the error for an unknown name, with the nearest known one.
+    """Build the error for an unknown name, with the nearest known name.
 
-    ``others``: names that are often given instead -> the known ones.
+    ``others``: names that are often given by mistake -> the known names.
     """
     names = sorted(set(known))
     close = nearest(str(name), [*names, *others])

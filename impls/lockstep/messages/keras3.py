@@ -1,4 +1,4 @@
-"""The errors that only the Keras 3 backend raises, and its names of slots."""
+"""The errors that only the Keras 3 backend raises, and its slot names."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ __all__ = [
 ]
 
 ACCUMULATOR = "gradient_accumulator"
-"""What Keras calls the sum of the gradients of the steps between two updates."""
+"""Keras' slot name for the gradient accumulated between two updates."""
 
 AVERAGE = "average"
-"""What Keras calls the moving average of a variable's own values."""
+"""Keras' slot name for the moving average of a variable's values."""
 
 SLOT_NAMES: Mapping[str, Mapping[str, str]] = {
     "Adam": {"momentum": "m", "velocity": "v", "velocity_hat": "vhat"},
     "RMSprop": {"velocity": "rms", "average_gradient": "mg"},
     "Ftrl": {"accumulator": "accum"},
 }
-"""Class of Keras -> its name of a slot -> TensorFlow 1's, where they differ."""
+"""Keras class -> Keras slot name -> TensorFlow 1's slot name, where they differ."""
 
 
 class LossNotCallableError(LockstepError, RuntimeError):
-    """A loss is a tensor where nothing recorded how it was computed."""
+    """A loss is a tensor, and no gradient tape recorded its computation."""
 
 
 def tf_slot_name(classes: Iterable[str], name: str) -> str:
-    """Return TensorFlow 1's name of the slot that Keras calls ``name``.
+    """Return TensorFlow 1's name for Keras' slot ``name``.
 
-    ``classes`` are the names of the optimizer's class and of its bases.
+    ``classes``: the names of the optimizer's class and its base classes.
     """
     for class_name in classes:
         if class_name in SLOT_NAMES:
@@ -53,9 +53,10 @@ def tf_slot_name(classes: Iterable[str], name: str) -> str:
 
 
 def scale_shadowed(owner: str) -> str:
-    """Return the warning of Keras' loss scaling around a loss scale, which it replaces.
+    """Return the warning that Keras' loss scaling wraps a wrapper that scales.
 
-    Under ``mixed_float16`` ``compile`` puts one around an optimizer that is none.
+    Under ``mixed_float16``, ``compile`` wraps any optimizer in a ``LossScaleOptimizer``
+    that is none itself.
     """
     expected = "no loss scaling of Keras around a wrapper that scales"
     remedy = (

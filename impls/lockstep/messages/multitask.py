@@ -1,4 +1,4 @@
-"""The words of the multitask wrapper and of its clipping function."""
+"""Messages and checks of the multitask wrapper and its clipping function."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
 WRAPPER = "MultitaskOptimizerWrapper"
 CLIP = "clip_gradients_by_global_norm"
 SCOPE = "clip_by_global_norm"
-"""The scope of what clipping makes in a graph of TensorFlow."""
+"""The name scope of clipping in a TensorFlow graph."""
 
 
 NESTED_UNDER_STRICT = Refusal(
@@ -78,12 +78,12 @@ def not_an_optimizer(
 
 
 def report_through(own: StepReport, inner: Any, names: Sequence[str]) -> StepReport:
-    """Return what a step did after all: a wrapped wrapper may have skipped it.
+    """Return the final report of a step, which a wrapped wrapper may have skipped.
 
     Args:
-        own: what :func:`report` said before the wrapped optimizer was called.
-        inner: its ``last_step`` then; None if it keeps none.
-        names: of all variables.
+        own: the report from :func:`report`, before the wrapped optimizer was called.
+        inner: the wrapped optimizer's ``last_step`` after the call; None without one.
+        names: the names of all variables.
     """
     if inner is None or inner.applied:
         return own
@@ -95,7 +95,7 @@ def report_through(own: StepReport, inner: Any, names: Sequence[str]) -> StepRep
 def report(
     names: Sequence[str], zero: Sequence[bool], absent: Sequence[bool]
 ) -> StepReport:
-    """Say which variables a step left alone, and why."""
+    """Return the report of a step: which variables were not updated, and why."""
     rows = list(zip(names, zero, absent, strict=True))
     skipped = tuple(name for name, is_zero, is_absent in rows if is_zero or is_absent)
     zeros, absents = sum(zero), sum(absent)
@@ -133,7 +133,7 @@ def check_clip_norm(clip_norm: Any) -> None:
 
 
 def check_clip_kind(clip_norm: Any) -> None:
-    """Raise for text and lists, which the original refused (strict: nothing else)."""
+    """Strict: raise for text and lists, the only limits that the original refuses."""
     if isinstance(clip_norm, str | bytes):
         raise CLIP_NORM_IS_TEXT.error(got=clip_norm)
     if clip_norm is None or isinstance(clip_norm, list | tuple):

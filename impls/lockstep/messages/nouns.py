@@ -1,4 +1,4 @@
-"""What each backend calls the things that errors of several backends name."""
+"""Each backend's terms for the messages that several backends share."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ __all__ = ["KERAS3", "PYTORCH", "REFERENCE", "TF", "Nouns"]
 
 @dataclass(frozen=True)
 class Nouns:
-    """The nouns of one backend, which sentences hold as ``{nouns.optimizer}``.
+    """The nouns of one backend, used in messages as ``{nouns.optimizer}``.
 
     Attributes:
-        optimizer: the class of what can be wrapped, without its article.
-        variable: what a pair has beside the gradient.
+        optimizer: the class of optimizers that can be wrapped, without an article.
+        variable: the second entry of a pair, after the gradient.
         kind: the same in prose.
-        keys: what may be a key of ``vars_to_clip_dims``.
-        use_keys: the remedy where a key is something else.
+        keys: the valid keys of ``vars_to_clip_dims``.
+        use_keys: the remedy for an invalid key.
     """
 
     optimizer: str

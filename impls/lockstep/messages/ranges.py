@@ -1,4 +1,4 @@
-"""Numbers in their ranges, or the sentence that says what was expected."""
+"""Range checks of numeric arguments, with their error messages."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ __all__ = [
 ]
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
-"""The names of the dtypes that hold fractions."""
+"""The names of the floating-point dtypes."""
 
 LARGEST_LIMIT = 2.0**126
-"""The largest norm that float32 can divide by: of more the reciprocal is subnormal."""
+"""The largest norm whose reciprocal is not subnormal in float32."""
 LEAST_SCALE, LARGEST_SCALE = 2.0**-149, (2 - 2.0**-23) * 2.0**127
-"""The smallest number of float32 above zero, and the largest."""
+"""The smallest positive float32 number, and the largest."""
 HELD = "> 0, finite in float32"
 CHOOSE = "choose such a value"
-"""The remedy for an argument that has to be given."""
+"""The remedy for a required argument."""
 
 
 def require(
@@ -42,26 +42,26 @@ def require(
     expected: str,
     remedy: str = f"{CHOOSE}, or leave it out",
 ) -> None:
-    """Raise an ``OutOfRangeError`` about ``value`` unless it is fine."""
+    """Raise an ``OutOfRangeError`` for ``value`` unless ``fine``."""
     if not fine:
         text = sentence(f"{owner}: {name}", expected, repr(value), remedy)
         raise OutOfRangeError(text)
 
 
 def is_positive(value: float) -> bool:
-    """Say whether a number is above zero and finite; NaN is not."""
+    """Return whether a number is finite and > 0."""
     return 0 < value < math.inf
 
 
 def is_scale(value: float) -> bool:
-    """Say whether float32 holds a number above zero and below infinity."""
+    """Return whether a number is finite and > 0 in float32."""
     return LEAST_SCALE <= value <= LARGEST_SCALE
 
 
 def number_of(value: Any) -> float:
-    """Return one number of any kind, such as a 0-d array, as a float.
+    """Return a number of any kind, such as a 0-d array, as a float.
 
-    What is none is NaN: a bool, a text, several numbers, or too large a number.
+    Anything else gives NaN: a bool, a text, several numbers, or a too large integer.
     """
     kind = str(getattr(value, "dtype", type(value).__name__))
     try:
@@ -74,7 +74,7 @@ def number_of(value: Any) -> float:
 
 
 def with_full_name(owner: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of arguments in which ``lr`` is called ``learning_rate``."""
+    """Return a copy of ``arguments`` with ``lr`` renamed to ``learning_rate``."""
     renamed = dict(arguments)
     if "lr" in renamed:
         if "learning_rate" in renamed:
@@ -86,7 +86,7 @@ def with_full_name(owner: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_norm_limit(owner: str, name: str, limit: Any, remedy: str = CHOOSE) -> None:
-    """Raise unless gradients can be clipped to the norm ``limit`` in float32.
+    """Raise unless ``limit`` is a norm to which float32 gradients can be clipped.
 
     Quirk ``clip_limit``.
     """
@@ -98,6 +98,6 @@ def check_norm_limit(owner: str, name: str, limit: Any, remedy: str = CHOOSE) ->
 
 
 def dtype_name(dtype: Any) -> str:
-    """Return the name of any framework's dtype, or of its name."""
+    """Return the name of a dtype of any framework; a name is returned as it is."""
     named = getattr(dtype, "name", None) or getattr(dtype, "__name__", None)
     return str(named or dtype).removeprefix("torch.")

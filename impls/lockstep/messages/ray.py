@@ -1,4 +1,4 @@
-"""The errors of centers on Ray, and of the workers that share one."""
+"""The errors of centers on Ray and their workers."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ __all__ = ["CenterEmptyError", "CenterLostError", "TrainingEndedError"]
 
 
 class TrainingEndedError(LockstepError, RuntimeError):
-    """The center was told that training is over, and takes no more pushes."""
+    """Training was ended, so the center accepts no more pushes."""
 
 
 class CenterLostError(LockstepError, ConnectionError):
-    """The center of a worker is gone, or came back without its checkpoint."""
+    """A worker's center is gone, or was restarted without its checkpoint."""
 
 
 class CenterEmptyError(LockstepError, RuntimeError):
-    """A center has no weights yet, or none again; the worker that hears it has some."""
+    """A center has no weights yet, or lost them; the worker can send its own."""
 
 
 NO_RAY = Refusal(
@@ -174,7 +174,7 @@ CENTER_IN_STATE = Refusal(
 
 
 def require_kinds(expected: Sequence[str], got: Sequence[str]) -> None:
-    """Raise for the first difference of what two optimizers are and hold."""
+    """Raise for the first difference between the kinds and states of two optimizers."""
     for own, saved in zip_longest(expected, got, fillvalue="nothing more"):
         if own != saved:
             raise OTHER_STATE.error(expected=own, got=saved)

@@ -26,14 +26,14 @@ ZERO_RATE = (
     "FtrlOptimizer: expected learning_rate > 0, as the original; "
     "leave strict off to skip the update at rate 0"
 )
-"""What an assertion says where the rate may come from a tensor."""
+"""The message of an assertion, where the rate may be a tensor."""
 
 NONFINITE_NORM = f"{CLIP}: expected a finite global norm, got"
-"""What an assertion inside a graph says; the norm itself follows."""
+"""The message of an assertion in a graph; the norm is appended."""
 
 
 class EagerLossError(LossNotCallableError):
-    """A loss is a tensor where nothing recorded how it was computed."""
+    """A loss is a tensor, and no gradient tape recorded its computation."""
 
 
 class CrossReplicaError(LockstepError, RuntimeError):
@@ -41,7 +41,7 @@ class CrossReplicaError(LockstepError, RuntimeError):
 
 
 class NotAVariableError(DtypeError):
-    """A tensor or a number came where a variable is to be written."""
+    """A tensor or a number was passed where a variable must be written."""
 
 
 EAGER_LOSS = Refusal(

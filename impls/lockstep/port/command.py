@@ -1,4 +1,4 @@
-"""The command ``lockstep port``: its options, and what it does with each file."""
+"""The command ``lockstep port``: its options, and the loop over files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CHANGED, FAILED = 1, 2
 
 
 def add_options(commands: Any) -> None:
-    """Add the command and its options to those of ``lockstep``."""
+    """Add the command and its options to the commands of ``lockstep``."""
     parser = commands.add_parser("port", help=ABOUT, description=DETAIL)
     parser.add_argument("path", type=Path, help="a Python file, or a folder of them")
     writing = parser.add_mutually_exclusive_group()
@@ -37,9 +37,9 @@ def add_options(commands: Any) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Port what ``given`` names; return the exit status.
+    """Port the files at ``given.path``; return the exit status.
 
-    A file that cannot be ported is reported on stderr, and the others are ported.
+    A file that cannot be ported is reported on stderr, and the others are still ported.
 
     Raises:
         LockstepError: libcst is missing, or there is nothing to port.
@@ -75,7 +75,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _port(path: Path, given: argparse.Namespace) -> Ported:
-    """Port one file, and write it if ``given`` says so."""
+    """Port one file, and write the result if an option requests it."""
     from lockstep.port.rewrite import port
 
     source = files.read(path)

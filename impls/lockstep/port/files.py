@@ -1,4 +1,4 @@
-"""Files of programs: which there are, and how they are read and written whole."""
+"""Finding, reading and atomically writing the files of programs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ANYONE_WRITES = 0o222
 
 @dataclass(frozen=True)
 class Source:
-    """A file: its UTF-8 text as bytes, and the byte order mark before it, if any."""
+    """A file: its UTF-8 text as bytes, and its byte order mark, if any."""
 
     path: Path
     text: bytes
@@ -29,13 +29,12 @@ class Source:
 
 
 def find(path: Path) -> list[Path]:
-    """Return the Python files that ``path`` names, in the order of their names.
+    """Return ``path`` if it is a file, or the Python files below it, sorted by name.
 
-    Hidden folders, virtual environments and symbolic links inside of a folder are left
-    out.
+    Hidden folders, virtual environments and symbolic links inside a folder are skipped.
 
     Raises:
-        PortError: there are none.
+        PortError: there are no Python files.
     """
     if path.suffix == ".ipynb":
         raise refusals.NOTEBOOK.error(path=path)
@@ -53,7 +52,7 @@ def read(path: Path) -> Source:
     """Read a file.
 
     Raises:
-        PortError: it cannot be read, or is not UTF-8.
+        PortError: the file cannot be read, or is not UTF-8.
     """
     try:
         data = path.read_bytes()
@@ -70,12 +69,12 @@ def read(path: Path) -> Source:
 
 
 def write(source: Source, text: bytes, path: Path) -> None:
-    """Write ``text`` to ``path`` with the mode and the mark of ``source``.
+    """Write ``text`` to ``path`` with the mode and the byte order mark of ``source``.
 
-    A reader of ``path`` finds the old file or the new one, never a part.
+    The file is replaced atomically: a reader gets either the old or the new content.
 
     Raises:
-        PortError: it cannot be written; the file is as it was.
+        PortError: the file cannot be written; it is unchanged.
     """
     target = path.resolve()
     mode = source.path.stat().st_mode

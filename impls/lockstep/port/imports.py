@@ -1,4 +1,4 @@
-"""Import statements: what each becomes, and which names stand for modules of old."""
+"""Import statements: their replacements, and the names bound to old modules."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STRICT_IMPORT = f"from {PACKAGE} import {STRICT_NAME}"
 NOT_V1 = frozenset(
     {"compat", "contrib", "core", "estimator", "examples", "keras", "python"}
 )
-"""Modules of TensorFlow that are not the same, or not there, in ``compat.v1``."""
+"""Modules of TensorFlow that differ in ``compat.v1`` or do not exist there."""
 
 OLD_PACKAGES = frozenset(
     package
@@ -38,12 +38,12 @@ OLD_PACKAGES = frozenset(
     if package.startswith(("tensorflow.contrib", "open_seq2seq"))
     if package not in MODULES
 )
-"""Packages that TensorFlow 2 does not have and that lead to modules of old."""
+"""Packages that TensorFlow 2 does not have and that contain old modules."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """What one name of an import becomes: ``from module import name as alias``.
+    """The replacement of one imported name: ``from module import name as alias``.
 
     ``module`` is None for ``import name as alias``.
     """
@@ -54,7 +54,7 @@ class Target:
 
     @property
     def binds_v1(self) -> str | None:
-        """The name that TensorFlow 1's interface gets, if it gets one."""
+        """The name bound to TensorFlow 1's interface, or None."""
         is_v1 = self.module is None and self.name == V1
         return self.alias if is_v1 else None
 
@@ -63,7 +63,7 @@ class Target:
 
 
 def lines(targets: Iterable[Target]) -> list[str]:
-    """Return import statements, one for names in a row that come from one module."""
+    """Return import statements, one for successive names from the same module."""
     statements = []
     for module, group in groupby(targets, lambda target: target.module):
         begin = f"from {module} import" if module else "import"
@@ -73,12 +73,12 @@ def lines(targets: Iterable[Target]) -> list[str]:
 
 @dataclass(frozen=True)
 class Binding:
-    """A name that stands for a module of old, and the names that are used of it.
+    """A name in a program that is bound to an old module.
 
     Attributes:
-        name: in the program.
-        module: the module or package that it stands for.
-        complete: whether Lockstep has everything that the program takes from it.
+        name: the name in the program.
+        module: the old module or package that it is bound to.
+        complete: whether Lockstep has every name that the program uses from it.
     """
 
     name: str
@@ -87,7 +87,7 @@ class Binding:
 
 
 def bindings(program: Program) -> dict[str, Binding]:
-    """Return what names stand for modules of old, by an import or an assignment."""
+    """Return the names that imports or assignments bind to old modules."""
     named = {
         name: canonical(module)
         for statement in program.imports
@@ -102,7 +102,7 @@ def bindings(program: Program) -> dict[str, Binding]:
 
 
 def _bound(statement: Import) -> Iterator[tuple[str, str]]:
-    """Yield the names that an import binds, and what they stand for."""
+    """Yield the names that an import binds, and the full names they refer to."""
     for alias in statement.aliases:
         if statement.module is not None:
             yield alias.alias or alias.name, f"{statement.module}.{alias.name}"
@@ -119,13 +119,13 @@ def _complete(program: Program, name: str) -> bool:
 
 
 def calls_behavior(program: Program) -> bool:
-    """Whether a program switches TensorFlow 2's behavior on or off itself."""
+    """Whether the program itself switches TensorFlow 2's behavior on or off."""
     calls = ("tensorflow.disable_v2_behavior", "tensorflow.enable_v2_behavior")
     return any(canonical(spelling.full) in calls for spelling in program.spellings)
 
 
 def is_v1(full: str) -> bool:
-    """Whether ``compat.v1`` has a name of TensorFlow 1, and Lockstep has it not.
+    """Whether a name of TensorFlow 1 is in ``compat.v1`` but not in Lockstep.
 
     Example:
         >>> is_v1("tensorflow.train.Saver"), is_v1("tensorflow.contrib.slim")
@@ -137,16 +137,16 @@ def is_v1(full: str) -> bool:
 
 
 def has_new_name(full: str) -> bool:
-    """Whether Lockstep has a name, or the object whose attribute it is."""
+    """Whether Lockstep has a name, or the object of which it is an attribute."""
     return any(map(new_name, accumulate(full.split("."), "{}.{}".format)))
 
 
 def targets(statement: Import, old: dict[str, Binding], strict: str) -> list[Target]:
-    """Return what the names of an import statement become, in their order.
+    """Return the replacements of an import statement's names, in order.
 
     Args:
         statement: the import.
-        old: the names that stand for modules of old.
+        old: the names that are bound to old modules.
         strict: the program's name for ``lockstep.tf.strict``.
     """
     return [
@@ -171,7 +171,7 @@ def _of_import(alias: Alias, old: dict[str, Binding], strict: str) -> Iterator[T
             moved = Target(None, _in_v1(name), alias.alias)
         yield moved or same
     elif is_v1(name) or name in MODULES or name in OLD_PACKAGES:
-        # It binds the name ``tensorflow`` itself.
+        # Such an import binds the name ``tensorflow`` itself.
         yield Target(None, V1, "tensorflow")
     else:
         yield same
@@ -198,7 +198,7 @@ def _in_v1(name: str) -> str:
 
 
 def moved_module(binding: Binding, strict: str) -> Target | None:
-    """Return what takes the place of a module of old; None if it cannot be left out."""
+    """Return the replacement of an old module; None if the program still needs it."""
     if not binding.complete:
         return None
     if binding.module in OLD_PACKAGES:

@@ -1,4 +1,4 @@
-"""What a program uses that Lockstep does not have, and what its reader can do."""
+"""Names in a program that Lockstep does not have, with advice for the user."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NO_CALL = (
 
 @dataclass(frozen=True)
 class Leftover:
-    """A name that is left to the reader, in so many places, the first in ``line``."""
+    """A name that the user must port: its first line, and the number of places."""
 
     line: int
     name: str
@@ -40,7 +40,7 @@ class Leftover:
 def leftovers(
     program: Program, old: Mapping[str, Binding], line_of: Callable[[int], int]
 ) -> list[Leftover]:
-    """Return what is left to the reader, one entry a name, in the order of lines."""
+    """Return the names that the user must port, one entry per name, by line."""
     leftovers = [
         Leftover(line_of(span.start), name, advice)
         for entries in (
@@ -94,7 +94,7 @@ def _in_texts(program: Program) -> Iterator[tuple[Span, str, str]]:
 def _module_as_value(
     program: Program, spelling: Spelling
 ) -> Iterator[tuple[Span, str, str]]:
-    """Yield the use of a module of old for anything but one of its names."""
+    """Yield an old module that is used as a value, not only for one of its names."""
     names = [text.value for text in program.texts if text.owner == spelling.span]
     new = MODULES[canonical(spelling.full)]
     if not any(name in NAMES[new] for name in names):
@@ -110,7 +110,7 @@ def _hinted(span: Span, full: str) -> Iterator[tuple[Span, str, str]]:
 
 
 def _switches_behavior(program: Program) -> bool:
-    """Whether something switches TensorFlow 2's behavior off, or will once ported."""
+    """Whether the program, or the ported one, switches TensorFlow 2's behavior off."""
     imports = (one for one in program.imports if one.module is None)
     names = {canonical(alias.name) for one in imports for alias in one.aliases}
     return "tensorflow" in names or calls_behavior(program)

@@ -1,4 +1,4 @@
-"""What old names have become, and hints for names that Lockstep does not have."""
+"""The new names of old names, and hints for names that Lockstep does not have."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAMES: Mapping[str, frozenset[str]] = {
 
 
 def _modules() -> Iterator[tuple[str, str]]:
-    """Yield each old module, and the module of Lockstep that has its names."""
+    """Yield each old module and the Lockstep module that has its names."""
     folders = {
         "tensorflow.contrib.opt.python.training": (
             "agn_optimizer",
@@ -58,7 +58,7 @@ def _modules() -> Iterator[tuple[str, str]]:
 
 
 MODULES: Mapping[str, str] = dict(_modules())
-"""Old module -> the module of Lockstep that has its names."""
+"""Old module -> the Lockstep module that has its names."""
 
 NOT_HERE = "Lockstep does not have it; TensorFlow 1.15 has its source"
 PRIVATE = "a private module of TensorFlow; check that TensorFlow 2 still has it"
@@ -101,11 +101,11 @@ HINTS: Mapping[str, str] = {
         "call AutomaticLossScaler('LogMax')"
     ),
 }
-"""Old name -> what to do about it, and about the names below it."""
+"""Old name -> advice for it and for the names below it."""
 
 
 def canonical(name: str) -> str:
-    """Return a name without ``compat.v1``, which TensorFlow 1.13 and later have too.
+    """Return a name without ``compat.v1``, which also exists from TensorFlow 1.13 on.
 
     Example:
         >>> canonical("tensorflow.compat.v1.train.AdamOptimizer")
@@ -117,7 +117,7 @@ def canonical(name: str) -> str:
 
 
 def new_name(name: str) -> tuple[str, str] | None:
-    """Return the module of Lockstep that has an old name, and the name there.
+    """Return the Lockstep module that has an old name, and the name there.
 
     Example:
         >>> new_name("tensorflow.contrib.opt.AGNOptimizer")
@@ -131,7 +131,7 @@ def new_name(name: str) -> tuple[str, str] | None:
 
 
 def hint(name: str) -> tuple[str, str] | None:
-    """Return what a reader has to look at for an old name, and what to do about it.
+    """Return the part of an old name that the user must port, and the advice.
 
     Example:
         >>> hint("tensorflow.contrib.slim.conv2d")

@@ -1,4 +1,4 @@
-"""What ``lockstep port`` shows: changes, what is left to the reader, and diffs."""
+"""The output of ``lockstep port``: changes, names left to the user, and diffs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["changes", "diff", "leftovers", "summary"]
 
 
 def changes(path: Path, ported: Ported) -> Iterator[str]:
-    """Yield a line for each change: what stood where, and what it became."""
+    """Yield a line for each change: its place, the old text and the new text."""
     for change in ported.changes:
         after = f"{change.before} -> {change.after}"
         added = f"added: {change.after}"
@@ -21,7 +21,7 @@ def changes(path: Path, ported: Ported) -> Iterator[str]:
 
 
 def leftovers(path: Path, ported: Ported) -> Iterator[str]:
-    """Yield a line for each name that is left to the reader, and what to do."""
+    """Yield a line with advice for each name that the user must port."""
     for left in ported.leftovers:
         places = f" ({left.places} places)" if left.places > 1 else ""
         yield f"{path}:{left.line}: left to you: {left.name}{places}: {left.advice}"
@@ -30,7 +30,7 @@ def leftovers(path: Path, ported: Ported) -> Iterator[str]:
 def diff(path: Path, ported: Ported) -> Iterator[str]:
     """Yield the lines of a unified diff, without their newlines."""
     texts = (ported.source.decode(), ported.output.decode())
-    # Iterating over a str would also part lines at form feeds.
+    # str.splitlines would also split at form feeds.
     before, after = (list(io.StringIO(text, newline="")) for text in texts)
     for line in difflib.unified_diff(before, after, str(path), str(path)):
         yield line.removesuffix("\n")
@@ -39,7 +39,7 @@ def diff(path: Path, ported: Ported) -> Iterator[str]:
 
 
 def summary(results: Sequence[Ported], written: bool, refused: int) -> str:
-    """Return how many files change, and how much is left to the reader."""
+    """Return the numbers of changed files, changes, and names left to the user."""
     changed = [ported for ported in results if ported.changes]
     number = sum(len(ported.changes) for ported in changed)
     left = sum(len(ported.leftovers) for ported in results)

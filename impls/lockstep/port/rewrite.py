@@ -1,4 +1,4 @@
-"""What changes in a program: its import statements and its full names."""
+"""Rewriting a program: its import statements and its full names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["Change", "Ported", "port"]
 
 @dataclass(frozen=True)
 class Change:
-    """A line of the report: what stood where, and what it became."""
+    """A line of the report: the line number, the old text and the new text."""
 
     line: int
     before: str
@@ -34,7 +34,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Ported:
-    """What a program becomes, and the report."""
+    """A ported program and its report."""
 
     source: bytes
     output: bytes
@@ -43,10 +43,10 @@ class Ported:
 
 
 def port(source: bytes) -> Ported:
-    """Port a program, which is UTF-8.
+    """Port a program in UTF-8.
 
     Raises:
-        SyntaxError: it is not written in Python 3; ``lineno`` is the line.
+        SyntaxError: the program is not Python 3; ``lineno`` is the line.
     """
     if not any(root.encode() in source for root in ROOTS):
         return Ported(source, source, (), ())
@@ -62,7 +62,7 @@ def port(source: bytes) -> Ported:
 
 
 class _Plan:
-    """The edits of one program, as they are decided."""
+    """The edits of one program, collected step by step."""
 
     def __init__(self, source: Source, program: Program) -> None:
         self.source, self.program = source, program
@@ -70,12 +70,12 @@ class _Plan:
         self.edits: list[Edit] = []
         self.changes: list[Change] = []
         self.below: dict[Import, list[str]] = {}
-        """Import statement -> the lines that are added below it."""
+        """Import statement -> the lines to add below it."""
         self.strict, self.has_strict = _name_of_strict(program)
         self.needs_strict = False
 
     def change_imports(self) -> None:
-        """Change import statements; TensorFlow 2's behavior is switched off once."""
+        """Change import statements, and switch TensorFlow 2's behavior off once."""
         switched = calls_behavior(self.program)
         ordered = sorted(self.program.imports, key=lambda one: not one.at_top)
         for statement in ordered:
@@ -88,7 +88,7 @@ class _Plan:
             switched = switched or bool(names)
 
     def change_assigned(self) -> None:
-        """Turn ``name = tf.train.experimental`` into an import under this name."""
+        """Replace ``name = tf.train.experimental`` by an import with this name."""
         for entry in self.program.assigned:
             binding = self.old.get(entry.name)
             if binding is None or canonical(entry.full) not in MODULES:
@@ -122,7 +122,7 @@ class _Plan:
         self.changes.append(Change(self.source.line_of(start), "", line))
 
     def output(self) -> bytes:
-        """Return the program with every edit made."""
+        """Return the program after all edits."""
         below = (
             self.source.edit_below(statement.span.end, added)
             for statement, added in self.below.items()
@@ -132,7 +132,7 @@ class _Plan:
     def _change_import(
         self, statement: Import, new: Sequence[Target], calls: Sequence[str]
     ) -> None:
-        """Change one statement, and make ``calls`` after it."""
+        """Change one statement, and add ``calls`` after it."""
         texts = lines(new)
         self.has_strict |= statement.at_top and self._strict_import() in texts
         modules = {target.module for target in new}
@@ -147,25 +147,25 @@ class _Plan:
         self._report(statement.span, "; ".join([*texts, *calls]))
 
     def _edit_statement(self, statement: Import, texts: Sequence[str]) -> None:
-        """Replace a statement; comments inside of it are kept above."""
+        """Replace a statement; comments inside it are moved above it."""
         comments = re.findall(r"#[^\r\n]*", self.source.text(statement.span))
         indent = self.source.indent(statement.span.start)
         separator = "; " if statement.inline else self.source.newline + indent
         self.edits.append(Edit(statement.span, separator.join([*comments, *texts])))
 
     def _new_spelling(self, spelling: Spelling) -> str | None:
-        """Return what a full name becomes; None if it stays."""
+        """Return the replacement of a full name; None if it does not change."""
         module, dot, name = spelling.text.rpartition(".")
         target = new_name(spelling.full)
         if target is None or not dot:
             return self._new_owner(spelling)
         binding = self.old.get(module)
-        if binding and binding.complete:  # Its import becomes one of Lockstep's.
+        if binding and binding.complete:  # The import itself is replaced.
             return None
         return f"{self.strict}{target[0].removeprefix(STRICT)}.{name}"
 
     def _new_owner(self, spelling: Spelling) -> str | None:
-        """Return what X of ``getattr(X, "name")`` becomes if it is a full name."""
+        """Return the replacement of a full name X in ``getattr(X, "name")``."""
         new = MODULES.get(canonical(spelling.full))
         if new is None or "." not in spelling.text:
             return None
@@ -183,7 +183,7 @@ class _Plan:
         return is_old and statement.at_top and self._is_alone(statement)
 
     def _is_alone(self, statement: Import) -> bool:
-        """Whether lines can be added below the statement's."""
+        """Whether lines can be added below the statement."""
         return not statement.inline and self.source.ends_line(statement.span.end)
 
     def _replace(self, span: Span, text: str) -> None:
@@ -197,7 +197,7 @@ class _Plan:
 
 
 def _name_of_strict(program: Program) -> tuple[str, bool]:
-    """Return a program's name for ``lockstep.tf.strict``, and if it is imported."""
+    """Return a program's name for ``lockstep.tf.strict``, and whether it imports it."""
     for statement in program.imports:
         for alias in statement.aliases:
             if f"from {statement.module} import {alias.name}" == STRICT_IMPORT:

@@ -1,4 +1,4 @@
-"""The imports of a program and its full names of TensorFlow, read with libcst."""
+"""Parsing a program with libcst: its imports and its full names of TensorFlow."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ LOCALS = "<locals>."
 
 @dataclass(frozen=True)
 class Span:
-    """Where a part of a program begins and ends, in bytes."""
+    """The start and end of a part of a program, in bytes."""
 
     start: int
     end: int
 
     def holds(self, other: Span) -> bool:
-        """Whether ``other`` lies inside."""
+        """Whether ``other`` is inside this span."""
         return self.start <= other.start and other.end <= self.end
 
 
@@ -52,12 +52,12 @@ class Import:
     """An import statement.
 
     Attributes:
-        span: of the statement.
+        span: the span of the statement.
         module: X of ``from X import``; None for ``import``.
-        module_span: of X.
-        aliases: what it imports; none for ``from X import *``.
-        at_top: whether it is a line of the module itself, not of a block.
-        inline: whether it stands on the line that begins its block.
+        module_span: the span of X; without X, of the statement.
+        aliases: the imported names; empty for ``from X import *``.
+        at_top: whether it is at module level, not in a block.
+        inline: whether it is on the line that begins its block.
     """
 
     span: Span
@@ -73,10 +73,10 @@ class Spelling:
     """An expression such as ``tf.contrib.opt.X``.
 
     Attributes:
-        span: of the expression.
-        text: the expression as it is written, without spaces.
+        span: the span of the expression.
+        text: the expression as written, without spaces.
         full: the full name, such as ``tensorflow.contrib.opt.X``.
-        whole: whether it is no part of a longer one.
+        whole: whether it is not part of a longer expression.
     """
 
     span: Span
@@ -96,7 +96,7 @@ class Assigned:
 
 @dataclass(frozen=True)
 class Text:
-    """A string that is no docstring; ``owner`` is X in ``getattr(X, "string")``."""
+    """A string other than a docstring; ``owner`` is X in ``getattr(X, "string")``."""
 
     span: Span
     value: str
@@ -105,10 +105,10 @@ class Text:
 
 @dataclass(frozen=True)
 class Program:
-    """What a program imports and spells out, in the order of the file.
+    """The imports, full names and strings of a program, in the order of the file.
 
     Attributes:
-        start: where the first statement after docstring and ``__future__`` begins.
+        start: the start of the first statement after docstring and ``__future__``.
         bound: the names that are bound or used anywhere.
     """
 
@@ -121,10 +121,10 @@ class Program:
 
 
 def read(text: str) -> Program:
-    """Read a program.
+    """Parse a program.
 
     Raises:
-        SyntaxError: it is no Python; ``lineno`` is the line.
+        SyntaxError: the program is not valid Python; ``lineno`` is the line.
     """
     try:
         wrapper = metadata.MetadataWrapper(cst.parse_module(text))
@@ -139,7 +139,7 @@ def read(text: str) -> Program:
 
 
 class _Reader(cst.CSTVisitor):
-    """Collects the parts of a program."""
+    """Visitor that collects the parts of a program."""
 
     def __init__(self, wrapper: metadata.MetadataWrapper) -> None:
         super().__init__()
@@ -156,7 +156,7 @@ class _Reader(cst.CSTVisitor):
         self.modules: dict[str, str] = {}
 
     def program(self, module: cst.Module) -> Program:
-        """Return what was collected."""
+        """Return the collected parts."""
         return Program(
             tuple(self.imports),
             tuple(self.spellings),
@@ -222,7 +222,7 @@ class _Reader(cst.CSTVisitor):
             self.spellings.append(Spelling(span, text, full, not inside))
 
     def _full_name(self, node: cst.CSTNode) -> str | None:
-        """Return the full name of an expression that begins with a module of old."""
+        """Return the full name of an expression that begins with an old module."""
         if not isinstance(node, cst.Name | cst.Attribute):
             return None
         names = self.full.get(node, ())
@@ -237,7 +237,7 @@ class _Reader(cst.CSTVisitor):
         return None
 
     def _owner(self, node: cst.SimpleString) -> Span | None:
-        """Return where X stands if a string is the name in ``getattr(X, ...)``."""
+        """Return the span of X if a string is the name in ``getattr(X, ...)``."""
         call = self.parents[self.parents[node]]
         if not isinstance(call, cst.Call) or len(call.args) < 2:
             return None
@@ -246,7 +246,7 @@ class _Reader(cst.CSTVisitor):
         return self._span(call.args[0].value) if named else None
 
     def _starts(self, module: cst.Module) -> Iterator[int]:
-        """Yield where the statements after docstring and ``__future__`` begin."""
+        """Yield the starts of the statements after docstring and ``__future__``."""
         for place, line in enumerate(module.body):
             code = module.code_for_node(line).lstrip()
             is_docstring = place == 0 and re.match(r"[rRuUbB]?[\"']", code)

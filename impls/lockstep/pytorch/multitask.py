@@ -45,25 +45,24 @@ __all__ = ["MultitaskOptimizerWrapper", "clip_gradients_by_global_norm"]
 class MultitaskOptimizerWrapper(OptimizerWrapper):
     """...
 
-    ``opt`` sees ``None`` in ``.grad`` in place of such a gradient while it takes its
-    step; afterwards the gradient is back. Per-parameter step counts stand still too. A
-    step in which nothing is left to apply is no step for ``opt``. What a step did is in
-    ``last_step``.
+    During the step of ``opt``, ``.grad`` is ``None`` for such a parameter; afterwards
+    the gradient is restored. Per-parameter step counts do not advance either. If no
+    gradient is left to apply, ``opt`` takes no step. ``last_step`` reports the step.
 
     Args:
         opt: any optimizer of torch, a wrapper included.
         strict: as the original, quirks included: ``opt`` is changed in place, so that
-            its own ``step`` leaves zeros out as well (around a wrapper this has no
-            effect); the powers of beta of a TF1 optimizer advance also when every
-            gradient was zero; float32 subnormals count as zero; a multitask wrapper as
-            ``opt`` is refused.
+            its own ``step`` also skips all-zero gradients (this has no effect if
+            ``opt`` is a wrapper); the powers of beta of a TF1 optimizer advance even if
+            every gradient is zero; float32 subnormals count as zero; ``opt`` cannot be
+            a multitask wrapper.
 
     Raises:
         ...
         ValueError: ``opt`` needs its closure several times a step (LBFGS).
 
-    Cost: one element of each gradient is read, in one host sync; only gradients that
-    begin with a zero are looked at further.
+    Cost: one element of each gradient is read, in one host sync. Only gradients that
+    begin with a zero are read further.
 
     Example:
         >>> body, head = (torch.nn.Parameter(torch.ones(2)) for _ in range(2))
@@ -98,7 +97,7 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
             leave_zeros_out(self.inner_optimizer, quirks.multitask_subnormals)
 
     def step_inner(self) -> None:
-        """Take the step of ``opt`` without the gradients that are all zero."""
+        """Take the step of ``opt`` without all-zero gradients."""
         parameters = [p for group in self.param_groups for p in group["params"]]
         gradients = [parameter.grad for parameter in parameters]
         quirks = self._quirks
@@ -123,20 +122,20 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
                 self.inner_optimizer.step()
 
     def note_no_gradients(self) -> None:
-        """Remember a step without gradients: see the base class."""
+        """Record a step without gradients: see the base class."""
         self._seen = [], [], []
         super().note_no_gradients()
 
     @property
     def last_step(self) -> StepReport:
-        """What the last step did; before the first one, that there was none."""
+        """The report of the last step; before the first step, ``NO_STEP``."""
         if self._seen is None:
             return NO_STEP
         names = named_parameters(self)
         parameters, zero, absent = self._seen
         if all(absent):
             return NO_GRADIENTS
-        # A frozen parameter has no gradient to miss.
+        # A frozen parameter never has a gradient, so it is not reported as absent.
         listed = [
             p.requires_grad or not gone
             for p, gone in zip(parameters, absent, strict=True)
@@ -149,7 +148,7 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
 
 
 def zero_flags(gradients: Sequence[Tensor | None], flush: bool) -> list[bool]:
-    """Say which gradients are there, but all zero."""
+    """Return for each gradient whether it is all zero; False for None."""
     present = [gradient for gradient in gradients if gradient is not None]
     with torch.no_grad():
         zero = all_zero_flags(present, flush)
@@ -160,10 +159,10 @@ def zero_flags(gradients: Sequence[Tensor | None], flush: bool) -> list[bool]:
 
 
 def leave_zeros_out(opt: Optimizer, flush: bool) -> None:
-    """Change ``opt`` for good, so that its step leaves all-zero gradients out.
+    """Change ``opt`` permanently, so that its step skips all-zero gradients.
 
-    The original replaced the method of ``opt`` that updates one variable; a wrapper
-    never calls its own. ``flush``: subnormals are zero.
+    The original replaces the method of ``opt`` that updates one variable. A wrapper
+    never calls this method, so nothing changes for it. ``flush``: subnormals are zero.
     """
     if isinstance(opt, RuleOptimizer):
         opt.ignores_zeros = True
@@ -194,8 +193,8 @@ def clip_gradients_by_global_norm(
 
     Args:
         error_if_nonfinite: raise instead of returning NaN; costs a host sync.
-        strict: as the original: the dtype of the norm is that of the gradients, so
-            float16 overflows; sparse gradients and mixed dtypes are refused; float32
+        strict: as the original: the norm has the dtype of the gradients, so float16
+            overflows; sparse gradients and mixed dtypes are refused; float32
             subnormals count as zero; ``clip_norm`` is not checked.
 
     Returns:
@@ -204,7 +203,7 @@ def clip_gradients_by_global_norm(
 
     Origin: TensorFlow 1.15, ``tf.contrib.opt.clip_gradients_by_global_norm``. Unlike
     ``torch.nn.utils.clip_grad_norm_`` it works on pairs, adds no 1e-6 to the norm, and
-    its norm is right to 1e-6 at 100M elements.
+    its norm has an error of at most 1e-6 at 100M elements.
 
     Example:
         >>> weight = torch.nn.Parameter(torch.zeros(2))
@@ -241,7 +240,7 @@ def clip_gradients_by_global_norm(
 
 
 def check_clipping(present: Sequence[Tensor], clip_norm: Any, quirks: Quirks) -> None:
-    """Raise for a norm out of its range, and for gradients that cannot be scaled."""
+    """Raise for an invalid ``clip_norm``, and for gradients that cannot be scaled."""
     if quirks.multitask_clip_sparse:
         words.refuse_sparse(any(gradient.is_sparse for gradient in present))
     dtypes = [dtype_name(gradient) for gradient in present]
@@ -254,6 +253,6 @@ def check_clipping(present: Sequence[Tensor], clip_norm: Any, quirks: Quirks) ->
 
 
 def flushed(gradient: Tensor | None) -> Tensor | None:
-    """Return a dense gradient with its subnormals zero; others as they are."""
+    """Return a dense gradient with subnormals set to zero; others unchanged."""
     dense = gradient is not None and not gradient.is_sparse
     return flush_subnormals(gradient) if dense else gradient

@@ -1,8 +1,8 @@
 """The executable specification in NumPy: naive, slow and easy to check by eye.
 
-The wrappers and optimizers here work on :class:`Variable` boxes and on gradients that
-are arrays, :class:`~lockstep.interface.Rows` (sparse) or None (absent). The base rules
-are those of TensorFlow 1.15 to the bit.
+The wrappers and optimizers here update :class:`Variable` objects. A gradient is an
+array, :class:`~lockstep.interface.Rows` (sparse) or None (absent). The base rules match
+TensorFlow 1.15 bit for bit.
 """
 
 from typing import TYPE_CHECKING
@@ -66,5 +66,5 @@ from lockstep.reference.workers.agn import AGNOptimizer as AGNOptimizer
 from lockstep.reference.workers.center import AGNCustomGetter as AGNCustomGetter
 from lockstep.registry import BACKENDS
 
-if not TYPE_CHECKING:  # A type checker reads what is imported as itself.
+if not TYPE_CHECKING:  # Type checkers read the imports above instead.
     __all__ = list(BACKENDS["reference"].public_names())

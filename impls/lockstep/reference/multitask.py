@@ -28,7 +28,7 @@ __all__ = ["MultitaskOptimizerWrapper", "clip_gradients_by_global_norm"]
 
 @documented
 class MultitaskOptimizerWrapper(Optimizer):
-    """Leave a variable and its optimizer state alone where its gradient is all zero.
+    """Skip the update of a variable and its state if its gradient is all zero.
 
     ...
 
@@ -51,11 +51,12 @@ class MultitaskOptimizerWrapper(Optimizer):
             self._patch(opt)
 
     def _patch(self, opt: Optimizer) -> None:
-        """Replace the update of ``opt`` for good by one that leaves zeros out.
+        """Replace ``opt.update`` permanently by one that skips all-zero gradients.
 
-        Around another wrapper this has no effect, for that one never calls its own
-        update. What it replaced receives summed rows, so where duplicates are not
-        summed (gradient descent) a sparse gradient is never tested.
+        If ``opt`` is a wrapper, this has no effect, because a wrapper never calls its
+        own ``update``. In the original, only an update that receives summed rows was
+        replaced. So an optimizer that does not sum duplicates (gradient descent) does
+        not test sparse gradients.
         """
         update = opt.update
         tests_rows = getattr(opt, "sums_duplicates", True)
@@ -74,9 +75,9 @@ class MultitaskOptimizerWrapper(Optimizer):
         global_step: Variable | None = None,
         name: str | None = None,
     ) -> None:
-        """Let ``opt`` apply the gradients that are not all zero.
+        """Apply the gradients that are not all zero.
 
-        The global step advances in any case.
+        The global step always advances.
         """
         pairs = check_pairs(grads_and_vars, "MultitaskOptimizerWrapper")
         check_counter(global_step, words.WRAPPER)

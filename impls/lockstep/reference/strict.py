@@ -19,7 +19,7 @@ from lockstep.strict import optimizers as original_rules
 from lockstep.strict import originals
 from lockstep.strict.binding import bound, classes_in
 
-if not TYPE_CHECKING:  # A type checker reads what is imported as itself.
+if not TYPE_CHECKING:  # Type checkers read the imports above instead.
     __all__ = list(BACKENDS["reference"].public_names(strict=True))
 
 

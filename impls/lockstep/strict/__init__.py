@@ -1,1 +1,1 @@
-"""Signatures of the originals, and what binds them to a backend's classes."""
+"""Signatures of the originals, and functions that bind them to a backend's classes."""

@@ -1,8 +1,8 @@
-"""What makes a strict name of a default one: the original's arguments, and no others.
+"""Binding of strict names: they accept the original's arguments and no others.
 
-A constructor or function whose body is empty holds the original's signature. It is what
-``inspect.signature`` shows and what type checkers read, so strict modules forward
-nothing by hand.
+A constructor or function with an empty body defines the original's signature.
+``inspect.signature`` and type checkers show it. Strict modules need not forward
+arguments by hand.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ SEVERAL = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 def forwards(
     init: Callable[Concatenate[Own, P], None],
 ) -> Callable[Concatenate[Own, P], None]:
-    """Return a constructor that calls the next class's with ``strict=True``.
+    """Return a constructor that calls the next class's one with ``strict=True``.
 
-    Arguments go on by name, with the defaults of ``init``, whose body does not run.
+    Arguments are passed by name, with the defaults of ``init``, whose body never runs.
 
     Example:
         >>> class Wrapper:
@@ -64,7 +64,7 @@ def bound(
 ) -> Callable[P, Result]:
     """Return a function of ``module`` that calls ``function`` with ``strict=True``.
 
-    It has the signature, name and docstring of ``original``, which is not called.
+    It has the signature, name and docstring of ``original``, which is never called.
     """
     signature, name = inspect.signature(original), original.__name__
 
@@ -73,7 +73,7 @@ def bound(
         arguments = by_name(bind(signature, args, kwargs, module, name))
         return function(**arguments, strict=True)
 
-    # Pickle finds a function by these.
+    # Pickle finds a function by these attributes.
     call.__module__, call.__qualname__ = module, name
     return call
 
@@ -81,7 +81,7 @@ def bound(
 def classes_in(
     module: Mapping[str, Any], default: Mapping[str, Any]
 ) -> dict[str, Callable[..., Any]]:
-    """Return the classes of a strict module that ``optimize_loss`` has names for.
+    """Return the strict module's classes for the optimizer names of ``optimize_loss``.
 
     Args:
         module: the names in the strict module.
@@ -106,8 +106,8 @@ def bind(
     """Bind the arguments of a call.
 
     Raises:
-        UnknownArgumentError: a TypeError; one that the original does not have.
-        MissingArgumentError: a TypeError; one without a default was left out.
+        UnknownArgumentError: a TypeError; the original does not have an argument.
+        MissingArgumentError: a TypeError; an argument without a default is missing.
     """
     refuse_others(signature, args, kwargs, module, name)
     try:
@@ -120,7 +120,7 @@ def bind(
 
 
 def by_name(call: inspect.BoundArguments) -> dict[str, Any]:
-    """Return all arguments of a call by name, those of ``**options`` too."""
+    """Return all arguments of a call by name, including those in ``**options``."""
     arguments: dict[str, Any] = {}
     for name, value in call.arguments.items():
         kind = call.signature.parameters[name].kind
@@ -160,5 +160,5 @@ def refuse_others(
 
 
 def listed(signature: inspect.Signature) -> str:
-    """Return the names of the arguments in their order, without ``self``."""
+    """Return the names of the arguments in order, without ``self``."""
     return ", ".join(name for name in signature.parameters if name != "self")

@@ -1,6 +1,6 @@
 """The signatures of TensorFlow 1's optimizers and of NovoGrad, for strict modules.
 
-Bodies are empty: :mod:`lockstep.strict.binding` forwards the arguments.
+Bodies are empty because :mod:`lockstep.strict.binding` forwards the arguments.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The originals' signatures, which strict modules bind to each backend's classes.
 
-Bodies are empty: :mod:`lockstep.strict.binding` forwards the arguments.
-``center``, ``recorder`` and ``reduction`` are what a backend needs where TensorFlow 1
-had a graph with shared variables, a collection of summaries, and Horovod.
+Bodies are empty because :mod:`lockstep.strict.binding` forwards the arguments.
+``center``, ``recorder`` and ``reduction`` replace TensorFlow 1's shared variables in a
+graph, its collection of summaries, and Horovod.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 Optimizer = TypeVar("Optimizer")
-"""What a backend's optimizers derive from."""
+"""The base class of a backend's optimizers."""
 
 
 class MultitaskOptimizerWrapper(Generic[Optimizer]):
@@ -57,7 +57,7 @@ class VariableClippingOptimizer(Generic[Optimizer]):
 
 
 class AGNCustomGetter:
-    """``tf.contrib.opt.AGNCustomGetter``; ``center`` is what workers share."""
+    """``tf.contrib.opt.AGNCustomGetter``; workers share the ``center``."""
 
     @forwards
     def __init__(self, worker_device: Any, center: Any = None) -> None: ...
@@ -129,7 +129,7 @@ def clip_gradients_by_global_norm(
 def clip_by_global_norm(
     t_list: Sequence[Any], clip_norm: float, use_norm: Any, name: str | None = None
 ) -> Any:
-    """Clip tensors by a norm that is given, as OpenSeq2Seq does."""
+    """Clip tensors by a given norm, as OpenSeq2Seq does."""
 
 
 def clip_gradients_by_norm(grads_and_vars: Iterable[Any], clip_gradients: float) -> Any:
@@ -146,12 +146,12 @@ def post_process_gradients(
 ) -> Any:
     """Clip gradients and scale them by LARC, as OpenSeq2Seq does.
 
-    ``recorder`` gets the summaries where there is no collection of them.
+    ``recorder`` receives the summaries, which a backend does not collect itself.
     """
 
 
 def mp_regularizer_wrapper(regularizer: Callable[[Any], Any]) -> Any:
-    """Regularize float32 masters in place of weights, as OpenSeq2Seq does."""
+    """Regularize float32 masters instead of weights, as OpenSeq2Seq does."""
 
 
 def optimize_loss(
@@ -173,7 +173,7 @@ def optimize_loss(
     *,
     reduction: Any = None,
 ) -> Any:
-    """Build or take the training step of OpenSeq2Seq.
+    """Build or run the training step of OpenSeq2Seq.
 
-    ``reduction`` averages over the ranks in place of Horovod.
+    ``reduction`` averages over the ranks instead of Horovod.
     """

@@ -1,4 +1,4 @@
-"""What is said of a saved state that is another optimizer's."""
+"""Checks and messages for a saved state that does not fit the optimizer."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ __all__ = [
 ]
 
 LAYOUT = 1
-"""How the numbers of a loss scale, and masters, lie in a saved state.
+"""Version of the layout of loss scales and masters in a saved state.
 
-It is saved with them; a state without it is of layout 1. Who changes a key, or what one
-means, adds one here, and reads the older layouts too.
+It is saved with the state; a state without it has layout 1. If you change a key or its
+meaning, increase this number, and keep reading the older layouts.
 """
 
 AT_MOST = 6
-"""How many keys a sentence lists."""
+"""The largest number of keys in a message."""
 
 RELOAD = "load what state_dict() of the same stack and model returned"
 
 
 def not_a_state(owner: str, got: object) -> UnsupportedError:
-    """What no ``state_dict`` of an optimizer returned."""
+    """Build the error for an object that no ``state_dict`` of an optimizer returned."""
     text = repr(got) if got is None else f"a {type(got).__name__}"
     if isinstance(got, Mapping):
         keys = ", ".join(map(str, [*got][:AT_MOST])) + ", ..." * (len(got) > AT_MOST)
@@ -53,7 +53,7 @@ def not_a_state(owner: str, got: object) -> UnsupportedError:
 def other_rule(
     owner: str, optimizer: str, missing: Sequence[str], foreign: Sequence[str]
 ) -> UnsupportedError:
-    """The state of another optimizer: it has other hyper-parameters."""
+    """Build the error for a saved state with another optimizer's hyper-parameters."""
     lacks = [f"without {', '.join(missing)}"] if missing else []
     got = [*lacks, *([f"with {', '.join(foreign)}"] if foreign else [])]
     return refusals.OTHER_RULE.error(
@@ -64,7 +64,7 @@ def other_rule(
 def other_slots(
     owner: str, name: str, expected: Sequence[str], got: Iterable[str]
 ) -> UnsupportedError:
-    """The slots of another rule, or not all of them."""
+    """Build the error for saved slots that are not those of this rule."""
     return refusals.OTHER_SLOTS.error(
         owner=owner,
         expected=", ".join(expected) or "none",
@@ -74,13 +74,13 @@ def other_slots(
 
 
 def unnamed(owner: str, parameters: int, names: object) -> UnsupportedError:
-    """A group with names that are not one for each parameter."""
+    """Build the error for a group whose names and parameters differ in number."""
     got = f"{len(names)}" if isinstance(names, list | tuple) else f"{names!r:.40}"
     return refusals.UNNAMED.error(owner=owner, parameters=parameters, got=got)
 
 
 def unusable_numbers(owner: str, optimizer: str, error: Exception) -> OutOfRangeError:
-    """Saved hyper-parameters that the optimizer refuses, or cannot step with."""
+    """Build the error for saved hyper-parameters that the optimizer refuses."""
     first = (str(error).splitlines() or [""])[0].rstrip(".")
     return refusals.SAVED_HYPERPARAMETERS.error(
         owner=owner, optimizer=optimizer, kind=type(error).__name__, first=first
@@ -88,26 +88,26 @@ def unusable_numbers(owner: str, optimizer: str, error: Exception) -> OutOfRange
 
 
 def check_power(owner: str, name: str, value: Any) -> None:
-    """Raise unless a saved power of beta is one."""
+    """Raise unless a saved power of beta is in [0, 1]."""
     if not 0 <= number_of(value) <= 1:
         raise refusals.SAVED_POWER.error(owner=owner, name=name, got=value)
 
 
 def check_steps(owner: str, name: str, value: Any) -> None:
-    """Raise unless a saved number of steps of a parameter is one."""
+    """Raise unless a parameter's saved step count is a finite number >= 0."""
     if not 0 <= number_of(value) < math.inf:
         raise refusals.SAVED_STEPS.error(owner=owner, name=name, got=value)
 
 
 def check_number(owner: str, key: str, value: Any) -> None:
-    """Raise unless a saved value is a number of a float; infinity and NaN are some."""
+    """Raise unless a saved value can be converted to a float; inf and NaN can."""
     number = isinstance(value, Real) and not isinstance(value, bool)
     if not number or (math.isnan(number_of(value)) and value == value):
         raise refusals.SAVED_NUMBER.error(owner=owner, key=key, value=value)
 
 
 def check_count(owner: str, key: str, value: Any) -> None:
-    """Raise unless a saved count is an integer >= 0, of 64 bits."""
+    """Raise unless a saved count is an integer in [0, 2^63)."""
     whole = isinstance(value, Integral) and not isinstance(value, bool)
     if not (whole and 0 <= value < 2**63):
         raise refusals.SAVED_COUNT.error(owner=owner, key=key, got=value)

@@ -1,4 +1,4 @@
-"""What is differentiated: a loss without arguments, and a list of variables."""
+"""Checks of losses, lists of variables, and options of ``compute_gradients``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
 
 
 def check_no_arguments(loss: Callable[[], Any], owner: str) -> None:
-    """Raise for a loss that needs arguments, which nobody here has."""
+    """Raise for a loss that needs arguments, because it is called without any."""
     try:
         signature = inspect.signature(loss)
     except (TypeError, ValueError):
@@ -36,7 +36,7 @@ def check_no_arguments(loss: Callable[[], Any], owner: str) -> None:
 
 
 def refuse_text(grad_loss: Any, owner: str) -> None:
-    """Raise for a text as the upstream gradient, which a framework makes a tensor."""
+    """Raise for a text as the upstream gradient; frameworks would accept it."""
     if isinstance(grad_loss, str | bytes):
         raise refusals.GRAD_LOSS_IS_TEXT.error(owner=owner, got=grad_loss)
 
@@ -59,7 +59,7 @@ def check_count(owner: str, expected: int, gradients: int) -> None:
 def check_options(
     owner: str, gate_gradients: Any, aggregation_method: Any = None
 ) -> None:
-    """Raise unless options that act in a graph alone are those of TensorFlow."""
+    """Raise unless the options for graphs have values that TensorFlow allows."""
     if gate_gradients not in (GATE_NONE, GATE_OP, GATE_GRAPH):
         raise refusals.BAD_GATE.error(owner=owner, got=gate_gradients)
     if aggregation_method not in (None, 0, 1, 2):

@@ -1,4 +1,4 @@
-"""What a list of (gradient, variable) pairs must look like, on every backend."""
+"""Checks of (gradient, variable) pairs on every backend."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Pair = tuple[Any, Any]
 
 
 def as_pairs(grads_and_vars: Iterable[Any], owner: str) -> list[Pair]:
-    """Materialise ``grads_and_vars`` once and check that it consists of pairs.
+    """Return ``grads_and_vars`` as a list, and check that it consists of pairs.
 
     Raises:
         MalformedPairsError: not iterable, or an entry is not a pair.
@@ -36,7 +36,7 @@ def as_pairs(grads_and_vars: Iterable[Any], owner: str) -> list[Pair]:
 
 
 def listed_pairs(grads_and_vars: Iterable[Any], owner: str) -> list[Pair]:
-    """Do as :func:`as_pairs`, but let an empty list pass."""
+    """Return the pairs as :func:`as_pairs` does, but accept an empty list."""
     if not isinstance(grads_and_vars, Iterable):
         raise refusals.NOT_PAIRS.error(owner=owner, got=repr(grads_and_vars))
     pairs: list[Pair] = []
@@ -60,7 +60,7 @@ def require_like(
     gradient: tuple[tuple[int, ...], str],
     variable: tuple[tuple[int, ...], str],
 ) -> None:
-    """Raise unless the (shape, dtype) of a gradient are those of its variable."""
+    """Raise unless a gradient has its variable's (shape, dtype)."""
     require_shape(owner, name, gradient[0], variable[0])
     if gradient[1] != variable[1]:
         raise refusals.OTHER_DTYPE.error(
@@ -71,7 +71,7 @@ def require_like(
 def require_shape(
     owner: str, name: str, gradient: tuple[int, ...], variable: tuple[int, ...]
 ) -> None:
-    """Raise unless the shape of a gradient is that of its variable."""
+    """Raise unless a gradient has its variable's shape."""
     if gradient != variable:
         raise refusals.OTHER_SHAPE.error(
             owner=owner, expected=list(variable), name=name, got=list(gradient)
@@ -87,7 +87,7 @@ def require_rows(owner: str, name: str, indices: int, rows: int) -> None:
 
 
 def require_indices(owner: str, name: str, ends: tuple[int, int], count: int) -> None:
-    """Raise unless the least and the largest index name rows of a variable."""
+    """Raise unless the smallest and largest index (``ends``) are in [0, count)."""
     for index in ends:
         if not 0 <= index < count:
             raise refusals.INDEX_OUT_OF_RANGE.error(
@@ -96,14 +96,14 @@ def require_indices(owner: str, name: str, ends: tuple[int, int], count: int) ->
 
 
 def refuse_integers(owner: str, dtypes: Iterable[str]) -> None:
-    """Raise DtypeError for gradients that a factor would round to whole numbers."""
+    """Raise DtypeError for integer gradients, which a factor would round."""
     for dtype in dtypes:
         if "float" not in dtype and "complex" not in dtype:
             raise refusals.INTEGER_GRADIENTS.error(owner=owner, got=dtype)
 
 
 def refuse_complex(owner: str, dtypes: Iterable[str]) -> None:
-    """Raise DtypeError for gradients that would lose their imaginary parts."""
+    """Raise DtypeError for complex gradients: their imaginary parts would be lost."""
     for dtype in dtypes:
         if "complex" in dtype:
             raise refusals.COMPLEX_GRADIENTS.error(owner=owner, got=dtype)

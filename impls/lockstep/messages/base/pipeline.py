@@ -1,7 +1,7 @@
-"""What happens to a gradient on its way into a weight: the stages, and their order.
+"""The pipeline from a gradient to an update: its stages and their order.
 
-Each wrapper takes some of the stages upon itself, ``optimize_loss`` others. Stacks are
-free as long as the order below comes out of them.
+Each wrapper performs some of the stages, ``optimize_loss`` others. Wrappers can be
+stacked freely as long as the stages keep the order below.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
 
 
 class Stage(NamedTuple):
-    """A stage: its name, and what happens in it."""
+    """A stage: its name and its description."""
 
     name: str
     sentence: str
@@ -49,7 +49,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("update", "The base optimizer moves the variables and its slots."),
     Stage("row clip", "Rows of the variables that have become too long are cut."),
 )
-"""The pipeline. "clip" and "larc" exclude each other."""
+"""The stages in order. A pipeline cannot have both "clip" and "larc"."""
 
 OCCUPANTS: Mapping[str, tuple[str, ...]] = {
     "MultitaskOptimizerWrapper": ("zero filter",),
@@ -57,7 +57,7 @@ OCCUPANTS: Mapping[str, tuple[str, ...]] = {
     "MixedPrecisionOptimizerWrapper": ("unscale", "finite check"),
     "VariableClippingOptimizer": ("row clip",),
 }
-"""Wrapper -> its stages; one with a ``clip_norm`` has "norm" and "clip" besides."""
+"""Wrapper -> its stages; a wrapper with a ``clip_norm`` also has "norm" and "clip"."""
 
 WRAPPED: Mapping[str, str] = {
     "AGNOptimizer": "of this worker",
@@ -66,12 +66,12 @@ WRAPPED: Mapping[str, str] = {
     "MultitaskOptimizerWrapper": "whose state is to be kept",
     "VariableClippingOptimizer": "whose steps come first",
 }
-"""Wrapper -> which optimizer it wraps."""
+"""Wrapper -> description of the optimizer that it wraps, for messages."""
 
 FOREIGN: Mapping[str, tuple[str, ...]] = {
     "LossScaleOptimizer": ("unscale", "finite check"),
 }
-"""The same of wrappers that are Keras' own."""
+"""Wrapper of Keras -> its stages."""
 
 ARGUMENTS: Mapping[str, str] = {
     "unscale": 'dtype="mixed"',
@@ -83,19 +83,19 @@ ARGUMENTS: Mapping[str, str] = {
     "larc": "larc_params",
     "update": "optimizer",
 }
-"""Stage -> the argument of ``optimize_loss`` that asks for it."""
+"""Stage -> the argument of ``optimize_loss`` that enables it."""
 
 
 METHODS = (("apply_gradients",), ("step", "param_groups"), ("inner_optimizer",))
-"""What an optimizer of TF or Keras, one of torch, or a wrapper of them has."""
+"""Attributes of an optimizer of TF or Keras, of one of torch, and of a wrapper."""
 
 
 def pipeline_of(optimizer: Any) -> tuple[str, ...]:
-    """Return the stages that are active in a stack of wrappers, in their order.
+    """Return the active stages of a stack of wrappers, in order.
 
     Args:
-        optimizer: an optimizer or a wrapper of any backend, or what ``optimize_loss``
-            returned.
+        optimizer: an optimizer or a wrapper of any backend, or the result of
+            ``optimize_loss``.
 
     Raises:
         NotAnOptimizerError: a TypeError; anything else, such as a class.
@@ -109,7 +109,7 @@ def pipeline_of(optimizer: Any) -> tuple[str, ...]:
     """
     if isinstance(optimizer, type):
         raise refusals.NO_PIPELINE.error(got=f"the class {optimizer.__name__}")
-    # The tensor that optimize_loss returns in a graph knows its step.
+    # The tensor that optimize_loss returns in a graph has a reference to its step.
     optimizer = getattr(optimizer, "__dict__", {}).get("training_step", optimizer)
     if "pipeline" in dir(type(optimizer)):
         return tuple(optimizer.pipeline)
@@ -129,7 +129,7 @@ def not_an_optimizer(owner: str, opt: object, nouns: Nouns) -> NotAnOptimizerErr
 
 
 def stages_of(optimizer: Any) -> Iterator[str]:
-    """Yield the stages that the wrappers of a stack take upon themselves."""
+    """Yield the stages that the wrappers of a stack perform."""
     for layer in layers_of(optimizer):
         for base in type(layer).__mro__:
             yield from OCCUPANTS.get(base.__name__, ())
@@ -139,26 +139,26 @@ def stages_of(optimizer: Any) -> Iterator[str]:
 
 
 def layers_of(optimizer: Any) -> Iterator[Any]:
-    """Yield an optimizer, what it wraps, and so on."""
+    """Yield an optimizer, the optimizer that it wraps, and so on to the innermost."""
     while optimizer is not None:
         yield optimizer
         optimizer = getattr(optimizer, "inner_optimizer", None)
 
 
 def has_layer(optimizer: Any, name: str) -> bool:
-    """Say whether a wrapper of this name, or of a class made from it, is in a stack."""
+    """Return whether a stack has a wrapper of this class name, or of a subclass."""
     layers = layers_of(optimizer)
     return any(cls.__name__ == name for layer in layers for cls in type(layer).__mro__)
 
 
 def in_order(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the stages with these names in their order, each once."""
+    """Return these stage names without duplicates, in the order of the pipeline."""
     active = set(names)
     return tuple(stage.name for stage in STAGES if stage.name in active)
 
 
 def strictly_ordered(pipeline: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the order of the original: it looks for infinities after clipping.
+    """Return the stages in the original's order: the finite check after clipping.
 
     Quirk ``optimize_loss_order``.
     """
@@ -169,9 +169,9 @@ def strictly_ordered(pipeline: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def refuse_second_scale(owner: str, optimizer: Any) -> None:
-    """Raise for an optimizer whose loss is scaled already, at any depth.
+    """Raise if a wrapper inside already scales the loss, at any depth.
 
-    ``owner``: the wrapper that would scale it again.
+    ``owner``: the wrapper that would scale the loss again.
     """
     if "unscale" in stages_of(optimizer):
         raise scaling_refusals.SCALED_TWICE.error(

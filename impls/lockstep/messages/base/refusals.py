@@ -1,4 +1,4 @@
-"""The errors of pairs, of what is differentiated, and of saved states."""
+"""The errors of gradient pairs, losses, lists of variables, and saved states."""
 
 from __future__ import annotations
 

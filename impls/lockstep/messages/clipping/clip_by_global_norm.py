@@ -1,4 +1,4 @@
-"""The words of OpenSeq2Seq's clipping: what can be clipped, and to which norm."""
+"""Checks of the arguments of OpenSeq2Seq's clipping functions."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ BY_NORM = "clip_gradients_by_norm"
 
 
 def as_list(t_list: Any, clip_scalar: bool) -> list[Any]:
-    """Return the tensors of ``t_list``, or raise unless it is a sequence of them.
+    """Return ``t_list`` as a list; raise unless it is a sequence.
 
-    An iterator is read once, unless ``clip_scalar``.
+    Iterators are also accepted, unless ``clip_scalar`` is set.
     """
     listed = isinstance(t_list, Sequence) and not isinstance(t_list, str | bytes)
     read_once = isinstance(t_list, Iterator | ValuesView) and not clip_scalar
@@ -36,7 +36,7 @@ def as_list(t_list: Any, clip_scalar: bool) -> list[Any]:
 def check_limit(owner: str, name: str, limit: Any) -> None:
     """Raise unless ``limit`` is a positive number that float32 can divide by.
 
-    Strict does not ask: 0, negative, infinite and NaN limits give odd results.
+    Strict skips this check, so 0, negative, infinite and NaN limits give odd results.
 
     Quirk ``clip_limit``.
     """
@@ -46,9 +46,9 @@ def check_limit(owner: str, name: str, limit: Any) -> None:
 
 
 def check_norm(use_norm: Any) -> None:
-    """Raise for a Python number below 0; tensors are not looked at.
+    """Raise for a negative Python number; tensors are not checked.
 
-    Infinity and NaN pass: norms of gradients that overflowed are like that.
+    Infinity and NaN are allowed, because gradients that overflow have such norms.
     """
     if isinstance(use_norm, int | float) and use_norm < 0:
         raise refusals.NEGATIVE_NORM.error(got=use_norm)

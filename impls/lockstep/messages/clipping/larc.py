@@ -1,4 +1,4 @@
-"""The words of LARC: its parameters, and what it cannot work with."""
+"""Parameters of LARC, their checks and messages."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ PARAMETERS = {
     "min_update": "min_update",
     "epsilon": "epsilon",
 }
-"""Names as they are given -> names in the policy."""
+"""Name in ``larc_params`` -> name in the policy."""
 
 
 class LarcPolicy(NamedTuple):
     """Parameters of LARC; the numbers are rounded to float32 where they are used.
 
     Attributes:
-        eta: how large an update may be beside its weight, as a ratio of their norms.
+        eta: the trust coefficient: the ratio of an update's norm to its weight's norm.
         mode: "clip" never raises the rate, "scale" replaces it.
         min_update: the smallest ratio.
         epsilon: added to the gradient's norm.
-        guarded: the ratio is 1 where a norm is 0 (strict: not so).
+        guarded: whether the ratio is 1 where a norm is 0; False under strict.
     """
 
     eta: float
@@ -56,13 +56,13 @@ class LarcPolicy(NamedTuple):
 def larc_policy(larc_params: Mapping[str, Any], strict: bool = False) -> LarcPolicy:
     """Check ``larc_params`` and return the policy.
 
-    ``larc_eta`` is required; ``larc_mode``, ``min_update`` and ``epsilon`` may be left
-    out. Strict: types and names are checked, ranges are not.
+    ``larc_eta`` is required; ``larc_mode``, ``min_update`` and ``epsilon`` are
+    optional. Strict: types and names are checked, ranges are not.
 
     Raises:
-        OutOfRangeError: a ValueError; ``larc_eta`` is missing, a number is no float or
-            out of its range.
-        UnknownNameError: a ValueError; another name or mode.
+        OutOfRangeError: a ValueError; ``larc_eta`` is missing, or a number is no float
+            or out of range.
+        UnknownNameError: a ValueError; an unknown name or mode.
     """
     if not isinstance(larc_params, Mapping):
         raise refusals.PARAMS_NOT_A_DICT.error(got=larc_params)
@@ -99,7 +99,7 @@ def _checked(policy: LarcPolicy) -> LarcPolicy:
 
 
 def check_rate(lr: Any) -> None:
-    """Raise for a Python number that is no rate; tensors are not looked at."""
+    """Raise for a Python number that is no rate; tensors are not checked."""
     if isinstance(lr, int | float) and not 0 <= lr < math.inf:
         raise bad_rate(repr(lr), "a finite number >= 0")
 
@@ -111,5 +111,5 @@ def check_rate_dtype(dtype: str) -> None:
 
 
 def bad_rate(got: str, expected: str = "a number or a 0-d tensor") -> OutOfRangeError:
-    """Build the error for a rate that is not as ``expected``."""
+    """Build the error for an invalid rate; ``expected`` describes a valid one."""
     return refusals.BAD_RATE.error(expected=expected, got=got)

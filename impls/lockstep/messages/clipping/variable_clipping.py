@@ -1,4 +1,4 @@
-"""The words of row clipping: its checks, and the sentences that every host says."""
+"""Checks and messages of row clipping on all backends."""
 
 from __future__ import annotations
 
@@ -42,35 +42,36 @@ MARGINS = {
     "float32": 2.0**-23 + NORM_ERROR,
     "float64": 2.0**-52 + NORM_ERROR,
 }
-"""By dtype: how far below the limit, relative to it, the default aims where rounding
-would leave a clipped row above the limit; so far below it cannot.
+"""Dtype -> margin below the limit, relative to it, for rows that rounding would leave
+above the limit. With this margin, rounding cannot exceed the limit.
 
-The factor and the product are rounded in ``wide``, which is float32 for half precision
-and else the dtype itself: its machine epsilon. Half precision is rounded once more, by
-half of its own. A norm in float64 has an error, too.
+The margin is a sum of rounding errors. The factor and the product are rounded to
+``wide``, which is float32 for half precision and otherwise the dtype itself; together
+this is its machine epsilon. Half precision is rounded once more, by half its machine
+epsilon. The norm in float64 has an error, too.
 """
 
 
 class Axes(tuple[int, ...]):
-    """The axes of one variable, and the largest norm over them, ``max_norm``."""
+    """The axes of one variable, with its limit ``max_norm`` for the norm over them."""
 
     max_norm: Any
 
     @classmethod
     def of(cls, axes: Iterable[int], max_norm: Any) -> Axes:
-        """Return axes with their limit."""
+        """Return axes with the limit ``max_norm``."""
         limited = cls(axes)
         limited.max_norm = max_norm
         return limited
 
 
 def check_norm_kind(max_norm: Any, dtype: str | None, wanted: str) -> None:
-    """Strict: raise for text, and for a tensor of a dtype that is not the variable's.
+    """Strict: raise for text, and for a tensor whose dtype is not the variable's.
 
     Args:
         max_norm: the norm.
-        dtype: of the norm; None if it is a number.
-        wanted: the dtype of the variable that is to be clipped.
+        dtype: the dtype of the norm; None if it is a number.
+        wanted: the dtype of the variable to be clipped.
     """
     text = repr(max_norm) if isinstance(max_norm, str | bytes) else None
     if dtype is not None and dtype != wanted:
@@ -90,7 +91,7 @@ def check_max_norm(max_norm: Any) -> None:
 
 
 def check_max_norms(norms: Mapping[str, Any], listed: Sequence[str]) -> None:
-    """Raise unless there is a finite norm > 0 for each name that is listed."""
+    """Raise unless exactly the listed names have a finite norm > 0."""
     for name in [*norms, *listed]:
         if (name in norms) != (name in listed):
             raise refusals.OTHER_KEYS.error(
@@ -101,7 +102,7 @@ def check_max_norms(norms: Mapping[str, Any], listed: Sequence[str]) -> None:
 
 
 def refuse_mapping(max_norm: Any) -> None:
-    """Raise for a mapping, which the original does not take (strict)."""
+    """Strict: raise for a mapping, which the original does not accept."""
     if isinstance(max_norm, Mapping):
         raise refusals.MAPPING_UNDER_STRICT.error()
 
@@ -113,13 +114,13 @@ def limits_of(
 
     Args:
         max_norm: one norm for all or, without the quirk, a mapping from the same keys.
-        names: those of the keys.
-        row_clip_range: the quirk: check nothing.
+        names: key -> its name in messages.
+        row_clip_range: whether the quirk is on: norms are not checked.
 
     Raises:
-        OutOfRangeError: a norm out of its range.
-        UnknownNameError: a mapping with other keys.
-        DtypeError: strict, a mapping.
+        OutOfRangeError: a norm is out of range.
+        UnknownNameError: a mapping has other keys.
+        DtypeError: strict: ``max_norm`` is a mapping.
     """
     if row_clip_range:
         refuse_mapping(max_norm)
@@ -136,7 +137,7 @@ def limits_of(
 
 
 def check_name(name: Any) -> None:
-    """Raise unless ``name`` is a string with a character in it."""
+    """Raise unless ``name`` is a nonempty string."""
     if not isinstance(name, str) or not name:
         raise refusals.EMPTY_NAME.error(got=name)
 
@@ -149,10 +150,11 @@ def require_mapping(vars_to_clip_dims: Any) -> None:
 
 
 def listed_axes(name: str, dims: Any) -> tuple[int, ...]:
-    """Return a copy of the axes listed for one variable, as they were written.
+    """Return the axes of one variable as a tuple, unresolved.
 
     Raises:
-        AxesError: no list or tuple of integers (an integer by itself, None, a string).
+        AxesError: ``dims`` is no list or tuple of integers; also for a single integer,
+            None or a string.
     """
     axes: list[int] = []
     fine = isinstance(dims, Iterable) and not isinstance(dims, str | bytes | Mapping)
@@ -168,14 +170,14 @@ def listed_axes(name: str, dims: Any) -> tuple[int, ...]:
 
 
 def resolved_axes(name: str, axes: Sequence[int], rank: int) -> tuple[int, ...]:
-    """Return ``axes`` counted from the front, ascending.
+    """Return ``axes`` as nonnegative numbers, ascending.
 
-    By default this is called at construction; under strict, where out of range is an
-    error of ``apply_gradients``, before anything is applied.
+    By default this is called at construction. Under strict an invalid axis is an error
+    of ``apply_gradients``, raised before anything is applied.
 
     Raises:
-        OutOfRangeError: an axis that a variable of this rank does not have, or one axis
-            twice.
+        OutOfRangeError: a variable of this rank does not have an axis, or an axis is
+            listed twice.
     """
     for axis in axes:
         if not -rank <= axis < rank:
@@ -192,9 +194,9 @@ def unknown_variable(
     """Build the error for a listed variable that the optimizer does not update.
 
     Args:
-        key: its name, or some words for one without a name.
-        known: the names of those that it updates.
-        remedy: what to do where none of these is like ``key``.
+        key: the variable's name, or a description if it has none.
+        known: the names of the variables that the optimizer updates.
+        remedy: the remedy if none of these is similar to ``key``.
     """
     names = list(known)
     close = nearest(key, names)
@@ -205,7 +207,7 @@ def unknown_variable(
 
 
 def whole_variable(name: str, axes: Sequence[int]) -> str:
-    """Return the warning for a sparse gradient and axes that hold dimension 0."""
+    """Return the warning for a sparse gradient and axes that include dimension 0."""
     got = f"a sparse gradient for {name!r}, clipped over {list(axes)}"
     remedy = "the norm runs over all rows, so the whole variable is read and clipped"
     return sentence(WRAPPER, "axes without dimension 0", got, remedy)
@@ -218,10 +220,11 @@ def report(
     rows: int,
     clipped: int,
 ) -> StepReport:
-    """Say what a step updated and how many of the norms it took were too large.
+    """Return the report of a step: what was updated, and how many rows were clipped.
 
-    ``inner`` is the ``last_step`` of the wrapped optimizer, which knows better what was
-    updated; None if it keeps none. ``rows`` counts each named row once.
+    ``inner`` is the ``last_step`` of the wrapped optimizer, which is more precise about
+    updates; None if there is none. ``rows``: the number of norms; each row of a sparse
+    gradient counts once.
     """
     ending = f"{clipped} of {rows} rows clipped"
     if inner is not None:

@@ -1,4 +1,4 @@
-"""The words of float32 masters: names, checks, and what every host says."""
+"""Names, checks and messages of float32 masters on all backends."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ __all__ = [
 
 WRAPPER = "MixedPrecisionOptimizerWrapper"
 SCOPE = "FP32-master-copy"
-"""Masters are called SCOPE/NAME."""
+"""A master's name is SCOPE/NAME."""
 AT_MOST = 4
-"""How many names a sentence lists."""
+"""The largest number of names in a message."""
 SUFFIX = "-MP"
-"""The wrapper is called as its optimizer, and this."""
+"""The suffix that the wrapper adds to its optimizer's name."""
 MASTERS = "FP32_MASTER_COPIES"
 REGULARIZERS = "REGULARIZATION_FUNCTIONS"
-"""The two collections of a graph."""
+"""The names of the two collections of a graph."""
 LARGEST: Mapping[str, float] = {
     "float16": 65504.0,
     "bfloat16": (2 - 2**-7) * 2.0**127,
 }
-"""Dtypes with a master, and the magnitude to which their weights are clamped."""
+"""Dtype with a master -> the magnitude to which its weights are clamped."""
 
 
 check_at_floor = partial(loss_scaling.check_at_floor, owner=WRAPPER)
@@ -54,13 +54,13 @@ check_clip_norm = partial(
     loss_scaling.check_clip_norm, arguments_unchecked=False, owner=WRAPPER
 )
 stalled = partial(loss_scaling.stalled, owner=WRAPPER)
-"""What the loss-scaling wrapper says too, in the name of this one."""
+"""The loss-scaling wrapper's message, with this wrapper's name."""
 
 
 def has_master(dtype: str, half_precision_scalars: bool = False) -> bool:
-    """Say whether a variable of this dtype is trained through a float32 master.
+    """Return whether a variable of this dtype is trained through a float32 master.
 
-    Strict: float16 only; the original knew no bfloat16.
+    Strict: float16 only, because the original does not support bfloat16.
     """
     return dtype == "float16" if half_precision_scalars else dtype in LARGEST
 
@@ -71,9 +71,10 @@ def master_name(name: str) -> str:
 
 
 def scale_number(loss_scale: Any, masters_scale_type: bool = False) -> float | None:
-    """Return the static scale that ``loss_scale`` stands for; None if it is no number.
+    """Return the static scale for ``loss_scale``, or None if it is no number.
 
-    None stands for 1. Strict: only floats are numbers, and none is checked.
+    An argument of None means 1. Strict: only floats are numbers, and their range is not
+    checked.
 
     Raises:
         OutOfRangeError: not positive, or not finite.
@@ -93,13 +94,13 @@ def check_regularizer(regularizer: object) -> None:
 
 
 def halved_since(dtype: str, names: Sequence[str]) -> DtypeError:
-    """Half-precision parameters without a master: they were not half at first."""
+    """Build the error for parameters that became half precision and have no master."""
     shown = ", ".join(names[:AT_MOST]) + ", ..." * (len(names) > AT_MOST)
     return refusals.HALVED_SINCE.error(dtype=dtype, shown=shown)
 
 
 def written_through_data(count: int) -> str:
-    """Return the warning for weights that were changed without a trace."""
+    """Return the warning for weights that were written through ``.data``."""
     expected = "weights to be written into under torch.no_grad()"
     got = f"{count} written through .data, which is looked for now and then only"
     remedy = (

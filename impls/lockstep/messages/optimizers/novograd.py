@@ -1,4 +1,4 @@
-"""What NovoGrad refuses under strict, where the original fails."""
+"""Strict checks of NovoGrad, for arguments with which the original fails."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAME = "NovoGrad"
 
 
 def require_list(grads_and_vars: Any) -> None:
-    """Raise unless the pairs are in a list: the original writes into it.
+    """Raise unless the pairs are in a list, because the original writes into it.
 
     Quirk ``novograd_limits``.
     """
@@ -26,7 +26,7 @@ def require_list(grads_and_vars: Any) -> None:
 
 
 def require_all_present(absent: list[str]) -> None:
-    """Raise if the gradient of any variable, here by name, is absent.
+    """Raise if a gradient is absent; ``absent``: the names of such variables.
 
     Quirk ``novograd_limits``.
     """
@@ -35,7 +35,7 @@ def require_all_present(absent: list[str]) -> None:
 
 
 def require_float32(name: str, dtype: str) -> None:
-    """Raise unless a variable is float32: the original's norm is, and nothing casts.
+    """Raise unless a variable is float32, the dtype of the original's norm.
 
     Quirk ``novograd_limits``.
     """

@@ -1,7 +1,7 @@
 """The parameter tables of the TF1 optimizers: names, defaults, ranges and slots.
 
-The names, the order and the defaults are those of ``tf.compat.v1.train`` (and of
-``tf.contrib.opt.AdamWOptimizer``), so that code written for them runs unchanged.
+Names, order and defaults are the same as in ``tf.compat.v1.train`` (AdamW:
+``tf.contrib.opt``), so code written for these optimizers runs unchanged.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ REQUIRED = object()
 class Parameter:
     """One constructor argument: its default and the claim that it must satisfy.
 
-    ``instead``: what to do where the claim itself is no help.
+    ``instead``: the remedy for messages, if repeating the claim would not help.
     """
 
     name: str
@@ -57,9 +57,10 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Slot:
-    """One tensor of state a variable; ``initial`` is a number or a parameter's name.
+    """One state tensor per variable; ``initial`` is a number or a parameter's name.
 
-    It is like its variable or, if ``scalar``, one number, float32 at least.
+    It has its variable's shape and dtype or, if ``scalar``, is one number of at least
+    float32.
     """
 
     name: str
@@ -72,10 +73,10 @@ class Slot:
 class OptimizerSpec:
     """One optimizer: its parameters in positional order, its slots, its shared state.
 
-    ``shared`` maps the name of a scalar that all variables share to the parameter
-    that it starts at and is multiplied by after every applied step. ``suffix`` ends
-    the names of TF1's classes. ``ending``: the constructor's last arguments in TF1's
-    order; those that are no parameters have no effect on the numbers.
+    ``shared`` maps the name of a scalar that all variables share to a parameter. The
+    scalar starts at this parameter and is multiplied by it after every applied step.
+    ``suffix`` ends the names of TF1's classes. ``ending``: the constructor's last
+    arguments in TF1's order; those that are no parameters do not affect the results.
     """
 
     name: str
@@ -130,11 +131,11 @@ class OptimizerSpec:
         return bound
 
     def active_slots(self, bound: Mapping[str, Any]) -> tuple[Slot, ...]:
-        """Return the slots that exist under the bound arguments."""
+        """Return the slots that exist with the bound arguments."""
         return tuple(s for s in self.slots if s.only_if is None or bound[s.only_if])
 
     def initial_value(self, slot: Slot, bound: Mapping[str, Any]) -> float:
-        """Return the number with which a slot is filled at its creation."""
+        """Return the initial value of a slot's elements."""
         start = slot.initial
         return float(bound[start] if isinstance(start, str) else start)
 
@@ -277,10 +278,10 @@ NOVOGRAD = OptimizerSpec(
     (Slot("momentum"), Slot("second_moment", scalar=True)),
     suffix="",
 )
-"""OpenSeq2Seq's NovoGrad, which is none of TensorFlow 1's."""
+"""OpenSeq2Seq's NovoGrad; TensorFlow 1 has none."""
 
 RULES: Mapping[str, OptimizerSpec] = {**OPTIMIZERS, NOVOGRAD.name: NOVOGRAD}
-"""Every optimizer that has the same name and arguments on every backend."""
+"""Name -> optimizer with the same name and arguments on every backend."""
 
 TORCH_SGD = OptimizerSpec(
     "TorchSGD",
@@ -291,7 +292,7 @@ TORCH_SGD = OptimizerSpec(
     ),
     (Slot("momentum"),),
 )
-"""``torch.optim.SGD``: the parameters that the reference follows."""
+"""``torch.optim.SGD``: the parameters that the reference reproduces."""
 
 TORCH_ADAM = OptimizerSpec(
     "TorchAdam",
@@ -302,4 +303,4 @@ TORCH_ADAM = OptimizerSpec(
     ),
     _MOMENTS,
 )
-"""``torch.optim.Adam``: the parameters that the reference follows."""
+"""``torch.optim.Adam``: the parameters that the reference reproduces."""

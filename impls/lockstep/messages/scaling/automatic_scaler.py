@@ -1,4 +1,4 @@
-"""The words of AutomaticLossScaler: parameters of Backoff and LogMax, and checks."""
+"""Parameters, checks and messages of AutomaticLossScaler: Backoff and LogMax."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ALGORITHMS = ["backoff", "logmax"]
 
 
 class BackoffPolicy(NamedTuple):
-    """Parameters of Backoff; ``nan_overflows``: a NaN amax is an overflow."""
+    """Parameters of Backoff; ``nan_overflows``: whether a NaN amax is an overflow."""
 
     scale_min: float = 1.0
     scale_max: float = 2.0**14
@@ -50,9 +50,10 @@ class LogMaxPolicy(NamedTuple):
     """Parameters of LogMax.
 
     Attributes:
-        overflow_log: what an overflow counts as, a logarithm (strict: 2**log_max).
-        target: log2 of where the largest gradient should be (strict: 16).
-        guarded: a NaN amax is an overflow, an amax of zero leaves the statistics alone.
+        overflow_log: log2(amax) that an overflow counts as (strict: 2**log_max).
+        target: log2 of the target for the largest scaled gradient (strict: 16).
+        guarded: whether a NaN amax is an overflow, and an amax of 0 leaves the
+            statistics unchanged.
     """
 
     scale_min: float = 1.0
@@ -162,7 +163,7 @@ def _unknown(what: str, got: Any, known: Any) -> UnknownNameError:
 
 
 def check_check_grads_dtypes(dtypes: Sequence[str]) -> None:
-    """Raise for gradients of several dtypes, or of one that has no NaN or no order."""
+    """Raise for gradients of several dtypes, and for integer or complex gradients."""
     refuse_integers(CHECK_GRADS, dtypes)
     refuse_complex(CHECK_GRADS, dtypes)
     if len(set(dtypes)) > 1:
@@ -171,15 +172,15 @@ def check_check_grads_dtypes(dtypes: Sequence[str]) -> None:
 
 
 def check_amax_dtype(dtype: str) -> None:
-    """Strict LogMax: raise unless the amax is float32."""
+    """Strict LogMax: raise unless ``amax`` is float32."""
     if dtype != "float32":
         raise refusals.AMAX_DTYPE.error(got=dtype)
 
 
 def check_update(has_nan: Any, amax: Any, arguments_unchecked: bool) -> None:
-    """Raise for a plain flag or maximum that is none; tensors are not looked at.
+    """Raise for an invalid flag or maximum; the values of tensors are not checked.
 
-    By default a maximum is >= 0; -inf is that of no elements, and NaN an overflow.
+    By default a maximum must be >= 0, -inf (no elements) or NaN (an overflow).
     """
     if type(has_nan) is bool and type(amax) is float and amax >= 0:
         return
@@ -198,9 +199,9 @@ def check_update(has_nan: Any, amax: Any, arguments_unchecked: bool) -> None:
 def check_state(
     algorithm: str, found: Any, fields: Sequence[str], arguments_unchecked: bool
 ) -> None:
-    """Raise unless ``found`` holds exactly these entries, as plain numbers.
+    """Raise unless ``found`` has exactly these entries, all plain numbers.
 
-    By default the scale among them has to be one; strict's may be NaN for ever.
+    By default the scale must be finite and > 0; under strict it may be NaN.
     """
     fine = isinstance(found, Mapping) and set(found) == set(fields)
     if not fine:

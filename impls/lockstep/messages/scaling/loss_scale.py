@@ -1,4 +1,4 @@
-"""The words of loss scales: what fixed and dynamic ones are made of, and checks."""
+"""Parameters, checks and messages of fixed and dynamic loss scales."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ FACTOR = "give the factor for the loss"
 
 
 class DynamicPolicy(NamedTuple):
-    """What :class:`DynamicLossScale` was made with; all but the first for the rule.
+    """The arguments of :class:`DynamicLossScale`.
+
+    The update rule uses all of them except the initial scale.
 
     Attributes:
         growth_factor: None means ``multiplier``.
@@ -60,17 +62,17 @@ class DynamicPolicy(NamedTuple):
 
     @property
     def backoff(self) -> float:
-        """The factor at an overflow; the rule divides by ``multiplier`` if it can."""
+        """The factor at an overflow; without ``backoff_factor``, 1 / multiplier."""
         return self.backoff_factor or 1.0 / self.multiplier
 
     @property
     def is_patient(self) -> bool:
-        """Whether an overflow may leave the scale alone; only then is it counted."""
+        """Whether an overflow may keep the scale; only then are overflows counted."""
         return self.hysteresis > 1 or self.tolerance > 0
 
 
 class OldNames:
-    """The dynamic scale's attributes as the original called them, to be read only."""
+    """Read-only attributes of the dynamic scale under the original's names."""
 
     initial_loss_scale: float
     increment_period: int
@@ -92,10 +94,10 @@ class OldNames:
 def fixed_value(value: Any, arguments_unchecked: bool = False) -> float:
     """Return the scale of :class:`FixedLossScale`.
 
-    Strict: bools, NaN and infinity pass, and no NumPy number but float64.
+    Strict: bools, NaN and infinity are accepted; of NumPy's numbers, only float64.
 
     Raises:
-        OutOfRangeError: no number, below 1, or none that float32 can hold.
+        OutOfRangeError: no number, below 1, or out of float32's range.
     """
     owner, name, remedy = "FixedLossScale", "loss_scale_value", FACTOR
     kinds = int | float if arguments_unchecked else Real
@@ -113,9 +115,9 @@ def fixed_value(value: Any, arguments_unchecked: bool = False) -> float:
 
 
 def scale_argument(loss_scale: Any, subject: str = "loss_scale") -> float | None:
-    """Return the static scale that an argument of a wrapper is; None: it is no number.
+    """Return a wrapper's argument as a static scale, or None if it is no number.
 
-    NumPy's numbers are some; a bool is none.
+    NumPy's numbers are accepted; a bool is no number.
 
     Raises:
         OutOfRangeError: not positive, or not finite.
@@ -140,10 +142,10 @@ def dynamic_policy(
 ) -> DynamicPolicy:
     """Convert the arguments of :class:`DynamicLossScale`, and check them by default.
 
-    Strict: floor 1, no ceiling, no check. By default the floor is 1, or the initial
-    scale if that is less.
+    Strict: floor 1, no ceiling, no checks. By default the floor is 1, or the initial
+    scale if that is smaller.
 
-    ``options``: the last four fields of :class:`DynamicPolicy`; strict has none.
+    ``options``: the last four fields of :class:`DynamicPolicy`; none under strict.
     """
     quirks = quirks_of(strict)
     if quirks.dynamic_scale_floor:
@@ -172,7 +174,7 @@ def dynamic_policy(
 
 
 def checked_options(policy: DynamicPolicy) -> DynamicPolicy:
-    """Return a policy whose factors and patience are in their ranges."""
+    """Return the policy after checking its factors, hysteresis and tolerance."""
     growth, backoff = policy.growth_factor, policy.backoff_factor
     if growth is not None:
         growth = number("growth_factor", growth)
@@ -198,7 +200,7 @@ def checked_options(policy: DynamicPolicy) -> DynamicPolicy:
 
 
 def refuse_options(options: Mapping[str, Any]) -> None:
-    """Raise for an option that was chosen under ``strict``."""
+    """Strict: raise for an option that differs from its default."""
     defaults = DynamicPolicy._field_defaults
     for name, value in options.items():
         if value != defaults.get(name):
@@ -206,7 +208,7 @@ def refuse_options(options: Mapping[str, Any]) -> None:
 
 
 def number(name: str, value: Any, expected: str = "a number") -> float:
-    """Return ``value`` as a float; a bool, a text or what is no number is refused."""
+    """Return ``value`` as a float; raise for a bool, a text or anything else."""
     try:
         converted = float(value)
         fine = expected == "a number" or math.isfinite(converted)
@@ -219,7 +221,7 @@ def number(name: str, value: Any, expected: str = "a number") -> float:
 
 
 def dynamic_config(policy: DynamicPolicy, dynamic_scale_floor: bool) -> dict[str, Any]:
-    """Return ``get_config()``: what is optional only where it was chosen."""
+    """Return ``get_config()``, with options only if they differ from their defaults."""
     fields = policy._asdict()
     config = {name: fields.pop(name) for name in list(fields)[:3]}
     if dynamic_scale_floor:
@@ -239,7 +241,7 @@ def shown(name: str, config: Mapping[str, Any], **state: Any) -> str:
 
 
 def checked_config(cls: type[Any], config: Any) -> dict[str, Any]:
-    """Return the arguments of a constructor that ``get_config`` named, or raise."""
+    """Return the constructor arguments in ``config``; raise for unknown names."""
     if not isinstance(config, Mapping):
         raise refusals.CONFIG_NOT_A_DICT.error(owner=cls.__name__, got=config)
     known = list(inspect.signature(cls).parameters)
@@ -251,7 +253,7 @@ def checked_config(cls: type[Any], config: Any) -> dict[str, Any]:
 
 
 def check_saved_scale(owner: str, scale: Any) -> None:
-    """Raise for a saved scale with which no step would ever be applied."""
+    """Raise for a saved scale that would make every step be skipped."""
     if scale is not None:
         remedy = "load a state that was saved with a scale, or leave its entry out"
         fine = is_scale(number_of(scale))
@@ -259,7 +261,7 @@ def check_saved_scale(owner: str, scale: Any) -> None:
 
 
 def bad_identifier(identifier: Any) -> UnknownNameError:
-    """Build the error for what ``get`` cannot turn into a loss scale."""
+    """Build the error for an identifier that ``get`` does not know."""
     got, remedy = repr(identifier), "for one that follows the gradients give 'dynamic'"
     if type(identifier).__name__ == "AutomaticLossScaler":
         got = "an AutomaticLossScaler"
@@ -268,6 +270,6 @@ def bad_identifier(identifier: Any) -> UnknownNameError:
 
 
 def check_gradient_dtype(dtype: str) -> None:
-    """Raise for integer gradients, which are neither finite nor not."""
+    """Raise for integer gradients, for which a finite check makes no sense."""
     if "float" not in dtype:
         raise refusals.INTEGER_GRADIENTS.error(got=dtype)

@@ -1,4 +1,4 @@
-"""The words of the loss-scaling wrapper; those of the scales are at hand here too."""
+"""Messages and checks of the loss-scaling wrapper; re-exports those of the scales."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ AT_FLOOR = ("warn", "raise", "ignore")
 CLEAR = "take the step first, or call zero_grad() to begin again"
 SCALE_AGAIN = "take the step first, or call scale_loss(loss) to begin again"
 PATIENCE = 100
-"""So many skipped steps in a row, the scale at its floor, are a stall."""
+"""Default number of steps skipped in a row at the scale's floor that are a stall."""
 
 
 class ScaledStepReport(StepReport):
-    """A report that also says what was found in the gradients.
+    """A step report with the results of the finite check and of clipping.
 
     Attributes:
         nonfinite: names of the variables whose gradients were not finite.
-        norm: the global norm of the unscaled gradients, before they were clipped; None
-            without ``clip_norm``, and where a gradient was not finite.
-        clip_factor: what the gradients were multiplied by for ``clip_norm``, at most 1;
-            None where ``norm`` is, and on a skipped step.
+        norm: the global norm of the unscaled gradients before clipping; None without
+            ``clip_norm``, or if a gradient was not finite.
+        clip_factor: the factor of clipping to ``clip_norm``, at most 1; None if
+            ``norm`` is None or the step was skipped.
     """
 
     nonfinite: tuple[str, ...] = ()
@@ -58,20 +58,20 @@ class ScaledStepReport(StepReport):
         norm: float | None = None,
         clip_factor: float | None = None,
     ) -> ScaledStepReport:
-        """Return ``report`` with these findings."""
+        """Return ``report`` with these results."""
         scaled = cls(*report)
         scaled.nonfinite = tuple(nonfinite)
         scaled.norm, scaled.clip_factor = norm, clip_factor
         return scaled
 
     def __repr__(self) -> str:
-        """Show every field; a tuple's own repr leaves out the findings."""
+        """Show every field; a tuple's own repr omits the added ones."""
         names = (*self._fields, "nonfinite", "norm", "clip_factor")
         fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
         return f"{type(self).__name__}({fields})"
 
     def _replace(self, **changes: Any) -> ScaledStepReport:
-        """Return a changed copy that keeps the findings, as wrappers outside need."""
+        """Return a changed copy that keeps the added fields, for outer wrappers."""
         copy = super()._replace(**changes)
         return self.of(copy, self.nonfinite, self.norm, self.clip_factor)
 
@@ -79,7 +79,7 @@ class ScaledStepReport(StepReport):
 def listed_gradients(
     gradients: Any, owner: str, is_tensor: bool
 ) -> list[tuple[int, Any]]:
-    """Return gradients that are to be unscaled, numbered; raise unless it is a list."""
+    """Return gradients to be unscaled, with their positions; raise if not a list."""
     if is_tensor or not isinstance(gradients, Iterable):
         got = type(gradients).__name__
         raise refusals.GRADIENTS_NOT_LISTED.error(owner=owner, got=got)
@@ -90,7 +90,7 @@ def listed_gradients(
 
 
 def check_at_floor(at_floor: Any, floor_patience: Any, owner: str = WRAPPER) -> None:
-    """Raise unless both arguments of the wrapper ``owner`` are admissible."""
+    """Raise unless both arguments of the wrapper ``owner`` are valid."""
     if at_floor not in AT_FLOOR:
         expected = " or ".join(map(repr, AT_FLOOR))
         raise refusals.BAD_AT_FLOOR.error(owner=owner, expected=expected, got=at_floor)
@@ -101,7 +101,7 @@ def check_at_floor(at_floor: Any, floor_patience: Any, owner: str = WRAPPER) -> 
 def check_clip_norm(
     clip_norm: Any, arguments_unchecked: bool, owner: str = WRAPPER
 ) -> None:
-    """Raise unless ``clip_norm`` of ``owner`` is None or a norm to clip to."""
+    """Raise unless ``clip_norm`` of ``owner`` is None or a valid limit."""
     if clip_norm is None:
         return
     if arguments_unchecked:
@@ -121,17 +121,18 @@ def report(
     norm: float | None = None,
     clip_factor: float | None = None,
 ) -> ScaledStepReport:
-    """Say whether a step was applied, which tensors were not finite, and the scale.
+    """Return the report of a step: applied or skipped, non-finite tensors, the scale.
 
     Args:
         inner: the ``last_step`` of the wrapped optimizer if it was called and has one.
-        names: of all variables of the step.
-        nonfinite: names of those whose gradients were not finite.
+        names: the names of all variables of the step.
+        nonfinite: the names of those with non-finite gradients.
         scales: the loss scale before and after the step.
-        applied: None: if no gradient was non-finite. Given where these are applied all
-            the same (strict, fixed), or where only their norm was not finite.
-        norm: the global norm if it was taken.
-        clip_factor: what clipping multiplied by, on a step that was applied.
+        applied: whether the step was applied; None: if all gradients were finite. It is
+            given if non-finite gradients are applied (strict, fixed scale), or if only
+            their norm was not finite.
+        norm: the global norm if it was computed.
+        clip_factor: the factor of clipping, if the step was applied.
     """
     endings = [moved("loss scale", *scales)]
     applied = not nonfinite if applied is None else applied
@@ -150,20 +151,20 @@ def report(
 
 
 def moved(what: str, before: float, after: float) -> str:
-    """Return ``what`` with its value, or with both where they differ."""
+    """Return ``what`` with its value, or with both values if they differ."""
     first, second = f"{before:g}", f"{after:g}"
     return f"{what} {first}" + (f" -> {second}" if first != second else "")
 
 
 def named(nonfinite: Sequence[str]) -> str:
-    """Return the names; where every gradient was finite, it was their norm."""
+    """Return the names, or the norm's description if every gradient was finite."""
     return ", ".join(nonfinite) or "the norm of all gradients"
 
 
 def stalled(
     skips: int, scale: float, nonfinite: Sequence[str], owner: str = WRAPPER
 ) -> ScaleStalledError:
-    """Build the error, or the warning, for a run that skips every step at the floor."""
+    """Build the error or warning for a run that skips every step at the floor."""
     names = named(nonfinite)
     return refusals.STALLED.error(
         skips=skips, scale=f"{scale:g}", names=names, owner=owner

@@ -1,4 +1,4 @@
-"""The errors of loss scales, of their scalers and of the wrapper that scales a loss."""
+"""The errors of loss scales, automatic scalers and the loss-scaling wrappers."""
 
 from __future__ import annotations
 

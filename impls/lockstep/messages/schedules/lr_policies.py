@@ -1,4 +1,4 @@
-"""The words of the learning-rate policies: parameters, units, ranges and sentences."""
+"""Parameters, ranges, checks and messages of the learning-rate policies."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Policy = TypeVar("Policy", bound=Callable[..., Any])
 
 
 def finite(least: float, above: bool = False) -> Callable[[Any], bool]:
-    """Return the test for a finite number >= ``least``, or > ``least``."""
+    """Return a test for a finite number >= ``least``, or > ``least`` if ``above``."""
     return lambda v: (
         not isinstance(v, bool)
         and math.isfinite(v)
@@ -50,18 +50,18 @@ def finite(least: float, above: bool = False) -> Callable[[Any], bool]:
 
 
 def whole(value: Any) -> bool:
-    """Test for an integer >= 0."""
+    """Return whether a value is an integer >= 0."""
     is_count = isinstance(value, numbers.Integral) and not isinstance(value, bool)
     return is_count and int(value) >= 0
 
 
 def is_list(value: Any) -> bool:
-    """Test for a list or another sequence that is no text."""
+    """Return whether a value is a list or another sequence, except text."""
     return isinstance(value, Sequence) and not isinstance(value, str)
 
 
 def rates(value: Any) -> bool:
-    """Test for finite numbers >= 0."""
+    """Return whether all values are finite and >= 0."""
     return all(math.isfinite(v) and v >= 0 for v in value)
 
 
@@ -86,7 +86,7 @@ class PolicySpec:
 
     @property
     def signature(self) -> inspect.Signature:
-        """The arguments of the original, the step first."""
+        """The signature of the original, which begins with the step."""
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         empty = inspect.Parameter.empty
         defaults = {
@@ -100,10 +100,10 @@ class PolicySpec:
         return inspect.Signature(parameters)
 
     def check(self, values: Mapping[str, Any], strict: bool) -> None:
-        """Raise OutOfRangeError for a number outside of its range.
+        """Raise OutOfRangeError for a number outside its range.
 
-        The original checked the power of ``inv_poly_decay`` and nothing else; tensors
-        pass, for their values are not known yet.
+        As in the original, strict checks only the power of ``inv_poly_decay``. Tensors
+        are not checked, because their values may not be known yet.
         """
         quirks = quirks_of(strict)
         for parameter in self.parameters:
@@ -123,10 +123,11 @@ class PolicySpec:
             )
 
     def bind(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return ``given`` if it is complete and known; else say which name is meant.
+        """Return ``given`` after checking that its names are known and complete.
 
         Raises:
-            UnknownNameError: a name is none of the policy's (the nearest is given).
+            UnknownNameError: the policy has no parameter of a name; the message
+                suggests the nearest.
             OutOfRangeError: a required parameter is missing.
         """
         known = [parameter.name for parameter in self.parameters]
@@ -240,19 +241,19 @@ POLICIES: dict[str, PolicySpec] = {
 
 
 def find(name: str) -> PolicySpec:
-    """Return the description of a policy; UnknownNameError gives the nearest."""
+    """Return the description of a policy; raise UnknownNameError if none exists."""
     if name not in POLICIES:
         raise unknown_name("policy", name, POLICIES)
     return POLICIES[name]
 
 
 def checked(policy: Policy, arrays: bool = True, short: bool = False) -> Policy:
-    """Make a policy check its arguments first; ``__wrapped__`` is it without checks.
+    """Decorate a policy to check its arguments; ``__wrapped__`` does not check.
 
     Args:
         policy: the function.
         arrays: whether the step may be a NumPy array.
-        short: whether ``learning_rate`` may be called ``lr``, as torch does.
+        short: whether ``learning_rate`` may be called ``lr``, as in torch.
     """
     name = policy.__name__
     spec = POLICIES[name]
@@ -289,9 +290,9 @@ def strict_module(module: ModuleType, name: str) -> ModuleType:
 
 
 def check_step(name: str, step: Any, unchecked: bool, arrays: bool = True) -> None:
-    """Raise OutOfRangeError unless the step is an integer >= 0, or a tensor of some.
+    """Raise OutOfRangeError unless the step is an integer >= 0, or an integer tensor.
 
-    The value of a tensor is not looked at.
+    The value of a tensor is not checked.
     """
     if isinstance(step, np.ndarray):
         counts = step.dtype.kind in "iu" and (unchecked or not np.any(step < 0))
@@ -311,8 +312,9 @@ def step_boundaries(
     """Return the boundaries in steps.
 
     Raises:
-        OutOfRangeError: there are not as many rates, or a boundary is no integer.
-        NoBoundariesError: there are none.
+        OutOfRangeError: boundaries and rates differ in number, or a boundary is no
+            integer.
+        NoBoundariesError: there are no boundaries.
     """
     steps = [b if steps_per_epoch is None else steps_per_epoch * b for b in boundaries]
     if len(steps) != len(decay_rates):
@@ -327,19 +329,19 @@ def step_boundaries(
 
 
 def rises(boundaries: Sequence[int]) -> bool:
-    """Say whether exactly one range holds at every step: boundaries are sorted."""
+    """Return whether boundaries are sorted, so that each step is in only one range."""
     return list(boundaries) == sorted(boundaries)
 
 
 def overlapping_ranges(boundaries: Sequence[int]) -> str:
-    """Say that two ranges of unsorted boundaries hold at a step."""
+    """Return the message for a step in two ranges of unsorted boundaries."""
     expected = "boundaries of which one range holds at this step"
     remedy = "sort them, with their decay_rates"
     return sentence("piecewise_constant", expected, f"{list(boundaries)}", remedy)
 
 
 def refuse_limit_of_another_dtype(limit: Any, dtype: Any) -> None:
-    """Strict: raise for a number as ``max_lr`` where the policy is not float32.
+    """Strict: raise for a number as ``max_lr`` if the policy's dtype is not float32.
 
     Quirk ``policies_float16``.
     """
@@ -348,5 +350,5 @@ def refuse_limit_of_another_dtype(limit: Any, dtype: Any) -> None:
 
 
 def is_tensor(value: Any) -> bool:
-    """Say whether a value is an array, tensor or variable of some framework."""
+    """Return whether a value is an array, tensor or variable of any framework."""
     return hasattr(value, "dtype") and not isinstance(value, numbers.Number)

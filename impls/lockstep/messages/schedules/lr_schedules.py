@@ -1,4 +1,4 @@
-"""The words of the schedules that set a policy's rate: PolicyLR and PolicySchedule."""
+"""Checks and messages of PolicyLR and PolicySchedule, which set a policy's rate."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = [
 
 
 def check_policy_rate(rate: Any) -> None:
-    """Raise unless what a callable returned can be a rate."""
+    """Raise unless a policy's return value is a finite rate >= 0."""
     fine = 0 <= number_of(rate) < math.inf
     expected, remedy = "a finite rate >= 0 from the callable", "return a number"
     require("PolicyLR", "policy", rate, fine, expected, remedy)
 
 
 def check_schedule(state: Any, kept: Sequence[str], groups: int) -> None:
-    """Raise unless a saved state is one of ``PolicyLR``, for as many groups."""
+    """Raise unless a saved state is a ``PolicyLR`` state with ``groups`` groups."""
     mapped = isinstance(state, Mapping)
     if not mapped or set(state) != set(kept):
         got = ", ".join(map(str, state)) if mapped else repr(state)
@@ -39,15 +39,15 @@ RATE_SKIPPED = (
     "PolicyLR.step: expected optimizer.step() before it, got none, so that the first "
     "rate was never used; call scheduler.step() after optimizer.step()."
 )
-"""A warning: the order of the two calls is wrong."""
+"""Warning about the wrong order of the two calls."""
 
 
 def default_rate(default: Any, rates: Sequence[float]) -> float | None:
-    """Return the rate that ``learning_rate=`` takes the place of; None for any.
+    """Return the rate that ``learning_rate=`` replaces; None if it replaces all rates.
 
     Args:
-        default: the rate that the optimizer was made with, if it is one.
-        rates: those of its groups, which may all be alike instead.
+        default: the learning rate in the optimizer's defaults; it may be no rate.
+        rates: the rates of its groups; without a default they must be equal.
     """
     if 0 < number_of(default) < math.inf:
         return float(default)

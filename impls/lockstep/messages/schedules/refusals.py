@@ -1,4 +1,4 @@
-"""The errors of learning-rate policies and of the schedules that set their rate."""
+"""The errors of learning-rate policies and schedules."""
 
 from __future__ import annotations
 

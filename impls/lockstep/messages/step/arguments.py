@@ -1,4 +1,4 @@
-"""Arguments of ``optimize_loss`` that are not what they should be, and their words."""
+"""Checks of the arguments of ``optimize_loss``, and their messages."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ RATE_REMEDY = "write lambda step: 0.1, or functools.partial(policy, ...)"
 
 
 def check_given(arguments_unchecked: bool, **given: Any) -> None:
-    """Raise for an argument of another kind than it should be; strict: for none.
+    """Raise for an argument of the wrong kind; strict: check nothing.
 
     Raises:
-        RateFunctionError: ``learning_rate_decay_fn`` is no rate, and cannot be called
-            with the steps.
+        RateFunctionError: ``learning_rate_decay_fn`` is neither a rate nor a function
+            of the step.
         OutOfRangeError: ``skip_update_ph`` is no flag, ``optimizer_params`` or
-            ``loss_scaling_params`` is no mapping, ``reduction`` is no engine, ``model``
-            is a number or a text.
+            ``loss_scaling_params`` is no mapping, ``reduction`` lacks a method, or
+            ``model`` is a number or a text.
     """
     if not arguments_unchecked:
         for name, value in given.items():
@@ -53,9 +53,9 @@ def check_given(arguments_unchecked: bool, **given: Any) -> None:
 
 
 def rate_function(given: Any, arguments_unchecked: bool) -> Callable[[Any], Any]:
-    """Return a function from the steps to the rate; strict: what was given.
+    """Return a function from the step to the rate; strict: return ``given``.
 
-    A rate that never changes may be given as a number.
+    A constant rate may be given as a number.
     """
     if arguments_unchecked or callable(given):
         return given  # type: ignore[no-any-return]
@@ -63,7 +63,7 @@ def rate_function(given: Any, arguments_unchecked: bool) -> Callable[[Any], Any]
 
 
 def check_rate_or_function(name: str, given: Any) -> None:
-    """Raise unless this is a number, or a function of the steps."""
+    """Raise unless ``given`` is a number or a function of the step."""
     if callable(given):
         check_rate_function(name, given)
     elif math.isnan(number_of(given)):
@@ -71,7 +71,7 @@ def check_rate_or_function(name: str, given: Any) -> None:
 
 
 def check_rate_function(name: str, function: Any, owner: str = OWNER) -> None:
-    """Raise unless a function takes the steps and nothing else."""
+    """Raise unless ``function`` can be called with the step alone."""
     subject = f"{owner}: {name}"
     if not callable(function):
         raise no_rate(subject, RATE_FUNCTION, function)
@@ -93,14 +93,14 @@ def check_rate_function(name: str, function: Any, owner: str = OWNER) -> None:
 
 
 def no_rate(subject: str, expected: str, got: Any) -> RateFunctionError:
-    """What gives no rate: neither a function nor a number."""
+    """Build the error for a rate that is neither a function nor a number."""
     simple = got is None or isinstance(got, bool | int | float | str)
     shown = repr(got) if simple else f"a {type(got).__name__}"
     return refusals.NO_RATE.error(subject=subject, expected=expected, got=shown)
 
 
 def needed_of(signature: inspect.Signature) -> list[str]:
-    """Return the names of arguments that have no default."""
+    """Return the names of the arguments without a default."""
     several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return [
         name
@@ -110,9 +110,9 @@ def needed_of(signature: inspect.Signature) -> list[str]:
 
 
 def check_flag(name: str, flag: Any, answered: bool = False) -> None:
-    """Raise unless a flag is None, a bool, a 0-d bool, or a function that says one.
+    """Raise unless a flag is None, a bool, a 0-d bool tensor, or a function.
 
-    ``answered``: this is what the function said, so no function.
+    ``answered``: whether the flag is a function's result, and so cannot be a function.
     """
     if flag is None or isinstance(flag, bool) or (callable(flag) and not answered):
         return
@@ -125,7 +125,7 @@ def check_flag(name: str, flag: Any, answered: bool = False) -> None:
 
 
 def check_mapping(name: str, params: Any) -> None:
-    """Raise unless arguments are given by their names."""
+    """Raise unless ``params`` is None or a mapping from names to arguments."""
     if params is not None and not isinstance(params, Mapping):
         example = {"optimizer_params": {"momentum": 0.9}}
         raise refusals.NOT_A_DICT.error(
@@ -134,12 +134,12 @@ def check_mapping(name: str, params: Any) -> None:
 
 
 def check_reduction(name: str, reduction: Any) -> None:
-    """Raise for an engine that lacks something."""
+    """Raise for a reduction that lacks an attribute."""
     check_engine(reduction, f"{OWNER}: {name}")
 
 
 def check_model(name: str, model: Any) -> None:
-    """Raise for a number or a text, where a model or nothing was to be given."""
+    """Raise if ``model`` is a number or a text."""
     if isinstance(model, bool | int | float | str):
         raise refusals.NOT_A_MODEL.error(name=name, got=model)
 
@@ -152,11 +152,14 @@ CHECKS: Mapping[str, Callable[[str, Any], None]] = {
     "reduction": check_reduction,
     "skip_update_ph": check_flag,
 }
-"""Argument -> what looks at it."""
+"""Argument -> the function that checks it."""
 
 
 def listed(var_list: Any, one: type[Any]) -> list[Any]:
-    """Return what is listed; raise for a single variable, of class ``one``, or none."""
+    """Return ``var_list`` as a list; raise if it is no iterable or a single variable.
+
+    ``one``: the class of variables.
+    """
     if isinstance(var_list, str | one) or not isinstance(var_list, Iterable):
         remedy = "put it into a list" if isinstance(var_list, one) else "list them"
         raise refusals.VARIABLES_NOT_LISTED.error(
@@ -166,7 +169,7 @@ def listed(var_list: Any, one: type[Any]) -> list[Any]:
 
 
 def not_a_variable(expected: str, entry: Any) -> VarListError:
-    """An entry of ``var_list`` that is no variable."""
+    """Build the error for an entry of ``var_list`` that is no variable."""
     got = f"a {type(entry).__name__}"
     if isinstance(entry, tuple):
         got = f"({', '.join(type(part).__name__ for part in entry)})"
@@ -183,21 +186,24 @@ def check_once(variables: Iterable[Any], name_of: Callable[[Any], str]) -> None:
 
 
 def untrainable(model: Any, expected: str, attribute: str) -> UnsupportedError:
-    """A model that has nothing to train; ``attribute``: where it would be."""
+    """Build the error for a model without parameters.
+
+    ``attribute``: the attribute that would list them.
+    """
     kind = f"a {type(model).__name__}"
     got = f"{kind} without any" if hasattr(model, attribute) else kind
     return refusals.UNTRAINABLE.error(expected=expected, got=got)
 
 
 def other_parameters(left_out: Iterable[str], added: int) -> UnsupportedError:
-    """An optimizer that does not have the parameters of the model."""
+    """Build the error for an optimizer whose parameters are not those of the model."""
     names = ", ".join(left_out)
     got = f"one without {names}" if names else f"one with {added} others"
     return refusals.OTHER_PARAMETERS.error(got=got)
 
 
 def wrong_answer(gradients: Any, count: int) -> NotASequenceError | UnsupportedError:
-    """A loss of the reference that does not return a gradient for each variable."""
+    """Build the error for a reference loss without a gradient for each variable."""
     if isinstance(gradients, list):
         return refusals.OTHER_NUMBER_OF_GRADIENTS.error(count=count, got=len(gradients))
     return refusals.ANSWER_NOT_A_LIST.error(count=count, got=type(gradients).__name__)

@@ -1,7 +1,7 @@
-"""What a step did, as numbers by tag, for TensorBoard and other loggers.
+"""The results of a step as numbers by tag, for TensorBoard and other loggers.
 
-Every wrapper that runs eagerly has ``step_numbers()``. The tags of a stack are those of
-its wrappers together; a tag that ``optimize_loss`` has, too, means the same there.
+Every wrapper that runs eagerly has ``step_numbers()``. A stack has the tags of all its
+wrappers. A tag that ``optimize_loss`` also has means the same there.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ PUSHED_BYTES = "pushed_bytes"
 def numbers_of(report: StepReport) -> dict[str, float]:
     """Return the numbers of a report.
 
-    ``applied`` (0 or 1), ``skipped_variables``, and, where the norm was taken and is
-    finite, ``global_gradient_norm`` and ``clip_factor``.
+    These are ``applied`` (0 or 1), ``skipped_variables`` and, if they were computed,
+    ``global_gradient_norm`` and ``clip_factor``.
     """
     numbers: dict[str, float] = {
         "applied": int(report.applied),
@@ -56,7 +56,7 @@ def numbers_of(report: StepReport) -> dict[str, float]:
 
 
 def check_target(owner: str, target: Any, every: Any, start: Any) -> None:
-    """Raise for what takes no numbers, and for steps that are none."""
+    """Raise for a target that cannot receive numbers, and for invalid steps."""
     writes = callable(getattr(target, "add_scalar", None)) or callable(target)
     if isinstance(target, type) or not (target is None or writes):
         raise refusals.BAD_TARGET.error(owner=owner, got=target)

@@ -1,4 +1,4 @@
-"""The words of ``optimize_loss``: its arguments, their checks, and what a step says."""
+"""The settings of ``optimize_loss``: its plain arguments and their checks."""
 
 from __future__ import annotations
 
@@ -38,25 +38,25 @@ class Settings:
     Attributes:
         dtype: "mixed": half-precision variables have float32 masters, and the loss is
             scaled; otherwise the loss is not scaled.
-        clip_gradients: the largest global norm, > 0; None: not clipped.
-        larc_params: of LARC; None: no LARC. Not together with ``clip_gradients``.
-        loss_scaling: a number, the name of a scaler, or a scale object of the host;
-            other than 1 it needs the dtype "mixed".
-        loss_scaling_params: of the named scaler; refused where none is named.
+        clip_gradients: the largest global norm, > 0; None: no clipping.
+        larc_params: parameters of LARC; None: no LARC. Not together with
+            ``clip_gradients``.
+        loss_scaling: a number, the name of a scaler, or a scale object of the backend;
+            any other value than 1 needs the dtype "mixed".
+        loss_scaling_params: parameters of the named scaler; refused without one.
         on_horovod: average the gradients over the ranks, if there are several.
         iter_size: micro-batches in a step, >= 1.
         has_flag: whether ``skip_update_ph`` was given.
         strict: as in OpenSeq2Seq: ``iter_size`` without ``on_horovod`` is ignored, and
-            with it needs ``skip_update_ph``; nothing but the names is checked.
+            with it needs ``skip_update_ph``; only names are checked.
 
     Raises:
-        ClipAndLarcError: both were given.
+        ClipAndLarcError: both clipping and LARC were requested.
         UnknownNameError: a dtype or a scaler that does not exist.
-        OutOfRangeError: a number out of its range.
+        OutOfRangeError: a number out of range.
         UnusableScaleError: strict: a loss scale that is no float, with "mixed".
-        UnsupportedError: arguments of a scaler, and none is named; a loss scale that
-            would have no effect; strict: accumulation
-            without ``skip_update_ph``.
+        UnsupportedError: parameters of a scaler without a named scaler; a loss scale
+            without effect; strict: accumulation without ``skip_update_ph``.
     """
 
     dtype: Any = "float32"
@@ -86,7 +86,7 @@ class Settings:
             self._check_scale()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the arguments; what follows from them is found again."""
+        """Return the arguments; values computed from them are not pickled."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @cached_property
@@ -96,7 +96,7 @@ class Settings:
 
     @cached_property
     def larc_policy(self) -> larc.LarcPolicy | None:
-        """The checked parameters of LARC; None: no LARC."""
+        """The checked parameters of LARC, or None without LARC."""
         params = self.larc_params
         return None if params is None else larc.larc_policy(params, self.strict)
 
@@ -113,7 +113,7 @@ class Settings:
             mixed_precision.scale_number(self.loss_scaling)
 
     def _check_effect(self) -> None:
-        """Raise for what nothing would read. Quirk ``optimize_loss_scaler``."""
+        """Raise for arguments without effect. Quirk ``optimize_loss_scaler``."""
         scaling, params = self.loss_scaling, self.loss_scaling_params
         if not self.mixed and number_of(scaling) != 1:
             kind = shown_value(scaling, int | float | str)
@@ -125,7 +125,7 @@ class Settings:
             raise refusals.WITHOUT_SCALER.error(named=names, kind=kind)
 
     def _check_scale(self) -> None:
-        """Raise for a number that the original accepts and fails to use."""
+        """Raise for a number that the original accepts but cannot use."""
         number = isinstance(self.loss_scaling, int) or hasattr(
             self.loss_scaling, "dtype"
         )
@@ -139,19 +139,19 @@ class Settings:
 
     @property
     def scaler_name(self) -> str | None:
-        """The name of the automatic scaler, if the loss scale is one."""
+        """The name of the automatic scaler; None if the loss scale is no name."""
         return self.loss_scaling if isinstance(self.loss_scaling, str) else None
 
     @property
     def makes_scaler(self) -> bool:
-        """Whether the named scaler is made."""
+        """Whether a named scaler is to be created."""
         for_any_dtype = self.quirks.optimize_loss_scaler
         return self.scaler_name is not None and (self.mixed or for_any_dtype)
 
     def summarized_scale(self, optimizer: Any, scaler: Any) -> Any:
-        """Return what has the ``loss_scale`` that is told; None: none is told.
+        """Return the object whose ``loss_scale`` is recorded, or None.
 
-        Strict: that of a scaler by name, with any dtype, and no other.
+        Strict: only a scaler by name, with any dtype.
         """
         if self.quirks.optimize_loss_scale_summary:
             return scaler
@@ -159,12 +159,12 @@ class Settings:
 
     @cached_property
     def accumulates(self) -> bool:
-        """Whether several micro-batches make a step; strict: only over ranks."""
+        """Whether gradients are accumulated; strict: only with ``on_horovod``."""
         anywhere = not self.quirks.optimize_loss_iter_size
         return self.iter_size > 1 and (self.on_horovod or anywhere)
 
     def pipeline(self, optimizer: Any) -> tuple[str, ...]:
-        """Return the stages that are active with this optimizer, in their order."""
+        """Return the stages that are active with this optimizer, in order."""
         own = {
             "accumulate": self.accumulates,
             "reduce": self.on_horovod,
@@ -180,7 +180,7 @@ class Settings:
 
 
 def check_dtype(name: str) -> None:
-    """Raise for a dtype that the original has no name for."""
+    """Raise for a dtype that the original does not know."""
     if name in DTYPES:
         return
     if name not in FLOATS:
@@ -192,7 +192,7 @@ def check_dtype(name: str) -> None:
 
 
 def check_stack(settings: Settings, optimizer: Any) -> None:
-    """Raise for a stack that clips by itself, beside LARC; strict: nothing is asked."""
+    """Raise if LARC is used with a stack that clips; strict: check nothing."""
     checked = not settings.quirks.arguments_unchecked
     clips = checked and "clip" in stages_of(optimizer)
     if clips and settings.larc_params is not None:
@@ -200,5 +200,5 @@ def check_stack(settings: Settings, optimizer: Any) -> None:
 
 
 def shown_value(value: object, kinds: Any) -> str:
-    """Return a value of these classes as it is written, of others the class."""
+    """Return the repr of a value of these classes, or else the name of its class."""
     return repr(value) if isinstance(value, kinds) else f"a {type(value).__name__}"

@@ -1,4 +1,4 @@
-"""The optimizer that ``optimize_loss`` is given: its names, its arguments, its rate."""
+"""Checks of the optimizer argument of ``optimize_loss``: names and arguments."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ CLASS_NAMES: Mapping[str, str] = {
     "SGD": "GradientDescentOptimizer",
     "AdamW": "AdamWOptimizer",
 }
-"""The names of ``OPTIMIZER_CLS_NAMES``, and the class that each stands for."""
+"""Name in ``OPTIMIZER_CLS_NAMES`` -> the name of its class."""
 DECAYING = "AdamW"
 """The name whose ``weight_decay`` is multiplied by the rate."""
 ALWAYS = ("use_locking", "name")
-"""Arguments that every optimizer takes."""
+"""Arguments of every optimizer."""
 RATES = {"learning_rate", "lr"}
-"""What optimizers call their rate."""
+"""Names of the learning-rate argument."""
 
 
 def arguments_for(
@@ -51,14 +51,14 @@ def arguments_for(
 ) -> dict[str, Any]:
     """Return a checked copy of the arguments of an optimizer that is given by name.
 
-    Those of a class are copied as they are. ``host``: the backend's name.
+    For a class, the arguments are copied unchecked. ``host``: the backend's name.
 
     Raises:
-        UnknownNameError: no optimizer has this name; an argument that the optimizer
-            does not have (a TypeError too).
-        MissingArgumentError: one that it needs.
-        MissingDecayError: ``weight_decay`` of AdamW.
-        OutOfRangeError: a value out of its range.
+        UnknownNameError: no optimizer has this name, or the optimizer has no such
+            argument (then a TypeError too).
+        MissingArgumentError: a required argument is missing.
+        MissingDecayError: ``weight_decay`` of AdamW is missing.
+        OutOfRangeError: a value is out of range.
     """
     arguments = dict(optimizer_params or {})
     if not isinstance(optimizer, str):
@@ -90,7 +90,7 @@ def arguments_for(
 
 
 def rate_argument(make: Callable[..., Any]) -> str:
-    """Return what a class calls its rate: ``learning_rate``, or ``lr`` as in torch."""
+    """Return the name of a class's rate argument: ``learning_rate``, or ``lr``."""
     spec = getattr(make, "spec", None)
     if spec is not None:
         names = {parameter.name for parameter in spec.parameters}
@@ -107,7 +107,7 @@ def name_of(make: Any) -> str:
 
 
 def check_maker(make: Callable[..., Any]) -> None:
-    """Raise for a class or a function that cannot be given the rate by its name."""
+    """Raise for a class or a function without an argument for the learning rate."""
     rate = rate_argument(make)
     try:
         parameters = inspect.signature(make).parameters
@@ -123,7 +123,7 @@ def check_maker(make: Callable[..., Any]) -> None:
 def unknown_argument(
     optimizer: str, name: str, known: Sequence[str]
 ) -> UnknownArgumentError:
-    """An argument that an optimizer does not have; the rate has a place of its own."""
+    """Build the error for an unknown argument of an optimizer, or for its rate."""
     close = nearest(name, known)
     remedy = f"did you mean {close!r}?" if close else "choose one of them"
     if name in RATES:
@@ -136,7 +136,7 @@ def unknown_argument(
 
 
 def instance(optimizer: object, arguments: Mapping[str, Any]) -> NotAnOptimizerError:
-    """An optimizer that is made already: strict, or with arguments for another one.
+    """Build the error for an instance under strict, or for one with arguments.
 
     Quirk ``optimize_loss_instance``.
     """

@@ -1,4 +1,4 @@
-"""The words of averaging gradients over ranks, and the seam for what does it."""
+"""Messages of averaging gradients over ranks, and the interface of a reduction."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ __all__ = [
 
 REDUCE = "reduce_gradients"
 ENGINE = ("size", "any", "all_reduce")
-"""What a reduction has to have."""
+"""The attributes of a reduction."""
 
 
 class Reduction(Protocol):
-    """What averages over ranks: an engine implements these three.
+    """Interface of an engine that averages over ranks.
 
     Every rank calls ``any`` and ``all_reduce`` in the same order, with lists of the
     same length and tensors of the same shapes and dtypes.
 
     Attributes:
-        size: how many ranks there are; with one of them nothing else is called.
+        size: the number of ranks; with a single rank nothing else is called.
     """
 
     @property
     def size(self) -> int:
-        """Return how many ranks there are."""
+        """Return the number of ranks."""
         ...
 
     def any(self, flags: Sequence[bool]) -> Sequence[bool]:
@@ -46,7 +46,7 @@ class Reduction(Protocol):
 
 
 def check_arguments(on_horovod: Any, reduction: Any) -> None:
-    """Raise unless gradients are to be reduced, and by an engine."""
+    """Raise unless ``on_horovod`` is True and ``reduction`` is an engine or None."""
     if not isinstance(on_horovod, Integral | NoneType):
         raise refusals.REDUCED_WITHOUT_RANKS.error(got=on_horovod)
     if not on_horovod:
@@ -55,7 +55,7 @@ def check_arguments(on_horovod: Any, reduction: Any) -> None:
 
 
 def check_engine(reduction: Any, subject: str = f"{REDUCE}: reduction") -> None:
-    """Raise for an engine that lacks something; it is not asked for its size yet."""
+    """Raise for an engine that lacks an attribute; its ``size`` is not evaluated."""
     missing = [part for part in ENGINE if part not in dir(reduction)]
     is_class = isinstance(reduction, type)
     if reduction is not None and (missing or is_class):

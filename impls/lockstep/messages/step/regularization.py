@@ -1,4 +1,4 @@
-"""The words of the total of regularization losses."""
+"""Checks and messages of the total regularization loss."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ __all__ = [
 
 FUNCTION = "get_regularization_loss"
 NAME = "total_regularization_loss"
-"""What the total is called."""
+"""The name of the total."""
 
 
 def in_groups(losses: Sequence[Any]) -> list[Sequence[Any]]:
-    """Split losses as TensorFlow adds them up: two to nine first, then eight by eight.
+    """Split losses into the groups in which TensorFlow adds them.
 
-    Each group is added up by itself, and then to the total.
+    The first group has two to nine losses, the others eight. Each group is summed, and
+    its sum is added to the total.
     """
     first = (len(losses) - 2) % 8 + 2
     starts = range(first, len(losses), 8)
@@ -30,17 +31,17 @@ def in_groups(losses: Sequence[Any]) -> list[Sequence[Any]]:
 
 
 def chosen_losses(losses: Any, scope: str | None) -> list[Any]:
-    """Return the losses that count: all of them, or those that ``scope`` matches.
+    """Return the losses whose names match ``scope``; all losses without a scope.
 
     Args:
-        losses: a mapping name -> loss, or an iterable of losses without names. None as
-            a loss, which a deferred regularizer returns, is left out.
-        scope: a regular expression; it has to match at the start of a loss's name.
+        losses: a mapping name -> loss, or an iterable of losses without names. Losses
+            of None, which a deferred regularizer returns, are ignored.
+        scope: a regular expression; it must match at the start of a loss's name.
 
     Raises:
         MalformedPairsError: a TypeError; ``losses`` is no collection.
         OutOfRangeError: a ValueError; ``scope`` is no regular expression.
-        UnsupportedError: a ValueError; there is a scope and there are no names.
+        UnsupportedError: a ValueError; a scope is given, but no names.
     """
     pattern = None if scope is None else _pattern(scope)
     if isinstance(losses, Mapping):

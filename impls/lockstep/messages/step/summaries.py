@@ -1,4 +1,4 @@
-"""The words of summaries: their names, their tags, and who is told."""
+"""Summaries: their names, tags, recorders and checks."""
 
 from __future__ import annotations
 
@@ -32,34 +32,34 @@ OPTIMIZER_SUMMARIES = [
     "larc_summaries",
     "loss_scale",
 ]
-"""What can be asked for."""
+"""The names of all summaries."""
 
 DEFAULT_SUMMARIES = ["learning_rate", "global_gradient_norm", "loss_scale"]
-"""What None stands for."""
+"""The summaries for ``summaries=None``."""
 
 CLIPPED_NORM = "global_clipped_gradient_norm"
 LARC_CLIP_ON, LARC_UPDATE = "larc_clip_on", "larc_grad_update"
 LARC_RATE = "larc_final_lr"
-"""Tags, beside the names themselves."""
+"""Tags that are not names of summaries."""
 
 
 class Recorder(Protocol):
-    """Where quantities go; ``values`` and ``value`` are the host's tensors."""
+    """Interface of a recorder; values are tensors of the backend's framework."""
 
     def scalar(self, tag: str, value: Any) -> None:
-        """Take a 0-d quantity."""
+        """Record a 0-d value."""
         ...
 
     def histogram(self, tag: str, values: Any) -> None:
-        """Take a quantity of any shape, finite throughout."""
+        """Record values of any shape; all are finite."""
         ...
 
 
 class SummaryRecord:
-    """A recorder that keeps what it is told, the last value of each tag.
+    """A recorder that stores the last value of each tag.
 
     Attributes:
-        scalars: tag -> value, as the host's tensor.
+        scalars: tag -> value, a tensor of the backend's framework.
         histograms: tag -> values.
     """
 
@@ -68,45 +68,45 @@ class SummaryRecord:
         self.histograms: dict[str, Any] = {}
 
     def scalar(self, tag: str, value: Any) -> None:
-        """Keep a 0-d quantity."""
+        """Store a 0-d value."""
         self.scalars[tag] = value
 
     def histogram(self, tag: str, values: Any) -> None:
-        """Keep a quantity of any shape."""
+        """Store values of any shape."""
         self.histograms[tag] = values
 
 
 class Summaries(NamedTuple):
-    """What was asked for, and who is told; without a recorder nothing is computed."""
+    """The requested summaries and their recorder; without one none is computed."""
 
     names: frozenset[str]
     recorder: Recorder | None
 
     def wants(self, *names: str) -> bool:
-        """Say whether any of these summaries is to be recorded."""
+        """Return whether any of these summaries is to be recorded."""
         return self.recorder is not None and not self.names.isdisjoint(names)
 
     def scalar(self, name: str, kind: str, value: Any, variable: str = "") -> None:
-        """Record ``value`` under the tag of ``kind`` if ``name`` was asked for."""
+        """Record ``value`` under the tag of ``kind`` if ``name`` was requested."""
         if self.recorder is not None and name in self.names:
             self.recorder.scalar(tag(kind, variable), value)
 
     def histogram(self, name: str, values: Any, variable: str) -> None:
-        """Record the finite ``values`` if ``name`` was asked for."""
+        """Record the finite ``values`` if ``name`` was requested."""
         if self.recorder is not None and name in self.names:
             self.recorder.histogram(tag(name, variable), values)
 
 
 def tag(kind: str, variable: str = "") -> str:
-    """Return the tag of a quantity: KIND, or KIND/VAR with ":" in VAR as "_"."""
+    """Return the tag KIND, or KIND/VARIABLE with ":" replaced by "_"."""
     return f"{kind}/{variable.replace(':', '_')}" if variable else kind
 
 
 def check_summaries(summaries: Iterable[str] | None, owner: str) -> frozenset[str]:
-    """Return the names that were asked for; None stands for the default ones.
+    """Return the requested names; None means the default summaries.
 
     Raises:
-        UnknownNameError: a ValueError; a name that is not known, with the nearest.
+        UnknownNameError: a ValueError; an unknown name, with the nearest one.
         DtypeError: a TypeError; not a collection of names.
     """
     if summaries is None:
@@ -121,11 +121,11 @@ def check_summaries(summaries: Iterable[str] | None, owner: str) -> frozenset[st
 
 
 def check_writer(writer: Any, global_step: Any, owner: str) -> None:
-    """Raise unless ``writer`` can be told scalars under this step.
+    """Raise unless ``writer`` can write scalars and ``global_step`` is valid.
 
     Raises:
-        DtypeError: a TypeError; the writer is none, or is a class.
-        OutOfRangeError: a ValueError; the step is none.
+        DtypeError: a TypeError; ``writer`` is no writer, or is a class.
+        OutOfRangeError: a ValueError; ``global_step`` is no step.
     """
     is_class = isinstance(writer, type)
     if is_class or not callable(getattr(writer, "add_scalar", None)):
@@ -139,7 +139,7 @@ def check_writer(writer: Any, global_step: Any, owner: str) -> None:
 
 
 def check_recorder(recorder: Any, owner: str) -> None:
-    """Raise DtypeError, a TypeError, unless summaries can be told to ``recorder``."""
+    """Raise DtypeError, a TypeError, unless ``recorder`` is None or a recorder."""
     methods = ("scalar", "histogram")
     if recorder is None or all(callable(getattr(recorder, m, None)) for m in methods):
         return

@@ -1,4 +1,4 @@
-"""The words of a step that ``optimize_loss`` made: what it refuses, what it says."""
+"""Checks, messages and reports of the training step of ``optimize_loss``."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ __all__ = [
 
 OWNER = "optimize_loss"
 AT_MOST = 4
-"""How many names a sentence lists."""
+"""The largest number of names in a message."""
 
 
 class DecayNow:
-    """Strict: what "AdamW" leaves in the caller's dict: the rate now x the decay.
+    """Strict: the entry of "AdamW" in the caller's dict: current rate x weight decay.
 
-    A number: ``float`` and products have the value of the moment, as the tensor does
-    that a graph has there. Called, it returns that value.
+    It behaves like a number with the current value in ``float`` and in products, as the
+    tensor in a graph does. Calling it returns this value.
 
     Quirk ``optimize_loss_dict``.
     """
 
     __array_ufunc__ = None
-    """NumPy leaves products to this class."""
+    """Makes NumPy use this class's methods for products."""
 
     def __init__(self, product: Callable[[], Any]) -> None:
         self.product = product
@@ -67,7 +67,7 @@ def check_rate(rate: Any) -> None:
 
 
 def loss_and_extras(answer: Any) -> tuple[Any, tuple[Any, ...] | None]:
-    """Return the loss, and what a loss that returns a tuple has besides, else None."""
+    """Return the loss and the rest of a returned tuple; without a tuple, None."""
     if not isinstance(answer, tuple):
         return answer, None
     if not answer:
@@ -76,7 +76,7 @@ def loss_and_extras(answer: Any) -> tuple[Any, tuple[Any, ...] | None]:
 
 
 def joined(loss: Any, extras: tuple[Any, ...] | None) -> Any:
-    """Return what a step returns: the loss, or a tuple that begins with it."""
+    """Return the result of a step: the loss, or a tuple that begins with it."""
     return loss if extras is None else (loss, *extras)
 
 
@@ -86,11 +86,11 @@ def shown(
     """Return the repr of a step object.
 
     Args:
-        optimizer: the innermost one.
-        variables: how many are trained.
-        step: the steps applied so far.
-        rate: that of the last call.
-        pipeline: the stages, in their order.
+        optimizer: the innermost optimizer.
+        variables: the number of trained variables.
+        step: the number of steps applied so far.
+        rate: the learning rate of the last call.
+        pipeline: the stages, in order.
     """
     trained = f"{variables} variable" + "s" * (variables != 1)
     now = f"step {step}, rate {float(rate):.6g}"
@@ -99,25 +99,25 @@ def shown(
 
 
 def loss_of_others(names: Sequence[str]) -> NoGradientsError:
-    """A loss in which none of the parameters takes part, as in a copy of a step."""
+    """Build the error for a loss that depends on no parameter, as in a copied step."""
     shown = ", ".join(names[:AT_MOST]) + ", ..." * (len(names) > AT_MOST)
     return refusals.LOSS_OF_OTHERS.error(names=shown)
 
 
 def report_accumulated(count: int, iter_size: int) -> StepReport:
-    """Say that a micro-batch was added and nothing else happened."""
+    """Return the report of a call that only accumulated a micro-batch."""
     return StepReport(False, f"accumulated micro-batch {count} of {iter_size}", ())
 
 
 def report_applied(
     inner: StepReport | None, names: Sequence[str], absent: Sequence[str]
 ) -> StepReport:
-    """Say what a step did: what the wrapped optimizer says of it, if it says it.
+    """Return the report of a step: the optimizer's own report, if it has one.
 
     Args:
         inner: the ``last_step`` of the optimizer, if it has one.
-        names: of all variables.
-        absent: of those without a gradient.
+        names: the names of all variables.
+        absent: the names of those without a gradient.
     """
     if inner is not None:
         return inner

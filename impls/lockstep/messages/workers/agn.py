@@ -1,4 +1,4 @@
-"""The words of accumulated gradient normalization: names, checks and sentences."""
+"""Accumulated gradient normalization: names, checks and messages."""
 
 from __future__ import annotations
 
@@ -39,23 +39,23 @@ WITHOUT_MASTERS = (
 )
 
 GLOBAL_VARIABLE_NAME = "global_center_variable"
-"""What comes before a variable's name in the name of the shared one."""
+"""The prefix of a shared variable's name, before the worker's variable name."""
 
 GRAD_VARIABLE_NAME = "grad_variable"
-"""What comes before a variable's name in the name of its accumulator."""
+"""The prefix of an accumulator's name, before the variable's name."""
 
 GRADIENT, DELTA = "gradient", "delta"
 COMMITS = (GRADIENT, DELTA)
-"""What a worker pushes: its mean gradient, or its mean change of weights."""
+"""Kinds of pushes: a worker's mean gradient, or its mean change of weights."""
 
 
 def check_optimizer(opt: object, kind: type, nouns: Nouns) -> None:
-    """Raise unless ``opt`` is of the host's ``kind`` and may be stepped twice.
+    """Raise unless ``opt`` has the class ``kind`` and can be used by a worker.
 
     Raises:
-        NotAnOptimizerError: no optimizer of the host, which ``nouns`` name.
-        UnsupportedError: it scales losses, so that its gradients are not to be added;
-            it trains masters, or shares weights itself.
+        NotAnOptimizerError: ``opt`` is no optimizer of the backend of ``nouns``.
+        UnsupportedError: it scales losses, so that its gradients cannot be accumulated,
+            or it trains masters, or it shares weights itself.
     """
     if not isinstance(opt, kind):
         raise not_an_optimizer(WRAPPER, opt, nouns)
@@ -68,13 +68,13 @@ def check_optimizer(opt: object, kind: type, nouns: Nouns) -> None:
 
 
 def refuse_masters_around(opt: object) -> None:
-    """Raise for an optimizer that is to train masters but shares the variables."""
+    """Raise if AGN is inside a wrapper with masters: AGN shares the variables."""
     if has_layer(opt, WRAPPER):
         raise refusals.MASTERS_AROUND.error()
 
 
 def refuse_row_clipping_around(opt: object) -> None:
-    """Raise for an optimizer whose shared weights the clipping would not see."""
+    """Raise if AGN is inside row clipping, which would not clip the shared weights."""
     if has_layer(opt, WRAPPER):
         raise refusals.ROW_CLIPPING_AROUND.error()
 
@@ -82,12 +82,12 @@ def refuse_row_clipping_around(opt: object) -> None:
 def check_arguments(
     num_worker: Any, communication_period: Any, commit: str, agn_workers: bool
 ) -> None:
-    """Raise for arguments that cannot be meant; strict checks ``commit`` only.
+    """Raise for invalid arguments; strict checks only ``commit``.
 
     Raises:
-        OutOfRangeError: a count or period that is no integer >= 1.
+        OutOfRangeError: a count or period is no integer >= 1.
         UnknownNameError: ``commit`` is none of :data:`COMMITS`.
-        UnsupportedError: strict, and not the commit of the original.
+        UnsupportedError: strict: ``commit`` is not that of the original.
     """
     if commit not in COMMITS:
         raise unknown_name(f"{WRAPPER}: commit", commit, COMMITS)
@@ -114,10 +114,10 @@ def _require_count(name: str, value: Any, remedy: str, least: int = 1) -> None:
 
 
 def check_counts(local_step: Any, communication_period: Any, agn_workers: bool) -> None:
-    """Raise for saved numbers that nobody has counted; strict knows any period.
+    """Raise for an invalid saved step count or period; strict allows any period.
 
     Raises:
-        OutOfRangeError: no integer >= 0, or a period below 1.
+        OutOfRangeError: a step count that is no integer >= 0, or a period below 1.
     """
     remedy = "load what state_dict() of this optimizer returned"
     _require_count("local_step", local_step, remedy, least=0)
@@ -132,7 +132,7 @@ def refuse_iterator(grads_and_vars: object, agn_iterator: bool) -> None:
 
 
 def nothing_done(names: Sequence[str]) -> StepReport:
-    """Say that no variable had a gradient: no local step was counted."""
+    """Return the report of a call without gradients, which counts no local step."""
     reason = f"of {len(names)} gradients {len(names)} absent; no local step"
     return StepReport(False, reason, tuple(names))
 
@@ -144,10 +144,10 @@ def report(
     local_step: int,
     period: int,
 ) -> StepReport:
-    """Say what a local step updated and whether it ended the round.
+    """Return the report of a local step: what was updated, and if the round ended.
 
     ``inner`` is the ``last_step`` of the wrapped optimizer after its local step, which
-    knows better what was updated; None if it keeps none.
+    is more precise about updates; None if there is none.
     """
     left = -local_step % period
     ending = f"local step {local_step}, " + (

@@ -1,4 +1,4 @@
-"""The words of AGN's center: the weights that all workers share, and their lock."""
+"""Interfaces and messages of AGN's center, which holds the shared weights."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ __all__ = [
 
 
 class Update(NamedTuple):
-    """What one worker pushes at the end of a round of ``communication_period`` steps.
+    """A worker's push at the end of a round of ``communication_period`` steps.
 
     Attributes:
-        changes: name of a variable -> what is committed, an array of its shape and
-            dtype: the mean gradient, or what is added to the shared weights.
-        optimizer: whose rule takes the mean gradients: what the host needs to know of
-            the worker's optimizer. None where ``changes`` are added as they are.
+        changes: name of a variable -> an array of its shape and dtype: the mean
+            gradient, or the change to add to the shared weights.
+        optimizer: the worker's optimizer, or its description, which applies the mean
+            gradients. None if ``changes`` are added to the weights.
     """
 
     changes: Mapping[str, Any]
@@ -34,59 +34,61 @@ class Update(NamedTuple):
 
 
 class Center(Protocol):
-    """The weights that all workers share, and the state of the rule that moves them.
+    """The weights that all workers share, with the state of their update rule.
 
-    These two calls are all that a worker asks of them between its rounds. Within one
-    process they are an object that several workers hold. What stands between two
-    processes (:mod:`lockstep.ray`) puts the name of the worker and the number of its
-    round beside an update, so that one that arrives twice is dropped.
+    A worker calls only these two methods between its rounds. Within one process, the
+    workers hold the same object. Between processes, :mod:`lockstep.ray` adds the
+    worker's name and the number of its round to an update, so that an update that
+    arrives twice is applied once.
     """
 
     def pull(self, names: Iterable[str]) -> Mapping[str, Any]:
-        """Return the shared weights of these names as they are now."""
+        """Return the current shared weights by name."""
         ...
 
     def push(self, update: Update) -> None:
-        """Move the shared weights; variables that are not named stay as they are."""
+        """Update the shared weights that are named in the update."""
         ...
 
 
 class CenterOfProcess:
-    """What only a center in another process does: here it is not needed.
+    """Default methods of a center in the workers' own process.
+
+    Only a center in another process overrides them.
 
     Attributes:
-        saves_itself: whether its state is no part of a worker's.
+        saves_itself: whether the center saves its state, so that workers do not.
     """
 
     saves_itself = False
 
     def for_worker(self) -> Self:
-        """Return the center as one more worker holds it."""
+        """Return the center for another worker."""
         return self
 
     def begin(
         self, commit: str, optimizer: Any = None, clips_rows: bool = True
     ) -> None:
-        """Let a worker push.
+        """Prepare for a worker's pushes.
 
         Args:
-            commit: what it pushes.
-            optimizer: what moves the shared weights by mean gradients is made like it.
+            commit: the kind of the worker's pushes.
+            optimizer: the worker's optimizer; the center's own is created like it.
             clips_rows: whether row clipping inside of it clips shared rows.
         """
 
     def leave(self) -> None:
-        """Hear that a worker is done."""
+        """Note that a worker is done."""
 
     def numbers(self) -> dict[str, float]:
-        """Return what there is to log of the last push, by tag."""
+        """Return the numbers of the last push for logging, by tag."""
         return {}
 
 
 class CenterLock:
-    """Lets one thread at a time push to a center, or pull from it.
+    """A lock for pushes and pulls, for one thread at a time.
 
-    A copy of a center has a lock of its own; nothing of it is pickled or saved.
+    A copy of a center gets a new lock; a lock is neither pickled nor saved.
     """
 
     def __init__(self) -> None:
@@ -103,7 +105,7 @@ class CenterLock:
 
 
 def other_groups(expected: Sequence[str], got: Sequence[str]) -> UnsupportedError:
-    """Build the error for an optimizer whose groups are not those of the others."""
+    """Build the error for an optimizer whose groups differ from other workers'."""
     texts = [", ".join(names) or "none" for names in (expected, got)]
     return refusals.OTHER_GROUPS.error(expected=texts[0], got=texts[1])
 
@@ -111,7 +113,8 @@ def other_groups(expected: Sequence[str], got: Sequence[str]) -> UnsupportedErro
 def unused_name(name: str, taken: Container[str]) -> str:
     """Return the name of a variable at the center, with a number if it is taken.
 
-    Names may repeat within a worker. Workers whose variables come in one order agree.
+    Names may repeat within a worker. Workers that register their variables in the same
+    order get the same names.
     """
     candidate, count = name, 0
     while candidate in taken:

@@ -1,4 +1,4 @@
-"""The words of AGN's getter: what it takes, which names join a center, sentences."""
+"""Checks and messages of AGN's getter: its arguments and the center's names."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ __all__ = [
 Entries = list[tuple[str | None, Any]]
 
 AT_MOST = 4
-"""How many names a sentence lists."""
+"""The largest number of names in a message."""
 
 
 def check_center(center: object, kind: type) -> None:
-    """Raise a GetterError unless ``center`` is None or of the host's ``kind``."""
+    """Raise a GetterError unless ``center`` is None or of class ``kind``."""
     if center is not None and not isinstance(center, kind):
         raise refusals.NOT_A_CENTER.error(got=type(center).__name__)
 
@@ -31,12 +31,12 @@ def check_center(center: object, kind: type) -> None:
 def read_entries(
     given: object, is_variable: Callable[[Any], bool], expected: str
 ) -> Entries:
-    """Return (name, variable) pairs, with None for the name of a bare variable.
+    """Return (name, variable) pairs; the name of a bare variable is None.
 
     Args:
         given: variables, or pairs of a name and a variable.
-        is_variable: tells whether something is a variable of the host.
-        expected: what the host takes, for the sentence.
+        is_variable: returns whether an object is a variable of the backend.
+        expected: the expected arguments, for the message.
 
     Raises:
         GetterError: a TypeError; anything else.
@@ -55,7 +55,10 @@ def read_entries(
 def require_several(
     given: object, is_variable: Callable[[Any], bool], expected: str
 ) -> Iterable[Any]:
-    """Return what can be read one by one; a variable could, but into its rows."""
+    """Return ``given``; raise unless it is an iterable of entries.
+
+    A single variable is refused, because iterating over it would give its rows.
+    """
     if is_variable(given):
         got = f"one {type(given).__name__}"
         raise not_variables(expected, got, "put it into a list")
@@ -67,13 +70,13 @@ def require_several(
 
 
 def is_pair(entry: Any) -> bool:
-    """Tell whether this is a name with something."""
+    """Return whether an entry is a pair that begins with a name."""
     is_two = isinstance(entry, tuple | list) and len(entry) == 2
     return is_two and isinstance(entry[0], str)
 
 
 def check_names(known: Collection[str], names: Iterable[str]) -> None:
-    """Raise for names that a filled center lacks: they would be shared with nobody.
+    """Raise for names that a filled center does not have: nobody would share them.
 
     Raises:
         UnsupportedError: a ValueError.
@@ -84,7 +87,7 @@ def check_names(known: Collection[str], names: Iterable[str]) -> None:
 
 
 def listed(names: Collection[str]) -> str:
-    """Return the first few names, and how many more there are."""
+    """Return the first few names and the number of the others."""
     left = len(names) - AT_MOST
     text = ", ".join(repr(name) for name in list(names)[:AT_MOST])
     return f"{text} and {left} more" if left > 0 else text
@@ -93,5 +96,5 @@ def listed(names: Collection[str]) -> str:
 def not_variables(
     expected: str, got: str, remedy: str = "pass what the worker trains"
 ) -> GetterError:
-    """Build the error for what has no variables to enter."""
+    """Build the error for an argument without variables."""
     return refusals.NOT_VARIABLES.error(expected=expected, got=got, remedy=remedy)

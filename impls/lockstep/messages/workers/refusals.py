@@ -1,4 +1,4 @@
-"""The errors of AGN's workers, of their getter and of their center."""
+"""The errors of AGN's workers, getter and center."""
 
 from __future__ import annotations
 

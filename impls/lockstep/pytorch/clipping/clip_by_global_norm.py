@@ -76,11 +76,11 @@ def scale_in_float32(
 def scale_in_place(
     gradients: Sequence[Tensor | None], scale: Tensor
 ) -> list[Tensor | None]:
-    """Do as :func:`scale_in_float32`, but overwrite tensors that are float32."""
+    """Scale as :func:`scale_in_float32` does, but overwrite float32 tensors."""
     present = [gradient for gradient in gradients if gradient is not None]
     parts = shards.parts_of(present)
     wide = in_float32(parts)
-    # On a GPU, to ask for the number would take longer than the products.
+    # On a GPU, reading the number would take longer than the products.
     if not (scale.is_cpu and scale.item() == 1):
         foreach.scale_in_place(wide, scale)
     if all(map(is_, wide, present)):
@@ -91,7 +91,7 @@ def scale_in_place(
 
 
 def in_float32(gradients: Sequence[Tensor]) -> list[Tensor]:
-    """Return each gradient's elements as real float32; of a sparse one its values."""
+    """Return the elements, or sparse values, of each gradient as real float32."""
     values = [as_rows(g).values if g.is_sparse else g for g in gradients]
     reals = [v if v.is_floating_point() else as_real(v) for v in values]
     return [v if v.dtype == torch.float32 else v.float() for v in reals]

@@ -1,4 +1,4 @@
-"""Clipping of rows on tensors."""
+"""Row clipping on tensors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 BLOCK = 1 << 16
-"""So many elements, and copies of them in float64, stay in the cache of a core."""
+"""Number of elements that, with float64 copies of them, fit into a core's cache."""
 
 
 def clip_rows(
@@ -34,7 +34,7 @@ def clip_rows(
 ) -> tuple[Tensor, Tensor]:
     """Return ``values`` with their norms over ``axes`` clipped.
 
-    The rule is that of :func:`lockstep.reference.clipping.clip_rows.clip_rows`.
+    The rule is the same as in :func:`lockstep.reference.clipping.clip_rows.clip_rows`.
     """
     norms, too_large = compare(values, axes, max_norm)
     return shorten(values, norms, axes, max_norm), too_large
@@ -59,7 +59,7 @@ def shorten(
     clipped = torch.empty_like(values)
     torch.mul(values, factors.to(wide), out=clipped)
     above = norms_in_float64(clipped, axes) > limit
-    # On a GPU to look would wait for it.
+    # On a GPU this check would be a host sync.
     if above.is_cpu and not above.any():
         return clipped
     factors = torch.where(above, factors * (1 - margin), factors)
@@ -150,7 +150,7 @@ def sum_over(values: Tensor, axes: Sequence[int]) -> Tensor:
 
 
 def divided(values: Tensor, norms: Tensor, max_norm: float, flush: bool) -> Tensor:
-    """Return w max_norm / max(n, max_norm); NaN where n is."""
+    """Return w max_norm / max(n, max_norm); NaN where n is NaN."""
     limit = torch.full_like(norms, rounded(max_norm, norms.dtype))
     limit = flushed(limit, flush)
     product = flushed(values * limit, flush)
@@ -158,5 +158,5 @@ def divided(values: Tensor, norms: Tensor, max_norm: float, flush: bool) -> Tens
 
 
 def flushed(values: Tensor, flush: bool) -> Tensor:
-    """Return ``values``; with ``flush`` subnormals are zero."""
+    """Return ``values``; with ``flush``, subnormals become zero."""
     return flush_subnormals(values) if flush else values

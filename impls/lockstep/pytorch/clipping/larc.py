@@ -28,7 +28,7 @@ __all__ = [
 
 
 def tensor_norms(tensors: Sequence[Tensor]) -> Tensor:
-    """Return the norm of each tensor, duplicate rows summed first, in float32: [n]."""
+    """Return the norm of each tensor, with duplicate rows summed: float32, [n]."""
     return norm_of_each(tensors)
 
 
@@ -43,8 +43,8 @@ def raw_ratio(
 ) -> Tensor:
     """Return the ratios before the limit of 1, in float32: [n].
 
-    The formula is that of :func:`lockstep.reference.clipping.larc.raw_ratio`; ``rate``
-    is 0-d or [n], the norms are [n].
+    For the formula see :func:`lockstep.reference.clipping.larc.raw_ratio`. ``rate`` is
+    0-d or [n], the norms are [n].
     """
     divisor, still = gradient + policy.epsilon, (weight == 0) | (gradient == 0)
     if policy.mode == "clip":
@@ -72,13 +72,13 @@ def scale_by_ratios(gradients: Sequence[Tensor], ratios: Tensor) -> list[Tensor]
 
 
 def scale_in_place(gradients: Sequence[Tensor], ratios: Tensor) -> None:
-    """Do as :func:`scale_by_ratios`, and overwrite the gradients."""
+    """Scale as :func:`scale_by_ratios` does, but overwrite the gradients."""
     values = stored_values(shards.parts_of(gradients))
     foreach.scale_each_in_place(values, partial(cast_ratio, ratios))
 
 
 def stored_values(gradients: Sequence[Tensor]) -> list[Tensor]:
-    """Return the elements of each gradient; of a sparse gradient its stored values."""
+    """Return the elements, or stored sparse values, of each gradient."""
     return [as_rows(g).values if g.is_sparse else g for g in gradients]
 
 

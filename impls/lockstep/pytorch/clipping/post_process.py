@@ -114,7 +114,7 @@ def post_process(
     in_place: bool,
     total: Tensor | None = None,
 ) -> Pairs:
-    """Do as :func:`post_process_gradients`, with arguments that have been checked.
+    """Process as :func:`post_process_gradients` does, with checked arguments.
 
     ``in_place`` needs gradients that share no memory. ``total`` is the global norm, if
     it is already known.
@@ -160,9 +160,9 @@ def apply_larc(
     in_place: bool = False,
     told: tuple[Summaries, list[str]] | None = None,
 ) -> Pairs:
-    """Multiply each gradient that is present by its ratio.
+    """Multiply each gradient by its ratio; None stays None.
 
-    ``told`` holds the recorder of the ratios and their names.
+    ``told`` contains the summaries that record the ratios, and the parameters' names.
     """
     positions = [k for k, (gradient, _) in enumerate(pairs) if gradient is not None]
     gradients: list[Any] = [pairs[k][0] for k in positions]
@@ -193,8 +193,8 @@ def require_fitting(
 ) -> None:
     """Raise unless each gradient has the shape, dtype and device of its parameter.
 
-    ``positions`` are those of the pairs. All pairs are compared before the first error
-    is described.
+    ``positions``: the positions of the pairs, for messages. All pairs are compared
+    before the first mismatch is described.
     """
     fit = list(map(is_alike, gradients, parameters))
     if not all(fit):

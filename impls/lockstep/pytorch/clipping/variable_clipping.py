@@ -165,7 +165,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
         return Clipped(indices, clip_in_place(entry))
 
     def step_inner(self) -> None:
-        """Let the wrapped optimizer take its step, then clip."""
+        """Take the step of the wrapped optimizer, then clip."""
         parameters = [p for group in self.param_groups for p in group["params"]]
         without = [p.grad is None for p in parameters]
         present, absent = parameters, without
@@ -177,7 +177,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
                 gone and p.requires_grad
                 for p, gone in zip(parameters, without, strict=True)
             ]
-        # By identity, as tensors are compared: their own hash is slow.
+        # Parameters are compared by id, because the hash of a tensor is slow.
         keys = () if self._used_up else {id(p) for p in self.vars_to_clip_dims}
         touched = {p: named_rows(p.grad) for p in present if id(p) in keys}
         if self._quirks.row_clip_axes:
@@ -189,7 +189,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
         self._had_gradients = bool(present)
 
     def note_no_gradients(self) -> None:
-        """Remember a step without gradients: see the base class."""
+        """Record a step without gradients: see the base class."""
         self._had_gradients, self._seen = False, ([], [], [])
         super().note_no_gradients()
 
@@ -222,17 +222,17 @@ class VariableClippingOptimizer(OptimizerWrapper):
         return sum(rows for rows, _ in counts), sum(clipped for _, clipped in counts)
 
     def step_numbers(self) -> dict[str, float]:
-        """Return what the last step did, and its rows: see the base class."""
+        """Return the numbers of the last step, and its rows: see the base class."""
         rows, clipped = self._counts()
         counts = {tags.ROWS: rows, tags.CLIPPED_ROWS: clipped}
         return {**super().step_numbers(), **counts}
 
     def get_name(self) -> str:
-        """Return the name that the constructor was given."""
+        """Return the constructor's ``name``."""
         return self.name
 
     def variables(self) -> list[Tensor]:
-        """Return the state of ``opt``; there is no other."""
+        """Return the state of ``opt``; the wrapper has none."""
         return [] if self._quirks.row_clip_variables else super().variables()
 
 
@@ -291,8 +291,8 @@ def remove_limits(optimizer: Any) -> None:
 def named_rows(gradient: Tensor) -> Tensor | None:
     """Return the [k] row indices of a sparse gradient, duplicates included, or None.
 
-    None stands for a dense gradient. Of an index with several dimensions, the first one
-    is the row.
+    A dense gradient gives None. If an index has several dimensions, the first one is
+    the row.
     """
     is_sparse = gradient.is_sparse and gradient.sparse_dim() > 0
     return gradient._indices()[0] if is_sparse else None

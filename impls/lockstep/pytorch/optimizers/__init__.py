@@ -1,12 +1,12 @@
 """The optimizers of TensorFlow 1, as :class:`torch.optim.Optimizer` classes.
 
-An optimizer's name means the same here as in ``tf.compat.v1.train`` (AdamW: in
-``tf.contrib.opt``): same defaults, same order of operations, same bits. They are
-written for that, not for speed; ``torch.optim`` has fused kernels of similar rules.
+Each optimizer has the defaults, the order of operations and the bits of the optimizer
+with the same name in ``tf.compat.v1.train`` (AdamW: ``tf.contrib.opt``). This matters
+more here than speed; ``torch.optim`` has fused kernels of similar rules.
 
-A parameter in float16 or bfloat16 has slots in float32, where the rule is computed; the
-parameter is rounded once a step. Under ``strict`` all is in the parameter's dtype, as
-in TensorFlow 1.
+A parameter in float16 or bfloat16 has slots in float32, and the rule is computed in
+float32. The parameter is rounded once per step. Under ``strict`` everything has the
+parameter's dtype, as in TensorFlow 1.
 """
 
 from lockstep.pytorch.optimizers.adam import AdamOptimizer, AdamWOptimizer

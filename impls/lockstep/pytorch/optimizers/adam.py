@@ -1,4 +1,4 @@
-"""Adam and AdamW: a rate of its own for every element, from two decaying means."""
+"""Adam and AdamW: a step size for each element, from two decaying means."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ class AdamOptimizer(RuleOptimizer):
 
     ...
 
-    Sparse gradients: duplicate rows are summed, and the rule is not lazy: m and v decay
-    and w moves on every row.
+    Sparse gradients: duplicate rows are summed. The rule is not lazy, so m, v and w
+    change in every row.
 
-    ``torch.optim.Adam`` divides sqrt(v) by sqrt(1 - b2^t) before it adds eps, and it
+    ``torch.optim.Adam`` divides sqrt(v) by sqrt(1 - b2^t) before it adds eps, and
     counts the steps of each parameter.
 
     Args:
         params: parameters, named parameters or groups, as for every torch optimizer.
-        learning_rate: lr >= 0; ``lr`` in the groups, and ``lr=`` is taken too.
+        learning_rate: lr >= 0. It is ``lr`` in the groups, and ``lr=`` works too.
 
     Slots: ``m`` and ``v``, which start at 0. The powers ``beta1_power`` and
-    ``beta2_power`` are float32 numbers in the groups; t counts the steps of the
-    optimizer, not those of each parameter.
+    ``beta2_power`` are float32 numbers in the groups. t counts the optimizer's steps,
+    not those of each parameter.
 
     Example:
         >>> weight = torch.nn.Parameter(torch.tensor([1.0]))
@@ -72,13 +72,13 @@ class AdamWOptimizer(RuleOptimizer):
 
     ...
 
-    Sparse gradients: only the named rows decay; the Adam that follows moves every row.
+    Sparse gradients: weight decay changes only their rows, then Adam updates every row.
 
     ``torch.optim.AdamW`` multiplies the decay by the rate.
 
     Args:
         params: parameters, named parameters or groups, as for every torch optimizer.
-        learning_rate: lr >= 0; ``lr`` in the groups, and ``lr=`` is taken too.
+        learning_rate: lr >= 0. It is ``lr`` in the groups, and ``lr=`` works too.
 
     Slots: ``m`` and ``v``, which start at 0.
 

@@ -27,11 +27,11 @@ class AdagradOptimizer(RuleOptimizer):
 
     ``torch.optim.Adagrad`` starts at 0 and adds an epsilon to the root.
 
-    Sparse gradients: duplicate rows are summed, then the named rows alone move.
+    Sparse gradients: duplicate rows are summed, and only these rows are updated.
 
     Args:
         params: parameters, named parameters or groups, as for every torch optimizer.
-        learning_rate: lr >= 0; ``lr`` in the groups, and ``lr=`` is taken too.
+        learning_rate: lr >= 0. It is ``lr`` in the groups, and ``lr=`` works too.
 
     Slots: ``accumulator``, which starts at ``initial_accumulator_value``.
 
@@ -69,16 +69,16 @@ class RMSPropOptimizer(RuleOptimizer):
 
     ...
 
-    ``torch.optim.RMSprop`` starts at 0, has eps outside of the root, and multiplies by
-    the rate after the momentum.
+    ``torch.optim.RMSprop`` starts at 0, adds eps outside of the root, and multiplies by
+    the learning rate after the momentum.
 
-    Sparse gradients: duplicate rows are summed, then the named rows alone move.
+    Sparse gradients: duplicate rows are summed, and only these rows are updated.
 
     Args:
         params: parameters, named parameters or groups, as for every torch optimizer.
-        learning_rate: lr >= 0; ``lr`` in the groups, and ``lr=`` is taken too.
+        learning_rate: lr >= 0. It is ``lr`` in the groups, and ``lr=`` works too.
 
-    Slots: ``rms``, which starts at ONE; ``momentum`` and, if centered, ``mg``, at 0.
+    Slots: ``rms``, which starts at 1; ``momentum`` and, if centered, ``mg``, at 0.
 
     Example:
         >>> weight = torch.nn.Parameter(torch.tensor([1.0]))
@@ -120,14 +120,14 @@ class FtrlOptimizer(RuleOptimizer):
 
     ...
 
-    Sparse gradients: duplicate rows are summed, then the named rows alone move.
+    Sparse gradients: duplicate rows are summed, and only these rows are updated.
 
     Args:
         params: parameters, named parameters or groups, as for every torch optimizer.
-        learning_rate: lr >= 0; ``lr`` in the groups, and ``lr=`` is taken too.
-        strict: as the original: compute in the dtype of the parameter, half
-            precision too; raise at rate 0, the first step of a warm-up; set a weight
-            to 0 if its gradient is NaN.
+        learning_rate: lr >= 0. It is ``lr`` in the groups, and ``lr=`` works too.
+        strict: as the original: compute in the dtype of the parameter, also in half
+            precision; raise at rate 0, such as the first step of a warm-up; set a
+            weight to 0 if its gradient is NaN.
 
     Raises:
         ...
@@ -184,6 +184,6 @@ class FtrlOptimizer(RuleOptimizer):
         return super().policy(group, dtype)._replace(hides_nan=self._quirks.ftrl_nan)
 
     def update(self, group: dict[str, Any], parameters: Sequence[Tensor]) -> None:
-        """Apply the rule, but at rate 0."""
+        """Apply the rule; at rate 0, change nothing."""
         if group["lr"] != 0:
             super().update(group, parameters)

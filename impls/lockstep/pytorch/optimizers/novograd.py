@@ -29,15 +29,15 @@ class NovoGrad(RuleOptimizer):
 
     ...
 
-    Norms are taken in float32 for half precision, and nothing waits for a GPU.
+    For half precision, norms are computed in float32. There is no host sync.
 
     Args:
         params: parameters, named parameters or groups, as for every torch optimizer.
-        learning_rate: lr >= 0; ``lr`` in the groups, and ``lr=`` is taken too. It has
-            to be given; under ``strict`` it is 1.0, as in the original.
+        learning_rate: lr >= 0. It is ``lr`` in the groups, and ``lr=`` works too. It is
+            required; under ``strict`` the default is 1.0, as in the original.
 
-    Slots: ``momentum``, which starts at 0; ``second_moment``, v, a 0-d float32 tensor
-    that starts at 0 (and stays there under ``strict``).
+    Slots: ``momentum``, which starts at 0; ``second_moment`` (v), a 0-d float32 tensor
+    that starts at 0, and stays 0 under ``strict``.
 
     Example:
         >>> weight = torch.nn.Parameter(torch.tensor([1.0, 1.0]))
@@ -51,7 +51,7 @@ class NovoGrad(RuleOptimizer):
     """
 
     spec, rule = NOVOGRAD, novograd
-    # Few small operations on the norms, and gradients that are cached still after them.
+    # Fewer small operations on norms; gradients are still in the cache after them.
     _cpu_run = 1 << 20
 
     @torch_arguments
@@ -85,7 +85,7 @@ class NovoGrad(RuleOptimizer):
         return novograd.policy_of(self.arguments(group), dtype, remembers)
 
     def check(self, group: Group, parameters: Sequence[Tensor]) -> None:
-        """Raise if the rule cannot be applied; nothing has changed then."""
+        """Raise if the rule cannot be applied, before anything changes."""
         super().check(group, parameters)
         for parameter in parameters if self._quirks.novograd_limits else ():
             if parameter.dtype != torch.float32:
@@ -100,7 +100,7 @@ class NovoGrad(RuleOptimizer):
         slots: Sequence[Slots],
         gradients: Sequence[Tensor],
     ) -> None:
-        """Apply the rule, which takes DTensors as they are, for it takes norms."""
+        """Apply the rule to whole DTensors, because it needs their norms."""
         gradients = shards.split_alike(gradients, parameters)
         self.rule.update_dense(policy, shared, parameters, slots, gradients)
 
@@ -110,9 +110,10 @@ class NovoGrad(RuleOptimizer):
         global_step: Tensor | None = None,
         name: str | None = None,
     ) -> None:
-        """Take one ``step()`` with these gradients, and with no others.
+        """Take one ``step()`` with only these gradients.
 
-        Strict: the pairs are a list, whose gradients are normalized afterwards.
+        Strict: the pairs must be a list, and its gradients are replaced by the
+        normalized ones.
         """
         if not self._quirks.novograd_limits:
             return super().apply_gradients(grads_and_vars, global_step, name)
@@ -129,7 +130,7 @@ class NovoGrad(RuleOptimizer):
 
     @torch.no_grad()
     def _directions(self, pairs: list[tuple[Any, Tensor]]) -> list[tuple[Any, Tensor]]:
-        """Return the normalized gradients of the original: v is |g|^2."""
+        """Return the original's normalized gradients, with v = |g|^2."""
         groups = {p: group for group in self.param_groups for p in group["params"]}
         policies = {
             id(group): self.policy(group, torch.float32) for group in self.param_groups

@@ -22,7 +22,7 @@ class GradientDescentOptimizer(RuleOptimizer):
 
     Args:
         params: parameters, named parameters or groups, as for every torch optimizer.
-        learning_rate: lr >= 0; ``lr`` in the groups, and ``lr=`` is taken too.
+        learning_rate: lr >= 0. It is ``lr`` in the groups, and ``lr=`` works too.
 
     Example:
         >>> weight = torch.nn.Parameter(torch.tensor([1.0, 2.0]))
@@ -33,7 +33,7 @@ class GradientDescentOptimizer(RuleOptimizer):
     """
 
     spec, rule = OPTIMIZERS["GradientDescent"], gradient_descent
-    _cpu_piece = None  # One operation: there is nothing to find in the cache again.
+    _cpu_piece = None  # With a single operation, the cache saves nothing.
     sums_duplicates = False
 
     @torch_arguments
@@ -55,14 +55,14 @@ class MomentumOptimizer(RuleOptimizer):
 
     ...
 
-    Sparse gradients: duplicate rows are summed, then the rule holds for the named rows
-    only; the momentum of the others does not decay.
+    Sparse gradients: duplicate rows are summed, and only these rows are updated. The
+    momentum of other rows does not decay.
 
     ``torch.optim.SGD`` computes the same in another order of operations.
 
     Args:
         params: parameters, named parameters or groups, as for every torch optimizer.
-        learning_rate: lr >= 0; ``lr`` in the groups, and ``lr=`` is taken too.
+        learning_rate: lr >= 0. It is ``lr`` in the groups, and ``lr=`` works too.
 
     Slots: ``momentum``, which starts at 0.
 
@@ -76,7 +76,7 @@ class MomentumOptimizer(RuleOptimizer):
     """
 
     spec, rule = OPTIMIZERS["Momentum"], momentum
-    _cpu_piece = None  # It writes no tensors but the momentum and the weights.
+    _cpu_piece = None  # It writes only the momentum and the weights.
 
     @torch_arguments
     def __init__(

@@ -1,4 +1,4 @@
-"""What constructors of optimizers here take as torch does, and TensorFlow does not."""
+"""Arguments of optimizers in torch's style: ``lr=``, and parameters first."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from lockstep.pytorch.tensors.rounding import plain
 __all__ = ["TORCH_NAMES", "as_number", "torch_arguments", "with_torch_names"]
 
 TORCH_NAMES = {"learning_rate": "lr"}
-"""What torch calls a hyper-parameter, and its groups do."""
+"""Name of a hyper-parameter -> its name in torch and in parameter groups."""
 
 Init = TypeVar("Init", bound=Callable[..., None])
 
 
 def torch_arguments(init: Init) -> Init:
-    """Let a constructor take ``lr=`` for ``learning_rate=``, and parameters first.
+    """Decorate a constructor to accept ``lr=`` for ``learning_rate=``.
 
     Raises:
         UnknownArgumentError: both names of the rate are given.
-        NotASequenceError: a number stands where the parameters should.
+        NotASequenceError: the first argument is a number, not the parameters.
     """
     names = list(inspect.signature(init).parameters)
 
@@ -47,9 +47,9 @@ def torch_arguments(init: Init) -> Init:
 
 
 def with_torch_names(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return a copy in which the rate is called ``lr``; numbers are Python's.
+    """Return a copy of arguments with ``lr`` for the rate and with Python numbers.
 
-    ``torch.load`` refuses those of NumPy in what was saved.
+    NumPy's numbers are converted because ``torch.load`` refuses them.
     """
     return {
         TORCH_NAMES.get(name, name): plain(value) for name, value in arguments.items()
@@ -57,5 +57,5 @@ def with_torch_names(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def as_number(value: Any) -> Any:
-    """Return the number in a 0-d tensor, and anything else as it is."""
+    """Return the number in a 0-d tensor; return anything else unchanged."""
     return value.item() if isinstance(value, Tensor) and value.dim() == 0 else value

@@ -1,4 +1,4 @@
-"""The base of the TF1 optimizers: a :class:`torch.optim.Optimizer` around one rule."""
+"""The base of the TF1 optimizers: a :class:`torch.optim.Optimizer` with one rule."""
 
 from __future__ import annotations
 
@@ -40,25 +40,28 @@ Group = dict[str, Any]
 
 
 class RuleOptimizer(TrainV1, Optimizer):
-    """An optimizer that owns slots and applies one rule of ``core``.
+    """An optimizer with slots that applies one rule of the folder ``rules``.
 
-    The rate is ``lr`` in the groups, as torch's schedulers expect; the other
-    hyper-parameters keep their TF names, and each group may have its own. As in TF1,
-    slots are made before the first step (those of a frozen parameter when it is first
-    updated), and the powers of beta, numbers in the groups, advance together, once a
-    step that had gradients.
+    The learning rate is ``lr`` in the groups, as torch's schedulers expect. The other
+    hyper-parameters keep their TF names, and each group may have its own values. As in
+    TF1, slots are created before the first step; a frozen parameter gets its slots at
+    its first update. The powers of beta are numbers in the groups. They advance
+    together, once per step with gradients.
 
     Hyper-parameters and gradients are cast to ``working_dtype`` before any arithmetic,
-    and slots have it. A parameter in half precision is rounded once, at the end.
+    and slots have this dtype. A half-precision parameter is rounded once, at the end.
     """
 
     spec: ClassVar[OptimizerSpec]
     rule: ClassVar[ModuleType]
     sums_duplicates: ClassVar[bool] = True
     _cpu_run: ClassVar[int] = foreach.CPU_RUN
-    """About so many elements the rule is applied to at once on the CPU."""
+    """On the CPU, the approximate number of elements per call of the rule."""
     _cpu_piece: ClassVar[int | None] = 1 << 18
-    """A larger tensor is cut there into pieces of so many elements a thread, or not."""
+    """On the CPU, larger tensors are split into pieces of this size per thread.
+
+    None means that they are not split.
+    """
 
     def __init__(
         self,
@@ -85,10 +88,10 @@ class RuleOptimizer(TrainV1, Optimizer):
         self._policies = {}
 
     def add_param_group(self, param_group: Group) -> None:
-        """Add a group; its hyper-parameters are checked and its slots made.
+        """Add a group, check its hyper-parameters and create its slots.
 
         Raises:
-            TypeError: no group of parameters.
+            TypeError: ``param_group`` is no group of parameters.
             ValueError: a hyper-parameter is out of range.
         """
         check_group(self.spec.class_name, param_group)
@@ -103,11 +106,10 @@ class RuleOptimizer(TrainV1, Optimizer):
                 self.state[parameter] = self.initial_slots(group, parameter)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load what ``state_dict`` returned.
+        """Load a state from ``state_dict``.
 
         Raises:
-            ValueError: no state, or that of another optimizer; nothing has changed
-                then.
+            ValueError: no state, or another optimizer's state; nothing is changed.
         """
         owner, state = self.spec.class_name, {}
         check_mapping(owner, state_dict)
@@ -116,7 +118,7 @@ class RuleOptimizer(TrainV1, Optimizer):
             check_bare(owner, saved, self)
             state.update(saved)
 
-        # The last of the hooks: it sees what others have made of the state.
+        # The last hook, so it checks the state after all other hooks changed it.
         last = self.register_load_state_dict_pre_hook(check)
         try:
             super().load_state_dict(state_dict)
@@ -125,9 +127,9 @@ class RuleOptimizer(TrainV1, Optimizer):
         self.after_loading(state)
 
     def after_loading(self, state_dict: dict[str, Any]) -> None:
-        """Take slots as they were saved, where torch has cast them to half precision.
+        """Restore slots that torch cast to half precision while loading.
 
-        Those of a state that was saved in half precision are widened.
+        Slots that were saved in half precision are widened.
         """
         saved = state_dict["state"]
         numbers = [k for group in state_dict["param_groups"] for k in group["params"]]
@@ -144,13 +146,13 @@ class RuleOptimizer(TrainV1, Optimizer):
     @untraced
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update every parameter whose ``.grad`` is present, then the shared powers.
+        """Update every parameter that has a ``.grad``, then the shared powers.
 
         Args:
-            closure: computes the loss and its gradients anew, before anything else.
+            closure: recomputes the loss and its gradients before the update.
 
         Returns:
-            What ``closure``, if there is one, returned.
+            The result of ``closure``, or None without one.
         """
         loss = None if closure is None else evaluate(closure)
         ready = [
@@ -168,16 +170,16 @@ class RuleOptimizer(TrainV1, Optimizer):
         return loss
 
     def _sees_zero(self, gradient: Tensor) -> bool:
-        """Say what the original's zero test said of a gradient.
+        """Return the result of the original's zero test of a gradient.
 
-        It received summed rows, so where duplicates are not summed (gradient descent)
-        a sparse gradient was never tested.
+        The original tested only summed rows. So an optimizer that does not sum
+        duplicates (gradient descent) never tests sparse gradients.
         """
         tested = self.sums_duplicates or not gradient.is_sparse
         return tested and is_all_zero(gradient, quirks_of(True).multitask_subnormals)
 
     def check(self, group: Group, parameters: Sequence[Tensor]) -> None:
-        """Raise if the rule cannot be applied; nothing has changed then."""
+        """Raise if the rule cannot be applied, before anything changes."""
         owner = self.spec.class_name
         if self.strict:
             refuse_sharded(owner, parameters, "strict=True")
@@ -198,15 +200,15 @@ class RuleOptimizer(TrainV1, Optimizer):
                 )
 
     def update(self, group: Group, parameters: Sequence[Tensor]) -> None:
-        """Apply the rule to parameters of a group: dense gradients many at a time."""
+        """Apply the rule to parameters of a group, many dense gradients at a time."""
         for positions in foreach.runs(parameters, self._cpu_run):
             run = [parameters[k] for k in positions]
             self.update_run(group, run, self._kept_policy(group, run[0].dtype))
 
     def _kept_policy(self, group: Group, dtype: torch.dtype) -> Any:
-        """Return :meth:`policy`, made anew only if a hyper-parameter has changed.
+        """Return :meth:`policy` from a cache while no hyper-parameter changes.
 
-        A tensor may change in place, so a policy with one is always made anew.
+        A tensor may change in place, so a policy with a tensor is never cached.
         """
         numbers = list(self.arguments(group).values())
         if any([isinstance(number, Tensor) for number in numbers]):
@@ -241,7 +243,7 @@ class RuleOptimizer(TrainV1, Optimizer):
         slots: Sequence[Slots],
         gradients: Sequence[Tensor],
     ) -> None:
-        """Apply the rule to dense gradients; of DTensors to the parts of this rank."""
+        """Apply the rule to dense gradients; for DTensors, to this rank's parts."""
         if shards.are_among(parameters):
             gradients = shards.parts_of(shards.split_alike(gradients, parameters))
             slots = [
@@ -254,19 +256,22 @@ class RuleOptimizer(TrainV1, Optimizer):
             self.rule.update_dense(policy, shared, *piece)
 
     def slots(self, group: Group, parameter: Tensor) -> Slots:
-        """Return the slots of a parameter; a frozen one has none until now."""
+        """Return the slots of a parameter; create them if it was frozen until now."""
         slots = self.state.get(parameter)
         if slots is None:
             slots = self.state[parameter] = self.initial_slots(group, parameter)
         return slots
 
     def working_dtype(self, dtype: torch.dtype) -> torch.dtype:
-        """Return the dtype to compute in: float32 at least; strict: ``dtype``."""
+        """Return the dtype of the rule's arithmetic: at least float32.
+
+        Strict: ``dtype`` itself.
+        """
         own = self._quirks.half_precision_scalars
         return dtype if own else torch.promote_types(dtype, torch.float32)
 
     def policy(self, group: Group, dtype: torch.dtype) -> Any:
-        """Return the rule's hyper-parameters for parameters of ``dtype``: 0-d each."""
+        """Return the rule's hyper-parameters for ``dtype``, as 0-d tensors."""
         arguments, dtype = self.arguments(group), self.working_dtype(dtype)
         for name, value in arguments.items():
             if isinstance(value, Tensor):
@@ -296,7 +301,7 @@ class RuleOptimizer(TrainV1, Optimizer):
         }
 
     def slot_dtype(self, slot: Slot, dtype: torch.dtype) -> torch.dtype:
-        """Return the dtype of a slot beside a parameter of ``dtype``."""
+        """Return the dtype of a slot of a parameter of ``dtype``."""
         if slot.scalar:
             return torch.promote_types(dtype, torch.float32)
         return self.working_dtype(dtype)
@@ -313,7 +318,7 @@ class RuleOptimizer(TrainV1, Optimizer):
                 group[name] = rounded(group[name] * factor, torch.float32)
 
     def get_name(self) -> str:
-        """Return the name that the constructor was given, or the rule's."""
+        """Return the constructor's ``name``, or the rule's default name."""
         return self.name
 
     def variables(self) -> list[Tensor]:

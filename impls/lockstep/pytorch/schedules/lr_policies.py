@@ -1,11 +1,10 @@
 """Learning-rate policies: a plain step gives a number, a tensor step a tensor.
 
-From an integer they compute a Python float, whose value is a float32 one; from a 0-d
-integer tensor a 0-d tensor on the same device, without waiting for it. ``lr=`` is taken
-for ``learning_rate=``. The scheduler
-that writes them into an optimizer is :class:`lockstep.pytorch.PolicyLR`. The origin of
-all of them is OpenSeq2Seq (NVIDIA), ``open_seq2seq/optimizers/lr_policies.py``. Steps
-are optimizer steps, counted from 0.
+For an integer step they return a Python float with a float32 value. For a 0-d integer
+tensor they return a 0-d tensor on the same device, without a host sync. ``lr=`` is
+accepted for ``learning_rate=``. The scheduler :class:`lockstep.pytorch.PolicyLR` writes
+their rates into an optimizer. All policies come from OpenSeq2Seq (NVIDIA),
+``open_seq2seq/optimizers/lr_policies.py``. Steps are optimizer steps, counted from 0.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ def piecewise_constant(
 ) -> Number:
     ends = words.step_boundaries(boundaries, decay_rates, steps_per_epoch)
     step = global_step
-    # A step on a boundary has the old rate, by default too.
+    # A step on a boundary has the old rate, with and without strict.
     holds = [step <= ends[0]]
     holds += [(step > low) & (step <= high) for low, high in itertools.pairwise(ends)]
     holds += [step > ends[-1]]
@@ -165,7 +164,7 @@ def inv_poly_decay(
 ) -> Number:
     step, rate, exponent = global_step, rounded(learning_rate), rounded(power)
     least = min(max(min_lr, 1e-8), learning_rate)
-    # In float64 and rounded once: the original takes the growth in Python's numbers.
+    # In float64 and rounded once, because the original uses Python floats here.
     largest = power_of(learning_rate / least if least else math.nan, 1.0 / power)
     growth = rounded((largest - 1.0) / decay_steps)
     if quirks_of(strict).policies_inverse:
@@ -209,7 +208,7 @@ def transformer_policy(
 
 
 def warmed_up(step: Step, learning_rate: float, warmup_steps: float) -> Number:
-    """Return the rate on its way up, then as it is."""
+    """Return the rate during a linear warm-up, then the constant rate."""
     rate = rounded(learning_rate)
     if warmup_steps <= 0:
         return rate
@@ -218,13 +217,13 @@ def warmed_up(step: Step, learning_rate: float, warmup_steps: float) -> Number:
 
 
 def decay_progress(step: Step, decay_steps: float, begin_decay_at: int) -> Number:
-    """Return the share of ``decay_steps`` that is done, at most 1."""
+    """Return the completed fraction of ``decay_steps``, at most 1."""
     length = rounded(decay_steps)
     return rounded(smaller(rounded(step - begin_decay_at), length) / length)
 
 
 def check_one_holds(count: int | Tensor, otherwise: str) -> None:
-    """Raise unless one range holds; on a GPU the error comes when the queue does."""
+    """Raise unless one range holds; on a GPU the error is raised asynchronously."""
     if isinstance(count, Tensor):
         torch._assert_async((count == 1).all(), otherwise)
     elif count != 1:
@@ -232,5 +231,5 @@ def check_one_holds(count: int | Tensor, otherwise: str) -> None:
 
 
 def result(rate: Number, dtype: torch.dtype = torch.float32) -> Number:
-    """Return a tensor in ``dtype``; a number is one of its values already."""
+    """Return a tensor in ``dtype``; a number already has a value of this dtype."""
     return rate.to(dtype) if isinstance(rate, Tensor) else rate

@@ -1,4 +1,4 @@
-"""A policy as a learning-rate scheduler of PyTorch."""
+"""A PyTorch learning-rate scheduler for the policies."""
 
 from __future__ import annotations
 
@@ -23,38 +23,40 @@ from lockstep.quirks import quirks_of
 __all__ = ["PolicyLR"]
 
 BLOCK = 1024
-"""The rates that are computed at a time."""
+"""The number of rates that are computed at a time."""
 KEPT = ("last_epoch", "base_lrs", "_step_count")
-"""What the next rates depend on."""
+"""Attributes that determine the next rates."""
 
 
 class PolicyLR(LRScheduler):
     """Write the rate of a policy into every parameter group after each step.
 
-    For group k with initial rate i_k: lr_k = policy(s) i_k / i_0, with s the number of
-    calls of ``step`` so far, and the policy's ``learning_rate`` is i_0. If
-    ``learning_rate`` is given, it takes the place of the rate that the optimizer was
-    made with, ``optimizer.defaults["lr"]``: lr_k = policy(s) i_k / that rate.
+    For group k with initial rate i_k: lr_k = policy(s) i_k / i_0, where s is the number
+    of calls of ``step`` so far. The policy's ``learning_rate`` is i_0. If
+    ``learning_rate`` is given, it replaces the optimizer's default rate,
+    ``optimizer.defaults["lr"]``: lr_k = policy(s) i_k / default rate.
 
     Args:
         optimizer: a torch optimizer or a wrapper of ours.
         policy: the name of a policy, or a callable from the step to a rate, such as
             ``functools.partial(lr_policies.poly_decay, learning_rate=0.1, ...)``.
-        last_epoch: steps done already, -1 at the beginning of training, as in every
-            scheduler of torch.
-        strict: with a name: the original's rule.
-        arguments: with a name: the policy's arguments; ``lr`` is ``learning_rate``.
+        last_epoch: the index of the last completed step, -1 at the beginning of
+            training, as in every scheduler of torch.
+        strict: for a name: use the original's rule.
+        arguments: for a name: the policy's arguments; ``lr`` is ``learning_rate``.
 
     Raises:
-        UnknownNameError: no policy or parameter has this name (the nearest is given).
-        OutOfRangeError: an argument is missing or outside of its range, or a callable
-            returns what is no rate, now or at a later step; ``learning_rate`` is given
-            for groups of several rates, of an optimizer without a default rate.
-        TypeError: no optimizer, or a callable that does not take the step.
+        UnknownNameError: no policy or parameter has this name; the message suggests the
+            nearest.
+        OutOfRangeError: an argument is missing or out of range; a callable returns no
+            valid rate, now or at a later step; or ``learning_rate`` is given, the
+            groups have several rates, and the optimizer has no default rate.
+        TypeError: no optimizer, or a callable that does not accept the step.
 
-    The rate depends on the step alone, so a run resumed through ``state_dict`` goes on
-    to the bit. As with torch's ``LambdaLR``, a callable is not saved: make the
-    scheduler with the same policy again. A rate held in a tensor is written in place.
+    The rate depends only on the step, so a run that is resumed through ``state_dict``
+    has the same rates bit for bit. As with torch's ``LambdaLR``, a callable is not
+    saved: create the scheduler with the same policy again. If a rate is a tensor, it is
+    written in place.
 
     Example:
         >>> import torch
@@ -104,8 +106,8 @@ class PolicyLR(LRScheduler):
     def step(self, epoch: int | None = None) -> None:
         """Count one step, or go to step ``epoch``, and write the rate of every group.
 
-        Any step may be asked for in any order: no rate depends on another. The rates
-        of our own policies are computed a block ahead.
+        Steps may come in any order, because no rate depends on another. For our own
+        policies, a block of rates is computed at a time.
         """
         count = self._step_count
         if count == 1 and not getattr(self.optimizer, "_opt_called", False):
@@ -128,7 +130,10 @@ class PolicyLR(LRScheduler):
 
     @functools.cached_property
     def ratios(self) -> list[float]:
-        """The initial rate of each group over the rate that the policy stands for."""
+        """The initial rate of each group, divided by the rate that the policy replaces.
+
+        This is i_k / i_0, or i_k / default rate.
+        """
         rates = [float(rate) for rate in self.base_lrs]
         unit = rates[0] if self._unit is None else self._unit
         if not unit and any(rates):
@@ -156,14 +161,14 @@ class PolicyLR(LRScheduler):
         return self.get_lr()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what the next rates depend on; the policy itself is not saved."""
+        """Return the scheduler's state, without the policy."""
         return {name: getattr(self, name) for name in KEPT}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on where ``state_dict`` was taken; the optimizer keeps its own rates.
+        """Load a state from ``state_dict``; the optimizer's rates do not change.
 
         Raises:
-            ValueError: the state of something else; nothing has changed then.
+            ValueError: this is no state of a ``PolicyLR``; nothing is changed.
         """
         words.check_schedule(state_dict, KEPT, len(self.base_lrs))
         self.__dict__.pop("ratios", None)
@@ -171,7 +176,7 @@ class PolicyLR(LRScheduler):
         self.__dict__.update(state_dict)
 
     def _write_each(self, groups: Sequence[dict[str, Any]], rate: float) -> None:
-        """Write into groups of several rates; learn whether they are of one."""
+        """Write the rate of each group; remember whether all groups have the same."""
         ratios = self.ratios
         if len(groups) != len(ratios):
             raise refusals.GROUPS_CHANGED.error(then=len(ratios), now=len(groups))
@@ -180,14 +185,14 @@ class PolicyLR(LRScheduler):
             write(group, rate * ratio)
 
     def _rate(self, step: int) -> float:
-        """Return the policy's rate, which strict does not check."""
+        """Return the policy's rate after checking it; strict does not check."""
         rate = self._policy(step)
         if not quirks_of(self._strict).arguments_unchecked:
             words.check_policy_rate(rate)
         return rate
 
     def _look_ahead(self, step: int) -> float:
-        """Compute the block of rates that ``step`` is in, and return its own."""
+        """Compute the block of rates that contains ``step``, and return its rate."""
         unchecked = vectorised(self._policy)
         if unchecked is None:
             return self._rate(step)
@@ -200,13 +205,13 @@ class PolicyLR(LRScheduler):
 
 
 def initial_rates(optimizer: Optimizer) -> list[float]:
-    """Return the rate of each group, or that before any scheduler changed it."""
+    """Return each group's rate before any scheduler changed it."""
     groups = optimizer.param_groups
     return [float(group.get("initial_lr", group["lr"])) for group in groups]
 
 
 def write(group: dict[str, Any], rate: float) -> None:
-    """Write a rate into a group, into its tensor where it has one."""
+    """Write a rate into a group; if the rate is a tensor, write it in place."""
     if isinstance(group["lr"], Tensor):
         group["lr"].fill_(rate)
     else:
@@ -214,7 +219,7 @@ def write(group: dict[str, Any], rate: float) -> None:
 
 
 def vectorised(policy: Callable[[int], float]) -> Callable[[Tensor], Any] | None:
-    """Return a policy of ours without its checks; None for any other callable."""
+    """Return one of our policies without its checks; None for any other callable."""
     keywords: dict[str, Any] = {}
     while isinstance(policy, functools.partial) and not policy.args:
         keywords = {**policy.keywords, **keywords}

@@ -1,4 +1,4 @@
-"""What a worker gathers between two pushes, over lists of tensors."""
+"""Accumulation of a worker's changes between two pushes, over lists of tensors."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["add_changes", "is_due", "mean_changes"]
 
 
 def add_changes(accumulators: Sequence[Tensor], changes: Sequence[Tensor]) -> None:
-    """Add a change to each accumulator, in place; sparse rows are added up first.
+    """Add a change to each accumulator in place; sparse changes are made dense first.
 
-    Changes are gradients, or what a step added to weights: dense, or sparse.
+    Changes are gradients, or the differences that a step made to weights.
     """
     dense = [c.to_dense() if c.is_sparse else c for c in changes]
     add(accumulators, dense)

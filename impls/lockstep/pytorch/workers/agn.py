@@ -47,27 +47,26 @@ __all__ = ["AGNOptimizer"]
 class AGNOptimizer(SharingWrapper):
     """...
 
-    Here a step counts once, whatever the number of groups, and an optimizer like
-    ``optimizer`` applies a to c, with state that belongs to c and this worker's
-    hyper-parameters.
+    Here a step counts once, whatever the number of groups. A copy of ``optimizer``
+    applies a to c, with the state of c and this worker's hyper-parameters.
 
     Args:
-        optimizer: any optimizer of torch that takes dense gradients, a wrapper
-            included; its groups hold the parameters that the getter was given.
+        optimizer: any optimizer of torch for dense gradients, a wrapper included; its
+            groups contain the parameters that were passed to the getter.
         strict: reproduce the original with its quirks: local and shared updates of a
-            TF1 optimizer advance one pair of powers of beta (torch's own count steps
-            for each parameter, and go on doing so), pairs from a one-shot iterator are
-            refused, arguments are not checked, ``get_slot`` and ``variables()`` see
-            nothing, and row clipping inside leaves shared rows.
+            TF1 optimizer share one pair of powers of beta (torch's own optimizers still
+            count steps for each parameter), pairs from a one-shot iterator are refused,
+            arguments are not checked, ``get_slot`` returns None, ``variables()`` is
+            empty, and row clipping inside does not clip shared rows.
 
     Raises:
         ...
-        ValueError: ``optimizer`` trains masters, or needs its closure several times a
-            step (LBFGS), or has groups unlike those of the other workers.
+        ValueError: ``optimizer`` trains masters, or needs its closure several times per
+            step (LBFGS), or its groups differ from those of the other workers.
 
-    ``state_dict`` holds the worker's part and the shared one: accumulators, local step,
-    shared weights and their state. With a center on Ray it holds the worker's part
-    only, because such a center saves itself. The worker's weights are the model's.
+    ``state_dict`` contains the accumulators, the local step, the shared weights and
+    their state. With a center on Ray it contains only the worker's part, because such a
+    center saves itself. The worker's weights are saved with the model.
 
     Example:
         >>> weight = torch.nn.Parameter(torch.tensor([1.0]))
@@ -113,7 +112,7 @@ class AGNOptimizer(SharingWrapper):
         self._follow(0, plain(communication_period))
 
     def _follow(self, local_step: int, period: int) -> None:
-        """Let the center have an optimizer like ours, and our groups their numbers."""
+        """Update the center's optimizer to match ours, and store our numbers."""
         center, known = self.custom_getter.center, self.custom_getter._global_map
         center.follow(self.inner_optimizer, known)
         if self._quirks.agn_row_clipping:
@@ -124,31 +123,32 @@ class AGNOptimizer(SharingWrapper):
         add_numbers(self.param_groups, center, numbers)
 
     def numbers(self, local_step: int, period: int) -> dict[str, Any]:
-        """Return what the groups hold of a worker, each of them the same."""
+        """Return the numbers of a worker that each group stores."""
         adds = self.commit == DELTA
         return {LOCAL_STEP: local_step, PERIOD: period, ADDS_CHANGES: adds}
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group, here and at the center; the getter knows its parameters."""
+        """Add a group here and at the center; the getter must know its parameters."""
         super().add_param_group(param_group)
         self._follow(self.local_step, self.communication_period)
 
     @property
     def local_step(self) -> int:
-        """The worker's steps; the number lives in the groups, for checkpoints."""
+        """The number of the worker's steps; the groups store it, for checkpoints."""
         return int(self.param_groups[0][LOCAL_STEP])
 
     @property
     def communication_period(self) -> int:
-        """Local steps between two pushes; as torch's own, loaded with the groups."""
+        """Local steps between two pushes; stored in the groups and loaded with them."""
         return self.param_groups[0][PERIOD]
 
     @property
     def state(self) -> Any:
-        """The wrapped optimizer's state, with ours and the center's beside it.
+        """The wrapped optimizer's state, together with ours and the center's.
 
-        Ours comes with the first of the other, which checkpoints know a fresh optimizer
-        by. Entries are found here, but not made.
+        While the wrapped optimizer's state is empty before the first step, ours is not
+        added, because checkpoints recognize a new optimizer by its empty state. Entries
+        can be read here, but not created.
         """
         state = self.inner_optimizer.state
         return shown(state, self.custom_getter) if state or self.stepped else state
@@ -163,12 +163,12 @@ class AGNOptimizer(SharingWrapper):
         global_step: Tensor | None = None,
         name: str | None = None,
     ) -> None:
-        """Take one local step with these gradients; at the end of a round push.
+        """Take one local step with these gradients; at the end of a round, push.
 
         ``global_step`` counts the rounds of all workers that share it.
 
         Raises:
-            KeyError: a parameter that the getter was not given.
+            KeyError: a parameter was not passed to the getter.
         """
         words.refuse_iterator(grads_and_vars, self._quirks.agn_iterator)
         pairs = as_pairs(grads_and_vars, words.WRAPPER)
@@ -176,7 +176,7 @@ class AGNOptimizer(SharingWrapper):
         super().apply_gradients(pairs, global_step, name)
 
     def step_inner(self) -> None:
-        """Take the local step and gather; end the round where one ends."""
+        """Take the local step and accumulate; if a round ends, communicate."""
         everything = named_parameters(self)
         present = [p for p in everything if p.grad is not None]
         if not present or self._only_wants_state(present):
@@ -192,7 +192,7 @@ class AGNOptimizer(SharingWrapper):
         with torch.no_grad():
             self._gather(present, before)
         self.stepped = True
-        # Once a step: every group holds the same number.
+        # The step is counted once; every group stores the same number.
         counted = self.local_step + 1
         for group in self.param_groups:
             group[LOCAL_STEP] = counted
@@ -204,12 +204,12 @@ class AGNOptimizer(SharingWrapper):
         self.last_step = words.report(inner, names, absent, self.local_step, period)
 
     def note_no_gradients(self) -> None:
-        """Remember a step without gradients: see the base class."""
+        """Record a step without gradients: see the base class."""
         self._ended_round, self.last_step = False, NO_GRADIENTS
         super().note_no_gradients()
 
     def _gather(self, present: Sequence[Tensor], before: Sequence[Tensor]) -> None:
-        """Add to the accumulators: gradients, or how far the weights have come."""
+        """Add the gradients, or the changes of the weights, to the accumulators."""
         changes = [parameter.grad for parameter in present]
         if self.commit == DELTA:
             changes = subtract([p.detach() for p in present], before)
@@ -217,10 +217,10 @@ class AGNOptimizer(SharingWrapper):
 
     @torch.no_grad()
     def communicate(self, parameters: Sequence[Tensor]) -> None:
-        """End a round for these parameters: push what was gathered, then pull."""
+        """End a round for ``parameters``: push the mean changes, then pull."""
         getter, period = self.custom_getter, self.communication_period
         if self._followed != len(getter._global_map):
-            # What was frozen at first has been handed to the getter since.
+            # Parameters that were frozen at first have been passed to the getter since.
             self._follow(self.local_step, period)
         means = mean_changes(self._accumulators(parameters), period)
         names = [getter.names[parameter] for parameter in parameters]
@@ -232,7 +232,7 @@ class AGNOptimizer(SharingWrapper):
         self.begin_round(parameters)
 
     def _options(self) -> list[dict[str, Any]]:
-        """Return the hyper-parameters of each group; strict: the powers of beta too."""
+        """Return each group's hyper-parameters; strict: with the powers of beta."""
         left_out = {"params", "param_names"}
         left_out |= set() if self._quirks.agn_powers else powers(self).keys()
         return [
@@ -245,27 +245,27 @@ class AGNOptimizer(SharingWrapper):
         ]
 
     def took_step(self) -> bool:
-        """Whether the last step ended a round: ``global_step`` counts rounds."""
+        """Whether the last step ended a round, which ``global_step`` counts."""
         return self._ended_round
 
     def step_numbers(self) -> dict[str, float]:
-        """Return what the last step did, and the local step: see the base class."""
+        """Return the last step's numbers and the local step: see the base class."""
         round_ended = int(self._ended_round)
         own = {tags.LOCAL_STEP: self.local_step, tags.ENDED_ROUND: round_ended}
         shared = self.custom_getter.center.numbers()
         return {**super().step_numbers(), **own, **shared}
 
     def _save_inner(self) -> dict[str, Any]:
-        """Return the wrapped optimizer's state, the worker's and the shared one."""
+        """Return the states of the wrapped optimizer, the worker and the center."""
         return join_state(super()._save_inner(), self)
 
     def _check_saved(self, state_dict: dict[str, Any]) -> None:
-        """Raise for another stack's state, another commit's too."""
+        """Raise for the state of another stack, or of another ``commit``."""
         super()._check_saved(state_dict)
         check_own(*split_state(state_dict), self)
 
     def _load_inner(self, state_dict: dict[str, Any]) -> None:
-        """Load what was saved; the state of a bare optimizer leaves the rest alone."""
+        """Load a saved state; the state of a bare optimizer changes only that one."""
         bare, own = split_state(state_dict)
         counts = {LOCAL_STEP: self.local_step, PERIOD: self.communication_period}
         super()._load_inner(bare)

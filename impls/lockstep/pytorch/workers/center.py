@@ -1,4 +1,4 @@
-"""Shared weights of one process' workers, and the getter that makes them."""
+"""Weights shared by the workers of a process, and the getter that creates them."""
 
 from __future__ import annotations
 
@@ -33,18 +33,19 @@ TAKEN = "a module, parameters or pairs (name, parameter)"
 
 
 class Center(words.CenterOfProcess):
-    """Shared weights with an optimizer of their own, which is made like the workers'.
+    """Shared weights with their own optimizer, a copy of the first worker's.
 
-    The first worker's optimizer is copied, with the shared weights in the place of the
-    worker's own and without state. Before a push is applied its groups take over the
-    hyper-parameters of the worker that pushes, so that schedules are followed.
+    The copy has no state, and updates the shared weights instead of the worker's.
+    Before a push is applied, its groups get the hyper-parameters of the worker that
+    pushes. So learning-rate schedules take effect.
 
     Args:
-        device: where the shared weights live; None means where the first worker's do.
+        device: the device of the shared weights; None means the first worker's.
 
     Attributes:
         parameters: name -> shared weight.
-        optimizer: what moves them; None before the first ``AGNOptimizer``.
+        optimizer: the optimizer of the shared weights; None before the first
+            ``AGNOptimizer``.
         lock: held while a thread pushes or pulls.
     """
 
@@ -55,11 +56,11 @@ class Center(words.CenterOfProcess):
         self.lock = words.CenterLock()
 
     def check(self, parameters: Mapping[str, Tensor], may_add: bool) -> None:
-        """Raise unless these may join: name -> a worker's parameter.
+        """Raise unless ``parameters`` (name -> a worker's parameter) may join.
 
         Raises:
-            UnsupportedError: a ValueError; one differs from the shared weight
-                of its name, or is new where the worker may add none.
+            UnsupportedError: a ValueError; a parameter's shape or dtype differs from
+                the shared weight of its name, or the worker may not add its name.
         """
         if not may_add:
             agn_getter.check_names(self.parameters, parameters)
@@ -73,14 +74,14 @@ class Center(words.CenterOfProcess):
                 )
 
     def join(self, name: str, parameter: Tensor) -> Parameter:
-        """Return the shared weight of this name; the first worker's is copied."""
+        """Return the shared weight ``name``; the first worker's value is copied."""
         if name not in self.parameters:
             copied = parameter.detach().clone()
             self.parameters[name] = Parameter(copied.to(self.device or copied.device))
         return self.parameters[name]
 
     def follow(self, optimizer: Optimizer, shared: Mapping[Tensor, Parameter]) -> None:
-        """Have an optimizer like a worker's; raise if its groups are other ones.
+        """Create or extend the optimizer like a worker's; raise if its groups differ.
 
         ``shared``: the worker's parameter -> the shared weight.
         """
@@ -108,9 +109,10 @@ class Center(words.CenterOfProcess):
         ours: list[Tensor],
         shared: Mapping[Tensor, Parameter],
     ) -> None:
-        """Put shared weights where parameters stood that the getter was given later.
+        """Insert shared weights for parameters that were passed to the getter later.
 
-        They were frozen at first, and the first worker's own stood in their places.
+        They were frozen at first, so the groups contained the first worker's parameters
+        instead.
         """
         with self.lock:
             known = set(self.parameters.values())
@@ -119,15 +121,15 @@ class Center(words.CenterOfProcess):
                     ours[place] = shared[own]
 
     def pull(self, names: Iterable[str]) -> dict[str, Tensor]:
-        """Return copies of the shared weights of these names: all of one moment."""
+        """Return consistent copies of the shared weights by name."""
         with self.lock:
             return {name: self.parameters[name].detach().clone() for name in names}
 
     @torch.no_grad()
     def push(self, update: Update) -> None:
-        """Move the shared weights: by a step on mean gradients, or by differences.
+        """Update the shared weights by a step with mean gradients, or by differences.
 
-        The optimizer of an update is one mapping of hyper-parameters for each group.
+        ``update.optimizer`` has one mapping of hyper-parameters for each group.
         """
         with self.lock:
             self._apply(update)
@@ -158,17 +160,18 @@ class Center(words.CenterOfProcess):
 class AGNCustomGetter:
     """...
 
-    torch has no variable scopes whose getter this could be: it is called with a model
-    or its parameters instead. Workers of one process share one center.
+    torch has no variable scopes, so the getter is called with a model or its parameters
+    instead. Workers of one process share one center.
 
     Args:
-        worker_device: where the worker's parameters are, and its accumulators.
+        worker_device: the device of the worker's parameters and accumulators.
 
     Attributes:
         names: parameter -> its name at the center.
 
     Raises:
-        GetterError: a TypeError; ``center`` is none, or torch knows no such device.
+        GetterError: a TypeError; ``center`` is no center, or torch does not know the
+            device.
 
     Example:
         >>> model = torch.nn.Linear(2, 1)
@@ -197,20 +200,22 @@ class AGNCustomGetter:
     def __call__(
         self, parameters: nn.Module | Iterable[Tensor] | Iterable[tuple[str, Tensor]]
     ) -> list[Tensor]:
-        """Enter parameters and return them, for the worker's optimizer.
+        """Register parameters and return them, for the worker's optimizer.
 
-        What does not require gradients passes through; what is known stays as it is.
-        The worker that fills the center may add to it later; others find what is there.
+        Parameters that do not require gradients are not registered, and known ones do
+        not change. The worker that registers first may add parameters later; other
+        workers can only use existing ones.
 
         Args:
-            parameters: a module, its ``named_parameters()`` or its ``parameters()``,
-                whose names are then their places: workers must give them in one order.
+            parameters: a module, its ``named_parameters()`` or its ``parameters()``.
+                The last have their places as names, so all workers must pass them in
+                the same order.
 
         Raises:
             GetterError: a TypeError; ``parameters`` is none of these.
             UnsupportedError: a ValueError; a parameter is on another device; its name
                 is another parameter's; the center has no weight of its name, or one
-                of another shape or dtype. Nothing has been entered then.
+                of another shape or dtype. Then nothing is registered.
         """
         if isinstance(parameters, nn.Module):
             parameters = parameters.named_parameters()
@@ -228,7 +233,7 @@ class AGNCustomGetter:
         return [parameter for _, parameter in entries]
 
     def _named(self, entries: Iterable[tuple[str | None, Tensor]]) -> dict[str, Tensor]:
-        """Return what is new and trained, by its name at the center."""
+        """Return the new trained parameters by their names at the center."""
         new: dict[str, Tensor] = {}
         known, taken = set(self._global_map), set(self.names.values())
         for place, (own_name, parameter) in enumerate(entries, start=len(taken)):
@@ -255,9 +260,9 @@ class AGNCustomGetter:
 
 
 def center_of(center: Any) -> Center:
-    """Return the center that an argument names: new, of this process, or on Ray."""
+    """Return the center for an argument: a new one, the given one, or one on Ray."""
     if host := as_ray_host(center):
-        # Its base class is in this module.
+        # Imported here because it imports this module.
         from lockstep.pytorch.workers.remote import RemoteCenter
 
         return RemoteCenter(host)
@@ -266,13 +271,13 @@ def center_of(center: Any) -> Center:
 
 
 def powers(optimizer: Optimizer) -> Mapping[str, str]:
-    """Return the powers in the groups of a TF1 optimizer: name -> name of the beta."""
+    """Return the powers of beta in a TF1 optimizer's groups: name -> beta's name."""
     base = base_of(optimizer)
     return (isinstance(base, RuleOptimizer) and base.spec.shared) or {}
 
 
 def without_state(optimizer: Optimizer) -> Optimizer:
-    """Return an optimizer with its state forgotten, as if it were new."""
+    """Clear the state of an optimizer, as if it were new, and return it."""
     optimizer.state.clear()
     for group in optimizer.param_groups:
         for name, beta in powers(optimizer).items():

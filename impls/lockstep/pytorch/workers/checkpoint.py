@@ -1,10 +1,10 @@
-"""What a worker and the center have of their own, in the state of an optimizer.
+"""The states of a worker and the center, stored in an optimizer's state.
 
-``torch.distributed.checkpoint`` keeps ``state`` and ``param_groups`` only, and loads
-what it finds there by name, so it stands there, under names that begin with ``agn/``:
-tensors in the state of their parameter, numbers in the groups. A shared weight has the
-state of its parameter's kind from the beginning, in checkpoints; ``agn/pushed`` says
-whether it is more than a place for it.
+``torch.distributed.checkpoint`` saves only ``state`` and ``param_groups``, and loads
+their entries by name. So our entries are stored there, with names that begin with
+``agn/``: tensors in the state of their parameter, numbers in the groups. In
+checkpoints, a shared weight has the same kind of state as its parameter from the
+beginning. ``agn/pushed`` is False while this state is only a placeholder.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ ACCUMULATOR, WEIGHT, SLOT = f"{OWN}accumulator", f"{OWN}center", f"{OWN}center/"
 PUSHED = f"{OWN}pushed"
 LOCAL_STEP, PERIOD = f"{OWN}local_step", f"{OWN}communication_period"
 ADDS_CHANGES = f"{OWN}delta"
-"""Whether it commits what its steps added: flat checkpoints keep bools, no names."""
+"""Whether the commit is "delta": flat checkpoints store bools, but no names."""
 
 StateDict = dict[str, Any]
 
 
 def shown(state: Mapping[Tensor, StateDict], getter: AGNCustomGetter) -> Any:
-    """Return the state of an optimizer with the rest put beside it."""
+    """Return the state of an optimizer together with our entries."""
     entries = defaultdict(dict, {p: dict(slots) for p, slots in state.items()})
     for parameter in getter._global_map:
         entries[parameter] |= own_state(parameter, getter, state.get(parameter, {}))
@@ -59,7 +59,10 @@ def shown(state: Mapping[Tensor, StateDict], getter: AGNCustomGetter) -> Any:
 
 
 def own_state(parameter: Tensor, getter: AGNCustomGetter, like: StateDict) -> StateDict:
-    """Return what there is of a parameter beside its optimizer's state."""
+    """Return our entries of a parameter, to be added to its optimizer's state.
+
+    ``like``: the optimizer's state of the parameter.
+    """
     own = {ACCUMULATOR: getter._grad_map[parameter]}
     if getter.center.saves_itself:
         return own
@@ -74,14 +77,14 @@ def own_state(parameter: Tensor, getter: AGNCustomGetter, like: StateDict) -> St
 
 
 def place_for(value: Any) -> Any:
-    """Return zeros like a tensor; anything else as it is."""
+    """Return zeros like a tensor; return anything else unchanged."""
     return torch.zeros_like(value) if isinstance(value, Tensor) else value
 
 
 def add_numbers(
     groups: Sequence[StateDict], center: Center, numbers: Mapping[str, Any]
 ) -> None:
-    """Put a worker's numbers and the powers of beta at the center into groups."""
+    """Add a worker's numbers and the center's powers of beta to groups."""
     names = () if center.saves_itself else powers(center.optimizer)
     for group, shared in zip(groups, center.optimizer.param_groups, strict=False):
         group |= {f"{SLOT}{name}": shared[name] for name in names}
@@ -89,7 +92,7 @@ def add_numbers(
 
 
 def join_state(bare: StateDict, optimizer: Optimizer) -> StateDict:
-    """Return the state dict of a worker's optimizer with the rest put beside it."""
+    """Return the state dict of a worker's optimizer together with our entries."""
     getter = optimizer.custom_getter
     numbers = [k for group in bare["param_groups"] for k in group["params"]]
     state = {k: dict(slots) for k, slots in bare["state"].items()}
@@ -104,7 +107,7 @@ def join_state(bare: StateDict, optimizer: Optimizer) -> StateDict:
 
 
 def split_state(saved: StateDict) -> tuple[StateDict, StateDict]:
-    """Return the state dict of the wrapped optimizer, and ours in the same form."""
+    """Return the wrapped optimizer's state dict, and our entries in the same form."""
     parts = {k: parted(entry) for k, entry in saved["state"].items()}
     bare = {k: b for k, (b, own) in parts.items() if b or not own}
     own = {k: own for k, (_, own) in parts.items() if own}
@@ -112,7 +115,7 @@ def split_state(saved: StateDict) -> tuple[StateDict, StateDict]:
 
 
 def parted(entry: Mapping[str, Any]) -> tuple[StateDict, StateDict]:
-    """Return the items of others, and ours."""
+    """Return the items that are not ours, and ours."""
     ours = {key: value for key, value in entry.items() if str(key).startswith(OWN)}
     return {key: value for key, value in entry.items() if key not in ours}, ours
 
@@ -122,15 +125,15 @@ def check_own(bare: StateDict, own: StateDict, optimizer: Any) -> None:
 
     Args:
         bare: the state of the wrapped optimizer.
-        own: ours, as :func:`split_state` parts them.
-        optimizer: the :class:`AGNOptimizer`, whose groups are those of ``bare``.
+        own: our entries, from :func:`split_state`.
+        optimizer: the :class:`AGNOptimizer`, with the same groups as ``bare``.
     """
     first = bare["param_groups"][0]
     counts = [first.get(LOCAL_STEP, 0), first.get(PERIOD, 1)]
     words.check_counts(*counts, quirks_of(optimizer.strict).agn_workers)
     if not own["state"]:
         return
-    # Mean gradients are what a state holds that does not say it.
+    # A state without this entry has mean gradients.
     adds = first.get(ADDS_CHANGES, False)
     if not isinstance(adds, bool):
         raise refusals.OTHER_COMMIT.error(
@@ -154,7 +157,7 @@ def check_own(bare: StateDict, own: StateDict, optimizer: Any) -> None:
 def check_entry(
     entry: StateDict, keys: Sequence[str], name: str, shape: torch.Size
 ) -> None:
-    """Raise unless what was saved of a parameter has these keys and its shape."""
+    """Raise unless a parameter's saved entries have these keys and its shape."""
     if WEIGHT in entry and WEIGHT not in keys:
         raise ray_refusals.CENTER_IN_STATE.error()
     for key in keys:
@@ -165,7 +168,7 @@ def check_entry(
 
 
 def state_of(center: Optimizer, own: StateDict) -> StateDict:
-    """Return the state that the optimizer of the center had."""
+    """Return the saved state of the center's optimizer."""
     pushed = {k: entry for k, entry in own["state"].items() if entry[PUSHED]}
     groups = [
         {k: v for k, v in group.items() if k != "params"}

@@ -1,4 +1,4 @@
-"""What AGN's getter is given: devices, tensors, and parameters without names."""
+"""Arguments of AGN's getter: devices, tensors, and parameters without names."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ __all__ = ["as_device", "is_tensor", "unused_place"]
 
 
 def is_tensor(found: Any) -> bool:
-    """Tell whether this is a tensor."""
+    """Return whether an object is a tensor."""
     return isinstance(found, Tensor)
 
 
 def unused_place(place: int, taken: Collection[str]) -> str:
-    """Return the name of a parameter without one: its place, or the next one free."""
+    """Return a name for an unnamed parameter: its place, or the next free number."""
     while str(place) in taken:
         place += 1
     return str(place)
 
 
 def as_device(device: Any) -> torch.device:
-    """Return the device, or raise a GetterError if torch knows none such."""
+    """Return the device; raise a GetterError if torch does not know it."""
     try:
         return torch.device(device)
     except (RuntimeError, TypeError) as error:

@@ -1,4 +1,4 @@
-"""A center in another process: PyTorch's side of it, and the worker's."""
+"""A center in another process: its weights, and the worker's view of it."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ __all__ = ["RemoteCenter", "TorchWeights"]
 
 
 class TorchWeights:
-    """The weights of a served center, moved by an optimizer of torch.
+    """The weights of a center in its own process, updated by a torch optimizer.
 
-    This is the center of one process behind arrays, so both move by the same bits.
+    It converts arrays for a :class:`Center`, so both compute the same bits.
     """
 
     def __init__(self, center: Center) -> None:
         self.center = center
 
     def pull(self, names: Iterable[str] | None = None) -> dict[str, Array]:
-        """Return copies of weights."""
+        """Return copies of the named weights, or of all."""
         chosen = self.center.parameters if names is None else names
         return {n: array_of(t) for n, t in self.center.pull(chosen).items()}
 
     def push(self, changes: Mapping[str, Array], options: Any) -> None:
-        """Take a step on mean gradients with a worker's hyper-parameters."""
+        """Take a step with mean gradients and a worker's hyper-parameters."""
         gradients = {name: torch.tensor(change) for name, change in changes.items()}
         self.center.push(Update(gradients, options))
 
@@ -50,7 +50,7 @@ class TorchWeights:
 
     @torch.no_grad()
     def load(self, saved: Any) -> None:
-        """Take over weights and state; raise for the state of another optimizer."""
+        """Load weights and state; raise for the state of another optimizer."""
         state = map_leaves(as_tensor, saved["optimizer"])
         check_bare(words.WRAPPER, state, self.center.optimizer)
         for name, weight in saved["weights"].items():
@@ -62,9 +62,9 @@ class TorchWeights:
 class RemoteCenter(RemoteView, Center):
     """A worker's view of a center in another process: see the base class.
 
-    Its ``parameters`` are the shared weights as this worker pulled them last, on the
-    CPU, and its ``optimizer`` is what the center was given, without state. The state of
-    the shared weights is with the center, which saves itself.
+    Its ``parameters`` are the shared weights that this worker pulled last, on the CPU.
+    Its ``optimizer`` is the optimizer that was sent to the center, without state. The
+    center stores the state of the shared weights, and saves it itself.
     """
 
     backend = "pytorch"
@@ -76,16 +76,16 @@ class RemoteCenter(RemoteView, Center):
             self.parameters[name] = Parameter(torch.tensor(weight))
 
     def arrays(self) -> dict[str, Array]:
-        """Return the shared weights as they are here."""
+        """Return this worker's copies of the shared weights."""
         return {name: array_of(p) for name, p in self.parameters.items()}
 
     def check(self, parameters: Mapping[str, Tensor], may_add: bool) -> None:
-        """Raise unless these may join: see the base class.
+        """Raise unless ``parameters`` may join: see the base class.
 
         Raises:
-            UnsupportedError: a ValueError; also for a name that was not there when the
-                first ``AGNOptimizer`` was made.
-            DtypeError: a TypeError; NumPy lacks the dtype.
+            UnsupportedError: a ValueError; also for a name that did not exist when the
+                first ``AGNOptimizer`` was created.
+            DtypeError: a TypeError; NumPy does not have the dtype.
         """
         for name, parameter in parameters.items():
             try:
@@ -96,11 +96,11 @@ class RemoteCenter(RemoteView, Center):
         super().check(parameters, may_add and not self.known)
 
     def rule_of(self, optimizer: Any, clips_rows: bool) -> Any:
-        """Return what :meth:`follow` made, for it knows groups that came later."""
+        """Return the optimizer from :meth:`follow`, which has all later groups."""
         return self.optimizer
 
     def make_weights(self, rule: Any, weights: dict[str, Array]) -> TorchWeights:
-        """Return weights with such an optimizer, for another process."""
+        """Return weights with the optimizer ``rule``, for another process."""
         center = Center()
         center.parameters, center.optimizer = self.parameters, rule
         return TorchWeights(center)
@@ -113,19 +113,20 @@ class RemoteCenter(RemoteView, Center):
 
     @torch.no_grad()
     def pull(self, names: Iterable[str]) -> dict[str, Tensor]:
-        """Return the shared weights of these names as they are now."""
+        """Return the current shared weights by name."""
         pulled = self.member.pull(names)
         for name, weight in pulled.items():
             np.copyto(array_of(self.parameters[name]), weight)
         return {name: self.parameters[name].detach() for name in pulled}
 
     def push(self, update: Update) -> None:
-        """Push a round: what was gathered, and the worker's hyper-parameters.
+        """Push the accumulated changes and the worker's hyper-parameters.
 
         Raises:
             TrainingEndedError: a RuntimeError; training is over.
             CenterLostError: a ConnectionError; the center is gone.
-            OutOfRangeError: a ValueError; inf or NaN, and nothing has moved.
+            OutOfRangeError: a ValueError; the changes contain inf or NaN, and no weight
+                is updated.
         """
         changes = {name: array_of(change) for name, change in update.changes.items()}
         options = [map_leaves(on_cpu, group) for group in update.optimizer or []]
@@ -133,20 +134,20 @@ class RemoteCenter(RemoteView, Center):
 
 
 def array_of(tensor: Tensor) -> Array:
-    """Return the elements of a tensor, which share its memory on the CPU."""
+    """Return a tensor as an array, which shares its memory if it is on the CPU."""
     return tensor.detach().cpu().numpy()
 
 
 def as_array(leaf: Any) -> Any:
-    """Return a tensor as an array; anything else as it is."""
+    """Return a tensor as an array; return anything else unchanged."""
     return array_of(leaf) if isinstance(leaf, Tensor) else leaf
 
 
 def as_tensor(leaf: Any) -> Any:
-    """Return an array as a tensor; anything else as it is."""
+    """Return an array as a tensor; return anything else unchanged."""
     return torch.tensor(leaf) if isinstance(leaf, np.ndarray) else leaf
 
 
 def on_cpu(leaf: Any) -> Any:
-    """Return a tensor on the CPU; anything else as it is."""
+    """Return a tensor on the CPU; return anything else unchanged."""
     return leaf.cpu() if isinstance(leaf, Tensor) else leaf

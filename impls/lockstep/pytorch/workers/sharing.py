@@ -1,4 +1,4 @@
-"""Base of a worker's wrapper: its state and the shared one, as slots."""
+"""Base of a worker's wrapper: access to its own and the shared state as slots."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ __all__ = ["SharingWrapper"]
 
 
 class SharingWrapper(OptimizerWrapper):
-    """A wrapper whose parameters have shared ones, and accumulators between rounds.
+    """A wrapper whose parameters have shared weights and accumulators.
 
     Attributes:
-        custom_getter: what made the shared weights and the accumulators.
+        custom_getter: the getter that created the shared weights and the accumulators.
         name: the name that ``get_name`` returns.
         strict: whether slots are hidden, as in the original.
     """
@@ -40,11 +40,11 @@ class SharingWrapper(OptimizerWrapper):
 
     @cached_property
     def _quirks(self) -> Quirks:
-        """Quirks of the original, those that are on."""
+        """The quirks of the original that are on."""
         return quirks_of(self.strict)
 
     def _require_known(self, parameters: Iterable[Tensor]) -> None:
-        """Raise for a parameter that has no shared one."""
+        """Raise for a parameter without a shared weight."""
         for parameter in parameters:
             if parameter not in self.custom_getter._global_map:
                 shown = f"another of shape {list(parameter.shape)}"
@@ -56,22 +56,22 @@ class SharingWrapper(OptimizerWrapper):
 
     @torch.no_grad()
     def begin_round(self, parameters: Iterable[Tensor]) -> None:
-        """Set these parameters to the shared ones and forget what was gathered."""
+        """Set ``parameters`` to the shared weights, and their accumulators to 0."""
         parameters, names = list(parameters), self.custom_getter.names
         pulled = self.custom_getter.center.pull([names[p] for p in parameters])
         copy([p.detach() for p in parameters], [pulled[names[p]] for p in parameters])
         zero(self._accumulators(parameters))
 
     def get_init_op(self, task_index: int) -> None:
-        """Set every parameter to the shared one, and its accumulator to 0.
+        """Set every parameter to its shared weight, and its accumulator to 0.
 
-        TensorFlow returns an operation; here it has happened when the call returns.
+        TensorFlow returns an operation; here it runs immediately.
 
         Args:
             task_index: without effect, as in the original.
 
         Raises:
-            ValueError: the getter was given no parameters.
+            ValueError: no parameters were passed to the getter.
         """
         if not self.custom_getter._global_map:
             raise refusals.NOTHING_TO_START.error()
@@ -87,23 +87,23 @@ class SharingWrapper(OptimizerWrapper):
     def make_session_run_hook(
         self, is_chief: bool, task_index: int
     ) -> AbstractContextManager[None]:
-        """Return a context that runs the init op where it is entered.
+        """Return a context that runs the init op on entry.
 
-        The training loop stands inside of it. With a center on Ray the loop ends where
-        training was ended, and the center hears that this worker is done. Arguments are
-        without effect.
+        Run the training loop inside it. With a center on Ray, the context exits when
+        training is ended, and it notifies the center that this worker is done. The
+        arguments have no effect.
         """
         return self._started(task_index)
 
     def get_name(self) -> str:
-        """Return the name that the constructor was given."""
+        """Return the constructor's ``name``."""
         return self.name
 
     def get_slot(self, var: Tensor, name: str) -> Tensor | None:
-        """Return a slot of a worker's parameter or of a shared one.
+        """Return a slot of a worker's parameter or of a shared weight.
 
-        The constants of this class name two that the wrapped optimizer does not have.
-        Strict: None.
+        Besides the wrapped optimizer's slots there are two, named by the constants of
+        this class. Strict: None.
         """
         if self._quirks.agn_slots:
             return None
@@ -118,16 +118,16 @@ class SharingWrapper(OptimizerWrapper):
         return TrainV1.get_slot(self.inner_optimizer, var, name)
 
     def get_slot_names(self) -> list[str]:
-        """Return the names of all slots, the two of this class included."""
+        """Return the names of all slots, including the two of this class."""
         if self._quirks.agn_slots:
             return []
         inner = TrainV1.get_slot_names(self.inner_optimizer)
         return [*inner, GRAD_VARIABLE_NAME, GLOBAL_VARIABLE_NAME]
 
     def variables(self) -> list[Tensor]:
-        """Return the state: of the wrapped optimizer, of the worker, of the center.
+        """Return the state of the wrapped optimizer, of the worker and of the center.
 
-        Strict: none.
+        Strict: an empty list.
         """
         if self._quirks.agn_slots:
             return []

@@ -1,4 +1,4 @@
-"""What the reference takes: lists of variables, pairs with gradients, counters."""
+"""Checks of the reference's inputs: variables, pairs with gradients, step counters."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Pairs = list[tuple[Gradient, Variable]]
 
 
 def listed(var_list: Any, owner: str) -> list[Variable]:
-    """Return the variables of a list; raise for anything else."""
+    """Return ``var_list`` as a list; raise unless every entry is a variable."""
     if var_list is None:
         raise refusals.NO_VAR_LIST.error(owner=owner)
     if isinstance(var_list, str | Variable) or not isinstance(var_list, Iterable):
@@ -47,7 +47,11 @@ def listed(var_list: Any, owner: str) -> list[Variable]:
 
 
 def upstream(gradient: Any, factor: Any) -> Gradient:
-    """Return a gradient times that of the loss, if there is one, in its own dtype."""
+    """Return a gradient times ``factor`` in its own dtype; unchanged without a factor.
+
+    ``factor`` is the upstream gradient, d loss. A gradient may also be a function of
+    it, which is called with 1 if there is no factor.
+    """
     if callable(gradient):
         product: Gradient = gradient(np.float32(1 if factor is None else factor))
         return product
@@ -62,9 +66,9 @@ def upstream(gradient: Any, factor: Any) -> Gradient:
 def check_pairs(
     grads_and_vars: Iterable[Any], owner: str, takes_wide: bool = False
 ) -> Pairs:
-    """Return the checked pairs; nothing has changed when this raises.
+    """Return the pairs after checking them; this changes no state.
 
-    ``takes_wide``: whether a float32 gradient fits a float16 variable.
+    ``takes_wide``: whether a float16 variable may have a float32 gradient.
     """
     pairs = as_pairs(grads_and_vars, owner)
     for gradient, variable in pairs:
@@ -75,7 +79,7 @@ def check_pairs(
 
 
 def require_variable(variable: Any, owner: str) -> None:
-    """Raise unless the second of a pair is a variable."""
+    """Raise unless the second entry of a pair is a variable."""
     if not isinstance(variable, Variable):
         got = type(variable).__name__
         raise refusals.NOT_A_VARIABLE.error(owner=owner, nouns=REFERENCE, got=got)
@@ -104,13 +108,16 @@ def check_gradient(
 
 
 def wide_dtype(dtype: str, found: str, takes_wide: bool) -> str:
-    """Return the dtype that a gradient should have: float32 where it may be wider."""
+    """Return the dtype that a gradient must have.
+
+    It is the variable's, or float32 if ``takes_wide`` allows that for float16.
+    """
     is_wide = (dtype, found) == ("float16", "float32")
     return found if takes_wide and is_wide else dtype
 
 
 def check_counter(global_step: Any, owner: str) -> None:
-    """Raise unless ``global_step`` is None or a 0-d variable of integers."""
+    """Raise unless ``global_step`` is None or a 0-d integer variable."""
     if global_step is None:
         return
     if not isinstance(global_step, Variable):

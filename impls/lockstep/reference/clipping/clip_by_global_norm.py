@@ -13,10 +13,10 @@ __all__ = ["clip_scale", "norm_in_float32", "scale_in_float32"]
 
 
 def norm_in_float32(gradients: Sequence[Gradient], one_by_one: bool = False) -> Array:
-    """Return sqrt(sum of squares) of what is present, in float32; nothing gives 0.
+    """Return sqrt(sum of squares) of the gradients that are not None, in float32.
 
-    Rows of a sparse gradient that share an index are summed first; ``one_by_one`` they
-    are not, as if each were a row of its own.
+    Without any gradient the norm is 0. Rows of a sparse gradient that share an index
+    are summed first, unless ``one_by_one`` is set.
     """
     present = [gradient for gradient in gradients if gradient is not None]
     if one_by_one:
@@ -27,7 +27,8 @@ def norm_in_float32(gradients: Sequence[Gradient], one_by_one: bool = False) -> 
 def clip_scale(norm: Array, clip_norm: float) -> Array:
     """Return s = clip_norm min(1 / norm, 1 / clip_norm) in float32: 0-d.
 
-    A norm of 0 gives 1 or the float32 next to it, an infinite one 0, NaN gives NaN.
+    A norm of 0 gives 1 or the float32 next to it. An infinite norm gives 0, and NaN
+    gives NaN.
     """
     one, limit = np.float32(1), np.float32(clip_norm)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -35,7 +36,7 @@ def clip_scale(norm: Array, clip_norm: float) -> Array:
 
 
 def scale_in_float32(gradients: Sequence[Gradient], scale: Array) -> list[Gradient]:
-    """Return float32(g) scale for each g, of the rows of a sparse one; None stays."""
+    """Return float32(g) scale for each gradient g; None stays None."""
     return [None if g is None else scale_one(g, scale) for g in gradients]
 
 

@@ -44,7 +44,7 @@ def clip_by_global_norm(
 
     Args:
         t_list: arrays of any shape, :class:`~lockstep.interface.Rows` or None.
-        use_norm: the norm; None takes that of ``t_list``, duplicate rows summed.
+        use_norm: the norm; None: the norm of ``t_list``, duplicate rows summed.
 
     Returns:
         The clipped arrays, all in float32, and the norm.
@@ -95,7 +95,7 @@ def dtype_names(gradients: Iterable[Any]) -> list[str]:
 def as_variable_pairs(
     grads_and_vars: Iterable[Any], owner: str, quirks: Quirks
 ) -> Pairs:
-    """Return pairs (gradient or None, variable) of shapes that fit."""
+    """Return pairs (gradient or None, variable) after checking their shapes."""
     pairs = as_pairs(grads_and_vars, owner)
     for gradient, variable in pairs:
         require_variable(variable, owner)
@@ -108,14 +108,14 @@ def as_variable_pairs(
 
 
 def require_present(owner: str, pairs: Pairs) -> None:
-    """Raise for an absent gradient, as the original does."""
+    """Raise if a gradient is None, as the original does."""
     for gradient, variable in pairs:
         if gradient is None:
             raise refusals.ABSENT_GRADIENT.error(owner=owner, name=variable.name)
 
 
 def as_array(entry: Any, position: int) -> Gradient:
-    """Return None and rows as they are, anything else as an array of numbers."""
+    """Return an entry as an array of numbers; None and rows are returned unchanged."""
     if entry is None or isinstance(entry, Rows):
         return entry
     array = np.asarray(entry)
@@ -125,7 +125,7 @@ def as_array(entry: Any, position: int) -> Gradient:
 
 
 def as_norm(use_norm: Any) -> Array:
-    """Return a norm that was given as float32, 0-d."""
+    """Return the argument ``use_norm`` in float32, 0-d."""
     norm = np.asarray(use_norm)
     if norm.shape or not np.issubdtype(norm.dtype, np.number):
         raise refusals.BAD_NORM.error(got=repr(use_norm))

@@ -21,9 +21,9 @@ def global_norm(
 ) -> Array:
     """Return sqrt(sum of squares) over all elements of all gradients, in ``dtype``.
 
-    Half the sum of squares is taken a tensor at a time, these are added and doubled, as
-    ``tf.linalg.global_norm`` does; no gradients give 0. With ``flush`` subnormal
-    squares and halves of them are 0, as in the original's kernels.
+    As in ``tf.linalg.global_norm``, half the sum of squares is computed per tensor, and
+    the total is doubled. Without gradients the norm is 0. With ``flush``, subnormal
+    squares and subnormal halves become 0, as in the original's kernels.
     """
     total = np.zeros((), dtype)
     for gradient in gradients:
@@ -47,11 +47,11 @@ def half_square_sum(gradient: Array | Rows, dtype: np.dtype[Any], flush: bool) -
 def lane_sum(values: Array) -> Array:
     """Return the sum of all elements, in their dtype: 0-d.
 
-    Up to 8192 elements the order of the additions is that of the original's kernel:
-    eight lanes side by side, the lanes folded in halves (those of half precision in
-    float32, and rounded once), then what is left over. More
-    it deals out to threads, in an order that depends on the machine: these are added
-    up in float64, and the sum is rounded once.
+    Up to 8192 elements, the additions have the order of the original's kernel: eight
+    lanes are summed, the lanes are folded in halves (for half precision in float32,
+    rounded once), then the remaining elements are added. For more elements the original
+    uses threads, in an order that depends on the machine. These are summed in float64
+    here, and the sum is rounded once.
     """
     flat = values.ravel()
     with np.errstate(over="ignore", invalid="ignore"):
@@ -71,7 +71,7 @@ def lane_sum(values: Array) -> Array:
 def clip_factor(norm: Array, clip_norm: float, flush: bool = False) -> Array:
     """Return s = clip_norm min(1 / norm, 1 / clip_norm), NaN for a non-finite norm.
 
-    With ``flush`` a subnormal limit, reciprocal or s is 0.
+    With ``flush``, a subnormal limit, reciprocal or s becomes 0.
     """
     one, limit = norm.dtype.type(1), norm.dtype.type(clip_norm)
     if not np.isfinite(norm):

@@ -1,4 +1,4 @@
-"""Clipping of rows: the 2-norm over some axes of a variable is held to a limit."""
+"""Row clipping: limit the 2-norm of a variable over some of its axes."""
 
 from __future__ import annotations
 
@@ -22,23 +22,25 @@ def clip_rows(
 ) -> tuple[Array, Array]:
     """Return ``values`` with each norm over ``axes`` at most ``max_norm``.
 
-    In this order, with ``wide`` the dtype of w, but float32 for half precision:
+    ``wide`` is the dtype of w, or float32 for half precision. The steps are:
     n = sqrt(sum over axes of w^2), in float64; limit = max_norm rounded to ``wide``.
-    Where n <= limit, w stays to the bit. Elsewhere f = limit / n, taken in float64 and
-    rounded to ``wide``, and w' = w f, taken in ``wide`` and rounded to the dtype of w.
-    Where rounding has left the norm of that above the limit, f = limit / n (1 - margin)
-    instead, by :data:`lockstep.messages.clipping.variable_clipping.MARGINS`. So n' <=
-    limit: clipped again, w' stays.
+    Where n <= limit, w keeps its bits. Elsewhere f = limit / n, computed in float64 and
+    rounded to ``wide``; w' = w f, computed in ``wide`` and rounded to the dtype of w.
+    If the norm of w' is still above the limit because of rounding,
+    f = limit / n (1 - margin) instead, with the margins of
+    :data:`lockstep.messages.clipping.variable_clipping.MARGINS`. So n' <= limit, and
+    clipping w' again does not change it.
 
-    A norm that is NaN makes its row NaN; an infinite one makes finite elements 0.
+    A norm of NaN makes its row NaN. An infinite norm makes finite elements 0.
 
     Args:
         values: a variable, or [k, ...] rows of it; any shape.
-        axes: distinct axes; none takes the norm of each element.
-        max_norm: the largest norm that is left as it is, > 0 and finite.
+        axes: distinct axes; without any, each element is its own norm.
+        max_norm: the largest norm that is not clipped, > 0 and finite.
 
     Returns:
-        The clipped values, and which norms were too large: bool, ``axes`` of length 1.
+        The clipped values, and a bool array that is True where the norm was too large;
+        its ``axes`` have length 1.
     """
     wide = np.promote_types(values.dtype, np.float32)
     limit = np.float64(wide.type(max_norm))
@@ -57,7 +59,7 @@ def norms_in_float64(values: Array, axes: Sequence[int]) -> Array:
 
 
 def scaled(values: Array, factors: Array, wide: np.dtype[Any]) -> Array:
-    """Return w f, f rounded to ``wide`` first, in the dtype of w."""
+    """Return w f in the dtype of w, with f rounded to ``wide`` first."""
     product = values.astype(wide) * factors.astype(wide)
     return np.asarray(product.astype(values.dtype))
 
@@ -65,10 +67,10 @@ def scaled(values: Array, factors: Array, wide: np.dtype[Any]) -> Array:
 def excess(
     values: Array, axes: Sequence[int], max_norm: float, quirks: Quirks
 ) -> Array:
-    """Return w - c, what the original subtracted from w, also below the norm.
+    """Return w - c, which the original subtracts from w, even below the limit.
 
-    c is :func:`normalize_rows` in the variable's own dtype. As in the original's
-    kernels a subnormal float32 is 0, what they read and what they return.
+    c is the result of :func:`normalize_rows` in the variable's own dtype. As in the
+    original's kernels, subnormal float32 inputs and outputs become 0.
     """
     flush = quirks.row_clip_subnormals
     values = flushed(values, flush)
@@ -85,7 +87,7 @@ def excess(
 def normalize_rows(
     values: Array, axes: Sequence[int], max_norm: float, flush: bool
 ) -> Array:
-    """Return c = w max_norm / max(n, max_norm), n the norm over ``axes``."""
+    """Return c = w max_norm / max(n, max_norm), where n is the norm over ``axes``."""
     limit = flushed(np.asarray(max_norm, values.dtype), flush)
     product = flushed(np.asarray(values * limit), flush)
     longest = np.maximum(row_norms(values, axes, flush), limit)
@@ -99,15 +101,15 @@ def row_norms(values: Array, axes: Sequence[int], flush: bool) -> Array:
 
 
 def flushed(values: Array, flush: bool) -> Array:
-    """Return ``values``, with ``flush`` their subnormals zero."""
+    """Return ``values``; if ``flush`` is set, subnormals become 0."""
     return flush_subnormals(values) if flush else values
 
 
 def sum_over(values: Array, axes: Sequence[int]) -> Array:
     """Return the sum over ``axes``, which keep length 1, in the original's order.
 
-    Its kernel reads one element after the other, except where ``axes`` are the last
-    ones, so that all of a sum lies side by side: then :func:`lane_sum`.
+    The original's kernel adds element by element. If ``axes`` are the last axes, the
+    elements of a sum are contiguous, and it adds them as :func:`lane_sum` does.
     """
     rank = values.ndim
     axes = [axis % rank for axis in axes]
@@ -122,9 +124,9 @@ def sum_over(values: Array, axes: Sequence[int]) -> Array:
 
 
 def lane_sum(values: Array) -> Any:
-    """Add [n] values in eight lanes, fold the lanes in halves, add what is left.
+    """Add [n] values in eight lanes, fold the lanes in halves, add the remainder.
 
-    The lanes of half precision are folded in float32, and rounded once.
+    For half precision the lanes are folded in float32 and rounded once.
     """
     whole = values.size - values.size % LANES
     lanes = np.add.reduce(values[:whole].reshape(-1, LANES), axis=0)

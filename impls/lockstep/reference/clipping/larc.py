@@ -1,4 +1,4 @@
-"""LARC: each gradient times a ratio of its variable's norm and its own."""
+"""LARC: multiply each gradient by a ratio of its variable's norm to its own norm."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["larc_ratio", "raw_ratio", "scale_by_ratios", "tensor_norms"]
 
 
 def tensor_norms(tensors: Sequence[Array | Rows]) -> list[Array]:
-    """Return sqrt(sum of squares) of each tensor in float32, 0-d each.
+    """Return the norm sqrt(sum of squares) of each tensor, float32 and 0-d.
 
-    Rows of a sparse one that share an index are summed first.
+    Rows of a sparse gradient that share an index are summed first.
     """
     return [tensor_norm(values_of(tensor)) for tensor in tensors]
 
@@ -32,20 +32,20 @@ def tensor_norm(values: Array) -> Array:
 
 
 def values_of(gradient: Array | Rows) -> Array:
-    """Return the elements of a gradient, rows that share an index summed."""
+    """Return the values of a gradient, with duplicate rows summed."""
     if isinstance(gradient, Rows):
         return sum_duplicates(gradient).values
     return gradient
 
 
 def raw_ratio(policy: LarcPolicy, rate: Array, weight: Array, gradient: Array) -> Array:
-    """Return the ratio before it is held below 1, in float32: 0-d.
+    """Return the ratio before it is limited to 1, float32 and 0-d.
 
     clip:  max(eta |w| / (lr (|g| + epsilon)), min_update)
     scale: max(eta |w| / (|g| + epsilon), min_update)
 
-    A guarded policy gives 1 where a norm is 0, in mode "clip" also where lr is 0, as
-    long as both norms are finite.
+    If both norms are finite, a guarded policy returns 1 where a norm is 0, and in mode
+    "clip" also where lr is 0.
 
     Args:
         policy: the parameters of LARC.
@@ -65,14 +65,14 @@ def raw_ratio(policy: LarcPolicy, rate: Array, weight: Array, gradient: Array) -
 
 
 def larc_ratio(policy: LarcPolicy, raw: Array) -> Array:
-    """Return the ratio: in mode "clip" the smaller of the raw one and 1."""
+    """Return the ratio: min(raw, 1) in mode "clip", else the raw ratio."""
     return np.asarray(np.minimum(raw, np.float32(1))) if policy.mode == "clip" else raw
 
 
 def scale_by_ratios(
     gradients: Sequence[Array | Rows], ratios: Sequence[Array]
 ) -> list[Array | Rows]:
-    """Return each gradient times its ratio, which is rounded to its dtype first."""
+    """Return each gradient times its ratio, rounded to the gradient's dtype first."""
     return [scale_by_ratio(*pair) for pair in zip(gradients, ratios, strict=True)]
 
 
@@ -90,7 +90,7 @@ def scale_by_ratio(gradient: Array | Rows, ratio: Array) -> Array | Rows:
 
 
 def cast_ratio(ratio: Array, dtype: np.dtype[np.generic]) -> Array:
-    """Round a ratio to ``dtype``, clamped where that is half precision."""
+    """Round a ratio to ``dtype``; for half precision, clamp it first."""
     halves = str(dtype) in LARGEST
     return saturating_cast(ratio, dtype) if halves else ratio.astype(dtype)
 

@@ -49,7 +49,7 @@ def post_process_gradients(
     Args:
         grads_and_vars: iterable of (gradient or None, variable).
         lr: the learning rate of this step.
-        recorder: is told the summaries; without one none is computed.
+        recorder: receives the summaries; without one, none is computed.
         strict: as the original: a zero weight gets ``min_update``, sparse gradients
             become dense, an absent one is an error.
     """
@@ -75,7 +75,7 @@ def post_process_gradients(
 def apply_larc(
     policy: LarcPolicy, pairs: Pairs, rate: Array, asked: Summaries, makes_dense: bool
 ) -> Pairs:
-    """Multiply each gradient that is present by its ratio."""
+    """Multiply each gradient that is not None by its ratio."""
     present = [pair for pair in pairs if pair[0] is not None]
     gradients = [check_like(gradient, variable) for gradient, variable in present]
     if makes_dense:
@@ -92,7 +92,7 @@ def apply_larc(
 
 
 def check_like(gradient: Gradient, variable: Variable) -> Array | Rows:
-    """Return a gradient that is present; raise unless it is like its variable."""
+    """Return the gradient; raise unless its shape and dtype match the variable."""
     assert gradient is not None
     if isinstance(gradient, Rows):
         like = (gradient.values.shape[1:], str(gradient.values.dtype))
@@ -105,7 +105,7 @@ def check_like(gradient: Gradient, variable: Variable) -> Array | Rows:
 
 
 def as_rate(lr: Any, quirks: Quirks) -> Array:
-    """Return the learning rate in float32: 0-d."""
+    """Return the learning rate in float32, 0-d."""
     if not quirks.clip_limit:
         words.check_rate(lr)
     rate = np.asarray(lr)
@@ -117,7 +117,7 @@ def as_rate(lr: Any, quirks: Quirks) -> Array:
 
 
 def record_norm(asked: Summaries, kind: str, pairs: Pairs, quirks: Quirks) -> None:
-    """Give the recorder the global norm."""
+    """Record the global norm if it was requested."""
     if asked.wants(GLOBAL_NORM):
         gradients = [gradient for gradient, _ in pairs]
         norm = norm_in_float32(gradients, quirks.clip_duplicates)
@@ -125,7 +125,7 @@ def record_norm(asked: Summaries, kind: str, pairs: Pairs, quirks: Quirks) -> No
 
 
 def record_pairs(asked: Summaries, pairs: Pairs) -> None:
-    """Give the recorder what was asked for of each pair that has a gradient."""
+    """Record the requested summaries of each variable that has a gradient."""
     for gradient, variable in pairs:
         if gradient is None:
             continue
@@ -148,7 +148,7 @@ def record_ratio(
     name: str,
     numbers: tuple[Array, Array, Array],
 ) -> None:
-    """Tell whether LARC lowers the rate, the ratio, and the rate times the ratio."""
+    """Record whether LARC lowers the rate, the ratio, and the rate times the ratio."""
     raw, ratio, rate = numbers
     if not asked.wants("larc_summaries"):
         return

@@ -77,7 +77,7 @@ class VariableClippingOptimizer(Optimizer):
         global_step: Variable | None = None,
         name: str | None = None,
     ) -> None:
-        """Let the wrapped optimizer update the variables, then clip."""
+        """Update the variables with the wrapped optimizer, then clip their rows."""
         if self.quirks.row_clip_iterator and isinstance(grads_and_vars, Iterator):
             self.inner_optimizer.apply_gradients(grads_and_vars, global_step, name)
             return
@@ -100,9 +100,10 @@ class VariableClippingOptimizer(Optimizer):
         )
 
     def clip(self, variable: Variable, indices: Array | None) -> Array:
-        """Clip a variable, or rows [k] of it; return which norms were too large, once.
+        """Clip a variable, or its rows [k]; return which norms were too large.
 
-        Where axes are not resolved, the test for dimension 0 is literal.
+        A row that is listed several times has one flag. Negative axes that are not
+        resolved do not count as dimension 0.
         """
         axes = self.vars_to_clip_dims[variable]
         max_norm = axes.max_norm
@@ -121,13 +122,13 @@ class VariableClippingOptimizer(Optimizer):
             else:
                 variable.value = np.array(variable.value)
                 variable.value[rows] = clipped
-        # An unresolved axis that means dimension 0 gives one norm of all rows.
+        # An unresolved negative axis for dimension 0 gives one norm over all rows.
         if indices is None or len(too_large) < len(indices):
             return too_large
         return too_large[np.unique(indices, return_index=True)[1]]
 
     def get_name(self) -> str:
-        """Return the name given at construction."""
+        """Return the name from the constructor."""
         return self.name
 
     def get_slot(self, var: Variable, name: str) -> Array | None:
@@ -150,7 +151,7 @@ class VariableClippingOptimizer(Optimizer):
 
 
 def share_row_limits(variable: Variable, other: Variable, inner: Any) -> None:
-    """Let row clipping inside limit what stands for a variable as it would that."""
+    """Make row-clipping wrappers inside clip ``other`` as they clip ``variable``."""
     while inner is not None:
         if isinstance(inner, VariableClippingOptimizer):
             listed = inner.vars_to_clip_dims
@@ -160,7 +161,7 @@ def share_row_limits(variable: Variable, other: Variable, inner: Any) -> None:
 
 
 def refuse_masters(opt: Optimizer, listed: Iterable[Variable]) -> None:
-    """Raise for variables that ``opt`` trains through masters of its own."""
+    """Raise for variables that ``opt`` trains through float32 masters."""
     trains_master = getattr(opt, "trains_master", None)
     for variable in listed:
         if trains_master is not None and trains_master(variable):
@@ -168,7 +169,7 @@ def refuse_masters(opt: Optimizer, listed: Iterable[Variable]) -> None:
 
 
 def resolved(variable: Variable, axes: Sequence[int]) -> Axes:
-    """Return the axes of a variable, counted from 0 on."""
+    """Return the axes of a variable as nonnegative numbers."""
     return words.resolved_axes(variable.name, axes, variable.value.ndim)
 
 
@@ -180,10 +181,10 @@ def named_rows(gradient: Array | Rows) -> Array | None:
 def subtract_rows(
     values: Array, indices: Array | None, difference: Array, quirks: Quirks
 ) -> Array:
-    """Return ``values`` less a difference, or less [k, ...] rows of one, in order.
+    """Return ``values`` minus ``difference``, in whole or at the rows ``indices`` [k].
 
-    The difference was taken of what a row was before: with ``row_clip_duplicates`` a
-    row named k times loses it k times.
+    The difference was computed from the rows before this update. With
+    ``row_clip_duplicates``, it is subtracted k times from a row that is listed k times.
     """
     flush = quirks.row_clip_subnormals
     if indices is None:

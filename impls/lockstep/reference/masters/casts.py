@@ -1,4 +1,4 @@
-"""Float32 masters of half-precision weights: the way up, and the way back."""
+"""Casts from float32 masters to half-precision weights, and penalty gradients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def saturating_cast(values: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def add_penalty(gradient: Gradient, penalty: Array) -> Array:
-    """Add the gradient of a penalty [d0, ...]; rows become dense, absent is zero."""
+    """Add the gradient of a penalty [d0, ...]; rows become dense, None counts as 0."""
     if gradient is None:
         return penalty
     if isinstance(gradient, Rows):

@@ -38,12 +38,13 @@ __all__ = ["MixedPrecisionOptimizerWrapper"]
 class MixedPrecisionOptimizerWrapper(SkippingWrapper):
     """Train half-precision variables through float32 masters, with a scaled loss.
 
-    ``compute_gradients``: g = (gradient of loss x scale, in the variable's dtype) cast
-    to float32, plus scale x the gradient of its regularizer at the master, all times
-    1 / scale; paired with the master. ``apply_gradients``: ``optimizer`` updates the
-    masters, then variable = master rounded to its dtype, clamped to its largest
-    magnitude. Variables of other dtypes are their own masters. Elements of a variable
-    that others have written since go into its master before either.
+    ``compute_gradients`` pairs each master with g: the gradient of loss x scale in the
+    variable's dtype, cast to float32, plus scale x the gradient of its regularizer at
+    the master, all times 1 / scale. ``apply_gradients`` updates the masters with
+    ``optimizer``. Then each variable becomes its master, rounded to the variable's
+    dtype and clamped to its largest magnitude. Variables of other dtypes are their own
+    masters. Both methods first copy elements of a variable that were written from
+    outside into its master.
 
     Args:
         optimizer: any optimizer or wrapper of the reference.
@@ -86,7 +87,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         return self.current_scale()
 
     def current_scale(self) -> np.float32:
-        """Return the current loss scale; strict: raise if it cannot be used."""
+        """Return the current loss scale, float32; strict: raise if it is unusable."""
         scale = self.scale_object
         if isinstance(scale, LossScale):
             return scale()
@@ -99,7 +100,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
             return np.float32(number)
 
     def master(self, variable: Variable) -> Variable:
-        """Return the master of a variable: itself where it has no other."""
+        """Return the master of a variable, or the variable itself if it has none."""
         return self.masters.get(variable, variable)
 
     def compute_gradients(
@@ -131,13 +132,13 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         ]
 
     def scale_gradient(self, gradient: Gradient) -> Gradient:
-        """Return a gradient times the scale, as that of a scaled loss."""
+        """Return a gradient times the scale: the gradient of the scaled loss."""
         return scale_in_dtype(gradient, self.current_scale())
 
     def to_master(
         self, gradient: Gradient, variable: Variable, scale: np.float32
     ) -> tuple[Gradient, Variable]:
-        """Return the still scaled gradient of a variable's master, and the master."""
+        """Return the gradient of a variable's master, still scaled, and the master."""
         refuses = self.quirks.masters_absent and self.trains_master(variable)
         if gradient is None and refuses:
             raise refusals.ABSENT_HALF.error(name=variable.name)
@@ -150,7 +151,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
     def for_master(
         self, gradient: Gradient, variable: Variable
     ) -> tuple[Gradient, Variable]:
-        """Return a gradient as its master takes it, and the master; made if missing."""
+        """Return a gradient in its master's dtype, and the master, made if missing."""
         if not self.trains_master(variable):
             return gradient, variable
         if variable not in self.masters:
@@ -168,7 +169,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
     ) -> None:
         """Update the masters if all gradients are finite, then copy them back.
 
-        The scale moves once. A skipped step does not advance ``global_step``.
+        The scale is updated once. A skipped step does not advance ``global_step``.
         """
         stands_for_master = not self.quirks.masters_slots
         pairs = check_pairs(grads_and_vars, words.WRAPPER, stands_for_master)
@@ -186,22 +187,22 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
 
     @property
     def skips(self) -> bool:
-        """Whether steps that are not finite are left out."""
+        """Whether a step with inf or NaN in its gradients is skipped."""
         only_automatic = self.quirks.masters_static_scale
         is_automatic = isinstance(self.scale_object, AutomaticLossScaler)
         return is_automatic or not only_automatic
 
     @property
     def _hides_slots(self) -> bool:
-        """Whether the slots and variables of the stack are not shown."""
+        """Whether slots and variables are hidden, as in the original."""
         return self.quirks.masters_slots
 
     def judge(self, pairs: Pairs, strict_sums: bool = False) -> Verdict:
-        """Look at the gradients of a step, and for what the scale wants to know.
+        """Check the gradients of a step, and compute an automatic scaler's inputs.
 
-        By default any overflow is one for an automatic scaler too, also where duplicate
-        rows overflow when they are summed, or the norm does; a step without any element
-        has none. Strict: it decides by the largest element as it is stored.
+        By default an automatic scaler treats any overflow as its own, including that of
+        summed duplicate rows and of the norm. A step without any element does not
+        overflow. Strict: the scaler decides by the largest stored element.
         """
         verdict, scale = super().judge(pairs, strict_sums), self.scale_object
         if not isinstance(scale, AutomaticLossScaler):
@@ -216,7 +217,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         return verdict._replace(shown=(has_nan, np.clip(amax, least, largest)))
 
     def move_scale(self, verdict: Verdict) -> None:
-        """Let the scale take note of a step."""
+        """Update the scale after a step."""
         scale = self.scale_object
         if isinstance(scale, AutomaticLossScaler):
             assert verdict.shown is not None
@@ -225,23 +226,23 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
             scale.move(verdict.finite)
 
     def scale_is_at_floor(self) -> bool:
-        """Say whether no overflow can make the scale smaller; a number cannot sink."""
+        """Return whether no overflow can lower the scale; a number is always fixed."""
         scale = self.scale_object
         return isinstance(scale, float) or bool(scale.at_floor())
 
     def known_as(self, variable: Variable) -> Variable:
-        """Return the variable whose master this is, or itself."""
+        """Return the variable of a master; any other variable is returned as it is."""
         return self.models.get(variable, variable)
 
     def trains_master(self, variable: Variable) -> bool:
-        """Say whether a variable is trained through a master of its own."""
+        """Return whether a variable is trained through a master."""
         only_float16 = self.quirks.half_precision_scalars
         return words.has_master(str(variable.dtype), only_float16)
 
     def adopt_changes(self) -> None:
-        """Take over into the masters what others have written into variables.
+        """Copy values that were written into variables from outside into the masters.
 
-        Strict: nothing is taken over, and the next step overwrites it.
+        Strict: nothing is copied, and the next step overwrites these values.
         """
         if self.quirks.masters_slots:
             return
@@ -249,12 +250,12 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
             master.value = follow(master.value, variable.value)
 
     def copy_back(self) -> None:
-        """Give each variable the value of its master."""
+        """Set each variable to its master, rounded to the variable's dtype."""
         for variable, master in self.masters.items():
             variable.value = saturating_cast(master.value, variable.dtype)
 
     def get_name(self) -> str:
-        """Return the wrapped optimizer's name and "-MP"."""
+        """Return the wrapped optimizer's name with the suffix "-MP"."""
         return self.inner_optimizer.get_name() + words.SUFFIX
 
     def get_slot(self, var: Variable, name: str) -> Array | None:
@@ -262,7 +263,10 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         return super().get_slot(self.master(var), name)
 
     def variables(self) -> list[Array]:
-        """Return all state: masters, wrapped optimizer, scale, skips; strict: none."""
+        """Return the masters, the wrapped optimizer's state, the scale and the counts.
+
+        Strict: an empty list.
+        """
         if self._hides_slots:
             return []
         masters = [master.value for master in self.masters.values()]
@@ -271,7 +275,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
 
 
 def get_scale(loss_scale: Any) -> float | AutomaticLossScaler | LossScale:
-    """Return the number or object that ``loss_scale`` stands for.
+    """Return the number or scale object for an argument ``loss_scale``.
 
     Raises:
         ValueError: another string or type, a number out of range.
@@ -287,12 +291,12 @@ def get_scale(loss_scale: Any) -> float | AutomaticLossScaler | LossScale:
 
 
 def counts_of(scale: Any) -> list[Array]:
-    """Return the numbers that a scale moves; a number moves none."""
+    """Return the state of a scale; a fixed number has none."""
     if isinstance(scale, AutomaticLossScaler):
         return [np.asarray(number) for number in scale.state.values()]
     return scale.variables() if isinstance(scale, LossScale) else []
 
 
 def make_master(variable: Variable) -> Variable:
-    """Return the float32 master of a variable; it begins with the variable's value."""
+    """Return a new float32 master with the variable's value."""
     return Variable(words.master_name(variable.name), variable.value, np.float32)

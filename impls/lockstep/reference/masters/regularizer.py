@@ -1,4 +1,4 @@
-"""Regularizers whose gradient is taken at the float32 master of a weight."""
+"""Regularizers whose gradient is computed at the float32 master of a weight."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["REGISTERED", "mp_regularizer_wrapper"]
 Regularizer = Callable[..., Array]
 
 REGISTERED: WeakKeyDictionary[Variable, Regularizer] = WeakKeyDictionary()
-"""Half-precision weight -> its regularizer, for as long as the weight lives."""
+"""Half-precision weight -> its regularizer; the weights are held weakly."""
 
 
 @documented
@@ -28,9 +28,8 @@ def mp_regularizer_wrapper(regularizer: Regularizer) -> Callable[[Variable], Any
 
     Returns:
         A function of a weight. In half precision it registers the weight and returns
-        None: nothing to add to the loss, for the wrapper adds the gradient at the
-        float32 master. Otherwise it returns what ``regularizer(weight)`` returns; more
-        arguments, such as d loss, are handed on.
+        None, because the wrapper adds the gradient at the float32 master. Otherwise it
+        returns ``regularizer(weight)``; more arguments, such as d loss, are passed on.
     """
     words.check_regularizer(regularizer)
 

@@ -1,4 +1,4 @@
-"""The TF1 optimizers over NumPy variables: one class a rule, one loop for all."""
+"""The TF1 optimizers over NumPy variables: one class per rule, one shared loop."""
 
 from __future__ import annotations
 
@@ -78,17 +78,17 @@ class Optimizer:
         """Pair the gradients that ``loss()`` returns with ``var_list``.
 
         NumPy has no automatic differentiation, so ``loss`` is a callable that returns
-        the gradients themselves, one for each variable of ``var_list``; they are
-        multiplied by ``grad_loss`` if it is given. Where a scale must not be multiplied
-        after a sum, as in the gradient of a penalty, an entry may be a function from
-        d loss, which is 1, ``grad_loss`` or the loss scale, to the gradient. The other
-        options are checked, and have no effect.
+        the gradients themselves, one for each variable of ``var_list``. They are
+        multiplied by ``grad_loss`` if it is given. An entry may also be a function from
+        d loss (1, ``grad_loss`` or the loss scale) to the gradient. This is for sums
+        whose terms must be scaled first, as with a penalty. The other options are
+        checked, but have no effect.
 
         Raises:
             LossNotCallableError: a RuntimeError; ``loss`` is no function.
             VarListError: a TypeError and ValueError; no list of variables.
-            ValueError: another option is out of its range, or ``loss`` returns another
-                number of gradients.
+            ValueError: an option is out of range, or the number of gradients differs
+                from the number of variables.
         """
         owner = self.get_name()
         check_options(owner, gate_gradients, aggregation_method)
@@ -132,7 +132,7 @@ class Optimizer:
         global_step: Variable | None = None,
         name: str | None = None,
     ) -> None:
-        """Update every variable whose gradient is present, then the global step."""
+        """Update every variable that has a gradient, then the global step."""
         pairs = check_pairs(grads_and_vars, self.get_name())
         check_counter(global_step, self.get_name())
         for gradient, variable in pairs:
@@ -146,10 +146,10 @@ class Optimizer:
         raise NotImplementedError
 
     def advance_shared(self) -> None:
-        """Advance the scalars that all variables share, after all of them."""
+        """Advance the scalars that all variables share, after all updates."""
 
     def note_no_gradients(self) -> None:
-        """Report a step that no gradient reached; wrappers inside do so, too."""
+        """Set ``last_step`` to ``NO_GRADIENTS``, also in the wrappers inside."""
         if "inner_optimizer" in vars(self):
             vars(self)["last_step"] = NO_GRADIENTS
             vars(self)["inner_optimizer"].note_no_gradients()
@@ -172,13 +172,13 @@ class Optimizer:
 
 
 class RuleOptimizer(Optimizer):
-    """An optimizer that owns slots and applies one rule of this folder.
+    """An optimizer with slots that applies one rule of this folder.
 
     Hyper-parameters are checked against
-    :data:`lockstep.messages.optimizers.parameters.RULES`. They, the gradient and the
-    variable are cast to ``working_dtype`` before any arithmetic, and slots have it; the
-    new value is rounded to the variable's dtype. ``sums_duplicates`` says whether the
-    rule adds up the rows of a sparse gradient that share an index.
+    :data:`lockstep.messages.optimizers.parameters.RULES`. Hyper-parameters, gradient
+    and variable are cast to ``working_dtype`` before any arithmetic. Slots have this
+    dtype too. The new value is rounded to the variable's dtype. ``sums_duplicates``:
+    whether the rule sums the rows of a sparse gradient that share an index.
     """
 
     spec: OptimizerSpec
@@ -189,7 +189,7 @@ class RuleOptimizer(Optimizer):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        # A strict class shows its own constructor.
+        # A strict class has its own constructor, and shows its signature.
         spec = vars(cls).get("spec")
         cls.__signature__ = None if spec is None else shown(spec)
 
@@ -206,7 +206,7 @@ class RuleOptimizer(Optimizer):
         }
 
     def update(self, gradient: Array | Rows, variable: Variable) -> None:
-        """Apply the rule; the slots of a variable are made at its first update."""
+        """Apply the rule; the first update of a variable creates its slots."""
         slots = self.slots.setdefault(variable, self.initial_slots(variable))
         is_rows = isinstance(gradient, Rows)
         rule = self.rule.update_rows if is_rows else self.rule.update_dense
@@ -225,9 +225,10 @@ class RuleOptimizer(Optimizer):
             variable.value = value.astype(variable.dtype)
 
     def working_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
-        """Return what the rule computes in for a variable of ``dtype``.
+        """Return the dtype of the rule's arithmetic for a variable of ``dtype``.
 
-        Strict: ``dtype`` itself, so that in bfloat16 the usual beta2 is 1.
+        This is at least float32. Strict: ``dtype`` itself, so the usual beta2 is 1 in
+        bfloat16.
         """
         own = self.quirks.half_precision_scalars
         return dtype if own else np.promote_types(dtype, np.float32)
@@ -260,7 +261,7 @@ class RuleOptimizer(Optimizer):
             self.shared[name] = self.shared[name] * np.float32(self.arguments[factor])
 
     def get_name(self) -> str:
-        """Return the name given at construction, or the rule's."""
+        """Return the name from the constructor, or the rule's default name."""
         return self.name
 
     def get_slot(self, var: Variable, name: str) -> Array | None:
@@ -268,7 +269,7 @@ class RuleOptimizer(Optimizer):
         return self.slots.get(var, {}).get(name)
 
     def get_slot_names(self) -> list[str]:
-        """Return the names of the slots that the arguments call for."""
+        """Return the names of the slots that the rule has with these arguments."""
         return [slot.name for slot in self.spec.active_slots(self.arguments)]
 
     def variables(self) -> list[Array]:
@@ -278,7 +279,7 @@ class RuleOptimizer(Optimizer):
 
 
 def shown(spec: OptimizerSpec) -> inspect.Signature:
-    """Return the arguments of a constructor: TF1's, and ``strict``."""
+    """Return a constructor's signature: TensorFlow 1's arguments, and ``strict``."""
     kind = inspect.Parameter.KEYWORD_ONLY
     strict = inspect.Parameter("strict", kind, default=False)
     return inspect.Signature([*spec.signature.parameters.values(), strict])
@@ -352,8 +353,8 @@ class FtrlOptimizer(RuleOptimizer):
     ...
 
     Args:
-        strict: as the original: compute in the dtype of the variable, half precision
-            too, and raise at rate 0.
+        strict: as the original: compute in the dtype of the variable, also in half
+            precision, and raise at rate 0.
 
     Raises:
         ...
@@ -385,7 +386,7 @@ def cast_gradient(gradient: Array | Rows, dtype: np.dtype[Any]) -> Array | Rows:
 
 
 def base_of(optimizer: Any) -> RuleOptimizer:
-    """Return the innermost optimizer: the one that owns the slots."""
+    """Return the innermost optimizer, which has the slots."""
     while not isinstance(optimizer, RuleOptimizer):
         optimizer = optimizer.inner_optimizer
     return optimizer

@@ -22,7 +22,7 @@ __all__ = ["NovoGrad"]
 
 @documented
 class NovoGrad(RuleOptimizer):
-    """NovoGrad over NumPy variables: one second moment for a whole variable.
+    """NovoGrad over NumPy variables: one second moment for each variable.
 
     ...
     """
@@ -40,10 +40,10 @@ class NovoGrad(RuleOptimizer):
         global_step: Variable | None = None,
         name: str | None = None,
     ) -> None:
-        """Apply the rule where there is a gradient, then advance the global step.
+        """Update every variable that has a gradient, then the global step.
 
-        Strict: the pairs are a list, in which normalized gradients are found
-        afterwards.
+        Strict: the pairs must be a list, and the normalized gradients are written into
+        it.
         """
         if not self.quirks.novograd_limits:
             return super().apply_gradients(grads_and_vars, global_step, name)
@@ -54,7 +54,7 @@ class NovoGrad(RuleOptimizer):
         grads_and_vars[:] = directions  # type: ignore[index]
 
     def direction(self, gradient: Array | Rows, variable: Variable) -> Array:
-        """Return the normalized gradient of the original, dense: v is |g|^2."""
+        """Return the original's normalized gradient, dense, with v = |g|^2."""
         if isinstance(gradient, Rows):
             gradient = densify(gradient, variable.shape)
         policy = self.policy(variable.dtype)
@@ -64,7 +64,7 @@ class NovoGrad(RuleOptimizer):
 
 
 def check_strictly(grads_and_vars: Iterable[Any]) -> list[tuple[Any, Variable]]:
-    """Return checked pairs; raise for what the original cannot work with."""
+    """Return the pairs; raise for gradients and dtypes that the original refuses."""
     pairs = check_pairs(grads_and_vars, words.NAME)
     words.require_all_present([v.name for g, v in pairs if g is None])
     for _, variable in pairs:

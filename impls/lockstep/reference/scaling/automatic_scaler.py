@@ -47,15 +47,15 @@ class AutomaticLossScaler:
 
     @property
     def state(self) -> dict[str, Any]:
-        """Everything that changes, by name."""
+        """The scaler's state by name."""
         return self.tuple._asdict()
 
     def at_floor(self) -> bool:
-        """Say whether no overflow can make the scale smaller."""
+        """Return whether no overflow can lower the scale any more."""
         return bool(self.loss_scale <= np.float32(self.policy.scale_min))
 
     def update_op(self, has_nan: Any, amax: Any) -> int:
-        """Move the scale after a step; return the number of steps so far."""
+        """Update the scale after a step; return the number of steps so far."""
         words.check_update(has_nan, amax, self.quirks.arguments_unchecked)
         amax = np.float32(amax) if isinstance(amax, float) else np.asarray(amax)
         if self.quirks.logmax_overflow and self.algorithm == "logmax":
@@ -70,7 +70,8 @@ class AutomaticLossScaler:
     ) -> tuple[np.bool_, Array]:
         """Return whether any element is NaN, and the largest magnitude of the others.
 
-        Without any element that is -inf. Rows that share an index are not summed.
+        Without any element the magnitude is -inf. Rows that share an index are not
+        summed.
 
         Raises:
             TypeError: gradients of several dtypes.

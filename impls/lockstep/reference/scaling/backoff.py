@@ -1,4 +1,4 @@
-"""Backoff: the scale shrinks on overflow and grows every so many steps after it."""
+"""Backoff: the scale shrinks on overflow and grows after ``step_window`` steps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["BackoffState", "start_backoff", "step_backoff"]
 
 
 class BackoffState(NamedTuple):
-    """``loss_scale``: float32; the two others count steps, from 0."""
+    """The loss scale (float32), the step counter, and the step of the last overflow."""
 
     loss_scale: np.float32
     iteration: int
@@ -33,8 +33,8 @@ def step_backoff(
     scale = clip(scale / factor), last = i. Otherwise, where (i - last) mod window = 0:
     scale = clip(scale factor). Then iteration = i + 1. In float32.
 
-    Growth comes every ``window`` steps after the last overflow, without a counter that
-    is set back, by default too.
+    So the scale grows every ``window`` steps after the last overflow; no counter is
+    reset. The default and strict modes agree here.
     """
     scale, i, last = state
     factor = np.float32(policy.step_factor)
@@ -48,6 +48,6 @@ def step_backoff(
 
 
 def clip(scale: np.float32, policy: BackoffPolicy) -> np.float32:
-    """Return max(min(scale, scale_max), scale_min): of inverted bounds, the lower."""
+    """Return max(min(scale, scale_max), scale_min); if the bounds cross, scale_min."""
     at_most = np.minimum(scale, np.float32(policy.scale_max))
     return np.float32(np.maximum(at_most, np.float32(policy.scale_min)))

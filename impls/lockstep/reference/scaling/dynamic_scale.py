@@ -1,4 +1,4 @@
-"""The dynamic loss scale: it grows after finite steps and shrinks after others."""
+"""The dynamic loss scale: it grows after finite steps and shrinks after overflows."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ __all__ = ["DynamicState", "start_dynamic", "step_dynamic"]
 
 
 class DynamicState(NamedTuple):
-    """What one step hands on to the next.
+    """State of the dynamic loss scale between two steps.
 
     Attributes:
         loss_scale: float32.
-        good_steps: finite steps in a row since the scale last moved.
-        overflows: steps that were not finite since the scale last grew; a lowering
-            sets them to hysteresis - 1, so that the next one lowers it again.
-        steps: all steps since the scale last moved.
+        good_steps: finite steps in a row since the scale last changed.
+        overflows: overflows since the scale last grew. When the scale is lowered, this
+            becomes hysteresis - 1, so that the next overflow lowers it again.
+        steps: all steps since the scale last changed.
     """
 
     loss_scale: np.float32
@@ -36,12 +36,12 @@ def start_dynamic(policy: DynamicPolicy) -> DynamicState:
 def step_dynamic(
     policy: DynamicPolicy, state: DynamicState, finite: bool
 ) -> DynamicState:
-    """Return the state after a step whose gradients were ``finite``, or were not.
+    """Return the state after a step; ``finite``: whether all its gradients were finite.
 
     Finite: good += 1; at good = period, scale = min(scale growth, ceiling) unless that
-    is not finite, and good = overflows = steps = 0. Not finite: good = 0,
-    overflows += 1, and if overflows >= hysteresis and overflows / steps >= tolerance,
-    this step counted, then scale = max(scale / multiplier, floor), or
+    is not finite, and good = overflows = steps = 0. Not finite: good = 0 and
+    overflows += 1. If then overflows >= hysteresis and overflows / steps >= tolerance,
+    this step included: scale = max(scale / multiplier, floor), or
     max(scale backoff, floor) if a factor is given, overflows = hysteresis - 1 and
     steps = 0. Scales are float32.
     """

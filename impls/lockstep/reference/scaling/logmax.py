@@ -14,7 +14,7 @@ Single = np.float32
 
 
 class LogMaxState(NamedTuple):
-    """Running means of x = log2(amax), float32, and what corrects their start."""
+    """Running means of x = log2(amax) and their bias corrections, float32."""
 
     loss_scale: np.float32
     iteration: int
@@ -26,7 +26,7 @@ class LogMaxState(NamedTuple):
 
 
 def start_logmax(policy: LogMaxPolicy) -> LogMaxState:
-    """Return the state before the first step: the scale at 1."""
+    """Return the state before the first step, with scale 1."""
     zero, one = Single(0), Single(1)
     return LogMaxState(one, 0, zero, zero, zero, one, one)
 
@@ -38,8 +38,8 @@ def step_logmax(
 
     x = log2(amax), or ``overflow_log`` on overflow; x_hat = b1 x_hat + (1 - b1) x;
     slow = b2 slow + (1 - b2) x; sq = b2 sq + (1 - b2) x^2; c1 = c1 b1, c2 = c2 b2. All
-    in float32; 1 - b is taken in double and rounded. By default a step with amax 0
-    leaves all of that, and the scale, alone.
+    are float32; 1 - b is computed in float64 and rounded. By default a step with amax 0
+    changes none of these, nor the scale.
     """
     state = state._replace(iteration=state.iteration + 1)
     with np.errstate(all="ignore"):
@@ -69,7 +69,7 @@ def log_amax(policy: LogMaxPolicy, has_nan: bool, amax: float) -> np.float32:
 
 
 def scale_for(policy: LogMaxPolicy, state: LogMaxState) -> np.float32:
-    """Return clip(2^(target - (mu + deviations sigma))), which keeps NaN.
+    """Return clip(2^(target - (mu + deviations sigma))); NaN stays NaN.
 
     mu = x_hat / (1 - c1); sigma^2 = sq / (1 - c2) - (slow / (1 - c2))^2, at least 0.
     """

@@ -19,7 +19,7 @@ __all__ = ["DynamicLossScale", "FixedLossScale", "LossScale", "get", "is_finite"
 
 
 class LossScale:
-    """Base of the two: call it for the current scale, ``update`` it once a step."""
+    """Base of both loss scales: call it for the scale, ``update`` it once per step."""
 
     good_steps = 0
 
@@ -28,7 +28,7 @@ class LossScale:
         raise NotImplementedError
 
     def update(self, grads: Any) -> tuple[None, bool]:
-        """Look at the unscaled gradients of a step.
+        """Check the unscaled gradients of a step, and update the scale.
 
         Returns:
             None, and whether the gradients should be applied.
@@ -36,14 +36,14 @@ class LossScale:
         raise NotImplementedError
 
     def move(self, finite: bool) -> None:
-        """Take note of one step."""
+        """Update the scale after one step."""
 
     def variables(self) -> list[Array]:
         """Return the state; by default there is none."""
         return []
 
     def at_floor(self) -> bool:
-        """Say whether no overflow can make the scale smaller."""
+        """Return whether no overflow can lower the scale any more."""
         return True
 
     def get_config(self) -> dict[str, Any]:
@@ -52,7 +52,7 @@ class LossScale:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Any:
-        """Return a new one from what ``get_config`` returned."""
+        """Return a new loss scale from the result of ``get_config``."""
         return cls(**words.checked_config(cls, config))
 
     def __repr__(self) -> str:
@@ -64,7 +64,7 @@ class FixedLossScale(LossScale):
     """A loss scale that never moves.
 
     Args:
-        strict: NaN, infinity and bools pass, too, but no NumPy number.
+        strict: also accept NaN, infinity and bools, but no NumPy number.
     """
 
     def __init__(self, loss_scale_value: float, strict: bool = False) -> None:
@@ -135,11 +135,11 @@ class DynamicLossScale(words.OldNames, LossScale):
 
     @property
     def good_steps(self) -> int:  # type: ignore[override]
-        """Finite steps since the scale last moved."""
+        """Finite steps since the scale last changed."""
         return self.state.good_steps
 
     def variables(self) -> list[Array]:
-        """Return the state: scale, good steps, and with patience its two counts."""
+        """Return the scale and the good steps; with patience, its two counts too."""
         numbers = self.state if self.policy.is_patient else self.state[:2]
         return [np.asarray(number) for number in numbers]
 
@@ -148,18 +148,18 @@ class DynamicLossScale(words.OldNames, LossScale):
         return self.state.loss_scale
 
     def update(self, grads: Any) -> tuple[None, bool]:
-        """Move the scale; the gradients should be applied if all are finite."""
+        """Update the scale; return None, and whether all gradients are finite."""
         needs_shape = self.quirks.dynamic_scale_dense_shape
         finite = all([is_finite(g, needs_shape) for g in flat(grads)])
         self.move(finite)
         return None, finite
 
     def move(self, finite: bool) -> None:
-        """Take note of one step."""
+        """Update the scale after one step."""
         self.state = step_dynamic(self.policy, self.state, finite)
 
     def at_floor(self) -> bool:
-        """Say whether no overflow can make the scale smaller."""
+        """Return whether no overflow can lower the scale any more."""
         return bool(self() <= np.float32(self.policy.floor))
 
     def get_config(self) -> dict[str, Any]:
@@ -182,10 +182,10 @@ class DynamicLossScale(words.OldNames, LossScale):
 
 
 def get(identifier: Any, strict: bool = False) -> LossScale | None:
-    """Return the loss scale that a number, "dynamic" or a loss scale stands for.
+    """Return the loss scale for a number, "dynamic", a loss scale, or None (no scale).
 
     Raises:
-        ValueError: anything else, but None, which stays None.
+        ValueError: any other identifier.
     """
     if isinstance(identifier, int | float):
         return FixedLossScale(identifier, strict)
@@ -197,9 +197,9 @@ def get(identifier: Any, strict: bool = False) -> LossScale | None:
 
 
 def is_finite(gradient: Gradient, strict: bool = False) -> bool:
-    """Say whether every element is finite, duplicate rows summed; absent is finite.
+    """Return whether every element is finite; None counts as finite.
 
-    Strict: rows without a dense shape are refused.
+    Duplicate rows are summed first. Strict: rows without a dense shape raise.
     """
     if gradient is None:
         return True
@@ -213,7 +213,7 @@ def is_finite(gradient: Gradient, strict: bool = False) -> bool:
 
 
 def flat(nest: Any) -> Iterator[Gradient]:
-    """Yield the gradients of a nest of lists, tuples and mappings."""
+    """Yield the gradients in nested lists, tuples and mappings."""
     if isinstance(nest, Mapping):
         nest = list(nest.values())
     if isinstance(nest, list | tuple) and not isinstance(nest, Rows):

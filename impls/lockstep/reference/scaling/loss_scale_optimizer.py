@@ -29,10 +29,10 @@ __all__ = ["MixedPrecisionLossScaleOptimizer"]
 class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
     """Scale the loss, unscale the gradients, skip a step that is not finite.
 
-    ``compute_gradients``: the gradients of loss x scale, each times 1 / scale, which is
-    rounded to float32. ``apply_gradients``: if all gradients are finite, they are
-    clipped as ``clip_norm`` says and ``opt`` applies them; otherwise nothing at all
-    changes. Then the scale moves, once.
+    ``compute_gradients`` returns the gradients of loss x scale, each times 1 / scale,
+    which is rounded to float32. If all gradients are finite, ``apply_gradients`` clips
+    them to ``clip_norm`` and ``opt`` applies them; otherwise no variable and no
+    optimizer state changes. Then the scale is updated once.
 
     Args:
         opt: any optimizer or wrapper of the reference.
@@ -83,8 +83,8 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
     ) -> Pairs:
         """Pair the gradients that ``loss()`` returns with ``var_list``.
 
-        They are multiplied by the scale and then by its reciprocal: the arithmetic
-        of a scaled loss.
+        They are multiplied by the scale and then by its reciprocal, which is the
+        arithmetic of a scaled loss.
         """
         variables = listed(var_list, self.owner)
         for variable in variables if self.quirks.loss_scale_float16 else []:
@@ -105,7 +105,7 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
         return [(times(g, reciprocal, flush), v) for g, v in pairs]
 
     def scale_gradient(self, gradient: Gradient) -> Gradient:
-        """Return a gradient times the scale, as that of a scaled loss."""
+        """Return a gradient times the scale: the gradient of the scaled loss."""
         return times(gradient, self.loss_scale, self.quirks.multitask_subnormals)
 
     def apply_gradients(
@@ -114,7 +114,7 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
         global_step: Variable | None = None,
         name: str | None = None,
     ) -> None:
-        """Apply unscaled gradients if they are finite; move the scale.
+        """Apply unscaled gradients if they are finite, then update the scale.
 
         A skipped step does not advance ``global_step``.
         """
@@ -131,31 +131,31 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
 
     @property
     def skips(self) -> bool:
-        """Whether steps that are not finite are left out."""
+        """Whether a step with inf or NaN in its gradients is skipped."""
         is_fixed = isinstance(self.scale_object, FixedLossScale)
         return not (self.quirks.loss_scale_fixed and is_fixed)
 
     @property
     def _hides_slots(self) -> bool:
-        """Whether the slots and variables of the stack are not shown."""
+        """Whether slots and variables are hidden, as in the original."""
         return self.quirks.loss_scale_slots
 
     def judge(self, pairs: Pairs, strict_sums: bool = False) -> Verdict:
-        """Look at the gradients of a step."""
+        """Check the gradients of a step."""
         dynamic = isinstance(self.scale_object, DynamicLossScale)
         needs_shape = dynamic and self.quirks.dynamic_scale_dense_shape
         return super().judge(pairs, strict_sums or needs_shape)
 
     def move_scale(self, verdict: Verdict) -> None:
-        """Let the scale take note of a step."""
+        """Update the scale after a step."""
         self.scale_object.move(verdict.finite)
 
     def scale_is_at_floor(self) -> bool:
-        """Say whether no overflow can make the scale smaller."""
+        """Return whether no overflow can lower the scale any more."""
         return bool(self.scale_object.at_floor())
 
     def variables(self) -> list[Array]:
-        """Return the state: the wrapped optimizer's, the scale's, the skip count."""
+        """Return the state of the wrapped optimizer and the scale, and skip counts."""
         if self._hides_slots:
             return []
         own = [*self.scale_object.variables(), *self.counts()]

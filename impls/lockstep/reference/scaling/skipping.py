@@ -1,4 +1,4 @@
-"""The base of both wrappers with a loss scale: it skips steps and moves the scale."""
+"""The base of both wrappers with a loss scale: skip steps and update the scale."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ __all__ = ["SkippingWrapper", "Verdict"]
 
 
 class Verdict(NamedTuple):
-    """What was found in the gradients of a step.
+    """Result of the finite check of a step.
 
     Attributes:
         nonfinite: names of the variables whose gradients are not finite.
-        finite: whether all are, and their norm if it was taken.
-        norm: the global norm, float32; None if nothing is to be clipped, or something
-            is not finite.
-        shown: what an automatic scaler is to see: has_nan and the largest magnitude.
+        finite: whether all gradients, and their norm if it was computed, are finite.
+        norm: the global norm, float32; None without clipping, or if a gradient is not
+            finite.
+        shown: inputs of an automatic scaler: has_nan and the largest magnitude.
     """
 
     nonfinite: list[str]
@@ -55,16 +55,16 @@ class Verdict(NamedTuple):
 
 
 class SkippingWrapper(Optimizer):
-    """A wrapper that leaves a step out if what it finds in the gradients is not finite.
+    """A wrapper that skips a step if its gradients are not finite.
 
-    The scale moves after the update: a step that fails leaves it where it was.
+    The scale is updated after the variables, so a step that raises does not change it.
     """
 
     owner: str
     inner_optimizer: Optimizer
     skipped_steps = 0
     is_unscaled: bool | None = None
-    """Whether gradients were unscaled by hand; None: nothing was scaled by hand."""
+    """Whether gradients were unscaled by hand; None if the loss was not scaled so."""
 
     def __init__(
         self,
@@ -91,28 +91,28 @@ class SkippingWrapper(Optimizer):
 
     @property
     def skips(self) -> bool:
-        """Whether steps that are not finite are left out."""
+        """Whether a step with inf or NaN in its gradients is skipped."""
         raise NotImplementedError
 
     @property
     def _hides_slots(self) -> bool:
-        """Whether the slots and variables of the stack are not shown."""
+        """Whether slots and variables are hidden, as in the original."""
         raise NotImplementedError
 
     def move_scale(self, verdict: Verdict) -> None:
-        """Let the scale take note of a step."""
+        """Update the scale after a step."""
         raise NotImplementedError
 
     def scale_is_at_floor(self) -> bool:
-        """Say whether no overflow can make the scale smaller."""
+        """Return whether no overflow can lower the scale any more."""
         raise NotImplementedError
 
     def scale_gradient(self, gradient: Gradient) -> Gradient:
-        """Return a gradient times the scale, as that of a scaled loss."""
+        """Return a gradient times the scale: the gradient of the scaled loss."""
         raise NotImplementedError
 
     def scaled(self, loss: Any) -> Any:
-        """Return a loss times the scale; what cannot be called stays as it is."""
+        """Return a loss times the scale; a loss that is not callable stays as it is."""
         if not callable(loss):
             return loss
         return lambda: [
@@ -126,10 +126,11 @@ class SkippingWrapper(Optimizer):
             return np.float32(1) / self.loss_scale
 
     def scale_loss(self, loss: Any) -> Any:
-        """Return a loss times the scale, here a function that returns its gradients.
+        """Return a loss times the scale.
 
-        They are divided by the scale once: by :meth:`unscale_gradients`, or by
-        ``apply_gradients`` if that comes first. A number is multiplied.
+        A loss of the reference is a function that returns gradients. They are divided
+        by the scale once, by :meth:`unscale_gradients` or by ``apply_gradients``,
+        whichever is called first. A number is multiplied by the scale.
 
         Args:
             loss: a function that returns gradients, or a number.
@@ -145,7 +146,7 @@ class SkippingWrapper(Optimizer):
         ...
 
         Args:
-            gradients: those of a list of variables.
+            gradients: the gradients of a list of variables.
         """
         is_array = isinstance(gradients, np.ndarray | Rows)
         listed = words.listed_gradients(gradients, self.owner, is_array)
@@ -161,7 +162,7 @@ class SkippingWrapper(Optimizer):
         return unscaled
 
     def unscale(self, gradient: Gradient) -> Gradient:
-        """Return a gradient times 1 / scale, half precision as float32."""
+        """Return a gradient times 1 / scale; half precision becomes float32."""
         if gradient is None:
             return None
         values = gradient.values if isinstance(gradient, Rows) else gradient
@@ -169,16 +170,19 @@ class SkippingWrapper(Optimizer):
         return times(wide, self.reciprocal(), self.quirks.multitask_subnormals)
 
     def unscaled_once(self, pairs: Pairs) -> Pairs:
-        """Return the gradients as the step takes them: ``scale_loss`` alone scales."""
+        """Return the pairs, unscaled if ``scale_loss`` was called since the last step.
+
+        Gradients that were unscaled by hand stay as they are.
+        """
         divides, self.is_unscaled = self.is_unscaled is False, None
         return [(self.unscale(g), v) for g, v in pairs] if divides else pairs
 
     def known_as(self, variable: Variable) -> Variable:
-        """Return the variable that the user knows in place of ``variable``."""
+        """Return the user's variable for ``variable``, which may be its master."""
         return variable
 
     def judge(self, pairs: Pairs, strict_sums: bool = False) -> Verdict:
-        """Look at the gradients of a step, and at their norm where it limits them."""
+        """Check the gradients of a step, and their norm if it is to be clipped."""
         bad = [variable for g, variable in pairs if not is_finite(g, strict_sums)]
         names = [self.known_as(variable).name for variable in bad]
         if names or self.clip_norm is None:
@@ -189,10 +193,10 @@ class SkippingWrapper(Optimizer):
         return Verdict(names, bool(np.isfinite(norm)), norm)
 
     def clipped(self, pairs: Pairs, norm: Array | None) -> tuple[Pairs, float | None]:
-        """Return pairs whose norm is at most ``clip_norm``, and the factor of it."""
+        """Return the pairs, clipped to ``clip_norm``, and the clipping factor."""
         if self.clip_norm is None or norm is None:
             return pairs, None
-        # Below the limit nothing is multiplied: c (1/c) is not 1 for every c.
+        # Below the limit the factor is exactly 1: c (1 / c) is not 1 for every c.
         over = bool(norm > self.clip_norm)
         factor = clip_factor(norm, self.clip_norm) if over else np.ones_like(norm)
         gradients = scale_gradients([gradient for gradient, _ in pairs], factor)
@@ -200,7 +204,7 @@ class SkippingWrapper(Optimizer):
         return list(zip(gradients, variables, strict=True)), float(factor)
 
     def apply_or_skip(self, pairs: Pairs, update: Callable[[Pairs], None]) -> None:
-        """Let ``update`` run with the clipped pairs unless the step is skipped."""
+        """Call ``update`` with the clipped pairs unless the step is skipped."""
         before, verdict = float(self.loss_scale), self.judge(pairs)
         applied = verdict.finite or not self.skips
         factor = None
@@ -222,7 +226,7 @@ class SkippingWrapper(Optimizer):
         self.count_skips(applied, verdict.nonfinite)
 
     def count_skips(self, applied: bool, nonfinite: list[str]) -> None:
-        """Warn, or raise, if the scale is at its floor and nothing has helped."""
+        """Count skips; warn or raise if the scale is at its floor and they go on."""
         skips = self.skipped_in_a_row = 0 if applied else self.skipped_in_a_row + 1
         self.skipped_steps += not applied
         quiet = self.at_floor == "ignore" or skips < self.floor_patience
@@ -235,11 +239,11 @@ class SkippingWrapper(Optimizer):
             warn_user(str(error))
 
     def counts(self) -> list[Array]:
-        """Return how many steps were skipped in a row, and in all."""
+        """Return the number of steps skipped in a row, and of all skipped steps."""
         return [np.asarray(self.skipped_in_a_row), np.asarray(self.skipped_steps)]
 
     def note_no_gradients(self) -> None:
-        """Report a step that no gradient reached, on every level."""
+        """Set ``last_step`` to ``NO_GRADIENTS``, also in the wrappers inside."""
         self.last_step = ScaledStepReport(*NO_GRADIENTS)
         self.inner_optimizer.note_no_gradients()
 

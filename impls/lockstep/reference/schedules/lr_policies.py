@@ -1,7 +1,7 @@
 """Learning-rate policies: pure functions of the step, vectorised over steps.
 
-Every operation is rounded to float32 (or to ``dtype``), as the original's kernels do;
-powers and cosines are taken in float64 and rounded once. The origin of all of them is
+Every operation is rounded to float32 (or to ``dtype``), as in the original's kernels.
+Powers and cosines are computed in float64 and rounded once. All policies come from
 OpenSeq2Seq (NVIDIA), ``open_seq2seq/optimizers/lr_policies.py``. Steps are optimizer
 steps, counted from 0; ``global_step`` is an integer or an array of integers.
 """
@@ -74,7 +74,7 @@ def piecewise_constant(
     """
     ends = words.step_boundaries(boundaries, decay_rates, steps_per_epoch)
     step = np.asarray(global_step, np.int64)
-    # A step on a boundary has the old rate, by default too.
+    # A step on a boundary has the old rate, with and without strict.
     holds = [step <= ends[0]]
     holds += [(low < step) & (step <= high) for low, high in itertools.pairwise(ends)]
     holds += [step > ends[-1]]
@@ -208,7 +208,7 @@ def inv_poly_decay(
     rate, exponent = np.float32(learning_rate), np.float32(power)
     least = np.float64(min(max(min_lr, 1e-8), learning_rate))
     floor = np.float32(least)
-    # In float64 and rounded once: the original takes the growth in Python's numbers.
+    # In float64 and rounded once, because the original uses Python floats here.
     with np.errstate(invalid="ignore"):
         largest = power_of(learning_rate / least, 1 / power)
         growth = single((largest - 1) / decay_steps)
@@ -271,7 +271,7 @@ def decay_progress(step: Array, decay_steps: float, begin_decay_at: int) -> Arra
 
 
 def power_of(base: Any, exponent: Any) -> Array:
-    """Return base^exponent, taken in float64 and rounded once to the base's dtype."""
+    """Return base^exponent, computed in float64 and rounded to the base's dtype."""
     with np.errstate(over="ignore", invalid="ignore"):
         power = np.power(np.float64(base), np.float64(exponent))
         return np.asarray(power.astype(base.dtype))

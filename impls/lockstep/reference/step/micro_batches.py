@@ -1,4 +1,4 @@
-"""The sum over micro-batches of their shares of a gradient; rows stay rows."""
+"""Gradient accumulation over micro-batches; sparse gradients stay sparse."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ __all__ = ["add_share"]
 def add_share(total: Gradient, gradient: Gradient, iter_size: int) -> Gradient:
     """Return total + gradient / iter_size, rounded to the gradient's dtype twice.
 
-    Either may be absent, which adds nothing. Rows + rows are all the rows, in the order
-    in which they came; rows + dense are dense.
+    If one of them is None, it adds nothing. The sum of two sparse gradients has all
+    their rows in order; the sum of a sparse and a dense gradient is dense.
     """
     if gradient is None:
         return total
@@ -30,7 +30,7 @@ def add_share(total: Gradient, gradient: Gradient, iter_size: int) -> Gradient:
 
 
 def divided(gradient: Array | Rows, iter_size: int) -> Array | Rows:
-    """Return gradient / iter_size, of rows their values."""
+    """Return gradient / iter_size."""
     if isinstance(gradient, Rows):
         return gradient._replace(values=gradient.values / quotient(gradient, iter_size))
     return np.asarray(gradient / quotient(gradient, iter_size))
@@ -43,7 +43,7 @@ def quotient(gradient: Array | Rows, iter_size: int) -> Array:
 
 
 def dense_like(gradient: Array | Rows, other: Array | Rows) -> Array:
-    """Return a gradient as an array; ``other`` tells rows how many there are."""
+    """Return a gradient as an array; rows get the shape of ``other``."""
     if not isinstance(gradient, Rows):
         return gradient
     assert not isinstance(other, Rows)

@@ -1,4 +1,4 @@
-"""``optimize_loss`` over NumPy variables: one object that takes the whole step."""
+"""``optimize_loss`` over NumPy variables: one object for the whole training step."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ OPTIMIZER_CLS_NAMES: dict[str, Callable[..., Optimizer]] = {
     "SGD": GradientDescentOptimizer,
     "AdamW": AdamWOptimizer,
 }
-"""The names that ``optimize_loss`` takes, and their classes."""
+"""Name of an optimizer for ``optimize_loss`` -> its class."""
 
 
 @documented
@@ -83,10 +83,10 @@ def optimize_loss(
     Args:
         loss: a function that returns the gradients, one for each variable.
         var_list: the variables to train.
-        skip_update_ph: whether to add only: a bool, or a function that is asked at each
-            call. None: each ``iter_size``-th call updates.
+        skip_update_ph: whether to accumulate without an update: a bool, or a function
+            that is called in each step. None: each ``iter_size``-th call updates.
         model: as in OpenSeq2Seq; without effect.
-        reduction: what averages; None is a rank of its own.
+        reduction: averages over the ranks; None means a single rank.
     """
     settings = words.Settings(
         dtype=dtype,
@@ -141,7 +141,10 @@ def trained(var_list: Any) -> list[Variable]:
 def make_optimizer(
     step: TrainingStep, optimizer: Any, optimizer_params: Mapping[str, Any] | None
 ) -> Optimizer:
-    """Make the optimizer from its name or class; by default take one that is made."""
+    """Return the optimizer for a name, a class or function, or an instance.
+
+    Strict: an instance is refused.
+    """
     quirks = step.settings.quirks
     arguments = arguments_for(
         optimizer, optimizer_params, quirks.arguments_unchecked, "reference"
@@ -174,7 +177,7 @@ def make_optimizer(
 
 
 def make_of(optimizer: Any, strict: bool) -> Callable[..., Optimizer]:
-    """Return what makes an optimizer: the class of a name, or the maker itself."""
+    """Return the class for a name; a class or function is returned as it is."""
     if not isinstance(optimizer, str):
         return optimizer  # type: ignore[no-any-return]
     make = OPTIMIZER_CLS_NAMES[optimizer]
@@ -182,7 +185,7 @@ def make_of(optimizer: Any, strict: bool) -> Callable[..., Optimizer]:
 
 
 def with_masters(step: TrainingStep, base: Optimizer, loss_scaling: Any) -> Optimizer:
-    """Wrap the optimizer for half-precision variables, if they are to have masters."""
+    """Wrap the optimizer with float32 masters if the dtype is "mixed"."""
     settings = step.settings
     words.check_stack(settings, base)
     if not settings.mixed:

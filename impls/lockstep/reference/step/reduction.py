@@ -1,4 +1,4 @@
-"""Averaging gradients over ranks; in NumPy there is one, unless an engine is given."""
+"""Averaging gradients over ranks; without a ``reduction`` there is only one rank."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def reduce_gradients(
 
 
 def dense(gradient: Gradient, variable: Variable) -> Array:
-    """Return a gradient as a dense array, zeros if it is absent here."""
+    """Return a gradient as a dense array; zeros if it is None."""
     if gradient is None:
         return np.zeros(variable.shape, variable.dtype)
     if isinstance(gradient, Rows):

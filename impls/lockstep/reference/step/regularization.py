@@ -1,4 +1,4 @@
-"""The total of regularization losses."""
+"""The sum of regularization losses."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def get_regularization_loss(
     """Return the sum of the losses in float32, each cast first: 0-d.
 
     Args:
-        losses: a mapping name -> loss, or an iterable of losses; None among them is
-            left out. Nothing adds up to 0.
+        losses: a mapping name -> loss, or an iterable of losses; entries of None are
+            ignored. Without losses the sum is 0.
     """
     if losses is None:
         raise refusals.NO_COLLECTION.error()
@@ -33,7 +33,7 @@ def get_regularization_loss(
 
 
 def sum_losses(losses: list[Any]) -> Array:
-    """Return the sum of 0-d losses in float32, added up as the original does."""
+    """Return the sum of 0-d losses in float32, in the original's order."""
     for loss in losses:
         if np.shape(loss):
             raise refusals.NOT_SCALAR.error(got=f"shape {list(np.shape(loss))}")

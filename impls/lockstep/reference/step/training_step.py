@@ -1,4 +1,4 @@
-"""The training step of the reference: each call of it is one."""
+"""The training step of the reference."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ __all__ = ["TrainingStep"]
 
 
 class TrainingStep:
-    """The training step that ``optimize_loss`` returns; a call takes it.
+    """The training step that ``optimize_loss`` returns; call it to take a step.
 
-    ``step(*inputs)`` hands its arguments to the loss. With ``iter_size`` > 1 a call
-    adds its share, and each ``iter_size``-th one updates; ``skip_update``, in the call
-    or at construction, decides instead.
+    ``step(*inputs)`` passes its arguments to the loss. With ``iter_size`` > 1 a call
+    accumulates gradients, and each ``iter_size``-th call updates the variables.
+    ``skip_update``, in the call or at construction, overrides this.
 
     Attributes:
-        optimizer: what updates, the masters' wrapper with "mixed".
-        global_step: the applied steps, an int64 variable.
+        optimizer: the optimizer; with "mixed", the wrapper with masters.
+        global_step: the number of applied steps, an int64 variable.
         learning_rate: the rate of the last call.
-        last_step: what the last call did.
+        last_step: the report of the last call.
         scaler: the automatic loss scaler, or None.
-        accumulators: the sum so far for each variable; None where nothing was added.
-        micro_step: the micro-batches in it.
-        recorder: who is told the summaries of each applied step, or None.
+        accumulators: the accumulated gradient of each variable, or None.
+        micro_step: the number of accumulated micro-batches.
+        recorder: receives the summaries of each applied step; may be None.
     """
 
     recorder: Recorder | None = None
@@ -81,7 +81,7 @@ class TrainingStep:
         self._extras: tuple[Any, ...] | None = None
 
     def __repr__(self) -> str:
-        """Show what updates, the steps so far, the rate and the stages."""
+        """Show the optimizer, the number of steps, the rate and the stages."""
         return shown(
             base_of(self.optimizer),
             len(self.variables),
@@ -92,7 +92,7 @@ class TrainingStep:
 
     @property
     def pipeline(self) -> tuple[str, ...]:
-        """The stages that a gradient goes through here, in their order."""
+        """The stages of a step that change its gradients, in order."""
         return self.settings.pipeline(self.optimizer)
 
     def __call__(self, *inputs: Any, skip_update: Any = None) -> Any:
@@ -100,12 +100,13 @@ class TrainingStep:
 
         Args:
             inputs: for the loss.
-            skip_update: whether to add only; None: as was said at construction.
+            skip_update: whether to accumulate without an update; None: as given at
+                construction.
 
         Returns:
-            None: a loss of the reference is its gradients, so it has no value. If the
-            loss function returned a tuple of a list of gradients and more: a tuple of
-            None and that.
+            None, because a loss of the reference returns gradients and no value. If it
+            returned a tuple of a list of gradients and more: a tuple of None and the
+            rest.
         """
         self._extras = None
         self.learning_rate = self.next_rate()
@@ -124,12 +125,12 @@ class TrainingStep:
         return joined(None, self._extras)
 
     def gradients_of(self, inputs: Sequence[Any]) -> list[Gradient]:
-        """Return what the loss answers, if it is a gradient for each variable."""
+        """Return the gradients from the loss; raise unless each variable has one."""
         answer = self.loss(*inputs)
         if isinstance(answer, tuple) and answer and isinstance(answer[0], list):
             answer, self._extras = loss_and_extras(answer)
         count = len(self.variables)
-        # The rows of an array would pass for gradients, and the keys of a dict.
+        # Iterating over an array or a dict would give rows or keys, not gradients.
         other = isinstance(answer, str | Mapping | np.ndarray | Rows)
         if other or not isinstance(answer, Iterable):
             raise border.wrong_answer(answer, count)
@@ -141,16 +142,16 @@ class TrainingStep:
         return gradients
 
     def next_rate(self) -> Any:
-        """Return the rate at the steps applied so far."""
+        """Return the learning rate for the next step."""
         rate = self.learning_rate_decay_fn(self.global_step.value.copy())
         if not self.settings.quirks.arguments_unchecked:
             check_rate(rate)
         return rate
 
     def accumulate(self, pairs: Pairs) -> Pairs:
-        """Return the sums with a micro-batch, paired as its gradients were.
+        """Return the accumulated gradients with this micro-batch, in pairs.
 
-        They are not kept yet, so that a step that fails leaves everything as it was.
+        They are not stored yet, so that a step that raises changes nothing.
         """
         if self.settings.quirks.optimize_loss_accumulated:
             check_accumulated(pairs)
@@ -163,12 +164,12 @@ class TrainingStep:
         ]
 
     def keep(self, pairs: Pairs) -> None:
-        """Keep the sums, which hold one micro-batch more."""
+        """Store the accumulated gradients and count their micro-batch."""
         self.accumulators = [total for total, _ in pairs]
         self.micro_step += 1
 
     def waits(self, skip_update: Any) -> bool:
-        """Say whether the sum, this micro-batch included, has to wait for more."""
+        """Return whether this call only accumulates and does not update."""
         flag = self.skip_update_ph if skip_update is None else skip_update
         flag = flag() if callable(flag) else flag
         if not self.settings.quirks.arguments_unchecked:
@@ -178,7 +179,7 @@ class TrainingStep:
         return bool(flag)
 
     def apply(self, pairs: Pairs) -> None:
-        """Bring the gradients into their final form and hand them to the optimizer."""
+        """Reduce and post-process the gradients, then apply them."""
         settings = self.settings
         if settings.on_horovod:
             pairs = reduce_gradients(pairs, True, self.model, self.reduction)
@@ -192,17 +193,17 @@ class TrainingStep:
         self.last_step = report_applied(inner, names, absent)
 
     def fits(self, pairs: Pairs) -> bool:
-        """Whether the gradients are finite; asked only if the step may be skipped.
+        """Whether the gradients are finite; True if the stages have no finite check.
 
-        They are looked at before they are clipped: the optimizer names those that are
-        not finite, and clipping would spoil the others.
+        This is checked before clipping, because clipping by a non-finite norm changes
+        all gradients, and the optimizer reports which ones are not finite.
         """
         if "finite check" not in self.pipeline:
             return True
         return all(is_finite(gradient) for gradient, _ in pairs)
 
     def post_process(self, pairs: Pairs) -> Pairs:
-        """Clip or scale by LARC; tell the recorder what was asked for."""
+        """Clip or scale by LARC, and record the requested summaries."""
         settings = self.settings
         summaries = Summaries(self.summaries, self.recorder)
         summaries.scalar("learning_rate", "learning_rate", self.learning_rate)
@@ -220,7 +221,7 @@ class TrainingStep:
         )
 
     def set_hyper_parameters(self) -> None:
-        """Give the base optimizer the rate of this step, and AdamW its decay."""
+        """Set the base optimizer's learning rate, and AdamW's weight decay."""
         base = base_of(self.optimizer)
         name = "lr" if "lr" in base.arguments else "learning_rate"
         now = {name: self.learning_rate}
@@ -234,13 +235,13 @@ class TrainingStep:
         return self.learning_rate * (decay() if callable(decay) else decay)
 
     def clear(self) -> None:
-        """Empty the sums."""
+        """Clear the accumulated gradients."""
         self.micro_step = 0
         self.accumulators = [None] * len(self.variables)
 
 
 def require_shape(gradient: Gradient, variable: Variable) -> None:
-    """Raise for a gradient whose shape is not that of its variable."""
+    """Raise if a gradient and its variable have different shapes."""
     if gradient is None:
         return
     if isinstance(gradient, Rows):
@@ -254,7 +255,7 @@ def require_shape(gradient: Gradient, variable: Variable) -> None:
 
 
 def check_accumulated(pairs: Pairs) -> None:
-    """Raise for what the original cannot add up."""
+    """Raise for gradients that the original cannot accumulate."""
     for gradient, variable in pairs:
         if gradient is None:
             raise refusals.ABSENT_ACCUMULATED.error(name=variable.name)

@@ -1,4 +1,4 @@
-"""What half precision and float32 make of each other."""
+"""Casts and products of half-precision and float32 arrays."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["follow", "narrowed", "scale_in_dtype", "times", "widen"]
 
 
 def follow(master: Array, model: Array) -> Array:
-    """Return the float32 master of ``model`` with what was written into that since.
+    """Return the float32 master, updated where ``model`` was written from outside.
 
-    Where ``master`` rounds to ``model``, or both are NaN, it stays: it knows more.
-    Elsewhere somebody has written the model, and it is float32(model).
+    Where ``master`` rounds to ``model``, or both are NaN, the master is kept, because
+    it is more precise. Elsewhere the result is float32(model).
     """
     rounded = saturating_cast(master, model.dtype)
     same = (rounded == model) | (np.isnan(rounded) & np.isnan(model))
@@ -25,10 +25,10 @@ def follow(master: Array, model: Array) -> Array:
 
 
 def scale_in_dtype(gradient: Gradient, factor: np.float32) -> Gradient:
-    """Return a gradient times a factor that was rounded to the gradient's dtype.
+    """Return a gradient times a factor, rounded to the gradient's dtype first.
 
-    So the gradients of a scaled loss come out of a model in float16, where a factor
-    above 65504 is infinite.
+    This is the gradient that a scaled loss has in a float16 model, where a factor above
+    65504 is infinite.
     """
     if gradient is None:
         return None
@@ -38,7 +38,7 @@ def scale_in_dtype(gradient: Gradient, factor: np.float32) -> Gradient:
 
 
 def product(values: Array, factor: np.float32) -> Array:
-    """Return values times a factor that is rounded to their dtype first."""
+    """Return values times a factor, which is rounded to their dtype first."""
     with np.errstate(all="ignore"):
         return np.asarray(values * values.dtype.type(factor))
 
@@ -65,7 +65,7 @@ def narrowed(gradient: Gradient, dtype: np.dtype[Any]) -> Gradient:
 def times(gradient: Gradient, factor: np.float32, flush: bool = False) -> Gradient:
     """Return a gradient times a float32 factor, rounded once to its own dtype.
 
-    ``flush``: subnormals count as zero before and after, as in the original's kernels.
+    ``flush``: replace subnormal inputs and outputs by zero, as the original's kernels.
     """
     if gradient is None:
         return None

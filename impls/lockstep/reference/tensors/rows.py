@@ -1,4 +1,4 @@
-"""Rows of a sparse gradient: duplicates are summed before a rule sees them."""
+"""Sparse gradients: sum duplicate rows, or convert to a dense array."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ["densify", "sum_duplicates"]
 
 
 def sum_duplicates(gradient: Rows) -> Rows:
-    """Add up the rows that share an index, in the order of their occurrence.
+    """Sum the rows that share an index, in the order of their occurrence.
 
     ``values`` [k, ...] becomes [u, ...] with u distinct, ascending ``indices``. The sum
-    is taken in the dtype of the values.
+    is computed in the dtype of the values.
     """
     totals: dict[int, Array] = {}
     for index, row in zip(gradient.indices.tolist(), gradient.values, strict=True):

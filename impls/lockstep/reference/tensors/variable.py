@@ -13,7 +13,7 @@ __all__ = ["Variable"]
 
 
 class Variable:
-    """A named box for an array; its dtype and shape never change.
+    """A named array whose value can be replaced; its dtype and shape never change.
 
     Args:
         name: the variable's name, used in reports and errors.

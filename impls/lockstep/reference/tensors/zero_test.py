@@ -1,4 +1,4 @@
-"""The zero test of the multitask wrapper: does a gradient have a nonzero element?"""
+"""The zero test of the multitask wrapper, and flushing of subnormals."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ __all__ = ["flush_subnormals", "is_all_zero"]
 
 
 def is_all_zero(gradient: Array | Rows, flush: bool = False) -> bool:
-    """Say whether ``gradient`` has no nonzero element.
+    """Return whether ``gradient`` has no nonzero element.
 
     -0.0 is zero; NaN and infinity are not. The duplicate rows of a sparse gradient are
-    summed first, so rows that cancel, rows of zeros and no rows at all are all zero.
-    With ``flush`` float32 subnormals count as zero, as they did in the original.
+    summed first. So the result is True for rows that cancel, rows of zeros and no rows.
+    With ``flush``, float32 subnormals are zero, as in the original.
     """
     if isinstance(gradient, Rows):
         gradient = sum_duplicates(gradient).values
@@ -27,8 +27,8 @@ def is_all_zero(gradient: Array | Rows, flush: bool = False) -> bool:
 def flush_subnormals(values: Array) -> Array:
     """Replace subnormals by zero, except in float16.
 
-    The original's kernels ran with the processor's flush-to-zero mode on, which knows
-    nothing of float16.
+    The original's kernels ran in the processor's flush-to-zero mode, which does not
+    apply to float16.
     """
     if values.dtype == np.float16:
         return values

@@ -1,4 +1,4 @@
-"""What a worker gathers between two pushes, as pure functions.
+"""Accumulation of a worker's changes between two pushes, as pure functions.
 
 Origin: ``tf.contrib.opt.AGNOptimizer``, TensorFlow 1.15; J. Hermans, G. Spanakis,
 R. Moeckel, "Accumulated Gradient Normalization", 2017 (arXiv:1710.02368).
@@ -18,11 +18,12 @@ __all__ = ["add_changes", "is_due", "mean_changes"]
 def add_changes(
     accumulators: Sequence[Array], changes: Sequence[Array | Rows]
 ) -> list[Array]:
-    """Return each accumulator + its change; sparse rows are added up first.
+    """Return each accumulator + its change; duplicate sparse rows are summed first.
 
     Args:
-        accumulators: of any shapes and dtypes.
-        changes: like them, or rows of them: gradients, or what a step added to weights.
+        accumulators: arrays of any shapes and dtypes.
+        changes: arrays of the same shapes and dtypes, or rows: gradients, or the
+            differences that a step made to weights.
     """
     with np.errstate(all="ignore"):
         pairs = zip(accumulators, changes, strict=True)
@@ -30,18 +31,18 @@ def add_changes(
 
 
 def is_due(local_step: int, period: int) -> bool:
-    """Say whether a round of ``period`` local steps ends with step ``local_step``."""
+    """Return whether step ``local_step`` ends a round of ``period`` local steps."""
     return local_step % period == 0
 
 
 def mean_changes(accumulators: Sequence[Array], period: int) -> list[Array]:
-    """Return each accumulator / period, taken in its dtype."""
+    """Return each accumulator / period, computed in its dtype."""
     with np.errstate(all="ignore"):
         return [np.asarray(a / a.dtype.type(period)) for a in accumulators]
 
 
 def densify(change: Array | Rows, accumulator: Array) -> Array:
-    """Return a change as an array like its accumulator."""
+    """Return a change as a dense array of its accumulator's shape."""
     if not isinstance(change, Rows):
         return change
     dense = np.zeros_like(accumulator)

@@ -42,8 +42,8 @@ class AGNOptimizer(Optimizer):
         optimizer: any optimizer of the reference that this worker uses.
         strict: reproduce ``tf.contrib.opt.AGNOptimizer`` (1.15) with its quirks: pairs
             from a one-shot iterator are refused, arguments are not checked,
-            ``get_slot`` and ``variables()`` see nothing, row clipping inside leaves
-            shared rows alone.
+            ``get_slot`` returns None and ``variables()`` is empty, row clipping inside
+            does not clip shared rows.
     """
 
     GLOBAL_VARIABLE_NAME = GLOBAL_VARIABLE_NAME
@@ -82,13 +82,13 @@ class AGNOptimizer(Optimizer):
         global_step: Variable | None = None,
         name: str | None = None,
     ) -> None:
-        """Take one local step; at the end of a round push and pull.
+        """Take one local step; at the end of a round, push and pull.
 
-        ``global_step`` counts rounds, those of all workers that are given it.
+        ``global_step`` counts the rounds of all workers that share it.
 
         Raises:
-            KeyError: a variable that was not made through the getter.
-            ValueError: no pairs, or every gradient absent.
+            KeyError: a variable that was not created through the getter.
+            ValueError: there are no pairs, or every gradient is None.
         """
         words.refuse_iterator(grads_and_vars, self.quirks.agn_iterator)
         pairs = check_pairs(grads_and_vars, words.WRAPPER)
@@ -118,14 +118,14 @@ class AGNOptimizer(Optimizer):
         )
 
     def gather(self, variables: list[Variable], changes: list[Array | Rows]) -> None:
-        """Add changes to the accumulators of these variables."""
+        """Add changes to the accumulators of ``variables``."""
         accumulators = self.accumulators(variables)
         added = add_changes([a.value for a in accumulators], changes)
         for accumulator, value in zip(accumulators, added, strict=True):
             accumulator.value = value
 
     def communicate(self, variables: list[Variable]) -> None:
-        """End a round for these variables: push what was gathered, then pull."""
+        """End a round for ``variables``: push the mean changes, then pull."""
         gathered = [a.value for a in self.accumulators(variables)]
         means = mean_changes(gathered, self.communication_period)
         names = [self.custom_getter.names[variable] for variable in variables]
@@ -139,11 +139,11 @@ class AGNOptimizer(Optimizer):
         self.begin_round(variables)
 
     def accumulators(self, variables: Iterable[Variable]) -> list[Variable]:
-        """Return the accumulators of these variables."""
+        """Return the accumulators of ``variables``."""
         return [self.custom_getter._grad_map[variable] for variable in variables]
 
     def begin_round(self, variables: Iterable[Variable]) -> None:
-        """Set these variables to the shared ones and forget what was gathered."""
+        """Set ``variables`` to the shared values, and their accumulators to 0."""
         variables, getter = list(variables), self.custom_getter
         pulled = getter.center.pull([getter.names[variable] for variable in variables])
         accumulators = self.accumulators(variables)
@@ -152,9 +152,9 @@ class AGNOptimizer(Optimizer):
             accumulator.value = np.zeros_like(accumulator.value)
 
     def get_init_op(self, task_index: int) -> None:
-        """Set every variable to the shared one, and its accumulator to 0.
+        """Set every variable to its shared value, and its accumulator to 0.
 
-        In a graph this is an operation; here it has happened when the call returns.
+        In a graph this returns an operation; here it runs immediately.
 
         Args:
             task_index: the worker's number; without effect, as in the original.
@@ -178,21 +178,21 @@ class AGNOptimizer(Optimizer):
     ) -> AbstractContextManager[None]:
         """Return a context whose entry runs the init op.
 
-        Sessions have hooks; here the training loop stands inside of this context. With
-        a center on Ray it ends where training was ended, and the center hears that this
-        worker is done. Arguments are without effect.
+        TensorFlow's sessions have hooks. Here the training loop runs inside this
+        context. With a center on Ray, the context exits when training is ended, and it
+        notifies the center that this worker is done. The arguments have no effect.
         """
         return self._started(task_index)
 
     def get_name(self) -> str:
-        """Return the name given at construction."""
+        """Return the name from the constructor."""
         return self.name
 
     def get_slot(self, var: Variable, name: str) -> Array | None:
         """Return a slot of a worker's variable or of a shared one.
 
-        A worker's has two beside those of the wrapped optimizer, which are called as
-        the constants of this class. Strict: None.
+        A worker's variable has two slots besides those of the wrapped optimizer. Their
+        names are the constants of this class. Strict: None.
         """
         getter = self.custom_getter
         if self.quirks.agn_slots:
@@ -208,14 +208,14 @@ class AGNOptimizer(Optimizer):
         return self.inner_optimizer.get_slot(var, name) if slot is None else slot
 
     def get_slot_names(self) -> list[str]:
-        """Return the slot names of the wrapped optimizer and the two of this one."""
+        """Return the wrapped optimizer's slot names and the two of this class."""
         if self.quirks.agn_slots:
             return []
         own = [GRAD_VARIABLE_NAME, GLOBAL_VARIABLE_NAME]
         return [*self.inner_optimizer.get_slot_names(), *own]
 
     def variables(self) -> list[Array]:
-        """Return all state: the wrapped optimizer's, the worker's, what is shared."""
+        """Return the state of the wrapped optimizer, the worker and the center."""
         if self.quirks.agn_slots:
             return []
         getter = self.custom_getter
@@ -232,7 +232,7 @@ class AGNOptimizer(Optimizer):
 
 
 def differences(variables: list[Variable], before: list[Array]) -> list[Array | Rows]:
-    """Return what was added to variables since they had the values ``before``."""
+    """Return the differences of variables from their earlier values ``before``."""
     with np.errstate(all="ignore"):
         pairs = zip(variables, before, strict=True)
         return [np.asarray(variable.value - value) for variable, value in pairs]

@@ -1,4 +1,4 @@
-"""The weights that the workers of one process share, and the getter that makes them."""
+"""Weights shared by the workers of one process, and the getter that creates them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ __all__ = ["AGNCustomGetter", "Center"]
 
 
 class Center(words.CenterOfProcess):
-    """Shared variables with the slots that the wrapped rule keeps for them.
+    """Shared variables and their optimizer slots.
 
-    An update is applied by the optimizer of the worker that pushes, so with its rate
-    and its powers of beta; the slots of the shared variables are lent to it meanwhile.
+    The optimizer of the worker that pushes applies the update, with its own learning
+    rate and powers of beta. During the update it uses the shared variables' slots.
 
     Attributes:
-        variables: name of a worker's variable -> the shared one.
-        lock: pushes and pulls of several threads wait for one another.
+        variables: name of a worker's variable -> the shared variable.
+        slots: shared variable -> its slots.
+        lock: serializes pushes and pulls of several threads.
     """
 
     def __init__(self) -> None:
@@ -40,7 +41,7 @@ class Center(words.CenterOfProcess):
         self.lock = words.CenterLock()
 
     def join(self, name: str, variable: Variable) -> Variable:
-        """Return the shared variable of this name; the first worker's is copied."""
+        """Return the shared variable ``name``; the first worker's value is copied."""
         if name not in self.variables:
             full = f"{GLOBAL_VARIABLE_NAME}/{name}"
             self.variables[name] = Variable(full, variable.value)
@@ -55,12 +56,12 @@ class Center(words.CenterOfProcess):
         return shared
 
     def pull(self, names: Iterable[str]) -> dict[str, Array]:
-        """Return the shared weights of these names."""
+        """Return the shared weights by name."""
         with self.lock:
             return {name: self.variables[name].value for name in names}
 
     def push(self, update: Update) -> None:
-        """Apply mean gradients through the worker's optimizer, or add differences."""
+        """Apply mean gradients with the worker's optimizer, or add differences."""
         with self.lock:
             self._apply(update)
 
@@ -88,8 +89,8 @@ class Center(words.CenterOfProcess):
 class AGNCustomGetter:
     """Make the shared variable and the accumulator of each of a worker's variables.
 
-    NumPy has no variable scopes whose getter this could be: it is called with the
-    worker's trainable variables instead. Workers share one center::
+    NumPy has no variable scopes, so the getter is called with the worker's trainable
+    variables instead. Workers share one center::
 
         first = AGNCustomGetter("/cpu:0")
         first([w])
@@ -119,15 +120,15 @@ class AGNCustomGetter:
         self._grad_map: dict[Variable, Variable] = {}
 
     def __call__(self, variables: Iterable[Variable]) -> list[Variable]:
-        """Enter trainable variables and return them; those known stay as they are.
+        """Register trainable variables and return them; known variables do not change.
 
-        A name that is there already gets a number, so that workers whose variables come
-        in one order agree. The worker that fills the center may add to it later; others
-        find what is there.
+        A name that is already taken gets a number, so workers must register their
+        variables in the same order. The worker that registers first may add variables
+        later; other workers can only use existing ones.
 
         Raises:
-            GetterError: a TypeError; no variables.
-            UnsupportedError: a ValueError; the center has no variable of a name, or
+            GetterError: a TypeError; an entry is no variable, or there is none.
+            UnsupportedError: a ValueError; the center has no variable of that name, or
                 one of another shape or dtype.
         """
         entered = list(agn_getter.require_several(variables, is_variable, "variables"))
@@ -150,7 +151,7 @@ class AGNCustomGetter:
         return entered
 
     def _named(self, variables: Iterable[Variable]) -> dict[str, Variable]:
-        """Return what is new, by its name at the center."""
+        """Return the new variables by their names at the center."""
         new: dict[str, Variable] = {}
         for variable in variables:
             if variable not in self._global_map and variable not in new.values():
@@ -160,9 +161,9 @@ class AGNCustomGetter:
 
 
 def center_of(center: Any) -> Center:
-    """Return the center that an argument names: new, of this process, or on Ray."""
+    """Return the center for an argument: a new one, the given one, or one on Ray."""
     if host := as_ray_host(center):
-        # Its base class is in this module.
+        # Imported here because it imports this module.
         from lockstep.reference.workers.remote import RemoteCenter
 
         return RemoteCenter(host)
@@ -172,5 +173,5 @@ def center_of(center: Any) -> Center:
 
 
 def is_variable(found: Any) -> bool:
-    """Tell whether this is a variable of the reference."""
+    """Return whether an object is a variable of the reference."""
     return isinstance(found, Variable)

@@ -1,7 +1,7 @@
 """The reference's update rules, on tensors that are changed in place.
 
-Formulas are in :mod:`lockstep.reference.optimizers.rules`, with the same names. An
-``update_dense`` takes many tensors of one device and dtype, so that few calls do it.
+Formulas are in :mod:`lockstep.reference.optimizers.rules`, with the same names. Each
+``update_dense`` updates many tensors of one device and dtype with few calls.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Shared: TypeAlias = dict[str, float]
 def filled_like(
     parameter: Tensor, value: float, scalar: bool, dtype: torch.dtype
 ) -> Tensor:
-    """Return a slot of the shape of a parameter, or a number beside it."""
+    """Return a new slot with a parameter's shape, or a 0-d one on its device."""
     if scalar:
         return torch.full((), value, dtype=dtype, device=parameter.device)
     return torch.full_like(
@@ -44,10 +44,11 @@ def in_pieces(
     gradients: Sequence[Tensor],
     size: int | None,
 ) -> list[tuple[Sequence[Tensor], Sequence[Slots], Sequence[Tensor]]]:
-    """Cut one large tensor on the CPU into views of ``size`` elements a thread.
+    """Split one large tensor on the CPU into views of ``size`` elements per thread.
 
-    What one operation of a rule writes is then in the cache still when the next one
-    reads it. Anything else stays whole, and so does a tensor if ``size`` is None.
+    The results of one operation are then still in the cache when the next operation
+    reads them. Several tensors, small tensors and GPU tensors are not split, nor is
+    anything if ``size`` is None.
     """
     whole = [(variables, slots, gradients)]
     if size is None or len(variables) > 1 or not variables[0].is_cpu:

@@ -40,7 +40,7 @@ def update_dense(
 def update_rows(
     policy: Policy, shared: Shared, variable: Tensor, slots: Slots, gradient: Tensor
 ) -> None:
-    """Apply the rule to the rows that are named."""
+    """Apply the rule to the rows of the gradient."""
     indices, rows = sum_duplicates(gradient)
     accumulator = slots["accumulator"]
     accumulator[indices] += rows * rows

@@ -28,8 +28,8 @@ class Policy(NamedTuple):
 def step_size(policy: Policy, shared: Shared) -> Tensor | float:
     """Return lr sqrt(1 - beta2_power) / (1 - beta1_power).
 
-    Each operation is rounded to the policy's dtype, as one on tensors is. It is done on
-    Python's numbers, which are quicker, but for a rate that lies on a GPU.
+    Each operation is rounded to the policy's dtype, as with tensors. Python numbers are
+    used because they are faster, except for a learning rate on a GPU.
     """
     rate, dtype = policy.learning_rate, policy.learning_rate.dtype
     rest1 = rounded(1 - rounded(shared["beta1_power"], dtype), dtype)
@@ -61,7 +61,7 @@ def update_dense(
 def update_rows(
     policy: Policy, shared: Shared, variable: Tensor, slots: Slots, gradient: Tensor
 ) -> None:
-    """Decay both moments of every row, and move every row: the rule is not lazy."""
+    """Decay both moments and update every row: the rule is not lazy."""
     m, v = slots["m"], slots["v"]
     indices, rows = sum_duplicates(gradient)
     m *= policy.beta1

@@ -40,14 +40,14 @@ def update_dense(
     wide = [variable.to(policy.weight_decay.dtype) for variable in variables]
     fused.add_scaled(wide, wide, -policy.weight_decay)
     adam.update_dense(policy.adam, shared, wide, slots, gradients)
-    # Those that were wide already have been updated in place.
+    # Variables that were already wide have been updated in place.
     foreach.copy(variables, wide)
 
 
 def update_rows(
     policy: Policy, shared: Shared, variable: Tensor, slots: Slots, gradient: Tensor
 ) -> None:
-    """Decay the rows that are named, once each; Adam then moves every row."""
+    """Decay each row of the gradient once; then Adam updates every row."""
     indices = sum_duplicates(gradient).indices
     wide = variable.to(policy.weight_decay.dtype)
     wide[indices] -= policy.weight_decay * wide[indices]

@@ -40,9 +40,10 @@ def update_dense(
     slots: Sequence[Slots],
     gradients: Sequence[Tensor],
 ) -> None:
-    """Apply the rule to every element; a NaN is hidden if the policy says so.
+    """Apply the rule to every element; NaN is hidden if the policy says so.
 
-    Tensors are laid end to end: that is less than the rule's operations for each.
+    Several tensors are concatenated, which takes fewer operations than the rule applied
+    to each of them.
     """
     if len(variables) == 1:
         update_one(policy, variables[0], slots[0], gradients[0])
@@ -67,7 +68,7 @@ def update_one(
     accum += gradient * gradient
     new_root = root(policy, accum)
     shrinkage = 2 * policy.l2_shrinkage_regularization_strength
-    # Not 0 w: that is NaN where w is infinite.
+    # Without shrinkage, avoid 0 * w, which is NaN where w is infinite.
     shrunk = gradient + torch.where(shrinkage == 0, 0, shrinkage * weights)
     linear += shrunk - (new_root - old_root) / rate * weights
     pull = new_root / rate + 2 * policy.l2_regularization_strength
@@ -80,10 +81,9 @@ def update_one(
 def update_rows(
     policy: Policy, shared: Shared, variable: Tensor, slots: Slots, gradient: Tensor
 ) -> None:
-    """Apply the rule to the rows that are named.
+    """Apply the rule to the gradient's rows; NaN is not hidden, as in the original.
 
-    ``slots`` may hold more than the rule's own, such as a master, which is left alone.
-    The original shows a NaN here.
+    ``slots`` may contain other tensors, such as a master, which do not change.
     """
     policy = policy._replace(hides_nan=False)
     indices, rows = sum_duplicates(gradient)
@@ -96,7 +96,7 @@ def update_rows(
 
 
 def root(policy: Policy, accum: Tensor) -> Tensor:
-    """Return accum^-p, taken in float64."""
+    """Return accum^-p, computed in float64."""
     if policy.learning_rate_power == -0.5:
         return sqrt(accum)
     return accum.double().pow(-policy.learning_rate_power.double()).to(accum.dtype)

@@ -34,10 +34,10 @@ def update_dense(
 def update_rows(
     policy: Policy, shared: Shared, variable: Tensor, slots: Slots, gradient: Tensor
 ) -> None:
-    """Move a row once for each of its occurrences, in turn.
+    """Update a row once for each of its occurrences, in order.
 
-    Where the gradient is wider than the variable, duplicates are summed, so that a row
-    is rounded once.
+    If the gradient's dtype is wider than the variable's, duplicates are summed first,
+    so that each row is rounded once.
     """
     if gradient.dtype != variable.dtype:
         indices, rows = sum_duplicates(gradient)

@@ -46,7 +46,7 @@ def update_dense(
 def update_rows(
     policy: Policy, shared: Shared, variable: Tensor, slots: Slots, gradient: Tensor
 ) -> None:
-    """Apply the rule to the rows that are named, in the order of the sparse kernel."""
+    """Apply the rule to the gradient's rows, in the order of the sparse kernel."""
     rate, mu = policy.learning_rate, policy.momentum
     indices, rows = sum_duplicates(gradient)
     momentum = slots["momentum"][indices] * mu + rows

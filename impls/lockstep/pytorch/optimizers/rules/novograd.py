@@ -29,10 +29,10 @@ Number = float | Tensor
 
 
 class Policy(NamedTuple):
-    """Hyper-parameters, each a number or a 0-d tensor: wide, float32 at least.
+    """Hyper-parameters, each a number or a 0-d tensor, wide: at least float32.
 
-    So are the slots and all that is computed. ``share`` is None without averaging; the
-    other names are those of the reference.
+    Slots and results are wide too. ``share`` is None without averaging; the other
+    fields are as in the reference.
     """
 
     learning_rate: Number
@@ -48,7 +48,7 @@ class Policy(NamedTuple):
 def policy_of(
     arguments: Mapping[str, Any], dtype: torch.dtype, remembers: bool
 ) -> Policy:
-    """Return the arguments of the constructor as the rule takes them."""
+    """Return the hyper-parameters of the rule from the constructor's arguments."""
     wide = wide_dtype(dtype)
     averages = arguments["grad_averaging"]
     return Policy(
@@ -69,15 +69,15 @@ def number(value: Number, dtype: torch.dtype) -> Number:
 
 
 def wide_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Return the dtype that norms and normalized gradients are taken in."""
+    """Return the dtype of norms and normalized gradients."""
     return torch.promote_types(dtype, torch.float32)
 
 
 def square_norm(gradient: Sequence[Tensor]) -> Tensor:
-    """Return each |g|^2, the sum of the squares of all elements: [n], wide.
+    """Return |g|^2, the sum of all squared elements, of each gradient: [n], wide.
 
-    The gradients share a dtype. In float32 a norm, squared, reads each gradient once
-    and writes none of the squares down.
+    The gradients share a dtype. In float32 the norm is squared, which reads each
+    gradient once and needs no memory for the squares.
     """
     if shards.are_among(gradient):
         return shards.sums(square_norm(shards.parts_of(gradient)), gradient)
@@ -88,7 +88,7 @@ def square_norm(gradient: Sequence[Tensor]) -> Tensor:
 
 
 def square_norm_as_original(gradient: Sequence[Tensor]) -> Tensor:
-    """Strict: return each |g|^2, added up in the original's order: [n], wide."""
+    """Strict: return each |g|^2, summed in the original's order: [n], wide."""
     return together(lane_sum(squares(gradient)), gradient[0].device)
 
 
@@ -99,12 +99,12 @@ def squares(gradients: Sequence[Tensor]) -> list[Tensor]:
 
 
 def cast(tensors: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
-    """Return tensors in ``dtype``; to ask first is cheaper than to cast for nothing."""
+    """Return tensors in ``dtype``; the check is cheaper than a cast without effect."""
     return [t if t.dtype == dtype else t.to(dtype) for t in tensors]
 
 
 def next_moment(policy: Policy, moment: Tensor, square: Tensor) -> Tensor:
-    """Return v after a step, [n]; it begins anew after a square that overflows."""
+    """Return v after a step, [n]; a v of 0 or infinity is replaced by ``square``."""
     if not policy.remembers:
         return square
     begun = (moment > 0) & (moment < torch.inf)
@@ -120,7 +120,7 @@ def normalized(
 ) -> list[Tensor]:
     """g' = (g (1 / sqrt(v + eps)) + wd w) share, wide.
 
-    ``moment`` holds the v of each: [n].
+    ``moment`` contains v of each gradient: [n].
     """
     factors = rsqrt(moment + policy.epsilon)
     wide = cast(gradient, factors.dtype)
@@ -134,7 +134,7 @@ def normalized(
 
 
 def is_zero(number: Number) -> bool:
-    """Whether a number is 0; a tensor is not looked at: that would wait for a GPU."""
+    """Whether a number is 0; False for a tensor, because reading one is a host sync."""
     return not isinstance(number, Tensor) and not number
 
 
@@ -145,7 +145,7 @@ def update_dense(
     slots: Sequence[Slots],
     gradients: Sequence[Tensor],
 ) -> None:
-    """Update v, momentum and weights; of DTensors this rank's parts."""
+    """Update v, momentum and weights; for DTensors, this rank's parts."""
     stored = [slot["second_moment"] for slot in slots]
     norm_of = square_norm if policy.remembers else square_norm_as_original
     before = together(stored, variables[0].device)
@@ -154,7 +154,7 @@ def update_dense(
     momenta = shards.parts_of(slot["momentum"] for slot in slots)
     foreach.scale_alike_in_place(momenta, policy.beta1)
     if is_zero(policy.weight_decay) and policy.share is None:
-        # Without a new tensor: to write one takes as long as the rest of the rule.
+        # No new tensor here: writing one takes as long as the rest of the rule.
         factors = rsqrt(moment + policy.epsilon)
         fused.add_each_scaled(momenta, cast(gradients, factors.dtype), factors)
     else:
@@ -167,5 +167,5 @@ def update_dense(
 def update_rows(
     policy: Policy, shared: Shared, variable: Tensor, slots: Slots, gradient: Tensor
 ) -> None:
-    """Make the gradient dense, duplicates summed: momentum decays on every row."""
+    """Convert the gradient to dense first, because momentum decays in every row."""
     update_dense(policy, shared, [variable], [slots], [gradient.to_dense()])

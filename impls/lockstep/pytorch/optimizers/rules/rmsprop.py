@@ -54,7 +54,7 @@ def update_dense(
 def update_rows(
     policy: Policy, shared: Shared, variable: Tensor, slots: Slots, gradient: Tensor
 ) -> None:
-    """Apply the rule to the rows that are named."""
+    """Apply the rule to the rows of the gradient."""
     keep = 1 - policy.decay
     indices, rows = sum_duplicates(gradient)
     spread = slots["rms"][indices] * policy.decay + rows * rows * keep

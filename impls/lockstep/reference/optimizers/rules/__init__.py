@@ -1,6 +1,6 @@
-"""The update rules as functions of tensors.
+"""The update rules as functions of arrays.
 
-A rule receives its state, and changes it in place.
+A rule receives the state and returns the new state.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def update_dense(
 def update_rows(
     policy: Policy, shared: Shared, variable: Array, slots: Slots, gradient: Rows
 ) -> tuple[Array, Slots]:
-    """Apply the rule to the named rows only."""
+    """Apply the rule only to the rows of the gradient."""
     indices, rows, _ = sum_duplicates(gradient)
     variable, accumulator = variable.copy(), slots["accumulator"].copy()
     accumulator[indices] += rows * rows

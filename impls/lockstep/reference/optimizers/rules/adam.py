@@ -46,7 +46,7 @@ def update_dense(
 def update_rows(
     policy: Policy, shared: Shared, variable: Array, slots: Slots, gradient: Rows
 ) -> tuple[Array, Slots]:
-    """Not lazy: m = b1 m, named rows += (1-b1) g; v likewise; every row of w moves."""
+    """m = b1 m, then m[i] += (1-b1) g; v likewise. Not lazy: every row of w changes."""
     one = variable.dtype.type(1)
     indices, rows, _ = sum_duplicates(gradient)
     m, v = slots["m"] * policy.beta1, slots["v"] * policy.beta2

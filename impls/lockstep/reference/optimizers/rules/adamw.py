@@ -1,4 +1,4 @@
-"""AdamW as ``tf.contrib.opt.AdamWOptimizer``: a decay not multiplied by the rate."""
+"""AdamW as in ``tf.contrib.opt``: the decay is not multiplied by the learning rate."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def update_dense(
 def update_rows(
     policy: Policy, shared: Shared, variable: Array, slots: Slots, gradient: Rows
 ) -> tuple[Array, Slots]:
-    """w[i] -= weight_decay w[i] for the named rows, once each; then sparse Adam."""
+    """w[i] -= weight_decay w[i] once per row of the gradient, then sparse Adam."""
     indices = sum_duplicates(gradient).indices
     decayed = variable.copy()
     decayed[indices] -= policy.weight_decay * variable[indices]

@@ -16,7 +16,7 @@ __all__ = ["Policy", "update_dense", "update_rows"]
 class Policy(NamedTuple):
     """Hyper-parameters, in the variable's dtype.
 
-    ``hides_nan``: whether a linear of NaN gives the weight 0, in dense updates.
+    ``hides_nan``: whether a dense update sets a weight to 0 if its linear is NaN.
     """
 
     learning_rate: Array
@@ -35,7 +35,7 @@ def update_dense(
 
     w = (sign(linear) l1 - linear) / (n^-p/lr + 2 l2) where abs(linear) > l1, else 0.
 
-    Where the policy hides NaN: 0 also where linear is NaN.
+    If ``policy.hides_nan``, w is also 0 where linear is NaN.
     """
     rate, l1 = policy.learning_rate, policy.l1_regularization_strength
     two = variable.dtype.type(2)
@@ -43,7 +43,7 @@ def update_dense(
     accum, linear = slots["accum"], slots["linear"]
     new_accum = accum + gradient * gradient
     old_root, new_root = root(policy, accum), root(policy, new_accum)
-    # Not 0 w: that is NaN where w is infinite.
+    # Without shrinkage, skip 0 * w, which is NaN where w is infinite.
     shrunk = gradient + shrinkage * variable if shrinkage else gradient
     linear = linear + (shrunk - (new_root - old_root) / rate * variable)
     pull = new_root / rate + two * policy.l2_regularization_strength
@@ -57,7 +57,7 @@ def update_dense(
 def update_rows(
     policy: Policy, shared: Shared, variable: Array, slots: Slots, gradient: Rows
 ) -> tuple[Array, Slots]:
-    """Apply the rule to the named rows only; the original shows a NaN here."""
+    """Apply the rule only to the gradient's rows; as in the original, NaN stays NaN."""
     policy = policy._replace(hides_nan=False)
     indices, rows, _ = sum_duplicates(gradient)
     old = {name: values[indices] for name, values in slots.items()}
@@ -70,7 +70,7 @@ def update_rows(
 
 
 def root(policy: Policy, accum: Array) -> Array:
-    """Return accum^-p; the power is taken in float64 and rounded once."""
+    """Return accum^-p; the power is computed in float64 and rounded once."""
     if policy.learning_rate_power == -0.5:
         return np.sqrt(accum)
     power = -policy.learning_rate_power.astype(np.float64)

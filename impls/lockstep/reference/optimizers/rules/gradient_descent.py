@@ -26,7 +26,7 @@ def update_dense(
 def update_rows(
     policy: Policy, shared: Shared, variable: Array, slots: Slots, gradient: Rows
 ) -> tuple[Array, Slots]:
-    """w[i] -= lr g[k] for each occurrence k in turn: duplicates are not summed."""
+    """w[i] -= lr g[k] for each occurrence k in order; duplicates are not summed."""
     variable = variable.copy()
     for index, row in zip(gradient.indices.tolist(), gradient.values, strict=True):
         variable[index] = variable[index] - policy.learning_rate * row

@@ -22,7 +22,7 @@ class Policy(NamedTuple):
 def update_dense(
     policy: Policy, shared: Shared, variable: Array, slots: Slots, gradient: Array
 ) -> tuple[Array, Slots]:
-    """a = mu a + g; w -= lr a. Nesterov: w -= g lr + a mu lr, a already new."""
+    """a = mu a + g; w -= lr a. Nesterov: w -= g lr + a mu lr, with the new a."""
     rate, mu = policy.learning_rate, policy.momentum
     momentum = slots["momentum"] * mu + gradient
     if policy.use_nesterov:
@@ -35,9 +35,9 @@ def update_dense(
 def update_rows(
     policy: Policy, shared: Shared, variable: Array, slots: Slots, gradient: Rows
 ) -> tuple[Array, Slots]:
-    """Apply the rule to the named rows only; other rows' momentum does not decay.
+    """Apply the rule only to the gradient's rows; other momentum does not decay.
 
-    Nesterov in the order of the sparse kernel: w -= lr g + (lr mu) a.
+    Nesterov uses the order of the sparse kernel: w -= lr g + (lr mu) a.
     """
     rate, mu = policy.learning_rate, policy.momentum
     indices, rows, _ = sum_duplicates(gradient)

@@ -1,4 +1,4 @@
-"""NovoGrad: momentum of gradients that are divided by a norm, one a tensor."""
+"""NovoGrad: momentum of gradients, each divided by a running norm of its tensor."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Policy(NamedTuple):
     """Hyper-parameters, in the dtype of gradient and slots.
 
     Attributes:
-        learning_rate, beta1, epsilon, weight_decay: as they are called.
+        learning_rate, beta1, epsilon, weight_decay: the arguments of these names.
         beta2, rest2: b2 and 1 - b2.
         share: 1 - b1 if gradients are averaged, else 1.
         remembers: whether the second moment is written back.
@@ -46,7 +46,7 @@ class Policy(NamedTuple):
 def policy_of(
     arguments: Mapping[str, Any], dtype: np.dtype[Any], remembers: bool
 ) -> Policy:
-    """Cast the arguments of the constructor; 1 - beta is taken before, in float64."""
+    """Cast the arguments of the constructor; 1 - beta is computed in float64 first."""
     wide = np.promote_types(dtype, np.float32)
     share = 1 - arguments["beta1"] if arguments["grad_averaging"] else 1
     return Policy(
@@ -62,17 +62,16 @@ def policy_of(
 
 
 def square_norm(gradient: Array) -> Array:
-    """Return |g|^2, the sum of the squares of all elements: 0-d, wide."""
+    """Return |g|^2, the sum of all squared elements: 0-d, at least float32."""
     wide = gradient.astype(np.promote_types(gradient.dtype, np.float32))
     return lane_sum(wide * wide)
 
 
 def next_moment(policy: Policy, moment: Array, square: Array) -> Array:
-    """v = |g|^2 at first, b2 v + (1 - b2) |g|^2 once v is a finite number above 0.
+    """v = b2 v + (1 - b2) |g|^2 if v is finite and > 0, else v = |g|^2.
 
-    A square that overflows would stay infinite for ever, so it is forgotten.
-
-    Without memory v is |g|^2.
+    So an infinite v, which would stay infinite forever, is replaced. If the second
+    moment is not stored (``remembers`` is False), v is always |g|^2.
     """
     begun = policy.remembers and 0 < moment < np.inf
     return moment * policy.beta2 + square * policy.rest2 if begun else square
@@ -92,7 +91,7 @@ def normalized(
 def update_dense(
     policy: Policy, shared: Shared, variable: Array, slots: Slots, gradient: Array
 ) -> tuple[Array, Slots]:
-    """Take v from g, then a = b1 a + g'; w -= lr a."""
+    """Update v, then a = b1 a + g'; w -= lr a."""
     stored = slots["second_moment"]
     moment = next_moment(policy, stored, square_norm(gradient))
     direction = normalized(policy, moment, variable, gradient)
@@ -104,6 +103,6 @@ def update_dense(
 def update_rows(
     policy: Policy, shared: Shared, variable: Array, slots: Slots, gradient: Rows
 ) -> tuple[Array, Slots]:
-    """Make the gradient dense, duplicates summed: momentum decays on every row."""
+    """Make the gradient dense, with duplicates summed: momentum decays on every row."""
     dense = densify(gradient, variable.shape)
     return update_dense(policy, shared, variable, slots, dense)

@@ -42,7 +42,10 @@ def update_dense(
 def update_rows(
     policy: Policy, shared: Shared, variable: Array, slots: Slots, gradient: Rows
 ) -> tuple[Array, Slots]:
-    """Named rows only: rms = rms d + g^2 (1-d); mom = mom mu + rsqrt(den+eps) lr g."""
+    """Only the gradient's rows: rms = rms d + g^2 (1-d);
+
+    mom = mom mu + rsqrt(den + eps) lr g.
+    """
     keep = variable.dtype.type(1) - policy.decay
     indices, rows, _ = sum_duplicates(gradient)
     variable, new = variable.copy(), {name: old.copy() for name, old in slots.items()}
