@@ -30,7 +30,7 @@ C = TypeVar("C", bound="SeedCell[Any]")
 
 @dataclass(frozen=True)
 class SeedCell(Generic[S]):
-    """The runs that differ in nothing but their seed, on one backend and device.
+    """The runs that differ only in their seed, on one backend and device.
 
     ``backend`` includes the device where that is not the CPU.
     """
@@ -64,7 +64,7 @@ class SeedCell(Generic[S]):
 
 
 def grouped(records: Sequence[Record]) -> list[list[Record]]:
-    """Group records that differ in nothing but their seed, in order of appearance."""
+    """Group records that differ only in their seed, in order of appearance."""
     groups: dict[str, list[Record]] = {}
     for record in sorted(records, key=lambda record: record.seed):
         groups.setdefault(f"{backend_of(record)} {record.config}", []).append(record)

@@ -1,4 +1,4 @@
-"""The figures of the experiment, each a function of a finding's tables."""
+"""The figures of the experiment, drawn from a finding's tables."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COLUMNS = 3
 """Panels side by side."""
 
 MOST = 5
-"""Names that fit into one line of the legend."""
+"""The number of names that fit into one line of the legend."""
 
 LOW = 0.5
 """The accuracy at which the colors of a heat map begin."""
@@ -35,11 +35,11 @@ LOW = 0.5
 CENTERED: Mapping[str, Any] = {"ha": "center", "va": "center", "fontsize": 8}
 
 STRONG = {"light": 0.93, "dark": 0.8}
-"""The accuracy above which the other theme's ink is the better one on a cell."""
+"""The accuracy above which the other theme's ink is more readable on a cell."""
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
-    """Yield what there is to draw, in reading order."""
+    """Yield the figures in reading order."""
     several = finding.tables["ends"]["workers"].nunique() > 1
     yield grid(finding) if several else periods(finding)
     yield curves(finding)
@@ -118,7 +118,7 @@ def _heat(panel: Axes, theme: Theme, table: pd.DataFrame) -> AxesImage:
 
 
 def _ink_on(theme: Theme, accuracy: float) -> str:
-    """Return the color of a number on its cell: the other theme's on a strong color."""
+    """Return the color of a cell's number: the other theme's ink on a strong color."""
     other = DARK if theme is LIGHT else LIGHT
     return (other if accuracy > STRONG[theme.name] else theme).ink
 

@@ -1,4 +1,4 @@
-"""The answer, computed: which method bears many workers and long periods."""
+"""Compute the answer: which method bears many workers and long periods."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harness.tasks.checks import Check, all_hold, listed
 __all__ = ["APART", "METRICS", "NAMES", "RATIO", "checks", "judge", "match"]
 
 APART = ("method", "workers", "period", "learning_rate")
-"""The settings by which the tables tell runs apart."""
+"""The settings that distinguish runs in the tables."""
 
 NAMES = {
     "agn-delta": "AGN (delta)",
@@ -37,7 +37,7 @@ GOOD = 0.95
 """A center that classifies this share of held-out images is a good one here."""
 
 CLOSE = 0.05
-"""How far a user's accuracy may be from the published one; seeds differ as much."""
+"""The largest difference from a published accuracy, which is the spread of seeds."""
 
 
 def _summary(name: str) -> Callable[[Record], float]:
@@ -49,7 +49,7 @@ METRICS = {
     "accuracy": Metric(_summary("accuracy"), "share", "larger"),
     "mean accuracy": Metric(_summary("mean_accuracy"), "share", "larger"),
 }
-"""The numbers by which runs are compared."""
+"""The metrics by which runs are compared."""
 
 
 def judge(records: Sequence[Record]) -> Judgement:

@@ -61,7 +61,7 @@ def make_method(settings: Settings) -> Method:
 
 
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
-    """Do one run; it has diverged when the center's weights are not finite.
+    """Do one run; it has diverged if the center's weights are not finite.
 
     Series, one entry a measurement: ``minibatches`` done, simulated ``seconds`` (1 is
     the mean duration of a local step) and ``accuracy`` on held-out images. Summary:

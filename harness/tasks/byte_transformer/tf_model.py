@@ -35,7 +35,7 @@ def loss_of(shape: Shape, weights: Weights, windows: tf.Tensor) -> tf.Tensor:
 def attention(
     shape: Shape, hidden: tf.Tensor, weights: Weights, name: str
 ) -> tf.Tensor:
-    """Return what each position takes from itself and those before it."""
+    """Return the output of causal self-attention for each position."""
     batch, context, width = hidden.shape
     heads = (batch, context, 3, shape.heads, width // shape.heads)
     mixed = norm(hidden, weights[f"{name}/norm"]) @ weights[f"{name}/input"]
@@ -50,13 +50,13 @@ def attention(
 
 
 def mlp(hidden: tf.Tensor, weights: Weights, name: str) -> tf.Tensor:
-    """Return what each position makes of itself."""
+    """Return the output of the feed-forward layers for each position."""
     wide = norm(hidden, weights[f"{name}/norm"]) @ weights[f"{name}/input"]
     return tf.nn.gelu(wide) @ weights[f"{name}/output"]
 
 
 def norm(hidden: tf.Tensor, gain: tf.Tensor) -> tf.Tensor:
-    """Return vectors of mean 0 and deviation 1, times the gain."""
+    """Return vectors normalised to mean 0 and deviation 1, times the gain."""
     wide = tf.cast(hidden, tf.float32)
     mean, variance = tf.nn.moments(wide, -1, keepdims=True)
     whole = (wide - mean) * tf.math.rsqrt(variance + EPSILON)

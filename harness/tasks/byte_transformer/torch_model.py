@@ -60,7 +60,7 @@ class Transformer(torch.nn.Module):
     def attention(
         self, hidden: Tensor, weights: Mapping[str, Tensor], name: str
     ) -> Tensor:
-        """Return what each position takes from itself and those before it."""
+        """Return the output of causal self-attention for each position."""
         batch, context, width = hidden.shape
         hidden = self.norm(hidden, weights[f"{name}/norm"])
         mixed = self.product(hidden, weights[f"{name}/input"])
@@ -76,13 +76,13 @@ class Transformer(torch.nn.Module):
         return self.product(joined, weights[f"{name}/output"])
 
     def mlp(self, hidden: Tensor, weights: Mapping[str, Tensor], name: str) -> Tensor:
-        """Return what each position makes of itself."""
+        """Return the output of the feed-forward layers for each position."""
         hidden = self.norm(hidden, weights[f"{name}/norm"])
         wide = functional.gelu(self.product(hidden, weights[f"{name}/input"]))
         return self.product(wide, weights[f"{name}/output"])
 
     def norm(self, hidden: Tensor, gain: Tensor) -> Tensor:
-        """Return vectors of mean 0 and deviation 1, times the gain."""
+        """Return vectors normalised to mean 0 and deviation 1, times the gain."""
         size = (self.shape.width,)
         return functional.layer_norm(hidden.float(), size, gain.float()).to(self.dtype)
 

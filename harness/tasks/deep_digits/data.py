@@ -18,10 +18,10 @@ GAINS = (0.5, 1.1, 1.0)
 
 
 class Plan(NamedTuple):
-    """Everything that a run consumes.
+    """All data of a run.
 
     Attributes:
-        training, held_out: the images, split anew for every seed.
+        training, held_out: the images, with another split for every seed.
         batches: [steps, batch] int32, indices of training images.
         factors: [steps] float32, what each step's loss is multiplied by; one is inf.
         weights: [65, width], [depth, width, width] and [width, 10], float16: whatever
@@ -36,7 +36,7 @@ class Plan(NamedTuple):
 
 
 def make_plan(settings: Settings, seed: int) -> Plan:
-    """Draw the plan of one run."""
+    """Draw the data of one run."""
     streams = [np.random.default_rng((seed, k)) for k in range(3)]
     training, held_out = split(streams[0])
     size = (settings.steps, settings.batch)

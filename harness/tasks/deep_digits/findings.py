@@ -1,4 +1,4 @@
-"""The answer, computed: how float16 ends beside float32, and how scales recover."""
+"""Compute the answer: how float16 ends beside float32, and how scales recover."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from harness.tasks.deep_digits.settings import Settings
 __all__ = ["APART", "METRICS", "checks", "floor_of", "judge", "match", "scaled_of"]
 
 APART = ("method.label",)
-"""The settings by which the tables tell runs apart."""
+"""The settings that distinguish runs in the tables."""
 
 METRICS = {
     "loss": Metric(
@@ -28,7 +28,7 @@ METRICS = {
         "smaller",
     ),
 }
-"""The numbers by which runs are compared: the held-out loss at the end."""
+"""The metrics by which runs are compared: the held-out loss at the end."""
 
 SLACK = 0.05
 """How far intervals of a loss may miss each other: those of few seeds are narrow."""
@@ -41,7 +41,7 @@ PINNED = (9_000, 13_000)
 
 
 def judge(records: Sequence[Record]) -> Judgement:
-    """Make tables of the records, check them and say the answer."""
+    """Make tables of the records, check them and state the answer."""
     cells = tables.cells(records)
     frames = {
         "losses": tables.losses(cells),
@@ -62,7 +62,7 @@ def judge(records: Sequence[Record]) -> Judgement:
 def match(
     published: Mapping[str, pd.DataFrame], own: Mapping[str, pd.DataFrame]
 ) -> pd.DataFrame:
-    """Compare a user's losses with the published ones, at the same scale of runs."""
+    """Compare a user's losses with published ones of the same scale."""
     keys = ["method", "backend"]
     both = published["losses"].merge(
         own["losses"], on=keys, suffixes=("_published", "_own")

@@ -1,4 +1,4 @@
-"""The settings of one run, checked where they are declared."""
+"""The settings of one run, checked when an experiment declares them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Settings"]
 
 @dataclass(frozen=True)
 class Settings(ScaledSettings):
-    """What one run does.
+    """The settings of one run.
 
     Attributes:
         method: as in ``ScaledSettings``.
@@ -29,7 +29,7 @@ class Settings(ScaledSettings):
         width: units of each.
         batch: images a step.
         steps: optimizer steps; that in the middle has an infinite loss.
-        checkpoints: measurements, at equal distances.
+        checkpoints: the number of measurements, at equal distances.
     """
 
     loss_log2: int
@@ -59,5 +59,5 @@ class Settings(ScaledSettings):
 
     @property
     def measured_at(self) -> list[int]:
-        """The steps after which is measured, 0 among them."""
+        """The steps after which the run is measured, including 0."""
         return spread(self.checkpoints, self.steps)

@@ -19,7 +19,7 @@ MOMENTUM = 0.9
 
 
 class Trainer:
-    """One run; all runs with the same settings share what is compiled."""
+    """One run; runs with the same settings share the compiled functions."""
 
     def __init__(self, settings: Settings, plan: Plan, device: str) -> None:
         self.plan = plan
@@ -32,7 +32,7 @@ class Trainer:
         )
 
     def advance(self, start: int, stop: int) -> list[Taken]:
-        """Take the steps ``start`` to ``stop`` - 1; return what each did."""
+        """Take the steps ``start`` to ``stop`` - 1; return the result of each."""
         batches, factors = self.plan.batches[start:stop], self.plan.factors[start:stop]
         scales, counts = self.loop.run(*self.training, batches, factors)
         applied = np.diff(counts.numpy(), prepend=self.loop.applied) > 0
@@ -53,7 +53,7 @@ class Trainer:
         return {name: each.numpy() for name, each in zip(names, tensors, strict=True)}
 
     def measure(self) -> tuple[float, float]:
-        """Return the held-out loss in nats, and the share of digits that are right."""
+        """Return the held-out loss in nats, and the accuracy."""
         loss, right = self.loop.measure(*self.held_out)
         return float(loss), float(right)
 
@@ -83,7 +83,7 @@ class Loop:
 
     @classmethod
     def of(cls, settings: Settings, plan: Plan, device: str) -> Loop:
-        """Return the one loop of these settings on a device."""
+        """Return the shared loop of these settings on a device."""
         key = f"{device} {settings}"
         if key not in cls.cache:
             cls.cache[key] = cls(settings, plan, device)
@@ -136,7 +136,7 @@ class Loop:
         return tf.concat(flat[:3], 0), tf.concat(flat[3:], 0)
 
     def quality(self, features, digit):
-        """Return the mean loss in nats, and the share of digits that are right."""
+        """Return the mean loss in nats, and the accuracy."""
         logits, _ = self.forward(features)
         answers = tf.argmax(logits, axis=1, output_type=tf.int32)
         right = tf.reduce_mean(tf.cast(tf.equal(answers, digit), tf.float32))

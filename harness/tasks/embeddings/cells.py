@@ -58,7 +58,7 @@ def last(name: str, unit: str) -> Metric:
 
 @dataclass(frozen=True)
 class Cell(SeedCell[EmbeddingSettings]):
-    """The runs that differ in nothing but their seed, on one backend and device.
+    """The runs that differ only in their seed, on one backend and device.
 
     ``varied`` names the cell in tables beside optimizer, limit and backend.
     """
@@ -90,7 +90,7 @@ def cells(
     settings: Callable[..., S],
     varied: Callable[[S], Mapping[str, Any]] = lambda _: {},
 ) -> list[Cell]:
-    """Group records that differ in nothing but their seed, in order of appearance.
+    """Group records that differ only in their seed, in order of appearance.
 
     ``varied`` returns what names a cell in tables beside optimizer, limit and backend.
     """
@@ -143,7 +143,7 @@ def curves(of: Sequence[Cell], names: Sequence[str]) -> pd.DataFrame:
 
 
 def backends(of: Sequence[Cell], name: str) -> pd.DataFrame:
-    """Return how far two backends are apart on the same seeds, over the steps.
+    """Return the difference of two backends on the same seeds, over the steps.
 
     ``median`` and ``highest`` over the seeds of |a - b| / max(|a|, |b|); ``against`` is
     the backend that ``backend`` is compared with.

@@ -34,7 +34,7 @@ COLOURS = {
 
 
 MOST = 4
-"""Names that fit into one line of the legend."""
+"""The number of names that fit into one line of the legend."""
 
 
 def colour(theme: Theme, limit: str) -> str:
@@ -75,7 +75,7 @@ def legend(
     extra: Sequence[Artist] = (),
     lines: bool = True,
 ) -> None:
-    """Name limits by line and colour and backends by marker, below the panels."""
+    """Draw a legend below the panels: limits by line, backends by marker."""
     handles: list[Artist] = [
         Line2D(
             [],

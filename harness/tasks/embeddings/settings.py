@@ -59,5 +59,5 @@ class EmbeddingSettings:
 
     @property
     def measured_at(self) -> list[int]:
-        """The steps after which everything is measured, 0 among them."""
+        """The steps after which everything is measured, including 0."""
         return spread(self.checkpoints, self.steps)

@@ -53,14 +53,14 @@ class EmbeddingTrainer:
 
     @torch.no_grad()
     def normalise(self) -> None:
-        """Give every row of the limited tables the norm that is the limit."""
+        """Scale every row of the limited tables to the norm ``max_norm``."""
         for name in self.recipe.limited:
             table = self.weights[name]
             norms = torch.linalg.vector_norm(table, dim=1, keepdim=True)
             table *= self.recipe.max_norm / norms
 
     def look_up(self, name: str, ids: Tensor) -> Tensor:
-        """Return rows [..., width]; a limit in the lookup is part of the gradient."""
+        """Return rows [..., width]; gradients flow through a limit in the lookup."""
         rows = functional.embedding(ids, self.weights[name], sparse=True)
         if self.recipe.limit != "lookup" or name not in self.recipe.limited:
             return rows
@@ -73,7 +73,7 @@ class EmbeddingTrainer:
 
     @torch.inference_mode()
     def serve(self, table: str, ids) -> None:
-        """Look up ids [lookups, ids] without training; return when that is done."""
+        """Look up ids [lookups, ids] without training; return when they are ready."""
         for row in torch.from_numpy(ids).to(self.device).unbind():
             self.look_up(table, row)
         self.wait()

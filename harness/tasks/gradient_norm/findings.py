@@ -1,4 +1,4 @@
-"""The answer, computed: whether zeros make a difference to the global norm."""
+"""Compute the answer: whether zeros make a difference to the global norm."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from harness.tasks.gradient_norm import tables
 __all__ = ["APART", "METRICS", "STOCK", "checks", "judge", "match"]
 
 APART = ("gradients",)
-"""The settings by which the tables tell runs apart."""
+"""The settings that distinguish runs in the tables."""
 
 METRICS = {
     "norm ratio": Metric(lambda r: r.summary["ratio"], "ratio", "smaller"),
     "unequal entries": Metric(lambda r: r.summary["unequal"], "share", "smaller"),
 }
-"""The numbers by which runs are compared; the first is the largest of a run."""
+"""The metrics by which runs are compared; the first is the largest of a run."""
 
 STOCK = {"tf": "tf.clip_by_global_norm", "pytorch": "torch.nn.utils.clip_grad_norm_"}
 """What each framework itself clips with."""

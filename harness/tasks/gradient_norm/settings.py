@@ -1,4 +1,4 @@
-"""The settings of one run, checked where they are declared."""
+"""The settings of one run, checked when an experiment declares them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KEYS = ("label", "source", "absent")
 
 @dataclass(frozen=True)
 class Settings:
-    """What one run does.
+    """The settings of one run.
 
     Attributes:
         gradients: ``label``; ``source``, ``recorded`` with the original or ``random``;

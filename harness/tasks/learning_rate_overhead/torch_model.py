@@ -48,7 +48,7 @@ LAMBDAS: dict[str, Callable[[int], float]] = {
 
 
 def makers(seed: int, device: str, policy: str) -> Makers:
-    """Return what builds each block of steps: ``ours``, ``lambda``."""
+    """Return the builder of each block of steps: ``ours``, ``lambda``."""
     torch.set_num_threads(1)
 
     def ours() -> Step:

@@ -1,4 +1,4 @@
-"""The answer, computed: whether a limit on norms lets TransE rank better."""
+"""Compute the answer: whether a limit on norms lets TransE rank better."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from harness.tasks.link_prediction.settings import Settings
 __all__ = ["APART", "METRICS", "NEGLIGIBLE", "SERIES", "judge", "match"]
 
 APART = ("graph.name", "optimizer.name", "limit")
-"""The settings by which the tables tell runs apart."""
+"""The settings that distinguish runs in the tables."""
 
 METRICS = {
     "mrr": last("mrr", "mean reciprocal rank"),
@@ -33,7 +33,7 @@ METRICS = {
     "hits": last("hits", "share of ranks up to 10"),
     "loss": last("loss", "margin loss"),
 }
-"""The numbers by which runs are compared, at the end of training."""
+"""The metrics by which runs are compared, at the end of training."""
 
 NEGLIGIBLE = 0.01
 """A difference in mean reciprocal rank that nobody would mind."""

@@ -22,7 +22,7 @@ from lockstep.keras3 import (
 
 
 def makers(seed: int, device: str, part: str, model: str, jit: str = "") -> Makers:
-    """Return what builds each step: ``ours``, ``fixed``, ``keras``, ``bare``."""
+    """Return the builder of each step: ``ours``, ``fixed``, ``keras``, ``bare``."""
     values = [value * SCALE for value in arrays(model, seed=1)]
     gradients = [tf.constant(value, tf.float32) for value in values]
 

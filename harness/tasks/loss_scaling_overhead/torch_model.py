@@ -23,7 +23,7 @@ UPDATES = 100
 
 
 def makers(seed: int, device: str, part: str, **what: str) -> Makers:
-    """Return what builds each step.
+    """Return the builder of each step.
 
     ``part`` is ``step`` of a ``model``: ``ours``, ``fixed`` (ours with a scale that
     stays), ``same`` (``GradScaler`` and the same fused Adam), ``usual`` (with Adam as
@@ -36,7 +36,7 @@ def makers(seed: int, device: str, part: str, **what: str) -> Makers:
 
 
 def step_makers(model: str, device: str) -> Makers:
-    """Return what builds each whole step on the parameters of a model."""
+    """Return the builder of each whole step on the parameters of a model."""
     gradients = Gradients(model, SCALE, device, torch.float32)
 
     def make(step: Callable[[list[Tensor]], tuple[Step, Step]]) -> Step:
@@ -94,7 +94,7 @@ def bare_step(weights: list[Tensor]) -> tuple[Step, Step]:
 
 
 def update_makers(scaler: str, device: str) -> Makers:
-    """Return what builds the updates of a scaler: ``ours``, ``gradscaler``."""
+    """Return the builders of the updates of a scaler: ``ours``, ``gradscaler``."""
     ours = dynamic_updates if scaler == "dynamic" else partial(automatic, scaler)
     peer = partial(gradscaler_updates, device)
     return {"ours": ours, "gradscaler": peer}

@@ -16,7 +16,7 @@ LOWEST, HIGHEST = 4.0, 8.0
 
 
 class Plan(NamedTuple):
-    """Everything that a run consumes.
+    """All data of a run.
 
     Attributes:
         weights: [n] float16, of either sign, log2 of the magnitude uniform.
@@ -28,7 +28,7 @@ class Plan(NamedTuple):
 
 
 def make_plan(settings: Settings, seed: int) -> Plan:
-    """Draw the plan of one run."""
+    """Draw the data of one run."""
     stream = np.random.default_rng(seed)
     size = settings.weights
     signs = stream.choice([-1.0, 1.0], size=(2, size))

@@ -1,4 +1,4 @@
-"""The answer, computed: which updates are lost, and what masters keep."""
+"""Compute the answer: which updates are lost, and what masters keep."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from harness.tasks.lost_updates import tables
 __all__ = ["APART", "METRICS", "checks", "judge", "match"]
 
 APART = ("method", "ratio")
-"""The settings by which the tables tell runs apart."""
+"""The settings that distinguish runs in the tables."""
 
 METRICS = {
     "updates lost": Metric(lambda r: r.summary["first"], "share", "smaller"),
     "way gone": Metric(lambda r: r.summary["moved"], "share", "larger"),
 }
-"""The numbers by which runs are compared."""
+"""The metrics by which runs are compared."""
 
 LIMIT = 2048
 """Micikevicius et al.: weight / update from which on updates may be lost."""
@@ -39,7 +39,7 @@ ROUNDING = 0.05
 
 
 def judge(records: Sequence[Record]) -> Judgement:
-    """Make tables of the records, check them and say the answer."""
+    """Make tables of the records, check them and state the answer."""
     table = tables.updates(records)
     frames = {"updates": table, "law": tables.curve(table)}
     return Judgement(_answer(table), frames, _small_print(table, checks(table)))

@@ -1,4 +1,4 @@
-"""The settings of one run, checked where they are declared."""
+"""The settings of one run, checked when an experiment declares them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ METHODS = ("fp16", "masters")
 
 @dataclass(frozen=True)
 class Settings:
-    """What one run does.
+    """The settings of one run.
 
     Attributes:
         method: ``fp16``, SGD on the float16 weights themselves, or ``masters``.
         ratio: weight / update, before both are rounded to float16.
         weights: how many there are.
         steps: how often the update is asked for.
-        checkpoints: measurements, at equal distances.
+        checkpoints: the number of measurements, at equal distances.
     """
 
     method: str

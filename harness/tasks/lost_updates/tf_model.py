@@ -25,7 +25,7 @@ class Trainer:
             self.master = self.optimizer.master(self.weight)
 
     def step(self) -> None:
-        """Ask for the updates once more."""
+        """Apply the updates once more."""
         self.optimizer.apply_gradients([(self.updates, self.weight)])
 
     def trained(self) -> Array:

@@ -26,7 +26,7 @@ class Trainer:
             self.optimizer, self.master = wrapper, wrapper.master(self.weight)
 
     def step(self) -> None:
-        """Ask for the updates once more."""
+        """Apply the updates once more."""
         self.optimizer.step()
 
     def trained(self) -> Array:

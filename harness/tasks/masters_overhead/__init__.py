@@ -4,4 +4,4 @@ SCALE = 2.0**10
 """The loss scale, which stays."""
 
 CLIP = 1.0
-"""The largest global norm: gradients of deviation 0.02 are far beyond it."""
+"""The largest global norm, which gradients of deviation 0.02 exceed by far."""

@@ -20,7 +20,7 @@ __all__ = ["Plan", "make_plan"]
 
 
 class Plan(NamedTuple):
-    """Everything that a run consumes.
+    """All data of a run.
 
     Attributes:
         windows: [steps, batch, context + 1] int32, to train on.
@@ -35,7 +35,7 @@ class Plan(NamedTuple):
 
 
 def make_plan(settings: Settings, seed: int) -> Plan:
-    """Draw the plan of one run."""
+    """Draw the data of one run."""
     streams = [np.random.default_rng((seed, k)) for k in range(2)]
     text, context = split(), settings.context
     sizes = (settings.steps, settings.batch, context)

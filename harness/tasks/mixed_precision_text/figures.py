@@ -1,4 +1,4 @@
-"""The figures of the experiment, each a function of a finding's tables."""
+"""The figures of the experiment, drawn from a finding's tables."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DASHES = ("-", "--", "-.", ":")
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
-    """Yield what there is to draw, in reading order."""
+    """Yield the figures in reading order."""
     if finding.tables["ends"]["ratio"].notna().any():
         yield ratios(finding)
         yield curves(finding)

@@ -1,4 +1,4 @@
-"""The answer, computed: which precisions end where float32 does."""
+"""Compute the answer: which precisions end where float32 does."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 APART = ("method.label", "rate")
-"""The settings by which the tables tell runs apart."""
+"""The settings that distinguish runs in the tables."""
 
 METRICS = {
     "bits": Metric(
@@ -43,7 +43,7 @@ METRICS = {
         "smaller",
     ),
 }
-"""The numbers by which runs are compared: held out, at the end; and how soon."""
+"""The metrics by which runs are compared: held out, at the end; and how soon."""
 
 MARGIN = 0.01
 """Arms whose interval lies within this share of float32's bits count as equal to it."""
@@ -67,7 +67,7 @@ def judge(records: Sequence[Record]) -> Judgement:
 def match(
     published: Mapping[str, pd.DataFrame], own: Mapping[str, pd.DataFrame]
 ) -> pd.DataFrame:
-    """Compare a user's bits with the published ones, at the same scale of runs."""
+    """Compare a user's bits with published ones of the same scale."""
     columns = [*tables.ARM, *BITS]
     both = published["ends"][columns].merge(
         own["ends"][columns], on=tables.ARM, suffixes=("_published", "_own")

@@ -1,4 +1,4 @@
-"""The settings of one run, checked where they are declared."""
+"""The settings of one run, checked when an experiment declares them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Settings"]
 
 @dataclass(frozen=True)
 class Settings(ScaledSettings):
-    """What one run does.
+    """The settings of one run.
 
     Attributes:
         method: as in ``ScaledSettings``; ``masters``, whether weights of half precision
@@ -35,7 +35,7 @@ class Settings(ScaledSettings):
         overflows: steps with an infinite gradient, at equal distances.
         target: bits a byte that a run should reach.
         steps: optimizer steps.
-        checkpoints: measurements, at equal distances.
+        checkpoints: the number of measurements, at equal distances.
     """
 
     DTYPES: ClassVar[tuple[str, ...]] = ("float32", "float16", "bfloat16")
@@ -90,5 +90,5 @@ class Settings(ScaledSettings):
 
     @property
     def measured_at(self) -> list[int]:
-        """The steps after which is measured, 0 among them."""
+        """The steps after which the run is measured, including 0."""
         return spread(self.checkpoints, self.steps)

@@ -1,4 +1,4 @@
-"""The tables of the experiment, each a function of records alone."""
+"""The tables of the experiment, computed from records alone."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RATIO = ("ratio", "ratio_low", "ratio_high")
 
 @dataclass(frozen=True)
 class Cell(SeedCell[Settings]):
-    """The runs that differ in nothing but their seed, on one backend and device."""
+    """The runs that differ only in their seed, on one backend and device."""
 
     @property
     def labels(self) -> dict[str, Any]:
@@ -39,7 +39,7 @@ class Cell(SeedCell[Settings]):
 
 
 def cells(records: Sequence[Record]) -> list[Cell]:
-    """Group records that differ in nothing but their seed, in order of appearance."""
+    """Group records that differ only in their seed, in order of appearance."""
     return [
         Cell(backend_of(group[0]), Settings(**group[0].config), group)
         for group in grouped(records)
@@ -134,7 +134,7 @@ def _over_float32(
 
 
 def _log2(values: Floats) -> Floats:
-    """Return log2 of scales; NaN, under which every step is skipped, is the lowest."""
+    """Return log2 of scales; NaN becomes the lowest, because it skips every step."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.nan_to_num(
             np.log2(values), nan=-np.inf, posinf=np.inf, neginf=-np.inf

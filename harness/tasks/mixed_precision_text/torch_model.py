@@ -16,7 +16,7 @@ from lockstep import pytorch as lockstep
 
 
 class Trainer:
-    """One run; the training loop is the one that PyTorch's users write."""
+    """One run, with the training loop that users of PyTorch write."""
 
     def __init__(self, settings: Settings, plan: Plan, device: str) -> None:
         torch.set_num_threads(1)
@@ -31,7 +31,7 @@ class Trainer:
         self.optimizer = wrapped(base, settings)
 
     def advance(self, start: int, stop: int) -> list[Taken]:
-        """Take the steps ``start`` to ``stop`` - 1; return what each did."""
+        """Take the steps ``start`` to ``stop`` - 1; return the result of each."""
         taken = []
         for step in range(start, stop):
             self.optimizer.zero_grad()

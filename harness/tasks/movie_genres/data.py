@@ -42,10 +42,10 @@ class Ratings(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Everything that a run consumes.
+    """All data of a run.
 
     Attributes:
-        training, held_out: the ratings, split anew for every seed.
+        training, held_out: the ratings, with another split for every seed.
         batches: [steps, batch] int32, indices of training ratings.
         presence: [steps, 18] float32, 1 where a rating of the batch is of the genre.
         weights: initial values by name: ``trunk`` and ``head/GENRE``.
@@ -76,7 +76,7 @@ class Table(NamedTuple):
 
 
 def make_plan(settings: Settings, seed: int) -> Plan:
-    """Draw the plan of one run."""
+    """Draw the data of one run."""
     streams = [np.random.default_rng((seed, stream)) for stream in range(3)]
     training, held_out = _split(streams[0])
     shape = settings.steps, settings.batch
@@ -155,7 +155,7 @@ def _named(header: Sequence[str], line: Sequence[str]) -> dict[str, str]:
 
 
 def _weights(stream: np.random.Generator, inputs: int, hidden: int) -> dict[str, Array]:
-    """Draw weights of variance 1/inputs; the last input of each layer is the bias."""
+    """Draw weights of variance 1/inputs; each layer's last input is the bias."""
     shapes = {"trunk": (inputs, hidden)}
     shapes |= {f"head/{genre}": (hidden + 1, 1) for genre in GENRES}
     return {

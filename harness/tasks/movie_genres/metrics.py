@@ -1,4 +1,4 @@
-"""The numbers of a run by which runs are compared."""
+"""The metrics by which runs are compared."""
 
 from __future__ import annotations
 
@@ -56,4 +56,4 @@ METRICS = {
         _rarest_movement, "learning rates per informative step", "smaller"
     ),
 }
-"""The numbers by which runs are compared."""
+"""The metrics by which runs are compared."""

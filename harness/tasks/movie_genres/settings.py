@@ -1,4 +1,4 @@
-"""The settings of one run, checked where they are declared."""
+"""The settings of one run, checked when an experiment declares them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ GENRES = (
 
 @dataclass(frozen=True)
 class Settings:
-    """What one run does.
+    """The settings of one run.
 
     Attributes:
         optimizer: name of an optimizer of TensorFlow 1, and its arguments.
@@ -67,5 +67,5 @@ class Settings:
 
     @property
     def measured_at(self) -> list[int]:
-        """The steps after which everything is measured, 0 among them."""
+        """The steps after which everything is measured, including 0."""
         return spread(self.checkpoints, self.steps)

@@ -20,7 +20,7 @@ class GenresTrainer:
         self.device = device
 
     def reset(self, plan: Plan) -> None:
-        """Take the ratings and first weights of a plan; make a new optimizer."""
+        """Use the ratings and first weights of a plan; make a new optimizer."""
         self.training = self.on_device(plan.training)
         self.held_out = self.on_device(plan.held_out)
         weights = {
@@ -65,7 +65,7 @@ class GenresTrainer:
 
     @torch.no_grad()
     def measure(self) -> dict[str, float]:
-        """Return what is recorded after the steps so far, by name."""
+        """Return name -> measured value after the steps so far."""
         measured = {}
         losses, paths = self.losses(self.held_out).tolist(), self.paths.tolist()
         for genre, loss, path in zip(GENRES, losses, paths, strict=True):

@@ -20,12 +20,12 @@ __all__ = ["prepare", "train"]
 
 
 def prepare(backend: str, device: str) -> None:
-    """Import the backend's framework and try the device; raise if either fails."""
+    """Import the backend's framework and test the device; raise if either fails."""
     backends.prepare(__package__, backend, device)
 
 
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
-    """Do one run; it has diverged when a held-out loss is not finite.
+    """Do one run; it has diverged if a held-out loss is not finite.
 
     Summary: ``baseline``, the error of the mean rating where ``loss/GENRE`` has that of
     a head, as mean over the genres of its square root, in stars.

@@ -35,10 +35,10 @@ class Images(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Everything that a run consumes.
+    """All data of a run.
 
     Attributes:
-        training, held_out: the images, split anew for every seed.
+        training, held_out: the images, with another split for every seed.
         presence: [steps, 3] float32, 1 where a task is present. Parity is absent from
             the closing steps. Schedules of one seed are nested: what is present at a
             smaller p is present at a larger one.
@@ -54,7 +54,7 @@ class Plan(NamedTuple):
 
 
 def make_plan(settings: Settings, seed: int) -> Plan:
-    """Draw the plan of one run."""
+    """Draw the data of one run."""
     streams = [np.random.default_rng((seed, stream)) for stream in range(4)]
     training, held_out = _split(streams[0])
     steps = settings.steps + settings.absence[-1]
@@ -98,7 +98,7 @@ def _standardise(values: Array, reference: Array) -> Array:
 
 
 def _weights(stream: np.random.Generator, hidden: int) -> dict[str, Array]:
-    """Draw weights of variance 1/inputs; the last input of each layer is the bias."""
+    """Draw weights of variance 1/inputs; each layer's last input is the bias."""
     shapes = {
         "trunk": (65, hidden),
         "head/digit": (hidden + 1, 10),

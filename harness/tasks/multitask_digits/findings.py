@@ -1,4 +1,4 @@
-"""The answer, computed: how losses end and heads move without and with the wrapper."""
+"""Compute the answer: how losses end and heads move without and with the wrapper."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from harness.tasks.multitask_digits.small_print import (
 __all__ = ["APART", "METRICS", "judge", "match", "of_choices"]
 
 APART = ("optimizer.name", "wrapper", "presence")
-"""The settings by which the tables tell runs apart."""
+"""The settings that distinguish runs in the tables."""
 
 STATE_TOLERANCE = 1e-3
 """For the decay of a slot over the whole absence, in float32."""
 
 
 def judge(records: Sequence[Record]) -> Judgement:
-    """Make tables of the records, check the laws and say the answer."""
+    """Make tables of the records, check the laws and state the answer."""
     cells = tables.cells(records)
     if _have_own_rates(cells):
         return tuned.judge(cells)

@@ -1,4 +1,4 @@
-"""The numbers of a run by which runs are compared."""
+"""The metrics by which runs are compared."""
 
 from __future__ import annotations
 
@@ -51,4 +51,4 @@ METRICS = {
         _relative_movement, "learning rates per informative step", "smaller"
     ),
 }
-"""The numbers by which runs are compared."""
+"""The metrics by which runs are compared."""

@@ -1,4 +1,4 @@
-"""The tables of the experiment, each a function of records alone."""
+"""The tables of the experiment, computed from records alone."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ POINTS_OF_A_CURVE = 17
 
 @dataclass(frozen=True)
 class Cell(SeedCell[Settings]):
-    """The runs that differ in nothing but their seed, on one backend and device."""
+    """The runs that differ only in their seed, on one backend and device."""
 
     @property
     def labels(self) -> dict[str, Any]:
@@ -67,7 +67,7 @@ class Cell(SeedCell[Settings]):
 
 
 def cells(records: Sequence[Record]) -> list[Cell]:
-    """Group records that differ in nothing but their seed, in order of appearance."""
+    """Group records that differ only in their seed, in order of appearance."""
     return [
         Cell(backend_of(group[0]), Settings(**group[0].config), group)
         for group in grouped(records)
@@ -214,7 +214,7 @@ def curves(of: Sequence[Cell]) -> pd.DataFrame:
 
 
 def backends(of: Sequence[Cell]) -> pd.DataFrame:
-    """How far two backends are apart on the same seeds, over the steps.
+    """The difference of two backends on the same seeds, over the steps.
 
     ``median`` and ``highest`` over seeds and tasks of |a - b| / max(|a|, |b|), where a
     and b are held-out losses; ``against`` is the backend that ``backend`` is compared

@@ -23,7 +23,7 @@ class DigitsTrainer:
         self.device = device
 
     def reset(self, plan: Plan) -> None:
-        """Take the images and first weights of a plan; make a new optimizer."""
+        """Use the images and first weights of a plan; make a new optimizer."""
         self.training = self.on_device(plan.training)
         self.held_out = self.on_device(plan.held_out)
         self.weights = {
@@ -78,7 +78,7 @@ class DigitsTrainer:
 
     @torch.no_grad()
     def measure(self) -> dict[str, float]:
-        """Return what is recorded after the steps so far, by name."""
+        """Return name -> measured value after the steps so far."""
         losses = self.losses(self.held_out).tolist()
         paths, probes = self.paths.tolist(), torch.stack(self.probes).tolist()
         measured = {}

@@ -15,7 +15,7 @@ from lockstep.tf import AdamOptimizer, MultitaskOptimizerWrapper
 
 
 def makers(seed: int, device: str, model: str, zeros: str) -> Makers:
-    """Return what builds each step: ``ours``, ``bare``, ``loop``."""
+    """Return the builder of each step: ``ours``, ``bare``, ``loop``."""
     flags, values = zero_flags(model, zeros), arrays(model, seed=1)
     gradients = [
         tf.constant(g * (not is_zero)) for g, is_zero in zip(values, flags, strict=True)

@@ -16,7 +16,7 @@ from lockstep.pytorch import MultitaskOptimizerWrapper
 
 
 def makers(seed: int, device: str, model: str, zeros: str) -> Makers:
-    """Return what builds each step: ``ours``, ``bare``, ``loop``."""
+    """Return the builder of each step: ``ours``, ``bare``, ``loop``."""
     torch.set_num_threads(1)
 
     def make(step: Callable[[list[Tensor]], Step]) -> Step:

@@ -18,7 +18,7 @@ from lockstep.keras3 import NovoGrad
 
 
 def makers(seed: int, device: str, model: str, jit: str = "") -> Makers:
-    """Return what builds each step: ``ours``, ``loop``."""
+    """Return the builder of each step: ``ours``, ``loop``."""
     gradients = [tf.constant(value) for value in arrays(model, seed=1)]
 
     def make(step: Callable[[list[Any], list[Any]], Step]) -> Step:

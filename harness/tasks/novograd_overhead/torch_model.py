@@ -15,7 +15,7 @@ from lockstep.pytorch import NovoGrad
 
 
 def makers(seed: int, device: str, model: str) -> Makers:
-    """Return what builds each step: ``ours``, ``loop``."""
+    """Return the builder of each step: ``ours``, ``loop``."""
     torch.set_num_threads(1)
     gradients = Gradients(model, 1.0, device, torch.float32)
 

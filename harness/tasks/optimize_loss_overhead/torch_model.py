@@ -21,7 +21,7 @@ Loss = Callable[[], Tensor]
 
 
 def makers(seed: int, device: str, model: str) -> Makers:
-    """Return what builds each step: ``ours``, ``hand``."""
+    """Return the builder of each step: ``ours``, ``hand``."""
     torch.set_num_threads(1)
 
     def make(step: Callable[[Loss, list[Tensor]], Step]) -> Step:

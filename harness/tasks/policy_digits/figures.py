@@ -1,4 +1,4 @@
-"""The figures of the experiment, each a function of a finding's tables."""
+"""The figures of the experiment, drawn from a finding's tables."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COLUMNS = 4
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
-    """Yield what there is to draw, in reading order."""
+    """Yield the figures in reading order."""
     yield rates(finding)
     yield losses(finding)
     yield ends(finding)
@@ -179,7 +179,7 @@ def _modes(table: pd.DataFrame) -> list[str]:
 def _legend(
     canvas: Canvas, theme: Theme, modes: Sequence[str], backends: Sequence[str] = ()
 ) -> None:
-    """Name modes by line and colour and backends by marker, below the panels."""
+    """Draw a legend below the panels: modes by line, backends by marker."""
     handles = [
         Line2D([], [], color=theme.methods[m], ls=LINES[m], lw=WIDTHS[m], label=m)
         for m in modes

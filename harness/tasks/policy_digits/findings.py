@@ -1,4 +1,4 @@
-"""The answer, computed: which quirks the policies have, and what they lead to."""
+"""Compute the answer: which quirks the policies have, and what they lead to."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from harness.tasks.policy_digits.settings import Settings
 __all__ = ["APART", "METRICS", "judge", "match"]
 
 APART = ("schedule.label", "mode")
-"""The settings by which the tables tell runs apart."""
+"""The settings that distinguish runs in the tables."""
 
 METRICS = {
     "loss": Metric(
@@ -27,7 +27,7 @@ METRICS = {
         "smaller",
     ),
 }
-"""The numbers by which runs are compared."""
+"""The metrics by which runs are compared."""
 
 TOLERANCE = 0.01
 """How far a peak may miss its law: the law's step is not a whole one."""
@@ -43,7 +43,7 @@ DIFFER = ("cosine_decay", "inv_poly_decay")
 
 
 def judge(records: Sequence[Record]) -> Judgement:
-    """Make tables of the records, check them and say the answer."""
+    """Make tables of the records, check them and state the answer."""
     cells = tables.cells(records)
     frames = {
         "peaks": tables.peaks(cells),

@@ -1,4 +1,4 @@
-"""The settings of one run, checked where they are declared."""
+"""The settings of one run, checked when an experiment declares them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ IN_STEPS = ("boundaries", "decay_steps", "begin_decay_at", "warmup_steps")
 
 @dataclass(frozen=True)
 class Settings:
-    """What one run does.
+    """The settings of one run.
 
     Attributes:
         schedule: ``label``, the ``policy`` and its arguments. Steps are given as shares
@@ -34,7 +34,7 @@ class Settings:
         mode: ``default`` or ``strict``.
         rate: the learning rate that every schedule is given.
         steps: optimizer steps.
-        checkpoints: measurements, at equal distances.
+        checkpoints: the number of measurements, at equal distances.
         batch: images a step.
     """
 
@@ -85,5 +85,5 @@ class Settings:
 
     @property
     def measured_at(self) -> list[int]:
-        """The steps after which the loss is measured, 0 among them."""
+        """The steps after which the loss is measured, including 0."""
         return spread(self.checkpoints, self.steps)

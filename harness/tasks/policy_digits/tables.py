@@ -1,4 +1,4 @@
-"""The tables of the experiment, each a function of records alone."""
+"""The tables of the experiment, computed from records alone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ POINTS = 201
 
 @dataclass(frozen=True)
 class Cell(SeedCell[Settings]):
-    """The runs that differ in nothing but their seed, on one backend and device."""
+    """The runs that differ only in their seed, on one backend and device."""
 
     @property
     def labels(self) -> dict[str, Any]:
@@ -33,7 +33,7 @@ class Cell(SeedCell[Settings]):
 
 
 def cells(records: Sequence[Record]) -> list[Cell]:
-    """Group records that differ in nothing but their seed, in order of appearance."""
+    """Group records that differ only in their seed, in order of appearance."""
     return [
         Cell(backend_of(group[0]), Settings(**group[0].config), group)
         for group in grouped(records)
@@ -99,7 +99,7 @@ def curves(of: Sequence[Cell]) -> pd.DataFrame:
 
 
 def backends(of: Sequence[Cell]) -> pd.DataFrame:
-    """How far two backends are apart on the same seeds: largest relative differences.
+    """The largest relative differences of two backends on the same seeds.
 
     ``rate`` at the checkpoints, ``loss`` at the end of each run.
     """

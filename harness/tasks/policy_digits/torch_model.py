@@ -12,7 +12,7 @@ from lockstep.pytorch import PolicyLR
 
 
 class Trainer:
-    """One run, eagerly; the training loop is the one that PyTorch's users write."""
+    """One eager run, with the training loop that users of PyTorch write."""
 
     def __init__(self, settings: Settings, plan: Plan, device: str) -> None:
         torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""The answer, computed: what limits cost, what they promise and what they change."""
+"""Compute the answer: what limits cost, what they promise and what they change."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from harness.timing import AGAIN
 __all__ = ["APART", "IDENTICAL", "METRICS", "NAMES", "SERIES", "judge", "match"]
 
 APART = ("optimizer.name", "limit")
-"""The settings by which the tables tell runs apart."""
+"""The settings that distinguish runs in the tables."""
 
 SERIES = (
     *("loss", "ndcg", "recall", "norm/frequent", "norm/rare"),
@@ -65,12 +65,12 @@ METRICS = {
     "lookup time again": _time_ratio("lookup", *IDENTICAL),
     "step time again": _time_ratio("step", *IDENTICAL),
 }
-"""The numbers by which runs are compared. A run that clips takes the times of all
+"""The metrics by which runs are compared. A run that clips takes the times of all
 limits, so that its two times are a comparison by themselves."""
 
 
 def judge(records: Sequence[Record]) -> Judgement:
-    """Make tables of the records and say the answer."""
+    """Make tables of the records and state the answer."""
     of = cells(records, Settings)
     lines = curves(of, SERIES)
     frames = {

@@ -20,7 +20,7 @@ from lockstep.keras3 import VariableClippingOptimizer
 
 
 def makers(seed: int, device: str, part: str, vocabulary: str) -> Makers:
-    """Return what builds each step: ``ours``, ``bare``, and ``constraint``.
+    """Return the builder of each step: ``ours``, ``bare``, and ``constraint``.
 
     ``part`` is ``step``. ``constraint`` is SGD on a variable with Keras' ``MaxNorm``.
     """

@@ -20,7 +20,7 @@ from lockstep.tf import GradientDescentOptimizer, VariableClippingOptimizer
 
 
 def makers(seed: int, device: str, part: str, vocabulary: str) -> Makers:
-    """Return what builds each step: ``ours``, ``dense``, ``small``: a small table's.
+    """Return the builder of each step: ``ours``, ``dense``, ``small``: a small table's.
 
     ``part`` is ``clip``: what comes after the update.
     """
@@ -41,7 +41,7 @@ class Table:
         self.long = tf.fill([len(self.named), WIDTH], LONG)
 
     def lengthen(self) -> None:
-        """Make the named rows longer than the limit."""
+        """Increase the norms of the named rows beyond the limit."""
         tf.raw_ops.ResourceScatterUpdate(
             resource=self.weight.handle, indices=self.named, updates=self.long
         )
@@ -52,7 +52,7 @@ class Table:
 
 
 def our_clip(table: Table) -> Step:
-    """Return the clipping that the wrapper does after a sparse update."""
+    """Return the wrapper's clipping after a sparse update."""
     base = GradientDescentOptimizer(0.1)
     optimizer = VariableClippingOptimizer(base, {table.weight.ref(): [1]}, LIMIT)
     shape = table.weight.shape.as_list()

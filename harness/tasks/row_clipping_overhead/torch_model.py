@@ -25,7 +25,7 @@ from lockstep.pytorch import VariableClippingOptimizer
 
 
 def makers(seed: int, device: str, part: str, vocabulary: str) -> Makers:
-    """Return what builds each step.
+    """Return the builder of each step.
 
     ``part`` is ``clip``: ``ours``, ``forward``, ``dense`` and ``small``, which is ours
     in a small table; or it is ``step``: ``ours`` and ``bare``, whole sparse steps.
@@ -47,7 +47,7 @@ class Table:
 
     @torch.no_grad()
     def lengthen(self) -> None:
-        """Make the named rows longer than the limit."""
+        """Increase the norms of the named rows beyond the limit."""
         self.weight.index_copy_(0, self.named, self.long)
 
     def prepared(self, step: Step) -> Step:
@@ -56,7 +56,7 @@ class Table:
 
 
 def clip_makers(table: Table, seed: int) -> Makers:
-    """Return what builds each clipping: ``ours``, ``small``, ``forward``, ``dense``."""
+    """Return builders of clippings: ``ours``, ``small``, ``forward``, ``dense``."""
     small = Table(SMALL, seed, table.device)
     return {
         "ours": partial(our_clip, table),
@@ -67,7 +67,7 @@ def clip_makers(table: Table, seed: int) -> Makers:
 
 
 def our_clip(table: Table) -> Step:
-    """Return the clipping that the wrapper does after a sparse step."""
+    """Return the wrapper's clipping after a sparse step."""
     optimizer = wrapped(table.weight)
     return table.prepared(lambda: optimizer.clip({table.weight: table.named}))
 
@@ -87,7 +87,7 @@ def dense_clip(table: Table) -> Step:
 
 
 def step_makers(table: Table, seed: int) -> Makers:
-    """Return what builds each whole sparse step: ``ours``, ``bare``."""
+    """Return the builder of each whole sparse step: ``ours``, ``bare``."""
     rows = torch.full_like(table.long, 0.01)
     size = table.weight.shape
     table.weight.grad = torch.sparse_coo_tensor(

@@ -1,4 +1,4 @@
-"""The answer, computed: what each scaler does at its limits and what it says."""
+"""Compute the answer: what each scaler does at its limits and what it says."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from harness.tasks.scaler_limits.settings import Settings
 __all__ = ["APART", "METRICS", "checks", "judge", "match"]
 
 APART = ("situation", "subject")
-"""The settings by which the tables tell runs apart."""
+"""The settings that distinguish runs in the tables."""
 
 METRICS: Mapping[str, Metric] = {}
 """None: what a scaler does in a situation is no matter of more or less."""
@@ -34,7 +34,7 @@ MUST_MATCH = {
 
 
 def judge(records: Sequence[Record]) -> Judgement:
-    """Make tables of the records, check them and say the answer."""
+    """Make tables of the records, check them and state the answer."""
     overflow, zeros, clipping = (
         tables.observed(records, name) for name in ("overflow", "zeros", "clipping")
     )

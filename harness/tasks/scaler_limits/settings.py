@@ -1,4 +1,4 @@
-"""The settings of one run, checked where they are declared."""
+"""The settings of one run, checked when an experiment declares them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WARNS, RAISES, ON_DEVICE, PEER = SUBJECTS = (
 
 @dataclass(frozen=True)
 class Settings:
-    """What one run does.
+    """The settings of one run.
 
     Attributes:
         situation: ``overflow``: finite steps, ``overflows`` steps with an inf in one

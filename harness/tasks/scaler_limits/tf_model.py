@@ -18,7 +18,7 @@ from lockstep.tf import (
 
 
 def make(settings: Settings, scaling: Scaling, device: str) -> Subject:
-    """Return the scaler that the settings name, with new weights."""
+    """Return the scaler of these settings, with new weights."""
     kinds = {PEER: Keras, ON_DEVICE: InFunction}
     with tf.device(f"/{ {'cuda': 'gpu'}.get(device, device) }:0"):
         return kinds.get(settings.subject, Lockstep)(settings, scaling)
@@ -58,7 +58,7 @@ class Lockstep:
         return [w.numpy().copy() for w in self.variables]
 
     def slots(self) -> list[Any]:
-        """Return copies of the momentums that exist."""
+        """Return copies of the momentum slots that exist."""
         slots = (self.inner.get_slot(w, "momentum") for w in self.variables)
         return [slot.numpy().copy() for slot in slots if slot is not None]
 
@@ -110,5 +110,5 @@ class Keras:
         return [w.numpy().copy() for w in self.variables]
 
     def slots(self) -> list[Any]:
-        """Return copies of the momentums."""
+        """Return copies of the momentum slots."""
         return [slot.numpy().copy() for slot in self.inner.momentums]

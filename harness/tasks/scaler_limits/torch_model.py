@@ -13,7 +13,7 @@ from lockstep.pytorch import DynamicLossScale, MixedPrecisionLossScaleOptimizer
 
 
 def make(settings: Settings, scaling: Scaling, device: str) -> Subject:
-    """Return the scaler that the settings name, with new weights."""
+    """Return the scaler of these settings, with new weights."""
     kinds = {PEER: GradScaler, ON_DEVICE: OnDevice}
     return kinds.get(settings.subject, Lockstep)(settings, scaling, device)
 
@@ -49,7 +49,7 @@ class Model:
         return [w.detach().cpu().numpy().copy() for w in self.parameters.values()]
 
     def slots(self) -> list[Any]:
-        """Return copies of the momentums that exist."""
+        """Return copies of the momentum slots that exist."""
         states = (self.sgd.state[w] for w in self.parameters.values())
         buffers = (state.get("momentum_buffer") for state in states)
         return [b.cpu().numpy().copy() for b in buffers if b is not None]

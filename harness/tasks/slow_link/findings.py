@@ -1,4 +1,4 @@
-"""The answer, computed: what AGN saves on slow links, and whether it was foreseen."""
+"""Compute the answer: what AGN saves on slow links, and whether it was foreseen."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from harness.tasks.worker_team.settings import PERIODS
 __all__ = ["APART", "METRICS", "judge", "match"]
 
 APART = ("workers",)
-"""The settings by which the tables tell runs apart."""
+"""The settings that distinguish runs in the tables."""
 
 LONGER = PERIODS[1:]
 """The periods that are there to save exchanges."""
@@ -41,7 +41,7 @@ METRICS = {
         of_good_runs(_reduced_over_expected), "ratio", "larger"
     ),
 }
-"""The numbers of a run: all are comparisons that are made within it."""
+"""The metrics of a run, which are all comparisons within it."""
 
 
 def judge(records: Sequence[Record]) -> Judgement:

@@ -23,7 +23,7 @@ SCALE, LIMIT, RATE = 2.0**10, 1.0, 1e-4
 
 
 def makers(seed: int, device: str, model: str, wrapper: str) -> Makers:
-    """Return what builds each step: ``ours``, ``bare`` (fused), ``foreach``."""
+    """Return the builder of each step: ``ours``, ``bare`` (fused), ``foreach``."""
     torch.set_num_threads(1)
     dtype = torch.float16 if wrapper == "masters" else torch.float32
     kinds = {

@@ -1,4 +1,4 @@
-"""The figures of the experiment, each a function of a finding's tables."""
+"""The figures of the experiment, drawn from a finding's tables."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ CHANCE = 0.1
 """Of ten digits: cells at this accuracy or below have no color."""
 
 STRONG = {"light": 0.75, "dark": 0.72}
-"""The accuracy above which the other theme's ink is the better one on a cell."""
+"""The accuracy above which the other theme's ink is more readable on a cell."""
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
-    """Yield what there is to draw, in reading order."""
+    """Yield the figures in reading order."""
     yield sweeps(finding)
     yield ranges(finding)
 
@@ -116,7 +116,7 @@ def _heat(panel: Axes, theme: Theme, table: pd.DataFrame) -> None:
 
 
 def _ink_on(theme: Theme, accuracy: float) -> str:
-    """Return the color of a number on its cell: the other theme's on a strong color."""
+    """Return the color of a cell's number: the other theme's ink on a strong color."""
     other = DARK if theme is LIGHT else LIGHT
     return (other if accuracy > STRONG[theme.name] else theme).ink
 

@@ -1,4 +1,4 @@
-"""The answer, computed: over which rates a net trains, and how well."""
+"""Compute the answer: over which rates a net trains, and how well."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from harness.tasks.stable_rates import tables
 __all__ = ["APART", "METRICS", "PLAIN", "extremes", "factor", "judge", "match", "named"]
 
 APART = ("method", "batch")
-"""The settings by which the tables tell runs apart."""
+"""The settings that distinguish runs in the tables."""
 
 METRICS = {
     "highest rate": Metric(lambda r: tables.range_of(r).highest, "rate", "larger"),
     "stable range": Metric(lambda r: tables.range_of(r).width, "factor", "larger"),
     "best accuracy": Metric(lambda r: tables.range_of(r).best, "share", "larger"),
 }
-"""The numbers by which runs are compared."""
+"""The metrics by which runs are compared."""
 
 PLAIN = "none"
 """The label of training without any clipping."""
 
 CLOSE = 0.05
-"""How far a user's accuracy may be from the published one; seeds differ as much."""
+"""The largest difference from a published accuracy, which is the spread of seeds."""
 
 
 def judge(records: Sequence[Record]) -> Judgement:

@@ -69,7 +69,7 @@ def loss_of(
 def measure(
     weights: list[torch.nn.Parameter], features: Tensor, digit: Tensor
 ) -> tuple[float, float]:
-    """Return the loss in nats, and the share of digits that are right."""
+    """Return the loss in nats, and the accuracy."""
     logits = logits_of(weights, features)
     right = (logits.argmax(1) == digit).float().mean()
     return functional.cross_entropy(logits, digit).item(), right.item()

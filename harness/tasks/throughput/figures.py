@@ -1,4 +1,4 @@
-"""The figure of the experiment, a function of a finding's tables."""
+"""The figure of the experiment, drawn from a finding's tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The answer, computed: how many more examples a second each precision trains."""
+"""Compute the answer: how many more examples a second each precision trains."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from harness.tasks.throughput.settings import MODES
 __all__ = ["APART", "METRICS", "judge", "match"]
 
 APART = ("mode", "depth", "width", "batch")
-"""The settings by which the tables tell runs apart."""
+"""The settings that distinguish runs in the tables."""
 
 SLACK = 0.1
 """How far intervals of rates may miss each other: clocks and coolers differ."""
@@ -56,7 +56,7 @@ def _on_gpu(record: Record) -> float:
 
 
 METRICS = {"rate": Metric(_on_gpu, "examples a second", "larger")}
-"""The numbers by which runs are compared."""
+"""The metrics by which runs are compared."""
 
 
 def _rate(row: pd.Series, whose: str) -> Interval:

@@ -57,7 +57,7 @@ class Plan(NamedTuple):
 
 
 def make_plan(settings: Settings, seed: int) -> Plan:
-    """Draw the plan of one run."""
+    """Draw the data of one run."""
     stream = np.random.default_rng(seed)
     return PLANS[settings.workload](settings.batch, stream)
 

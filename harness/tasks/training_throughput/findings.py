@@ -1,4 +1,4 @@
-"""The answer, computed: what a wrapper leaves of a bare step's examples a second."""
+"""Compute the answer: what a wrapper leaves of a bare step's examples a second."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from harness.tasks.training_throughput.training import CONTROL
 __all__ = ["APART", "METRICS", "judge", "match"]
 
 APART = ("workload", "precision")
-"""The settings by which the tables tell runs apart."""
+"""The settings that distinguish runs in the tables."""
 
 SLACK = 0.1
 """How far intervals of ratios may miss each other: machines differ."""
@@ -36,7 +36,7 @@ def _over_bare(variant: str) -> Metric:
 
 
 METRICS = {"ratio": _over_bare("wrapped"), "control": _over_bare(CONTROL)}
-"""The numbers of a run: both are comparisons that are made within it."""
+"""The metrics of a run, which are both comparisons within it."""
 
 
 def judge(records: Sequence[Record]) -> Judgement:
@@ -48,7 +48,7 @@ def judge(records: Sequence[Record]) -> Judgement:
 def match(
     published: Mapping[str, pd.DataFrame], own: Mapping[str, pd.DataFrame]
 ) -> pd.DataFrame:
-    """Compare ratios, also of another machine: rates themselves would not agree."""
+    """Compare ratios, which agree between machines; absolute rates do not."""
     keys = ["workload", "precision", "backend"]
     columns = [*keys, *RATIO]
     both = published["rates"][columns].merge(

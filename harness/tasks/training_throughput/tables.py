@@ -1,4 +1,4 @@
-"""The table of the experiment, a function of records alone."""
+"""The table of the experiment, computed from records alone."""
 
 from __future__ import annotations
 

@@ -35,12 +35,12 @@ class Trainer(Protocol):
 
 
 def prepare(backend: str, device: str) -> None:
-    """Import the backend's framework and try the device; raise if either fails."""
+    """Import the backend's framework and test the device; raise if either fails."""
     backends.prepare(__package__, backend, device)
 
 
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
-    """Do one run; it has diverged when a loss after it is not finite.
+    """Do one run; it has diverged if a loss after it is not finite.
 
     Summary: ``rate/VARIANT``, examples a second, and ``loss/VARIANT`` at the end. Both
     follow from the tenth percentile of the times of the rounds. Nothing is timed in

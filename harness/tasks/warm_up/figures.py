@@ -25,7 +25,7 @@ BESIDE: Mapping[str, Any] = {"xytext": (8, 0), "textcoords": "offset points"}
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
-    """Yield what there is to draw, in reading order."""
+    """Yield the figures in reading order."""
     ends = finding.tables["ends"]
     table = first_backend(ends[ends["best"]])
     yield losses(finding, table[np.isfinite(table["bits"])])

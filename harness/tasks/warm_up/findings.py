@@ -1,4 +1,4 @@
-"""The answer, computed: how much state NovoGrad has, and whether it needs warm-up."""
+"""Compute the answer: how much state NovoGrad has, and whether it needs warm-up."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from harness.tasks.warm_up import tables
 __all__ = ["APART", "METRICS", "checks", "judge", "match", "warm_up_changes"]
 
 APART = ("optimizer", "warm_up", "learning_rate")
-"""The settings by which the tables tell runs apart."""
+"""The settings that distinguish runs in the tables."""
 
 METRICS = {
     "bits a byte": Metric(tables.bits, "bits a byte", "smaller"),
     "state": Metric(tables.state_ratio, "bytes a byte of weights", "smaller"),
 }
-"""The numbers by which runs are compared."""
+"""The metrics by which runs are compared."""
 
 CLOSE = 0.1
 """Bits a byte by which a user's losses may differ; seeds differ as much."""

@@ -1,4 +1,4 @@
-"""The settings of one run, checked where they are declared."""
+"""The settings of one run, checked when an experiment declares them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OPTIMIZERS = ("NovoGrad", "AdamW", "SGD")
 
 @dataclass(frozen=True)
 class Settings:
-    """What one run does.
+    """The settings of one run.
 
     Attributes:
         optimizer: one of ``OPTIMIZERS``, with its defaults but no weight decay.

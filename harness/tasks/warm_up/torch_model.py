@@ -13,7 +13,7 @@ MOMENTUM = 0.9
 
 
 class Trainer:
-    """One run; the training loop is the one that PyTorch's users write."""
+    """One run, with the training loop that users of PyTorch write."""
 
     def __init__(self, settings: Settings, plan: Plan, device: str) -> None:
         torch.set_num_threads(1)

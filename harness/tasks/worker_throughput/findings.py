@@ -1,4 +1,4 @@
-"""The answer, computed: what AGN saves beside DDP, and whether the planner is right."""
+"""Compute the answer: what AGN saves beside DDP, and whether the planner is right."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from harness.tasks.worker_throughput.tables import center
 __all__ = ["APART", "METRICS", "judge", "match"]
 
 APART = ("workers",)
-"""The settings by which the tables tell runs apart."""
+"""The settings that distinguish runs in the tables."""
 
 QUOTED = 10
 """The period of which the answer speaks."""
@@ -38,7 +38,7 @@ METRICS = {
         for size in ("small", "large")
     },
 }
-"""The numbers of a run: all are comparisons that are made within it."""
+"""The metrics of a run, which are all comparisons within it."""
 
 
 def judge(records: Sequence[Record]) -> Judgement:

@@ -1,4 +1,4 @@
-"""The settings of one run, checked where they are declared."""
+"""The settings of one run, checked when an experiment declares them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PUSHERS = 2
 
 @dataclass(frozen=True)
 class Settings(TeamSettings):
-    """What one run does.
+    """The settings of one run.
 
     Attributes:
         large_mb: megabytes that are pushed where a large model is measured.

@@ -1,4 +1,4 @@
-"""How far two backends are apart on the same seeds."""
+"""The difference of two backends on the same seeds."""
 
 from __future__ import annotations
 

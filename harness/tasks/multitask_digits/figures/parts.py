@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 MOST = 5
-"""Names that fit into one line of the legend."""
+"""The number of names that fit into one line of the legend."""
 
 
 def rarest(table: pd.DataFrame) -> pd.DataFrame:
@@ -44,7 +44,7 @@ def row_of_panels(canvas: Canvas, titles: Sequence[str]) -> list[Axes]:
 def points(
     theme: Theme, wrapper: str, backend: str, backends: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the style of measured points: filled for the first backend only."""
+    """Return the style of measured points; only the first backend is filled."""
     return marker(backend, backends, theme.methods[wrapper])
 
 
@@ -55,7 +55,7 @@ def legend(
     backends: Iterable[str] = (),
     extra: Sequence[Line2D] = (),
 ) -> None:
-    """Name methods by line and colour and backends by marker, below the panels."""
+    """Draw a legend below the panels: methods by line, backends by marker."""
     handles: list[Line2D] = [
         Line2D([], [], color=theme.methods[name], ls=LINES[name], label=METHODS[name])
         for name in dict.fromkeys(wrappers)
