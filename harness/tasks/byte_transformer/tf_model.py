@@ -1,4 +1,4 @@
-"""The transformer in TensorFlow, as ``torch_model`` has it in PyTorch."""
+"""The transformer in TensorFlow, with the same computations as ``torch_model``."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from harness.tasks.byte_transformer.data import Shape
 Weights = Mapping[str, tf.Tensor]
 
 EPSILON = 1e-5
-"""What a variance is added to; PyTorch's default."""
+"""The constant that is added to a variance; PyTorch's default."""
 
 
 def loss_of(shape: Shape, weights: Weights, windows: tf.Tensor) -> tf.Tensor:
     """Return the mean cross-entropy in nats of windows [batch, context + 1].
 
-    Norms, softmax and loss are in float32, all else in the dtype of the weights.
+    Norms, softmax and loss are in float32, everything else in the weights' dtype.
     """
     hidden = tf.gather(weights["bytes"], windows[:, :-1]) + weights["positions"]
     for k in range(shape.layers):

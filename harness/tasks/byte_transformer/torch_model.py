@@ -13,10 +13,10 @@ from harness.tasks.byte_transformer.data import BYTES, Shape
 from lockstep.interface import Array
 
 Product = Callable[[Tensor, Tensor], Tensor]
-"""What multiplies matrices: ``torch.matmul``, or what rounds otherwise."""
+"""A matrix product: ``torch.matmul``, or one with another rounding."""
 
 CHUNK = 64
-"""Windows that are measured at once."""
+"""The number of windows that are measured in one batch."""
 
 
 class Transformer(torch.nn.Module):
@@ -24,8 +24,8 @@ class Transformer(torch.nn.Module):
 
     Args:
         weights: the first weights, as ``data.first_weights`` returns them.
-        dtype: of weights and activations.
-        product: what multiplies matrices, in the attention as well.
+        dtype: the dtype of weights and activations.
+        product: the matrix product, also of the attention.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Transformer(torch.nn.Module):
 
     @torch.no_grad()
     def bits_per_byte(self, windows: Tensor) -> float:
-        """Return how many bits each predicted byte of windows costs, on average."""
+        """Return the mean cross-entropy of windows, in bits per predicted byte."""
         parts = windows.split(CHUNK)
         nats = sum(self.loss(part).item() * len(part) for part in parts)
         return nats / len(windows) / math.log(2)

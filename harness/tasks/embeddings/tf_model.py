@@ -1,4 +1,4 @@
-"""Tables of rows in TensorFlow: one compiled function takes many steps a call."""
+"""Tables of rows in TensorFlow; one compiled function takes many steps per call."""
 
 from __future__ import annotations
 

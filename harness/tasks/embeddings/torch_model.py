@@ -1,4 +1,4 @@
-"""Tables of rows in PyTorch, written as one would write them there."""
+"""Tables of rows in idiomatic PyTorch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lockstep import pytorch as lockstep
 
 
 class EmbeddingTrainer:
-    """Eager training with sparse gradients; a run gets a new table and optimizer."""
+    """Eager training with sparse gradients; each run has new tables and optimizer."""
 
     def __init__(self, recipe: Recipe, loss, device: str) -> None:
         self.recipe = recipe
@@ -19,7 +19,7 @@ class EmbeddingTrainer:
         self.device = device
 
     def reset(self, weights) -> None:
-        """Make the tables from their first values, and a new optimizer."""
+        """Create the tables with their first values, and a new optimizer."""
         self.weights = {
             name: torch.nn.Parameter(torch.tensor(value, device=self.device))
             for name, value in weights.items()
@@ -79,6 +79,6 @@ class EmbeddingTrainer:
         self.wait()
 
     def wait(self) -> None:
-        """Wait until the device has done its work."""
+        """Wait until the device has finished its work."""
         if self.device != "cpu":
             torch.cuda.synchronize()
