@@ -24,13 +24,13 @@ from harness.tasks.asynchronous_digits.tables import ARM
 __all__ = ["drawings"]
 
 COLUMNS = 3
-"""Panels side by side."""
+"""The number of panels side by side."""
 
 MOST = 5
 """The number of names that fit into one line of the legend."""
 
 LOW = 0.5
-"""The accuracy at which the colors of a heat map begin."""
+"""The lower end of a heat map's color scale."""
 
 CENTERED: Mapping[str, Any] = {"ha": "center", "va": "center", "fontsize": 8}
 
@@ -46,7 +46,7 @@ def drawings(finding: Finding) -> Iterator[Drawing]:
 
 
 def grid(finding: Finding) -> Drawing:
-    """A heat map a method: accuracy at the end over workers and period."""
+    """Final accuracy over workers and period; a heat map per method."""
     ends = finding.tables["ends"]
     table = ends[ends["best"]]
     methods = list(dict.fromkeys(table["method"]))
@@ -84,7 +84,7 @@ def grid(finding: Finding) -> Drawing:
 
 
 def _title(table: pd.DataFrame) -> str:
-    """Name the method whose worst cell is best, and that of the worst cell."""
+    """Name the method with the best worst cell, and the method of the worst cell."""
     worst = table.groupby("method", sort=False)["accuracy"].min().sort_values()
     if len(worst) < 2:
         return "Accuracy at the end over workers and period"
@@ -96,7 +96,7 @@ def _title(table: pd.DataFrame) -> str:
 
 
 def _heat(panel: Axes, theme: Theme, table: pd.DataFrame) -> AxesImage:
-    """Color the cells of a method, write their numbers, outline those of the line."""
+    """Color the cells of a method, write their values, outline the thesis' line."""
     values = table.pivot_table("accuracy", "period", "workers")
     ends = ["#ffffff00", theme.methods["default"]]
     colors = LinearSegmentedColormap.from_list("accuracy", ends)
@@ -128,7 +128,7 @@ def _outline(corner: tuple[float, float], theme: Theme) -> Rectangle:
 
 
 def periods(finding: Finding) -> Drawing:
-    """Accuracy at the end over the period, where there is one number of workers."""
+    """Final accuracy over the period, for runs with one number of workers."""
     ends = finding.tables["ends"]
     table = ends[ends["best"]].sort_values("period", kind="stable")
     workers = table["workers"].iloc[0]
@@ -160,7 +160,7 @@ def periods(finding: Finding) -> Drawing:
 
 
 def curves(finding: Finding) -> Drawing:
-    """A panel a period: accuracy over simulated time, with the most workers."""
+    """Accuracy over simulated time with the most workers; a panel per period."""
     ends = finding.tables["ends"]
     table = finding.tables["curves"].merge(ends[ends["best"]][ARM])
     most = table[table["workers"] == table["workers"].max()]
@@ -202,7 +202,7 @@ def curves(finding: Finding) -> Drawing:
 
 
 def _title_of_curves(ends: pd.DataFrame, workers: int, period: int) -> str:
-    """Name the best and the worst method of a cell, and where they end."""
+    """Quote the best and the worst method of a cell, with their final accuracies."""
     cell = ends[(ends["workers"] == workers) & (ends["period"] == period)]
     rows = cell.sort_values("accuracy", kind="stable")
     where = f"{workers} workers and a period of {period}"

@@ -1,4 +1,4 @@
-"""Compute the answer: which method bears many workers and long periods."""
+"""Compute the answer: which method works with many workers and long periods."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ OWN = "agn-delta"
 """AGN as its paper describes it."""
 
 RATIO = 2.5
-"""Workers / period from which on AGN lost accuracy in the thesis."""
+"""The ratio workers / period from which on AGN lost accuracy in the thesis."""
 
 GOOD = 0.95
-"""A center that classifies this share of held-out images is a good one here."""
+"""The held-out accuracy from which on a center is good."""
 
 CLOSE = 0.05
 """The largest difference from a published accuracy, which is the spread of seeds."""
 
 
 def _summary(name: str) -> Callable[[Record], float]:
-    """Return a reader of a number, 0 of a run that diverged."""
+    """Return a reader of a value of the summary; 0 if the run diverged."""
     return lambda record: float(record.summary.get(name, 0.0))
 
 
@@ -113,7 +113,7 @@ def _answer(contents: Mapping[str, pd.DataFrame]) -> str:
 
 
 def _of_wins(wins: pd.DataFrame) -> Iterator[str]:
-    """Name the methods that AGN beats in most cases, and those that it does not."""
+    """Name the methods that AGN beats in most cases, and the other methods."""
     often = wins["higher"] > wins["of"] / 2
     beaten, others = (
         joined([NAMES[name] for name in wins[rows]["against"]])
@@ -130,7 +130,10 @@ def _of_wins(wins: pd.DataFrame) -> Iterator[str]:
 
 
 def _of_periods(ends: pd.DataFrame) -> Iterator[str]:
-    """Quote how DOWNPOUR and AGN end with the most workers and the longest period."""
+    """Quote the final accuracy of DOWNPOUR and AGN in the most difficult case.
+
+    This case has the most workers and the longest period.
+    """
     most = ends[ends["workers"] == ends["workers"].max()]
     longest = most[most["period"] == most["period"].max()]
     rows = {name: longest[longest["method"] == name] for name in ("downpour", OWN)}
@@ -147,7 +150,7 @@ def _of_periods(ends: pd.DataFrame) -> Iterator[str]:
 
 
 def _counts(wins: pd.DataFrame) -> Iterator[str]:
-    """Quote in how many cells AGN is better over the whole time."""
+    """Quote in how many cells AGN has the higher mean accuracy."""
     parts = [
         f"{NAMES[row['against']]} in {row['higher']} of {row['of']}"
         for _, row in wins.iterrows()
@@ -157,7 +160,7 @@ def _counts(wins: pd.DataFrame) -> Iterator[str]:
 
 
 def _of_the_line(own: pd.DataFrame) -> Iterator[str]:
-    """Quote how good AGN is on either side of the thesis' line."""
+    """Quote the accuracy of AGN on both sides of the thesis' line."""
     beyond = own["workers"] / own["period"] >= RATIO
     if beyond.any() and not beyond.all():
         poor = own["accuracy"] < GOOD
@@ -170,7 +173,7 @@ def _of_the_line(own: pd.DataFrame) -> Iterator[str]:
 
 
 def _lowest(ends: pd.DataFrame) -> Iterator[str]:
-    """Quote the period at which a method ends worst, with the most workers."""
+    """Quote the period with the lowest final accuracy, with the most workers."""
     most = ends[ends["workers"] == ends["workers"].max()]
     for method in ("downpour", OWN):
         rows = most[most["method"] == method]

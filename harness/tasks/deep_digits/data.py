@@ -14,7 +14,8 @@ __all__ = ["Plan", "make_plan"]
 
 
 GAINS = (0.5, 1.1, 1.0)
-"""Of the orthogonal first weights: above 1 keeps a deep tanh net from going quiet."""
+"""The gains of the orthogonal first weights; above 1, so that activations of a deep
+tanh net do not vanish."""
 
 
 class Plan(NamedTuple):
@@ -23,9 +24,9 @@ class Plan(NamedTuple):
     Attributes:
         training, held_out: the images, with another split for every seed.
         batches: [steps, batch] int32, indices of training images.
-        factors: [steps] float32, what each step's loss is multiplied by; one is inf.
-        weights: [65, width], [depth, width, width] and [width, 10], float16: whatever
-            the dtype of the training, it begins at the same numbers.
+        factors: [steps] float32, the factor of each step's loss; one is inf.
+        weights: [65, width], [depth, width, width] and [width, 10], float16. So
+            training in any dtype begins with the same values.
     """
 
     training: Images

@@ -1,4 +1,4 @@
-"""The deep net in TensorFlow: one compiled loop a method."""
+"""The deep net in TensorFlow, with one compiled loop per method."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Loop:
         return cls.cache[key]
 
     def restart(self, weights: tuple[Array, ...]) -> None:
-        """Begin again at ``weights``: reset the slots, the scale and the counts."""
+        """Set the weights, and reset the slots, the scale and the counts."""
         for variable, value in self.first:
             variable.assign(value)
         for variable, value in zip(self.weights, weights, strict=True):
@@ -100,7 +100,7 @@ class Loop:
         self.applied = 0
 
     def steps(self, features, digit, batches, factors):
-        """Take one step per batch, its loss times its factor.
+        """Take one step per batch, with its loss times its factor.
 
         Returns:
             The loss scale after each step, [steps] float32, and the number of applied
@@ -126,7 +126,7 @@ class Loop:
         """Return the gradients of the loss times ``factor``, flat and in float32.
 
         Returns:
-            Those of the weights and those of the activations: [n] each.
+            The gradients of the weights and of the activations: [n] each.
         """
         with tf.GradientTape() as tape:
             logits, hidden = self.forward(features)
@@ -152,7 +152,7 @@ class Loop:
 
 
 def loss_of(logits, digit):
-    """Return the mean cross-entropy in nats, in float32 whatever the logits are."""
+    """Return the mean cross-entropy in nats, in float32 for logits of any dtype."""
     wide = tf.cast(logits, tf.float32)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(digit, wide)
     return tf.reduce_mean(losses)

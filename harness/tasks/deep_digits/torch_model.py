@@ -1,4 +1,4 @@
-"""The deep net in PyTorch: SGD on float32 masters, eagerly."""
+"""The deep net in eager PyTorch, with SGD on float32 masters."""
 
 from __future__ import annotations
 
@@ -86,5 +86,5 @@ class Trainer:
 
 
 def loss_of(logits: Tensor, digit: Tensor) -> Tensor:
-    """Return the mean cross-entropy in nats, in float32 whatever the logits are."""
+    """Return the mean cross-entropy in nats, in float32 for logits of any dtype."""
     return functional.cross_entropy(logits.float(), digit)

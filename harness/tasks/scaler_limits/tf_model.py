@@ -1,4 +1,4 @@
-"""The scalers of TensorFlow: ours, ours in a ``tf.function``, and that of Keras."""
+"""The scalers of TensorFlow: ours, ours in a ``tf.function``, and Keras' own."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def make(settings: Settings, scaling: Scaling, device: str) -> Subject:
 
 
 class Lockstep:
-    """Our wrapper in its eager loop of one call."""
+    """Our wrapper in an eager loop of one call."""
 
     def __init__(self, settings: Settings, scaling: Scaling) -> None:
         ones = tf.ones(SHAPE[1])
@@ -64,7 +64,7 @@ class Lockstep:
 
 
 class InFunction(Lockstep):
-    """Our wrapper where the whole step is one graph."""
+    """Our wrapper with the whole step in one graph."""
 
     def __init__(self, settings: Settings, scaling: Scaling) -> None:
         super().__init__(settings, scaling)
@@ -92,7 +92,7 @@ class Keras:
         self.scaled.build(self.variables)
 
     def step(self, batch: Batches) -> None:
-        """Take one step as Keras' documentation has it."""
+        """Take one step as in Keras' documentation."""
         weights = [w.value for w in self.variables]
         with tf.GradientTape() as tape:
             parts = (

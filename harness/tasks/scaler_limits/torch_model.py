@@ -56,7 +56,7 @@ class Model:
 
 
 class Lockstep(Model):
-    """Our wrapper in its loop of two calls."""
+    """Our wrapper in a loop of two calls."""
 
     capturable = False
 
@@ -81,7 +81,7 @@ class Lockstep(Model):
 
 
 class OnDevice(Lockstep):
-    """Our wrapper without a wait for the device, except to read its report."""
+    """Our wrapper without device syncs, except for reads of its report."""
 
     fused = capturable = True
 
@@ -107,7 +107,7 @@ class GradScaler(Model):
         )
 
     def step(self, batch: Batches) -> None:
-        """Take one step as torch's documentation has it; unscale only to clip."""
+        """Take one step as in torch's documentation; unscale only before clipping."""
         self.scaler.scale(self.loss(batch)).backward()
         if self.scaling.clip_norm is not None:
             self.scaler.unscale_(self.sgd)

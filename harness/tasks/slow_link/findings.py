@@ -1,4 +1,4 @@
-"""Compute the answer: what AGN saves on slow links, and whether it was foreseen."""
+"""Compute the answer: what AGN saves on slow links, and whether this was predicted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ APART = ("workers",)
 """The settings that distinguish runs in the tables."""
 
 LONGER = PERIODS[1:]
-"""The periods that are there to save exchanges."""
+"""The periods that save exchanges."""
 
 ONE_WORKER = {
     **tables.MILLISECONDS,
@@ -98,7 +98,7 @@ def _small_print(steps: pd.DataFrame) -> list[str]:
 
 
 def _of_one_exchange(records: Sequence[Record]) -> str:
-    """Say how much of a difference is there before workers wait for one another."""
+    """Return a sentence about the difference before workers wait for one another."""
     settings = [setting(record) for record in records]
     planned = [sum(s.services) + 2 * s.latency_seconds for s in settings]
     measured = [record.summary["seconds/exchange"] for record in records]

@@ -15,8 +15,8 @@ class Settings(TeamSettings):
     """The settings of one run.
 
     Attributes:
-        link_mbit: what the link of each machine carries in each direction, in megabits
-            a second.
+        link_mbit: the bandwidth of each machine's link in each direction, in megabits
+            per second.
     """
 
     link_mbit: float
