@@ -20,7 +20,7 @@ from harness.tasks.gradient_norm.findings import ROUNDING
 __all__ = ["drawings"]
 
 APART = 0.12
-"""Between the points of two backends; kinds of gradients are 1 apart."""
+"""The distance of the points of two backends; kinds of gradients are 1 apart."""
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
@@ -29,7 +29,7 @@ def drawings(finding: Finding) -> Iterator[Drawing]:
 
 
 def norms(finding: Finding) -> Drawing:
-    """How far the multitask norm lies above the stock one, a column a kind."""
+    """The excess of the multitask norm over the stock one, a column per kind."""
     table = finding.tables["norms"]
     kinds = list(dict.fromkeys(table["gradients"]))
     backends = list(dict.fromkeys(table["backend"]))

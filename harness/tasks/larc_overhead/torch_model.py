@@ -1,4 +1,4 @@
-"""LARC in PyTorch, in place, as it stands between the backward pass and the step."""
+"""LARC in PyTorch, in place, between the backward pass and the step."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def makers(seed: int, device: str, model: str) -> Makers:
 
 
 def our_step(weights: list[Tensor]) -> Step:
-    """Return a step of ``post_process_gradients``, which changes gradients in place."""
+    """Return a step of ``post_process_gradients``, which updates gradients in place."""
     larc_params = {"larc_eta": ETA, "epsilon": EPSILON}
 
     def step() -> None:

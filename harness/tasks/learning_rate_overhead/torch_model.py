@@ -13,7 +13,7 @@ from harness.timing import Makers, Prepared, Step
 from lockstep.pytorch import PolicyLR
 
 STEPS = 1024
-"""Steps that are timed together: ours computes so many rates ahead, all in the time."""
+"""The steps of one timing, which include the rates that ours computes in advance."""
 
 TOTAL, WARM_UP = 1_000_000, 4000
 
@@ -67,7 +67,7 @@ def optimizer(device: str) -> torch.optim.SGD:
 
 
 def block(scheduler: LRScheduler) -> Step:
-    """Return a block of steps; before the first, the optimizer has taken its own."""
+    """Return a block of steps, after one optimizer step that is not timed."""
     scheduler.optimizer.step()
 
     def steps(step: Step) -> None:

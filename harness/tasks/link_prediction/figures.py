@@ -31,7 +31,7 @@ LINE = 0.24
 """The height of a line of dots, in inches."""
 
 OPTIMIZERS = {"GradientDescent": "SGD"}
-"""Names that are too long beside an axis."""
+"""Short names of optimizers beside an axis."""
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:

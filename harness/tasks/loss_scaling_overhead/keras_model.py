@@ -43,7 +43,7 @@ def our_step(
 ) -> Step:
     """Return a scaled and clipped step of our wrapper around Keras' Adam.
 
-    ``scale_loss`` comes first, because ``apply`` unscales what is made after it.
+    ``scale_loss`` is called first, because ``apply`` unscales gradients made after it.
     """
     adam = keras.optimizers.Adam(1e-4)
     optimizer = MixedPrecisionLossScaleOptimizer(adam, scale(SCALE), clip_norm=CLIP)

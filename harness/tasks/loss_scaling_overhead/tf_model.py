@@ -45,7 +45,7 @@ def our_step(scale: Callable, gradients: list, variables: list) -> Step:
 
     @tf.custom_gradient
     def loss(*values: tf.Tensor) -> tuple[tf.Tensor, Callable]:
-        """Return 0, with the drawn gradients; both cost next to nothing."""
+        """Return 0 and the drawn gradients, at almost no cost."""
         return tf.constant(0.0), lambda upstream: gradients
 
     def step() -> None:

@@ -19,8 +19,8 @@ class Settings:
     Attributes:
         method: ``fp16``, SGD on the float16 weights themselves, or ``masters``.
         ratio: weight / update, before both are rounded to float16.
-        weights: how many there are.
-        steps: how often the update is asked for.
+        weights: the number of weights.
+        steps: the number of updates.
         checkpoints: the number of measurements, at equal distances.
     """
 
@@ -35,11 +35,11 @@ class Settings:
             raise unknown_name("method", self.method, METHODS)
         require_counts(self, "weights", "steps", "checkpoints")
         require_spread(self.checkpoints, self.steps)
-        # The smallest weight is 16: its update must be a normal float16 number.
+        # The smallest weight is 16, and its update must be a normal float16 number.
         fine = 1 < self.ratio <= 2.0**18
         require(fine, "ratio", "above 1 and at most 2^18", self.ratio)
 
     @property
     def measured_at(self) -> list[int]:
-        """The steps after which is measured; the first one, and at equal distances."""
+        """The steps after which the run is measured: the first, and equally spaced."""
         return sorted({1, *spread(self.checkpoints, self.steps)[1:]})

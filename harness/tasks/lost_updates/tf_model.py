@@ -29,7 +29,7 @@ class Trainer:
         self.optimizer.apply_gradients([(self.updates, self.weight)])
 
     def trained(self) -> Array:
-        """Return what the optimizer updates: weights, or masters."""
+        """Return the updated tensor: weights or masters."""
         value: Array = self.master.numpy()
         return value
 

@@ -30,7 +30,7 @@ class Trainer:
         self.optimizer.step()
 
     def trained(self) -> Array:
-        """Return a copy of what the optimizer updates: weights, or masters."""
+        """Return a copy of the updated tensor: weights or masters."""
         return self.master.detach().cpu().numpy().copy()
 
     def weights(self) -> Array:

@@ -1,4 +1,4 @@
-"""Steps of Keras' Adam on masters: the gradients are float16 and scaled."""
+"""Steps of Keras' Adam on masters, with scaled float16 gradients."""
 
 from __future__ import annotations
 

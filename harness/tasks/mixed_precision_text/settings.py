@@ -23,17 +23,17 @@ class Settings(ScaledSettings):
     """The settings of one run.
 
     Attributes:
-        method: as in ``ScaledSettings``; ``masters``, whether weights of half precision
+        method: as in ``ScaledSettings``; ``masters``, whether half-precision weights
             have float32 masters, true by default.
         rate: the learning rate of Adam.
-        epsilon: Adam's, the same in every dtype; one that float16 can hold.
-        width: of the transformer, a multiple of its four heads.
-        layers: of the transformer.
-        context: bytes that it sees.
-        batch: windows of text a step.
-        windows: held-out windows that are measured.
-        overflows: steps with an infinite gradient, at equal distances.
-        target: bits a byte that a run should reach.
+        epsilon: Adam's epsilon, the same in every dtype; representable in float16.
+        width: the width of the transformer, a multiple of its four heads.
+        layers: the number of layers of the transformer.
+        context: the number of bytes in its context.
+        batch: windows of text per step.
+        windows: the number of held-out windows.
+        overflows: the number of steps with an infinite gradient, at equal distances.
+        target: the bits per byte that a run should reach.
         steps: optimizer steps.
         checkpoints: the number of measurements, at equal distances.
     """
@@ -69,12 +69,12 @@ class Settings(ScaledSettings):
 
     @property
     def masters(self) -> bool:
-        """Whether weights of half precision have float32 masters."""
+        """Whether half-precision weights have float32 masters."""
         return bool(self.method.get("masters", True))
 
     @property
     def is_plain(self) -> bool:
-        """Whether this is training in float32 as usual."""
+        """Whether this is plain float32 training."""
         return self.dtype == "float32" and self.scale == "none"
 
     @property

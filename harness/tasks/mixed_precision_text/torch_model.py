@@ -1,4 +1,4 @@
-"""The transformer in PyTorch: Adam behind the wrappers that scale the loss."""
+"""The transformer in PyTorch, trained by Adam in wrappers that scale the loss."""
 
 from __future__ import annotations
 
@@ -50,14 +50,15 @@ class Trainer:
         return float(self.optimizer.loss_scale)
 
     def measure(self) -> float:
-        """Return the held-out bits a byte."""
+        """Return the held-out bits per byte."""
         return self.net.bits_per_byte(self.held_out)
 
 
 def wrapped(base: torch.optim.Optimizer, settings: Settings) -> Any:
-    """Return the optimizer with masters and loss scale; both skip what is not finite.
+    """Return the optimizer with masters and loss scale, which skips non-finite steps.
 
-    Without masters the weights are updated in their own dtype. A scale of 1 is none.
+    Without masters the weights are updated in their own dtype. Without a loss scale, it
+    is 1.
     """
     scale = make_scale(settings, lockstep)
     if settings.masters:

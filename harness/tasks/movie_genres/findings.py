@@ -1,4 +1,4 @@
-"""Compute the answer: what the wrapper does to the errors of the genres."""
+"""Compute the answer: the effect of the wrapper on the errors of the genres."""
 
 from __future__ import annotations
 

@@ -40,13 +40,14 @@ class Settings:
 
     Attributes:
         optimizer: name of an optimizer of TensorFlow 1, and its arguments.
-        wrapper: ``default`` or ``strict``, the multitask wrapper; ``none``, zeros are
-            fed; or ``mean``, that too, and losses are divided by how many there are.
+        wrapper: ``default`` or ``strict``, the multitask wrapper in this mode;
+            ``none``, zeros are fed; or ``mean``, zeros are fed and the loss is the mean
+            over present tasks.
         steps: optimizer steps of training.
-        checkpoints: measurements during training, at equal distances; even, so that one
-            of them lies at half time.
-        batch: ratings a step.
-        hidden: width of the trunk.
+        checkpoints: the number of measurements during training, at equal distances;
+            even, so that one is at half time.
+        batch: ratings per step.
+        hidden: the width of the trunk.
     """
 
     optimizer: Mapping[str, Any]

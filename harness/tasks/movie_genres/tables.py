@@ -47,7 +47,7 @@ def cells(records: Sequence[Record]) -> list[Cell]:
 
 
 def genres(of: Sequence[Cell]) -> pd.DataFrame:
-    """The error of each head at the end, in stars: median over seeds with interval.
+    """The final error of each head in stars: median over seeds with interval.
 
     ``presence``: the share of the steps whose batch has the genre.
     """
@@ -63,10 +63,10 @@ def genres(of: Sequence[Cell]) -> pd.DataFrame:
 
 
 def heads(of: Sequence[Cell]) -> pd.DataFrame:
-    """How much further the head of each genre moves if zeros are fed, and the law.
+    """The ratio of movements of each genre's head, zeros over wrapper, and its law.
 
-    In learning rates per step that has the genre, in the second half of training. Some
-    genre is in every step, so Adam's powers of beta advance in each one.
+    Movements are in learning rates per step with the genre, in the second half of
+    training. Every step has some genre, so Adam's powers of beta advance in each step.
     """
     rows = []
     for fed, wrapped in against_zeros(of):
@@ -89,7 +89,7 @@ def heads(of: Sequence[Cell]) -> pd.DataFrame:
 
 
 def presence(records: Sequence[Record], genre: str) -> float:
-    """Return the share of the steps that have a genre, over the runs that ended."""
+    """Return the share of steps with a genre, over the runs that ended."""
     counts = [
         record.series[f"informative/{genre}"][-1] / record.config["steps"]
         for record in records
