@@ -1,4 +1,4 @@
-"""The three tasks in Keras 3: one compiled function takes many steps a call."""
+"""The three tasks in Keras 3; one compiled function takes many steps per call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lockstep import keras3 as lockstep
 class DigitsTrainer:
     """Training inside ``tf.function``, traced once for all runs of this recipe.
 
-    Everything that differs between runs is a variable: images, weights, slots and
+    All data that differs between runs is in variables: images, weights, slots and
     counters. A new run resets each of them to its initial value.
     """
 
@@ -127,8 +127,8 @@ class DigitsTrainer:
     def norm(self, slot: keras.Variable | None) -> float:
         """Return the norm of a slot; 0 without one.
 
-        Keras has none for the momentum of RMSProp if that is 0, and keeps the momentum
-        of SGD times the learning rate.
+        Keras has no momentum slot for RMSProp if the momentum is 0. The momentum slot
+        of SGD includes the learning rate.
         """
         if slot is None:
             return 0.0

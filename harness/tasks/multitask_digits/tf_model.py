@@ -1,4 +1,4 @@
-"""The three tasks in TensorFlow: one compiled function takes many steps a call."""
+"""The three tasks in TensorFlow; one compiled function takes many steps per call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lockstep import tf as lockstep
 class DigitsTrainer:
     """Training inside ``tf.function``, traced once for all runs of this recipe.
 
-    Everything that differs between runs is a variable: images, weights, slots and
+    All data that differs between runs is in variables: images, weights, slots and
     powers of beta. A new run resets each of them to its initial value.
     """
 

@@ -1,4 +1,4 @@
-"""The three tasks in PyTorch, written as one would write them there."""
+"""The three tasks in idiomatic PyTorch."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from harness.tasks.multitask_digits.trainer import Recipe
 from lockstep import pytorch as lockstep
 
 CHUNK = 100
-"""Steps whose batches are gathered at once."""
+"""The number of steps whose batches are gathered together."""
 
 
 class DigitsTrainer:
-    """Eager training; a run gets new parameters and a new optimizer."""
+    """Eager training, with new parameters and a new optimizer for each run."""
 
     def __init__(self, recipe: Recipe, device: str) -> None:
         self.recipe = recipe

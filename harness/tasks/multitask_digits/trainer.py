@@ -12,7 +12,7 @@ __all__ = ["Recipe", "Trainer"]
 
 
 class Recipe(NamedTuple):
-    """How a backend builds its model and optimizer.
+    """The recipe from which a backend builds its model and optimizer.
 
     Attributes:
         optimizer, arguments: the class of the optimizer, and its arguments by name.

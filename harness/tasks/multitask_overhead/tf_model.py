@@ -47,7 +47,7 @@ def apply(optimizer: tf.compat.v1.train.Optimizer, gradients: list, variables: l
 
 
 def loop_step(gradients: list, variables: list) -> Step:
-    """Return the loop that one writes first: a condition for each variable."""
+    """Return the naive loop, with a condition for each variable."""
     optimizer = keras.optimizers.Adam(1e-4)
     variables = [keras.Variable(v) for v in variables]
     optimizer.build(variables)

@@ -36,7 +36,7 @@ def our_step(gradients: list[Any], variables: list[Any]) -> Step:
 
 
 def loop_step(gradients: list[Any], variables: list[Any]) -> Step:
-    """Return the rule as one writes it first, in plain operations of Keras."""
+    """Return the naive loop over tensors, in plain operations of Keras."""
     ops = keras.ops
     momenta = [keras.Variable(ops.zeros_like(variable)) for variable in variables]
     moments = [keras.Variable(0.0) for _ in variables]

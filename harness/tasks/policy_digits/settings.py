@@ -21,7 +21,7 @@ __all__ = ["MODES", "Settings"]
 MODES = ("default", "strict")
 
 IN_STEPS = ("boundaries", "decay_steps", "begin_decay_at", "warmup_steps")
-"""Arguments that an experiment declares as shares of a run's steps."""
+"""The arguments that an experiment declares as shares of a run's steps."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,13 @@ class Settings:
     """The settings of one run.
 
     Attributes:
-        schedule: ``label``, the ``policy`` and its arguments. Steps are given as shares
-            of the run. A ``transformer_policy`` is scaled so that its peak is the rate.
+        schedule: ``label``, the ``policy`` and its arguments. Steps are shares of the
+            run. A ``transformer_policy`` is scaled to a peak of ``rate``.
         mode: ``default`` or ``strict``.
-        rate: the learning rate that every schedule is given.
+        rate: the learning rate of every schedule.
         steps: optimizer steps.
         checkpoints: the number of measurements, at equal distances.
-        batch: images a step.
+        batch: images per step.
     """
 
     schedule: Mapping[str, Any]
@@ -57,7 +57,7 @@ class Settings:
 
     @property
     def label(self) -> str:
-        """What the schedule is called."""
+        """The name of the schedule."""
         return str(self.schedule["label"])
 
     @property

@@ -1,4 +1,4 @@
-"""The classifier in TensorFlow: one compiled loop for all schedules."""
+"""The classifier in TensorFlow, with one compiled loop for all schedules."""
 
 from __future__ import annotations
 

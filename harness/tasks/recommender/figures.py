@@ -191,7 +191,7 @@ def _paint_curves(
     label: str,
     levels: Mapping[str, Mapping[str, float]],
 ) -> None:
-    """Draw one panel an optimizer (rows) and measure (columns), with thin levels."""
+    """Draw a panel per optimizer (rows) and measure (columns), with thin levels."""
     names = list(dict.fromkeys(curves["optimizer"]))
     shape = len(names), len(titles)
     share: Literal["row", "col"] = "row" if label else "col"

@@ -20,9 +20,9 @@ from lockstep.tf import GradientDescentOptimizer, VariableClippingOptimizer
 
 
 def makers(seed: int, device: str, part: str, vocabulary: str) -> Makers:
-    """Return the builder of each step: ``ours``, ``dense``, ``small``: a small table's.
+    """Return the builder of each step: ``ours``, ``dense``, ``small`` (a small table).
 
-    ``part`` is ``clip``: what comes after the update.
+    ``part`` is ``clip``, the clipping after the update.
     """
     table, small = Table(int(vocabulary), seed), Table(SMALL, seed)
     return {
@@ -33,7 +33,7 @@ def makers(seed: int, device: str, part: str, vocabulary: str) -> Makers:
 
 
 class Table:
-    """A table of short rows, and the rows that a step names."""
+    """A table of short rows, and the rows of a step."""
 
     def __init__(self, vocabulary: int, seed: int) -> None:
         self.weight = tf.Variable(tf.fill([vocabulary, WIDTH], SHORT))
@@ -47,7 +47,7 @@ class Table:
         )
 
     def prepared(self, step: Step) -> Step:
-        """Return a compiled step; before each, the named rows become too long."""
+        """Return a compiled step, preceded by :meth:`lengthen`, which is not timed."""
         return Prepared(self.lengthen, traced(step))
 
 

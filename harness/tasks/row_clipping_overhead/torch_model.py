@@ -1,7 +1,7 @@
 """Clipping rows in PyTorch.
 
-Before each step, and outside of its time, the rows that it names are made too long
-again. So they lie in the cache, as they do when an optimizer has just moved them.
+Before each step, and outside of its time, its rows are made too long again. So they are
+in the cache, as after the update of an optimizer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def makers(seed: int, device: str, part: str, vocabulary: str) -> Makers:
     """Return the builder of each step.
 
     ``part`` is ``clip``: ``ours``, ``forward``, ``dense`` and ``small``, which is ours
-    in a small table; or it is ``step``: ``ours`` and ``bare``, whole sparse steps.
+    on a small table. Or it is ``step``: ``ours`` and ``bare``, whole sparse steps.
     """
     torch.set_num_threads(1)
     parts = {"clip": clip_makers, "step": step_makers}
@@ -36,7 +36,7 @@ def makers(seed: int, device: str, part: str, vocabulary: str) -> Makers:
 
 
 class Table:
-    """A table of short rows, and the rows that a step names."""
+    """A table of short rows, and the rows of a step."""
 
     def __init__(self, vocabulary: int, seed: int, device: str) -> None:
         rows = torch.full((vocabulary, WIDTH), SHORT, device=device)
@@ -51,7 +51,7 @@ class Table:
         self.weight.index_copy_(0, self.named, self.long)
 
     def prepared(self, step: Step) -> Step:
-        """Return a step; before each, the named rows become too long."""
+        """Return a step, preceded by :meth:`lengthen`, which is not timed."""
         return prepared(self.lengthen, step, self.device)
 
 

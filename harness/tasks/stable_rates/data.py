@@ -20,8 +20,8 @@ class Plan(NamedTuple):
     Attributes:
         training, held_out: the images, with another split for every seed.
         batches: [steps, batch] int32, indices of training images. Every epoch is a
-            permutation of them; a batch may reach into the next epoch.
-        weights: of the hidden layers and the last one: [inputs, outputs] float32.
+            permutation of them; a batch may continue into the next epoch.
+        weights: the hidden layers and the last layer: [inputs, outputs] float32.
     """
 
     training: Images
@@ -42,7 +42,7 @@ def make_plan(settings: Settings, seed: int) -> Plan:
 
 
 def _first_weights(settings: Settings, stream: np.random.Generator) -> list[Array]:
-    """Return normal weights whose deviation is 1 / sqrt(inputs)."""
+    """Return normal weights of deviation 1 / sqrt(inputs)."""
     sizes = [INPUTS, *[settings.width] * settings.depth, CLASSES]
     return [
         (stream.standard_normal((inputs, outputs)) / np.sqrt(inputs)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Compute the answer: over which rates a net trains, and how well."""
+"""Compute the answer: the range of stable rates, and the best accuracy."""
 
 from __future__ import annotations
 
@@ -56,22 +56,22 @@ def match(
 
 
 def factor(row: Mapping[Hashable, Any] | pd.Series) -> str:
-    """Return how wide a range is, and whether it may be wider."""
+    """Return the width of a range as text, and whether it may be wider."""
     width = row["width"]
-    # From 10 on no decimals: a geometric mean of powers of ten is not quite one.
+    # No decimals from 10 on, because a geometric mean of powers of ten is inexact.
     text = f"{width:,.0f}" if width >= 9.5 else f"{width:.2g}"
     return f"{text} or more" if row["open"] else text
 
 
 def named(method: str) -> str:
-    """Return what a method is called in sentences and figures."""
+    """Return the name of a method in sentences and figures."""
     return "plain SGD" if method == PLAIN else method
 
 
 def extremes(ranges: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     """Return the rows of the widest and the narrowest range with the largest batch.
 
-    In place of the narrowest it is training without any clipping, if that is there.
+    The second one is training without any clipping instead, if it exists.
     """
     rows = ranges[ranges["batch"] == ranges["batch"].max()]
     rows = rows.sort_values("width", kind="stable")

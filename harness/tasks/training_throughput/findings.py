@@ -1,4 +1,4 @@
-"""Compute the answer: what a wrapper leaves of a bare step's examples a second."""
+"""Compute the answer: examples per second with a wrapper, relative to a bare step."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ APART = ("workload", "precision")
 """The settings that distinguish runs in the tables."""
 
 SLACK = 0.1
-"""How far intervals of ratios may miss each other: machines differ."""
+"""The largest distance of intervals of ratios, because machines differ."""
 
 
 def _over_bare(variant: str) -> Metric:
-    """Return the rate of a variant over that of the bare step of the same run."""
+    """Return the metric of a variant's rate relative to the bare step's of the run."""
 
     def read(record: Record) -> float:
         if not tables.is_timed(record):

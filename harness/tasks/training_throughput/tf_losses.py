@@ -49,7 +49,7 @@ def distance(weights: Tensors, batch: Tensors) -> tf.Tensor:
 
 
 def tensors(values: Mapping[str, Array], dtype: str) -> dict[str, tf.Tensor]:
-    """Return a batch as constants: floats in a dtype, integers as they are."""
+    """Return a batch as constants; floats are cast to ``dtype``."""
     return {
         name: tf.constant(value) if value.dtype.kind == "i" else tf.cast(value, dtype)
         for name, value in values.items()

@@ -53,8 +53,8 @@ class Trainer:
             axes = {weight: [1] for weight in weights}
             clip = lockstep.VariableClippingOptimizer
             return clip(sgd, axes, LIMIT) if wrapped else sgd
-        # On a CPU, PyTorch 2.13's fused SGD leaves most weights of half precision as
-        # they are.
+        # On a CPU, PyTorch 2.13's fused SGD does not update most half-precision
+        # weights.
         fused = precision == "fp32"
         sgd = torch.optim.SGD(weights, lr=RATE, momentum=MOMENTUM, fused=fused)
         if not wrapped:

@@ -22,7 +22,7 @@ class Plan(NamedTuple):
     """All data of a run; the same for every optimizer and rate.
 
     Attributes:
-        batches: [steps, batch, context + 1] int32, windows to train on.
+        batches: [steps, batch, context + 1] int32, the training windows.
         held_out: [windows, context + 1] int32, the same for every seed.
         weights: the first weights of the transformer by name.
     """

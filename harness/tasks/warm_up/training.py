@@ -22,8 +22,8 @@ def prepare(backend: str, device: str) -> None:
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
     """Do one run; it has diverged if a loss is not finite.
 
-    Summary: ``bits``, the held-out loss at the end in bits a byte, and the bytes that
-    the optimizer's ``state`` and the ``weights`` take.
+    Summary: ``bits``, the final held-out loss in bits per byte, and the bytes of the
+    optimizer's ``state`` and of the ``weights``.
     """
     settings = Settings(**config)
     module = backends.model(__package__, backend)

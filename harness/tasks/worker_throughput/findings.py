@@ -1,4 +1,4 @@
-"""Compute the answer: what AGN saves beside DDP, and whether the planner is right."""
+"""Compute the answer: what AGN saves against DDP, and whether the planner is right."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ APART = ("workers",)
 """The settings that distinguish runs in the tables."""
 
 QUOTED = 10
-"""The period of which the answer speaks."""
+"""The period that the answer quotes."""
 
 
 def _over_adder(size: str, record: Record) -> float:
@@ -74,7 +74,7 @@ def _answer(steps: pd.DataFrame) -> str:
 
 
 def _of_center(table: pd.DataFrame) -> str:
-    """Quote how many pushes the center takes beside an actor that only adds."""
+    """Quote the pushes of the center, relative to an actor that only adds."""
     parts = [
         f"{row['center']:.3g} a second at {row['model_mb']:g} MB, {row['ratio']:.2f} "
         f"[{row['ratio_low']:.2f}, {row['ratio_high']:.2f}] times"

@@ -34,7 +34,7 @@ def drawings(finding: Finding) -> Iterator[Drawing]:
 
 
 def tuned(finding: Finding) -> Iterator[Drawing]:
-    """Yield what there is to draw of arms with learning rates of their own."""
+    """Yield the figures of arms that each have their own learning rate."""
     tables = finding.tables
     if len(tables["comparison"]):
         yield comparison(tables["comparison"], "held-out loss")

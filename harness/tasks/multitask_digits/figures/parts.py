@@ -1,4 +1,4 @@
-"""What the figures share: names and lines of the methods, axes and the legend."""
+"""Shared parts of the figures: names and lines of the methods, axes and legend."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def rarest(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def row_of_panels(canvas: Canvas, titles: Sequence[str]) -> list[Axes]:
-    """Make one panel a title, side by side, with one scale of y."""
+    """Return one panel per title, side by side, with a shared vertical axis."""
     panels = list(canvas.subplots(1, len(titles), sharey=True, squeeze=False)[0])
     for panel, title in zip(panels, titles, strict=True):
         panel.set_title(title)
