@@ -175,7 +175,7 @@ class Column(Canvas):
             self._put_below(panel, legend)
 
     def _fold_around(self, panel: Axes) -> None:
-        """Break labels and titles to the panel's size, which is known by now."""
+        """Break labels and titles to fit the panel, whose size is known by now."""
         box = panel.get_window_extent()
         room = 2 * (self.bbox.x1 - (box.x0 + box.x1) / 2)
         fold(panel.xaxis.label, box.width if self.across > 1 else room)

@@ -8,12 +8,12 @@ serves one worker after the other. With B bytes of the model, W bytes per second
 seconds of the center's own, steps of t seconds and a latency of l seconds one way, this
 is the closed network of :mod:`harness.simulator.queueing` with
 
-    Z = P t + 2 l,  S = (B / W, a, B / W),  steps a second = P X(N).
+    Z = P t + 2 l,  S = (B / W, a, B / W),  steps per second = P X(N).
 
 Synchronous, for comparison: every step ends with a ring all-reduce of 2 (N - 1)
 consecutive messages of B / N bytes,
 
-    steps a second = N / (t + 2 (N - 1) (B / (N W) + l)).
+    steps per second = N / (t + 2 (N - 1) (B / (N W) + l)).
 """
 
 from __future__ import annotations

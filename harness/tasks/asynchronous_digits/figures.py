@@ -96,7 +96,7 @@ def _title(table: pd.DataFrame) -> str:
 
 
 def _heat(panel: Axes, theme: Theme, table: pd.DataFrame) -> AxesImage:
-    """Color the cells of a method, write their values, outline the thesis' line."""
+    """Color the cells of a method and write their values; outline the thesis' line."""
     values = table.pivot_table("accuracy", "period", "workers")
     ends = ["#ffffff00", theme.methods["default"]]
     colors = LinearSegmentedColormap.from_list("accuracy", ends)

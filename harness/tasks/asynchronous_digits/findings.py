@@ -37,7 +37,7 @@ GOOD = 0.95
 """The held-out accuracy from which on a center is good."""
 
 CLOSE = 0.05
-"""The largest difference from a published accuracy, which is the spread of seeds."""
+"""The largest difference from a published accuracy; seeds differ as much."""
 
 
 def _summary(name: str) -> Callable[[Record], float]:

@@ -10,7 +10,7 @@ from lockstep.interface import Array
 __all__ = ["OVER", "norms", "served"]
 
 OVER = 1 + 1e-6
-"""The factor of the limit above which a norm is too large; clipping has some ULP."""
+"""A norm is above the limit from this factor on, because clipping is exact to ULPs."""
 
 
 def norms(table: Array) -> Array:

@@ -31,7 +31,7 @@ class EmbeddingSettings:
         max_norm: the largest norm of an unchanged row.
         steps: optimizer steps of training.
         checkpoints: measurements during training, at equal distances.
-        batch: examples a step.
+        batch: examples per step.
         width: elements of a row.
     """
 

@@ -56,7 +56,7 @@ def _trainer(settings: Settings, backend: str, device: str) -> Trainer:
 
 
 def _row(plan: Plan, step: int, trainer: Trainer) -> dict[str, float]:
-    """Measure after ``step`` steps; ``informative/GENRE`` counts those with it."""
+    """Measure after ``step`` steps; ``informative/GENRE`` counts the genre's steps."""
     presences = plan.presence[:step].sum(axis=0, dtype=np.int64)
     counts = {
         f"informative/{g}": int(n) for g, n in zip(GENRES, presences, strict=True)

@@ -255,5 +255,5 @@ def _small_print(
 
 
 def _backend_gaps(backends: pd.DataFrame) -> pd.DataFrame:
-    """Return pairs of backends whose losses differ on some seed by more than 5 %."""
+    """Return pairs of backends whose losses differ by more than 5 % on some seed."""
     return backends[backends["loss"] > SLACK]

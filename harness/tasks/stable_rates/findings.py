@@ -30,7 +30,7 @@ PLAIN = "none"
 """The label of training without any clipping."""
 
 CLOSE = 0.05
-"""The largest difference from a published accuracy, which is the spread of seeds."""
+"""The largest difference from a published accuracy; seeds differ as much."""
 
 
 def judge(records: Sequence[Record]) -> Judgement:

@@ -26,7 +26,7 @@ METRICS = {
 """The metrics by which runs are compared."""
 
 CLOSE = 0.1
-"""The largest difference of a user's losses in bits per byte, the spread of seeds."""
+"""The largest difference of losses in bits per byte; seeds differ as much."""
 
 OWN = "NovoGrad"
 
