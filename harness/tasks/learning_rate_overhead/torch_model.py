@@ -13,7 +13,7 @@ from harness.timing import Makers, Prepared, Step
 from lockstep.pytorch import PolicyLR
 
 STEPS = 1024
-"""The steps of one timing. Ours computes this many rates in advance, within the time."""
+"""The steps of one timing, within which ours computes this many rates in advance."""
 
 TOTAL, WARM_UP = 1_000_000, 4000
 
