@@ -64,7 +64,7 @@ Spread: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any
 def write_pages(
     docs: Path = ROOT / "docs", results: Path = ROOT / "results", jobs: int = 1
 ) -> list[Path]:
-    """Write every generated page, picture and insert; return the files written.
+    """Write every generated page, figure and insert; return the written files.
 
     Nothing is changed if anything fails: the old ``generated`` folder stays.
 

@@ -23,7 +23,7 @@ class Question(Protocol):
 
     @property
     def name(self) -> str:
-        """The name of its file."""
+        """The name of its declaration's file."""
         ...
 
     @property
@@ -57,7 +57,7 @@ class Figure(Protocol):
 
 
 def draw(finding: Finding, folder: Path) -> Sequence[Figure]:
-    """Draw the figures of a finding; matplotlib is imported only here."""
+    """Draw the figures of a finding; import matplotlib only when called."""
     from harness.figures import plot
 
     return plot.draw(finding, folder)

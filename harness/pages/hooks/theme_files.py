@@ -12,7 +12,7 @@ UNUSED = ("assets/javascripts/*.map", "assets/stylesheets/*.map", "*/lunr/*")
 
 
 def on_files(files: Any, **_: object) -> Any:
-    """Return the files of the site without these."""
+    """Return the files of the site without :data:`UNUSED`."""
     for file in list(files):
         if any(fnmatch(file.src_uri, pattern) for pattern in UNUSED):
             files.remove(file)

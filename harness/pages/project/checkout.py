@@ -11,7 +11,7 @@ __all__ = ["checkout_inserts"]
 
 
 def checkout_inserts(root: Path) -> dict[str, str]:
-    """Return the two commands, the sessions of the noxfile and the examples."""
+    """Return the inserts: two commands, the sessions of the noxfile, the examples."""
     tests = (root / ".ci" / "run").read_text("utf-8").strip().splitlines()[-1]
     home = root / "docs" / "examples"
     folders = ("", "coming_from", "end_to_end", "ranks")

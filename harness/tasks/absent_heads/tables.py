@@ -36,7 +36,7 @@ __all__ = [
 C = TypeVar("C", bound=SeedCell[Any])
 
 Read = Callable[[Record], float]
-"""A number of a run, such as its loss."""
+"""A reader of a value of a run, such as its loss."""
 
 MEASURED = ["ratio", "ratio_low", "ratio_high"]
 TOLERANCE = 0.05

@@ -98,7 +98,7 @@ class Plan(NamedTuple):
     measure: Measure
 
     def named(self, table: str, start: int, stop: int) -> Array:
-        """Return the ids of a table that the steps start + 1, ..., stop name."""
+        """Return the unique ids of a table in the steps start + 1, ..., stop."""
         columns = list(dict(self.columns)[table])
         return np.unique(self.batches[start:stop][:, :, columns])
 
@@ -140,7 +140,7 @@ def make_trainer(recipe: Recipe, backend: str, device: str) -> Trainer:
 
 
 def walk(settings: EmbeddingSettings, plan: Plan, trainer: Trainer) -> Outcome:
-    """Train and measure; the run has diverged when a loss is not finite."""
+    """Train and measure; the run has diverged if a loss is non-finite."""
     trainer.reset(plan.weights)
     rows = [_row(plan, 0, trainer)]
     for start, stop in pairwise(settings.measured_at):

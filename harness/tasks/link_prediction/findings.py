@@ -41,7 +41,7 @@ NEGLIGIBLE = 0.01
 SERIES = ("mrr", "hits", "loss", "norm/median", "norm/highest", "above")
 
 FIRST = ("none", "clip")
-"""The limits that the answer compares."""
+"""The two limits that the answer compares."""
 
 WORDS = {
     "clip": "with rows clipped after each step",

@@ -122,7 +122,7 @@ def repeated(update: Callable[[], object]) -> Step:
 
 
 def gradscaler_updates(device: str) -> Step:
-    """Return one update of each of ``UPDATES`` scalers.
+    """Return a step of one update of each of ``UPDATES`` scalers.
 
     A scaler must check gradients before each update, so each update has its own scaler.
     """
