@@ -29,7 +29,7 @@ def with_pages(entries: list[Any]) -> list[Any]:
     Example:
         >>> with_pages(["index.md", {"Experiments": ["generated/experiments/"]}])[1]
         ... # doctest: +ELLIPSIS
-        {'Experiments': [{'Absent genres': 'generated/experiments/absent_genres.md'}, ...
+        {'Experiments': [{'Absent genres': 'generated/experiments/absent_genres.md'...
     """
     nav: list[Any] = []
     for entry in entries:
