@@ -1,1 +1,1 @@
-"""How figures look and are written: themes, axes, files of several formats."""
+"""Draw figures: themes, axes, and files of several formats."""

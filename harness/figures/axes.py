@@ -1,4 +1,4 @@
-"""Axes that figures share: logarithmic ones written plainly, and per cent."""
+"""Logarithmic axes with plain numbers, and axes in per cent."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ __all__ = ["log_axis", "percent", "plain"]
 def log_axis(
     panel: Axes, name: str, ticks: Sequence[float] = (), unit: str = ""
 ) -> None:
-    """Give the axis ``name`` a logarithmic scale with these ticks, written plainly.
+    """Make the axis ``name`` logarithmic, with ticks labelled by plain numbers.
 
-    Without ticks, they are 1, 2 and 5 of every decade.
+    The default ticks are 1, 2 and 5 in each decade.
     """
     panel.set(**{f"{name}scale": "log"})
     axis = {"x": panel.xaxis, "y": panel.yaxis}[name]
@@ -35,10 +35,10 @@ def log_axis(
 
 
 def plain(unit: str = "") -> FuncFormatter:
-    """Write numbers without powers of ten, with a unit behind them."""
+    """Format numbers without powers of ten, followed by a unit."""
     return FuncFormatter(lambda value, _: f"{value:g}{unit}")
 
 
 def percent() -> FuncFormatter:
-    """Write shares as per cent."""
+    """Format shares as per cent."""
     return FuncFormatter(lambda value, _: f"{100 * value:g} %")

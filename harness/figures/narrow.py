@@ -1,7 +1,7 @@
-"""Figures for a phone: what stands side by side on a page is stacked.
+"""Narrow figures for phones, with the panels stacked.
 
-Tasks know nothing of this. They paint on a ``Column`` as on any figure of the width of
-a page; it stacks their panels and breaks what is too wide.
+Tasks need no code for this. They paint on a ``Column`` as on any figure of the width of
+a page. It stacks the panels, and breaks texts that are too wide.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ from matplotlib.transforms import ScaledTranslation, blended_transform_factory
 __all__ = ["NARROW", "Column", "fold"]
 
 NARROW = 3.55
-"""The width in inches. A phone shows it 358 pixels wide: 8 points are 11 pixels."""
+"""The width in inches. On a phone it is 358 pixels wide, so 8 points are 11 pixels."""
 
 AROUND = 0.9
 """The height that the title and the legend of a wide figure take, in inches."""
 
 LOWEST = 1.6
-"""The height of a panel at least, in inches."""
+"""The minimum height of a panel, in inches."""
 
 MANY = 4
-"""More panels than these that share both axes stand in two columns."""
+"""If more panels than these share both axes, they are in two columns."""
 
 LINE = 0.15
 """The height of a line of small text, in inches."""
 
 INSIDE, BESIDE = 0.85, 0.36
-"""The share of the width that texts in a panel, and labels beside it, may take."""
+"""The maximum width of texts in a panel, and of labels beside it, as a share."""
 
 BROAD = 0.6
-"""The share of the width above which the legend of a panel is put below it."""
+"""The share of the width above which the legend of a panel moves below it."""
 
 EDGE = 0.1
-"""How far from the left edge such a legend begins, in inches."""
+"""The distance of such a legend from the left edge, in inches."""
 
 GAP = 4
-"""Pixels between two labels of an axis."""
+"""The minimum distance of two labels of an axis, in pixels."""
 
 Sharing: TypeAlias = bool | Literal["none", "all", "row", "col"]
 
@@ -55,7 +55,7 @@ class Column(Canvas):
     """A narrow figure whose panels are stacked.
 
     Attributes:
-        below: the label of all panels together.
+        below: the common label of the horizontal axes.
     """
 
     below = ""
@@ -70,7 +70,7 @@ class Column(Canvas):
         squeeze: bool = True,
         **_: Any,
     ) -> Any:
-        """Make panels that share axes as in a grid of this shape, but are stacked."""
+        """Add stacked panels, with axes shared as in a grid of this shape."""
         count, whole = nrows * ncols, {sharex, sharey} <= {True, "all"}
         self.across = 2 if whole and count > MANY else 1
         self.down = -(-count // self.across)
@@ -89,7 +89,7 @@ class Column(Canvas):
         return self.grid.item() if count == 1 else self.grid.squeeze()
 
     def legend(self, *args: Any, ncols: int = 1, **look: Any) -> Legend:
-        """Add a legend with as many columns as there is room for."""
+        """Add a legend with as many columns as fit."""
         for columns in range(ncols, 0, -1):
             legend = super().legend(*args, ncols=columns, **look)
             if columns == 1 or _width(legend) < self.bbox.width:
@@ -103,21 +103,21 @@ class Column(Canvas):
         return super().colorbar(mappable, *args, **{**look, "location": "bottom"})
 
     def supxlabel(self, t: str, **_: Any) -> None:  # type: ignore[override]
-        """Write the label of all panels below the last one."""
+        """Set the common horizontal label, which is shown below the last panel."""
         self.below = t
 
     def supylabel(self, t: str, **_: Any) -> None:  # type: ignore[override]
-        """Write the label of all panels beside each of them."""
+        """Set the vertical label of every panel."""
         for panel in self.grid.flat:
             panel.set_ylabel(t)
 
     def grow(self, height: float) -> None:
-        """Make the figure higher by this many inches."""
+        """Increase the height of the figure by ``height`` inches."""
         width, before = self.get_size_inches()
         self.set_size_inches(width, before + height)
 
     def settle(self) -> None:
-        """Give every panel labels of its own; break or thin out what is too wide."""
+        """Label every panel; break texts that are too wide and drop crowded ticks."""
         for row, column in np.ndindex(self.grid.shape):
             _complete(self.grid, row, column)
         panels = self._used()
@@ -138,7 +138,7 @@ class Column(Canvas):
             self._fold_around(panel)
 
     def _used(self) -> list[Axes]:
-        """Return the panels with something in them; rows at the end without any go."""
+        """Return the visible panels; remove empty rows at the end."""
         panels = [
             panel for panel in self.grid.flat if panel.get_visible() and panel.axison
         ]
@@ -154,7 +154,7 @@ class Column(Canvas):
         return panels
 
     def _fold_inside(self, panel: Axes) -> None:
-        """Break labels beside a panel and texts in it; make room for them."""
+        """Break labels beside a panel and texts in it; make the figure high enough."""
         width, height = self.bbox.width, self.get_size_inches()[1] - AROUND
         labels = panel.get_yticklabels()
         more = 0.0
@@ -175,7 +175,7 @@ class Column(Canvas):
             self._put_below(panel, legend)
 
     def _fold_around(self, panel: Axes) -> None:
-        """Break what is wider than the panel, now that its width is known."""
+        """Break labels and titles to fit the panel, whose size is known by now."""
         box = panel.get_window_extent()
         room = 2 * (self.bbox.x1 - (box.x0 + box.x1) / 2)
         fold(panel.xaxis.label, box.width if self.across > 1 else room)
@@ -184,7 +184,7 @@ class Column(Canvas):
         _refold(panel.texts, box.width)
 
     def _thin(self, panel: Axes) -> None:
-        """Break or turn names that touch one another; leave out some of the numbers."""
+        """If labels of the horizontal axis touch: break or turn names, drop numbers."""
         axis = panel.xaxis
         labels = [label for label in axis.get_ticklabels() if label.get_text()]
         labels.sort(key=lambda label: label.get_window_extent().x0)
@@ -228,9 +228,9 @@ class Column(Canvas):
 
 
 def fold(text: Text, limit: float, side: str = "width") -> None:
-    """Break lines of a text, each in parts of about the same length, to fit a limit.
+    """Break the lines of a text, until it is within ``limit`` pixels.
 
-    The limit is in pixels.
+    The parts of a line have about the same length.
     """
     lines = text.get_text().split("\n")
     longest = max(map(len, lines))
@@ -244,7 +244,7 @@ def fold(text: Text, limit: float, side: str = "width") -> None:
 
 
 def _refold(texts: Iterable[Text], limit: float) -> None:
-    """Break texts that are wider than ``limit`` where they fit, not where they did."""
+    """Remove the line breaks of texts wider than ``limit``, then break them to fit."""
     for text in texts:
         if not text.get_rotation() and _width(text) > limit:
             text.set_text(text.get_text().replace("\n", " "))
@@ -252,7 +252,7 @@ def _refold(texts: Iterable[Text], limit: float) -> None:
 
 
 def _parts(line: str, longest: int) -> list[str]:
-    """Break a line into as few parts as can be, of about the same length."""
+    """Return a line in as few parts as possible, of about the same length."""
     parts = textwrap.wrap(line, longest, break_long_words=False)
     for shorter in range(longest - 1, len(line) // len(parts), -1):
         even = textwrap.wrap(line, shorter, break_long_words=False)
@@ -263,13 +263,13 @@ def _parts(line: str, longest: int) -> list[str]:
 
 
 def _model(grid: Any, sharing: Sharing, row: int, column: int) -> Axes | None:
-    """Return the panel whose axis another one shares: the first of its kind."""
+    """Return the panel whose axis is shared: the first of the row, column or grid."""
     places = {"row": (row, 0), "col": (0, column), "all": (0, 0), True: (0, 0)}
     return grid[places[sharing]] if sharing in places else None
 
 
 def _complete(grid: Any, row: int, column: int) -> None:
-    """Give a panel the title of its column and the labels of its row and column."""
+    """Set a panel's missing title and labels from its row and column."""
     panel, first, top, last = (
         grid[at] for at in ((row, column), (row, 0), (0, column), (-1, column))
     )

@@ -1,7 +1,7 @@
-"""Draw a finding: each figure as SVG (light, dark, narrow), PDF and its data as CSV.
+"""Draw the figures of a finding as SVG (light, dark, narrow), PDF and CSV.
 
-What is drawn is the task's own (``harness.tasks.TASK.figures``); results in, files out.
-The same finding gives the same bytes.
+The content comes from the task (``harness.tasks.TASK.figures``). The same finding gives
+the same bytes.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ __all__ = [
 
 SVG_METADATA = {"Date": None, "Creator": None}
 PDF_METADATA = {"CreationDate": None, "Creator": None, "Producer": None}
-"""What files say of themselves: nothing that changes from day to day."""
+"""The metadata of files, without anything that changes from day to day."""
 
 NARROW_ENDS = ("narrow.light.svg", "narrow.dark.svg")
-"""The ends of the names of files for phones, which have no PDF."""
+"""The suffixes of the files for phones; there is no PDF for phones."""
 
 TITLE_WIDTH = 0.95
-"""The share of a figure's width that a line of its title may take: letters differ."""
+"""The maximum length of a line of the title, as a share of the figure's width."""
 
 LINE = 0.19
 """The height of a line of the title, in inches."""
@@ -55,15 +55,15 @@ Size: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure as a task describes it.
+    """The description of a figure by a task.
 
     Attributes:
         title: its message.
-        alt: what a reader who cannot see it should know.
+        alt: the text for readers who cannot see it.
         caption: how to read it.
-        data: what it shows; the CSV.
+        data: the data that it shows, written as CSV.
         size: width and height in inches.
-        paint: puts it on an empty canvas in the colours of a theme.
+        paint: paints it on an empty canvas in the colours of a theme.
     """
 
     name: str
@@ -77,12 +77,12 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure that was drawn: its words and its files.
+    """A drawn figure: its texts and its files.
 
     Attributes:
         narrow_light, narrow_dark: the files for phones.
-        size, narrow_size: width and height in pixels. A browser that knows them keeps
-            the place free, so that nothing moves when the file comes.
+        size, narrow_size: width and height in pixels. With them, a browser reserves the
+            space, so the page does not move when the file is loaded.
     """
 
     name: str
@@ -103,7 +103,7 @@ def draw(finding: Finding, folder: Path) -> list[Figure]:
     """Draw every figure of a finding into ``folder``; return them in reading order.
 
     Raises:
-        HarnessError: the task's code cannot draw what it judged.
+        HarnessError: the task's code fails to draw the finding.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if not finding.tables:
@@ -120,7 +120,7 @@ def draw(finding: Finding, folder: Path) -> list[Figure]:
 
 
 def draw_one(drawing: Drawing, folder: Path) -> Figure:
-    """Draw one figure into ``folder``, on a page's width and on a phone's."""
+    """Draw one figure into ``folder``, in the width of a page and of a phone."""
     light, dark, pdf, csv, narrow_light, narrow_dark = (
         folder / f"{drawing.name}.{end}"
         for end in ("light.svg", "dark.svg", "pdf", "csv", *NARROW_ENDS)
@@ -148,24 +148,24 @@ def _pixels(painted: Canvas) -> Size:
 
 
 def _write_svg(painted: Canvas, path: Path) -> None:
-    """Write a figure that was painted; ``savefig`` would draw it twice."""
+    """Write a painted figure as SVG, without ``savefig``, which would draw it twice."""
     content, target = StringIO(), FigureCanvasSVG(painted)
     target.print_svg(content, metadata=SVG_METADATA)  # type: ignore[no-untyped-call]
     path.write_text(compact(content.getvalue()), "utf-8", newline="\n")
 
 
 def _write_pdf(painted: Canvas, path: Path) -> None:
-    """Write a figure that was written as SVG, with the same layout."""
+    """Write a figure as PDF, with the layout of the SVG written before."""
     painted.set_layout_engine("none")
     target = FigureCanvasPdf(painted)
     target.print_pdf(path, metadata=PDF_METADATA)  # type: ignore[no-untyped-call]
 
 
 def canvas(drawing: Drawing, theme: Theme, narrow: bool = False) -> Canvas:
-    """Return a figure, painted and under its title, in the settings of a theme.
+    """Return a painted figure with its title, in the settings of a theme.
 
-    A title that is wider than the figure is broken, and makes it higher. A ``narrow``
-    figure is for a phone.
+    A title that is wider than the figure is broken, and the figure becomes higher. A
+    ``narrow`` figure is for a phone.
     """
     painted = (Column if narrow else Canvas)(figsize=drawing.size)
     drawing.paint(painted, theme)

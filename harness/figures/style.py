@@ -1,8 +1,8 @@
-"""How every plot looks: two themes, one colour a method and one a backend.
+"""The style of every plot: two themes, with a colour per method and per backend.
 
-Colours are those of Okabe and Ito, which people with colour-blindness can tell apart,
-made lighter for the dark theme. Colour never stands alone: methods differ in line style
-and backends in marker as well.
+The colours are those of Okabe and Ito, which people with colour-blindness can
+distinguish. They are lighter in the dark theme. Methods also differ in line style, and
+backends in marker.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from lockstep.registry import BACKENDS
 __all__ = ["DARK", "LIGHT", "THIN", "WIDTH", "Theme", "marker", "symbol"]
 
 WIDTH = 7.6
-"""Of a figure, in inches: that of a page's text."""
+"""The width of a figure in inches, which is the width of a page's text."""
 
 THIN = 0.8
-"""Of a line that measured ones are compared with, in points."""
+"""The width of a reference line, in points."""
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class Theme:
     """Colours of one theme.
 
     Attributes:
-        methods: a colour for each way of doing something; ``none`` is the bare
-            optimizer, ``mean`` another loss for it, ``default`` and ``strict`` are our
-            wrapper in its modes.
+        methods: a colour for each method. ``none`` is the bare optimizer, ``mean`` is
+            the bare optimizer with another loss, ``default`` and ``strict`` are the two
+            modes of our wrapper.
         backends: a colour for each backend, and for the reference.
     """
 
@@ -41,7 +41,7 @@ class Theme:
 
     @property
     def rc(self) -> dict[Any, Any]:
-        """Settings for ``matplotlib.rc_context``; the same bytes for the same data."""
+        """Settings for ``matplotlib.rc_context``; equal data gives equal bytes."""
         inks = ("text.color", "axes.labelcolor", "xtick.color", "ytick.color")
         return {
             **dict.fromkeys(inks, self.ink),
@@ -100,12 +100,12 @@ DARK = Theme(
 
 
 def symbol(backend: str) -> str:
-    """Return the marker of a backend, which may be named with its device."""
+    """Return the marker of a backend, whose name may include a device."""
     return BACKENDS[backend.split(" ")[0]].marker
 
 
 def marker(backend: str, backends: Sequence[str], colour: str) -> dict[str, Any]:
-    """Return how a backend's points are drawn: filled for the first backend only."""
+    """Return the marker settings of a backend; only the first backend is filled."""
     filled = colour if backend == backends[0] else "none"
     return {
         "marker": symbol(backend),

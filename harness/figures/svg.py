@@ -1,7 +1,8 @@
-"""SVG files of a third of the size: what a reader cannot see is left out.
+"""Reduce SVG files to a third of their size, without visible changes.
 
-Matplotlib writes absolute coordinates to a millionth of a point and a long element for
-each letter. Here paths are relative, to a hundredth of a point, and letters short.
+Matplotlib writes absolute coordinates to a millionth of a point, and a long element for
+each letter. Here coordinates are relative and to a hundredth of a point, and the
+elements of letters are short.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterator
 __all__ = ["compact"]
 
 TAKES = {"M": 2, "L": 2, "Q": 4, "C": 6, "z": 0}
-"""Command of a path -> how many numbers follow it."""
+"""Command of a path -> the number of its arguments."""
 
 LETTER_AT = re.compile(r'" transform="translate\(([\d.]+) 0\)"/>')
 TOKEN = re.compile(r"[MLQCz]|-?[\d.]+(?:e-?\d+)?")
@@ -21,18 +22,18 @@ SHORTER: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...
     (re.compile(r" <metadata>.*?</metadata>", re.DOTALL), ""),
     (re.compile(r"<!-- .*? -->", re.DOTALL), ""),
     (re.compile(r'(["#])DejaVuSans-([\w-]+")'), r"\1g\2"),
-    # In a text the next letter lies further right, by hundredths of its size.
+    # The horizontal offset of a letter in its text, in hundredths of its size.
     (LETTER_AT, lambda of: f'" x="{float(of[1]):.0f}"/>'),
     (re.compile(r'<g id="(?!text_)[^"]*"'), "<g"),
     (re.compile(r"([:;]) (?=[^<>]*>)"), r"\1"),
     (re.compile(r"\s*\n\s*"), "\n"),
 )
-"""Patterns and what takes their place."""
+"""Patterns and their replacements."""
 
 PATH = re.compile(r' d="([^"]*)"')
 LETTER = re.compile(r' d="([^"]*)"\s+transform="scale\(0\.015625\)"')
 COARSER = 16
-"""By how much the units of letters grow, of which 400 are then as high as a line."""
+"""The factor by which the units of letters grow; a line is then 400 units high."""
 
 GROUP = re.compile(r"(<g(?: [^>]*[^>/])?>\n?|</g>\n?)")
 PLACE = re.compile(r'translate\([^)]*\)| [xy]="[^"]*"')
@@ -43,7 +44,7 @@ STYLE = re.compile(r' style="([^"]*)"')
 
 
 def compact(text: str) -> str:
-    """Return an SVG of matplotlib that looks the same and is much shorter."""
+    """Return a much shorter SVG that looks the same as the one of matplotlib."""
     for pattern, shorter in SHORTER:
         text = pattern.sub(shorter, text)
     text = PLACE.sub(lambda of: DECIMAL.sub(_rounded, of[0]), text)
@@ -56,7 +57,7 @@ def compact(text: str) -> str:
 
 
 def _without_bare_groups(text: str) -> str:
-    """Leave out groups that have no attribute, and keep what is in them."""
+    """Remove groups without attributes, but keep their content."""
     parts, open_groups = [], list[bool]()
     for part in GROUP.split(text):
         keep = True
@@ -77,7 +78,7 @@ def _letter(of: re.Match[str]) -> str:
 
 
 def _with_classes(text: str) -> str:
-    """Write styles that several elements have once, as classes."""
+    """Replace styles that several elements share by classes."""
     counts = Counter(STYLE.findall(text))
     shared = [style for style, count in counts.items() if count > 2]
     names = {style: f"s{number}" for number, style in enumerate(shared)}
@@ -94,14 +95,14 @@ def _rounded(number: re.Match[str]) -> str:
 
 
 def _short(hundredths: int) -> str:
-    """Write a number of hundredths without zeros that say nothing."""
+    """Return hundredths as a decimal number without redundant zeros."""
     sign, whole = "-" if hundredths < 0 else "", abs(hundredths)
     text = f"{whole // 100}.{whole % 100:02}".rstrip("0").rstrip(".")
     return sign + (text.removeprefix("0") or "0")
 
 
 def _relative(path: str) -> Iterator[str]:
-    """Yield the commands of a path with coordinates from the point before."""
+    """Yield the commands of a path with coordinates relative to the previous point."""
     tokens = iter(TOKEN.findall(path))
     x = y = 0
     start, before = (0, 0), ""
@@ -116,7 +117,7 @@ def _relative(path: str) -> Iterator[str]:
 
 
 def _joined(numbers: list[int], bare: bool) -> str:
-    """Join numbers by a space where no minus parts them; none before a bare first."""
+    """Join numbers with spaces, but not before a minus or a ``bare`` first number."""
     texts = [_short(number) for number in numbers]
     gaps = ["" if text[0] == "-" else " " for text in texts]
     if gaps and bare:

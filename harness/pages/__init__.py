@@ -1,7 +1,7 @@
-"""Pages: everything under ``docs/generated/`` is written here, from results alone.
+"""Write everything under ``docs/generated/``, from the recorded results alone.
 
 results -> ``parity``, ``findings``, ``library``, ``project`` -> ``markup`` -> ``write``
--> Markdown, plots and data that MkDocs, with ``hooks``, turns into the site. No
+-> Markdown, plots and data, from which MkDocs builds the site with ``hooks``. No
 framework is imported.
 """
 

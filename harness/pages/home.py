@@ -1,4 +1,4 @@
-"""What the home page shows of the results: claims, parity and experiments in small."""
+"""Inserts of the home page: claims, parity and experiments in short."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harness.pages.parity.heat import heat_map
 __all__ = ["home_inserts"]
 
 SHOWN = 6
-"""How many experiments the home page shows: first those with figures and verdicts."""
+"""The number of experiments on the home page; those with figures and verdicts first."""
 
 
 def home_inserts(

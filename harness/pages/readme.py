@@ -1,4 +1,4 @@
-"""What the README shows of the published results: the parity matrix and one figure."""
+"""The published results in the README: the parity matrix and one figure."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ README = ROOT / "README.md"
 REPORT = RESULTS / "parity" / "report.json"
 ASSETS = ROOT / "docs" / "assets"
 DRAWN = "absent_tasks"
-"""The experiment that the figure is drawn from."""
+"""The experiment of the figure."""
 
 START, END = "<!-- parity matrix:", "<!-- end of the parity matrix -->"
 
 
 def matrix(report: Path = REPORT) -> str:
-    """Return the matrix as a Markdown table; all modes of a backend count together."""
+    """Return the matrix as a Markdown table; the modes of a backend are combined."""
     rows = [Row.from_json(row) for row in json.loads(report.read_text("utf-8"))]
     backends = list(dict.fromkeys(row.backend for row in rows))
     lines = [["family", *backends], ["---"] * (len(backends) + 1)]
@@ -46,7 +46,7 @@ def matrix(report: Path = REPORT) -> str:
 
 
 def write_matrix(readme: Path = README, report: Path = REPORT) -> None:
-    """Put the matrix between the two marks of the README."""
+    """Write the matrix between the two marks of the README."""
     text = readme.read_text("utf-8")
     head, start, rest = text.partition(START)
     mark, _, rest = rest.partition("\n")
@@ -60,9 +60,9 @@ def write_matrix(readme: Path = README, report: Path = REPORT) -> None:
 
 
 def write_figure(folder: Path = ASSETS, results: Path = RESULTS) -> list[Path]:
-    """Draw what absent tasks do to updates, light and dark.
+    """Draw the effect of absent tasks on updates, in a light and a dark theme.
 
-    The home page has it too, and narrow ones for phones.
+    The home page shows it, too, with narrow versions for phones.
 
     Raises:
         HarnessError: there are no published results to draw.

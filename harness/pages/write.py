@@ -1,4 +1,4 @@
-"""Write ``docs/generated/``: staged in a folder of its own, then swapped whole."""
+"""Write ``docs/generated/``: first into a temporary folder, which then replaces it."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ Spread: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any
 def write_pages(
     docs: Path = ROOT / "docs", results: Path = ROOT / "results", jobs: int = 1
 ) -> list[Path]:
-    """Write every generated page, picture and insert; return the files written.
+    """Write every generated page, figure and insert; return the written files.
 
     Nothing is changed if anything fails: the old ``generated`` folder stays.
 
     Args:
-        docs: the folder of ``generated``.
+        docs: the folder that contains ``generated``.
         results: the folder of the records.
-        jobs: how many processes compare and draw.
+        jobs: the number of processes that compare and draw.
     """
     target = docs / "generated"
     with _staged(target) as folder, _processes(jobs) as spread:
@@ -106,9 +106,9 @@ def write_pages(
 
 
 def _costs(timed: list[Answered]) -> dict[str, str]:
-    """Return what each benchmark found, for a page in a folder of ``docs``.
+    """Return the insert ``cost_NAME`` of each benchmark, for a page in a subfolder.
 
-    ``cost_NAME_top`` is the same for a page that lies in ``docs``.
+    ``cost_NAME_top`` is the same for a page directly in ``docs``.
     """
     return {
         f"cost_{answered.question.name}{end}": render(
@@ -121,7 +121,7 @@ def _costs(timed: list[Answered]) -> dict[str, str]:
 
 @contextmanager
 def _processes(count: int) -> Iterator[Spread]:
-    """Give what works like ``map``, in so many processes; one is this one."""
+    """Yield a function like ``map`` that uses ``count`` processes; 1 is this one."""
     if count == 1:
         yield map
         return
@@ -133,9 +133,9 @@ def _processes(count: int) -> Iterator[Spread]:
 def write_findings(
     folder: Path, source: Source, results: Path, spread: Spread = map
 ) -> list[Answered]:
-    """Write an index and one page a question, with its figures and tables as files.
+    """Write an index and a page per question, with figures and tables as files.
 
-    ``spread``: works like ``map``, for the part of each question that takes long.
+    ``spread``: a function like ``map``, for the slow part of each question.
     """
     home, code = folder / source.folder, Sources()
     answer = partial(_answer, home, source, results)
@@ -158,7 +158,7 @@ def write_findings(
 
 
 def _answer(home: Path, source: Source, results: Path, question: Question) -> Answered:
-    """Compare and draw one question; its figures and tables become files."""
+    """Compare and draw one question; write its figures and tables."""
     published = records(question.name, True, results).is_dir()
     try:
         finding = source.compare(question, results)
@@ -181,7 +181,7 @@ def _answer(home: Path, source: Source, results: Path, question: Question) -> An
 def _with_staleness(
     answered: Answered, source: Source, results: Path, code: Sources
 ) -> Answered:
-    """Add what changed since the runs; where it cannot be found out, nothing else."""
+    """Add the staleness of the records; if it is unknown, drop the finding."""
     question, published = answered.question, answered.published
     if answered.finding is None:
         return answered
@@ -196,7 +196,7 @@ def _with_staleness(
 def _draw(
     source: Source, finding: Finding, folder: Path, problems: list[str]
 ) -> Sequence[Figure]:
-    """Write tables and figures; what cannot be drawn is one of the ``problems``."""
+    """Write tables and figures; append to ``problems`` if drawing fails."""
     _write_tables(folder, finding)
     try:
         return source.draw(finding, folder)
@@ -212,7 +212,7 @@ def _write_tables(folder: Path, finding: Finding) -> None:
 
 @contextmanager
 def _staged(target: Path) -> Iterator[Path]:
-    """Give an empty folder to write into; at the end it replaces ``target``."""
+    """Yield an empty folder, which replaces ``target`` at the end."""
     build = target.parent.parent / "build"
     try:
         build.mkdir(exist_ok=True)
@@ -228,7 +228,7 @@ def _staged(target: Path) -> Iterator[Path]:
 
 
 def _swap(new: Path, old: Path, target: Path) -> None:
-    """Put ``new`` in the place of ``target``, or leave everything as it was."""
+    """Replace ``target`` by ``new``, or raise with ``target`` unchanged."""
     try:
         if target.exists():
             target.rename(old)

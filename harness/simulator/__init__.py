@@ -1,16 +1,15 @@
 """Asynchronous workers in simulated time: deterministic, in NumPy, in one process.
 
-Each method of data-parallel training is one file; :func:`simulate` lets its workers
-compute, send and receive in simulated seconds, and :func:`interleave` lets them take
-turns in a given order, with nothing in between. The same seed gives the same order of
-events, so the same staleness of every push.
+Each method of data-parallel training is one file. :func:`simulate` runs its workers in
+simulated seconds. :func:`interleave` runs them in a given order, without times. The
+same seed gives the same order of events, and so the same staleness of every push.
 
 >>> import numpy as np
 >>> def gradients(weights, worker, generator):
 ...     return {"w": weights["w"] - generator.normal()}
 >>> agn = AGN(Rule("GradientDescent", learning_rate=0.1), period=4)
 >>> run = simulate(agn, {"w": np.array(3.0)}, gradients, workers=3, steps=120)
->>> run.steps, len(run.pushes)  # one round was not over
+>>> run.steps, len(run.pushes)  # one round was not complete
 (120, 29)
 """
 

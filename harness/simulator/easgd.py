@@ -2,8 +2,8 @@
 
 S. Zhang, A. Choromanska, Y. LeCun, "Deep learning with Elastic Averaging SGD", NIPS
 2015, algorithm 1: after P local steps of a worker with weights w,
-e = alpha (w - c); w = w - e; c = c + e. The paper has a worker begin with it, where e
-is 0. The paper recommends alpha = 0.9 / n for n workers.
+e = alpha (w - c); w = w - e; c = c + e. In the paper a worker begins with this
+exchange, where e is 0. The paper recommends alpha = 0.9 / n for n workers.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class ElasticWorker(NamedTuple):
 
 
 class EASGD:
-    """Pull worker and server together, each by a part of their distance.
+    """Move worker and server towards each other by a part of their distance.
 
     Args:
         rule: the base optimizer of the workers.
         period: local steps between two exchanges.
-        alpha: the part of the distance, 0 < alpha < 1.
+        alpha: that part of the distance, 0 < alpha < 1.
     """
 
     waits_for_all = False
@@ -49,11 +49,11 @@ class EASGD:
         self.alpha = alpha
 
     def worker(self, weights: Weights) -> ElasticWorker:
-        """Return a worker at the server's weights."""
+        """Return a worker with the server's weights."""
         return ElasticWorker(dict(weights), self.rule.start(weights))
 
     def server(self, weights: Weights) -> Weights:
-        """Return the server: nothing but weights."""
+        """Return the server's state, which is only its weights."""
         return dict(weights)
 
     def weights_of(self, state: Any) -> Weights:
@@ -62,17 +62,17 @@ class EASGD:
         return weights
 
     def local_step(self, worker: ElasticWorker, gradients: Gradients) -> ElasticWorker:
-        """Take a step of the worker's own."""
+        """Return the worker after a step of its own rule."""
         return ElasticWorker(*self.rule.step(worker.weights, worker.state, gradients))
 
     def push(self, worker: ElasticWorker) -> tuple[Weights, Any]:
-        """Send the weights."""
+        """Return the worker's weights."""
         return worker.weights, None
 
     def apply(
         self, server: Weights, pushed: Sequence[Pushed]
     ) -> tuple[Weights, list[Weights]]:
-        """Move towards each worker; the reply is how far."""
+        """Move the server towards each worker; the reply is the distance moved."""
         replies: list[Weights] = []
         for arrays, _, _ in pushed:
             moves = {n: self.part(w - server[n]) for n, w in arrays.items()}
@@ -85,6 +85,6 @@ class EASGD:
         return np.asarray(distance * distance.dtype.type(self.alpha))
 
     def pull(self, worker: ElasticWorker, reply: Weights) -> ElasticWorker:
-        """Move towards the server."""
+        """Move the worker towards the server."""
         moved = {n: np.asarray(worker.weights[n] - m) for n, m in reply.items()}
         return worker._replace(weights=moved)

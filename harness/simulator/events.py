@@ -1,4 +1,4 @@
-"""Simulated time: what happens when, and how long computing and sending take."""
+"""Simulated time: a queue of events, and the durations of steps and messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Queue", "Timing"]
 
 @dataclass(frozen=True)
 class Timing:
-    """How long a local step takes, and a message.
+    """The durations of local steps and messages.
 
     A step of worker k takes ``step_seconds * slowness[k] * x`` with x from a gamma
     distribution of mean 1 and standard deviation ``spread``; a message takes
@@ -39,7 +39,7 @@ class Timing:
     slowness: Sequence[float] = ()
 
     def __post_init__(self) -> None:
-        """Raise for a time that could not pass."""
+        """Raise for values out of range."""
         positive = (self.step_seconds, self.bytes_per_second, *self.slowness)
         if min(positive) <= 0 or min(self.spread, self.latency_seconds) < 0:
             expected = "positive durations; spread and latency may be 0"
@@ -47,7 +47,7 @@ class Timing:
             raise HarnessError(sentence("Timing", expected, repr(self), remedy))
 
     def step(self, worker: int, generator: np.random.Generator) -> float:
-        """Draw how long a step of this worker takes."""
+        """Return a random duration of a step of this worker."""
         slowness = self.slowness[worker] if self.slowness else 1.0
         mean = self.step_seconds * slowness
         if not self.spread:
@@ -56,12 +56,12 @@ class Timing:
         return mean * float(generator.gamma(shape, 1 / shape))
 
     def message(self, size: int) -> float:
-        """Return how long a message of this many bytes is on its way."""
+        """Return the seconds that a message of ``size`` bytes takes."""
         return self.latency_seconds + size / self.bytes_per_second
 
 
 class Queue:
-    """Actions in the order of their times; at one time, in the order of their entry."""
+    """Actions, sorted by time; actions at the same time run in the order of entry."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -69,12 +69,12 @@ class Queue:
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
 
     def after(self, seconds: float, action: Callable[[], None]) -> None:
-        """Enter what is to happen so many seconds from now."""
+        """Add an action, to be run ``seconds`` from now."""
         heapq.heappush(self._heap, (self.seconds + seconds, self._entered, action))
         self._entered += 1
 
     def run(self) -> None:
-        """Let everything happen, until nothing is left."""
+        """Run all actions until the queue is empty."""
         while self._heap:
             self.seconds, _, action = heapq.heappop(self._heap)
             action()

@@ -1,6 +1,6 @@
-"""Workers that train on their own weights and push the sum of a round.
+"""Workers that train their own weights and push the sum of a round.
 
-DOWNPOUR and DynSGD are these workers with a server that uses their sums directly.
+In DOWNPOUR and DynSGD the server uses these sums directly.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ __all__ = ["Downpour", "DynSGD", "Gathering", "GatheringServer", "GatheringWorke
 
 
 class GatheringWorker(NamedTuple):
-    """A worker: its weights, the state of its rule, and what it gathered.
+    """A worker: its weights, the state of its rule, and its gathered sum.
 
-    ``present`` are the names of the variables that had a gradient in the last step.
+    ``present``: the names of the variables with a gradient in the last step.
     """
 
     weights: Weights
@@ -39,15 +39,15 @@ class GatheringServer(NamedTuple):
 
 
 class Gathering:
-    """The base of AGN, DOWNPOUR and DynSGD: they differ in what they make of a sum.
+    """The base of AGN, DOWNPOUR and DynSGD, which differ in how they scale a sum.
 
     One local step of a worker with weights w, gradient g and sum a: w' = rule(w, g),
     a = a + g. At the end of a round the worker sends :meth:`committed` of a, the server
     has c = rule(c, :meth:`weighed` of it), with the worker's powers of beta, and the
     worker continues from c with a = 0.
 
-    With ``commit="delta"`` a worker adds up how far its weights moved, a = a + w' - w,
-    and the server adds what arrives: c = c + :meth:`weighed` of it.
+    With ``commit="delta"`` a worker adds up the changes of its weights, a = a + w' - w,
+    and the server adds the result: c = c + :meth:`weighed` of it.
 
     Args:
         rule: the base optimizer, of workers and, for gradients, of the server.
@@ -65,15 +65,15 @@ class Gathering:
         self.commit = commit
 
     def committed(self, gathered: Array) -> Array:
-        """Return what is sent of a sum over a round."""
+        """Return the message for a sum over a round."""
         return gathered
 
     def weighed(self, change: Array, staleness: int) -> Array:
-        """Return what the server makes of a change."""
+        """Return a worker's change as the server applies it."""
         return change
 
     def worker(self, weights: Weights) -> GatheringWorker:
-        """Return a worker that has gathered nothing."""
+        """Return a worker with an empty sum."""
         zeros = {name: np.zeros_like(value) for name, value in weights.items()}
         return GatheringWorker(dict(weights), self.rule.start(weights), zeros, ())
 
@@ -88,7 +88,7 @@ class Gathering:
     def local_step(
         self, worker: GatheringWorker, gradients: Gradients
     ) -> GatheringWorker:
-        """Step, then add the gradients up."""
+        """Return the worker after a step, with its gradients or changes added up."""
         moved, state = self.rule.step(worker.weights, worker.state, gradients)
         gathered = dict(worker.gathered)
         present = tuple(name for name, g in gradients.items() if g is not None)
@@ -101,13 +101,13 @@ class Gathering:
     def gathered_of(
         self, worker: GatheringWorker, moved: Weights, name: str, gradient: Any
     ) -> Array:
-        """Return what a step adds to the sum: the gradient, or how far it moved."""
+        """Return a step's term of the sum: the gradient, or the change of weights."""
         if self.commit == DELTA:
             return np.asarray(moved[name] - worker.weights[name])
         return dense(gradient, worker.weights[name])
 
     def push(self, worker: GatheringWorker) -> tuple[Weights, Any]:
-        """Send the variables of the last step, and the worker's powers of beta."""
+        """Return the sums of the last step's variables, and the powers of beta."""
         with np.errstate(all="ignore"):
             sent = {n: self.committed(worker.gathered[n]) for n in worker.present}
         return sent, worker.state.shared
@@ -115,7 +115,7 @@ class Gathering:
     def apply(
         self, server: GatheringServer, pushed: Sequence[Pushed]
     ) -> tuple[GatheringServer, list[Weights]]:
-        """Take one push after another: by the rule with the sender's powers, or add."""
+        """Apply pushes in order: by the rule with the sender's powers, or add them."""
         replies: list[Weights] = []
         for arrays, shared, staleness in pushed:
             changes = {n: self.weighed(a, staleness) for n, a in arrays.items()}
@@ -129,7 +129,7 @@ class Gathering:
         return server, replies
 
     def pull(self, worker: GatheringWorker, reply: Weights) -> GatheringWorker:
-        """Continue from the server's weights; the slots stay, the powers go on."""
+        """Continue from the server's weights, with the worker's own slots."""
         cleared = {name: np.zeros_like(value) for name, value in reply.items()}
         return worker._replace(
             weights={**worker.weights, **reply},
@@ -138,7 +138,7 @@ class Gathering:
         )
 
     def after_pull(self, state: RuleState) -> RuleState:
-        """Return a worker's state once its push was applied.
+        """Return a worker's state after its push was applied.
 
         Its powers of beta advance if the server's rule used them.
         """
@@ -148,7 +148,7 @@ class Gathering:
 
 
 class Downpour(Gathering):
-    """Push the sum of a round, as it is.
+    """Push the sum of a round unchanged.
 
     J. Dean et al., "Large Scale Distributed Deep Networks", NIPS 2012, with the
     intervals of fetching and pushing equal: after P local steps the worker sends
@@ -170,14 +170,14 @@ class DynSGD(Gathering):
 
 
 def added(server: GatheringServer, changes: Weights) -> GatheringServer:
-    """Return the server with changes added to its weights."""
+    """Return the server with ``changes`` added to its weights."""
     with np.errstate(all="ignore"):
         moved = {n: np.asarray(server.weights[n] + c) for n, c in changes.items()}
     return server._replace(weights={**server.weights, **moved})
 
 
 def dense(gradient: Array | Rows, like: Array) -> Array:
-    """Return a gradient as an array; the rows of a sparse one are added up."""
+    """Return a gradient as an array; rows of a sparse gradient are added up."""
     if not isinstance(gradient, Rows):
         return gradient
     total = np.zeros_like(like)

@@ -1,4 +1,4 @@
-"""What a method of data-parallel training says: what is sent, and what it does."""
+"""The interface of a method of data-parallel training."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Pushed(NamedTuple):
     """A message that has arrived at the server.
 
     Attributes:
-        arrays: what was sent, by name; its bytes are what the network carries.
-        extra: numbers beside it, which weigh nothing.
-        staleness: how many pushes of others the server applied since this worker
-            pulled last.
+        arrays: the arrays by name; only their bytes count for the network.
+        extra: further numbers, which do not count as bytes.
+        staleness: the number of pushes of others that the server applied since this
+            worker's last pull.
     """
 
     arrays: Weights
@@ -60,7 +60,7 @@ class Method(Protocol):
         ...
 
     def push(self, worker: Any) -> tuple[Weights, Any]:
-        """Return what a worker sends at the end of a round: arrays, and the rest."""
+        """Return a worker's message at the end of a round: arrays and other numbers."""
         ...
 
     def apply(self, server: Any, pushed: Sequence[Pushed]) -> tuple[Any, list[Weights]]:
@@ -68,5 +68,5 @@ class Method(Protocol):
         ...
 
     def pull(self, worker: Any, reply: Weights) -> Any:
-        """Return a worker after the reply to its push has come."""
+        """Return a worker after it received the reply to its push."""
         ...

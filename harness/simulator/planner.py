@@ -1,19 +1,19 @@
-"""How many local steps a second workers take, for a network that is not there yet.
+"""Predict the local steps per second of all workers on a planned network.
 
 Asynchronous: a worker computes P = ``period`` steps, pushes the change of the model to
-the center and gets the weights back. Between two exchanges it needs nobody. An exchange
-passes three stations, each of which serves one worker after the other: the center's
-incoming link, the center, and its outgoing link, for a link carries both directions at
-once. With B bytes of the model, W bytes a second, a seconds of the center's own, steps
-of t seconds and a latency of l seconds one way, this is the closed network of
-:mod:`harness.simulator.queueing` with
+the center and gets the weights back. Between two exchanges it needs no other machine.
+An exchange passes three stations: the center's incoming link, the center, and its
+outgoing link, because a link carries both directions at the same time. Each station
+serves one worker after the other. With B bytes of the model, W bytes per second, a
+seconds of the center's own, steps of t seconds and a latency of l seconds one way, this
+is the closed network of :mod:`harness.simulator.queueing` with
 
-    Z = P t + 2 l,  S = (B / W, a, B / W),  steps a second = P X(N).
+    Z = P t + 2 l,  S = (B / W, a, B / W),  steps per second = P X(N).
 
-Synchronous, for comparison: every step ends with a ring all-reduce, whose 2 (N - 1)
-messages of B / N bytes follow one another,
+Synchronous, for comparison: every step ends with a ring all-reduce of 2 (N - 1)
+consecutive messages of B / N bytes,
 
-    steps a second = N / (t + 2 (N - 1) (B / (N W) + l)).
+    steps per second = N / (t + 2 (N - 1) (B / (N W) + l)).
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from lockstep.messages.errors import sentence
 __all__ = ["GAIN", "PERIODS", "Setting", "describe_band"]
 
 PERIODS = (1, 10, 40)
-"""Local steps between exchanges, of which plans are shown."""
+"""Local steps between exchanges, one plan for each."""
 
 GAIN = 2.0
-"""The steps a second, over those of synchronous training, that a period should pay."""
+"""The required steps per second, relative to synchronous training."""
 
 SLOWEST, DECADES = 1e3, 10
-"""Bandwidths are looked for from 8 kbit/s on, to 80 Tbit/s."""
+"""The search range of bandwidths: from 8 kbit/s to 80 Tbit/s."""
 
 HALVINGS = 40
 
@@ -46,9 +46,9 @@ class Setting:
     """A model, the time of a step, and the network.
 
     Attributes:
-        step_seconds: t, of a local step, > 0.
-        model_bytes: B, >= 0: of the weights that are pushed.
-        bytes_per_second: W, > 0, of each machine's link, in each direction.
+        step_seconds: t, the time of a local step, > 0.
+        model_bytes: B, the size of the pushed weights, >= 0.
+        bytes_per_second: W, the bandwidth of each link in each direction, > 0.
         latency_seconds: l, one way, >= 0.
         center_seconds: a, the center's own time for an exchange, >= 0.
 
@@ -81,7 +81,7 @@ class Setting:
         return transfer, self.center_seconds, transfer
 
     def think(self, period: int) -> float:
-        """Return Z: seconds of a round in which a worker needs no station."""
+        """Return Z, the seconds of a round in which a worker uses no station."""
         if period < 1:
             remedy = "give the local steps between two exchanges"
             text = sentence("period", "an integer >= 1", repr(period), remedy)
@@ -89,51 +89,50 @@ class Setting:
         return period * self.step_seconds + 2 * self.latency_seconds
 
     def flows(self, period: int, workers: int) -> list[Flow]:
-        """Return the rounds of 1, 2, ..., ``workers`` by mean value analysis."""
+        """Return the flows of 1, 2, ..., ``workers`` by mean value analysis."""
         return mean_values(self.think(period), self.services, workers)
 
     def steps(self, period: int, workers: int) -> float:
-        """Return the local steps a second of all workers."""
+        """Return the local steps per second of all workers."""
         return period * self.flows(period, workers)[-1].throughput
 
     def most_steps(self, period: int, workers: int) -> float:
-        """Return what the steps a second cannot exceed."""
+        """Return the upper bound of the steps per second."""
         return period * bound(self.think(period), self.services, workers)
 
     def knee(self, period: int) -> float:
-        """Return N*, the workers from which on the center's link or time is full."""
+        """Return N*, the number of workers that saturates the center or its link."""
         return knee(self.think(period), self.services)
 
     @staticmethod
     def staleness(workers: int) -> int:
-        """Return N - 1, the mean number of rounds that a push is behind the center.
+        """Return N - 1, the mean staleness of a push.
 
-        Between two pushes of a worker each of the others pushes once, in the mean.
+        Between two pushes of a worker each other worker pushes once, on average.
         """
         return workers - 1
 
     # -- synchronous ---------------------------------------------------------------
 
     def synchronous_steps(self, workers: int) -> float:
-        """Return the steps a second of all workers with an all-reduce in each."""
+        """Return the steps per second of all workers with an all-reduce per step."""
         share = self.model_bytes / workers / self.bytes_per_second
         messages = 2 * (workers - 1)
         reduce = messages * (share + self.latency_seconds)
         return workers / (self.step_seconds + reduce)
 
     def gain(self, period: int, workers: int) -> float:
-        """Return asynchronous steps a second over synchronous ones."""
+        """Return the ratio of asynchronous to synchronous steps per second."""
         return self.steps(period, workers) / self.synchronous_steps(workers)
 
     def bandwidths_of_gain(
         self, gain: float, period: int, workers: int
     ) -> tuple[float, float] | None:
-        """Return the bytes a second between which the gain is at least ``gain``.
+        """Return the range of bytes per second where the gain is at least ``gain``.
 
-        On a fast network nobody waits for messages, so the gain has an upper end. It
-        has a lower one if workers are so many that they fill the center's link on a
-        slow network. Ends are 0 and infinite where there are none; None if the gain is
-        so large on no network.
+        The range ends at fast networks, because there no worker waits for messages. It
+        may begin above 0, because many workers saturate the center's link on a slow
+        network. A missing end is 0 or infinity. None if no network has this gain.
         """
 
         def reached(bandwidth: float) -> bool:
@@ -152,7 +151,7 @@ class Setting:
         return low, high
 
     def row(self, period: int, workers: int) -> dict[str, Any]:
-        """Return what a plan says of a period and a number of workers."""
+        """Return the row of a plan for a period and a number of workers."""
         flow = self.flows(period, workers)[-1]
         return {
             "workers": workers,
@@ -168,7 +167,7 @@ class Setting:
 
 
 def describe_band(ends: tuple[float, float] | None) -> str:
-    """Return between which bandwidths something holds, in bytes a second, in words."""
+    """Return a range of bandwidths (bytes per second) as text."""
     if ends is None:
         return "on no network"
     low, high = map(_bits, ends)
@@ -183,7 +182,7 @@ def _bits(bandwidth: float) -> str:
 
 
 def _edge(holds: Callable[[float], bool], inside: float, outside: float) -> float:
-    """Return where a claim that holds inside stops to hold on the way outside."""
+    """Return the edge between ``inside``, where ``holds`` is true, and ``outside``."""
     for _ in range(HALVINGS):
         middle = math.sqrt(inside * outside)
         inside, outside = (middle, outside) if holds(middle) else (inside, middle)

@@ -1,15 +1,15 @@
-"""Exact mean value analysis of a closed queueing network with one class of customers.
+"""Exact mean value analysis of a closed queueing network with one customer class.
 
 M. Reiser, S. Lavenberg, "Mean-Value Analysis of Closed Multichain Queuing Networks",
-Journal of the ACM 27 (1980). N customers go round and round: each thinks for Z seconds,
-then visits every station k once, which serves one after the other in S_k seconds. From
-one customer to the next,
+Journal of the ACM 27 (1980). In each round, each of N customers thinks for Z seconds
+and then visits every station k once. A station serves one customer after the other, in
+S_k seconds each. By recursion over the number of customers n,
 
     R_k(n) = S_k (1 + Q_k(n - 1)),  X(n) = n / (Z + sum R_k(n)),  Q_k(n) = X(n) R_k(n)
 
-with the seconds R_k that a visit takes, the throughput X and the queues Q_k, which are
-0 at n = 0. The means are exact where services are exponential, whatever the
-distribution of Z. Services that vary less make queues shorter, so that X is higher.
+with the seconds R_k of a visit, the throughput X and the queues Q_k, which are 0 at
+n = 0. The means are exact for exponential services and any distribution of Z. With
+services that vary less, queues are shorter and X is higher.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ __all__ = ["Flow", "bound", "knee", "mean_values"]
 
 
 class Flow(NamedTuple):
-    """How a number of customers get round, in the mean.
+    """The means for a number of customers.
 
     Attributes:
         customers: n.
-        throughput: X, visits a second of all of them.
-        waiting: seconds of a round behind others, at all stations.
-        queues: Q, customers at each station, the served one included.
+        throughput: X, rounds per second of all customers.
+        waiting: seconds of a round spent waiting for others, at all stations.
+        queues: Q, customers at each station, including the served one.
         utilization: share of the time in which the busiest station serves.
     """
 
@@ -42,11 +42,11 @@ class Flow(NamedTuple):
 
 
 def mean_values(think: float, services: Sequence[float], customers: int) -> list[Flow]:
-    """Return the flow of 1, 2, ..., ``customers``.
+    """Return the flows of 1, 2, ..., ``customers``.
 
     Args:
         think: Z, seconds between two rounds, >= 0.
-        services: S, seconds at each station, >= 0. Not everything is 0.
+        services: S, seconds at each station, >= 0. Not all values are 0.
         customers: N >= 1.
 
     Raises:
@@ -66,7 +66,7 @@ def mean_values(think: float, services: Sequence[float], customers: int) -> list
 
 
 def bound(think: float, services: Sequence[float], customers: int) -> float:
-    """Return the asymptotes: no throughput exceeds min(N / (Z + sum S), 1 / max S)."""
+    """Return the bound of the throughput: min(N / (Z + sum S), 1 / max S)."""
     _require(think, services, customers)
     free = customers / (think + sum(services))
     return min(free, 1 / max(services)) if max(services) else free
@@ -75,7 +75,7 @@ def bound(think: float, services: Sequence[float], customers: int) -> float:
 def knee(think: float, services: Sequence[float]) -> float:
     """Return N* = (Z + sum S) / max S, where the asymptotes meet.
 
-    More customers than these wait for the busiest station, however lucky they are.
+    With more customers, some always wait for the busiest station.
     """
     _require(think, services, 1)
     slowest = max(services)

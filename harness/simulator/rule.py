@@ -1,4 +1,4 @@
-"""A rule of TensorFlow 1 as a function of state, for weights that several hold."""
+"""The update rules of TensorFlow 1 as pure functions of weights and state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Rule", "RuleState"]
 
 
 class RuleState(NamedTuple):
-    """What a rule keeps: slots by the variable's name, and scalars that all share."""
+    """The state of a rule: slots by variable name, and scalars of all variables."""
 
     slots: Mapping[str, Slots]
     shared: Shared
@@ -27,11 +27,11 @@ class Rule:
 
     Args:
         name: a name of :data:`lockstep.messages.optimizers.parameters.OPTIMIZERS`.
-        arguments: those of the optimizer, under TensorFlow 1's names.
+        arguments: the optimizer's arguments, under TensorFlow 1's names.
     """
 
     def __init__(self, name: str, **arguments: Any) -> None:
-        # Only its rule and its arguments are used; it never holds state.
+        # Only its rule and its arguments are used, not its state.
         self.made: RuleOptimizer = getattr(reference, f"{name}Optimizer")(**arguments)
 
     def start(self, weights: Mapping[str, Array]) -> RuleState:
@@ -48,7 +48,7 @@ class Rule:
         state: RuleState,
         gradients: Mapping[str, Gradient],
     ) -> tuple[dict[str, Array], RuleState]:
-        """Return weights and state after one step on the gradients that are present."""
+        """Return weights and state after one step on the present gradients."""
         moved, slots = dict(weights), dict(state.slots)
         for name, gradient in gradients.items():
             if gradient is None:
@@ -64,7 +64,7 @@ class Rule:
         return moved, RuleState(slots, self.advanced(state.shared))
 
     def advanced(self, shared: Shared) -> Shared:
-        """Return the shared powers, each times its parameter in float32."""
+        """Return the shared powers, each multiplied by its parameter in float32."""
         factors = (self.made.spec.shared or {}).items()
         arguments = self.made.arguments
         return {

@@ -1,4 +1,4 @@
-"""Let the workers of a method run: in simulated time, or in a given order."""
+"""Run the workers of a method, in simulated time or in a given order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Gradient = Callable[[Weights, int, np.random.Generator], Gradients]
 
 
 class Push(NamedTuple):
-    """One push as the server saw it: who, when, how many others came in between."""
+    """One push at the server: its worker, its time and its staleness."""
 
     worker: int
     seconds: float
@@ -30,16 +30,16 @@ class Push(NamedTuple):
 
 @dataclass
 class Run:
-    """What came of a simulation.
+    """The result of a simulation.
 
     Attributes:
-        weights: the server's, at the end.
-        pushes: in the order in which the server applied them.
-        trace: what ``observe`` returned, with the seconds, after each change of the
+        weights: the server's weights at the end.
+        pushes: all pushes, in the order in which the server applied them.
+        trace: the seconds and the result of ``observe`` after each change of the
             server's weights.
         steps: local steps of all workers.
-        bytes_moved: both ways, all workers.
-        seconds: simulated, at the last event.
+        bytes_moved: bytes of all messages in both directions.
+        seconds: simulated time of the last event.
     """
 
     weights: Weights
@@ -55,10 +55,10 @@ class Run:
 
 
 class Interleaving:
-    """The server and the workers of a method, with nothing said about time.
+    """The server and the workers of a method, without times.
 
     Attributes:
-        workers: the state of each.
+        workers: the state of each worker.
         server: the server's state.
         versions: how often the server's weights have changed.
     """
@@ -76,28 +76,28 @@ class Interleaving:
         self._steps = [0] * workers
 
     def step(self, worker: int, gradients: Gradients) -> bool:
-        """Take a local step; say whether the worker is to push now."""
+        """Take a local step; return whether the worker must push now."""
         self.workers[worker] = self.method.local_step(self.workers[worker], gradients)
         self._steps[worker] += 1
         return self._steps[worker] % self.method.period == 0
 
     def apply(self, messages: dict[int, tuple[Weights, Any]]) -> dict[int, Weights]:
-        """Let messages arrive together, by worker; return the replies."""
+        """Apply messages that arrive together; return the replies, by worker."""
         numbers = sorted(messages)
         pushed = [Pushed(*messages[k], self.staleness(k)) for k in numbers]
         self.server, replies = self.method.apply(self.server, pushed)
         self.versions += 1
         for number in numbers:
-            # What it will pull is as old as this reply.
+            # The weights that the worker will pull are from this reply.
             self._pulled[number] = self.versions
         return dict(zip(numbers, replies, strict=True))
 
     def staleness(self, worker: int) -> int:
-        """Return how often the server's weights have changed since a worker's pull."""
+        """Return how often the server's weights changed since a worker's pull."""
         return self.versions - self._pulled[worker]
 
     def pull(self, worker: int, reply: Weights) -> None:
-        """Let the reply to a push arrive."""
+        """Deliver the reply to a push."""
         self.workers[worker] = self.method.pull(self.workers[worker], reply)
 
 
@@ -107,12 +107,13 @@ def interleave(
     workers: int,
     events: Iterable[tuple[int, Gradients]],
 ) -> Iterable[Interleaving]:
-    """Let workers step in the order of ``events``, and push and pull at once.
+    """Run local steps in the order of ``events``; pushes and pulls take no time.
 
     Args:
-        method: the method; one that waits for all is given its events in turns.
-        weights: at the start, of the server and of every worker.
-        workers: how many there are.
+        method: the method. If it waits for all workers, they must take turns in
+            ``events``.
+        weights: the initial weights of the server and of every worker.
+        workers: the number of workers.
         events: (number of the worker, its gradients).
 
     Yields:
@@ -140,21 +141,21 @@ def simulate(
     seed: int = 0,
     observe: Callable[[Weights], Any] | None = None,
 ) -> Run:
-    """Let workers compute, push and pull in simulated time.
+    """Run the workers of a method in simulated time.
 
-    Each worker computes P local steps, sends, waits for the reply and goes on. Every
-    worker has two generators, of times and of data, drawn from the seed and its
-    number: how long a step takes does not depend on what is learned.
+    Each worker computes P local steps, sends, waits for the reply and continues. Every
+    worker has two generators, for times and for data, seeded with the seed and its
+    number. So the duration of a step does not depend on the data.
 
     Args:
         method: the method.
-        weights: at the start.
+        weights: the initial weights.
         gradient: (weights, worker, generator) -> gradients.
-        workers: how many there are, >= 1.
-        steps: local steps of all workers together, after which none begins another.
-        timing: how long steps and messages take.
-        seed: of times and data.
-        observe: called with the server's weights after each of their changes.
+        workers: the number of workers, >= 1.
+        steps: the total of local steps, after which no worker begins another.
+        timing: the durations of steps and messages.
+        seed: the seed of times and data.
+        observe: called with the server's weights after each change.
     """
     return _Simulation(method, weights, workers, timing or Timing(), seed).run(
         gradient, steps, observe
@@ -186,7 +187,7 @@ class _Simulation:
         steps: int,
         observe: Callable[[Weights], Any] | None,
     ) -> Run:
-        """Begin with every worker and go on until nothing is left to happen."""
+        """Start every worker and run until no event is left."""
         self.gradient, self.left, self.observe = gradient, steps, observe
         for number in range(len(self.state.workers)):
             self.begin(number)
@@ -196,14 +197,14 @@ class _Simulation:
         return self.result
 
     def begin(self, number: int) -> None:
-        """Let a worker begin a step, unless enough have been begun."""
+        """Begin a worker's step, unless all steps have been begun."""
         if self.left:
             self.left -= 1
             seconds = self.timing.step(number, self.times[number])
             self.queue.after(seconds, lambda: self.end(number))
 
     def end(self, number: int) -> None:
-        """Let a worker end its step: it sends, or begins another."""
+        """End a worker's step; then it sends, or begins another step."""
         weights = self.method.weights_of(self.state.workers[number])
         gradients = self.gradient(weights, number, self.data[number])
         self.result.steps += 1
@@ -215,13 +216,13 @@ class _Simulation:
         self.queue.after(seconds, lambda: self.arrive(number, message))
 
     def send(self, arrays: Weights) -> float:
-        """Count the bytes of a message; return how long it is on its way."""
+        """Count the bytes of a message; return its seconds on the network."""
         size = sum(array.nbytes for array in arrays.values())
         self.result.bytes_moved += size
         return self.timing.message(size)
 
     def arrive(self, number: int, message: tuple[Weights, Any]) -> None:
-        """Let the server receive a message and, if none is missing, reply."""
+        """Receive a message at the server, and reply if no message is missing."""
         self.waiting[number] = message
         everyone = len(self.waiting) == len(self.state.workers)
         if self.method.waits_for_all and not everyone:
@@ -238,7 +239,7 @@ class _Simulation:
             self.queue.after(self.send(reply), self.reply(sender, reply))
 
     def reply(self, number: int, reply: Weights) -> Callable[[], None]:
-        """Return what happens when a reply arrives: the worker goes on from it."""
+        """Return the action for a reply's arrival: the worker continues from it."""
 
         def arrived() -> None:
             self.state.pull(number, reply)

@@ -1,7 +1,7 @@
 """Synchronous data parallelism: one step on the mean gradient of all workers.
 
-c = rule(c, (g_1 + ... + g_n) / n), every g at c: a step on a batch n times as large.
-The server waits for every worker in every step.
+c = rule(c, (g_1 + ... + g_n) / n) with every g at c, as in a step on an n times larger
+batch. The server waits for every worker in every step.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Synchronous"]
 
 
 class WaitingWorker(NamedTuple):
-    """A worker: the server's weights, and its gradients at them."""
+    """A worker: the server's weights, and the worker's gradients at these weights."""
 
     weights: Weights
     gradients: Weights
@@ -39,7 +39,7 @@ class Synchronous:
         self.rule = rule
 
     def worker(self, weights: Weights) -> WaitingWorker:
-        """Return a worker at the server's weights."""
+        """Return a worker with the server's weights."""
         return WaitingWorker(dict(weights), {})
 
     def server(self, weights: Weights) -> GatheringServer:
@@ -51,7 +51,7 @@ class Synchronous:
         return state.weights
 
     def local_step(self, worker: WaitingWorker, gradients: Gradients) -> WaitingWorker:
-        """Keep the gradients; absent ones count as zero in the mean."""
+        """Return the worker with its gradients; absent ones are zero in the mean."""
         arrays = {name: np.zeros_like(value) for name, value in worker.weights.items()}
         for name, gradient in gradients.items():
             if gradient is not None:
@@ -59,13 +59,13 @@ class Synchronous:
         return worker._replace(gradients=arrays)
 
     def push(self, worker: WaitingWorker) -> tuple[Weights, Any]:
-        """Send the gradients."""
+        """Return the gradients."""
         return worker.gradients, None
 
     def apply(
         self, server: GatheringServer, pushed: Sequence[Pushed]
     ) -> tuple[GatheringServer, list[Weights]]:
-        """Take one step on the mean; every worker gets the weights after it."""
+        """Take one step on the mean gradient; the reply is the new weights."""
         mean = {
             name: np.asarray(
                 sum(arrays[name] for arrays, _, _ in pushed)

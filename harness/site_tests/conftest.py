@@ -1,4 +1,4 @@
-"""The built site on a small server, and a browser that was found on this machine."""
+"""Fixtures: the built site on a small server, and an installed browser."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ PLACES = (
 
 
 SOAKED = ("keras3", "reference", "tf")
-"""Backends whose API pages wait for the soak with accessibility, unlike PyTorch's.
+"""Backends whose API pages are only checked for accessibility in the soak tests.
 
-One template writes the pages of all backends.
+PyTorch's pages are always checked, and the same template writes all of these pages.
 """
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Let the slowest check of a page wait for the soak where another has its like."""
+    """Mark the slowest check of a page as soak if a similar page has it, too."""
     page = getattr(item, "callspec", None) and item.callspec.params.get("visit")
     folders = tuple(f"generated/reference/{name}/" for name in SOAKED)
     if page and page.startswith(folders) and "nothing_keeps_people" in item.name:
@@ -49,7 +49,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def find_browser() -> str | None:
-    """Return the path of an installed Chromium, Chrome or Edge."""
+    """Return the path of an installed Chromium, Chrome or Edge, or None."""
     on_path = [path for name in NAMES if (path := shutil.which(name))]
     usual = [place for place in PLACES if Path(place).is_file()]
     return next(iter([*on_path, *usual]), None)
@@ -64,7 +64,7 @@ def site() -> Path:
 
 
 class QuietHandler(SimpleHTTPRequestHandler):
-    """Serves files and does not write a line for each."""
+    """Serves files without a log line for each."""
 
     def log_message(self, *_: object) -> None:
         """Log nothing."""
@@ -72,7 +72,7 @@ class QuietHandler(SimpleHTTPRequestHandler):
 
 @contextmanager
 def served(folder: Path) -> Iterator[str]:
-    """Serve a built site on this machine only, on a free port."""
+    """Serve a built site on a free local port; yield its address."""
     handler = partial(QuietHandler, directory=str(folder))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
@@ -84,19 +84,19 @@ def served(folder: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def address(site: Path) -> Iterator[str]:
-    """Serve the site."""
+    """Serve the site; yield its address."""
     with served(site) as url:
         yield url
 
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[object]:
-    """Start the browser; skip where there is none."""
+    """Start the browser; skip the test if there is none."""
     sync_api = pytest.importorskip("playwright.sync_api")
     path = find_browser()
     if path is None:
         pytest.skip("no Chromium, Chrome or Edge was found on this machine")
-    # A browser refuses its sandbox to the superuser, as in most containers.
+    # Browsers do not start with their sandbox as root, as in most containers.
     as_root = hasattr(os, "geteuid") and os.geteuid() == 0
     arguments = ["--no-sandbox"] if as_root else []
     with sync_api.sync_playwright() as playwright:

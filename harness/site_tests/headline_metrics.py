@@ -1,7 +1,7 @@
-"""What each predicted metric is, read from a record as JSON.
+"""Definitions of each predicted metric, read from a record as JSON.
 
-A second definition beside the ``METRICS`` of ``harness/tasks``, which writes the pages:
-nothing of it is used here. ``docs/records.md`` describes records.
+They are independent of the ``METRICS`` of ``harness/tasks``, which pages are written
+from, and use nothing of them. ``docs/records.md`` describes records.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ Reader = Callable[[Record], float]
 
 
 def at_the_end(name: str) -> Reader:
-    """Return what reads the last number of a series."""
+    """Return a reader of the last value of a series."""
     return lambda record: record["series"][name][-1]
 
 
 def summed(name: str) -> Reader:
-    """Return what reads a number of the summary; NaN if a run has none."""
+    """Return a reader of a value of the summary; NaN if it is missing."""
     return lambda record: record["summary"].get(name, np.nan)
 
 
 def quotient(above: str, below: str) -> Reader:
-    """Return what divides two numbers of the summary of one run."""
+    """Return a reader of the quotient of two values of the summary."""
     one, other = summed(above), summed(below)
     return lambda record: one(record) / other(record)
 
@@ -41,7 +41,7 @@ def quotient(above: str, below: str) -> Reader:
 def movement(record: Record, head: str = "") -> float:
     """Return the path of a head per step with its task, in the second half.
 
-    Without a name: the path of all heads over the steps of all of them.
+    Without a name, return the path of all heads over the sum of their steps.
     """
     series, end = record["series"], record["config"]["checkpoints"]
     path, steps = (
@@ -52,20 +52,20 @@ def movement(record: Record, head: str = "") -> float:
 
 
 def relative_movement(head: str = "") -> Reader:
-    """Return what reads the movement in units of the run's learning rate."""
+    """Return a reader of the movement in units of the run's learning rate."""
     return lambda record: (
         movement(record, head) / record["config"]["optimizer"]["learning_rate"]
     )
 
 
 def losses(record: Record) -> list[float]:
-    """Return the loss of each task when training ends; absences come after."""
+    """Return the loss of each task at the end of training, before absences."""
     series, end = record["series"], record["config"]["checkpoints"]
     return [v[end] for k, v in series.items() if k.startswith("loss/")]
 
 
 def documentary_error(record: Record) -> float:
-    """Return the root of the mean squared error of documentaries, in stars."""
+    """Return the root mean squared error of documentaries, in stars."""
     return float(np.sqrt(record["series"]["loss/Documentary"][-1]))
 
 
@@ -73,11 +73,11 @@ def documentary_error(record: Record) -> float:
 
 
 ROUNDING = 1e-6
-"""Shares are float32, and one may be a margin below the best one exactly."""
+"""The rounding of float32 shares; one may be exactly a margin below the best one."""
 
 
 def stable_rates(record: Record) -> pd.Series:
-    """Return the rates around the best one that end within the margin of it."""
+    """Return the rates around the best one whose accuracy is within the margin."""
     sweep = pd.DataFrame(
         {name: record["series"][name] for name in ("rate", "accuracy")}
     )
@@ -92,9 +92,10 @@ def stable_rates(record: Record) -> pd.Series:
 
 
 def throughput(think: float, services: Sequence[float], workers: int) -> float:
-    """Return rounds a second by Buzen's convolution, G(n - 1) / G(n).
+    """Return rounds per second by Buzen's convolution, G(n - 1) / G(n).
 
-    G of a think time alone is Z^n / n!; each station adds S G(n - 1) of what it makes.
+    For a think time alone, G(n) = Z^n / n!. Each station adds S G(n - 1), with the new
+    G(n - 1).
     """
     numbers = [think**n / math.factorial(n) for n in range(workers + 1)]
     for service in services:
@@ -104,7 +105,7 @@ def throughput(think: float, services: Sequence[float], workers: int) -> float:
 
 
 def over_expected(period: int) -> Reader:
-    """Return what divides steps a second by those of a queue of one station."""
+    """Return a reader of steps per second, relative to a queue with one station."""
 
     def read(record: Record) -> float:
         summary, workers = record["summary"], record["config"]["workers"]
@@ -119,7 +120,7 @@ def over_expected(period: int) -> Reader:
 
 
 def over_planned(period: int) -> Reader:
-    """Return the same of a queue of a center and its link, in and out."""
+    """Return a reader of steps per second, relative to a center with its two links."""
 
     def read(record: Record) -> float:
         summary, config = record["summary"], record["config"]
@@ -134,7 +135,7 @@ def over_planned(period: int) -> Reader:
 
 
 def round_in_bytes(record: Record) -> float:
-    """Return the bytes of a round of ten steps over those of a step of DDP."""
+    """Return the bytes of a round of ten steps, relative to a step of DDP."""
     sent = record["summary"]
     return 10 * sent["bytes/10"] / sent.get("bytes/ddp", np.nan)
 
@@ -142,8 +143,8 @@ def round_in_bytes(record: Record) -> float:
 # -- all of them -----------------------------------------------------------------------
 
 LARGER, SMALLER, LEFT_OUT = 0.0, np.inf, np.nan
-"""What a run that diverged counts as: the worst, where more is better and where less
-is; or it has no such number, and its seed is left out."""
+"""The value of a run that diverged: the worst one if larger or if smaller is better, or
+NaN, which leaves out its seed."""
 
 METRICS: Mapping[tuple[str, str], tuple[Reader, float]] = {
     ("asynchronous_digits", "accuracy"): (summed("accuracy"), LARGER),
@@ -214,17 +215,17 @@ METRICS: Mapping[tuple[str, str], tuple[Reader, float]] = {
         LEFT_OUT,
     ),
 }
-"""By task and name: what reads it, and what counts for a run that diverged."""
+"""(Task, name) -> the reader, and the value of a run that diverged."""
 
 
 def read(record: Record, metric: str) -> float:
-    """Return a metric of a run."""
+    """Return the value of a metric of a run."""
     reader, of_diverged = METRICS[record["task"], metric]
     return float(reader(record)) if record["status"] == "ok" else of_diverged
 
 
 def cost(record: Record, metric: str) -> float:
-    """Return how bad a run is: infinitely if it diverged or has no such metric."""
+    """Return the cost of a run, infinite if it diverged or lacks the metric."""
     _, of_diverged = METRICS[record["task"], metric]
     if record["status"] != "ok":
         return np.inf

@@ -1,4 +1,4 @@
-"""The built site as a reader sees it, in a real browser."""
+"""Tests of the built site in a real browser."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CASES = "table[data-filter]"
 
 @dataclass
 class Visit:
-    """One opened page and what went wrong while it loaded."""
+    """One opened page and the problems during its load."""
 
     page: Any
     console: list[str] = field(default_factory=list)
@@ -38,10 +38,10 @@ class Visit:
 def open_page(
     browser: Any, address: str, scheme: str = "light", index: str = ""
 ) -> Visit:
-    """Open an address in a fresh window and wait until everything is loaded.
+    """Open an address in a new window and wait until everything is loaded.
 
     Args:
-        index: what the search gets instead of its index of a megabyte.
+        index: a short search index, served instead of the one of a megabyte.
     """
     page = browser.new_context(viewport=WIDE, color_scheme=scheme).new_page()
     visit = Visit(page)
@@ -69,7 +69,7 @@ def open_page(
 
 @pytest.fixture(scope="module")
 def short_index(site: Path) -> str:
-    """The index of the search with one of its texts."""
+    """The search index with only one of its texts."""
     index = json.loads((site / "search" / "search_index.json").read_text("utf-8"))
     return json.dumps({**index, "docs": index["docs"][:1]})
 
@@ -78,7 +78,7 @@ def short_index(site: Path) -> str:
 def visit(
     request: Any, browser: Any, address: str, short_index: str
 ) -> Iterator[Visit]:
-    """Each page of the site in turn; only the first to be seen indexes all texts."""
+    """Each page of the site; only the first one gets the full search index."""
     index = "" if request.param == "index.html" else short_index
     opened = open_page(browser, address + request.param, index=index)
     yield opened
@@ -104,7 +104,7 @@ def test_every_request_stays_here_and_succeeds(visit: Visit, address: str) -> No
 
 
 def test_every_image_loads(visit: Visit) -> None:
-    # Those that wait until a reader scrolls to them are loaded now.
+    # Load the lazy images, which wait until they are visible.
     decode = """() => Promise.all([...document.images].map(image => {
         image.loading = "eager";
         return image.decode().then(() => null, () => image.src);
@@ -143,7 +143,7 @@ def test_a_phone_need_not_scroll_sideways_and_no_title_is_cut_off(
 
 
 def sent(site: Path, address: str, url: str) -> int:
-    """Return how many bytes a server sends that compresses text, as most do."""
+    """Return the bytes that a server sends if it compresses text, as most do."""
     name = urlsplit(url.removeprefix(address)).path or "index.html"
     content = (site / name).read_bytes()
     return min(len(content), len(gzip.compress(content, 6)))
@@ -160,11 +160,11 @@ def test_the_whole_site_is_light(site: Path) -> None:
 
 
 STILL = "*, ::before, ::after { transition: none !important; }"
-"""Colors of the other scheme are there at once."""
+"""A style that switches to the colors of the other scheme without a transition."""
 
 
 def serious(page: Any, rules: dict[str, Any]) -> list[str]:
-    """Return what axe finds on a page that keeps people from using it."""
+    """Return the accessibility problems that axe finds on a page."""
     reason = "axe-core is installed with the site only"
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason=reason)
     options = {"resultTypes": ["violations"], **rules}
@@ -189,9 +189,9 @@ ALIKE = """() => {
     for (const word of document.querySelectorAll("pre code span:not(:has(*))"))
         remove(word, look(word) + word.closest("div").className);
 }"""
-"""Leaves 20 of the table rows, and of the words of code, that have the same classes.
+"""A script that keeps 20 of the table rows and code words with the same classes.
 
-On the page of all cases a check of each of them takes 25 seconds.
+On the page of all cases, a check of all of them takes 25 seconds.
 """
 
 
@@ -199,7 +199,7 @@ def test_nothing_keeps_people_from_using_it(visit: Visit) -> None:
     visit.page.evaluate(ALIKE)
     visit.page.add_style_tag(content=STILL)
     assert serious(visit.page, {}) == []
-    # The same elements in other colors: in the dark only these can differ.
+    # The dark scheme has the same elements, so only their colors can differ.
     switch = "scheme => { document.body.dataset.mdColorScheme = scheme; }"
     visit.page.evaluate(switch, "slate")
     dark = serious(visit.page, {"runOnly": ["color-contrast"]})
@@ -213,7 +213,7 @@ def test_what_keeps_people_from_using_it_would_be_found(page: Any) -> None:
 
 
 def visible_plots(page: Any) -> list[str]:
-    """Return the files of the plots that can be seen, without light or dark."""
+    """Return the files of the visible plots, without ``light`` or ``dark``."""
     script = """() => [...document.querySelectorAll(".ls-plot img")]
         .filter(i => i.offsetParent).map(i => i.src.split("/").pop())"""
     return list(page.evaluate(script))
@@ -251,7 +251,7 @@ def test_the_system_preference_decides_first(browser: Any, address: str) -> None
 
 @pytest.fixture
 def cases(page: Any, address: str) -> Any:
-    """The table of all parity cases, on its open page."""
+    """The table of all parity cases on its opened page."""
     page.goto(address + "parity.html")
     if not page.locator(CASES).count():
         pytest.skip("no parity report has been published yet, so there is no table")

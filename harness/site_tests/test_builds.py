@@ -1,4 +1,4 @@
-"""Two builds of the site from the same results are the same, byte by byte."""
+"""Two builds of the site from the same results are equal byte by byte."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pathlib import Path
 from harness.processes.children import ROOT
 
 SOME_RESULTS = ("lost_updates", "larc_overhead", "parity", "oracle")
-"""An experiment, a benchmark, and what other pages need: all take minutes to draw."""
+"""An experiment, a benchmark and the other pages' data; all results take minutes."""
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """Return the digest of every file of a folder, by its path in it."""
+    """Return path -> digest of every file of a folder."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
@@ -25,12 +25,12 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 def moment_of(site: Path) -> int:
-    """Return the date of a build in seconds, from the head of a gzip file."""
+    """Return the time of a build in seconds, from the header of a gzip file."""
     return int.from_bytes((site / "sitemap.xml.gz").read_bytes()[4:8], "little")
 
 
 def build(folder: Path, moment: int) -> dict[str, str]:
-    """Build the site in a process of its own; return the digests of its files."""
+    """Build the site in a new process; return the digests of its files."""
     variables = {"SOURCE_DATE_EPOCH": str(moment), "PYTHONHASHSEED": "1"}
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "-d", str(folder)]
     subprocess.run(command, cwd=ROOT, env={**os.environ, **variables}, check=True)
@@ -38,7 +38,7 @@ def build(folder: Path, moment: int) -> dict[str, str]:
 
 
 def test_two_builds_are_the_same_to_the_byte(site: Path, tmp_path: Path) -> None:
-    # Sets had another order in the process that built the site, by chance.
+    # Sets have another order than in the process that built the site.
     first, second = digests(site), build(tmp_path / "again", moment_of(site))
     assert len(first) > 100
     differing = {
@@ -56,7 +56,7 @@ write_pages(Path(sys.argv[1]) / "docs", Path(sys.argv[1]) / "results")
 
 
 def pages(folder: Path, **variables: str) -> dict[str, str]:
-    """Write the pages in a process of its own; return the digests of their files."""
+    """Write the pages in a new process; return the digests of their files."""
     (folder / "docs").mkdir(parents=True)
     for name in SOME_RESULTS:
         shutil.copytree(ROOT / "results" / name, folder / "results" / name)
@@ -66,7 +66,7 @@ def pages(folder: Path, **variables: str) -> dict[str, str]:
 
 
 def test_pages_depend_on_results_and_sources_alone(tmp_path: Path) -> None:
-    # The second process sees neither Git nor the same hour.
+    # The second process has no Git and another time zone.
     first = pages(tmp_path / "one", PYTHONHASHSEED="1", TZ="UTC-9")
     second = pages(tmp_path / "two", PYTHONHASHSEED="2", TZ="UTC+9", PATH="")
     assert len(first) > 100

@@ -1,4 +1,4 @@
-"""Charts in a real browser, opened from a file: pointer, keys, toggles, log axis."""
+"""Charts in a real browser from a file: pointer, keys, toggles and log axis."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ POINTS = (
 
 @pytest.fixture(params=PAGES or [""])
 def page(request: Any, browser: Any, site: Path) -> Iterator[Any]:
-    """A page with a chart, opened as a file, with the chart shown."""
+    """A page with a visible chart, opened as a file."""
     if not request.param:
         pytest.skip("no experiment with a chart has been published yet")
     context = browser.new_context(viewport={"width": 1280, "height": 900})

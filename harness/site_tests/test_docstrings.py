@@ -1,4 +1,4 @@
-"""Docstrings become what the API pages can show."""
+"""Docstrings are converted to the format of the API pages."""
 
 from __future__ import annotations
 

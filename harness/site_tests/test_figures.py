@@ -1,4 +1,4 @@
-"""Figures as a reader sees them: nothing is cut off at any width."""
+"""Figures in a browser: nothing is cut off at any width."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ PAGES = sorted(
     if "ls-plot" in path.read_text("utf-8")
 )
 COLUMN = 358
-"""The width in pixels of a page's text in a window of 390 pixels."""
+"""The width of a page's text in a window of 390 pixels, in pixels."""
 
-# Texts are paths (svg.fonttype), each in a group of its own. A pixel is for strokes.
+# Texts are paths (svg.fonttype), each in its own group. One pixel is for strokes.
 OUTSIDE = """() => {
     const whole = document.documentElement.viewBox.baseVal;
     const [right, bottom] = [whole.x + whole.width, whole.y + whole.height];
@@ -84,7 +84,7 @@ def test_a_text_outside_of_a_figure_would_be_found(window: Any, tmp_path: Path) 
 
 
 def figures_of(window: Any, address: str, width: int) -> list[dict[str, Any]]:
-    """Return the figures that a page shows in a window of this width."""
+    """Return the visible figures of a page in a window of this width."""
     window.set_viewport_size({"width": width, "height": 900})
     window.goto(address)
     return list(window.evaluate(SHOWN))

@@ -1,8 +1,8 @@
-"""The numbers that pages lead with, computed a second time from published records.
+"""The headline numbers of pages, computed again from the published records.
 
-Nothing of ``harness`` or ``lockstep`` is used but what lies in this folder. Records and
-declarations are read as ``docs/records.md`` describes them, so a mistake in the code
-that writes pages is not repeated in the code that checks them.
+No code of ``harness`` or ``lockstep`` is used except that of this folder. Records and
+declarations are read as ``docs/records.md`` describes them. So these tests do not
+repeat mistakes of the code that writes pages.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from harness.site_tests.headline_metrics import METRICS, cost, read
 
 ROOT = Path(__file__).resolve().parents[2]
 VALIDATION = 1000
-"""Seeds from here on choose settings and are not compared."""
+"""Seeds from this one on choose settings and are not compared."""
 
 DIGITS = 0.005
-"""Pages show three significant digits: the last is at most half a unit off."""
+"""The relative tolerance, because pages show three significant digits."""
 
 NAMES = sorted(path.stem for path in (ROOT / "experiments").glob("*.toml"))
 
@@ -35,7 +35,7 @@ NAMES = sorted(path.stem for path in (ROOT / "experiments").glob("*.toml"))
 
 
 def flat(settings: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Return settings by their dotted paths."""
+    """Return dotted path -> value of nested settings."""
     paths: dict[str, Any] = {}
     for name, value in settings.items():
         inner = isinstance(value, Mapping)
@@ -56,7 +56,7 @@ def is_declared(settings: Mapping[str, Any], declared: Mapping[str, Any]) -> boo
 def runs_of(name: str, declared: Mapping[str, Any]) -> pd.DataFrame:
     """Return the published runs of scale std: settings, seed, backend and record.
 
-    Of the records of one run the first counts, unless a later one supersedes it.
+    The first record of a run is used, unless a later one supersedes it.
     """
     report = range(declared["scale"]["std"]["seeds"])
     validation = range(
@@ -65,7 +65,7 @@ def runs_of(name: str, declared: Mapping[str, Any]) -> pd.DataFrame:
     rows = {}
     for path in sorted((ROOT / "results" / name).glob("*.jsonl")):
         if path.stem not in declared["backends"]:
-            continue  # Environments, code and verifications.
+            continue  # The file is an environment, code or a verification.
         for line in path.read_text("utf-8").splitlines():
             record = json.loads(line)
             settings, seed, key = flat(record["config"]), record["seed"], record["id"]
@@ -91,7 +91,7 @@ def arm_of(
     backend: str,
     declared: Mapping[str, Any],
 ) -> pd.Series:
-    """Return the records of an arm by seed; at its best value, if one is tuned."""
+    """Return the records of an arm by seed, at the best value of a tuned setting."""
     for setting, value in flat(arm).items():
         runs = runs[runs[setting] == value]
     for setting, values in flat(declared.get("tune", {}).get("values", {})).items():
@@ -104,9 +104,9 @@ def arm_of(
 def best(
     runs: pd.DataFrame, setting: str, values: list[Any], declared: Mapping[str, Any]
 ) -> Any:
-    """Return the value with the best median over validation seeds, first backend.
+    """Return the value with the best median over validation seeds.
 
-    Of equally good ones, the smallest.
+    Only the first backend is used. Of equally good values, return the smallest.
     """
     first = runs["backend"] == declared["backends"][0]
     trials = runs[first & (runs["seed"] >= VALIDATION)]
@@ -120,7 +120,7 @@ def best(
 def effect(
     runs: pd.DataFrame, primary: Mapping[str, Any], backend: str, declared: Any
 ) -> tuple[float, int]:
-    """Return the median effect, a ratio or a difference, and the number of pairs."""
+    """Return the median effect (a ratio or a difference) and the number of pairs."""
     ratio = primary["effect"] == "log ratio"
     metric = primary["metric"]
     mine = arm_of(runs, primary["arm"], backend, declared).map(
@@ -143,9 +143,9 @@ def effect(
 
 
 def shown(page: Path) -> Iterator[tuple[str, str, float, int]]:
-    """Yield claim, backend, median effect and number of pairs, as a reader sees them.
+    """Yield claim, backend, median effect and number of pairs, as shown on a page.
 
-    A claim is in the first row of its backends only.
+    Only the first row of a claim's backends shows the claim.
     """
     claim = ""
     for line in page.read_text("utf-8").splitlines():
@@ -175,7 +175,7 @@ def test_a_page_leads_with_what_its_records_say(name: str, site: Path) -> None:
     assert {claim for claim, *_ in rows} == set(primaries)
     for claim, backend, median, pairs in rows:
         if " on " in backend:
-            continue  # A GPU's runs stand beside the others and decide nothing.
+            continue  # Runs on a GPU are shown but not judged.
         expected = effect(runs, primaries[claim], backend, declared)
         assert (median, pairs) == (pytest.approx(expected[0], rel=DIGITS), expected[1])
 

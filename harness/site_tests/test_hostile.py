@@ -1,4 +1,4 @@
-"""What others wrote into an experiment or a record reaches a reader as a text."""
+"""Markup in experiments and records is shown as plain text."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PAYLOADS = {
     "device": "<img src=x onerror=hacked=1>",
     "label": "<img src=x onerror=hacked=1>",
 }
-"""By the field that holds them; a label has at most 30 characters."""
+"""Field -> payload; a label has at most 30 characters."""
 
 NAME = "learning_rate_policies"
 ALIVE = """() => [...document.querySelectorAll("*")].filter(e =>
@@ -42,7 +42,7 @@ ALIVE = """() => [...document.querySelectorAll("*")].filter(e =>
 
 
 def hostile_experiment(home: Path) -> declare.Experiment:
-    """Write the shipped declaration with a payload in each of its texts."""
+    """Write a copy of an experiment's declaration with a payload in each text."""
     text = (declare.EXPERIMENTS / f"{NAME}.toml").read_text("utf-8")
     lines = []
     for line in text.splitlines():
@@ -56,7 +56,7 @@ def hostile_experiment(home: Path) -> declare.Experiment:
 
 
 def write_records(experiment: declare.Experiment, root: Path) -> None:
-    """Write runs that end well, and one that does not and says why."""
+    """Write successful runs, and a failed one with a reason."""
     rng = np.random.default_rng(0)
     path = folder(experiment.name, False, root) / "pytorch.jsonl"
     path.parent.mkdir(parents=True)
@@ -70,7 +70,7 @@ def write_records(experiment: declare.Experiment, root: Path) -> None:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A site with the settings of ours and one hostile experiment."""
+    """A site with our settings and one hostile experiment."""
     pytest.importorskip("mkdocs", reason="MkDocs is installed with the site only")
     home = tmp_path_factory.mktemp("hostile")
     experiment = hostile_experiment(home)
@@ -126,7 +126,7 @@ def test_no_text_of_others_comes_to_life(
     for field in fields:
         text = " ".join(PAYLOADS[field].split())
         assert text in (shown if field in ("title", "question") else hidden), field
-    # A line of the README, which a snippet would have brought.
+    # A line of the README, which an included snippet would show.
     assert "TensorFlow 2 dropped" not in hidden
     if "label" in fields:
         reason = " ".join(PAYLOADS["reason"].split())
@@ -141,7 +141,7 @@ def test_the_search_shows_a_hostile_title_as_a_text(
     opened.goto(hostile_address)
     field = opened.get_by_role("textbox", name="Search")
     field.click()
-    # The search splits at spaces: this is part of a word of the title.
+    # The search splits at spaces, so this is part of a word of the title.
     field.press_sequentially("onclick")
     opened.locator(".md-search-result__link").first.wait_for()
     assert opened.evaluate("window.hacked") is None

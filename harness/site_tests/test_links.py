@@ -1,4 +1,4 @@
-"""Without a browser: every internal link, file and anchor of the built site holds."""
+"""All internal links, files and anchors of the built site exist; needs no browser."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LOADED = {"script", "img", "link", "iframe", "source", "object", "use"}
 
 
 class Page(HTMLParser):
-    """Collects where a page links to, what it loads and which anchors it has."""
+    """Collects the links, the loaded files and the anchors of a page."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class Page(HTMLParser):
         self.feed(path.read_text("utf-8"))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note the addresses and the id of one element."""
+        """Collect the addresses and the id of one element."""
         attributes = {name: value for name, value in attrs if value}
         self.anchors |= {attributes[key] for key in ("id", "name") if key in attributes}
         target = (
@@ -37,14 +37,14 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def pages(site: Path) -> dict[str, Page]:
-    """Every page of the site, by its address below the root."""
+    """Address below the root -> page, for every page of the site."""
     return {
         path.relative_to(site).as_posix(): Page(path) for path in site.rglob("*.html")
     }
 
 
 def broken(site: Path, pages: dict[str, Page]) -> list[str]:
-    """Return every address that leads nowhere, with the page that it stands on."""
+    """Return every broken address, with the page that contains it."""
     targets = []
     for name, page in pages.items():
         for target in page.links + page.loaded:
@@ -83,7 +83,7 @@ def test_no_reference_is_left_unresolved(site: Path) -> None:
 
 
 def test_every_snippet_is_included(site: Path) -> None:
-    # Highlighting and formatters take the mark of a snippet apart.
+    # Highlighting and formatters may split the mark of a snippet.
     mark = re.compile(r"--\s*8\s*<\s*--")
     texts = {
         path.name: html.unescape(re.sub(r"<[^>]*>", "", path.read_text("utf-8")))

@@ -1,4 +1,4 @@
-"""The search: from a file as from a server, at every width, for words, not numbers."""
+"""The search works from files and servers, at every width, for words, not numbers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SIZES = ({"width": 1280, "height": 900}, {"width": 390, "height": 844})
 TABLE = re.compile(
     '<table class="ls-sortable"[^>]*>(.*?)</thead>(.*?)</table>', re.DOTALL
 )
-"""The caption and the heads of a generated table, and its rows."""
+"""The caption and the headings of a generated table, and its rows."""
 
 NUMBERS = re.compile(r'<td class="num"[^>]*>[^<]*</td>\s*<td class="num"')
 RESULT = ".md-search-result__link"
@@ -33,12 +33,12 @@ def window(browser: Any) -> Iterator[Any]:
 
 
 def results_of(page: Any, query: str) -> Any:
-    """Type a query; return what is listed once it answers the whole of it."""
+    """Type a query; return the list of results when it is complete."""
     field = page.get_by_role("textbox", name="Search")
     results = page.locator(RESULT)
-    for text in ("", query):  # The answer to the query before goes first.
+    for text in ("", query):  # First clear the results of the previous query.
         field.fill(text)
-        field.press("End")  # It listens to keys.
+        field.press("End")  # The search updates on key events.
         if not text:
             results.first.wait_for(state="detached")
     words = re.compile(re.escape(query.split()[0]), re.I)
@@ -60,7 +60,7 @@ def test_every_name_is_found_from_a_file(name: str, window: Any, site: Path) -> 
 
 
 def unmarked(address: str) -> str:
-    """Leave out what Material adds to an address to mark the words of a query."""
+    """Return an address without the suffix with which Material marks query words."""
     return re.sub(r"\?h=[^#]*", "", address)
 
 
@@ -106,5 +106,5 @@ def test_no_table_of_numbers_is_searched(site: Path) -> None:
 
 
 def letters(text: str) -> str:
-    """Leave out tags and spaces."""
+    """Return a text without tags and spaces."""
     return re.sub(r"<[^>]*>|\s", "", text)

@@ -1,25 +1,26 @@
-"""Tasks: what an experiment trains, how it is measured, compared and drawn.
+"""Tasks: how an experiment trains, measures, compares and draws.
 
-A task is a package with these parts, loaded by name when they are needed:
+A task is a package with these parts, which are imported by name when they are needed:
 
 ``settings``
     ``Settings``, a dataclass that checks one run's settings. Imports no framework.
 ``training``
     ``prepare(backend, device)``: whether runs are possible;
-    ``train(config, seed, backend, device)``: one run, in a worker process. The only
-    part that imports a framework, in its ``tf_model`` and ``torch_model``.
+    ``train(config, seed, backend, device)``: one run, in a worker process. Only this
+    part imports a framework, in its model files such as ``torch_model``.
 ``findings``
-    ``judge(records)``: tables and the answer, from records alone, whichever of its
-    settings' values they have; ``APART``: the settings that its tables tell apart;
+    ``judge(records)``: tables and the answer, from records alone, for any values of
+    the settings;
+    ``APART``: the settings that distinguish runs in its tables;
     ``match(published, own)``: whether a user's own tables agree with the published;
-    ``of_choices(choices)``, where it has one: a sentence of the answer about the values
-    that a sweep chose, one row an arm.
+    ``of_choices(choices)``, optional: a sentence of the answer about the values that a
+    sweep chose, with one row per arm.
 ``figures``
     ``drawings(finding)``: the plots, from a finding alone.
 
-What several tasks share lies beside them, in ``cells``, ``digits``, ``packaged``,
-``backends``, ``loss_scales`` and ``settings``: no experiment's package imports from
-another's.
+Code that several tasks share is in the modules ``cells``, ``digits``, ``packaged``,
+``backends``, ``loss_scales`` and ``settings``. The package of an experiment never
+imports from the package of another one.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ TIMED = (
     "training_throughput",
     "worker_throughput",
 )
-"""Tasks whose runs measure time: nothing else is run beside one of them."""
+"""Tasks whose runs measure time; no other run may be active meanwhile."""
 
 
 def part(task: str, name: str) -> ModuleType:

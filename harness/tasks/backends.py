@@ -1,6 +1,6 @@
-"""The backends of a run: a task's model file for each, and whether a device exists.
+"""Import a task's model file for a backend, and check its device.
 
-A run imports the framework of its backend only.
+A run only imports the framework of its own backend.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def model(package: str | None, backend: str) -> Any:
 
 
 def prepare(package: str | None, backend: str, device: str) -> None:
-    """Import a task's model and try the device; raise if either fails.
+    """Import a task's model and test the device; raise if either fails.
 
     Raises:
         HarnessError: the backend cannot work on ``device`` here.
@@ -35,14 +35,14 @@ def require_cpu(backend: str, device: str) -> None:
     """Raise unless ``device`` is the CPU, for tasks in NumPy.
 
     Raises:
-        HarnessError: another device is asked for.
+        HarnessError: ``device`` is not the CPU.
     """
     if device != "cpu":
         raise HarnessError(str(no_device(backend, device, "only the CPU")))
 
 
 def _lacking_in_torch(device: str) -> str:
-    """Return why no tensor can be made on ``device``; empty if one can."""
+    """Return why ``device`` cannot hold a tensor; empty if it can."""
     import torch
 
     try:
@@ -53,7 +53,7 @@ def _lacking_in_torch(device: str) -> str:
 
 
 def _lacking_in_tf(device: str) -> str:
-    """Return which devices there are instead; empty if ``device`` is one of them."""
+    """Return the available devices; empty if ``device`` is one of them."""
     import tensorflow as tf
 
     kind = {"cuda": "GPU"}.get(device, device.upper())

@@ -1,4 +1,4 @@
-"""Records as cells: the runs that differ in nothing but their seed."""
+"""Group records into cells, whose runs differ only in their seed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Measured(Protocol):
 
     @property
     def measured_at(self) -> list[int]:
-        """The numbers of steps after which a run is measured, 0 among them."""
+        """The numbers of steps after which a run is measured, including 0."""
         ...
 
 
@@ -30,9 +30,9 @@ C = TypeVar("C", bound="SeedCell[Any]")
 
 @dataclass(frozen=True)
 class SeedCell(Generic[S]):
-    """The runs that differ in nothing but their seed, on one backend and device.
+    """The runs that differ only in their seed, on one backend and device.
 
-    ``backend`` includes the device where that is not the CPU.
+    ``backend`` includes the device if it is not the CPU.
     """
 
     backend: str
@@ -40,9 +40,9 @@ class SeedCell(Generic[S]):
     records: Sequence[Record]
 
     def series(self, name: str, diverged: float = np.inf) -> Floats:
-        """Return a series of all runs as it was measured, [seeds, checkpoints].
+        """Return a series of all runs as measured, [seeds, checkpoints].
 
-        The value at checkpoints after a run diverged is ``diverged``.
+        Checkpoints after a run diverged have the value ``diverged``.
         """
         length = len(self.settings.measured_at)
         rows = [np.asarray(record.series[name], float) for record in self.records]
@@ -53,18 +53,18 @@ class SeedCell(Generic[S]):
         return np.array(padded, float).reshape(len(rows), length)
 
     def column(self, name: str, diverged: float = np.inf) -> Floats:
-        """Return a series of all runs, [seeds, checkpoints]; no NaN is left in it."""
+        """Return a series of all runs, [seeds, checkpoints]; NaN is ``diverged``."""
         series = self.series(name, diverged)
         return np.where(np.isnan(series), diverged, series)
 
     def last(self, name: str) -> Floats:
-        """Return a number of each run's summary, [seeds]; NaN if it diverged."""
+        """Return a value of each run's summary, [seeds]; NaN if it is missing."""
         numbers = [record.summary.get(name, np.nan) for record in self.records]
         return np.array(numbers, float)
 
 
 def grouped(records: Sequence[Record]) -> list[list[Record]]:
-    """Group records that differ in nothing but their seed, in order of appearance."""
+    """Group records that differ only in their seed, in order of appearance."""
     groups: dict[str, list[Record]] = {}
     for record in sorted(records, key=lambda record: record.seed):
         groups.setdefault(f"{backend_of(record)} {record.config}", []).append(record)
@@ -72,20 +72,20 @@ def grouped(records: Sequence[Record]) -> list[list[Record]]:
 
 
 def backend_of(record: Record) -> str:
-    """Return the backend of a run, and its device where that is not the CPU."""
+    """Return the backend of a run, with its device if that is not the CPU."""
     backend, device = record.subject["backend"], record.subject["device"]
     return backend if device == "cpu" else f"{backend} on {device}"
 
 
 def twins(of: Sequence[C]) -> Iterator[tuple[C, C]]:
-    """Pair the cells of the first backend with the same cells elsewhere, by seed."""
+    """Pair the cells of the first backend with those of other backends, by seed."""
     for a, b in product(of, of):
         if a.backend == of[0].backend != b.backend and a.settings == b.settings:
             yield from same_seeds(a, b)
 
 
 def same_seeds(a: C, b: C) -> Iterator[tuple[C, C]]:
-    """Yield two cells with the runs whose seeds they share, if there are any."""
+    """Yield the two cells reduced to their common seeds, if they have any."""
     common = {r.seed for r in a.records} & {r.seed for r in b.records}
     if common:
         shared = [[r for r in cell.records if r.seed in common] for cell in (a, b)]

@@ -1,8 +1,7 @@
-"""Checks: what must hold in records, because arithmetic or a rule says so.
+"""Checks of records that must hold by arithmetic or by the rule.
 
-``None`` stands for a check that no run is about: it is not made, and that is written.
-A check judges nothing that could have come out either way; see
-``harness.judgement.verdicts``.
+``None`` means that no run applies to a check; the page says that it was not made.
+Questions with an open outcome are not checks; see ``harness.judgement.verdicts``.
 """
 
 from __future__ import annotations
@@ -19,20 +18,20 @@ Check: TypeAlias = tuple[str, Holds]
 
 
 def all_hold(values: Any) -> Holds:
-    """Whether every value holds; None if there is none."""
+    """Whether all values are true; None without a value."""
     array = np.asarray(values)
     return bool(np.all(array)) if array.size else None
 
 
 def both(*parts: Holds) -> Holds:
-    """Whether all parts hold: one that fails decides, then one that was not checked."""
+    """Whether all parts hold: False if any is False, else None if any is None."""
     if any(part is False for part in parts):
         return False
     return None if any(part is None for part in parts) else True
 
 
 def listed(checks: Iterable[Check]) -> list[str]:
-    """Return a sentence for each check: whether it holds, or was not made."""
+    """Return a sentence for each check: it holds, fails, or was not made."""
     words = {
         True: "Holds",
         False: "Does not hold",

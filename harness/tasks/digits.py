@@ -1,4 +1,4 @@
-"""The handwritten digits that tasks learn, from scikit-learn, split by a seed."""
+"""The handwritten digits of scikit-learn, split by a seed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["CLASSES", "HELD_OUT", "INPUTS", "Images", "split"]
 INPUTS, CLASSES = 65, 10
 
 HELD_OUT = 360
-"""Images that are not trained on."""
+"""The number of held-out images."""
 
 
 class Images(NamedTuple):
@@ -30,7 +30,7 @@ class Images(NamedTuple):
 
 
 def split(stream: np.random.Generator) -> tuple[Images, Images]:
-    """Return the images to train on and those that are held out, drawn at random."""
+    """Return a random split into training images and held-out images."""
     images = _all()
     order = stream.permutation(len(images.digit))
     training, held_out = (
@@ -42,7 +42,7 @@ def split(stream: np.random.Generator) -> tuple[Images, Images]:
 
 @cache
 def _all() -> Images:
-    # Imported here: settings need the numbers above where scikit-learn is missing.
+    # Imported here, because settings need the numbers above without scikit-learn.
     from sklearn.datasets import load_digits
 
     digits = load_digits()

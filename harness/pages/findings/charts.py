@@ -1,8 +1,8 @@
-"""The data of figures that a reader can explore, for ``docs/assets/charts.js``.
+"""The data of the interactive charts, for ``docs/assets/charts.js``.
 
-A chart is drawn from the same rows as the figure above it, which stays where there is
-no JavaScript. Rows with the same ``panels`` values are drawn together, and those with
-the same ``series`` values are one line.
+A chart shows the same rows as the figure above it. Without JavaScript, only the figure
+is shown. Rows with the same ``panels`` values are drawn in one panel, and rows with the
+same ``series`` values are one line.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ __all__ = ["CHARTS", "Chart", "chart_of"]
 
 @dataclass(frozen=True)
 class Chart:
-    """Which columns of a figure's data are drawn.
+    """The columns of a figure's data that a chart shows.
 
     Attributes:
         x: column of the horizontal axis, and its title.
         y: column of the vertical axis, and its title.
         band: columns of the lower and the upper end of the interval, if there is one.
-        log: the vertical axis begins logarithmic.
-        names: value in the data -> what the reader sees.
+        log: whether the vertical axis is logarithmic at first.
+        names: value in the data -> the text that is shown for it.
     """
 
     x: tuple[str, str]
@@ -88,7 +88,7 @@ CHARTS: Mapping[tuple[str, str], Chart] = {
 
 
 def chart_of(experiment: str, figure: str, folder: Path) -> Markup | None:
-    """Return the element that holds a chart; None for a figure without one."""
+    """Return the HTML element of a chart, or None for a figure without a chart."""
     chart, path = CHARTS.get((experiment, figure)), folder / f"{figure}.csv"
     if chart is None or not path.exists():
         return None
@@ -96,7 +96,7 @@ def chart_of(experiment: str, figure: str, folder: Path) -> Markup | None:
     if not chart.columns <= set(data.columns) or data.empty:
         return None
     text = json.dumps(_content(chart, data), ensure_ascii=False, allow_nan=False)
-    # Nothing in a text ends the element.
+    # Escaped, so that no text can close the element.
     safe = text.replace("<", "\\u003c").replace("&", "\\u0026")
     script = f'<script type="application/json">{safe}</script>'
     return Markup(f'<div class="ls-chart" hidden>{script}</div>')
@@ -135,7 +135,7 @@ def _series(chart: Chart, rows: pd.DataFrame) -> list[dict[str, Any]]:
 def _name(
     chart: Chart, rows: pd.DataFrame, columns: Sequence[str], key: Sequence[str]
 ) -> str:
-    """Name numbers by their column, and texts as the chart has them."""
+    """Return a name: numbers with their column, texts as in the chart's ``names``."""
     names = chart.names or {}
     return ", ".join(
         f"{column} {value}"
@@ -146,7 +146,7 @@ def _name(
 
 
 def _numbers(column: pd.Series) -> list[float | str | None]:
-    """Return numbers that JSON can hold: infinities as text, and None for no number."""
+    """Return numbers as JSON can store them: infinities as text, NaN as None."""
     return [_number(float(value)) for value in column]
 
 

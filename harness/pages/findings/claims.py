@@ -1,4 +1,4 @@
-"""The ledger of claims as a page: claim, source, result, verdict and picture."""
+"""The page of all claims: claim, source, result, verdict and figure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def claims_page(answers: Sequence[Answered]) -> str:
 
 
 def ledger(answers: Sequence[Answered]) -> dict[str, list[dict[str, Any]]]:
-    """Return the rows of each part of the ledger, as its template shows them."""
+    """Return the rows of each part of the table of claims, for its template."""
     answered = {each.question.name: each for each in answers}
     claims = read_claims()
     return {
@@ -66,7 +66,7 @@ def _confirmed(results: Sequence[Mapping[Any, Any]]) -> str:
 
 
 def _published(each: Answered | None) -> Finding | None:
-    """Return a finding of published records; those of a user's own answer no claim."""
+    """Return the finding if it is from published records, which alone answer claims."""
     return each.finding if each is not None and each.published else None
 
 
@@ -81,7 +81,7 @@ def _result(row: Mapping[Any, Any]) -> str:
 
 
 def _note(claim: Claim, finding: Finding | None, verdict: str) -> str:
-    """Return what stands in the place of results."""
+    """Return the text that is shown if there are no results."""
     if verdict == NO_VERDICT and finding is not None:
         return " ".join(finding.notices)
     return claim.missing

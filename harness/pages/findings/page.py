@@ -1,4 +1,4 @@
-"""A finding as a page: question, answer, pictures, tables, small print.
+"""The page of a finding: question, answer, figures, tables and provenance.
 
 The same page serves experiments and benchmarks.
 """
@@ -26,20 +26,21 @@ from harness.records.staleness import Staleness
 __all__ = ["Answered", "finding_page", "index_page", "table_files", "thumbnails"]
 
 LONGEST = 500
-"""Rows of a table that a page still shows; a longer one is a download only."""
+"""The most rows of a table on a page; longer tables are only a download."""
 
 
 @dataclass(frozen=True)
 class Answered:
-    """A question with what was found out; nothing if no result is there.
+    """A question with its finding, which is None without results.
 
     Attributes:
-        published: whether there are published results; else they are a user's own.
+        published: whether there are published results. If not, a finding is from a
+            user's own records.
         figures: the figures of the finding, drawn.
-        own_figures: those of a user's own run that stands beside the published one.
-        problems: sentences about records that cannot be read, or figures not drawn.
-        staleness: of the records that the finding is judged from.
-        charts: the data of figures that a reader can explore, by their names.
+        own_figures: the figures of a user's own run, shown after the published ones.
+        problems: sentences about unreadable records, or about figures not drawn.
+        staleness: the staleness of the records behind the finding.
+        charts: the interactive charts, by the names of their figures.
     """
 
     question: Question
@@ -53,7 +54,7 @@ class Answered:
 
     @property
     def stale(self) -> str:
-        """How many records are stale and why; nothing if none is."""
+        """How many records are stale and why; empty if none is stale."""
         return str(self.staleness) if self.staleness and self.staleness.stale else ""
 
     @property
@@ -75,9 +76,9 @@ class Answered:
 
 
 def finding_page(answered: Answered, commands: Mapping[str, str]) -> str:
-    """Return the page of a question whose files lie in the folder of its name.
+    """Return the page of a question; its files are in the folder of its name.
 
-    ``commands`` maps what a command does to the command.
+    ``commands`` maps the purpose of each command to the command.
     """
     finding = answered.finding
     own = finding.local if finding else None
@@ -104,7 +105,7 @@ def index_page(
 ) -> str:
     """Return the page that shows all questions as cards.
 
-    ``with_answers``: the cards have the answers, too.
+    ``with_answers``: whether the cards also show the answers.
     """
     cards = thumbnails(answers, "", with_answers)
     return render("index.md.jinja", title=title, introduction=introduction, cards=cards)
@@ -113,12 +114,12 @@ def index_page(
 def thumbnails(
     answers: Sequence[Answered], folder: str, with_answers: bool = False
 ) -> Markup:
-    """Return cards that lead to the pages of questions.
+    """Return cards with links to the pages of questions.
 
     Args:
         answers: the questions.
-        folder: where their pages lie, seen from the page of the cards.
-        with_answers: the cards have the answers, too.
+        folder: the folder of their pages, relative to the page of the cards.
+        with_answers: whether the cards also show the answers.
     """
     cards = render(
         "thumbnails.html.jinja",
@@ -139,7 +140,7 @@ def table_files(finding: Finding) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table of a page: it folds away, and is left to its file if it is long."""
+    """A collapsible table of a page; a long one is only a download."""
 
     title: str
     file: str
@@ -178,7 +179,7 @@ def _scales(question: Question) -> str:
 
 
 def _provenance(values: Mapping[str, Any]) -> list[str]:
-    """Return what is known of the runs: single facts first, then lists as tables."""
+    """Return the provenance of the runs: single values first, then lists as tables."""
     lists = {
         name: value
         for name, value in values.items()

@@ -1,4 +1,4 @@
-"""The page on planning: a curve to a thousand workers, three settings, and a check."""
+"""The page on planning: a figure up to 1000 workers, a table, and a comparison."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SETTINGS: Mapping[str, Setting] = {
     "91 MB, 150 ms, 1 Gbit/s, 0.2 ms": Setting(0.15, 91e6, GIGABIT, 2e-4),
     "1.4 GB, 500 ms, 25 Gbit/s, 0.05 ms": Setting(0.5, 1.4e9, 25 * GIGABIT, 5e-5),
 }
-"""A small model over a slow line, a medium one in an office, a large one in a rack."""
+"""A small model on a slow network, a medium one in an office, a large one in a rack."""
 
 DRAWN = list(SETTINGS)[1]
 
@@ -44,18 +44,18 @@ COLORS = {1: "none", 10: "default", 40: "strict"}
 FORMATS = {1: ":", 10: "--", 40: "-."}
 
 WORKERS = 8
-"""In the table."""
+"""The number of workers in the table."""
 
 FEWEST, MOST = 2, 1000
-"""In the figure."""
+"""The range of the number of workers in the figure."""
 
 ALL_REDUCE = "all-reduce"
 
 
 def planner_inserts(folder: Path, experiments: Sequence[Answered]) -> dict[str, str]:
-    """Draw the figure into ``folder``; return inserts with it, the table and a check.
+    """Draw the figures into ``folder``; return the inserts: figures and a table.
 
-    The center's own time is what the experiment measured for a byte of the large model.
+    The center's own time per byte is as the experiment measured it for the large model.
     """
     folder.mkdir(parents=True, exist_ok=True)
     measured = named(experiments, ONE_MACHINE)
@@ -73,7 +73,7 @@ def planner_inserts(folder: Path, experiments: Sequence[Answered]) -> dict[str, 
 
 
 def _center_seconds_per_byte(measured: Answered | None) -> float:
-    """Return the center's time for a byte; 0 if it was not measured."""
+    """Return the center's time per byte, or 0 if it was not measured."""
     if measured is None or measured.finding is None or not measured.finding.tables:
         return 0.0
     large = measured.finding.tables["center"].iloc[-1]
@@ -119,7 +119,7 @@ def _cell(value: float) -> Cell:
 
 
 def _drawing(setting: Setting) -> Drawing:
-    """Steps a second over the number of workers: a curve a period, an all-reduce."""
+    """Steps per second over the number of workers, per period and for all-reduce."""
     data = pd.DataFrame(_points(setting))
     most = data[data["workers"] == MOST].set_index("mode")["steps_per_second"]
     center, reduced = most.drop(ALL_REDUCE).max(), most[ALL_REDUCE]
@@ -150,7 +150,7 @@ def _drawing(setting: Setting) -> Drawing:
 
 
 def _title(setting: Setting, period: int) -> str:
-    """Say where a period stops to pay."""
+    """Return the title: from how many workers on a period no longer pays off."""
     full, crossing = setting.knee(period), _crossing(setting, period)
     title = f"With a period of {period}, {full:.0f} workers fill the center's link"
     return (
@@ -159,7 +159,7 @@ def _title(setting: Setting, period: int) -> str:
 
 
 def _crossing(setting: Setting, period: int) -> int | None:
-    """Return from how many workers on an all-reduce takes more steps; None: never."""
+    """Return the workers from which on all-reduce is faster, or None for never."""
     flows = setting.flows(period, MOST)
     faster = (
         flow.customers

@@ -1,4 +1,4 @@
-"""The page on planning: what real workers did, on one machine and over slow links."""
+"""The page on planning: real workers, measured on one machine and over slow links."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ LINKS = {ONE_MACHINE: "one machine", SLOW_LINK: "slow links"}
 """Experiment -> the title of its panel."""
 
 QUOTED = 10
-"""The period of which the figure's title speaks."""
+"""The period that the figure's title quotes."""
 
 MARGIN = 1.3
-"""Above and below all points."""
+"""The factor by which the vertical axis extends beyond all points."""
 
 NOT_MEASURED = "Not measured yet.\n"
 
 
 def measured_inserts(folder: Path, experiments: Sequence[Answered]) -> dict[str, str]:
-    """Return the answer and a figure of both experiments; draw them together."""
+    """Return the inserts of both experiments; draw one figure of both."""
     one, slow = (named(experiments, name) for name in LINKS)
     inserts = {"planner_measured": _shown(one), "planner_slow": _shown(slow)}
     tables = {
@@ -48,7 +48,7 @@ def measured_inserts(folder: Path, experiments: Sequence[Answered]) -> dict[str,
 
 
 def named(experiments: Sequence[Answered], name: str) -> Answered | None:
-    """Return an experiment by name, if it is there."""
+    """Return an experiment by name, or None if it is missing."""
     return next((e for e in experiments if e.question.name == name), None)
 
 
@@ -66,7 +66,7 @@ def _shown(measured: Answered | None) -> str:
 
 
 def _both(tables: dict[str, pd.DataFrame]) -> Drawing:
-    """Steps a second over the workers that both have: a panel for each kind of link."""
+    """Steps per second over the worker counts that both have; a panel per link."""
     workers = set.intersection(*(set(table["workers"]) for table in tables.values()))
     data = pd.concat(
         table[table["workers"].isin(workers)].assign(link=link)
@@ -76,7 +76,7 @@ def _both(tables: dict[str, pd.DataFrame]) -> Drawing:
 
     def paint(canvas: Canvas, theme: Theme) -> None:
         panels = np.atleast_1d(canvas.subplots(1, len(tables), sharey=True))
-        # Names find their places by these.
+        # The positions of names depend on these limits.
         panels[0].set_ylim(shown.min() / MARGIN, shown.max() * MARGIN)
         for panel, link in zip(panels, tables, strict=True):
             paint_rates(panel, data[data["link"] == link], theme)
@@ -98,7 +98,7 @@ def _both(tables: dict[str, pd.DataFrame]) -> Drawing:
 
 
 def _title(data: pd.DataFrame) -> str:
-    """Say how much more workers do than DDP, with either kind of link."""
+    """Return the title: steps relative to DDP with each kind of link."""
     most = data[data["workers"] == data["workers"].max()]
     rows = most[most["period"] == QUOTED].set_index("link")["over_ddp"]
     who = f"{most['workers'].iloc[0]} workers with a period of {QUOTED}"

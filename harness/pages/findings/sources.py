@@ -1,4 +1,4 @@
-"""Where findings come from: experiments and benchmarks, compared and drawn."""
+"""The two sources of findings: experiments and benchmarks."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ __all__ = ["BENCHMARKS", "EXPERIMENTS", "Figure", "Question", "Source"]
 
 
 class Question(Protocol):
-    """What an experiment or a benchmark declares."""
+    """The declared properties that experiments and benchmarks have in common."""
 
     @property
     def name(self) -> str:
-        """The name of its file."""
+        """The name of its declaration's file."""
         ...
 
     @property
     def title(self) -> str:
-        """A few words."""
+        """A title of a few words."""
         ...
 
     @property
     def question(self) -> str:
-        """One sentence."""
+        """The question in one sentence."""
         ...
 
 
@@ -47,24 +47,24 @@ class Figure(Protocol):
 
     @property
     def alt(self) -> str:
-        """What a reader who cannot see it should know."""
+        """The text for readers who cannot see the figure."""
         ...
 
     @property
     def caption(self) -> str:
-        """How to read it."""
+        """How to read the figure."""
         ...
 
 
 def draw(finding: Finding, folder: Path) -> Sequence[Figure]:
-    """Draw the figures of a finding; matplotlib is imported only here."""
+    """Draw the figures of a finding; import matplotlib only when called."""
     from harness.figures import plot
 
     return plot.draw(finding, folder)
 
 
 def no_summary(findings: Sequence[Finding]) -> str:
-    """Say nothing of all findings together."""
+    """Return no summary."""
     return ""
 
 
@@ -80,11 +80,12 @@ def timings() -> list[Question]:
 
 @dataclass(frozen=True)
 class Source:
-    """One kind of question: where it is asked, what answers it, how to ask again.
+    """One kind of question: how to list, compare and draw it, and how to run it again.
 
-    Its parts are functions of modules: other processes get them by name.
+    The callables are functions of modules, because they are pickled by name for other
+    processes.
 
-    ``shows_answers``: the list of all questions has their answers, too.
+    ``shows_answers``: whether the list of all questions also shows their answers.
     """
 
     folder: str
@@ -99,7 +100,7 @@ class Source:
     counted: Callable[[Any, Path], Sequence[Record]] = counted_records
 
     def introduction_to(self, findings: Sequence[Finding]) -> str:
-        """Return the introduction, and what all findings together show."""
+        """Return the introduction, followed by the summary of all findings."""
         return f"{self.introduction} {self.summary(findings)}".strip()
 
     def commands_for(self, name: str) -> dict[str, str]:

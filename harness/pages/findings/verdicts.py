@@ -1,4 +1,4 @@
-"""Predictions beside their results, as a section of a page and as cells of a table."""
+"""Predictions with their results, as a section of a page and as cells of a table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COLUMNS = ("Claim", "Outcome", "Measured", "Predicted", "Backend")
 
 
 def verdict_sentence(finding: Finding) -> str:
-    """Return the counts behind a verdict, of the backend that is judged.
+    """Return the counts of outcomes on the judged backend.
 
     Empty if nothing is judged.
     """
@@ -51,7 +51,7 @@ def results_html(finding: Finding) -> str:
 
 
 def prediction(row: Row) -> str:
-    """Return what is predicted, such as ``ratio above 1`` or ``ratio 0.95 to 1.05``."""
+    """Return the prediction, such as ``ratio above 1`` or ``ratio 0.95 to 1.05``."""
     kind = _kind(row)
     low, high = (_number(row, row[f"predicted_{end}"]) for end in ("low", "high"))
     if math.isinf(row["predicted_high"]):
@@ -62,7 +62,7 @@ def prediction(row: Row) -> str:
 
 
 def effect(row: Row) -> str:
-    """Return the median effect with its interval; a log ratio is shown as a ratio."""
+    """Return the median effect with its interval; log ratios are shown as ratios."""
     estimate, low, high = (
         _number(row, row[name]) for name in ("estimate", "low", "high")
     )
@@ -79,7 +79,7 @@ def _kind(row: Row) -> str:
 
 
 def _number(row: Row, value: float) -> str:
-    """Write an end of an interval in the units of a reader: ratios, not logarithms."""
+    """Return a number as text; logarithms of ratios are shown as ratios."""
     shown = float(np.exp(value) if row["effect"] == "log ratio" else value)
     if math.isinf(shown) or shown == 0 or not 1e-4 <= abs(shown) < 1e4:
         return number(shown, 3)
@@ -87,7 +87,7 @@ def _number(row: Row, value: float) -> str:
 
 
 def _arms(row: Row) -> tuple[str, ...]:
-    """Return what is compared and why, once for all backends."""
+    """Return the compared arms and the reason, only on the judged backend."""
     if not row["judged"]:
         return ()
     against = f" against {row['against']}" if row["against"] else ""

@@ -1,1 +1,1 @@
-"""What MkDocs and Griffe call while the site is built."""
+"""Hooks that MkDocs and Griffe call while the site is built."""

@@ -1,8 +1,8 @@
-"""Docstrings as the API pages show them: an extension of Griffe, which reads them.
+"""An extension of Griffe that prepares docstrings for the API pages.
 
-What backends have in common is added, as :mod:`lockstep.docstrings` does on import.
-Sphinx roles become links, doctests become code, and arguments that share a description
-get one each.
+It adds the parts that all backends share, as :mod:`lockstep.docstrings` does on import.
+Sphinx roles become links, and doctests become code. Arguments that share a description
+get a copy each.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ STARS = {"args": "*args", "kwargs": "**kwargs"}
 
 
 class Docstrings(griffe.Extension):  # type: ignore[misc]
-    """Rewrites every docstring once it has been read."""
+    """Rewrites each docstring after Griffe has read it."""
 
     def on_object(self, *, obj: Any, loader: Any, **_: Any) -> None:
         """Rewrite the docstring of a module, class, function or attribute."""
@@ -36,7 +36,7 @@ class Docstrings(griffe.Extension):  # type: ignore[misc]
 
 
 def _complete(obj: Any, loader: Any) -> None:
-    """Add what the docstrings of all backends share."""
+    """Complete a docstring with the parts that all backends share."""
     own = obj.docstring.value if obj.docstring is not None else None
     parameters = [each.name for each in obj.parameters]
     # The reference takes the arguments of TensorFlow 1 as ``*args`` and ``**kwargs``.
@@ -56,7 +56,7 @@ def _complete(obj: Any, loader: Any) -> None:
 
 
 def as_list(text: str) -> str:
-    """Turn arguments into a list: Griffe warns of those that no signature has."""
+    """Return arguments as a list; Griffe warns of ones that no signature has."""
     return ARGUMENTS.sub(_listed, text)
 
 
@@ -71,13 +71,13 @@ def _item(match: re.Match[str]) -> str:
 
 
 def as_markdown(text: str) -> str:
-    """Turn the forms of our docstrings into what Griffe and Markdown know."""
+    """Turn our docstring format into the one that Griffe and Markdown read."""
     text = SHARED.sub(_one_each, text)
     return EXAMPLE.sub(r"\1Examples:", ROLE.sub(_link, text))
 
 
 def _link(match: re.Match[str]) -> str:
-    """Show a name as code; link it if it is a full name that has a page here."""
+    """Return a name as code, with a link if it is a full name of Lockstep."""
     short, name = match.groups()
     shown = f"<code>{name.rsplit('.', 1)[-1] if short else name}</code>"
     if not name.startswith("lockstep."):
@@ -86,6 +86,6 @@ def _link(match: re.Match[str]) -> str:
 
 
 def _one_each(match: re.Match[str]) -> str:
-    """Repeat a description for every argument that shares it."""
+    """Repeat a shared description for each of its arguments."""
     pad, names, text = match.groups()
     return "\n".join(f"{pad}{STARS.get(n, n)}: {text}" for n in names.split(", "))

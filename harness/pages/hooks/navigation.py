@@ -1,7 +1,7 @@
-"""The navigation of the site: a hook of MkDocs, which reads what has a page.
+"""A hook of MkDocs that adds the generated pages to the navigation.
 
-An entry of ``nav`` in ``mkdocs.yml`` that is a folder in ``docs/generated/`` stands for
-all of its pages, so a new experiment, benchmark or API page is entered nowhere.
+In ``nav`` of ``mkdocs.yml``, a folder of ``docs/generated/`` is replaced by all of its
+pages. So new experiments, benchmarks and API pages need no entry of their own.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ __all__ = ["FOLDERS", "on_config", "with_pages"]
 
 
 def on_config(config: Any) -> Any:
-    """Put pages in the place of folders, when MkDocs has read its settings."""
+    """Replace folders by their pages after MkDocs has read its settings."""
     config["nav"] = with_pages(config["nav"])
     return config
 
 
 def with_pages(entries: list[Any]) -> list[Any]:
-    """Return entries of ``nav`` with the pages in the place of their folders.
+    """Return the entries of ``nav``, with folders replaced by their pages.
 
     Example:
         >>> with_pages(["index.md", {"Experiments": ["generated/experiments/"]}])[1]
         ... # doctest: +ELLIPSIS
-        {'Experiments': [{'Absent tasks': 'generated/experiments/absent_tasks.md'}, ...
+        {'Experiments': [{'Absent genres': 'generated/experiments/absent_genres.md'...
     """
     nav: list[Any] = []
     for entry in entries:

@@ -1,4 +1,4 @@
-"""A hook of MkDocs that leaves out what the theme brings along and no page loads."""
+"""A hook of MkDocs that leaves out files of the theme that no page loads."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 __all__ = ["on_files"]
 
 UNUSED = ("assets/javascripts/*.map", "assets/stylesheets/*.map", "*/lunr/*")
-"""Source maps, and the search of languages that need a stemmer of their own."""
+"""Source maps, and search stemmers for other languages."""
 
 
 def on_files(files: Any, **_: object) -> Any:
-    """Return the files of the site without these."""
+    """Return the files of the site without :data:`UNUSED`."""
     for file in list(files):
         if any(fnmatch(file.src_uri, pattern) for pattern in UNUSED):
             files.remove(file)

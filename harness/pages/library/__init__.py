@@ -1,1 +1,1 @@
-"""What the library has: names, rules, stacks and differences."""
+"""Inserts about the library: names, optimizers, stacks and differences."""

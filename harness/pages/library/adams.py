@@ -1,4 +1,4 @@
-"""By how much Adams of the same name differ: each rule on the same gradients."""
+"""Compare the Adams of three frameworks on the same gradients."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ ADAMS: Mapping[str, Callable[[], RuleOptimizer]] = {
     "Keras 3": lambda: KerasAdam(1.0, epsilon=1e-7),
     "PyTorch": lambda: TorchAdam(1.0),
 }
-"""Name -> the rule with its framework's own epsilon, at a learning rate of 1.
+"""Name -> the optimizer with its framework's default epsilon and learning rate 1.
 
-Tests in ``harness/parity/tests`` hold the last two to the frameworks themselves.
+Tests in ``harness/parity/tests`` compare the last two with the frameworks.
 """
 
 STYLES = {"TensorFlow 1": "strict", "Keras 3": "none", "PyTorch": "default"}
 """Name -> the color in figures."""
 
 SIZES = (1.0, 1e-4, 1e-6, 1e-7, 1e-8)
-"""By which the gradients of the table are multiplied."""
+"""Factors of the gradients in the table."""
 
 STEPS = (1, 1000)
 ELEMENTS = 200
 
 
 def series(steps: int) -> Array:
-    """Return the gradients of the table, one row a step: normal, with a drift of 1."""
+    """Return the gradients of the table, one row per step: normal with mean 1."""
     rng = np.random.default_rng(0)
     return (1 + rng.standard_normal((steps, ELEMENTS))).astype(np.float32)
 
@@ -52,7 +52,7 @@ def series(steps: int) -> Array:
 def moves(
     make: Callable[[], RuleOptimizer], gradients: Sequence[Array], at: Sequence[int]
 ) -> list[Array]:
-    """Return the weights, which start at 0, after each number of steps in ``at``."""
+    """Return the weights after each number of steps in ``at``; they start at 0."""
     optimizer = make()
     weights = Variable("w", np.zeros_like(gradients[0]))
     after = []
@@ -64,14 +64,14 @@ def moves(
 
 
 def adam_insert(folder: Path) -> str:
-    """Draw the figure into ``folder``; return it and the table for a page."""
+    """Draw the figure into ``folder``; return the insert with it and the table."""
     folder.mkdir(parents=True, exist_ok=True)
     figure = draw_one(_drawing(), folder)
     return render("adam.md.jinja", figure=figure, table=_table())
 
 
 def _table() -> str:
-    """Return how far weights went on the series, after one step and after many."""
+    """Return how far the weights moved on :func:`series`, for each of ``STEPS``."""
     shared = series(max(STEPS))
     rows: list[list[Cell]] = []
     for size in SIZES:
@@ -95,7 +95,7 @@ def _cell(value: float) -> Cell:
 
 
 def _drawing() -> Drawing:
-    """The first update and a late one over the size of a constant gradient."""
+    """The first and the last update over the size of a constant gradient."""
     sizes = np.logspace(-10, -4, 61, dtype=np.float32)
     late = max(STEPS)
     columns: dict[str, Array] = {"gradient": sizes}

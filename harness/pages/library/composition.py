@@ -1,4 +1,4 @@
-"""What nests in what, and which stacks are resumed, as inserts for a page."""
+"""Inserts of two lists: nested wrappers, and stacks that are resumed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAMES = {
     "masters-dynamic": "Masters",
     "agn": "AGN",
 }
-"""Layer -> wrapper, as the page calls it."""
+"""Layer -> name of its wrapper on the page."""
 
 PARTS = {
     "rows": "row clipping",
@@ -29,16 +29,16 @@ PARTS = {
     "masters-backoff": "masters with Backoff",
     "masters-logmax": "masters with LogMax and a clip",
 }
-"""Layer of a stack -> what it is; the others are called by their names."""
+"""Layer of a stack -> its description; other layers are shown by name."""
 
 
 def composition_inserts() -> dict[str, str]:
-    """Return the table of nestings, and the stacks that checkpoints are tried on."""
+    """Return the table of nestings, and the stacks that checkpoints are tested on."""
     return {"nesting": nesting_table(), "stacks": stacks_list()}
 
 
 def nesting_table() -> str:
-    """Return a row for each outer wrapper, a column for each inner one."""
+    """Return the table with a row per outer wrapper and a column per inner one."""
     rows = [
         [f"{NAMES[outer]} around", *(_cell(NESTINGS[outer, inner]) for inner in NAMES)]
         for outer in NAMES
@@ -49,12 +49,12 @@ def nesting_table() -> str:
 
 
 def lowered(name: str) -> str:
-    """Return a name as it stands in the middle of a sentence."""
+    """Return a name as it is written in the middle of a sentence."""
     return name if name.isupper() else name.lower()
 
 
 def _cell(nesting: Nesting) -> Cell | str:
-    """Return the result of a pair: right, or refused with which error."""
+    """Return the result of a pair: right, or refused with the error sentence."""
     if nesting.refused == frozenset(BACKENDS):
         return f"refused: “{nesting.sentence}”"
     if nesting.refused:
@@ -64,11 +64,11 @@ def _cell(nesting: Nesting) -> Cell | str:
 
 
 def stacks_list() -> str:
-    """Return the stacks, from the outside in, as a list in columns."""
+    """Return the stacks as a list in columns; the outermost wrapper comes first."""
     stacks = [" around ".join(_part_name(part) for part in s.split()) for s in STACKS]
     return render("stacks.html.jinja", stacks=stacks)
 
 
 def _part_name(part: str) -> str:
-    """Return the name of a part of a stack; a base optimizer has its own."""
+    """Return the description of a layer, or its name if it has none."""
     return PARTS.get(part, part)

@@ -1,4 +1,4 @@
-"""The catalogue of differences as inserts: the contents, and each entry's evidence."""
+"""Inserts of the catalogue of differences: its contents and each entry's evidence."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ COMMAND = ".venv/bin/nox -s catalogue"
 HEADING = re.compile(r"^(##+) (.+?)(?: \{ #([\w-]+) \})?$", re.MULTILINE)
 
 SENTENCE = re.compile(r"^\*\*(\w+):\*\* (.+?[.])(?=\s+[A-Z`]|\s*$)", re.M | re.S)
-"""What a section says of a mode, up to the end of the first sentence."""
+"""The first sentence about a mode in a section."""
 
 
 class Section(NamedTuple):
-    """A section of the page, and the first sentence about each mode."""
+    """A section of the page, with its first sentence about each mode."""
 
     part: str
     title: str
@@ -37,9 +37,9 @@ class Section(NamedTuple):
 
 
 def differences_inserts(root: Path, results: Path) -> dict[str, str]:
-    """Return the contents of the page and, for each entry, the insert ``difference_``.
+    """Return the page's contents, and an insert ``difference_SCRIPT`` for each entry.
 
-    An entry has what its script prints, what was recorded, and the script.
+    An entry shows its script, the output of the script, and the recorded cases.
     """
     quotes = read_quotes(results / "parity")
     folder = root / "docs" / "examples" / "differences"
@@ -67,7 +67,7 @@ def sections(page: str) -> list[Section]:
 
 
 def _modes(text: str) -> tuple[str, str]:
-    """Return what a section first says of strict, and of the default."""
+    """Return the first sentences about strict mode and about the default mode."""
     first = {name: " ".join(said.split()) for name, said in SENTENCE.findall(text)}
     if "Both" in first:
         return first["Both"], "the same"
@@ -75,7 +75,7 @@ def _modes(text: str) -> tuple[str, str]:
 
 
 def read_quotes(folder: Path) -> list[Quoted] | None:
-    """Read what the catalogue command wrote; None if it has not been run yet."""
+    """Read the output of the catalogue command; None if it has not been run yet."""
     path = folder / "catalogue.json"
     if not path.exists():
         return None
@@ -108,7 +108,7 @@ def _contents(headings: Sequence[Section]) -> str:
 
 
 def _evidence(entry: Entry, quotes: Sequence[Quoted] | None, folder: Path) -> str:
-    """Return the recorded cases, and a script with what it prints, folded away."""
+    """Return the recorded cases, and the collapsed script with its output."""
     script = folder / f"{entry.script}.py"
     own = [quoted for quoted in quotes or () if quoted.anchor == entry.anchor]
     recorded = (
@@ -126,12 +126,12 @@ def _evidence(entry: Entry, quotes: Sequence[Quoted] | None, folder: Path) -> st
 
 
 def _inline(text: str) -> Markup:
-    """Turn the code in a line into HTML."""
+    """Return a line with its inline code as HTML."""
     return Markup(re.sub(r"`(.+?)`", r"<code>\1</code>", str(escape(text))))
 
 
 def _backend(name: str) -> str:
-    """Name a backend as the other tables do; the reference has no name."""
+    """Return a backend's name as in the other tables; the reference has none."""
     backend, _, mode = name.partition(":")
     if backend == "reference":
         return ""

@@ -1,7 +1,7 @@
-"""Every argument of the originals on each backend, from recorded signatures.
+"""The arguments of the originals on each backend, from recorded signatures.
 
-The snapshot ``signatures`` has those of all backends, and a test keeps it current, so
-that no framework is needed here.
+The signatures are read from the snapshot ``signatures``, so no framework is needed. A
+test keeps the snapshot current.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ REQUIRED, ABSENT = "required", "–"
 CONTRIB = ("AGN", "AdamW", "Multitask", "VariableClipping", "clip_gradients_by_global")
 EXPERIMENTAL = ("DynamicLoss", "FixedLoss", "MixedPrecisionLossScale")
 OPENSEQ2SEQ = ("AutomaticLoss", "MixedPrecisionOptimizer", "NovoGrad", "lr_policies")
-"""How names of a source begin; those of TensorFlow's own optimizers end alike."""
+"""Prefixes of OpenSeq2Seq's tools. TensorFlow's optimizers share a suffix instead."""
 
 REASONS: Mapping[str, str] = {
     "params": "PyTorch makes an optimizer of parameters, and they come first.",
@@ -59,9 +59,9 @@ REASONS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Argument:
-    """An argument of a tool, with its default in the original and on the backends.
+    """An argument of a tool, with its default in the original and on each backend.
 
-    A default is source code, ``required``, or None where there is no such argument.
+    A default is source code, ``required``, or None if the argument does not exist.
     """
 
     tool: str
@@ -71,12 +71,12 @@ class Argument:
 
     @property
     def differs(self) -> bool:
-        """Whether a backend has it in another way than the original."""
+        """Whether any backend differs from the original in this argument."""
         return any(not _same(own, self.original) for own in self.backends.values())
 
 
 def arguments() -> list[Argument]:
-    """Return the arguments of every tool: the original's, then the backends' own."""
+    """Return the arguments of each tool: the original's, then the backends' own."""
     recorded = read("signatures")
     return [
         Argument(
@@ -90,7 +90,7 @@ def arguments() -> list[Argument]:
 
 
 def parameters(signature: str) -> dict[str, str]:
-    """Return the defaults of a signature as source code, by the arguments' names.
+    """Return argument -> default of a signature, as source code.
 
     Example:
         >>> parameters("class(a, b: 'int' = 1, **c) -> 'None'")
@@ -111,7 +111,7 @@ def parameters(signature: str) -> dict[str, str]:
 
 
 def names_insert() -> str:
-    """Return the table of all arguments under a sentence that counts them."""
+    """Return a sentence with the counts, and the table of all arguments."""
     rows = arguments()
     return render(
         "names.md.jinja",
@@ -139,14 +139,14 @@ def _row(row: Argument) -> list[Cell]:
 
 
 def _default(own: str | None, original: str | None) -> Cell:
-    """Return the cell of a backend's default, or a sign where it is the original's."""
+    """Return the cell of a backend's default: ``=`` if it equals the original's."""
     if own is None:
         return Cell(ABSENT, "", "none")
     return Cell("=", "=", "none") if _same(own, original) else Cell(own, own, "code")
 
 
 def _same(one: str | None, other: str | None) -> bool:
-    """Whether two defaults are equal: 32768 is 32768.0, and a dtype is its name."""
+    """Whether two defaults are equal; 32768 equals 32768.0, a dtype equals its name."""
     return _value(one) == _value(other)
 
 
@@ -158,7 +158,7 @@ def _value(code: str | None) -> object:
 
 
 def _source(tool: str) -> str:
-    """Return where the original is found."""
+    """Return the source of the original."""
     if tool.startswith(CONTRIB):
         return "tf.contrib.opt"
     if tool.startswith(EXPERIMENTAL):

@@ -1,4 +1,4 @@
-"""Problems of today's tools, each with what shows it, as an insert for a page."""
+"""An insert of known problems of current tools, each with its evidence."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ TABLE = Path(__file__).parent / "problems.toml"
 
 @dataclass(frozen=True)
 class Problem:
-    """A problem, as ``problems.toml`` has it.
+    """An entry of ``problems.toml``.
 
     Attributes:
         elsewhere: what another tool does; empty if nothing here runs that tool.
         reported: issues, as OWNER/REPOSITORY#NUMBER.
-        page: where it is explained or shown, from ``docs``.
-        tests: FILE::NAME of each that shows it.
+        page: the page that explains or shows it, relative to ``docs``.
+        tests: FILE::NAME of each test that shows it.
     """
 
     group: str
@@ -36,12 +36,12 @@ class Problem:
 
     @property
     def address(self) -> str:
-        """The page in the built site, seen from a page in ``docs``."""
+        """The page's address in the built site, relative to a page in ``docs``."""
         return re.sub(r"\.md\b", ".html", self.page)
 
     @property
     def issues(self) -> list[tuple[str, str]]:
-        """Name and address of each report."""
+        """The name and address of each reported issue."""
         return [
             (
                 f"{name.split('/')[-1]}#{number}",

@@ -1,7 +1,7 @@
-"""The API reference: one page a backend and capability, from the backends' imports.
+"""The API reference: one page per backend and capability.
 
-A backend's ``__init__`` imports each public name from the folder of its capability. No
-backend is imported, only read, because the site is built without frameworks.
+A backend's ``__init__`` imports each public name from the folder of its capability. It
+is parsed and not imported, because the site is built without frameworks.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ HUBS: Mapping[str, tuple[str, str]] = {
     "keras3": ("Keras 3", "keras3.md"),
     "reference": ("NumPy reference", "numpy.md"),
 }
-"""Backend -> its title, and its page in ``docs/reference/``."""
+"""Backend -> its title and its page in ``docs/reference/``."""
 
 RETURNED: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("pytorch", "base"): ("base.wrapper.OptimizerWrapper",),
@@ -57,17 +57,17 @@ RETURNED: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("keras3", "step"): ("step.training_step.TrainingStep",),
     ("reference", "step"): ("step.training_step.TrainingStep",),
 }
-"""Classes that users meet but do not import: the base of all wrappers, and the object
-that ``optimize_loss`` returns."""
+"""Classes that users see but do not import: the base class of all wrappers, and the
+class of the object that ``optimize_loss`` returns."""
 
 
 class Name(NamedTuple):
     """A public name of a backend.
 
     Attributes:
-        name: as users import it.
+        name: the name that users import.
         capability: the folder that it belongs to.
-        framework: the framework's own class that it is, if it is one.
+        framework: the framework's class, if the name is an alias of one.
     """
 
     name: str
@@ -78,11 +78,11 @@ class Name(NamedTuple):
 def public_names(root: Path) -> dict[str, list[Name]]:
     """Return the public names of each backend, in the order of ``EXPORTS``.
 
-    A name has the capability that the NumPy reference imports it from, so that it is on
-    the page of the same title everywhere.
+    The capability of a name is the folder from which the NumPy reference imports it. So
+    the name is on the page with the same title for every backend.
 
     Raises:
-        HarnessError: the imports do not tell the capability of a name.
+        HarnessError: no import determines the capability of a name.
     """
     modules = {
         backend: ast.parse((root / backend / "__init__.py").read_text("utf-8"))
@@ -111,10 +111,10 @@ def _names(backend: str, tree: ast.Module, shared: Mapping[str, str]) -> list[Na
 
 
 def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """Yield the names that a module imports from Lockstep, each with its capability.
+    """Yield (name, capability) for each name that a module imports from Lockstep.
 
-    ``lockstep.pytorch.clipping.larc`` has the capability ``clipping``. A type of
-    ``lockstep.interface`` is one of tensors.
+    ``lockstep.pytorch.clipping.larc`` has the capability ``clipping``. Types of
+    ``lockstep.interface`` have the capability ``tensors``.
     """
     for node in tree.body:
         if isinstance(node, ast.ImportFrom) and (node.module or "").count("."):
@@ -125,14 +125,14 @@ def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
 
 
 def _assigned(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
-    """Yield the names that a module assigns, each with its value."""
+    """Yield (name, value) for each assignment of a module."""
     for node in tree.body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             yield node.targets[0].id, node.value
 
 
 def reference_pages(root: Path) -> dict[str, str]:
-    """Return the pages below ``docs/generated/reference/`` by their paths there."""
+    """Return path -> text of the pages below ``docs/generated/reference/``."""
     names = public_names(root)
     return {
         f"{backend}/{capability}.md": render(
@@ -159,7 +159,7 @@ def _capabilities(names: Mapping[str, list[Name]], backend: str) -> list[str]:
 def _others(
     names: Mapping[str, list[Name]], backend: str, capability: str
 ) -> list[tuple[str, str]]:
-    """Return the same page of the other backends: title and address."""
+    """Return (title, address) of the same page for each other backend."""
     return [
         (title, f"../{other}/{capability}.md")
         for other, (title, _) in HUBS.items()
@@ -168,7 +168,7 @@ def _others(
 
 
 def reference_inserts(root: Path) -> dict[str, str]:
-    """Return the tables of the index and of each backend's page."""
+    """Return the tables for the index and for the page of each backend."""
     names = public_names(root)
     pages = {backend: _capabilities(names, backend) for backend in HUBS}
     index = render(

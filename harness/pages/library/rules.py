@@ -1,4 +1,4 @@
-"""The base optimizers and the pipeline, from the tables that every backend reads."""
+"""Inserts of the base optimizers and of the pipeline, from the shared tables."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ __all__ = ["optimizers_insert", "pipeline_insert"]
 
 
 def optimizers_insert() -> str:
-    """Return the table of optimizers: arguments with defaults and ranges, and state."""
+    """Return the table of optimizers: arguments with defaults, and state."""
     rows = [_row(spec) for spec in OPTIMIZERS.values()]
     columns = ["Class", "Arguments, in order", "State of each variable (initial value)"]
     return table("Arguments and state", columns, rows)
 
 
 def pipeline_insert() -> str:
-    """Return the table of stages: what happens in each, and what takes it up."""
+    """Return the table of stages: description, wrappers and argument of each."""
     rows = [_stage(number, stage) for number, stage in enumerate(STAGES, 1)]
     columns = ["Stage", "What happens", "Wrapper", "Argument"]
     title = "The pipeline, and which argument of optimize_loss asks for a stage"

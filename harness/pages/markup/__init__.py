@@ -1,1 +1,1 @@
-"""How texts, numbers and tables are written into templates."""
+"""Texts, numbers, badges and tables for templates."""

@@ -1,4 +1,4 @@
-"""Verdicts as badges: a word and the color that it has on every page."""
+"""Badges of verdicts: a word with the same color on every page."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ STYLES = {
 
 @dataclass(frozen=True)
 class Badge:
-    """What a badge says, and the class that colors it.
+    """The text of a badge and its CSS class.
 
     Attributes:
-        text: a verdict, or what stands in its place.
+        text: a verdict, or the reason why there is none.
     """
 
     text: str
 
     @property
     def style(self) -> str:
-        """The style of the verdict; ``none`` of what is no verdict."""
+        """The CSS class of the verdict, or ``none`` if the text is no verdict."""
         return STYLES.get(self.text, "none")

@@ -23,15 +23,15 @@ __all__ = [
 ]
 
 CARDS = "ls-cards"
-"""Style of a table of words: on a phone each row is a card."""
+"""The style of a table of texts: on a phone each row is a card."""
 
 PAIRS = f"{CARDS} pairs"
-"""The same, where all cells but the first are short: two stand side by side."""
+"""The same, with pairs of cells side by side; all cells but the first are short."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell: what is shown, what it sorts by (None: last), how it is styled."""
+    """One cell: its text, its sort key (None sorts last), its style and its notes."""
 
     text: str
     sort: float | str | None = None
@@ -40,25 +40,25 @@ class Cell:
 
     @property
     def key(self) -> str | None:
-        """What it sorts by, empty for last; None where its text says it already."""
+        """The sort key: empty for last, None if the text itself is the key."""
         if self.sort is None:
             return ""
         return None if str(self.sort) == self.text or self._is_plain else str(self.sort)
 
     @property
     def _is_plain(self) -> bool:
-        """Whether the text is the whole number, as JavaScript reads it, too."""
+        """Whether the text is the sort key as a whole number, as in JavaScript."""
         return isinstance(self.sort, float) and self.text == f"{self.sort:.0f}"
 
 
 class Notes:
-    """Sentences too long for a table: a row has the number, a list below the text."""
+    """Sentences that are too long for a cell: cells refer to a numbered list."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
 
     def mark(self, text: str) -> tuple[str, ...]:
-        """Return the notes of a cell that refers to ``text``; none if it is empty."""
+        """Return a cell's reference to ``text``, or no reference if it is empty."""
         if not text:
             return ()
         return (f"note {self._numbers.setdefault(text, len(self._numbers) + 1)}",)
@@ -75,7 +75,7 @@ def table(
     filtered: bool = False,
     style: str = "",
 ) -> Markup:
-    """Return a table in a scroll frame of its own; ``filtered`` adds a filter."""
+    """Return a table in its own scroll frame; ``filtered`` adds a filter."""
     cells = [[_cell(value) for value in row] for row in rows]
     numeric = [
         any(isinstance(row[k].sort, float) for row in cells)
@@ -84,7 +84,7 @@ def table(
     heads = list(zip(columns, numeric, strict=True))
     words = {"caption": caption, "style": style, "filtered": filtered}
     words["cards"] = CARDS in style
-    # Nobody searches for a number: tables of words are in the search, others are not.
+    # Only tables of texts are in the search index, because nobody searches numbers.
     words["numbers"] = any(numeric) and (
         2 * sum(numeric) > len(columns) or not words["cards"]
     )
@@ -92,7 +92,7 @@ def table(
 
 
 def frame_table(caption: str, frame: pd.DataFrame) -> Markup:
-    """Return a data frame as a table: numbers shortened, but sorted as they are."""
+    """Return a data frame as a table; shortened numbers sort by their full value."""
     columns = [str(name).replace("_", " ") for name in frame.columns]
     rows = [
         [_value(value) for value in row]
@@ -102,7 +102,7 @@ def frame_table(caption: str, frame: pd.DataFrame) -> Markup:
 
 
 def records_table(caption: str, records: Sequence[Mapping[str, Any]]) -> Markup:
-    """Return a list of mappings as a table; nested values stand in one line."""
+    """Return a list of mappings as a table, with nested values in one line."""
     lines = [{name: fact(value) for name, value in r.items()} for r in records]
     return frame_table(caption, pd.DataFrame(lines))
 

@@ -1,8 +1,8 @@
-"""The templates beside this file, and how texts and numbers are written in them.
+"""Fill in the templates of this folder.
 
-Every text that a template of a page shows is escaped here, and here alone: whatever
-stands in a file of an experiment or in a record reaches a reader as it was written.
-What is markup by intention is ``Markup``, or has the filter ``safe`` in the template.
+Every text that a page's template shows is escaped here and nowhere else. So text from
+an experiment file or a record is shown exactly as it was written. Intended markup is
+``Markup``, or has the filter ``safe`` in the template.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from markupsafe import Markup
 __all__ = ["as_text", "fact", "number", "render"]
 
 ACTIVE = re.compile(r"[&<>\"`*_{}\[\]$\\#]")
-"""What starts markup anywhere in a line of Markdown, HTML or their extensions."""
+"""Characters that start markup anywhere in a line of Markdown or HTML."""
 
 LEADING = re.compile(r"^[-+:;=!?~/|]")
-"""What starts a block or a snippet at the beginning of a line."""
+"""Characters that start a block or a snippet at the beginning of a line."""
 
 
 def render(template: str, **values: Any) -> str:
-    """Fill in a template; a name that it uses and does not get is an error."""
+    """Return a filled-in template; a missing value is an error."""
     text = _ENVIRONMENT.get_template(template).render(**values)
     return text.strip("\n") + "\n"
 
 
 def number(value: Any, digits: int = 4) -> str:
-    """Write a number for a reader; what is missing becomes a dash."""
+    """Return a number as text; NaN becomes a dash."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
     if math.isnan(value):
@@ -45,7 +45,7 @@ def number(value: Any, digits: int = 4) -> str:
 
 
 def fact(value: Any) -> str:
-    """Write a value of a provenance: nested ones in one line."""
+    """Return a value of a provenance as text, with nested values in one line."""
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {fact(inner)}" for name, inner in value.items())
     if isinstance(value, list | tuple | set):
@@ -54,10 +54,11 @@ def fact(value: Any) -> str:
 
 
 def as_text(text: str) -> Markup:
-    """Escape a text for Markdown, and for the HTML that it becomes.
+    """Escape a text for Markdown and for the resulting HTML.
 
-    What could be markup in either is a character reference, and a line is one line: so
-    there is no tag, link, formula, list or attribute, and no snippet is included.
+    Characters that could start markup become character references, and line breaks
+    become spaces. So the text cannot create a tag, link, formula, list or attribute, or
+    include a snippet.
     """
     line = ACTIVE.sub(lambda match: f"&#{ord(match[0])};", _one_line(text).strip())
     return Markup(f"&#{ord(line[0])};{line[1:]}" if LEADING.match(line) else line)
@@ -68,7 +69,7 @@ def _one_line(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Write an exponent as people do: 1e-07 becomes 1e-7, 1e+08 becomes 1e8."""
+    """Shorten an exponent: 1e-07 becomes 1e-7, 1e+08 becomes 1e8."""
     if "e" not in text:
         return text
     mantissa, exponent = text.split("e")
@@ -77,10 +78,10 @@ def _plain(text: str) -> str:
 
 @jinja2.pass_eval_context
 def _finalize(context: jinja2.nodes.EvalContext, value: Any) -> Any:
-    """Escape what a template shows; those of HTML escape a line by themselves.
+    """Escape a value for Markdown; in HTML templates Jinja does the escaping.
 
-    An element of HTML is not read as Markdown, but its lines are looked at for snippets
-    and fences.
+    HTML elements are not parsed as Markdown, but their lines are searched for snippets
+    and fences. So line breaks are removed in both.
     """
     if not isinstance(value, str) or isinstance(value, Markup):
         return value

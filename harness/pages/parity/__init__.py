@@ -1,1 +1,1 @@
-"""The parity report and the live originals, as inserts for hand-written pages."""
+"""Inserts of the parity report and of the live originals for hand-written pages."""

@@ -1,4 +1,4 @@
-"""Where the allowed distances come from: the reasons of the tolerances, by cause."""
+"""An insert of the tolerances' reasons, grouped by cause."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["CAUSES", "Cause", "cause_of", "causes_insert"]
 
 
 class Cause(NamedTuple):
-    """A cause of differences in the last places.
+    """A cause of differences of a few ULP.
 
     Attributes:
-        sign: what the reasons say that have it (a regular expression).
-        text: what happens, in two sentences.
+        sign: a regular expression that matches the reasons with this cause.
+        text: an explanation in two sentences.
     """
 
     sign: str
@@ -53,17 +53,17 @@ CAUSES: Mapping[str, Cause] = {
         "versions differ. Here they are computed in float64 and rounded once.",
     ),
 }
-"""Name -> cause; the first whose sign is in a reason has it."""
+"""Name -> cause. A reason has the first cause whose sign matches."""
 
 
 def cause_of(reason: str) -> str | None:
-    """Return the name of the cause that a tolerance's reason has, if it has one."""
+    """Return the name of the cause of a tolerance's reason; None without a match."""
     signs = ((name, cause.sign) for name, cause in CAUSES.items())
     return next((name for name, sign in signs if re.search(sign, reason)), None)
 
 
 def causes_insert() -> str:
-    """Return the table of causes, each with where it is allowed to show."""
+    """Return the table of causes, each with the tolerances that allow it."""
     entries: dict[str, list[dict[str, Any]]] = {name: [] for name in CAUSES}
     for entry in tolerances():
         if entry["ulp"] and (name := cause_of(entry["reason"])):

@@ -1,4 +1,4 @@
-"""Parity as a picture: tools or families by backends, colored by the distance."""
+"""Heat maps of parity: tools or families by backends, colored by distance."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from harness.parity.cases import FAMILIES
 __all__ = ["family_map", "heat_map"]
 
 FEW = 0.25
-"""A cell has a color of its own if a larger share of its cases is left out."""
+"""A cell has a special color if a larger share of its cases is left out."""
 
 
 LEVELS = {0.0: "exact", 1.0: "near", 4.0: "few", math.inf: "many"}
@@ -24,11 +24,11 @@ LEVELS = {0.0: "exact", 1.0: "near", 4.0: "few", math.inf: "many"}
 
 @dataclass(frozen=True)
 class HeatCell:
-    """A tool on a backend, in all execution modes together.
+    """A tool on a backend, over all execution modes.
 
     Attributes:
         text: the largest distance.
-        note: how many replays are left out, whole or in part.
+        note: how many replays are left out, wholly or in part.
         style: the color.
     """
 
@@ -38,7 +38,7 @@ class HeatCell:
 
 
 def heat_map(results: Path) -> str:
-    """Return tools by backends as a table; a sentence where nothing was recorded."""
+    """Return the table of tools by backends, or a sentence without a report."""
     families = {tool.name: tool.families for tool in TOOLS.values()}
     few = f"{FEW:.0%}"
     return _map(
@@ -59,7 +59,7 @@ def heat_map(results: Path) -> str:
 
 
 def family_map(results: Path) -> str:
-    """Return families by backends as a table, in more shades of the distance."""
+    """Return the table of families by backends, with more levels of the distance."""
     families = {name: (name,) for name in FAMILIES}
     return _map(
         results,
@@ -114,7 +114,7 @@ def _cell(summary: Summary, style: Callable[[Summary], str]) -> HeatCell:
 
 
 def _by_share(summary: Summary) -> str:
-    """Return the color of a tool: of its own where much is left out."""
+    """Return the color of a tool, which is special if many cases are left out."""
     if _left_out(summary) > FEW * len(summary.rows):
         return "left"
     return "near" if _distance(summary) else "exact"

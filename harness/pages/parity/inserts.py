@@ -1,4 +1,4 @@
-"""The parity report as inserts for hand-written pages."""
+"""Inserts of the parity report for hand-written pages."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ COMMAND = ".venv/bin/nox -s parity -- --all --report results/parity/report.json"
 
 
 class Tool(NamedTuple):
-    """What is replayed together on the page of a tool.
+    """A tool whose replayed cases are shown together on its page.
 
     Attributes:
-        name: in a few words.
-        title: of its table.
-        families: of cases.
+        name: its name in a few words.
+        title: the title of its table.
+        families: its families of cases.
     """
 
     name: str
@@ -93,7 +93,7 @@ IN_PART = "passed in part"
 
 
 def parity_inserts(results: Path) -> dict[str, str]:
-    """Return every insert about parity by name; all say so where there is no report."""
+    """Return name -> insert about parity; without a report, inserts say so."""
     report = read_report(results / "parity")
     if report is None:
         texts = dict.fromkeys(
@@ -106,7 +106,7 @@ def parity_inserts(results: Path) -> dict[str, str]:
 
 
 def ulps(distance: float | None) -> str:
-    """Return the distance of two results as text: "exact", or a number of ULP."""
+    """Return a distance as text: "exact", or a number of ULP."""
     if distance is None:
         return ""
     return "exact" if distance == 0 else f"{number(distance, 2)} ULP"
@@ -160,7 +160,7 @@ def _verdict(summary: Summary) -> Cell:
 
 
 def _worst(report: Report) -> str:
-    """The case with the largest distance in each cell of the matrix, if not exact."""
+    """The case with the largest nonzero distance in each cell of the matrix."""
     rows = []
     for family in report.families:
         for mode in report.modes:
@@ -185,7 +185,7 @@ def _where(row: Row) -> list[Cell | str]:
 
 
 def _decimal(value: str) -> str:
-    """Leave out the hexadecimal form that follows in brackets."""
+    """Return a value without the hexadecimal form that follows in parentheses."""
     return value.split(" (")[0]
 
 
@@ -210,7 +210,7 @@ def _reasons(report: Report) -> str:
 
 
 def _cases(report: Report) -> str:
-    """Every case: one row a case, one column a backend and mode."""
+    """All cases: one row per case, one column per backend and mode."""
     rows: list[list[Cell | str]] = []
     for name, rows_of_case in report.cases(*report.families).items():
         by_mode = {(row.backend, row.mode): row for row in rows_of_case}
@@ -235,7 +235,7 @@ def _outcome(row: Row | None) -> Cell:
 
 
 def _tolerances() -> str:
-    """The two tables that decide about a case, as the parity command reads them."""
+    """The tables of tolerances and of missing counterparts, which decide on a case."""
     return render("tolerances.md.jinja", allowed=_allowed(), excused=_excused())
 
 
@@ -264,7 +264,7 @@ def _excused() -> Markup:
 
 
 def _prose(text: str) -> Cell:
-    """Keep room for a sentence, also where the table scrolls sideways."""
+    """Return a cell that is wide enough for a sentence, even in a scrolling table."""
     return Cell(text, text, "wrap")
 
 

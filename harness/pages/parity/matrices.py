@@ -1,4 +1,4 @@
-"""The parity report as matrices and lists for the pages."""
+"""The parity report, grouped for the pages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TABLES = Path(__file__).resolve().parent.parent.parent / "parity"
 
 @dataclass(frozen=True, order=True)
 class BackendMode:
-    """A backend in one of its modes, sorted in the order of the registry."""
+    """A backend in one execution mode; sorts in the order of the registry."""
 
     order: tuple[int, int, str]
     backend: str
@@ -39,7 +39,7 @@ class BackendMode:
 
     @property
     def label(self) -> str:
-        """The name in tables, with the mode only where there are several."""
+        """The name in tables, with the mode only if the backend has several."""
         known = BACKENDS.get(self.backend)
         one_mode = known is not None and len(known.modes) == 1
         return self.backend if one_mode else f"{self.backend} {self.mode}"
@@ -47,18 +47,18 @@ class BackendMode:
 
 @dataclass(frozen=True)
 class Summary:
-    """The cases of one family on one backend, in one or more of its modes."""
+    """The cases of one family on one backend, in one or more modes."""
 
     rows: Sequence[Row]
 
     @cached_property
     def counts(self) -> Counter[str]:
-        """How many rows have each status."""
+        """The number of rows per status."""
         return Counter(row.status for row in self.rows)
 
     @property
     def replayed(self) -> int:
-        """How many cases were replayed and judged."""
+        """The number of cases that were replayed and judged."""
         return self.counts["passed"] + self.counts["failed"]
 
     @property
@@ -70,19 +70,19 @@ class Summary:
 
 @dataclass(frozen=True)
 class Report:
-    """All rows of a report, and the environment in which it was made."""
+    """All rows of a report and the environment it was recorded in."""
 
     rows: Sequence[Row]
     environment: dict[str, Any]
 
     @cached_property
     def modes(self) -> list[BackendMode]:
-        """The backends in the modes that the report has rows of."""
+        """The backends and modes that have rows in the report."""
         return sorted({_mode_of(row) for row in self.rows})
 
     @cached_property
     def families(self) -> list[str]:
-        """The families of the report, in the order of the format."""
+        """The families in the report, in the order of ``FAMILIES``."""
         present = {row.family for row in self.rows}
         return [name for name in FAMILIES if name in present]
 
@@ -101,7 +101,7 @@ class Report:
         return rows_by_case
 
     def reasons(self, status: str) -> list[tuple[str, str, str, str, int]]:
-        """Group rows of a status: family, kind, backends, reason, number of cases."""
+        """Return (family, kind, backends, reason, number of cases) of a status."""
         groups: dict[tuple[str, str, str], list[Row]] = {}
         for row in self.rows:
             is_explained = row.reason or status != "passed"
@@ -138,7 +138,7 @@ def tolerances() -> list[dict[str, Any]]:
 
 
 def capabilities() -> list[dict[str, Any]]:
-    """Return the table of what a backend has no counterpart for."""
+    """Return the table of features for which a backend has no counterpart."""
     return list(_read_toml("capabilities.toml")["excuse"])
 
 

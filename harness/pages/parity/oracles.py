@@ -1,4 +1,4 @@
-"""What the live originals gave, and old programs on Lockstep, as inserts for pages."""
+"""Inserts of the live originals' results, and of old programs on Lockstep."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STATUSES = get_args(Status)
 
 
 def oracle_inserts(results: Path) -> dict[str, str]:
-    """Return every insert about the live originals; they say so if none were run."""
+    """Return name -> insert about the live originals; without a run, inserts say so."""
     report = read_report(results / "oracle/report.json")
     if report is None:
         nothing = render("not_measured.md.jinja", command=COMMAND)
@@ -101,7 +101,7 @@ def _why(row: ProgramRow) -> str:
 
 
 def _imports() -> str:
-    """The import lines of old code and what becomes of them."""
+    """The import lines of old code and their replacements."""
     rows: list[list[Cell | str]] = [
         [
             Cell(line.original.replace("{rest}", "NAME"), None, "code"),

@@ -1,4 +1,4 @@
-"""Inserts from the checkout itself, so that pages cannot drift away from it."""
+"""Inserts from the checkout itself, so that pages cannot differ from it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["checkout_inserts"]
 
 
 def checkout_inserts(root: Path) -> dict[str, str]:
-    """Return the two commands, the sessions of the noxfile and the examples."""
+    """Return the inserts: two commands, the sessions of the noxfile, the examples."""
     tests = (root / ".ci" / "run").read_text("utf-8").strip().splitlines()[-1]
     home = root / "docs" / "examples"
     folders = ("", "coming_from", "end_to_end", "ranks")
@@ -30,7 +30,7 @@ def _insert_of(example: Path) -> str:
 
 
 def _console(command: str) -> str:
-    """Return a command as a code block, broken where a shell goes on reading."""
+    """Return a command as a code block, with a line break after each ``&&``."""
     return "```console\n" + command.replace(" && ", " &&\n") + "\n```\n"
 
 
@@ -39,7 +39,7 @@ def _fenced(script: Path) -> str:
 
 
 def _sessions(source: str) -> str:
-    """Return the table of sessions: each one's name and the line that says what for."""
+    """Return the table of nox sessions: each command with the session's docstring."""
     rows: list[list[Cell | str]] = [
         [Cell(f"nox -s {name}", name, "code"), ast.get_docstring(function) or ""]
         for function in ast.parse(source).body
@@ -50,7 +50,7 @@ def _sessions(source: str) -> str:
 
 
 def _session_names(function: ast.FunctionDef) -> list[str]:
-    """Return the name under which nox knows a function, if it is a session."""
+    """Return the name of a function as a nox session; empty if it is no session."""
     for decorator in function.decorator_list:
         if ast.unparse(decorator) == "nox.session":
             return [function.name]

@@ -1,4 +1,4 @@
-"""The size of the code and the way of a step through it, as an insert for a page."""
+"""Inserts of the size of the code, and of the functions that a step enters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COMMAND = ".venv/bin/nox -s layout"
 
 
 def layout_inserts(results: Path) -> dict[str, str]:
-    """Return the tables of counts and of steps; they say so if nothing was counted."""
+    """Return the tables of counts and of steps; without counts, inserts say so."""
     layout = read_layout(results)
     if layout is None:
         nothing = render("not_measured.md.jinja", command=COMMAND)

@@ -1,4 +1,4 @@
-"""The share of mutants killed, and the survivors, as an insert for a page."""
+"""Inserts of the share of mutants that were killed, and of the survivors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOT_YET = "not explained yet"
 
 
 def mutants_inserts(results: Path) -> dict[str, str]:
-    """Return the tables of shares and of survivors; they say so without results."""
+    """Return the tables of shares and of survivors; without results, inserts say so."""
     summaries_or_none = [
         summarize(backend, results / "mutants") for backend in BACKENDS
     ]
@@ -33,7 +33,7 @@ def mutants_inserts(results: Path) -> dict[str, str]:
 
 
 def _sentence(summaries: list[Summary]) -> str:
-    """Return how many mutants were tried, and what share of them was killed."""
+    """Return a sentence: how many mutants were tested, and the share killed."""
     return f"Tried so far: {'; '.join(map(_told, summaries))}."
 
 

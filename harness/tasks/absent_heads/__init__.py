@@ -1,5 +1,5 @@
-"""What the tasks share whose heads are absent from some of the steps.
+"""Shared code of the tasks whose heads are absent from some of the steps.
 
-They compare ways to deal with an absent head: to feed its optimizer zeros, to divide
-the loss of a step by its number of tasks as well, or to leave the head alone.
+They compare three ways to handle an absent head: feed its optimizer zeros; also divide
+the loss of a step by its number of present tasks; or do not update the head.
 """

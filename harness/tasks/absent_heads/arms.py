@@ -1,4 +1,4 @@
-"""The arms that are compared: what a step does about the tasks that it lacks."""
+"""The compared arms: how a step handles absent tasks."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from lockstep.interface import Array
 __all__ = ["MEAN", "NONE", "WRAPPED", "WRAPPERS", "loss_weights"]
 
 NONE, MEAN = "none", "mean"
-"""Zeros are fed for absent tasks. With ``mean`` the loss of a step is the mean over the
-tasks that are present; else it is their sum."""
+"""Zeros are fed for absent tasks. With ``mean``, the loss of a step is the mean over
+the present tasks; otherwise it is their sum."""
 
 WRAPPED = ("default", "strict")
-"""The multitask wrapper in its modes; the loss of a step is the sum."""
+"""The two modes of the multitask wrapper; the loss of a step is the sum."""
 
 WRAPPERS = (NONE, MEAN, *WRAPPED)
 
 
 def loss_weights(presence: Array, wrapper: str) -> Array:
-    """Return what the loss of each task is multiplied by: [steps, tasks] float32.
+    """Return the factor of each task's loss: [steps, tasks] float32.
 
     Args:
         presence: [steps, tasks], 1 where a task is present and 0 where it is absent.

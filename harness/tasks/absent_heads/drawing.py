@@ -37,14 +37,14 @@ TICKS = (
     [0.2, 0.5, 1, 2, 5],
     [0.1, 0.3, 1, 3, 10],
 )
-"""Of a ratio, around 1."""
+"""Ticks of a ratio around 1, from narrow to wide axes."""
 
 HEADROOM = 8.0
-"""By what factor the top edge of a sweep lies above the best value of its row."""
+"""The upper limit of a sweep's axis, relative to the best value of its row."""
 
 
 def sweep(table: pd.DataFrame, metric: str, unit: str) -> Drawing:
-    """A panel an optimizer, a row a presence: the metric over the learning rate."""
+    """The metric over the learning rate; a column per optimizer, a row per presence."""
     by = "presence" if "presence" in table.columns else None
     rows = sorted(set(table[by]), reverse=True) if by else [None]
 
@@ -92,7 +92,7 @@ def _draw_sweep(
     panel: Axes, table: pd.DataFrame, metric: str, top: float, theme: Theme
 ) -> None:
     for (wrapper,), rows in grouped(table, "wrapper"):
-        # An infinite value has no place, so the line goes straight up to beyond it.
+        # Infinite values cannot be drawn, so the line leaves the panel at the top.
         values = np.minimum(rows[metric].fillna(np.inf), 100 * top)
         style = _style(wrapper, theme)
         panel.plot(rows[RATE], values, LINES[wrapper], ms=3, **style)
@@ -101,7 +101,7 @@ def _draw_sweep(
 
 
 def _title_of_sweep(table: pd.DataFrame, metric: str) -> str:
-    """Quote the two best rates of the optimizer in which they lie furthest apart."""
+    """Quote the largest ratio of an optimizer's best rates, wrapper over zeros."""
     best = table[table["chosen"].astype(bool)]
     keys = [key for key in (NAME, "presence") if key in table.columns]
     fed, wrapped = best[best["wrapper"] == NONE], best[best["wrapper"].isin(WRAPPED)]
@@ -119,7 +119,7 @@ def _title_of_sweep(table: pd.DataFrame, metric: str) -> str:
 
 
 def comparison(table: pd.DataFrame, what: str) -> Drawing:
-    """A line a case: how many times as large zeros make the number at the end."""
+    """The final value with zeros, relative to each other arm; a line per case."""
     first = first_backend(table)
     keys = ["presence", "optimizer"] if "presence" in table.columns else ["optimizer"]
     cases = list(first.drop_duplicates(keys)[keys].itertuples(index=False, name=None))
@@ -179,7 +179,7 @@ def _case(keys: Sequence[str], case: tuple[Any, ...]) -> str:
 
 
 def _ticks(table: pd.DataFrame) -> list[float]:
-    """Return ticks around all finite ends of intervals, 1 in the middle."""
+    """Return ticks around 1 that contain all finite ends of intervals."""
     ends = np.concatenate([table["ratio_low"], table["ratio_high"]])
     ends = ends[np.isfinite(ends) & (ends > 0)]
     furthest = float(np.exp(np.abs(np.log(ends)).max())) if len(ends) else 1.0
@@ -187,7 +187,7 @@ def _ticks(table: pd.DataFrame) -> list[float]:
 
 
 def heads(table: pd.DataFrame, source: str) -> Drawing:
-    """A panel an optimizer: the movement of real heads, on the law."""
+    """The movement of real heads and its law; a panel per optimizer."""
     shown = first_backend(table.dropna(subset=["ratio", "law"]))
 
     def paint(canvas: Canvas, theme: Theme) -> None:
@@ -242,7 +242,7 @@ def _draw_heads(panel: Axes, rows: pd.DataFrame, theme: Theme) -> None:
 
 
 def _title_of_heads(table: pd.DataFrame) -> str:
-    """Quote the case in which the measured ratio is furthest from the law."""
+    """Quote the case whose measured ratio is furthest from the law."""
     if table.empty:
         return "Movement of real heads against the law"
     gaps = np.abs(np.log((table["ratio"] / table["law"]).to_numpy(float)))

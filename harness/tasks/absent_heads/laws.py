@@ -1,13 +1,13 @@
-r"""How far a weight moves per informative step, in closed form.
+r"""The movement of a weight per informative step, in closed form.
 
-The gradient is g where the task is present (probability p, independently in each step)
-and 0 where it is absent; B_t is 1 or 0 accordingly. Movement is counted in units of
-what the optimizer moves per step when the task is always present: the learning rate
-for Adam and RMSProp (|g| = 1), lr / (1 - momentum) for Momentum.
+The gradient is g in steps with the task (probability p, independently in each step),
+where B_t = 1. It is 0 in the other steps, where B_t = 0. Movement is in units of the
+movement per step if the task is always present: the learning rate for Adam and RMSProp
+(|g| = 1), lr / (1 - momentum) for Momentum.
 
 **Zeros are fed.** Adam moves a_t m_t / sqrt(v_t), where a_t corrects the bias of the
 moving averages m_t = (1 - b1) sum_j b1^j B_{t-j} and v_t = (1 - b2) sum_j b2^j B_{t-j}.
-Both depend on the same past, but with
+Both depend on the same past steps, but with
 
     v^(-1/2) = pi^(-1/2) integral_0^inf s^(-1/2) exp(-s v) ds
 
@@ -16,19 +16,19 @@ the expectation becomes a product over ages j, with w_j = (1 - b2) b2^j:
     E[B_{t-k} exp(-s v_t)] = p exp(-s w_k) prod_{j != k} (1 - p + p exp(-s w_j)).
 
 So E[m_t / sqrt(v_t)] is one integral for each t, exact for any p and t. For large t and
-long memories v settles at p and m at p, whence Adam moves lr / sqrt(p) per informative
-step. RMSProp is the case b1 = 0 without bias correction and with v_0 = 1:
+long memories, v and m converge to p, so Adam moves lr / sqrt(p) per informative step.
+RMSProp is the case b1 = 0 without bias correction and with v_0 = 1:
 E[(d V + 1 - d)^(-1/2)] in the limit. Momentum is linear: 1 in the limit.
 
-**Zeros are left out.** State ages by updates, of which there were n. What remains is
-the start: Momentum moves 1 - mu^n; RMSProp 1; Adam would move 1, but its bias
-correction counts the steps u in which *any* variable was updated (the powers of beta
-are shared):
+**Zeros are left out.** The state depends only on the n updates of the weight. So only
+the effect of the start remains: Momentum moves 1 - mu^n and RMSProp 1. Adam would move
+1, but its bias correction counts the steps u in which *any* variable was updated,
+because the powers of beta are shared:
 
     (1 - b1^n) / (1 - b1^u) * sqrt((1 - b2^u) / (1 - b2^n)).
 
-Until n reaches the memory of b2 this is near sqrt(u / n) > 1. In the original (strict)
-u counts every step.
+Until n reaches the memory of b2, this is near sqrt(u / n) > 1. In the original
+(strict), u counts every step.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ RATES = {
     ("Adam", "v"): "beta2",
     ("RMSProp", "rms"): "decay",
 }
-"""The argument by which a slot is multiplied when a zero is fed."""
+"""The argument that multiplies a slot when a zero is fed."""
 
 NODE_DISTANCE = 0.5
 MEMORIES = 20.0
 NODES = 400
 LONGEST = 500_000
-"""Steps of the longest run whose law is computed, each with 115 numbers or so."""
+"""The most steps of a run whose law is computed; a step has about 115 numbers."""
 
 
 def unit(optimizer: Mapping[str, Any]) -> float:
@@ -79,8 +79,8 @@ def movement(
     """Return the expected movement in a window per expected informative step.
 
     The run starts with fresh state at step 1; three tasks share the optimizer. In
-    units of :func:`unit`. NaN for an optimizer that has no law here, and for the mean
-    over tasks, which makes gradients differ in size.
+    units of :func:`unit`. NaN for an optimizer without a law here, and for the mean
+    over tasks, with which gradients differ in size.
     """
     if wrapper == MEAN or not _has_law(optimizer):
         return np.nan
@@ -92,9 +92,9 @@ def movement(
 
 
 def limit(optimizer: Mapping[str, Any], wrapper: str, presence: float) -> float:
-    """Return what :func:`movement` tends to in long runs.
+    """Return the limit of :func:`movement` in long runs.
 
-    NaN for a memory so long that the sum over its steps does not fit into memory.
+    NaN if the optimizer averages over too many steps to sum them up in memory.
     """
     if wrapper == MEAN or not _has_law(optimizer):
         return np.nan
@@ -142,7 +142,7 @@ def _scaled(p: float, b1: float, b2: float, start: float, steps: int) -> Floats:
     """Return E[m_t v_t^(-1/2)] for t = 1, ..., ``steps``; v_0 = ``start``.
 
     The integral over s is a sum over x = log s, which converges exponentially. After
-    so many memories of v nothing changes any more.
+    enough memories of v the value is constant.
     """
     counted = min(steps, int(MEMORIES / (1 - b2)) + 1)
     ages = np.arange(counted)[:, None]
@@ -161,10 +161,10 @@ def _scaled(p: float, b1: float, b2: float, start: float, steps: int) -> Floats:
 def _left_out(
     frozen: tuple[tuple[str, Any], ...], presence: float, clock: float, window: Window
 ) -> float:
-    """Average over the update events u of the run: a task is in each with p / clock.
+    """Average over the updates u of the run; each has the task with p / clock.
 
-    Event u falls into the window with probability P(N_last >= u) - P(N_first >= u),
-    N_t ~ Binomial(t, clock); n - 1 of the events before it were the task's own, with
+    Update u is in the window with probability P(N_last >= u) - P(N_first >= u),
+    N_t ~ Binomial(t, clock). Of the updates before it, n - 1 had the task, with
     n - 1 ~ Binomial(u - 1, p / clock).
     """
     first, last = window

@@ -1,4 +1,4 @@
-"""Sentences of an answer about arms that each have the rate that suits them."""
+"""Sentences of an answer about arms that each have their own learning rate."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ FIRST_SQUARE = (
     "The mean square of TensorFlow 1's RMSProp begins at 1. With the wrapper only a "
     "task's own steps make it fade, and until then gradients below 1 move a head less."
 )
-"""Why RMSProp may miss the law, which is that of gradients of size 1."""
+"""The reason why RMSProp may differ from the law, which assumes gradients of size 1."""
 
 
 def better(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the arms that end lower than zeros, by the whole interval."""
+    """Return the arms whose whole interval is lower than with zeros."""
     rows: pd.DataFrame = table[table["ratio_low"] > 1]
     return rows
 
 
 def worse(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the arms that end higher than zeros, by the whole interval."""
+    """Return the arms whose whole interval is higher than with zeros."""
     rows: pd.DataFrame = table[table["ratio_high"] < 1]
     return rows
 
@@ -39,8 +39,8 @@ def of_comparison(table: pd.DataFrame, what: str) -> Iterator[str]:
     """Count where the wrapper ends lower and higher than zeros, and name the cases.
 
     Args:
-        table: a comparison of arms; what is said is said of the first backend.
-        what: is lower or higher, such as ``held-out loss``.
+        table: a comparison of arms; only its first backend is used.
+        what: the compared value, such as ``held-out loss``.
     """
     rows = first_backend(table[table["wrapper"].isin(WRAPPED)])
     if rows.empty:
@@ -54,9 +54,9 @@ def of_comparison(table: pd.DataFrame, what: str) -> Iterator[str]:
 
 
 def of_ranges(choices: pd.DataFrame) -> str:
-    """Compare the best rates and the ranges of good ones, with zeros and the wrapper.
+    """Compare the best rates and the ranges of good rates, with zeros and the wrapper.
 
-    Empty if there are no two such arms.
+    Empty without a pair of such arms.
     """
     if not {"wrapper", NAME, RATE, "width"} <= set(choices.columns):
         return ""
@@ -79,7 +79,7 @@ def of_ranges(choices: pd.DataFrame) -> str:
 
 
 def of_law(heads: pd.DataFrame) -> Iterator[str]:
-    """Say how the movement of real heads compares with the law, by optimizer."""
+    """Compare the movement of real heads with the law, by optimizer."""
     table = first_backend(heads.dropna(subset=["ratio", "law"]))
     for (name,), rows in grouped(table, "optimizer"):
         row = rows.sort_values("presence", kind="stable").iloc[0]
@@ -93,7 +93,7 @@ def of_law(heads: pd.DataFrame) -> Iterator[str]:
 
 
 def _named(rows: pd.DataFrame) -> str:
-    """Name the cases in brackets, with the difference; nothing if there are none."""
+    """List the cases and differences in parentheses; empty if there are none."""
     cases = []
     for _, row in rows.iterrows():
         where = f" at p = {row['presence']:g}" if "presence" in rows.columns else ""

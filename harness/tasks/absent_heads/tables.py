@@ -1,4 +1,4 @@
-"""The tables of arms with absent heads, each a function of records alone."""
+"""The tables of arms with absent heads, computed from records alone."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ __all__ = [
 C = TypeVar("C", bound=SeedCell[Any])
 
 Read = Callable[[Record], float]
-"""A number of a run, such as its loss."""
+"""A reader of a value of a run, such as its loss."""
 
 MEASURED = ["ratio", "ratio_low", "ratio_high"]
 TOLERANCE = 0.05
-"""How far the intervals of a user's ratio and of the published one may lie apart."""
+"""The largest distance of the intervals of a user's and a published ratio."""
 
 COMPARISON = ["zeros", "arm", *MEASURED, "zeros_rate", "arm_rate", "seeds"]
 HEADS = ["optimizer", "backend", "head", "presence", *MEASURED, "law"]
-"""Columns, which are there without a row as well."""
+"""The columns, also of a table without rows."""
 
 
 def against_zeros(of: Sequence[C]) -> Iterator[tuple[C, C]]:
-    """Pair the cells that are fed zeros with the other arms, by seed.
+    """Pair the cells with zeros with the other arms, by seed.
 
-    Two cells of a pair differ in the wrapper and, where arms have rates of their own,
-    in the learning rate.
+    The cells of a pair differ in the wrapper and, if each arm has its own rate, in the
+    learning rate.
     """
     for fed, other in product(of, of):
         if fed.settings.wrapper != NONE or other.settings.wrapper == NONE:
@@ -73,11 +73,11 @@ def rate_of(cell: SeedCell[Any]) -> float:
 def comparison(
     of: Sequence[C], labels: Callable[[C], dict[str, Any]], read: Read
 ) -> pd.DataFrame:
-    """Compare every arm with the one that is fed zeros, paired by seed.
+    """Compare every arm with the one with zeros, paired by seed.
 
-    ``zeros`` and ``arm`` are medians of the number over the seeds, at the rates
-    ``zeros_rate`` and ``arm_rate``; ``ratio`` = zeros / arm, the median with its
-    interval. A run that diverged has an infinite number.
+    ``zeros`` and ``arm`` are medians over the seeds, at the learning rates
+    ``zeros_rate`` and ``arm_rate``. ``ratio`` = zeros / arm, the median with its
+    interval. The value of a run that diverged is infinite.
     """
     rows = []
     for fed, other in against_zeros(of):
@@ -99,7 +99,7 @@ def comparison(
 def matched(
     published: pd.DataFrame, own: pd.DataFrame, keys: Sequence[str]
 ) -> pd.DataFrame:
-    """Compare a user's ratios with the published ones: intervals overlap, or nearly."""
+    """Compare a user's ratios with published ones: do the intervals nearly overlap?"""
     columns = [*keys, *MEASURED]
     both = published[columns].merge(
         own[columns], on=list(keys), suffixes=("_published", "_own")
@@ -118,12 +118,12 @@ def _interval(row: pd.Series, suffix: str) -> Interval:
 def head_row(
     pair: tuple[C, C], head: str, presence: float, read: Read, law: float
 ) -> dict[str, Any]:
-    """Return how much further a head moves if it is fed zeros, in learning rates.
+    """Return the ratio of a head's movements, with zeros over with the wrapper.
 
     Args:
-        pair: the cell that is fed zeros, and the one with the wrapper.
-        head: its name.
-        presence: the share of the steps that it is present in.
+        pair: the cell with zeros, and the one with the wrapper.
+        head: the name of the head.
+        presence: the share of the steps with the head.
         read: the movement of a run in learning rates per informative step.
         law: the ratio for a constant gradient.
     """
@@ -139,7 +139,7 @@ def head_row(
 
 
 def numbers(cell: C, read: Read) -> Floats:
-    """Return a number of each run: [seeds]."""
+    """Return a value of each run: [seeds]."""
     return np.array([read(record) for record in cell.records], float)
 
 

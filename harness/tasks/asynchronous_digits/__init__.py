@@ -1,4 +1,4 @@
 """Workers that train a digit classifier asynchronously, in simulated time.
 
-Every method gets the same minibatches, steps of the same length and the same network.
+Every method has the same minibatches, the same step durations and the same network.
 """

@@ -1,4 +1,4 @@
-"""The figures of the experiment, each a function of a finding's tables."""
+"""The figures of the experiment, drawn from a finding's tables."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ from harness.tasks.asynchronous_digits.tables import ARM
 __all__ = ["drawings"]
 
 COLUMNS = 3
-"""Panels side by side."""
+"""The number of panels side by side."""
 
 MOST = 5
-"""Names that fit into one line of the legend."""
+"""The number of names that fit into one line of the legend."""
 
 LOW = 0.5
-"""The accuracy at which the colors of a heat map begin."""
+"""The lower end of a heat map's color scale."""
 
 CENTERED: Mapping[str, Any] = {"ha": "center", "va": "center", "fontsize": 8}
 
 STRONG = {"light": 0.93, "dark": 0.8}
-"""The accuracy above which the other theme's ink is the better one on a cell."""
+"""The accuracy above which the other theme's ink is more readable on a cell."""
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
-    """Yield what there is to draw, in reading order."""
+    """Yield the figures in reading order."""
     several = finding.tables["ends"]["workers"].nunique() > 1
     yield grid(finding) if several else periods(finding)
     yield curves(finding)
 
 
 def grid(finding: Finding) -> Drawing:
-    """A heat map a method: accuracy at the end over workers and period."""
+    """Final accuracy over workers and period; a heat map per method."""
     ends = finding.tables["ends"]
     table = ends[ends["best"]]
     methods = list(dict.fromkeys(table["method"]))
@@ -84,7 +84,7 @@ def grid(finding: Finding) -> Drawing:
 
 
 def _title(table: pd.DataFrame) -> str:
-    """Name the method whose worst cell is best, and that of the worst cell."""
+    """Name the method with the best worst cell, and the method of the worst cell."""
     worst = table.groupby("method", sort=False)["accuracy"].min().sort_values()
     if len(worst) < 2:
         return "Accuracy at the end over workers and period"
@@ -96,7 +96,7 @@ def _title(table: pd.DataFrame) -> str:
 
 
 def _heat(panel: Axes, theme: Theme, table: pd.DataFrame) -> AxesImage:
-    """Color the cells of a method, write their numbers, outline those of the line."""
+    """Color the cells of a method and write their values; outline the thesis' line."""
     values = table.pivot_table("accuracy", "period", "workers")
     ends = ["#ffffff00", theme.methods["default"]]
     colors = LinearSegmentedColormap.from_list("accuracy", ends)
@@ -118,7 +118,7 @@ def _heat(panel: Axes, theme: Theme, table: pd.DataFrame) -> AxesImage:
 
 
 def _ink_on(theme: Theme, accuracy: float) -> str:
-    """Return the color of a number on its cell: the other theme's on a strong color."""
+    """Return the color of a cell's number: the other theme's ink on a strong color."""
     other = DARK if theme is LIGHT else LIGHT
     return (other if accuracy > STRONG[theme.name] else theme).ink
 
@@ -128,7 +128,7 @@ def _outline(corner: tuple[float, float], theme: Theme) -> Rectangle:
 
 
 def periods(finding: Finding) -> Drawing:
-    """Accuracy at the end over the period, where there is one number of workers."""
+    """Final accuracy over the period, for runs with one number of workers."""
     ends = finding.tables["ends"]
     table = ends[ends["best"]].sort_values("period", kind="stable")
     workers = table["workers"].iloc[0]
@@ -160,7 +160,7 @@ def periods(finding: Finding) -> Drawing:
 
 
 def curves(finding: Finding) -> Drawing:
-    """A panel a period: accuracy over simulated time, with the most workers."""
+    """Accuracy over simulated time with the most workers; a panel per period."""
     ends = finding.tables["ends"]
     table = finding.tables["curves"].merge(ends[ends["best"]][ARM])
     most = table[table["workers"] == table["workers"].max()]
@@ -202,7 +202,7 @@ def curves(finding: Finding) -> Drawing:
 
 
 def _title_of_curves(ends: pd.DataFrame, workers: int, period: int) -> str:
-    """Name the best and the worst method of a cell, and where they end."""
+    """Quote the best and the worst method of a cell, with their final accuracies."""
     cell = ends[(ends["workers"] == workers) & (ends["period"] == period)]
     rows = cell.sort_values("accuracy", kind="stable")
     where = f"{workers} workers and a period of {period}"

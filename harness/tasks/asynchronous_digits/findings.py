@@ -1,4 +1,4 @@
-"""The answer, computed: which method bears many workers and long periods."""
+"""Compute the answer: which method works with many workers and long periods."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harness.tasks.checks import Check, all_hold, listed
 __all__ = ["APART", "METRICS", "NAMES", "RATIO", "checks", "judge", "match"]
 
 APART = ("method", "workers", "period", "learning_rate")
-"""The settings by which the tables tell runs apart."""
+"""The settings that distinguish runs in the tables."""
 
 NAMES = {
     "agn-delta": "AGN (delta)",
@@ -31,17 +31,17 @@ OWN = "agn-delta"
 """AGN as its paper describes it."""
 
 RATIO = 2.5
-"""Workers / period from which on AGN lost accuracy in the thesis."""
+"""The ratio workers / period from which on AGN lost accuracy in the thesis."""
 
 GOOD = 0.95
-"""A center that classifies this share of held-out images is a good one here."""
+"""The held-out accuracy from which on a center is good."""
 
 CLOSE = 0.05
-"""How far a user's accuracy may be from the published one; seeds differ as much."""
+"""The largest difference from a published accuracy; seeds differ as much."""
 
 
 def _summary(name: str) -> Callable[[Record], float]:
-    """Return a reader of a number, 0 of a run that diverged."""
+    """Return a reader of a value of the summary; 0 if the run diverged."""
     return lambda record: float(record.summary.get(name, 0.0))
 
 
@@ -49,7 +49,7 @@ METRICS = {
     "accuracy": Metric(_summary("accuracy"), "share", "larger"),
     "mean accuracy": Metric(_summary("mean_accuracy"), "share", "larger"),
 }
-"""The numbers by which runs are compared."""
+"""The metrics by which runs are compared."""
 
 
 def judge(records: Sequence[Record]) -> Judgement:
@@ -113,7 +113,7 @@ def _answer(contents: Mapping[str, pd.DataFrame]) -> str:
 
 
 def _of_wins(wins: pd.DataFrame) -> Iterator[str]:
-    """Name the methods that AGN beats in most cases, and those that it does not."""
+    """Name the methods that AGN beats in most cases, and the other methods."""
     often = wins["higher"] > wins["of"] / 2
     beaten, others = (
         joined([NAMES[name] for name in wins[rows]["against"]])
@@ -130,7 +130,10 @@ def _of_wins(wins: pd.DataFrame) -> Iterator[str]:
 
 
 def _of_periods(ends: pd.DataFrame) -> Iterator[str]:
-    """Quote how DOWNPOUR and AGN end with the most workers and the longest period."""
+    """Quote the final accuracy of DOWNPOUR and AGN in the most difficult case.
+
+    This case has the most workers and the longest period.
+    """
     most = ends[ends["workers"] == ends["workers"].max()]
     longest = most[most["period"] == most["period"].max()]
     rows = {name: longest[longest["method"] == name] for name in ("downpour", OWN)}
@@ -147,7 +150,7 @@ def _of_periods(ends: pd.DataFrame) -> Iterator[str]:
 
 
 def _counts(wins: pd.DataFrame) -> Iterator[str]:
-    """Quote in how many cells AGN is better over the whole time."""
+    """Quote in how many cells AGN has the higher mean accuracy."""
     parts = [
         f"{NAMES[row['against']]} in {row['higher']} of {row['of']}"
         for _, row in wins.iterrows()
@@ -157,7 +160,7 @@ def _counts(wins: pd.DataFrame) -> Iterator[str]:
 
 
 def _of_the_line(own: pd.DataFrame) -> Iterator[str]:
-    """Quote how good AGN is on either side of the thesis' line."""
+    """Quote the accuracy of AGN on both sides of the thesis' line."""
     beyond = own["workers"] / own["period"] >= RATIO
     if beyond.any() and not beyond.all():
         poor = own["accuracy"] < GOOD
@@ -170,7 +173,7 @@ def _of_the_line(own: pd.DataFrame) -> Iterator[str]:
 
 
 def _lowest(ends: pd.DataFrame) -> Iterator[str]:
-    """Quote the period at which a method ends worst, with the most workers."""
+    """Quote the period with the lowest final accuracy, with the most workers."""
     most = ends[ends["workers"] == ends["workers"].max()]
     for method in ("downpour", OWN):
         rows = most[most["method"] == method]

@@ -1,4 +1,4 @@
-"""The classifier in NumPy: a hidden layer of tanh, and the gradients of its loss."""
+"""The classifier in NumPy: one hidden tanh layer, and the gradients of its loss."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["Problem"]
 
 
 class Problem:
-    """The images of a seed, and the loss on them.
+    """The images of a seed, and the loss of the classifier.
 
     Attributes:
-        training: the images that workers draw minibatches from.
-        held_out: the images that the center is measured on.
-        start: the weights that every worker starts with.
+        training: the images of the workers' minibatches.
+        held_out: the images that measure the center.
+        start: the initial weights of every worker.
     """
 
     def __init__(self, settings: Settings, seed: int) -> None:
@@ -31,9 +31,9 @@ class Problem:
         }
 
     def gradients(self, weights: Weights, stream: np.random.Generator) -> Weights:
-        """Return the gradients of the mean cross-entropy of a fresh minibatch.
+        """Return the gradients of the mean cross-entropy of a new minibatch.
 
-        Those of weights that are too large are not finite, without a warning.
+        With very large weights they are non-finite, without a warning.
         """
         with np.errstate(all="ignore"):
             return self._gradients(weights, stream)
@@ -49,9 +49,9 @@ class Problem:
         return {"hidden": features.T @ before_tanh, "output": hidden.T @ error}
 
     def accuracy(self, weights: Weights) -> float:
-        """Return the share of held-out images that is classified correctly.
+        """Return the held-out accuracy.
 
-        Weights that are not finite classify none.
+        It is 0 for non-finite weights.
         """
         if not all(np.isfinite(value).all() for value in weights.values()):
             return 0.0

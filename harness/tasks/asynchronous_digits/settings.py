@@ -1,4 +1,4 @@
-"""The settings of one run, checked where they are declared."""
+"""The settings of one run, checked when an experiment declares them."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ METHODS = (
 )
 
 SNAPSHOTS = 50
-"""How often the center is measured, at most: at equal shares of the minibatches."""
+"""The most measurements of the center, at equal distances in minibatches."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What one run does.
+    """The settings of one run.
 
     Attributes:
         method: one of ``METHODS``.
-        workers: n, how many there are.
+        workers: n, the number of workers.
         period: local steps between two exchanges of a worker; a synchronous run
             exchanges after every step.
-        learning_rate: of Adam, in every worker and, where the method has a rule there,
-            at the center.
-        minibatches: local steps of all workers together.
-        batch: images a minibatch.
-        hidden: width of the hidden layer.
-        latency: duration of a message, in local steps.
+        learning_rate: Adam's learning rate, in every worker and at the center if the
+            method has a rule there.
+        minibatches: the total of local steps of all workers.
+        batch: images per minibatch.
+        hidden: the width of the hidden layer.
+        latency: the duration of a message, in local steps.
     """
 
     method: str

@@ -1,4 +1,4 @@
-"""The tables of the experiment, each a function of records alone."""
+"""The tables of the experiment, computed from records alone."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ ARM = ["method", *CELL, "learning_rate"]
 NUMBERS = ("accuracy", "mean_accuracy", "to_target", "staleness", "megabytes")
 
 POINTS = 101
-"""Points of a curve over simulated time."""
+"""The number of points of a curve over simulated time."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """The runs of one method with so many workers and such a period."""
+    """The runs of one method, number of workers and period."""
 
     settings: Settings
     records: Sequence[Record]
@@ -37,24 +37,25 @@ class Cell:
         return {name: getattr(self.settings, name) for name in ARM}
 
     def number(self, name: str) -> Floats:
-        """Return a number of each run's summary, [seeds]; the worst if it diverged."""
+        """Return a value of each run's summary, [seeds]; the worst if it diverged."""
         worst = np.inf if name == "to_target" else 0.0
         found = [record.summary.get(name, worst) for record in self.records]
         return np.array(found, float)
 
 
 def cells(records: Sequence[Record]) -> list[Cell]:
-    """Group records that differ in nothing but their seed, in order of appearance."""
+    """Group records that differ only in their seed, in order of appearance."""
     return [Cell(Settings(**group[0].config), group) for group in grouped(records)]
 
 
 def ends(of: Sequence[Cell]) -> pd.DataFrame:
-    """What a run comes to: medians over the seeds, with intervals of two of them.
+    """The results of the runs: medians over the seeds, two of them with intervals.
 
-    ``accuracy`` at the end and ``mean_accuracy`` over the simulated time are shares of
-    held-out images; ``to_target`` is in mean local steps, infinite if 90 % were not
-    reached; ``staleness`` counts pushes of others; ``megabytes`` were sent. ``best``
-    marks the learning rate with the highest accuracy, where a method had several.
+    The final ``accuracy`` and the ``mean_accuracy`` over simulated time are shares of
+    held-out images. ``to_target`` is the time to 90 % accuracy in mean local steps,
+    infinite if it was not reached. ``staleness`` counts pushes of others;
+    ``megabytes`` are the sent ones. ``best`` marks the learning rate with the highest
+    accuracy, if a method had several.
     """
     rows = []
     for cell in of:
@@ -71,10 +72,10 @@ def ends(of: Sequence[Cell]) -> pd.DataFrame:
 
 
 def wins(table: pd.DataFrame, method: str) -> pd.DataFrame:
-    """In how many cells a method has the higher ``mean_accuracy``, against each other.
+    """The number of cells in which a method's ``mean_accuracy`` exceeds another one's.
 
-    A cell is a number of workers with a period; the medians over seeds are compared, at
-    each method's best rate.
+    A cell is a number of workers and a period. The medians over seeds are compared, at
+    the best rate of each method.
     """
     table = table[table["best"]]
     own = table[table["method"] == method]
@@ -92,7 +93,7 @@ def wins(table: pd.DataFrame, method: str) -> pd.DataFrame:
 def curves(of: Sequence[Cell]) -> pd.DataFrame:
     """The center's accuracy over simulated time, median and interval over seeds.
 
-    A measurement counts until the next one; before the first the accuracy is 0.
+    A measurement is valid until the next one; before the first, the accuracy is 0.
     """
     frames = []
     for cell in of:

@@ -1,4 +1,4 @@
-"""One run: simulate the workers of a method and measure the center on the way."""
+"""One run: simulate the workers of a method and measure the center meanwhile."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ from lockstep.messages.workers.agn import DELTA, GRADIENT
 __all__ = ["make_method", "prepare", "train"]
 
 LAST = 5
-"""The final accuracy is the mean over so many measurements of the center."""
+"""The number of last measurements whose mean is the final accuracy."""
 
 TARGET = 0.9
-"""The accuracy to which the time is taken."""
+"""The accuracy of the time to target."""
 
 
 def prepare(backend: str, device: str) -> None:
-    """Raise unless the device is the CPU: NumPy has no other."""
+    """Raise unless the device is the CPU, because the task is in NumPy."""
     backends.require_cpu(backend, device)
 
 
 def make_method(settings: Settings) -> Method:
-    """Return the method of a run, with Adam for its rule.
+    """Return the method of a run, with Adam as its rule.
 
-    DOWNPOUR and DynSGD send how far the weights moved, as the sources do that compare
+    DOWNPOUR and DynSGD send the changes of the weights, as in the papers that compare
     them with AGN. ``alpha`` of EASGD is 0.9 / n, as its paper recommends.
     """
     rule = Rule("Adam", learning_rate=settings.learning_rate)
@@ -61,13 +61,13 @@ def make_method(settings: Settings) -> Method:
 
 
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
-    """Do one run; it has diverged when the center's weights are not finite.
+    """Do one run; it has diverged if the center's weights are not finite.
 
-    Series, one entry a measurement: ``minibatches`` done, simulated ``seconds`` (1 is
-    the mean duration of a local step) and ``accuracy`` on held-out images. Summary:
+    Series, one entry per measurement: ``minibatches`` so far, simulated ``seconds`` (1
+    is the mean duration of a local step) and ``accuracy`` on held-out images. Summary:
     ``accuracy``, the mean of the last five; ``mean_accuracy`` over the simulated time;
-    ``seconds``, all of them, and ``to_target``, until 90 % were right (infinite if they
-    never were); ``staleness``, the mean over all pushes; ``megabytes`` sent.
+    ``seconds``, the total, and ``to_target``, until an accuracy of 90 % (infinite if it
+    was not reached); ``staleness``, the mean over all pushes; ``megabytes`` sent.
     """
     settings = Settings(**config)
     problem = Problem(settings, seed)
@@ -111,7 +111,7 @@ class Center:
         return self.minibatches, self.problem.accuracy(weights)
 
     def series(self, run: Run) -> dict[str, list[float]]:
-        """Return the measurements; the last one is that of the weights at the end."""
+        """Return the measurements; the last one has the final weights."""
         rows = [(seconds, *seen) for seconds, seen in run.trace if seen is not None]
         rows.append((run.seconds, run.steps, self.problem.accuracy(run.weights)))
         seconds, minibatches, accuracy = zip(*rows, strict=True)
@@ -136,9 +136,9 @@ def _summary(series: Mapping[str, list[float]], run: Run) -> dict[str, float]:
 
 
 def _mean_over_time(seconds: list[float], accuracy: list[float]) -> float:
-    """Return the area under the accuracy, each until the next one, over the time.
+    """Return the mean accuracy over time, with each value until the next one.
 
-    Before the first measurement it counts as 0.
+    Before the first measurement the accuracy is 0.
     """
     durations = np.diff(seconds)
     return float(np.sum(durations * accuracy[:-1]) / seconds[-1])

@@ -1,5 +1,5 @@
-"""What tasks with text share: bytes of Python's own help, and a causal transformer.
+"""Shared code of tasks with text: bytes of Python's help, and a causal transformer.
 
-The text comes with Python, so nothing is downloaded. Windows and first weights are
-drawn in NumPy, so that all backends begin alike.
+The text is part of Python, so nothing is downloaded. Windows and first weights are
+drawn in NumPy, so all backends start with the same data.
 """

@@ -21,17 +21,17 @@ __all__ = [
 ]
 
 BYTES = 256
-"""Values that a byte can have."""
+"""The number of values of a byte."""
 
 EVERY = 10
-"""Of so many paragraphs, the last is held out."""
+"""One in this many paragraphs is held out."""
 
 EMBEDDED = 0.3
-"""Standard deviation of the first embeddings. Smaller ones train more slowly."""
+"""The standard deviation of the first embeddings. Smaller ones train more slowly."""
 
 
 class Text(NamedTuple):
-    """The text to train on and the held-out one: [bytes] uint8 each."""
+    """The training text and the held-out text: [bytes] uint8 each."""
 
     training: Array
     held_out: Array
@@ -50,8 +50,8 @@ class Shape(NamedTuple):
 def split() -> Text:
     """Return the topics of Python's help, split by paragraphs.
 
-    Topics repeat one another. Each paragraph is kept once, so that no held-out one is
-    trained on.
+    Topics repeat one another. Each paragraph is kept only once, so no held-out
+    paragraph is also in the training text.
     """
     from pydoc_data.topics import topics
 
@@ -69,7 +69,7 @@ def split() -> Text:
 def draw_windows(
     text: Array, steps: int, batch: int, context: int, stream: np.random.Generator
 ) -> Array:
-    """Return windows drawn at random: [steps, batch, context + 1] int32.
+    """Return random windows: [steps, batch, context + 1] int32.
 
     The model sees all bytes but the last, and predicts all but the first.
     """
@@ -86,8 +86,8 @@ def held_out_windows(text: Array, windows: int, context: int) -> Array:
 def first_weights(shape: Shape, stream: np.random.Generator) -> dict[str, Array]:
     """Return the first weights by name, float32; matrices are [inputs, outputs].
 
-    Those of matrices have the deviation 1 / sqrt(inputs). What is added to the sum over
-    the layers is drawn smaller, by 1 / sqrt(2 layers).
+    Matrices have the deviation 1 / sqrt(inputs). The matrices whose outputs are added
+    to the residual sum are smaller, by a factor of 1 / sqrt(2 layers).
     """
     width = shape.width
     sizes = {"bytes": (BYTES, width), "positions": (shape.context, width)}

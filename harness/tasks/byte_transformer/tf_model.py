@@ -1,4 +1,4 @@
-"""The transformer in TensorFlow, as ``torch_model`` has it in PyTorch."""
+"""The transformer in TensorFlow, with the same computations as ``torch_model``."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from harness.tasks.byte_transformer.data import Shape
 Weights = Mapping[str, tf.Tensor]
 
 EPSILON = 1e-5
-"""What a variance is added to; PyTorch's default."""
+"""The constant that is added to a variance; PyTorch's default."""
 
 
 def loss_of(shape: Shape, weights: Weights, windows: tf.Tensor) -> tf.Tensor:
     """Return the mean cross-entropy in nats of windows [batch, context + 1].
 
-    Norms, softmax and loss are in float32, all else in the dtype of the weights.
+    Norms, softmax and loss are in float32, everything else in the weights' dtype.
     """
     hidden = tf.gather(weights["bytes"], windows[:, :-1]) + weights["positions"]
     for k in range(shape.layers):
@@ -35,7 +35,7 @@ def loss_of(shape: Shape, weights: Weights, windows: tf.Tensor) -> tf.Tensor:
 def attention(
     shape: Shape, hidden: tf.Tensor, weights: Weights, name: str
 ) -> tf.Tensor:
-    """Return what each position takes from itself and those before it."""
+    """Return the output of causal self-attention for each position."""
     batch, context, width = hidden.shape
     heads = (batch, context, 3, shape.heads, width // shape.heads)
     mixed = norm(hidden, weights[f"{name}/norm"]) @ weights[f"{name}/input"]
@@ -50,13 +50,13 @@ def attention(
 
 
 def mlp(hidden: tf.Tensor, weights: Weights, name: str) -> tf.Tensor:
-    """Return what each position makes of itself."""
+    """Return the output of the feed-forward layers for each position."""
     wide = norm(hidden, weights[f"{name}/norm"]) @ weights[f"{name}/input"]
     return tf.nn.gelu(wide) @ weights[f"{name}/output"]
 
 
 def norm(hidden: tf.Tensor, gain: tf.Tensor) -> tf.Tensor:
-    """Return vectors of mean 0 and deviation 1, times the gain."""
+    """Return vectors normalised to mean 0 and deviation 1, times the gain."""
     wide = tf.cast(hidden, tf.float32)
     mean, variance = tf.nn.moments(wide, -1, keepdims=True)
     whole = (wide - mean) * tf.math.rsqrt(variance + EPSILON)

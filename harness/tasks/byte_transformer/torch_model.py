@@ -13,10 +13,10 @@ from harness.tasks.byte_transformer.data import BYTES, Shape
 from lockstep.interface import Array
 
 Product = Callable[[Tensor, Tensor], Tensor]
-"""What multiplies matrices: ``torch.matmul``, or what rounds otherwise."""
+"""A matrix product: ``torch.matmul``, or one with another rounding."""
 
 CHUNK = 64
-"""Windows that are measured at once."""
+"""The number of windows that are measured in one batch."""
 
 
 class Transformer(torch.nn.Module):
@@ -24,8 +24,8 @@ class Transformer(torch.nn.Module):
 
     Args:
         weights: the first weights, as ``data.first_weights`` returns them.
-        dtype: of weights and activations.
-        product: what multiplies matrices, in the attention as well.
+        dtype: the dtype of weights and activations.
+        product: the matrix product, also of the attention.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Transformer(torch.nn.Module):
     def attention(
         self, hidden: Tensor, weights: Mapping[str, Tensor], name: str
     ) -> Tensor:
-        """Return what each position takes from itself and those before it."""
+        """Return the output of causal self-attention for each position."""
         batch, context, width = hidden.shape
         hidden = self.norm(hidden, weights[f"{name}/norm"])
         mixed = self.product(hidden, weights[f"{name}/input"])
@@ -76,13 +76,13 @@ class Transformer(torch.nn.Module):
         return self.product(joined, weights[f"{name}/output"])
 
     def mlp(self, hidden: Tensor, weights: Mapping[str, Tensor], name: str) -> Tensor:
-        """Return what each position makes of itself."""
+        """Return the output of the feed-forward layers for each position."""
         hidden = self.norm(hidden, weights[f"{name}/norm"])
         wide = functional.gelu(self.product(hidden, weights[f"{name}/input"]))
         return self.product(wide, weights[f"{name}/output"])
 
     def norm(self, hidden: Tensor, gain: Tensor) -> Tensor:
-        """Return vectors of mean 0 and deviation 1, times the gain."""
+        """Return vectors normalised to mean 0 and deviation 1, times the gain."""
         size = (self.shape.width,)
         return functional.layer_norm(hidden.float(), size, gain.float()).to(self.dtype)
 
@@ -95,7 +95,7 @@ class Transformer(torch.nn.Module):
 
     @torch.no_grad()
     def bits_per_byte(self, windows: Tensor) -> float:
-        """Return how many bits each predicted byte of windows costs, on average."""
+        """Return the mean cross-entropy of windows, in bits per predicted byte."""
         parts = windows.split(CHUNK)
         nats = sum(self.loss(part).item() * len(part) for part in parts)
         return nats / len(windows) / math.log(2)

@@ -14,18 +14,19 @@ __all__ = ["Plan", "make_plan"]
 
 
 GAINS = (0.5, 1.1, 1.0)
-"""Of the orthogonal first weights: above 1 keeps a deep tanh net from going quiet."""
+"""The gains of the orthogonal first weights; above 1, so that activations of a deep
+tanh net do not vanish."""
 
 
 class Plan(NamedTuple):
-    """Everything that a run consumes.
+    """All data of a run.
 
     Attributes:
-        training, held_out: the images, split anew for every seed.
+        training, held_out: the images, with another split for every seed.
         batches: [steps, batch] int32, indices of training images.
-        factors: [steps] float32, what each step's loss is multiplied by; one is inf.
-        weights: [65, width], [depth, width, width] and [width, 10], float16: whatever
-            the dtype of the training, it begins at the same numbers.
+        factors: [steps] float32, the factor of each step's loss; one is inf.
+        weights: [65, width], [depth, width, width] and [width, 10], float16. So
+            training in any dtype begins with the same values.
     """
 
     training: Images
@@ -36,7 +37,7 @@ class Plan(NamedTuple):
 
 
 def make_plan(settings: Settings, seed: int) -> Plan:
-    """Draw the plan of one run."""
+    """Draw the data of one run."""
     streams = [np.random.default_rng((seed, k)) for k in range(3)]
     training, held_out = split(streams[0])
     size = (settings.steps, settings.batch)

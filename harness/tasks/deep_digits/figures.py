@@ -1,4 +1,4 @@
-"""The figures of the experiment, each a function of a finding's tables."""
+"""The figures of the experiment, drawn from a finding's tables."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ __all__ = ["drawings"]
 DASHES: Sequence[Any] = ("-", "-", (0, (1, 1)), "--", "-.", (0, (5, 1)), ":")
 
 MANY = 1e3
-"""Steps at the end of the axis of recoveries."""
+"""The upper limit of the axis of recoveries, in steps."""
 
 KINDS = {"weights": "default", "activations": "none"}
 """The theme's colour of each kind of gradients."""
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
-    """Yield what there is to draw, in reading order."""
+    """Yield the figures in reading order."""
     yield losses(finding)
     if len(finding.tables["underflow"]):
         yield underflow(finding)
@@ -41,7 +41,7 @@ def drawings(finding: Finding) -> Iterator[Drawing]:
 
 
 def losses(finding: Finding) -> Drawing:
-    """The held-out loss over the steps, a line a method, with its interval."""
+    """The held-out loss over the steps with its interval; a line per method."""
     table = finding.tables["curves"]
     backend = table["backend"].iloc[0]
 
@@ -69,7 +69,7 @@ def losses(finding: Finding) -> Drawing:
 
 
 def underflow(finding: Finding) -> Drawing:
-    """Where float32 gradients lie, and what float16 loses of them."""
+    """The histogram of float32 gradients, and the share that float16 flushes to 0."""
     histogram, curve = finding.tables["histogram"], finding.tables["underflow"]
     at_one = curve[(curve["scale_log2"] == 0) & (curve["gradients"] == "weights")]
 
@@ -131,7 +131,7 @@ def _paint_flushed(axes: Axes, table: pd.DataFrame, theme: Theme) -> None:
 
 
 def trajectories(finding: Finding) -> Drawing:
-    """Scales over a run, and the steps in which each scale recovered."""
+    """Scales over a run, and the steps until each scale recovered."""
     table, recovered = finding.tables["curves"], _moving(finding)
     backend = table["backend"].iloc[0]
     moving = set(recovered["method"])
@@ -165,7 +165,7 @@ def trajectories(finding: Finding) -> Drawing:
 
 
 def _moving(finding: Finding) -> pd.DataFrame:
-    """Return the rows of the scales that move, on the first backend."""
+    """Return the rows of dynamic scales on the first backend."""
     table = finding.tables["scales"]
     rows: pd.DataFrame = table[
         table["moves"] & (table["backend"] == table["backend"].iloc[0])
@@ -196,7 +196,7 @@ def _paint_recovery(
 
 
 def ends(finding: Finding) -> Drawing:
-    """A line a method: the loss at the end on every backend."""
+    """The final loss on every backend; a line per method."""
     table = finding.tables["losses"]
     names = list(dict.fromkeys(table["method"]))
     backends = list(dict.fromkeys(table["backend"]))
@@ -235,7 +235,7 @@ def ends(finding: Finding) -> Drawing:
 
 
 def _ending(table: pd.DataFrame) -> str:
-    """Quote where float32 and float16 without a scale end, on the first backend."""
+    """Quote the first backend's final losses of float32 and of unscaled float16."""
     plain = table[table["scale"] == "none"].drop_duplicates("dtype")
     ends = dict(zip(plain["dtype"], plain["loss"].astype(float), strict=True))
     if not {"float16", "float32"} <= ends.keys():
@@ -247,7 +247,7 @@ def _ending(table: pd.DataFrame) -> str:
 
 
 def _title(table: pd.DataFrame) -> str:
-    """Quote where the methods end, from the lowest loss to the highest."""
+    """Quote the final losses of the methods in ascending order."""
     ends = sorted((loss, method) for method, loss in _first_losses(table).items())
     (low, best), (high, worst) = ends[0], ends[-1]
     text = f"Held-out losses end between {low:.3f} ({best})"
@@ -272,7 +272,7 @@ def _lines(
 
 
 def _colours(names: Sequence[str], theme: Theme) -> Mapping[str, str]:
-    """Give every method a colour: those of the theme, in a fixed order."""
+    """Return a colour of the theme for every method, in a fixed order."""
     palette = (
         theme.ink,
         theme.methods["none"],

@@ -1,4 +1,4 @@
-"""The answer, computed: how float16 ends beside float32, and how scales recover."""
+"""Compute the answer: float16's final loss against float32's, and scale recovery."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from harness.tasks.deep_digits.settings import Settings
 __all__ = ["APART", "METRICS", "checks", "floor_of", "judge", "match", "scaled_of"]
 
 APART = ("method.label",)
-"""The settings by which the tables tell runs apart."""
+"""The settings that distinguish runs in the tables."""
 
 METRICS = {
     "loss": Metric(
@@ -28,20 +28,20 @@ METRICS = {
         "smaller",
     ),
 }
-"""The numbers by which runs are compared: the held-out loss at the end."""
+"""The metrics by which runs are compared: the held-out loss at the end."""
 
 SLACK = 0.05
-"""How far intervals of a loss may miss each other: those of few seeds are narrow."""
+"""The largest distance of intervals of a loss, because few seeds make them narrow."""
 
 USUAL_WINDOW = 2000
-"""Steps between two growths of a scale, in the default of dynamic and Backoff."""
+"""The default steps between two increases of a scale, of dynamic and Backoff."""
 
 PINNED = (9_000, 13_000)
-"""Updates that one infinity pins the original's LogMax: 'about 11,000'."""
+"""Updates for which one infinity pins the original's LogMax: about 11,000."""
 
 
 def judge(records: Sequence[Record]) -> Judgement:
-    """Make tables of the records, check them and say the answer."""
+    """Make tables of the records, check them and state the answer."""
     cells = tables.cells(records)
     frames = {
         "losses": tables.losses(cells),
@@ -62,7 +62,7 @@ def judge(records: Sequence[Record]) -> Judgement:
 def match(
     published: Mapping[str, pd.DataFrame], own: Mapping[str, pd.DataFrame]
 ) -> pd.DataFrame:
-    """Compare a user's losses with the published ones, at the same scale of runs."""
+    """Compare a user's losses with published ones of the same scale."""
     keys = ["method", "backend"]
     both = published["losses"].merge(
         own["losses"], on=keys, suffixes=("_published", "_own")
@@ -113,13 +113,13 @@ def checks(
 
 
 def floor_of(settings: Mapping[str, Settings]) -> str:
-    """Return the first float16 method without a scale; an empty text if none is."""
+    """Return the first float16 method without a scale, or an empty text."""
     half = (m for m, each in settings.items() if each.dtype == "float16")
     return next((m for m in half if settings[m].scale == "none"), "")
 
 
 def scaled_of(settings: Mapping[str, Settings]) -> list[str]:
-    """Return the methods that should match: float16, scaled, and not the quirk."""
+    """Return the methods that should match float32: scaled float16 without quirks."""
     return [
         label
         for label, each in settings.items()
@@ -128,7 +128,7 @@ def scaled_of(settings: Mapping[str, Settings]) -> list[str]:
 
 
 def _windows(settings: Mapping[str, Settings]) -> dict[str, int]:
-    """Return the steps between two growths of the scales that grow in that way."""
+    """Return the steps between two increases of the dynamic and Backoff scales."""
     names = {"dynamic": "increment_period", "Backoff": "step_window"}
     return {
         label: int(each.arguments.get(names[each.scale], USUAL_WINDOW))
@@ -142,7 +142,7 @@ def _flushes(
     settings: Mapping[str, Settings],
     scaled: Sequence[str],
 ) -> Holds:
-    """More than half by the law and in the runs; with a scale, under one in twenty."""
+    """Whether over 50 % are 0 by law and in runs, but under 5 % with a scale."""
     underflow, scales = frames["underflow"], frames["scales"]
     by_law = underflow[underflow["scale_log2"] == 0]["flushed_low"]
     columns = ["zero_weights", "zero_activations"]
@@ -156,7 +156,7 @@ def _flushes(
 def _pinned(
     frames: Mapping[str, pd.DataFrame], settings: Mapping[str, Settings]
 ) -> list[float]:
-    """Return the updates that one infinity costs each LogMax with the quirk."""
+    """Return the updates for which one infinity pins each LogMax with the quirk."""
     pinned = _column(frames["simulation"], "pinned")
     return [
         pinned[label]
@@ -166,7 +166,7 @@ def _pinned(
 
 
 def _column(table: pd.DataFrame, name: str) -> dict[str, float]:
-    """Return a column by method, of the first row of each."""
+    """Return method -> value of a column in the method's first row."""
     once = table.drop_duplicates("method")
     values = once[name].astype(float)
     return dict(zip(once["method"].astype(str), values, strict=True))
@@ -190,7 +190,7 @@ def _answer(
 def _of_the_original(
     losses: pd.DataFrame, settings: Mapping[str, Settings]
 ) -> Iterator[str]:
-    """Quote where each scaler with the original's quirks ends beside float32."""
+    """Quote the final loss of each scaler with quirks against float32."""
     base = losses[(losses["dtype"] == "float32") & (losses["scale"] == "none")]
     strict = losses[losses["method"].isin(_strict(settings))]
     for _, row in strict[strict["ratio"].notna()].iterrows():
@@ -202,7 +202,7 @@ def _of_the_original(
 
 
 def _of_others(losses: pd.DataFrame, settings: Mapping[str, Settings]) -> Iterator[str]:
-    """Quote the ratio to float32 of each other scale, and of none."""
+    """Quote the ratio to float32 of each other scale, and without a scale."""
     known = losses[losses["ratio"].notna()]
     scaled = known[known["method"].isin(scaled_of(settings))]
     parts = [
@@ -217,7 +217,7 @@ def _of_others(losses: pd.DataFrame, settings: Mapping[str, Settings]) -> Iterat
 def _of_recovery(
     scales: pd.DataFrame, settings: Mapping[str, Settings]
 ) -> Iterator[str]:
-    """Quote in how many steps each scale recovered in the runs."""
+    """Quote the steps until each scale recovered in the runs."""
     moving = scales[scales["moves"] & ~scales["method"].isin(_strict(settings))]
     parts = []
     for _, row in moving.iterrows():
@@ -234,7 +234,7 @@ def _of_recovery(
 def _of_windows(
     moving: pd.DataFrame, settings: Mapping[str, Settings]
 ) -> Iterator[str]:
-    """Yield sentences about the growth window, which is a setting, and its effect."""
+    """Yield sentences about the growth window and its effect."""
     here = set(moving["method"])
     windows = {m: n for m, n in _windows(settings).items() if m in here}
     if not windows or max(windows.values()) >= USUAL_WINDOW:
@@ -295,7 +295,7 @@ def _small_print(
 def _of_zeros(
     frames: Mapping[str, pd.DataFrame], settings: Mapping[str, Settings]
 ) -> Iterator[str]:
-    """Compare the law of float16's limits with the gradients that were 0."""
+    """Compare the law of float16's limits with the measured zeros."""
     at_one = frames["underflow"][frames["underflow"]["scale_log2"] == 0]
     law = dict(zip(at_one["gradients"], at_one["flushed"].astype(float), strict=True))
     floor = floor_of(settings)

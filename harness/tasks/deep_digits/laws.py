@@ -1,8 +1,8 @@
-"""What float16 does to a number, and what a scaler does after one overflow.
+"""The limits of float16, and the reaction of a scaler to one overflow.
 
-A number of magnitude x becomes 0 in float16 where x <= 2**-25, half of its smallest one
-(2**-24; the tie goes to 0), is subnormal below 2**-14, and infinite from 65520 on.
-Multiplied by 2**k before and divided after, the limits are those divided by 2**k.
+In float16 a number of magnitude x becomes 0 if x <= 2**-25, half of the smallest number
+2**-24 (the tie rounds to 0). It is subnormal below 2**-14, and infinite from 65520 on.
+With a scale of 2**k, these limits are divided by 2**k.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ __all__ = [
 ]
 
 FLUSHED, SUBNORMAL, LARGEST = -25, -14, 16
-"""log2 of float16's limits: below the first 0, below the second fewer bits; the last
-(65536, rounded up from 65520) is the first power of two that is infinite."""
+"""log2 of float16's limits. Below the first, numbers are 0. Below the second, they have
+fewer bits. The last (65536) is the first power of two that is infinite."""
 
 LOWEST, HIGHEST = -70, 10
-"""The bins of a histogram: floor(log2 |g|), the outermost ones open."""
+"""The outermost bins of a histogram of floor(log2 |g|), which are open."""
 
 
 def zeros(values: Array) -> float:
@@ -45,10 +45,10 @@ def zeros(values: Array) -> float:
 
 
 def count(counts: dict[str, int], gradients: Mapping[str, Array]) -> None:
-    """Add gradients to ``counts``: KIND/EXPONENT, of zeros KIND/zero."""
+    """Add the numbers of gradients to ``counts``, as KIND/EXPONENT and KIND/zero."""
     for kind, values in gradients.items():
         whole, exponent = np.frexp(np.abs(values[np.isfinite(values)]))
-        # frexp's mantissa is in [0.5, 1): the floor of log2 is one less.
+        # frexp's mantissa is in [0.5, 1), so the floor of log2 is one less.
         bins = np.clip(exponent[whole > 0] - 1, LOWEST, HIGHEST)
         for value, number in zip(*np.unique(bins, return_counts=True), strict=True):
             name = f"{kind}/{value}"
@@ -65,18 +65,18 @@ def histogram(summary: Mapping[str, float], kind: str) -> tuple[Floats, Floats]:
 
 
 def flushed(exponents: Floats, counts: Floats, scale_log2: float) -> float:
-    """Return the share of numbers that float16 makes 0 under a scale 2**scale_log2."""
+    """Return the share that becomes 0 in float16 with a scale 2**scale_log2."""
     return float(counts[exponents + scale_log2 < FLUSHED].sum() / counts.sum())
 
 
 class Recovery(NamedTuple):
-    """What one overflow does to a scaler that otherwise sees the same gradients.
+    """The effect of one overflow on a scaler among otherwise equal gradients.
 
     Attributes:
-        drop_log2: by how many powers of two the scale falls.
-        pinned: updates that the scale then is at 1, the minimum.
-        recovery: updates until it is above half of what it was; NaN: not within those
-            tried.
+        drop_log2: the powers of two by which the scale falls.
+        pinned: the number of later updates with a scale of 1, the minimum.
+        recovery: the updates until it is above half of its previous value; NaN if it
+            does not recover.
     """
 
     drop_log2: float
@@ -88,12 +88,12 @@ class Recovery(NamedTuple):
 def recovery(
     kind: str, arguments: tuple[tuple[str, float], ...], strict: bool, amax: float
 ) -> Recovery:
-    """Show a scaler of the reference 2000 steps, an infinity, and 20000 steps more.
+    """Run a scaler of the reference for 2000 steps, an infinity, and 20000 steps.
 
     Args:
         kind: ``dynamic``, ``Backoff`` or ``LogMax``.
         arguments: its arguments, as pairs.
-        amax: the largest gradient of every step but one, before the scale.
+        amax: the largest unscaled gradient of every step but the infinite one.
     """
     warm, after = 2000, 20_000
     stream = np.full(warm + 1 + after, amax, np.float32)
@@ -111,7 +111,7 @@ def recovery(
 def _scales(
     kind: str, arguments: dict[str, float], strict: bool, stream: Array
 ) -> npt.NDArray[np.float64]:
-    """Return the scale after each update, of which each sees one largest gradient."""
+    """Return the scale after each update; ``stream`` has the largest gradients."""
     reference = registry.load("reference", strict)
     if kind == "dynamic":
         dynamic = reference.DynamicLossScale(**arguments)

@@ -1,4 +1,4 @@
-"""The settings of one run, checked where they are declared."""
+"""The settings of one run, checked when an experiment declares them."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ __all__ = ["Settings"]
 
 @dataclass(frozen=True)
 class Settings(ScaledSettings):
-    """What one run does.
+    """The settings of one run.
 
     Attributes:
         method: as in ``ScaledSettings``.
-        loss_log2: the loss is multiplied by 2**loss_log2, and the rate divided by it.
-        rate: the learning rate of SGD with momentum 0.9, before that.
-        depth: hidden layers.
-        width: units of each.
-        batch: images a step.
-        steps: optimizer steps; that in the middle has an infinite loss.
-        checkpoints: measurements, at equal distances.
+        loss_log2: the loss is multiplied by 2**loss_log2, and ``rate`` divided by it.
+        rate: the learning rate of SGD with momentum 0.9, before this division.
+        depth: the number of hidden layers.
+        width: the units of each layer.
+        batch: images per step.
+        steps: optimizer steps; the middle one has an infinite loss.
+        checkpoints: the number of measurements, at equal distances.
     """
 
     loss_log2: int
@@ -46,18 +46,18 @@ class Settings(ScaledSettings):
         whole = isinstance(self.loss_log2, int)
         require(whole, "loss_log2", "a whole number", self.loss_log2)
         require_number(self, "rate")
-        # The first weights are orthogonal: there must be a unit for each class, and
-        # no more units than inputs.
+        # For orthogonal first weights there must be a unit for each class, and no more
+        # units than inputs.
         fits = CLASSES <= self.width <= INPUTS
         require(fits, "width", f"from {CLASSES} to {INPUTS} units", self.width)
         self.check_method()
 
     @property
     def overflow(self) -> int:
-        """The step whose loss is infinite, from 0."""
+        """The index of the step with an infinite loss."""
         return self.steps // 2
 
     @property
     def measured_at(self) -> list[int]:
-        """The steps after which is measured, 0 among them."""
+        """The steps after which the run is measured, including 0."""
         return spread(self.checkpoints, self.steps)

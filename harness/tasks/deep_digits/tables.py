@@ -1,4 +1,4 @@
-"""The tables of the experiment, each a function of records alone."""
+"""The tables of the experiment, computed from records alone."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 KINDS = ("weights", "activations")
-"""Whose gradients are counted."""
+"""The kinds of counted gradients."""
 
 LARGEST_SCALE = 45
 """log2 of the largest scale whose flushed share is computed."""
@@ -36,7 +36,7 @@ LARGEST_SCALE = 45
 
 @dataclass(frozen=True)
 class Cell(SeedCell[Settings]):
-    """The runs that differ in nothing but their seed, on one backend and device."""
+    """The runs that differ only in their seed, on one backend and device."""
 
     @property
     def labels(self) -> dict[str, Any]:
@@ -45,7 +45,7 @@ class Cell(SeedCell[Settings]):
 
 
 def cells(records: Sequence[Record]) -> list[Cell]:
-    """Group records that differ in nothing but their seed, in order of appearance."""
+    """Group records that differ only in their seed, in order of appearance."""
     return [
         Cell(backend_of(group[0]), Settings(**group[0].config), group)
         for group in grouped(records)
@@ -53,10 +53,10 @@ def cells(records: Sequence[Record]) -> list[Cell]:
 
 
 def losses(of: Sequence[Cell]) -> pd.DataFrame:
-    """Held-out loss and accuracy at the end, medians over the seeds with intervals.
+    """The final held-out loss and accuracy, medians over the seeds with intervals.
 
-    ``ratio`` = loss / that of float32 without a scale on the same backend, paired by
-    seed, median with its interval; NaN if there is no such run.
+    ``ratio`` = loss / loss of float32 without a scale on the same backend, paired by
+    seed, median with its interval; NaN without such a run.
     """
     rows = []
     for cell in of:
@@ -89,13 +89,14 @@ def _over_float32(cell: Cell, of: Sequence[Cell]) -> dict[str, Any]:
 
 
 def scales(of: Sequence[Cell]) -> pd.DataFrame:
-    """What each scale did, medians over the seeds.
+    """The values of each scale, medians over the seeds.
 
-    ``mean_log2`` over all steps, ``before`` and ``lowest`` (log2) around the injected
-    overflow, ``recovery`` in steps (infinite: not within the run) and in how many runs
-    it was ``unrecovered``, ``skipped`` steps, the share of gradients that were 0 over
-    all checkpoints; and of the runs, how many had a scale that ``moves`` and was
-    ``pinned`` at 1 before that overflow already, and in how many it ended as ``nan``.
+    ``mean_log2`` is over all steps; ``before`` and ``lowest`` are the scale's log2
+    around the injected overflow. ``recovery`` is in steps, infinite if not within the
+    run; ``unrecovered`` counts such runs. ``skipped`` counts steps. ``zero_KIND`` is
+    the share of zero gradients over all checkpoints. ``moves`` is whether the scale is
+    dynamic. ``pinned`` counts runs with the scale at 1 already before the overflow,
+    and ``nan`` runs with a final scale of NaN.
     """
     rows = []
     for cell in of:
@@ -147,7 +148,7 @@ def histograms(of: Sequence[Cell]) -> pd.DataFrame:
 
 
 def underflow(of: Sequence[Cell]) -> pd.DataFrame:
-    """The share of float32 gradients that float16 makes 0 under a scale 2^k."""
+    """The share of float32 gradients that become 0 in float16 with a scale 2^k."""
     frames = []
     powers = np.arange(LARGEST_SCALE + 1)
     for kind in KINDS:
@@ -163,11 +164,11 @@ def underflow(of: Sequence[Cell]) -> pd.DataFrame:
 
 
 def simulation(of: Sequence[Cell]) -> pd.DataFrame:
-    """What one infinity does to each scaler alone: simulated, nothing is trained.
+    """The effect of one infinity on each scaler in a simulation without training.
 
-    Each scaler of the NumPy reference is shown 22,000 gradients of one size.
-    The size is that of this net: the largest power of two that its gradients reach.
-    Empty if no float32 run has counted them.
+    Each scaler of the NumPy reference gets 22,000 gradients of one size, which is the
+    largest power of two that the gradients of this net reach. Empty if no float32 run
+    has counted them.
     """
     rows = []
     amax = [2.0 ** _highest(counted) for counted in _counted(of, "weights")]
@@ -184,14 +185,14 @@ def simulation(of: Sequence[Cell]) -> pd.DataFrame:
 
 
 def _stacked(frames: Sequence[pd.DataFrame], columns: Sequence[str]) -> pd.DataFrame:
-    """Return frames as one; without any, an empty one with these columns."""
+    """Concatenate frames; without frames, return an empty one with these columns."""
     if not frames:
         return pd.DataFrame(columns=list(columns))
     return pd.concat(frames, ignore_index=True)
 
 
 def _counted(of: Sequence[Cell], kind: str) -> list[tuple[Floats, Floats]]:
-    """Return the histogram of every float32 run of the first backend; none is empty."""
+    """Return the non-empty histograms of the float32 runs of the first backend."""
     cells_of = [cell for cell in of if cell.settings.dtype == "float32"]
     runs = [record for cell in cells_of[:1] for record in cell.records]
     counted = [laws.histogram(r.summary, kind) for r in runs if r.status == "ok"]
@@ -208,7 +209,7 @@ def _interval(name: str, samples: Any) -> dict[str, Any]:
 
 
 def _log2(scales: Floats) -> Floats:
-    """Return log2 of scales; NaN, under which every step is skipped, is the lowest."""
+    """Return log2 of scales; NaN becomes the lowest, because it skips every step."""
     with np.errstate(divide="ignore"):
         logarithms = np.log2(scales)
     finite: Floats = np.nan_to_num(

@@ -1,4 +1,4 @@
-"""The deep net in TensorFlow: one compiled loop a method."""
+"""The deep net in TensorFlow, with one compiled loop per method."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOMENTUM = 0.9
 
 
 class Trainer:
-    """One run; all runs with the same settings share what is compiled."""
+    """One run; runs with the same settings share the compiled functions."""
 
     def __init__(self, settings: Settings, plan: Plan, device: str) -> None:
         self.plan = plan
@@ -32,7 +32,7 @@ class Trainer:
         )
 
     def advance(self, start: int, stop: int) -> list[Taken]:
-        """Take the steps ``start`` to ``stop`` - 1; return what each did."""
+        """Take the steps ``start`` to ``stop`` - 1; return the result of each."""
         batches, factors = self.plan.batches[start:stop], self.plan.factors[start:stop]
         scales, counts = self.loop.run(*self.training, batches, factors)
         applied = np.diff(counts.numpy(), prepend=self.loop.applied) > 0
@@ -53,7 +53,7 @@ class Trainer:
         return {name: each.numpy() for name, each in zip(names, tensors, strict=True)}
 
     def measure(self) -> tuple[float, float]:
-        """Return the held-out loss in nats, and the share of digits that are right."""
+        """Return the held-out loss in nats, and the accuracy."""
         loss, right = self.loop.measure(*self.held_out)
         return float(loss), float(right)
 
@@ -83,14 +83,14 @@ class Loop:
 
     @classmethod
     def of(cls, settings: Settings, plan: Plan, device: str) -> Loop:
-        """Return the one loop of these settings on a device."""
+        """Return the shared loop of these settings on a device."""
         key = f"{device} {settings}"
         if key not in cls.cache:
             cls.cache[key] = cls(settings, plan, device)
         return cls.cache[key]
 
     def restart(self, weights: tuple[Array, ...]) -> None:
-        """Begin again at ``weights``: reset the slots, the scale and the counts."""
+        """Set the weights, and reset the slots, the scale and the counts."""
         for variable, value in self.first:
             variable.assign(value)
         for variable, value in zip(self.weights, weights, strict=True):
@@ -100,7 +100,7 @@ class Loop:
         self.applied = 0
 
     def steps(self, features, digit, batches, factors):
-        """Take one step per batch, its loss times its factor.
+        """Take one step per batch, with its loss times its factor.
 
         Returns:
             The loss scale after each step, [steps] float32, and the number of applied
@@ -126,7 +126,7 @@ class Loop:
         """Return the gradients of the loss times ``factor``, flat and in float32.
 
         Returns:
-            Those of the weights and those of the activations: [n] each.
+            The gradients of the weights and of the activations: [n] each.
         """
         with tf.GradientTape() as tape:
             logits, hidden = self.forward(features)
@@ -136,7 +136,7 @@ class Loop:
         return tf.concat(flat[:3], 0), tf.concat(flat[3:], 0)
 
     def quality(self, features, digit):
-        """Return the mean loss in nats, and the share of digits that are right."""
+        """Return the mean loss in nats, and the accuracy."""
         logits, _ = self.forward(features)
         answers = tf.argmax(logits, axis=1, output_type=tf.int32)
         right = tf.reduce_mean(tf.cast(tf.equal(answers, digit), tf.float32))
@@ -152,7 +152,7 @@ class Loop:
 
 
 def loss_of(logits, digit):
-    """Return the mean cross-entropy in nats, in float32 whatever the logits are."""
+    """Return the mean cross-entropy in nats, in float32 for logits of any dtype."""
     wide = tf.cast(logits, tf.float32)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(digit, wide)
     return tf.reduce_mean(losses)

@@ -1,4 +1,4 @@
-"""The deep net in PyTorch: SGD on float32 masters, eagerly."""
+"""The deep net in eager PyTorch, with SGD on float32 masters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOMENTUM = 0.9
 
 
 class Trainer:
-    """One run; the training loop is the one that PyTorch's users write."""
+    """One run, with the training loop that users of PyTorch write."""
 
     def __init__(self, settings: Settings, plan: Plan, device: str) -> None:
         torch.set_num_threads(1)
@@ -40,7 +40,7 @@ class Trainer:
         return cast, torch.tensor(digit, device=self.device).long()
 
     def advance(self, start: int, stop: int) -> list[Taken]:
-        """Take the steps ``start`` to ``stop`` - 1; return what each did."""
+        """Take the steps ``start`` to ``stop`` - 1; return the result of each."""
         taken = []
         for step in range(start, stop):
             rows = self.batches[step]
@@ -70,7 +70,7 @@ class Trainer:
 
     @torch.no_grad()
     def measure(self) -> tuple[float, float]:
-        """Return the held-out loss in nats, and the share of digits that are right."""
+        """Return the held-out loss in nats, and the accuracy."""
         features, digit = self.held_out
         logits, _ = self.forward(features)
         right = (logits.argmax(1) == digit).float().mean()
@@ -86,5 +86,5 @@ class Trainer:
 
 
 def loss_of(logits: Tensor, digit: Tensor) -> Tensor:
-    """Return the mean cross-entropy in nats, in float32 whatever the logits are."""
+    """Return the mean cross-entropy in nats, in float32 for logits of any dtype."""
     return functional.cross_entropy(logits.float(), digit)

@@ -19,26 +19,25 @@ __all__ = ["Taken", "prepare", "train"]
 
 
 class Taken(NamedTuple):
-    """What an optimizer step did: the scale after it, and whether it was applied."""
+    """The result of an optimizer step: the next scale, and whether it was applied."""
 
     scale: float
     applied: bool
 
 
 def prepare(backend: str, device: str) -> None:
-    """Import the backend's framework and try the device; raise if either fails."""
+    """Import the backend's framework and test the device; raise if either fails."""
     backends.prepare(__package__, backend, device)
 
 
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
-    """Do one run; it has diverged when a held-out loss is not finite.
+    """Do one run; it has diverged if a held-out loss is not finite.
 
     Series: ``step``, ``loss`` (held out, nats), ``accuracy`` (held out, a share),
-    ``scale`` (of the step that comes next), ``skipped`` (steps so far) and
-    ``zero/weights`` and ``zero/activations`` (the share of gradients that are 0, of one
-    batch).
-    Summary: the last of these, what :func:`around` and, in float32,
-    :func:`harness.tasks.deep_digits.laws.count` say.
+    ``scale`` (of the next step), ``skipped`` (steps so far), ``zero/weights`` and
+    ``zero/activations`` (the share of zero gradients of one batch).
+    Summary: the last value of each series, the values of :func:`around` and, in
+    float32, the counts of :func:`harness.tasks.deep_digits.laws.count`.
     """
     settings = Settings(**config)
     module = backends.model(__package__, backend)
@@ -77,11 +76,12 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
 
 
 def around(scales: Sequence[float], overflow: int) -> dict[str, float]:
-    """Return how a scale reacts to one overflow: ``scales[k]`` is that of step k.
+    """Return the reaction of a scale to one overflow; ``scales[k]`` is for step k.
 
-    ``before`` and ``after`` the step, ``lowest`` since, ``mean_log2`` of all steps, and
-    ``recovery``: the steps from the overflow on until the scale is again above half of
-    what it was, 0 if it did not fall; NaN if it never is.
+    The scale ``before`` and ``after`` the step and its ``lowest`` value since;
+    ``mean_log2`` of all steps; and ``recovery``, the steps from the overflow until the
+    scale is above half of ``before`` again: 0 if it did not fall, NaN if it does not
+    recover.
     """
     values = np.asarray(scales, float)
     before, later = values[overflow], values[overflow + 1 :]
@@ -97,7 +97,7 @@ def around(scales: Sequence[float], overflow: int) -> dict[str, float]:
 
 
 def _gradients(trainer: Any, plan: Plan, step: int) -> dict[str, Array]:
-    """Return gradients of weights and activations, flat, of the batch of a step."""
+    """Return the flat gradients of weights and activations for a step's batch."""
     rows = plan.batches[min(step, len(plan.batches) - 1)]
     gradients: dict[str, Array] = trainer.gradients(rows, plan.factors[0])
     return gradients

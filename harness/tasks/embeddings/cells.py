@@ -1,4 +1,4 @@
-"""Records of runs with embeddings as cells, in which only the seed differs."""
+"""Group records of runs with embeddings into cells, in which only the seed differs."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ __all__ = [
 S = TypeVar("S", bound=EmbeddingSettings)
 
 RANKS = ("mrr", "mrr/validation", "hits", "ndcg", "recall")
-"""Series of which more is better."""
+"""The series in which larger values are better."""
 
 
 def last(name: str, unit: str) -> Metric:
-    """Return the metric that a series has at the end of training.
+    """Return the metric that reads a series at the end of training.
 
-    Of a run that diverged, ranks count as 0 and all else as infinite.
+    If a run diverged, ranks are 0 and all other values are infinite.
     """
     ranked = name in RANKS
 
@@ -58,9 +58,9 @@ def last(name: str, unit: str) -> Metric:
 
 @dataclass(frozen=True)
 class Cell(SeedCell[EmbeddingSettings]):
-    """The runs that differ in nothing but their seed, on one backend and device.
+    """The runs that differ only in their seed, on one backend and device.
 
-    ``varied`` names the cell in tables beside optimizer, limit and backend.
+    ``varied``: further labels of the cell, after optimizer, limit and backend.
     """
 
     varied: Mapping[str, Any]
@@ -80,7 +80,7 @@ class Cell(SeedCell[EmbeddingSettings]):
     def measured(self, name: str) -> Floats:
         """Return a series of all runs, [seeds, checkpoints].
 
-        Once a run has diverged, its ranks count as 0 and all else as infinite.
+        After a run diverged, its ranks are 0 and all other values are infinite.
         """
         return self.column(name, 0.0 if name in RANKS else np.inf)
 
@@ -90,9 +90,9 @@ def cells(
     settings: Callable[..., S],
     varied: Callable[[S], Mapping[str, Any]] = lambda _: {},
 ) -> list[Cell]:
-    """Group records that differ in nothing but their seed, in order of appearance.
+    """Group records that differ only in their seed, in order of appearance.
 
-    ``varied`` returns what names a cell in tables beside optimizer, limit and backend.
+    ``varied`` returns further labels of a cell, after optimizer, limit and backend.
     """
     result = []
     for group in grouped(records):
@@ -102,9 +102,9 @@ def cells(
 
 
 def paired(of: Sequence[Cell], limit: str, other: str) -> Iterator[tuple[Cell, Cell]]:
-    """Pair cells of one limit with those that tables tell apart by it alone, by seed.
+    """Pair cells of two limits whose other labels are equal, by seed.
 
-    So each of a pair may have the learning rate that suits it.
+    The learning rate is no label, so the cells of a pair may have different ones.
     """
     for a, b in product(of, of):
         alike = {**a.labels, "limit": other} == b.labels
@@ -115,7 +115,7 @@ def paired(of: Sequence[Cell], limit: str, other: str) -> Iterator[tuple[Cell, C
 def differences(
     of: Sequence[Cell], names: Sequence[str], against: str = "none"
 ) -> pd.DataFrame:
-    """Return what limits change at the end of training.
+    """Return the effect of each limit at the end of training.
 
     ``estimate`` = median over seeds of (this limit - ``against``), paired by seed, with
     its interval; ``what`` is the series.
@@ -143,7 +143,7 @@ def curves(of: Sequence[Cell], names: Sequence[str]) -> pd.DataFrame:
 
 
 def backends(of: Sequence[Cell], name: str) -> pd.DataFrame:
-    """Return how far two backends are apart on the same seeds, over the steps.
+    """Return the difference of two backends on the same seeds, over the steps.
 
     ``median`` and ``highest`` over the seeds of |a - b| / max(|a|, |b|); ``against`` is
     the backend that ``backend`` is compared with.
@@ -161,8 +161,8 @@ def backends(of: Sequence[Cell], name: str) -> pd.DataFrame:
 def agreeing(published: pd.DataFrame, own: pd.DataFrame) -> pd.DataFrame:
     """Compare differences with intervals, row by row.
 
-    Runs of other lengths end elsewhere. So ``matches`` says whether two intervals
-    overlap or else lie on the same side of 0.
+    Runs of another length end with other values. So ``matches`` is whether two
+    intervals overlap or are on the same side of 0.
     """
     numbers = ["estimate", "low", "high"]
     keys = [name for name in published.columns if name not in numbers]
@@ -175,9 +175,9 @@ def agreeing(published: pd.DataFrame, own: pd.DataFrame) -> pd.DataFrame:
 
 
 def quoted(values: npt.ArrayLike, digits: str = ".2f") -> str:
-    """Write the range of some numbers: ``0.16 to 0.21``, or ``0.16`` if it is one.
+    """Return a range of numbers as text: ``0.16 to 0.21``, or ``0.16`` if all agree.
 
-    Nothing if there are none, so that a sentence can be left out.
+    Empty without numbers, so that a sentence can be left out.
     """
     numbers = np.asarray(values, float)
     if not numbers.size:

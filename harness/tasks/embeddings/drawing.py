@@ -1,4 +1,4 @@
-"""What the figures share: names of the limits, curves, intervals and the legend."""
+"""Shared parts of the figures: names of the limits, curves, intervals and legend."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ COLOURS = {
     "lookup": "strict",
     "normalise": "strict",
 }
-"""The method of the theme whose colour a limit has; ``clip`` is our wrapper."""
+"""Limit -> the theme's method with its colour; ``clip`` is our wrapper."""
 
 
 MOST = 4
-"""Names that fit into one line of the legend."""
+"""The number of names that fit into one line of the legend."""
 
 
 def colour(theme: Theme, limit: str) -> str:
@@ -43,7 +43,7 @@ def colour(theme: Theme, limit: str) -> str:
 
 
 def draw_curves(panel: Axes, rows: pd.DataFrame, theme: Theme) -> None:
-    """Draw medians with bands: lines for the first backend, markers for others."""
+    """Draw medians with bands; the first backend as lines, others as markers."""
     backends = list(dict.fromkeys(rows["backend"]))
     for (limit, backend), curve in grouped(rows, "limit", "backend"):
         ink, steps = colour(theme, limit), curve["step"]
@@ -57,7 +57,7 @@ def draw_curves(panel: Axes, rows: pd.DataFrame, theme: Theme) -> None:
 
 
 def draw_intervals(panel: Axes, rows: pd.DataFrame, theme: Theme) -> None:
-    """Draw estimates with intervals, one line each; ``place`` says how far down."""
+    """Draw estimates with intervals; the column ``place`` is the vertical position."""
     backends = list(dict.fromkeys(rows["backend"]))
     for _, row in rows.iterrows():
         ink = colour(theme, row["limit"])
@@ -75,7 +75,7 @@ def legend(
     extra: Sequence[Artist] = (),
     lines: bool = True,
 ) -> None:
-    """Name limits by line and colour and backends by marker, below the panels."""
+    """Draw a legend below the panels: limits by line, backends by marker."""
     handles: list[Artist] = [
         Line2D(
             [],

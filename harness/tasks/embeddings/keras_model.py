@@ -12,7 +12,7 @@ from lockstep import keras3 as lockstep
 class EmbeddingTrainer:
     """Training inside ``tf.function``, traced once for all runs of this recipe.
 
-    A new run gives each variable its first value again; other shapes trace anew.
+    A new run resets each variable to its initial value. Other shapes are traced again.
     """
 
     def __init__(self, recipe: Recipe, loss, device: str) -> None:
@@ -22,9 +22,9 @@ class EmbeddingTrainer:
         self.shapes = {}
 
     def reset(self, weights) -> None:
-        """Give the tables their first values and reset the optimizer.
+        """Set the tables to their first values and reset the optimizer.
 
-        New names or shapes make new variables and trace the loop again.
+        For new names or shapes, make new variables and trace the loop again.
         """
         shapes = {name: value.shape for name, value in weights.items()}
         if shapes != self.shapes:
@@ -37,7 +37,7 @@ class EmbeddingTrainer:
             variable.assign(value)
 
     def compile(self, shapes) -> None:
-        """Make layers and optimizer, trace the loop and note the state before it."""
+        """Make layers and optimizer, trace the loop and save the initial state."""
         self.layers = {}
         for name, (rows, width) in shapes.items():
             self.layers[name] = keras.layers.Embedding(rows, width, name=name)
@@ -62,7 +62,7 @@ class EmbeddingTrainer:
         self.loop(batches).numpy()
 
     def steps(self, batches: tf.Tensor) -> tf.Tensor:
-        """Take one step per batch; return their number, known only after them."""
+        """Take one step per batch; return their number, ready only after them."""
         for step in tf.range(tf.shape(batches)[0]):
             self.step(batches[step])
         return tf.shape(batches)[0]
@@ -82,14 +82,14 @@ class EmbeddingTrainer:
         self.optimizer.apply(gradients, variables)
 
     def normalise(self) -> None:
-        """Give every row of the limited tables the norm that is the limit."""
+        """Scale every row of the limited tables to the norm ``max_norm``."""
         for name in self.recipe.limited:
             table = self.layers[name].embeddings
             norms = keras.ops.norm(table, axis=1, keepdims=True)
             table.assign(table * (self.recipe.max_norm / norms))
 
     def look_up(self, name: str, ids: tf.Tensor) -> tf.Tensor:
-        """Return rows [..., width]; a limit in the lookup is part of the gradient."""
+        """Return rows [..., width]; gradients flow through a limit in the lookup."""
         rows = self.layers[name](ids)
         if self.recipe.limit != "lookup" or name not in self.recipe.limited:
             return rows
@@ -104,11 +104,11 @@ class EmbeddingTrainer:
         }
 
     def serve(self, table: str, ids) -> None:
-        """Look up ids [lookups, ids] without training; return when that is done."""
+        """Look up ids [lookups, ids] without training; return when they are ready."""
         self.lookups(table, tf.constant(ids)).numpy()
 
     def look_up_often(self, table: str, ids: tf.Tensor) -> tf.Tensor:
-        """Return a sum over one entry of each lookup, so that none can be left out."""
+        """Return a sum over one entry of each lookup, so that none is optimized out."""
         total = tf.constant(0.0)
         for row in ids:
             total += self.look_up(table, row)[0, 0]

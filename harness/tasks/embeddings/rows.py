@@ -1,4 +1,4 @@
-"""Norms of rows: as they are stored, and as a lookup hands them out."""
+"""Norms of rows, as stored and as returned by a lookup."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lockstep.interface import Array
 __all__ = ["OVER", "norms", "served"]
 
 OVER = 1 + 1e-6
-"""Norms above so many limits count as above it: a clipped row is right to some ULPs."""
+"""A norm is above the limit from this factor on, because clipping is exact to ULPs."""
 
 
 def norms(table: Array) -> Array:

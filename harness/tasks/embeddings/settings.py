@@ -1,4 +1,4 @@
-"""The settings that runs with embeddings share, checked where they are declared."""
+"""The settings that all runs with embeddings share, with their checks."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ __all__ = ["EmbeddingSettings"]
 
 @dataclass(frozen=True)
 class EmbeddingSettings:
-    """What one run does, whatever its rows stand for.
+    """The settings of one run, whatever its rows represent.
 
     Attributes:
         optimizer: name of an optimizer of TensorFlow 1, and its arguments.
         limit: one of ``LIMITS`` of the task: ``none``; ``clip``, rows after each step,
             by the wrapper; ``normalise``, every row to ``max_norm`` before each step;
             ``penalty``, a part of the loss; ``lookup``, rows as they are looked up.
-        max_norm: the largest norm of a row that is left as it is.
+        max_norm: the largest norm of an unchanged row.
         steps: optimizer steps of training.
         checkpoints: measurements during training, at equal distances.
-        batch: examples a step.
-        width: entries of a row.
+        batch: examples per step.
+        width: elements of a row.
     """
 
     LIMITS: ClassVar[tuple[str, ...]] = ()
@@ -59,5 +59,5 @@ class EmbeddingSettings:
 
     @property
     def measured_at(self) -> list[int]:
-        """The steps after which everything is measured, 0 among them."""
+        """The steps after which everything is measured, including 0."""
         return spread(self.checkpoints, self.steps)

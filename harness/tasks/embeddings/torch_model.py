@@ -1,4 +1,4 @@
-"""Tables of rows in PyTorch, written as one would write them there."""
+"""Tables of rows in idiomatic PyTorch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lockstep import pytorch as lockstep
 
 
 class EmbeddingTrainer:
-    """Eager training with sparse gradients; a run gets a new table and optimizer."""
+    """Eager training with sparse gradients; each run has new tables and optimizer."""
 
     def __init__(self, recipe: Recipe, loss, device: str) -> None:
         self.recipe = recipe
@@ -19,7 +19,7 @@ class EmbeddingTrainer:
         self.device = device
 
     def reset(self, weights) -> None:
-        """Make the tables from their first values, and a new optimizer."""
+        """Create the tables with their first values, and a new optimizer."""
         self.weights = {
             name: torch.nn.Parameter(torch.tensor(value, device=self.device))
             for name, value in weights.items()
@@ -53,14 +53,14 @@ class EmbeddingTrainer:
 
     @torch.no_grad()
     def normalise(self) -> None:
-        """Give every row of the limited tables the norm that is the limit."""
+        """Scale every row of the limited tables to the norm ``max_norm``."""
         for name in self.recipe.limited:
             table = self.weights[name]
             norms = torch.linalg.vector_norm(table, dim=1, keepdim=True)
             table *= self.recipe.max_norm / norms
 
     def look_up(self, name: str, ids: Tensor) -> Tensor:
-        """Return rows [..., width]; a limit in the lookup is part of the gradient."""
+        """Return rows [..., width]; gradients flow through a limit in the lookup."""
         rows = functional.embedding(ids, self.weights[name], sparse=True)
         if self.recipe.limit != "lookup" or name not in self.recipe.limited:
             return rows
@@ -73,12 +73,12 @@ class EmbeddingTrainer:
 
     @torch.inference_mode()
     def serve(self, table: str, ids) -> None:
-        """Look up ids [lookups, ids] without training; return when that is done."""
+        """Look up ids [lookups, ids] without training; return when they are ready."""
         for row in torch.from_numpy(ids).to(self.device).unbind():
             self.look_up(table, row)
         self.wait()
 
     def wait(self) -> None:
-        """Wait until the device has done its work."""
+        """Wait until the device has finished its work."""
         if self.device != "cpu":
             torch.cuda.synchronize()

@@ -1,4 +1,4 @@
-"""The trainer that each backend has for runs with embeddings, and one such run."""
+"""The interface of the backends' trainers with embeddings, and one run."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ Rows = Mapping[str, Array]
 """Name of a table -> its rows: [rows, width] float32."""
 
 Measure = Callable[[int, Rows], Mapping[str, float]]
-"""Steps so far and the tables after them -> what is recorded; ``loss`` among it."""
+"""(Number of steps, tables after them) -> recorded values, including ``loss``."""
 
 
 class Recipe(NamedTuple):
-    """How a backend builds tables and optimizer.
+    """The recipe from which a backend builds tables and optimizer.
 
     Attributes:
         task: the package whose ``torch_model``, ``tf_model`` or ``keras_model`` has
@@ -49,7 +49,7 @@ class Recipe(NamedTuple):
         optimizer, arguments: the class of the optimizer, and its arguments.
         limit, max_norm: as in the settings.
         limited: the tables whose rows are limited.
-        columns: which ids of a batch belong to which table.
+        columns: the columns of a batch for each table.
     """
 
     task: str
@@ -63,10 +63,10 @@ class Recipe(NamedTuple):
 
 
 class Trainer(Protocol):
-    """Tables with their optimizer on one backend."""
+    """The tables and optimizer on one backend."""
 
     def reset(self, weights: Rows) -> None:
-        """Take the first values of the tables; forget all state."""
+        """Set the tables to their first values; reset all state."""
         ...
 
     def advance(self, batches: Array) -> None:
@@ -74,22 +74,22 @@ class Trainer(Protocol):
         ...
 
     def tables(self) -> dict[str, Array]:
-        """Return a copy of every table as it is stored."""
+        """Return a copy of every table as stored."""
         ...
 
     def serve(self, table: str, ids: Array) -> None:
-        """Look up ids [lookups, ids] as they are served; return when that is done."""
+        """Look up ids [lookups, ids] as a served model does; return when finished."""
         ...
 
 
 class Plan(NamedTuple):
-    """The data of a run on any backend; all of it follows from one seed.
+    """The data of a run on any backend, drawn from one seed.
 
     Attributes:
         weights: first values of the tables by name.
         batches: [steps, batch, ids] int32.
-        columns: which ids of a batch belong to which table.
-        measure: how a run is measured.
+        columns: the columns of a batch for each table.
+        measure: the function that measures a run.
     """
 
     weights: Rows
@@ -98,13 +98,13 @@ class Plan(NamedTuple):
     measure: Measure
 
     def named(self, table: str, start: int, stop: int) -> Array:
-        """Return the ids of a table that the steps start + 1, ..., stop name."""
+        """Return the unique ids of a table in the steps start + 1, ..., stop."""
         columns = list(dict(self.columns)[table])
         return np.unique(self.batches[start:stop][:, :, columns])
 
 
 def prepare(backend: str, device: str) -> None:
-    """Import the backend's framework and try the device; raise if either fails."""
+    """Import the backend's framework and test the device; raise if either fails."""
     backends.prepare(__package__, backend, device)
 
 
@@ -125,12 +125,12 @@ def recipe_of(
 
 @cache
 def trainer_of(recipe: Recipe, backend: str, device: str) -> Trainer:
-    """Return the trainer of a recipe, shared by its runs: it compiles once."""
+    """Return the trainer of a recipe, shared by its runs so that it compiles once."""
     return make_trainer(recipe, backend, device)
 
 
 def make_trainer(recipe: Recipe, backend: str, device: str) -> Trainer:
-    """Return a trainer that no run shares."""
+    """Return a new trainer of a recipe."""
     loss = backends.model(f"harness.tasks.{recipe.task}", backend).loss
     model = backends.model(__package__, backend)
     trainer: Trainer = model.EmbeddingTrainer(
@@ -140,7 +140,7 @@ def make_trainer(recipe: Recipe, backend: str, device: str) -> Trainer:
 
 
 def walk(settings: EmbeddingSettings, plan: Plan, trainer: Trainer) -> Outcome:
-    """Train and measure; the run has diverged when a loss is not finite."""
+    """Train and measure; the run has diverged if a loss is non-finite."""
     trainer.reset(plan.weights)
     rows = [_row(plan, 0, trainer)]
     for start, stop in pairwise(settings.measured_at):

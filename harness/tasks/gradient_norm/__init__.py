@@ -1,4 +1,4 @@
 """Two functions that clip the same gradients: the multitask one, and the framework's.
 
-No net: lists of gradients, in some of which tensors are all zero.
+There is no net, only lists of gradients. In some of them, tensors are all zero.
 """

@@ -1,4 +1,4 @@
-"""Lists of gradients: those that the original was recorded with, and random ones."""
+"""Lists of gradients: the recorded inputs of the original, and random ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["GradientList", "lists_of", "recorded_lists"]
 FAMILY = "multitask_clip"
 
 SMALLEST, LARGEST = 16, 4096
-"""Entries of a random tensor, at least and at most."""
+"""The range of the number of elements of a random tensor."""
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,9 @@ class GradientList:
     """The gradients of one step.
 
     Attributes:
-        gradients: one a tensor.
+        gradients: one per tensor.
         clip_norm: the limit of their global norm.
-        norm: what the original returned for them; None where it was not recorded.
+        norm: the original's global norm; None if it was not recorded.
     """
 
     gradients: Sequence[Array]
@@ -46,7 +46,7 @@ def lists_of(settings: Settings, seed: int) -> list[GradientList]:
 
 @cache
 def recorded_lists() -> list[GradientList]:
-    """Return what was recorded with a tensor of zeros and a finite norm above zero."""
+    """Return the recorded lists with a tensor of zeros and a finite norm above zero."""
     cases = read_cases(GOLDEN, [FAMILY])
     return [
         recorded
@@ -59,7 +59,7 @@ def recorded_lists() -> list[GradientList]:
 
 
 def _of_case(case: Case) -> Iterator[GradientList]:
-    """Yield the list of a case, or that of each of its steps; None is left out."""
+    """Yield the list of a case, or of each of its steps, without None gradients."""
     inputs, results = [case.inputs["gradients"]], [case.expected]
     if "steps" in case.expected:
         inputs, results = case.inputs["gradients"], case.expected["steps"]
@@ -70,7 +70,7 @@ def _of_case(case: Case) -> Iterator[GradientList]:
 
 
 def _random(settings: Settings, stream: np.random.Generator) -> GradientList:
-    """Draw tensors of many sizes and magnitudes; half of the entries are zero."""
+    """Draw tensors of many sizes and magnitudes; half of the elements are zero."""
     low, high = np.log(SMALLEST), np.log(LARGEST)
     sizes = np.exp(stream.uniform(low, high, settings.tensors)).astype(int)
     magnitudes = 10.0 ** stream.uniform(-3, 0, settings.tensors)

@@ -1,4 +1,4 @@
-"""The figures of the experiment, each a function of a finding's tables."""
+"""The figures of the experiment, drawn from a finding's tables."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from harness.tasks.gradient_norm.findings import ROUNDING
 __all__ = ["drawings"]
 
 APART = 0.12
-"""Between the points of two backends; kinds of gradients are 1 apart."""
+"""The distance of the points of two backends; kinds of gradients are 1 apart."""
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
-    """Yield what there is to draw, in reading order."""
+    """Yield the figures in reading order."""
     yield norms(finding)
 
 
 def norms(finding: Finding) -> Drawing:
-    """How far the multitask norm lies above the stock one, a column a kind."""
+    """The excess of the multitask norm over the stock one, a column per kind."""
     table = finding.tables["norms"]
     kinds = list(dict.fromkeys(table["gradients"]))
     backends = list(dict.fromkeys(table["backend"]))

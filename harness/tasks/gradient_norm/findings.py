@@ -1,4 +1,4 @@
-"""The answer, computed: whether zeros make a difference to the global norm."""
+"""Compute the answer: whether zeros make a difference to the global norm."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from harness.tasks.gradient_norm import tables
 __all__ = ["APART", "METRICS", "STOCK", "checks", "judge", "match"]
 
 APART = ("gradients",)
-"""The settings by which the tables tell runs apart."""
+"""The settings that distinguish runs in the tables."""
 
 METRICS = {
     "norm ratio": Metric(lambda r: r.summary["ratio"], "ratio", "smaller"),
     "unequal entries": Metric(lambda r: r.summary["unequal"], "share", "smaller"),
 }
-"""The numbers by which runs are compared; the first is the largest of a run."""
+"""The metrics by which runs are compared; the first one is a run's maximum."""
 
 STOCK = {"tf": "tf.clip_by_global_norm", "pytorch": "torch.nn.utils.clip_grad_norm_"}
-"""What each framework itself clips with."""
+"""Each framework's own clipping function."""
 
 ROUNDING = 1.0
-"""Parts per million within which two sums of squares agree: eight float32 ULPs."""
+"""The tolerance of two sums of squares in parts per million: eight float32 ULPs."""
 
 
 def judge(records: Sequence[Record]) -> Judgement:
@@ -75,7 +75,7 @@ def _answer(table: pd.DataFrame) -> str:
 
 
 def _sentences(table: pd.DataFrame) -> Iterator[str]:
-    """Quote for each backend how many norms agree, and how far the others are apart."""
+    """Quote the share of equal norms and the largest difference on each backend."""
     for (backend,), rows in grouped(table, "backend"):
         total = int(rows["lists"].sum())
         equal = round(float((rows["equal"] * rows["lists"]).sum()))

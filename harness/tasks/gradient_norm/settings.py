@@ -1,4 +1,4 @@
-"""The settings of one run, checked where they are declared."""
+"""The settings of one run, checked when an experiment declares them."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ KEYS = ("label", "source", "absent")
 
 @dataclass(frozen=True)
 class Settings:
-    """What one run does.
+    """The settings of one run.
 
     Attributes:
         gradients: ``label``; ``source``, ``recorded`` with the original or ``random``;
             ``absent``, the share of the tensors of a random list that are all zero.
-        tensors: in a random list.
-        lists: random lists of a run. A run of recorded gradients has one list.
-        clip_norm: the limit of random lists. A recorded one has its own.
+        tensors: the number of tensors in a random list.
+        lists: the number of random lists of a run. A run of recorded gradients has one.
+        clip_norm: the limit of random lists. A recorded list has its own.
     """
 
     gradients: Mapping[str, Any]
@@ -53,7 +53,7 @@ class Settings:
         self._check_absent()
 
     def _check_absent(self) -> None:
-        """Refuse a share that leaves no tensor, or that recorded lists ignore."""
+        """Raise for a share that leaves no tensor, or for one with recorded lists."""
         got: Any = self.gradients.get("absent")
         if not self.is_random:
             require(got is None, "gradients.absent", "nothing where recorded", got)
@@ -64,20 +64,20 @@ class Settings:
 
     @property
     def label(self) -> str:
-        """What the gradients are called."""
+        """The name of the gradients."""
         return str(self.gradients["label"])
 
     @property
     def source(self) -> str:
-        """Where the gradients come from."""
+        """The source of the gradients, ``recorded`` or ``random``."""
         return str(self.gradients.get("source"))
 
     @property
     def is_random(self) -> bool:
-        """Whether the gradients are drawn."""
+        """Whether the gradients are random."""
         return self.source == "random"
 
     @property
     def zeros(self) -> int:
-        """How many tensors of a random list are all zero."""
+        """The number of tensors of a random list that are all zero."""
         return round(float(self.gradients["absent"]) * self.tensors)

@@ -1,4 +1,4 @@
-"""The tables of the experiment, each a function of records alone."""
+"""The tables of the experiment, computed from records alone."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ MILLION = 1e6
 
 
 def norms(records: Sequence[Record]) -> pd.DataFrame:
-    """A row for each kind of gradients and each backend, over all lists of all runs.
+    """A row per kind of gradients and backend, over all lists of all runs.
 
-    ``equal`` and ``unequal`` are shares: of the lists whose two norms agree to the bit,
-    and of the clipped entries that do not. ``above`` is how far the multitask norm lies
-    above the stock one, in parts per million: the median, the ``lowest`` and the
-    ``highest``.
+    ``equal`` is the share of lists whose two norms agree to the bit. ``unequal`` is the
+    share of clipped elements that do not agree. ``above`` is the excess of the
+    multitask norm over the stock one, in parts per million: the median, the ``lowest``
+    and the ``highest``.
     """
     return pd.DataFrame([_row(group) for group in grouped(records)])
 
@@ -47,5 +47,5 @@ def _row(group: Sequence[Record]) -> dict[str, Any]:
 
 
 def _all(group: Sequence[Record], name: str) -> Floats:
-    """Return a series of all runs, one after the other."""
+    """Return the concatenated series of all runs."""
     return np.concatenate([np.asarray(record.series[name]) for record in group])

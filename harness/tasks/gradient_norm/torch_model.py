@@ -35,7 +35,7 @@ def stock_clip(
 
 
 def _parameters(gradients: Sequence[Array], device: str) -> list[torch.nn.Parameter]:
-    """Return parameters of the shapes of the gradients, which they have."""
+    """Return parameters with these gradients."""
     parameters = []
     for gradient in gradients:
         tensor = torch.tensor(gradient, device=device)

@@ -1,4 +1,4 @@
-"""One run: clip lists of gradients by both functions and compare what they return."""
+"""One run: clip lists of gradients by both functions and compare the results."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ __all__ = ["prepare", "train"]
 
 
 def prepare(backend: str, device: str) -> None:
-    """Import the backend's framework and try the device; raise if either fails."""
+    """Import the backend's framework and test the device; raise if either fails."""
     backends.prepare(__package__, backend, device)
 
 
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
     """Do one run.
 
-    Series, one entry a list: ``multitask`` and ``stock``, the global norms of the two
-    functions; the first is the original's own where that was recorded. ``entries`` of
-    the clipped gradients, and how many of them are ``unequal`` in any bit. Summary:
-    ``ratio``, the largest of multitask / stock; ``equal``, the share of lists whose
-    norms agree to the bit; ``unequal``, the share of the entries.
+    Series, one entry per list: ``multitask`` and ``stock``, the global norms of the two
+    functions; the first is the original's if it was recorded. ``entries``, the number
+    of elements of the clipped gradients, and ``unequal``, how many differ in any bit.
+    Summary: ``ratio``, the largest multitask / stock; ``equal``, the share of lists
+    whose norms agree to the bit; ``unequal``, the share of elements.
     """
     settings = Settings(**config)
     model = backends.model(__package__, backend)
@@ -44,7 +44,7 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
 
 
 def _compare(model: Any, given: GradientList, device: str) -> dict[str, float]:
-    """Clip one list by both functions."""
+    """Return the norms and the differences of one list, clipped by both functions."""
     ours, norm = model.multitask_clip(given.gradients, given.clip_norm, device)
     theirs, stock = model.stock_clip(given.gradients, given.clip_norm, device)
     return {
@@ -56,6 +56,6 @@ def _compare(model: Any, given: GradientList, device: str) -> dict[str, float]:
 
 
 def _unequal(ours: Array, theirs: Array) -> int:
-    """Count entries that differ in any bit."""
+    """Count elements that differ in any bit."""
     bits = [array.view(np.uint32) for array in (ours, theirs)]
     return int((bits[0] != bits[1]).sum())

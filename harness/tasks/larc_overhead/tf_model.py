@@ -1,6 +1,6 @@
 """LARC in TensorFlow, between the backward pass and the step.
 
-The scaled gradients are returned, for a tensor is not changed in place.
+The scaled gradients are returned, because tensors are not changed in place.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Scaled = Callable[[], list[Any]]
 
 
 def makers(seed: int, device: str, model: str, jit: str = "") -> Makers:
-    """Return what builds each step: ``ours``, ``loop``."""
+    """Return the builder of each step: ``ours``, ``loop``."""
     gradients = [tf.constant(value) for value in arrays(model, seed=1)]
 
     def make(step: Callable[[list[Any], list[Any]], Scaled]) -> Step:
@@ -33,7 +33,7 @@ def makers(seed: int, device: str, model: str, jit: str = "") -> Makers:
 
 
 def our_step(gradients: list[Any], variables: list[Any]) -> Scaled:
-    """Return what scales the gradients by ``post_process_gradients``."""
+    """Return a step that scales the gradients by ``post_process_gradients``."""
     larc_params = {"larc_eta": ETA, "epsilon": EPSILON}
     pairs = list(zip(gradients, variables, strict=True))
 
@@ -45,7 +45,7 @@ def our_step(gradients: list[Any], variables: list[Any]) -> Scaled:
 
 
 def loop_step(gradients: list[Any], variables: list[Any]) -> Scaled:
-    """Return the loop that one writes first: each tensor is scaled by itself."""
+    """Return the naive loop, which scales one tensor after the other."""
 
     def step() -> list[Any]:
         pairs = zip(gradients, variables, strict=True)
@@ -55,7 +55,7 @@ def loop_step(gradients: list[Any], variables: list[Any]) -> Scaled:
 
 
 def scaled(gradient: Any, variable: Any) -> Any:
-    """Return a gradient times its local rate; a norm of 0 leaves it as it is."""
+    """Return a gradient times its local rate; with a norm of 0 it is unchanged."""
     weight_norm, gradient_norm = tf.norm(variable), tf.norm(gradient)
     rate = tf.minimum(ETA * weight_norm / (gradient_norm + EPSILON) / RATE, 1.0)
     is_scaled = tf.logical_and(weight_norm != 0, gradient_norm != 0)

@@ -1,4 +1,4 @@
-"""LARC in PyTorch, in place, as it stands between the backward pass and the step."""
+"""LARC in PyTorch, in place, between the backward pass and the step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lockstep.pytorch import post_process_gradients
 
 
 def makers(seed: int, device: str, model: str) -> Makers:
-    """Return what builds each step: ``ours``, ``loop``."""
+    """Return the builder of each step: ``ours``, ``loop``."""
     torch.set_num_threads(1)
     gradients = Gradients(model, 1.0, device, torch.float32)
 
@@ -28,7 +28,7 @@ def makers(seed: int, device: str, model: str) -> Makers:
 
 
 def our_step(weights: list[Tensor]) -> Step:
-    """Return a step of ``post_process_gradients``, which changes gradients in place."""
+    """Return a step of ``post_process_gradients``, which updates gradients in place."""
     larc_params = {"larc_eta": ETA, "epsilon": EPSILON}
 
     def step() -> None:

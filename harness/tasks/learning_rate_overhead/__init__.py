@@ -1,1 +1,1 @@
-"""The rate of a policy, written into two parameter groups once a step."""
+"""The learning rate of a policy, written into two parameter groups in each step."""

@@ -13,7 +13,7 @@ from harness.timing import Makers, Prepared, Step
 from lockstep.pytorch import PolicyLR
 
 STEPS = 1024
-"""Steps that are timed together: ours computes so many rates ahead, all in the time."""
+"""The steps of one timing, within which ours computes this many rates in advance."""
 
 TOTAL, WARM_UP = 1_000_000, 4000
 
@@ -48,7 +48,7 @@ LAMBDAS: dict[str, Callable[[int], float]] = {
 
 
 def makers(seed: int, device: str, policy: str) -> Makers:
-    """Return what builds each block of steps: ``ours``, ``lambda``."""
+    """Return the builder of each block of steps: ``ours``, ``lambda``."""
     torch.set_num_threads(1)
 
     def ours() -> Step:
@@ -67,7 +67,7 @@ def optimizer(device: str) -> torch.optim.SGD:
 
 
 def block(scheduler: LRScheduler) -> Step:
-    """Return a block of steps; before the first, the optimizer has taken its own."""
+    """Return a block of steps, after one optimizer step that is not timed."""
     scheduler.optimizer.step()
 
     def steps(step: Step) -> None:

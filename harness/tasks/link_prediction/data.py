@@ -1,4 +1,4 @@
-"""The data of a run on any backend: links, batches with false links, first values."""
+"""The data of a run on any backend: links, batches with false links, first rows."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from lockstep.interface import Array
 __all__ = ["COLUMNS", "Graph", "draw_batches", "draw_weights", "read_graph"]
 
 COLUMNS: Columns = (("entity", (0, 2, 3, 4)), ("relation", (1,)))
-"""An example is head, relation, tail, false head, false tail."""
+"""The columns of an example: head, relation, tail, false head, false tail."""
 
 PARTS = ("train", "valid", "test")
-"""The files of a graph in PyKEEN, which has the usual split."""
+"""The files of a graph in PyKEEN, with the usual split."""
 
 
 class Graph(NamedTuple):
@@ -52,7 +52,7 @@ def read_graph(name: str) -> Graph:
 def draw_batches(
     stream: np.random.Generator, graph: Graph, steps: int, batch: int
 ) -> Array:
-    """Draw links [steps, batch, 5] with a false one each: head or tail is another."""
+    """Draw links [steps, batch, 5], each with a false one: another head or tail."""
     links = graph.training
     sample = links[stream.integers(len(links), size=(steps, batch))]
     head, relation, tail = np.moveaxis(sample, 2, 0)
@@ -68,7 +68,7 @@ def draw_batches(
 def draw_weights(
     stream: np.random.Generator, graph: Graph, settings: Settings
 ) -> dict[str, Array]:
-    """Draw entries uniformly, with mean 0; then give relations norm 1."""
+    """Draw uniform elements with mean 0, then scale relations to norm 1."""
     bound = np.sqrt(3 / settings.width)
     entity = stream.uniform(-bound, bound, (graph.entities, settings.width))
     relation = stream.uniform(-bound, bound, (graph.relations, settings.width))
@@ -78,7 +78,7 @@ def draw_weights(
 
 
 def _read(graph: str, part: str) -> Array:
-    """Return the links of a file as texts [n, 3]."""
+    """Return the links of a file as strings [n, 3]."""
     path = packaged_file("pykeen", f"pykeen/datasets/{graph.lower()}/{part}.txt")
     lines = path.read_text("utf-8").splitlines()
     return np.array([line.split("\t") for line in lines])

@@ -1,4 +1,4 @@
-"""The figures of the experiment, each a function of a finding's tables."""
+"""The figures of the experiment, drawn from a finding's tables."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ LINE = 0.24
 """The height of a line of dots, in inches."""
 
 OPTIMIZERS = {"GradientDescent": "SGD"}
-"""Names that are too long beside an axis."""
+"""Short names of optimizers beside an axis."""
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
-    """Yield what there is to draw, in reading order."""
+    """Yield the figures in reading order."""
     yield _ranks(finding)
     yield _norms(finding)
 

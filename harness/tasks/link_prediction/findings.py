@@ -1,4 +1,4 @@
-"""The answer, computed: whether a limit on norms lets TransE rank better."""
+"""Compute the answer: whether a limit on norms improves TransE's ranks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from harness.tasks.link_prediction.settings import Settings
 __all__ = ["APART", "METRICS", "NEGLIGIBLE", "SERIES", "judge", "match"]
 
 APART = ("graph.name", "optimizer.name", "limit")
-"""The settings by which the tables tell runs apart."""
+"""The settings that distinguish runs in the tables."""
 
 METRICS = {
     "mrr": last("mrr", "mean reciprocal rank"),
@@ -33,15 +33,15 @@ METRICS = {
     "hits": last("hits", "share of ranks up to 10"),
     "loss": last("loss", "margin loss"),
 }
-"""The numbers by which runs are compared, at the end of training."""
+"""The metrics by which runs are compared, at the end of training."""
 
 NEGLIGIBLE = 0.01
-"""A difference in mean reciprocal rank that nobody would mind."""
+"""A negligible difference in mean reciprocal rank."""
 
 SERIES = ("mrr", "hits", "loss", "norm/median", "norm/highest", "above")
 
 FIRST = ("none", "clip")
-"""The limits that the answer compares."""
+"""The two limits that the answer compares."""
 
 WORDS = {
     "clip": "with rows clipped after each step",
@@ -66,12 +66,12 @@ def judge(records: Sequence[Record]) -> Judgement:
 def match(
     published: Mapping[str, pd.DataFrame], own: Mapping[str, pd.DataFrame]
 ) -> pd.DataFrame:
-    """Compare what limits change in a user's runs with what is published."""
+    """Compare the effects of limits in a user's runs with the published ones."""
     return agreeing(*(_ranks(tables["effect"]) for tables in (published, own)))
 
 
 def chance(of: Sequence[Cell]) -> pd.DataFrame:
-    """Return what ranks drawn at random would lead to on each graph.
+    """Return the metrics of random ranks on each graph.
 
     ``chance`` is a mean reciprocal rank; ``hits_chance`` a share of ranks up to 10.
     """
@@ -96,7 +96,7 @@ def _answer(frames: Mapping[str, pd.DataFrame]) -> str:
 
 
 def _of_the_need(clipped: pd.DataFrame) -> Iterator[str]:
-    """Quote in how many cases ranks are better with rows clipped."""
+    """Quote in how many cases clipping improves ranks."""
     if clipped.empty:
         return
     cases = len(clipped)
@@ -111,7 +111,7 @@ def _of_the_need(clipped: pd.DataFrame) -> Iterator[str]:
 
 
 def _of_ends(ends: pd.DataFrame) -> Iterator[str]:
-    """Quote ranks of every graph, without a limit and with rows clipped."""
+    """Quote the ranks of every graph, without a limit and with clipping."""
     parts = []
     for (graph,), rows in grouped(ends[ends["what"] == "mrr"], "graph"):
         free, held = (quoted(rows[rows["limit"] == x]["median"]) for x in FIRST)

@@ -8,8 +8,8 @@ from keras import KerasTensor, ops
 def loss(rows: dict[str, KerasTensor], margin: float, penalty: float) -> KerasTensor:
     """Return sum max(0, margin + d(true) - d(false)), d = |head + relation - tail|.
 
-    And ``penalty`` times the sum of the entities' squares, one by one as they stand in
-    the batch.
+    Plus ``penalty`` times the sum of the squares of the batch's entities. An entity
+    counts as often as the batch names it.
     """
     head, tail, false_head, false_tail = ops.unstack(rows["entity"], axis=1)
     relation = rows["relation"][:, 0]

@@ -1,4 +1,4 @@
-"""How a run is measured: loss, filtered ranks and norms, in NumPy."""
+"""The metrics of a run in NumPy: loss, filtered ranks and norms."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ TOP = 10
 
 
 class Queries(NamedTuple):
-    """Links, each asked for by its tail and by its head.
+    """Links, each with a query for its tail and one for its head.
 
     Attributes:
         links: [n, 3] int32.
-        others: entities that make no link of the graph in the place of the tail, then
-            in that of the head: [2 n, entities] bool.
+        others: whether an entity in place of the tail, then of the head, makes no link
+            of the graph: [2 n, entities] bool.
     """
 
     links: Array
@@ -37,10 +37,10 @@ def measure(rows: Rows, settings: Settings, examples: Array) -> Mapping[str, flo
     """Measure tables.
 
     ``loss``: mean of the margin loss over fixed ``examples`` of training links.
-    ``mrr``, ``hits``: mean of 1 / rank and share of ranks <= 10, over test links;
-    ``mrr/validation``: over validation links, by which learning rates are chosen.
-    ``norm/median``, ``norm/highest``, ``above``: of the entities' rows, and the share
-    of them above the limit.
+    ``mrr``, ``hits``: mean of 1 / rank and share of ranks <= 10, over test links.
+    ``mrr/validation``: over validation links, to choose learning rates.
+    ``norm/median``, ``norm/highest``: norms of the entities' rows. ``above``: the share
+    of these rows above the limit.
     """
     entity, relation = (rows[name].astype(float) for name in ("entity", "relation"))
     head, kind, tail, false_head, false_tail = examples.T
@@ -66,13 +66,13 @@ def measure(rows: Rows, settings: Settings, examples: Array) -> Mapping[str, flo
 
 @cache
 def queries(graph: str, part: str) -> Queries:
-    """Return the queries about the links of a part, ``validation`` or ``test``."""
+    """Return the queries for the links of a part, ``validation`` or ``test``."""
     content = read_graph(graph)
     return make_queries(content, getattr(content, part))
 
 
 def make_queries(graph: Graph, links: Array) -> Queries:
-    """Return the queries about links; the links of all parts are filtered out."""
+    """Return the queries for ``links``; known links of all parts are filtered out."""
     known = np.zeros((graph.entities, graph.relations, graph.entities), bool)
     every = np.concatenate([graph.training, graph.validation, graph.test])
     known[tuple(every.T)] = True
@@ -81,9 +81,9 @@ def make_queries(graph: Graph, links: Array) -> Queries:
 
 
 def filtered_ranks(entity: Array, relation: Array, asked: Queries) -> Array:
-    """Return the rank of each answer among it and the entities that make no link.
+    """Return the rank of each answer among the entities that make no link.
 
-    Ties count half.
+    A tie counts as half a rank.
     """
     head, kind, tail = asked.links.T
     places = [entity[head] + relation[kind], entity[tail] - relation[kind]]
@@ -98,10 +98,10 @@ def filtered_ranks(entity: Array, relation: Array, asked: Queries) -> Array:
 
 @cache
 def chance(graph: str) -> Mapping[str, float]:
-    """Return what ranks drawn at random lead to in the mean over test links.
+    """Return the expected metrics of random ranks, the mean over test links.
 
-    Among n entities: 1 / rank is (1 + 1/2 + ... + 1/n) / n, and a rank is up to 10 in
-    10 / n of the cases.
+    Among n entities, the mean of 1 / rank is (1 + 1/2 + ... + 1/n) / n, and a rank is
+    up to 10 with probability 10 / n.
     """
     sizes = 1 + queries(graph, "test").others.sum(axis=1)
     inverse = np.cumsum(1 / np.arange(1, sizes.max() + 1))[sizes - 1] / sizes

@@ -18,15 +18,14 @@ GRAPHS = ("UMLS", "Kinships", "Nations")
 
 @dataclass(frozen=True)
 class Settings(EmbeddingSettings):
-    """What one run does, beside what all tasks with embeddings have.
+    """The settings of one run, in addition to those of all tasks with embeddings.
 
     Attributes:
-        graph: ``name``, one of ``GRAPHS``, and ``margin``: for each limit, by how much
-            a false link should be worse than a true one. With longer rows, a larger
-            margin is as good.
-        start: root mean square of the norms that the entities' rows begin with.
-        penalty: where ``limit`` is ``penalty``, by how much the squares of the entities
-            that a batch names add to its loss.
+        graph: ``name``, one of ``GRAPHS``, and ``margin``: for each limit, the margin
+            between true and false links. Longer rows need a larger margin.
+        start: the root mean square of the initial norms of the entities' rows.
+        penalty: if ``limit`` is ``penalty``, the factor of the squares of the batch's
+            entities in the loss.
     """
 
     LIMITS: ClassVar[tuple[str, ...]] = ("none", "clip", "normalise", "penalty")
@@ -62,6 +61,6 @@ class Settings(EmbeddingSettings):
 
     @property
     def margin(self) -> float:
-        """By how much a false link should be worse than a true one."""
+        """The margin between true and false links."""
         margin: float = self.graph["margin"][self.limit]
         return margin

@@ -9,8 +9,8 @@ from torch import Tensor
 def loss(rows: dict[str, Tensor], margin: float, penalty: float) -> Tensor:
     """Return sum max(0, margin + d(true) - d(false)), d = |head + relation - tail|.
 
-    And ``penalty`` times the sum of the entities' squares, one by one as they stand in
-    the batch.
+    Plus ``penalty`` times the sum of the squares of the batch's entities. An entity
+    counts as often as the batch names it.
     """
     head, tail, false_head, false_tail = rows["entity"].unbind(dim=1)
     relation = rows["relation"][:, 0]

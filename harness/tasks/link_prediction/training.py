@@ -1,4 +1,4 @@
-"""One run: training on a graph on a backend, with batches and first rows of a seed."""
+"""One run: train on a graph on a backend, with the batches and first rows of a seed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LIMITED = ("entity",)
 
 
 def make_plan(settings: Settings, seed: int) -> Plan:
-    """Draw the plan of one run; it does not depend on limit and optimizer."""
+    """Draw the data of one run, which does not depend on limit and optimizer."""
     graph = data.read_graph(settings.name)
     streams = [np.random.default_rng((seed, stream)) for stream in range(3)]
     batches = data.draw_batches(streams[0], graph, settings.steps, settings.batch)
@@ -38,14 +38,14 @@ def make_plan(settings: Settings, seed: int) -> Plan:
 
 
 def make_recipe(settings: Settings) -> Recipe:
-    """Return the recipe of a run; its loss has a penalty where that is the limit."""
+    """Return the recipe of a run; its loss has a penalty if that is the limit."""
     penalty = settings.penalty if settings.limit == "penalty" else 0.0
     numbers = {"margin": settings.margin, "penalty": penalty}
     return recipe_of("link_prediction", settings, LIMITED, data.COLUMNS, **numbers)
 
 
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
-    """Do one run. Summary: what ranks by chance would be."""
+    """Do one run. Summary: the metrics of random ranks."""
     settings = Settings(**config)
     plan = make_plan(settings, seed)
     trainer = trainer_of(make_recipe(settings), backend, device)

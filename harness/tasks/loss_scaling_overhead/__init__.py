@@ -1,7 +1,7 @@
-"""A step with a scaled loss and a clipped gradient, and moving the scale alone."""
+"""A step with loss scaling and gradient clipping, and an update of the scale alone."""
 
 SCALE = 2.0**15
-"""The loss scale that everything begins with."""
+"""The initial loss scale of all variants."""
 
 CLIP = 1.0
-"""The largest global norm: gradients of deviation 0.02 are far beyond it."""
+"""The largest global norm, which gradients of deviation 0.02 exceed by far."""

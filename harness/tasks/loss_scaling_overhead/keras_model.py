@@ -22,7 +22,7 @@ from lockstep.keras3 import (
 
 
 def makers(seed: int, device: str, part: str, model: str, jit: str = "") -> Makers:
-    """Return what builds each step: ``ours``, ``fixed``, ``keras``, ``bare``."""
+    """Return the builder of each step: ``ours``, ``fixed``, ``keras``, ``bare``."""
     values = [value * SCALE for value in arrays(model, seed=1)]
     gradients = [tf.constant(value, tf.float32) for value in values]
 
@@ -43,7 +43,7 @@ def our_step(
 ) -> Step:
     """Return a scaled and clipped step of our wrapper around Keras' Adam.
 
-    ``scale_loss`` comes first, because ``apply`` unscales what is made after it.
+    ``scale_loss`` is called first, because ``apply`` unscales gradients made after it.
     """
     adam = keras.optimizers.Adam(1e-4)
     optimizer = MixedPrecisionLossScaleOptimizer(adam, scale(SCALE), clip_norm=CLIP)

@@ -22,7 +22,7 @@ from lockstep.tf import (
 
 
 def makers(seed: int, device: str, part: str, model: str) -> Makers:
-    """Return what builds each step: ``ours``, ``fixed``, ``keras``, ``bare``."""
+    """Return the builder of each step: ``ours``, ``fixed``, ``keras``, ``bare``."""
     values = [value * SCALE for value in arrays(model, seed=1)]
     gradients = [tf.constant(value, tf.float32) for value in values]
 
@@ -45,7 +45,7 @@ def our_step(scale: Callable, gradients: list, variables: list) -> Step:
 
     @tf.custom_gradient
     def loss(*values: tf.Tensor) -> tuple[tf.Tensor, Callable]:
-        """Return 0, with the drawn gradients; both cost next to nothing."""
+        """Return 0 and the drawn gradients, at almost no cost."""
         return tf.constant(0.0), lambda upstream: gradients
 
     def step() -> None:

@@ -19,16 +19,16 @@ from lockstep.pytorch import (
 )
 
 UPDATES = 100
-"""Updates that are timed together, for one takes hardly longer than a clock reading."""
+"""The updates of one timing, because one is hardly longer than a clock reading."""
 
 
 def makers(seed: int, device: str, part: str, **what: str) -> Makers:
-    """Return what builds each step.
+    """Return the builder of each step.
 
-    ``part`` is ``step`` of a ``model``: ``ours``, ``fixed`` (ours with a scale that
-    stays), ``same`` (``GradScaler`` and the same fused Adam), ``usual`` (with Adam as
-    it comes), ``bare`` (neither scaled nor clipped); or it is ``update`` of a
-    ``scaler``: ``ours``, ``gradscaler``.
+    ``part`` is ``step`` of a ``model``: ``ours``, ``fixed`` (ours with a constant
+    scale), ``same`` (``GradScaler`` and the same fused Adam), ``usual`` (with default
+    Adam), ``bare`` (neither scaled nor clipped). Or it is ``update`` of a ``scaler``:
+    ``ours``, ``gradscaler``.
     """
     torch.set_num_threads(1)
     parts = {"step": step_makers, "update": update_makers}
@@ -36,7 +36,7 @@ def makers(seed: int, device: str, part: str, **what: str) -> Makers:
 
 
 def step_makers(model: str, device: str) -> Makers:
-    """Return what builds each whole step on the parameters of a model."""
+    """Return the builder of each whole step on the parameters of a model."""
     gradients = Gradients(model, SCALE, device, torch.float32)
 
     def make(step: Callable[[list[Tensor]], tuple[Step, Step]]) -> Step:
@@ -62,7 +62,7 @@ def step_makers(model: str, device: str) -> Makers:
 def our_step(
     weights: list[Tensor], scale: FixedLossScale | None = None
 ) -> tuple[Step, Step]:
-    """Return a function that scales a loss, and the step; dynamic by default."""
+    """Return a function that scales a loss, and the step; the default is dynamic."""
     base = torch.optim.Adam(weights, lr=1e-4, fused=True)
     scale = scale or DynamicLossScale(SCALE)
     optimizer = MixedPrecisionLossScaleOptimizer(base, scale, clip_norm=CLIP)
@@ -73,7 +73,7 @@ def our_step(
 def gradscaler_step(weights: list[Tensor], fused: bool | None) -> tuple[Step, Step]:
     """Return a function that scales a loss, and the step of ``GradScaler``.
 
-    ``fused`` is Adam's option; None leaves the choice to torch.
+    ``fused`` is Adam's option; None is torch's default.
     """
     optimizer = torch.optim.Adam(weights, lr=1e-4, fused=fused)
     scaler = torch.amp.GradScaler(weights[0].device.type, init_scale=SCALE)
@@ -94,7 +94,7 @@ def bare_step(weights: list[Tensor]) -> tuple[Step, Step]:
 
 
 def update_makers(scaler: str, device: str) -> Makers:
-    """Return what builds the updates of a scaler: ``ours``, ``gradscaler``."""
+    """Return the builders of the updates of a scaler: ``ours``, ``gradscaler``."""
     ours = dynamic_updates if scaler == "dynamic" else partial(automatic, scaler)
     peer = partial(gradscaler_updates, device)
     return {"ours": ours, "gradscaler": peer}
@@ -112,7 +112,7 @@ def automatic(algorithm: str) -> Step:
 
 
 def repeated(update: Callable[[], object]) -> Step:
-    """Return a step that calls ``update`` as often as ``UPDATES``."""
+    """Return a step that calls ``update`` ``UPDATES`` times."""
 
     def updates() -> None:
         for _ in range(UPDATES):
@@ -122,9 +122,9 @@ def repeated(update: Callable[[], object]) -> Step:
 
 
 def gradscaler_updates(device: str) -> Step:
-    """Return one update of each of ``UPDATES`` scalers.
+    """Return a step of one update of each of ``UPDATES`` scalers.
 
-    A scaler can update only once it has looked at gradients, so each has its own.
+    A scaler must check gradients before each update, so each update has its own scaler.
     """
     weight = torch.nn.Parameter(torch.ones(1, device=device))
     weight.grad = torch.ones_like(weight)

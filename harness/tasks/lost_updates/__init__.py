@@ -1,4 +1,5 @@
-"""Weights that are asked to take updates far smaller than they are.
+"""Updates that are far smaller than their weights.
 
-No net: a vector of weights, a constant update each, and two ways to take it.
+There is no net, only a vector of weights with constant updates, and two ways to apply
+them.
 """

@@ -1,4 +1,4 @@
-"""The data of a run on any backend: weights, and an update for each of them."""
+"""The data of a run on any backend: weights, and an update for each weight."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from lockstep.interface import Array
 __all__ = ["Plan", "make_plan"]
 
 LOWEST, HIGHEST = 4.0, 8.0
-"""log2 of the weights: whole binades, so that their mantissas are spread evenly."""
+"""The range of the weights' log2: whole binades, for evenly spread mantissas."""
 
 
 class Plan(NamedTuple):
-    """Everything that a run consumes.
+    """All data of a run.
 
     Attributes:
-        weights: [n] float16, of either sign, log2 of the magnitude uniform.
-        updates: [n] float16, weight / ratio, rounded; of either sign, at random.
+        weights: [n] float16 with both signs; log2 of the magnitude is uniform.
+        updates: [n] float16, weight / ratio, rounded, with random signs.
     """
 
     weights: Array
@@ -28,7 +28,7 @@ class Plan(NamedTuple):
 
 
 def make_plan(settings: Settings, seed: int) -> Plan:
-    """Draw the plan of one run."""
+    """Draw the data of one run."""
     stream = np.random.default_rng(seed)
     size = settings.weights
     signs = stream.choice([-1.0, 1.0], size=(2, size))

@@ -1,4 +1,4 @@
-"""The figures of the experiment, each a function of a finding's tables."""
+"""The figures of the experiment, drawn from a finding's tables."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ LIMITS = (2048, 4096)
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
-    """Yield what there is to draw, in reading order."""
+    """Yield the figures in reading order."""
     yield lost(finding)
 
 
 def lost(finding: Finding) -> Drawing:
-    """The share of lost updates over weight / update, and the way gone."""
+    """The share of lost updates over weight / update, and the relative movement."""
     table, law = finding.tables["updates"], finding.tables["law"]
 
     def paint(canvas: Canvas, theme: Theme) -> None:
@@ -59,7 +59,7 @@ def lost(finding: Finding) -> Drawing:
 
 
 def _title(table: pd.DataFrame) -> str:
-    """Quote what float16 and masters lose, of those that were run."""
+    """Quote the updates that float16 and masters lose, for the methods that ran."""
     plain, masters = (table[table["method"] == method] for method in NAMES)
     beyond = plain[plain["ratio"] > LIMITS[1]]["first"]
     parts = []
@@ -101,7 +101,7 @@ def _is_power(ratio: float) -> bool:
 
 
 def _marker(backend: str, backends: Sequence[str], colour: str) -> dict[str, Any]:
-    """Return the style of a backend's points: those of the first are smaller."""
+    """Return the style of a backend's points; the first backend has smaller ones."""
     size = 4.5 if backend == backends[0] else 7.5
     return marker(backend, backends, colour) | {"ms": size}
 

@@ -1,4 +1,4 @@
-"""The answer, computed: which updates are lost, and what masters keep."""
+"""Compute the answer: which updates float16 loses, and which masters keep."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from harness.tasks.lost_updates import tables
 __all__ = ["APART", "METRICS", "checks", "judge", "match"]
 
 APART = ("method", "ratio")
-"""The settings by which the tables tell runs apart."""
+"""The settings that distinguish runs in the tables."""
 
 METRICS = {
     "updates lost": Metric(lambda r: r.summary["first"], "share", "smaller"),
     "way gone": Metric(lambda r: r.summary["moved"], "share", "larger"),
 }
-"""The numbers by which runs are compared."""
+"""The metrics by which runs are compared."""
 
 LIMIT = 2048
-"""Micikevicius et al.: weight / update from which on updates may be lost."""
+"""The ratio weight / update from which on updates may be lost (Micikevicius et al.)."""
 
 SAMPLING = 0.03
-"""How far a share may miss its law: deviations of 4096 weights are below 0.008."""
+"""The tolerance of a share; the deviations with 4096 weights are below 0.008."""
 
 TIES = 0.01
-"""Up to the limit: weights that are powers of two lie on a tie, which goes to them."""
+"""The largest share lost up to the limit: ties of weights that are powers of two."""
 
 ROUNDING = 0.05
-"""How far the median way may miss the one asked for: weights are rounded to float16."""
+"""The tolerance of the median relative movement, as weights are rounded to float16."""
 
 
 def judge(records: Sequence[Record]) -> Judgement:
-    """Make tables of the records, check them and say the answer."""
+    """Make tables of the records, check them and state the answer."""
     table = tables.updates(records)
     frames = {"updates": table, "law": tables.curve(table)}
     return Judgement(_answer(table), frames, _small_print(table, checks(table)))
@@ -101,7 +101,7 @@ def _answer(table: pd.DataFrame) -> str:
 
 
 def _losses(plain: pd.DataFrame) -> Iterator[str]:
-    """Quote what float16 loses at the limit, between the limits and at the end."""
+    """Quote the loss of float16 at the limit, between the limits and at the end."""
     lost = _by_ratio(plain, "first")
     between = [ratio for ratio, law in _by_ratio(plain, "law").items() if 0 < law < 1]
     middle = between[len(between) // 2 :][:1]
@@ -116,7 +116,7 @@ def _losses(plain: pd.DataFrame) -> Iterator[str]:
 
 
 def _ways(plain: pd.DataFrame, masters: pd.DataFrame) -> Iterator[str]:
-    """Quote how far weights get at the largest ratio, and what masters lose."""
+    """Quote the movement at the largest ratio, and the updates that masters lose."""
     parts = []
     for rows, name in (plain, "float16 weights"), (masters, "weights with masters"):
         if len(rows):

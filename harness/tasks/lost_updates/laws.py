@@ -1,10 +1,10 @@
-"""Which updates float16 loses.
+"""The law of the updates that float16 loses.
 
 A weight w in [2^e, 2^(e+1)) has neighbours at a distance of 2^(e-10). An update u is
-lost where w - u rounds back to w: where u < 2^(e-11), that is w / u > 2048 (w / 2^e).
-So none is lost up to a ratio of 2048 and all are beyond 4096; in between, where log2 of
-the weights is uniform, the share log2(w / u) - 11 is. On a tie the even one of two
-neighbours wins, which is w where w is a power of two.
+lost if w - u rounds back to w: if u < 2^(e-11), that is w / u > 2048 (w / 2^e). So no
+update is lost up to a ratio of 2048, and all are lost beyond 4096. In between the share
+is log2(w / u) - 11, because log2 of the weights is uniform. A tie rounds to the even
+neighbour, which is w if w is a power of two.
 """
 
 from __future__ import annotations

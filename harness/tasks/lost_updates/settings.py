@@ -1,4 +1,4 @@
-"""The settings of one run, checked where they are declared."""
+"""The settings of one run, checked when an experiment declares them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ METHODS = ("fp16", "masters")
 
 @dataclass(frozen=True)
 class Settings:
-    """What one run does.
+    """The settings of one run.
 
     Attributes:
         method: ``fp16``, SGD on the float16 weights themselves, or ``masters``.
         ratio: weight / update, before both are rounded to float16.
-        weights: how many there are.
-        steps: how often the update is asked for.
-        checkpoints: measurements, at equal distances.
+        weights: the number of weights.
+        steps: the number of updates.
+        checkpoints: the number of measurements, at equal distances.
     """
 
     method: str
@@ -35,11 +35,11 @@ class Settings:
             raise unknown_name("method", self.method, METHODS)
         require_counts(self, "weights", "steps", "checkpoints")
         require_spread(self.checkpoints, self.steps)
-        # The smallest weight is 16: its update must be a normal float16 number.
+        # The smallest weight is 16, and its update must be a normal float16 number.
         fine = 1 < self.ratio <= 2.0**18
         require(fine, "ratio", "above 1 and at most 2^18", self.ratio)
 
     @property
     def measured_at(self) -> list[int]:
-        """The steps after which is measured; the first one, and at equal distances."""
+        """The steps after which the run is measured: the first, and equally spaced."""
         return sorted({1, *spread(self.checkpoints, self.steps)[1:]})

@@ -1,4 +1,4 @@
-"""The tables of the experiment, each a function of records alone."""
+"""The tables of the experiment, computed from records alone."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ KEYS = ["method", "backend", "ratio"]
 
 
 def updates(records: Sequence[Record]) -> pd.DataFrame:
-    """A row a method, backend and ratio, medians over the seeds with intervals.
+    """A row per method, backend and ratio, medians over the seeds with intervals.
 
-    ``first``: the share of updates lost in the first step; ``law``, that of
-    :func:`harness.tasks.lost_updates.laws.share_lost`, 0 with masters; ``numpy``, what
-    NumPy's float16 loses of the same numbers; ``lost``: over all steps; ``moved``: the
-    way gone over the way asked for.
+    ``first``: the share of updates lost in the first step. ``law``: the share by
+    :func:`harness.tasks.lost_updates.laws.share_lost`, 0 with masters. ``numpy``: the
+    share lost by NumPy's float16 with the same numbers. ``lost``: the share over all
+    steps. ``moved``: the movement relative to the sum of the updates.
     """
     groups: dict[tuple[Any, ...], list[Record]] = {}
     for record in sorted(records, key=lambda record: record.seed):

@@ -25,11 +25,11 @@ class Trainer:
             self.master = self.optimizer.master(self.weight)
 
     def step(self) -> None:
-        """Ask for the updates once more."""
+        """Apply the updates once more."""
         self.optimizer.apply_gradients([(self.updates, self.weight)])
 
     def trained(self) -> Array:
-        """Return what the optimizer updates: weights, or masters."""
+        """Return the updated tensor: weights or masters."""
         value: Array = self.master.numpy()
         return value
 

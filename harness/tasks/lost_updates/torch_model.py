@@ -26,11 +26,11 @@ class Trainer:
             self.optimizer, self.master = wrapper, wrapper.master(self.weight)
 
     def step(self) -> None:
-        """Ask for the updates once more."""
+        """Apply the updates once more."""
         self.optimizer.step()
 
     def trained(self) -> Array:
-        """Return a copy of what the optimizer updates: weights, or masters."""
+        """Return a copy of the updated tensor: weights or masters."""
         return self.master.detach().cpu().numpy().copy()
 
     def weights(self) -> Array:

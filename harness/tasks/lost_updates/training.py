@@ -1,4 +1,4 @@
-"""One run: ask for the same updates again and again, and look what has arrived."""
+"""One run: apply the same updates repeatedly, and measure how many are lost."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ __all__ = ["prepare", "train"]
 
 
 def prepare(backend: str, device: str) -> None:
-    """Import the backend's framework and try the device; raise if either fails."""
+    """Import the backend's framework and test the device; raise if either fails."""
     backends.prepare(__package__, backend, device)
 
 
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
     """Do one run.
 
-    Series: ``step``, ``lost`` (the share of updates so far that left what is trained,
-    weight or master, at the bits it had) and ``moved`` (the median over the weights of
-    the way gone, over the way asked for). Summary: the last of these, ``first`` (lost
-    in the first step) and ``numpy`` (the same by NumPy's float16).
+    Series: ``step``, ``lost`` (the share of updates so far that did not change a bit of
+    the trained weight or master) and ``moved`` (the movement relative to the sum of the
+    updates, the median over the weights). Summary: the last value of each series,
+    ``first`` (lost in the first step) and ``numpy`` (the same for NumPy's float16).
     """
     settings = Settings(**config)
     plan = make_plan(settings, seed)

@@ -1,4 +1,4 @@
-"""Steps of Keras' Adam on masters: the gradients are float16 and scaled."""
+"""Steps of Keras' Adam on masters, with scaled float16 gradients."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lockstep.keras3 import MixedPrecisionOptimizerWrapper
 
 
 def makers(seed: int, device: str, model: str, jit: str = "") -> Makers:
-    """Return what builds each step: ``ours``, ``loop``."""
+    """Return the builder of each step: ``ours``, ``loop``."""
     values = [value * SCALE for value in arrays(model, seed=1)]
     gradients = [tf.constant(value, tf.float16) for value in values]
 
@@ -43,7 +43,7 @@ def our_step(gradients: list[Any], variables: list[Any]) -> Step:
 
 
 def loop_step(gradients: list[Any], variables: list[Any]) -> Step:
-    """Return the loop that one writes first: each tensor is copied there and back."""
+    """Return the naive loop, which copies each tensor to its master and back."""
     masters = [keras.Variable(variable, dtype="float32") for variable in variables]
     optimizer = keras.optimizers.Adam(1e-4, global_clipnorm=CLIP)
     optimizer.build(masters)

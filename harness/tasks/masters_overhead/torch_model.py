@@ -1,4 +1,4 @@
-"""Steps of Adam on masters in PyTorch: the gradients are float16 and scaled."""
+"""Steps of Adam on masters in PyTorch, with scaled float16 gradients."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lockstep.pytorch import MixedPrecisionOptimizerWrapper
 
 
 def makers(seed: int, device: str, model: str) -> Makers:
-    """Return what builds each step: ``ours``, ``loop``."""
+    """Return the builder of each step: ``ours``, ``loop``."""
     torch.set_num_threads(1)
     gradients = Gradients(model, SCALE, device, torch.float16)
 
@@ -34,7 +34,7 @@ def makers(seed: int, device: str, model: str) -> Makers:
 
 
 def our_step(weights: list[Tensor]) -> tuple[Step, Step]:
-    """Return what scales a loss before the step, and the step."""
+    """Return a function that scales a loss before the step, and the step."""
     base = torch.optim.Adam(weights, lr=1e-4, fused=True)
     optimizer = MixedPrecisionOptimizerWrapper(base, SCALE, clip_norm=CLIP)
     loss = weights[0].new_ones((), requires_grad=True)
@@ -42,9 +42,9 @@ def our_step(weights: list[Tensor]) -> tuple[Step, Step]:
 
 
 def loop_step(weights: list[Tensor]) -> tuple[Step, Step]:
-    """The loop that one writes first: a copy of each tensor there and back.
+    """Return the naive loop, which copies each tensor to its master and back.
 
-    Its step divides by the scale itself; nothing comes before.
+    Its step itself divides by the scale, so the function before the step is empty.
     """
     masters = [torch.nn.Parameter(weight.detach().float()) for weight in weights]
     optimizer = torch.optim.Adam(masters, lr=1e-4, fused=True)

@@ -1,4 +1,4 @@
-"""What a run consumes on any backend, from one seed: windows of text and weights."""
+"""The data of a run on any backend, from one seed: windows of text and weights."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ __all__ = ["Plan", "make_plan"]
 
 
 class Plan(NamedTuple):
-    """Everything that a run consumes.
+    """All data of a run.
 
     Attributes:
-        windows: [steps, batch, context + 1] int32, to train on.
+        windows: [steps, batch, context + 1] int32, the training batches.
         held_out: [windows, context + 1] int32, the same for every seed.
-        weights: by name, numbers that float16 and bfloat16 can hold: whatever the dtype
-            of the training, it begins at them.
+        weights: by name, exact in float16 and bfloat16. So training in any dtype begins
+            with the same values.
     """
 
     windows: Array
@@ -35,7 +35,7 @@ class Plan(NamedTuple):
 
 
 def make_plan(settings: Settings, seed: int) -> Plan:
-    """Draw the plan of one run."""
+    """Draw the data of one run."""
     streams = [np.random.default_rng((seed, k)) for k in range(2)]
     text, context = split(), settings.context
     sizes = (settings.steps, settings.batch, context)
@@ -46,7 +46,7 @@ def make_plan(settings: Settings, seed: int) -> Plan:
 
 
 def _rounded(values: Array) -> Array:
-    """Round to eight significant bits, those of bfloat16, as float16 numbers."""
+    """Round to eight significant bits, as bfloat16 has, and to float16."""
     fraction, exponent = np.frexp(values)
     rounded = np.ldexp(np.round(fraction * 256) / 256, exponent)
     return rounded.astype(np.float16).astype(np.float32)

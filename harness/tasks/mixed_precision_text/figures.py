@@ -1,4 +1,4 @@
-"""The figures of the experiment, each a function of a finding's tables."""
+"""The figures of the experiment, drawn from a finding's tables."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from harness.tasks.mixed_precision_text.findings import (
 __all__ = ["drawings"]
 
 LARGEST = 2.0
-"""The largest ratio that is drawn at its place; larger ones stand at the edge."""
+"""The largest ratio on the axis; larger ratios are drawn at the edge."""
 
 DASHES = ("-", "--", "-.", ":")
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
-    """Yield what there is to draw, in reading order."""
+    """Yield the figures in reading order."""
     if finding.tables["ends"]["ratio"].notna().any():
         yield ratios(finding)
         yield curves(finding)
@@ -41,7 +41,7 @@ def drawings(finding: Finding) -> Iterator[Drawing]:
 
 
 def ratios(finding: Finding) -> Drawing:
-    """A line an arm: bits a byte at the end over those of float32."""
+    """Final bits per byte relative to float32; a line per arm."""
     table = shown(finding.tables["ends"])
 
     def paint(canvas: Canvas, theme: Theme) -> None:
@@ -141,7 +141,7 @@ def curves(finding: Finding) -> Drawing:
 
 
 def _title_of_curves(ends: pd.DataFrame) -> str:
-    """Quote how many arms reach the target in every run."""
+    """Quote the number of arms that reach the target in every run."""
     whole = ends[ends["reached"] == ends["seeds"]]
     text = f"{len(whole)} of {len(ends)} arms reach the target in every run"
     if not len(whole):
@@ -151,10 +151,10 @@ def _title_of_curves(ends: pd.DataFrame) -> str:
 
 
 def scales(finding: Finding) -> Drawing:
-    """log2 of the loss scale over the steps, a panel a window and an arm a line."""
+    """log2 of the loss scale over the steps; a panel per window, a line per arm."""
     best = shown(finding.tables["ends"])[["method", "rate", "backend"]]
     rows = finding.tables["scales"].merge(best)
-    # Without masters the scale moves as it does with them.
+    # The scale is the same with and without masters.
     with_masters = finding.tables["ends"].query("masters")["method"]
     moving = rows[rows["moves"] & rows["method"].isin(with_masters)]
     table = finding.tables["curves"].merge(moving[["method", "rate", "backend"]])
@@ -199,7 +199,7 @@ def _title_of_scales(moving: pd.DataFrame) -> str:
 
 
 def _styles(methods: list[str], theme: Theme) -> dict[str, dict[str, Any]]:
-    """Give every arm a colour and dashes: those of the theme, in a fixed order."""
+    """Return a colour of the theme and dashes for every arm, in a fixed order."""
     colors = (
         theme.methods["none"],
         theme.methods["default"],

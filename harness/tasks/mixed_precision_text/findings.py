@@ -1,4 +1,4 @@
-"""The answer, computed: which precisions end where float32 does."""
+"""Compute the answer: which precisions end as well as float32."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 APART = ("method.label", "rate")
-"""The settings by which the tables tell runs apart."""
+"""The settings that distinguish runs in the tables."""
 
 METRICS = {
     "bits": Metric(
@@ -43,13 +43,13 @@ METRICS = {
         "smaller",
     ),
 }
-"""The numbers by which runs are compared: held out, at the end; and how soon."""
+"""The metrics by which runs are compared: final held-out bits, and steps to target."""
 
 MARGIN = 0.01
-"""Arms whose interval lies within this share of float32's bits count as equal to it."""
+"""An arm equals float32 if its interval is within this share of float32's bits."""
 
 SLACK = 0.02
-"""How far intervals of bits may miss each other: those of few seeds are narrow."""
+"""The largest distance of intervals of bits, because few seeds make them narrow."""
 
 
 def judge(records: Sequence[Record]) -> Judgement:
@@ -67,7 +67,7 @@ def judge(records: Sequence[Record]) -> Judgement:
 def match(
     published: Mapping[str, pd.DataFrame], own: Mapping[str, pd.DataFrame]
 ) -> pd.DataFrame:
-    """Compare a user's bits with the published ones, at the same scale of runs."""
+    """Compare a user's bits with published ones of the same scale."""
     columns = [*tables.ARM, *BITS]
     both = published["ends"][columns].merge(
         own["ends"][columns], on=tables.ARM, suffixes=("_published", "_own")
@@ -112,17 +112,17 @@ def _answer(ends: pd.DataFrame) -> str:
 
 
 def is_equal(rows: pd.DataFrame) -> pd.Series:
-    """Whether the interval of each ratio to float32 lies within the margin."""
+    """Whether the interval of each ratio to float32 is within the margin."""
     return (rows["ratio_low"] >= 1 - MARGIN) & (rows["ratio_high"] <= 1 + MARGIN)
 
 
 def plain_name(method: str) -> str:
-    """Return the label of an arm as a sentence can hold it, without commas."""
+    """Return the label of an arm without commas, for use in sentences."""
     return method.replace(", ", " ")
 
 
 def _of_apart(half: pd.DataFrame, ends: pd.DataFrame) -> Iterator[str]:
-    """Quote the arms that do not end where float32 does, the worst first."""
+    """Quote the arms that do not equal float32, the worst first."""
     apart = half[~is_equal(half)].sort_values("ratio", ascending=False, kind="stable")
     parts = [
         f"{plain_name(row['method'])} ends at {_ratio(row)}"
@@ -134,7 +134,7 @@ def _of_apart(half: pd.DataFrame, ends: pd.DataFrame) -> Iterator[str]:
 
 
 def _of_equal(half: pd.DataFrame) -> Iterator[str]:
-    """Quote how many arms end where float32 does, and how near."""
+    """Quote how many arms equal float32, and their largest difference."""
     equal = half[is_equal(half)]
     if not len(equal):
         return
@@ -180,7 +180,7 @@ def _small_print(frames: Mapping[str, pd.DataFrame], first: Settings) -> list[st
 
 
 def _of_scales(scales: pd.DataFrame) -> Iterator[str]:
-    """Quote the average scale of those that move, on the first backend."""
+    """Quote the mean of each dynamic scale, on the first backend."""
     moving = first_backend(scales[scales["moves"]].dropna(subset=["mean"]))
     parts = [
         f"2^{row['mean']:.1f} with {plain_name(row['method'])}"

@@ -1,4 +1,4 @@
-"""The settings of one run, checked where they are declared."""
+"""The settings of one run, checked when an experiment declares them."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ __all__ = ["Settings"]
 
 @dataclass(frozen=True)
 class Settings(ScaledSettings):
-    """What one run does.
+    """The settings of one run.
 
     Attributes:
-        method: as in ``ScaledSettings``; ``masters``, whether weights of half precision
+        method: as in ``ScaledSettings``; ``masters``, whether half-precision weights
             have float32 masters, true by default.
         rate: the learning rate of Adam.
-        epsilon: Adam's, the same in every dtype; one that float16 can hold.
-        width: of the transformer, a multiple of its four heads.
-        layers: of the transformer.
-        context: bytes that it sees.
-        batch: windows of text a step.
-        windows: held-out windows that are measured.
-        overflows: steps with an infinite gradient, at equal distances.
-        target: bits a byte that a run should reach.
+        epsilon: Adam's epsilon, the same in every dtype; representable in float16.
+        width: the width of the transformer, a multiple of its four heads.
+        layers: the number of layers of the transformer.
+        context: the number of bytes in its context.
+        batch: windows of text per step.
+        windows: the number of held-out windows.
+        overflows: the number of steps with an infinite gradient, at equal distances.
+        target: the bits per byte that a run should reach.
         steps: optimizer steps.
-        checkpoints: measurements, at equal distances.
+        checkpoints: the number of measurements, at equal distances.
     """
 
     DTYPES: ClassVar[tuple[str, ...]] = ("float32", "float16", "bfloat16")
@@ -69,12 +69,12 @@ class Settings(ScaledSettings):
 
     @property
     def masters(self) -> bool:
-        """Whether weights of half precision have float32 masters."""
+        """Whether half-precision weights have float32 masters."""
         return bool(self.method.get("masters", True))
 
     @property
     def is_plain(self) -> bool:
-        """Whether this is training in float32 as usual."""
+        """Whether this is plain float32 training."""
         return self.dtype == "float32" and self.scale == "none"
 
     @property
@@ -90,5 +90,5 @@ class Settings(ScaledSettings):
 
     @property
     def measured_at(self) -> list[int]:
-        """The steps after which is measured, 0 among them."""
+        """The steps after which the run is measured, including 0."""
         return spread(self.checkpoints, self.steps)

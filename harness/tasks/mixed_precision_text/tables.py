@@ -1,4 +1,4 @@
-"""The tables of the experiment, each a function of records alone."""
+"""The tables of the experiment, computed from records alone."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RATIO = ("ratio", "ratio_low", "ratio_high")
 
 @dataclass(frozen=True)
 class Cell(SeedCell[Settings]):
-    """The runs that differ in nothing but their seed, on one backend and device."""
+    """The runs that differ only in their seed, on one backend and device."""
 
     @property
     def labels(self) -> dict[str, Any]:
@@ -34,12 +34,12 @@ class Cell(SeedCell[Settings]):
 
     @property
     def bits(self) -> Floats:
-        """The held-out bits a byte at the end, [seeds]; infinite if a run diverged."""
+        """The final held-out bits per byte, [seeds]; infinite if a run diverged."""
         return self.column("bits")[:, -1]
 
 
 def cells(records: Sequence[Record]) -> list[Cell]:
-    """Group records that differ in nothing but their seed, in order of appearance."""
+    """Group records that differ only in their seed, in order of appearance."""
     return [
         Cell(backend_of(group[0]), Settings(**group[0].config), group)
         for group in grouped(records)
@@ -47,11 +47,12 @@ def cells(records: Sequence[Record]) -> list[Cell]:
 
 
 def ends(of: Sequence[Cell]) -> pd.DataFrame:
-    """Held-out bits a byte at the end, medians over the seeds with intervals.
+    """The final held-out bits per byte, medians over the seeds with intervals.
 
-    ``ratio`` = bits / those of float32 on the same backend at its best rate, paired by
-    seed; NaN without such runs. ``to_target``: steps, infinite where a run needs more.
-    ``best``: the rate with the fewest bits of this method and backend.
+    ``ratio`` = bits / bits of float32 on the same backend at its best rate, paired by
+    seed; NaN without such runs. ``to_target``: steps to the target, infinite if a run
+    does not reach it. ``best``: whether the rate has the fewest bits of this method and
+    backend.
     """
     best = _best(of)
     rows = []
@@ -78,10 +79,10 @@ def ends(of: Sequence[Cell]) -> pd.DataFrame:
 
 
 def scales(of: Sequence[Cell]) -> pd.DataFrame:
-    """What each scale did, medians over the seeds; scales as log2.
+    """The values of each scale as log2, medians over the seeds.
 
-    ``mean`` over all steps, the ``lowest`` and that at the ``end``; the steps that were
-    ``skipped``, of which ``injected`` had an infinite gradient.
+    ``mean`` over all steps, the ``lowest`` and the final (``end``) scale; the number of
+    ``skipped`` steps, of which ``injected`` had an infinite gradient.
     """
     rows = []
     for cell in of:
@@ -134,7 +135,7 @@ def _over_float32(
 
 
 def _log2(values: Floats) -> Floats:
-    """Return log2 of scales; NaN, under which every step is skipped, is the lowest."""
+    """Return log2 of scales; NaN becomes the lowest, because it skips every step."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.nan_to_num(
             np.log2(values), nan=-np.inf, posinf=np.inf, neginf=-np.inf

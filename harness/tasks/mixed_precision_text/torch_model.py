@@ -1,4 +1,4 @@
-"""The transformer in PyTorch: Adam behind the wrappers that scale the loss."""
+"""The transformer in PyTorch, trained by Adam in wrappers that scale the loss."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lockstep import pytorch as lockstep
 
 
 class Trainer:
-    """One run; the training loop is the one that PyTorch's users write."""
+    """One run, with the training loop that users of PyTorch write."""
 
     def __init__(self, settings: Settings, plan: Plan, device: str) -> None:
         torch.set_num_threads(1)
@@ -31,7 +31,7 @@ class Trainer:
         self.optimizer = wrapped(base, settings)
 
     def advance(self, start: int, stop: int) -> list[Taken]:
-        """Take the steps ``start`` to ``stop`` - 1; return what each did."""
+        """Take the steps ``start`` to ``stop`` - 1; return the result of each."""
         taken = []
         for step in range(start, stop):
             self.optimizer.zero_grad()
@@ -50,14 +50,15 @@ class Trainer:
         return float(self.optimizer.loss_scale)
 
     def measure(self) -> float:
-        """Return the held-out bits a byte."""
+        """Return the held-out bits per byte."""
         return self.net.bits_per_byte(self.held_out)
 
 
 def wrapped(base: torch.optim.Optimizer, settings: Settings) -> Any:
-    """Return the optimizer with masters and loss scale; both skip what is not finite.
+    """Return the optimizer with masters and loss scale, which skips non-finite steps.
 
-    Without masters the weights are updated in their own dtype. A scale of 1 is none.
+    Without masters the weights are updated in their own dtype. Without a loss scale, it
+    is 1.
     """
     scale = make_scale(settings, lockstep)
     if settings.masters:

@@ -18,24 +18,25 @@ __all__ = ["Taken", "prepare", "train"]
 
 
 class Taken(NamedTuple):
-    """What an optimizer step did: the scale after it, and whether it was applied."""
+    """The result of an optimizer step: the next scale, and whether it was applied."""
 
     scale: float
     applied: bool
 
 
 def prepare(backend: str, device: str) -> None:
-    """Import the backend's framework and try the device; raise if either fails."""
+    """Import the backend's framework and test the device; raise if either fails."""
     backends.prepare(__package__, backend, device)
 
 
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
-    """Do one run; it has diverged when the held-out bits are not finite.
+    """Do one run; it has diverged if the held-out bits are not finite.
 
-    Series: ``step``, ``bits`` (held out, a byte), ``scale`` (of the step that comes
-    next) and ``skipped`` (steps so far).
-    Summary: the last of these, what :func:`of_scales` says, and ``to_target``: the step
-    of the first checkpoint with as few bits as the target, NaN if there is none.
+    Series: ``step``, ``bits`` (held-out bits per byte), ``scale`` (of the next step)
+    and ``skipped`` (steps so far).
+    Summary: the last value of each series, the values of :func:`of_scales`, and
+    ``to_target``: the step of the first checkpoint with at most the target's bits, NaN
+    without one.
     """
     settings = Settings(**config)
     module = backends.model(__package__, backend)

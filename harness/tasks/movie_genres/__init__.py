@@ -1,6 +1,6 @@
-"""Ratings of movies: one head a genre, absent where no row of the batch is of it.
+"""Ratings of movies, with one head per genre; heads of missing genres are absent.
 
-A shared trunk reads a user and a movie and carries 18 heads, each of which predicts the
-ratings of one genre. Many movies have several genres. Of a batch of 32 ratings, most
-have a drama in it, and one in five a documentary.
+A shared trunk reads a user and a movie. It has 18 heads, and each head predicts the
+ratings of one genre. Many movies have several genres. Most batches of 32 ratings
+contain a drama, and one in five contains a documentary.
 """

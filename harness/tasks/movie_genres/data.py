@@ -1,6 +1,6 @@
 """The data of a run on any backend: ratings, batches, presence of genres, weights.
 
-Everything is NumPy and follows from one seed. The ratings are those of MovieLens 100K.
+Everything is in NumPy and depends on one seed. The ratings are MovieLens 100K.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ __all__ = ["Plan", "Ratings", "make_plan"]
 PACKAGE, FOLDER = "recbole", "recbole/dataset_example/ml-100k"
 
 HELD_OUT = 10_000
-"""Ratings that are not trained on, of 100,000."""
+"""The number of held-out ratings, of 100,000."""
 
 PRIOR = 5.0
-"""Ratings of the overall mean that count with those of each user and movie."""
+"""The number of prior ratings of the overall mean, for each user and movie."""
 
 
 class Ratings(NamedTuple):
     """A set of n ratings.
 
     Attributes:
-        features: [n, inputs] float32: who rates what, and a constant 1 (the bias).
-        genres: [n, 18] float32, 1 where the movie is of the genre.
-        stars: [n] float32, the rating less the mean of those trained on.
+        features: [n, inputs] float32: user, movie, and a constant 1 (the bias).
+        genres: [n, 18] float32, 1 if the movie has the genre.
+        stars: [n] float32, the rating minus the mean of the training ratings.
     """
 
     features: Array
@@ -42,12 +42,12 @@ class Ratings(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Everything that a run consumes.
+    """All data of a run.
 
     Attributes:
-        training, held_out: the ratings, split anew for every seed.
+        training, held_out: the ratings, with another split for every seed.
         batches: [steps, batch] int32, indices of training ratings.
-        presence: [steps, 18] float32, 1 where a rating of the batch is of the genre.
+        presence: [steps, 18] float32, 1 if a rating of the batch has the genre.
         weights: initial values by name: ``trunk`` and ``head/GENRE``.
     """
 
@@ -59,12 +59,12 @@ class Plan(NamedTuple):
 
 
 class Table(NamedTuple):
-    """MovieLens 100K, one row a rating.
+    """MovieLens 100K, one row per rating.
 
     Attributes:
         users, movies: [n] indices.
         stars: [n] 1 to 5.
-        described: [n, ...] what is known of the user and of the movie.
+        described: [n, ...] the features of the user and of the movie.
         genres: [n, 18].
     """
 
@@ -76,7 +76,7 @@ class Table(NamedTuple):
 
 
 def make_plan(settings: Settings, seed: int) -> Plan:
-    """Draw the plan of one run."""
+    """Draw the data of one run."""
     streams = [np.random.default_rng((seed, stream)) for stream in range(3)]
     training, held_out = _split(streams[0])
     shape = settings.steps, settings.batch
@@ -88,7 +88,7 @@ def make_plan(settings: Settings, seed: int) -> Plan:
 
 
 def _split(stream: np.random.Generator) -> tuple[Ratings, Ratings]:
-    """Split the ratings; all means are those of the first part."""
+    """Split the ratings; all means are from the training part."""
     table = _table()
     order = stream.permutation(len(table.stars))
     training, held_out = order[HELD_OUT:], order[:HELD_OUT]
@@ -137,7 +137,7 @@ def _table() -> Table:
 
 
 def _read(name: str) -> list[dict[str, str]]:
-    """Return the rows of a file by column; its header has ``name:kind`` for each."""
+    """Return the rows of a file as column -> value; its header has ``name:kind``."""
     path = packaged_file(PACKAGE, f"{FOLDER}/ml-100k.{name}")
     with path.open(encoding="utf-8", newline="") as file:
         lines = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
@@ -146,7 +146,7 @@ def _read(name: str) -> list[dict[str, str]]:
 
 
 def _year(text: str) -> int:
-    """Return a year; that of most movies where none is known."""
+    """Return a year; 1995, that of most movies, if it is missing."""
     return int(text) if text.isdigit() else 1995
 
 
@@ -155,7 +155,7 @@ def _named(header: Sequence[str], line: Sequence[str]) -> dict[str, str]:
 
 
 def _weights(stream: np.random.Generator, inputs: int, hidden: int) -> dict[str, Array]:
-    """Draw weights of variance 1/inputs; the last input of each layer is the bias."""
+    """Draw weights of variance 1/inputs; each layer's last input is the bias."""
     shapes = {"trunk": (inputs, hidden)}
     shapes |= {f"head/{genre}": (hidden + 1, 1) for genre in GENRES}
     return {

@@ -1,4 +1,4 @@
-"""The figures of the experiment, each a function of a finding's tables."""
+"""The figures of the experiment, drawn from a finding's tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["drawings"]
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
-    """Yield what there is to draw, in reading order."""
+    """Yield the figures in reading order."""
     tables = finding.tables
     if "sweep" in tables:
         yield sweep(tables["sweep"], "error", "stars")

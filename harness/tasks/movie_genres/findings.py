@@ -1,4 +1,4 @@
-"""The answer, computed: what the wrapper does to the errors of the genres."""
+"""Compute the answer: the effect of the wrapper on the errors of the genres."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from harness.tasks.movie_genres.metrics import METRICS
 __all__ = ["APART", "METRICS", "judge", "match", "of_choices"]
 
 APART = ("optimizer.name", "wrapper")
-"""The settings by which the tables tell runs apart."""
+"""The settings that distinguish runs in the tables."""
 
 
 def judge(records: Sequence[Record]) -> Judgement:

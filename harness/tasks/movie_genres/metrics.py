@@ -1,4 +1,4 @@
-"""The numbers of a run by which runs are compared."""
+"""The metrics by which runs are compared."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from harness.tasks.movie_genres.settings import GENRES
 __all__ = ["METRICS", "RAREST", "error", "movement"]
 
 RAREST = "Documentary"
-"""The genre of which the fewest ratings are."""
+"""The genre with the fewest ratings."""
 
 
 def error(record: Record, genre: str) -> float:
-    """Return the root of a head's mean squared error at the end, in stars."""
+    """Return the root mean squared error of a head at the end, in stars."""
     if record.status != "ok":
         return np.inf
     return float(np.sqrt(record.series[f"loss/{genre}"][-1]))
@@ -24,7 +24,7 @@ def error(record: Record, genre: str) -> float:
 def movement(record: Record, genre: str) -> float:
     """Return a head's path per informative step in the second half of training.
 
-    In units of the learning rate, which arms differ in. NaN if it had no such step.
+    In units of the learning rate, because arms differ in it. NaN without such a step.
     """
     if record.status != "ok":
         return np.inf
@@ -56,4 +56,4 @@ METRICS = {
         _rarest_movement, "learning rates per informative step", "smaller"
     ),
 }
-"""The numbers by which runs are compared."""
+"""The metrics by which runs are compared."""

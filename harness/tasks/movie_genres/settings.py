@@ -1,4 +1,4 @@
-"""The settings of one run, checked where they are declared."""
+"""The settings of one run, checked when an experiment declares them."""
 
 from __future__ import annotations
 
@@ -36,17 +36,18 @@ GENRES = (
 
 @dataclass(frozen=True)
 class Settings:
-    """What one run does.
+    """The settings of one run.
 
     Attributes:
         optimizer: name of an optimizer of TensorFlow 1, and its arguments.
-        wrapper: ``default`` or ``strict``, the multitask wrapper; ``none``, zeros are
-            fed; or ``mean``, that too, and losses are divided by how many there are.
+        wrapper: ``default`` or ``strict``, the multitask wrapper in this mode;
+            ``none``, zeros are fed; or ``mean``, zeros are fed and the loss is the mean
+            over present tasks.
         steps: optimizer steps of training.
-        checkpoints: measurements during training, at equal distances; even, so that one
-            of them lies at half time.
-        batch: ratings a step.
-        hidden: width of the trunk.
+        checkpoints: the number of measurements during training, at equal distances;
+            even, so that one is at half time.
+        batch: ratings per step.
+        hidden: the width of the trunk.
     """
 
     optimizer: Mapping[str, Any]
@@ -67,5 +68,5 @@ class Settings:
 
     @property
     def measured_at(self) -> list[int]:
-        """The steps after which everything is measured, 0 among them."""
+        """The steps after which everything is measured, including 0."""
         return spread(self.checkpoints, self.steps)

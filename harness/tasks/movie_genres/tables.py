@@ -1,4 +1,4 @@
-"""The tables of the experiment, each a function of records alone."""
+"""The tables of the experiment, computed from records alone."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ERRORS = ["genre", "presence", "error", "low", "high"]
 
 @dataclass(frozen=True)
 class Cell(SeedCell[Settings]):
-    """The runs that differ in nothing but their seed, on one backend and device."""
+    """The runs that differ only in their seed, on one backend and device."""
 
     @property
     def labels(self) -> dict[str, Any]:
@@ -39,7 +39,7 @@ class Cell(SeedCell[Settings]):
 
 
 def cells(records: Sequence[Record]) -> list[Cell]:
-    """Group records that differ in nothing but their seed, in order of appearance."""
+    """Group records that differ only in their seed, in order of appearance."""
     return [
         Cell(backend_of(group[0]), Settings(**group[0].config), group)
         for group in grouped(records)
@@ -47,7 +47,7 @@ def cells(records: Sequence[Record]) -> list[Cell]:
 
 
 def genres(of: Sequence[Cell]) -> pd.DataFrame:
-    """The error of each head at the end, in stars: median over seeds with interval.
+    """The final error of each head in stars: median over seeds with interval.
 
     ``presence``: the share of the steps whose batch has the genre.
     """
@@ -63,10 +63,10 @@ def genres(of: Sequence[Cell]) -> pd.DataFrame:
 
 
 def heads(of: Sequence[Cell]) -> pd.DataFrame:
-    """How much further the head of each genre moves if zeros are fed, and the law.
+    """The ratio of movements of each genre's head, zeros over wrapper, and its law.
 
-    In learning rates per step that has the genre, in the second half of training. Some
-    genre is in every step, so Adam's powers of beta advance in each one.
+    Movements are in learning rates per step with the genre, in the second half of
+    training. Every step has some genre, so Adam's powers of beta advance in each step.
     """
     rows = []
     for fed, wrapped in against_zeros(of):
@@ -89,7 +89,7 @@ def heads(of: Sequence[Cell]) -> pd.DataFrame:
 
 
 def presence(records: Sequence[Record], genre: str) -> float:
-    """Return the share of the steps that have a genre, over the runs that ended."""
+    """Return the share of steps with a genre, over the runs that ended."""
     counts = [
         record.series[f"informative/{genre}"][-1] / record.config["steps"]
         for record in records

@@ -1,4 +1,4 @@
-"""The heads of 18 genres in PyTorch, written as one would write them there."""
+"""The heads of 18 genres in idiomatic PyTorch."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from lockstep import pytorch as lockstep
 
 
 class GenresTrainer:
-    """Eager training; a run gets new parameters and a new optimizer."""
+    """Eager training, with new parameters and a new optimizer for each run."""
 
     def __init__(self, recipe: Recipe, device: str) -> None:
         self.recipe = recipe
         self.device = device
 
     def reset(self, plan: Plan) -> None:
-        """Take the ratings and first weights of a plan; make a new optimizer."""
+        """Use the ratings and first weights of a plan; make a new optimizer."""
         self.training = self.on_device(plan.training)
         self.held_out = self.on_device(plan.held_out)
         weights = {
@@ -55,7 +55,7 @@ class GenresTrainer:
             self.paths += (after - before).norm(dim=0)
 
     def losses(self, ratings: Ratings) -> Tensor:
-        """Return the mean squared error of each head on the ratings of its genre."""
+        """Return the mean squared error of each head over the ratings of its genre."""
         hidden = torch.tanh(ratings.features @ self.trunk)
         hidden = functional.pad(hidden, (0, 1), value=1.0)
         predicted = hidden @ torch.cat(self.heads, dim=1)
@@ -65,7 +65,7 @@ class GenresTrainer:
 
     @torch.no_grad()
     def measure(self) -> dict[str, float]:
-        """Return what is recorded after the steps so far, by name."""
+        """Return name -> measured value after the steps so far."""
         measured = {}
         losses, paths = self.losses(self.held_out).tolist(), self.paths.tolist()
         for genre, loss, path in zip(GENRES, losses, paths, strict=True):

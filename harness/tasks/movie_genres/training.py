@@ -1,4 +1,4 @@
-"""One run: train on a backend by the plan and measure at sparse checkpoints."""
+"""One run: train on a backend and measure at sparse checkpoints."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ __all__ = ["prepare", "train"]
 
 
 def prepare(backend: str, device: str) -> None:
-    """Import the backend's framework and try the device; raise if either fails."""
+    """Import the backend's framework and test the device; raise if either fails."""
     backends.prepare(__package__, backend, device)
 
 
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
-    """Do one run; it has diverged when a held-out loss is not finite.
+    """Do one run; it has diverged if a held-out loss is not finite.
 
-    Summary: ``baseline``, the error of the mean rating where ``loss/GENRE`` has that of
-    a head, as mean over the genres of its square root, in stars.
+    Summary: ``baseline``, the root mean squared error of the mean rating, averaged over
+    the genres, in stars.
     """
     settings = Settings(**config)
     plan = make_plan(settings, seed)
@@ -56,7 +56,7 @@ def _trainer(settings: Settings, backend: str, device: str) -> Trainer:
 
 
 def _row(plan: Plan, step: int, trainer: Trainer) -> dict[str, float]:
-    """Measure after ``step`` steps; ``informative/GENRE`` counts its presences."""
+    """Measure after ``step`` steps; ``informative/GENRE`` counts the genre's steps."""
     presences = plan.presence[:step].sum(axis=0, dtype=np.int64)
     counts = {
         f"informative/{g}": int(n) for g, n in zip(GENRES, presences, strict=True)
@@ -65,7 +65,7 @@ def _row(plan: Plan, step: int, trainer: Trainer) -> dict[str, float]:
 
 
 def _baseline(plan: Plan) -> float:
-    """Return the error of the mean rating, as mean over the genres, in stars."""
+    """Return the error of the mean rating in stars, averaged over the genres."""
     squares = plan.held_out.stars.astype(np.float64) ** 2
     genres = plan.held_out.genres
     return float(np.mean(np.sqrt(squares @ genres / genres.sum(axis=0))))

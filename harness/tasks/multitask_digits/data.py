@@ -1,6 +1,6 @@
 """The data of a run on any backend: images, targets, schedule, batches, weights.
 
-Everything is NumPy and follows from one seed, so that two backends do the same work.
+Everything is in NumPy and depends on one seed, so all backends do the same work.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Images(NamedTuple):
         features: [n, 65] float32, 64 standardised pixels and a constant 1 (the bias).
         digit: [n] int32, 0 to 9.
         parity: [n] float32, 1 for an odd digit.
-        centre: [n] float32, the row of the ink's centre of mass, standardised.
+        centre: [n] float32, the row of the ink's center of mass, standardised.
     """
 
     features: Array
@@ -35,13 +35,13 @@ class Images(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Everything that a run consumes.
+    """All data of a run.
 
     Attributes:
-        training, held_out: the images, split anew for every seed.
-        presence: [steps, 3] float32, 1 where a task is present. Parity is absent from
-            the closing steps. Schedules of one seed are nested: what is present at a
-            smaller p is present at a larger one.
+        training, held_out: the images, with another split for every seed.
+        presence: [steps, 3] float32, 1 if a task is present. Parity is absent from the
+            last steps. Schedules of one seed are nested: a task that is present at a
+            smaller p is also present at a larger p.
         batches: [steps, batch] int32, indices of training images.
         weights: initial values by name: ``trunk``, ``head/TASK`` and ``probe/TASK``.
     """
@@ -54,7 +54,7 @@ class Plan(NamedTuple):
 
 
 def make_plan(settings: Settings, seed: int) -> Plan:
-    """Draw the plan of one run."""
+    """Draw the data of one run."""
     streams = [np.random.default_rng((seed, stream)) for stream in range(4)]
     training, held_out = _split(streams[0])
     steps = settings.steps + settings.absence[-1]
@@ -67,7 +67,7 @@ def make_plan(settings: Settings, seed: int) -> Plan:
 
 
 def _split(stream: np.random.Generator) -> tuple[Images, Images]:
-    """Split the digits and standardise both parts by the moments of the first."""
+    """Split the digits and standardise both parts by the moments of the first one."""
     pixels, digit, centre = _digits()
     order = stream.permutation(len(digit))
     training = order[HELD_OUT:]
@@ -98,7 +98,7 @@ def _standardise(values: Array, reference: Array) -> Array:
 
 
 def _weights(stream: np.random.Generator, hidden: int) -> dict[str, Array]:
-    """Draw weights of variance 1/inputs; the last input of each layer is the bias."""
+    """Draw weights of variance 1/inputs; each layer's last input is the bias."""
     shapes = {
         "trunk": (65, hidden),
         "head/digit": (hidden + 1, 10),

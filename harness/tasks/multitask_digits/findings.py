@@ -1,4 +1,4 @@
-"""The answer, computed: how losses end and heads move without and with the wrapper."""
+"""Compute the answer: final losses and movement of heads, without and with wrapper."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from harness.tasks.multitask_digits.small_print import (
 __all__ = ["APART", "METRICS", "judge", "match", "of_choices"]
 
 APART = ("optimizer.name", "wrapper", "presence")
-"""The settings by which the tables tell runs apart."""
+"""The settings that distinguish runs in the tables."""
 
 STATE_TOLERANCE = 1e-3
-"""For the decay of a slot over the whole absence, in float32."""
+"""The relative tolerance of a slot's decay over the whole absence, in float32."""
 
 
 def judge(records: Sequence[Record]) -> Judgement:
-    """Make tables of the records, check the laws and say the answer."""
+    """Make tables of the records, check the laws and state the answer."""
     cells = tables.cells(records)
     if _have_own_rates(cells):
         return tuned.judge(cells)
@@ -56,11 +56,11 @@ def judge(records: Sequence[Record]) -> Judgement:
 def match(
     published: Mapping[str, pd.DataFrame], own: Mapping[str, pd.DataFrame]
 ) -> pd.DataFrame:
-    """Compare a user's movement with the published one, each over the law of its run.
+    """Compare a user's movement with the published one, relative to each run's law.
 
-    Runs of different length have different laws, so the ratios are what must match:
-    their intervals overlap, or nearly so. Arms with rates of their own are compared by
-    their losses.
+    Runs of different length have different laws, so the intervals of the ratios must
+    overlap or nearly overlap. Arms with their own learning rates are compared by their
+    losses.
     """
     keys = ["optimizer", "wrapper", "presence", "backend"]
     are_tuned = "comparison" in published and "comparison" in own
@@ -99,13 +99,13 @@ def _checks(frames: Mapping[str, pd.DataFrame]) -> list[Check]:
 
 
 def _keeps(state: pd.DataFrame) -> Holds:
-    """With the wrapper every slot of every run is what it was, to the bit."""
+    """Whether every slot of every run keeps its bits with the wrapper."""
     rows = _after_absence(state, "default")
     return all_hold((rows["lowest"] == 1) & (rows["highest"] == 1))
 
 
 def _decays(state: pd.DataFrame) -> Holds:
-    """Slots shrink as their decay says."""
+    """Whether slots shrink by their decay."""
     gap = np.abs(state["kept"] - state["law"])
     return all_hold(gap <= STATE_TOLERANCE * state["law"])
 
@@ -136,7 +136,7 @@ def _of_losses(losses: pd.DataFrame) -> Iterator[str]:
 
 
 def _of_heads(movement: pd.DataFrame) -> Iterator[str]:
-    """Quote how far the real heads move, in units of a task that is always present."""
+    """Quote the movement of the real heads, relative to an always present task."""
     first = first_backend(movement)
     always = first[first["presence"] == 1].set_index(["optimizer", "wrapper"])["head"]
     parts = []

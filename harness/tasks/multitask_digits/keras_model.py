@@ -1,4 +1,4 @@
-"""The three tasks in Keras 3: one compiled function takes many steps a call."""
+"""The three tasks in Keras 3; one compiled function takes many steps per call."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from lockstep import keras3 as lockstep
 class DigitsTrainer:
     """Training inside ``tf.function``, traced once for all runs of this recipe.
 
-    Everything that differs between runs is a variable: images, weights, slots and
-    counters. A new run gives each of them its first value again.
+    All data that differs between runs is in variables: images, weights, slots and
+    counters. A new run resets each of them to its initial value.
     """
 
     def __init__(self, recipe: Recipe, device: str) -> None:
@@ -25,7 +25,7 @@ class DigitsTrainer:
         self.compiled = False
 
     def reset(self, plan: Plan) -> None:
-        """Take the images and first weights of a plan; reset all state."""
+        """Use the images and first weights of a plan; reset all state."""
         if not self.compiled:
             with keras.device(f"{self.device}:0"):
                 self.compile(plan)
@@ -41,7 +41,7 @@ class DigitsTrainer:
             variable.assign(value)
 
     def compile(self, plan: Plan) -> None:
-        """Make the variables, trace the loop and note the state before any step."""
+        """Make the variables, trace the loop and save the initial state."""
         self.training = Images(*map(untrained, plan.training))
         self.held_out = Images(*map(untrained, plan.held_out))
         self.weights = {name: keras.Variable(w) for name, w in plan.weights.items()}
@@ -109,7 +109,7 @@ class DigitsTrainer:
         return ops.stack([ops.mean(loss) for loss in losses])
 
     def measure(self) -> dict[str, float]:
-        """Return what is recorded after the steps so far, by name."""
+        """Return name -> measured value after the steps so far."""
         losses = self.losses(self.held_out).numpy().tolist()
         probes = [float(probe.numpy()) for probe in self.probes]
         paths = self.paths.numpy().tolist()
@@ -127,8 +127,8 @@ class DigitsTrainer:
     def norm(self, slot: keras.Variable | None) -> float:
         """Return the norm of a slot; 0 without one.
 
-        Keras has none for the momentum of RMSProp if that is 0, and keeps the momentum
-        of SGD times the learning rate.
+        Keras has no momentum slot for RMSProp if the momentum is 0. The momentum slot
+        of SGD includes the learning rate.
         """
         if slot is None:
             return 0.0
@@ -138,5 +138,5 @@ class DigitsTrainer:
 
 
 def untrained(value) -> keras.Variable:
-    """Make a variable that no optimizer moves, of the value's own dtype."""
+    """Return a variable that no optimizer updates, in the value's dtype."""
     return keras.Variable(value, dtype=value.dtype.name, trainable=False)

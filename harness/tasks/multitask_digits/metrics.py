@@ -1,4 +1,4 @@
-"""The numbers of a run by which runs are compared."""
+"""The metrics by which runs are compared."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["METRICS"]
 
 
 def _loss(record: Record) -> float:
-    """Return the mean of the tasks' held-out losses at the end of training."""
+    """Return the mean of the tasks' final held-out losses."""
     if record.status != "ok":
         return np.inf
     last = int(record.config["checkpoints"])
@@ -22,7 +22,7 @@ def _loss(record: Record) -> float:
 def _head_movement(record: Record) -> float:
     """Return the heads' path per informative step in the second half of training.
 
-    NaN if no task was present in it.
+    NaN if no task was present there.
     """
     if record.status != "ok":
         return np.inf
@@ -39,7 +39,7 @@ def _head_movement(record: Record) -> float:
 
 
 def _relative_movement(record: Record) -> float:
-    """Return the same in units of the learning rate, which arms differ in."""
+    """Return the heads' movement in units of the arm's learning rate."""
     rate = float(record.config["optimizer"]["learning_rate"])
     return _head_movement(record) / rate
 
@@ -51,4 +51,4 @@ METRICS = {
         _relative_movement, "learning rates per informative step", "smaller"
     ),
 }
-"""The numbers by which runs are compared."""
+"""The metrics by which runs are compared."""

@@ -1,4 +1,4 @@
-"""The settings of one run, checked where they are declared."""
+"""The settings of one run, checked when an experiment declares them."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ ABSENTEE = "parity"
 
 @dataclass(frozen=True)
 class Settings:
-    """What one run does.
+    """The settings of one run.
 
     Attributes:
         optimizer: name of an optimizer of TensorFlow 1, and its arguments.
-        wrapper: ``default`` or ``strict``, the multitask wrapper; ``none``, zeros are
-            fed; or ``mean``, that too, and losses are divided by how many there are.
-        presence: probability p with which each task is present in a step.
+        wrapper: ``default`` or ``strict``, the multitask wrapper in this mode;
+            ``none``, zeros are fed; or ``mean``, zeros are fed and the loss is the mean
+            over present tasks.
+        presence: the probability p that a task is present in a step.
         steps: optimizer steps of training.
-        absence: further steps, in which parity is absent throughout; the state is
-            measured after these numbers of them.
-        checkpoints: measurements during training, at equal distances; even, so that one
-            of them lies at half time.
-        batch: images a step.
-        hidden: width of the trunk.
+        absence: the numbers of further steps, without parity, after which the state is
+            measured.
+        checkpoints: the number of measurements during training, at equal distances;
+            even, so that one is at half time.
+        batch: images per step.
+        hidden: the width of the trunk.
     """
 
     optimizer: Mapping[str, Any]
@@ -62,6 +63,6 @@ class Settings:
 
     @property
     def measured_at(self) -> list[int]:
-        """The steps after which everything is measured, 0 among them."""
+        """The steps after which everything is measured, including 0."""
         training = spread(self.checkpoints, self.steps)
         return training + [self.steps + k for k in self.absence]

@@ -1,4 +1,4 @@
-"""What a page says beside the answer: laws that are missed, transients, lost runs."""
+"""Notes below the answer: deviations from laws, transients and lost runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from harness.tasks.multitask_digits.settings import Settings
 __all__ = ["changed", "lawless", "percent", "rarest", "small_print"]
 
 TOLERANCE = 0.05
-"""Margin around a law, in which the whole interval of the movement must lie."""
+"""The margin around a law that must contain the whole interval of the movement."""
 
 ARMS = {
     "none": "without the wrapper",
@@ -30,7 +30,7 @@ ARMS = {
 def small_print(
     frames: Mapping[str, pd.DataFrame], settings: Settings, checked: Sequence[Check]
 ) -> list[str]:
-    """Return sentences about what was measured, and what the answer leaves out."""
+    """Return sentences about the measurements, and about details of the results."""
     movement = frames["movement"]
     first, last = tables.second_half(settings)
     sentences = [
@@ -63,7 +63,7 @@ def small_print(
 
 
 def lawless(movement: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows whose interval is not wholly within the margin of their law."""
+    """Return the rows whose interval is not fully within the margin of their law."""
     low, high = movement["ratio_low"], movement["ratio_high"]
     within = (low >= 1 - TOLERANCE) & (high <= 1 + TOLERANCE)
     return movement[~within & movement["law"].notna()]
@@ -84,7 +84,7 @@ def _transients(movement: pd.DataFrame) -> list[str]:
 
 
 def _shared_powers(movement: pd.DataFrame, settings: Settings) -> list[str]:
-    """Explain Adam's excess with the wrapper, where there is one."""
+    """Explain Adam's excess movement with the wrapper, if there is one."""
     rows = rarest(movement)
     rows = rows[rows["wrapper"] == "default"]
     rows = rows[(rows["optimizer"] == "Adam") & (rows["law"] > 1 + TOLERANCE)]
@@ -142,7 +142,7 @@ def rarest(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def percent(rows: pd.DataFrame) -> str:
-    """Write the smallest p as per cent."""
+    """Return the smallest p as per cent."""
     return f"{100 * rows['presence'].min():g} %"
 
 

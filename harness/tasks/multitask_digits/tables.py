@@ -1,4 +1,4 @@
-"""The tables of the experiment, each a function of records alone."""
+"""The tables of the experiment, computed from records alone."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ SLOT = ["optimizer", "wrapper", "backend", "slot", "place"]
 STATE = [*SLOT, "absent", "kept", "lowest", "highest", "law"]
 LOST = ["lost_without", "lost_with", "seeds"]
 LOSSES = [*LABELS, "task", "without", "with", *RATIO, *LOST]
-"""Columns of the tables, which are there without a row as well."""
+"""The columns of the tables, also of tables without rows."""
 
 POINTS_OF_A_CURVE = 17
 
 
 @dataclass(frozen=True)
 class Cell(SeedCell[Settings]):
-    """The runs that differ in nothing but their seed, on one backend and device."""
+    """The runs that differ only in their seed, on one backend and device."""
 
     @property
     def labels(self) -> dict[str, Any]:
@@ -67,7 +67,7 @@ class Cell(SeedCell[Settings]):
 
 
 def cells(records: Sequence[Record]) -> list[Cell]:
-    """Group records that differ in nothing but their seed, in order of appearance."""
+    """Group records that differ only in their seed, in order of appearance."""
     return [
         Cell(backend_of(group[0]), Settings(**group[0].config), group)
         for group in grouped(records)
@@ -77,11 +77,11 @@ def cells(records: Sequence[Record]) -> list[Cell]:
 def movement(of: Sequence[Cell]) -> pd.DataFrame:
     """Movement of the probes per informative step in the second half of training.
 
-    ``measured`` in units of what the optimizer moves per step at p = 1, with an
-    interval over seeds; ``law`` for this window of a run from fresh state; ``limit``
-    in long runs; ``ratio`` = measured / law with its interval; ``head`` = path of the
-    heads per informative step, median over seeds; ``informative`` = such steps of a
-    task and run.
+    ``measured`` is relative to the movement per step at p = 1, with an interval over
+    seeds. ``law`` is for this window of a run from fresh state, ``limit`` for long
+    runs. ``ratio`` = measured / law with its interval. ``head`` = path of the heads per
+    informative step, median over seeds. ``informative`` = the number of informative
+    steps per task and run.
     """
     rows = [row for cell in of if (row := _movement(cell.finished()))]
     return pd.DataFrame(rows, columns=MOVEMENT)
@@ -100,7 +100,7 @@ def _movement(cell: Cell) -> dict[str, Any] | None:
     unit = laws.unit(settings.optimizer)
     of_run = settings.optimizer, settings.wrapper, settings.presence
     law = laws.movement(*of_run, second_half(settings))
-    # A run in which no task was seen has no ratio; a resample of such runs alone, too.
+    # A run without any task has no ratio, and neither has a resample of such runs.
     some = presences > 0
     measured = bootstrap(ratio_of_sums, moved[some] / unit, presences[some])
     return {
@@ -117,7 +117,7 @@ def _movement(cell: Cell) -> dict[str, Any] | None:
 
 
 def theory(of: Sequence[Cell]) -> pd.DataFrame:
-    """The laws as curves over p: in the window of these runs, and in long ones."""
+    """The laws as curves over p, for the window of these runs and for long runs."""
     rows = []
     kinds = {str((c.settings.optimizer, c.settings.wrapper)): c.settings for c in of}
     lowest = min(cell.settings.presence for cell in of)
@@ -136,11 +136,11 @@ def theory(of: Sequence[Cell]) -> pd.DataFrame:
 
 
 def state(of: Sequence[Cell]) -> pd.DataFrame:
-    """What is left of parity's state after it has been absent for some steps.
+    """The remaining state of parity after some steps of absence.
 
-    ``kept`` = norm of the slot / its norm at departure, median over runs of all p;
-    ``lowest`` and ``highest`` over the runs; ``law`` = the slot's decay ** absent when
-    zeros are fed, 1 when they are left out.
+    ``kept`` = norm of the slot / its norm before the absence, median over runs of all
+    p; ``lowest`` and ``highest`` over the runs. ``law`` = the slot's decay ** absent if
+    zeros are fed, 1 if they are left out.
     """
     rows = []
     groups: dict[tuple[str, str, str], list[Cell]] = {}
@@ -172,18 +172,18 @@ def _kept(group: Sequence[Cell], slot: str, place: str) -> Iterator[dict[str, An
 
 
 def losses(of: Sequence[Cell]) -> pd.DataFrame:
-    """Held-out losses at the end of training, without and with the wrapper.
+    """Final held-out losses, without and with the wrapper.
 
     Medians over the seeds; ``ratio`` = without / with, paired by seed, median with its
-    interval; ``lost_without`` and ``lost_with`` count runs that end above the loss of
-    the untrained net, or diverged; of so many ``seeds``.
+    interval. Of the ``seeds``, ``lost_without`` and ``lost_with`` count runs that
+    diverged or ended above the loss of the untrained net.
     """
     rows = []
     pairs = [pair for pair in against_zeros(of) if pair[1].settings.wrapper in WRAPPED]
     for (without, with_), task in product(pairs, TASKS):
         first, last = 0, without.settings.checkpoints
         a, b = (cell.column(f"loss/{task}") for cell in (without, with_))
-        with np.errstate(invalid="ignore"):  # NaN where both runs diverged
+        with np.errstate(invalid="ignore"):  # NaN if both runs diverged
             ratio = bootstrap(median, a[:, last] / b[:, last])
         row = {
             **with_.labels,
@@ -214,7 +214,7 @@ def curves(of: Sequence[Cell]) -> pd.DataFrame:
 
 
 def backends(of: Sequence[Cell]) -> pd.DataFrame:
-    """How far two backends are apart on the same seeds, over the steps.
+    """The difference of two backends on the same seeds, over the steps.
 
     ``median`` and ``highest`` over seeds and tasks of |a - b| / max(|a|, |b|), where a
     and b are held-out losses; ``against`` is the backend that ``backend`` is compared
@@ -235,10 +235,10 @@ def backends(of: Sequence[Cell]) -> pd.DataFrame:
 
 
 def heads(of: Sequence[Cell]) -> pd.DataFrame:
-    """How much further real heads move if zeros are fed, against the law.
+    """The ratio of movements of real heads, zeros over wrapper, and its law.
 
-    All heads of a run together, in learning rates per informative step in the second
-    half of training. Keras counts every step for Adam, as the original did.
+    Movements are of all heads of a run, in learning rates per informative step in the
+    second half of training. Keras counts every step for Adam, as the original did.
     """
     rows = []
     for fed, wrapped in against_zeros(of):
@@ -258,7 +258,7 @@ def heads(of: Sequence[Cell]) -> pd.DataFrame:
 
 
 def second_half(settings: Settings) -> laws.Window:
-    """The window in which movement is measured: its first half warms the state up."""
+    """The window in which movement is measured; before it, the state warms up."""
     return settings.steps // 2, settings.steps
 
 

@@ -1,4 +1,4 @@
-"""The three tasks in TensorFlow: one compiled function takes many steps a call."""
+"""The three tasks in TensorFlow; one compiled function takes many steps per call."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from lockstep import tf as lockstep
 class DigitsTrainer:
     """Training inside ``tf.function``, traced once for all runs of this recipe.
 
-    Everything that differs between runs is a variable: images, weights, slots and
-    powers of beta. A new run gives each of them its first value again.
+    All data that differs between runs is in variables: images, weights, slots and
+    powers of beta. A new run resets each of them to its initial value.
     """
 
     def __init__(self, recipe: Recipe, device: str) -> None:
@@ -23,7 +23,7 @@ class DigitsTrainer:
         self.compiled = False
 
     def reset(self, plan: Plan) -> None:
-        """Take the images and first weights of a plan; reset all state."""
+        """Use the images and first weights of a plan; reset all state."""
         if not self.compiled:
             with tf.device(f"/{self.device}:0"):
                 self.compile(plan)
@@ -39,7 +39,7 @@ class DigitsTrainer:
             variable.assign(value)
 
     def compile(self, plan: Plan) -> None:
-        """Make the variables, trace the loop and note the state before any step."""
+        """Make the variables, trace the loop and save the initial state."""
         self.training = Images(*map(untrained, plan.training))
         self.held_out = Images(*map(untrained, plan.held_out))
         self.weights = {name: tf.Variable(w) for name, w in plan.weights.items()}
@@ -97,7 +97,7 @@ class DigitsTrainer:
         return tf.stack([tf.reduce_mean(loss) for loss in losses])
 
     def measure(self) -> dict[str, float]:
-        """Return what is recorded after the steps so far, by name."""
+        """Return name -> measured value after the steps so far."""
         losses = self.losses(self.held_out).numpy().tolist()
         probes = [float(probe.numpy()) for probe in self.probes]
         paths = self.paths.numpy().tolist()
@@ -114,5 +114,5 @@ class DigitsTrainer:
 
 
 def untrained(value) -> tf.Variable:
-    """Make a variable that no optimizer moves."""
+    """Return a variable that no optimizer updates."""
     return tf.Variable(value, trainable=False)

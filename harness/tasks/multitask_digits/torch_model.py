@@ -1,4 +1,4 @@
-"""The three tasks in PyTorch, written as one would write them there."""
+"""The three tasks in idiomatic PyTorch."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from harness.tasks.multitask_digits.trainer import Recipe
 from lockstep import pytorch as lockstep
 
 CHUNK = 100
-"""Steps whose batches are gathered at once."""
+"""The number of steps whose batches are gathered together."""
 
 
 class DigitsTrainer:
-    """Eager training; a run gets new parameters and a new optimizer."""
+    """Eager training, with new parameters and a new optimizer for each run."""
 
     def __init__(self, recipe: Recipe, device: str) -> None:
         self.recipe = recipe
         self.device = device
 
     def reset(self, plan: Plan) -> None:
-        """Take the images and first weights of a plan; make a new optimizer."""
+        """Use the images and first weights of a plan; make a new optimizer."""
         self.training = self.on_device(plan.training)
         self.held_out = self.on_device(plan.held_out)
         self.weights = {
@@ -78,7 +78,7 @@ class DigitsTrainer:
 
     @torch.no_grad()
     def measure(self) -> dict[str, float]:
-        """Return what is recorded after the steps so far, by name."""
+        """Return name -> measured value after the steps so far."""
         losses = self.losses(self.held_out).tolist()
         paths, probes = self.paths.tolist(), torch.stack(self.probes).tolist()
         measured = {}

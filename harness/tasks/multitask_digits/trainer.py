@@ -1,4 +1,4 @@
-"""The trainer that each backend has for this task, and the recipe that it follows."""
+"""The interface of the backends' trainers, and the recipe of a trainer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Recipe", "Trainer"]
 
 
 class Recipe(NamedTuple):
-    """How a backend builds its model and optimizer.
+    """The recipe from which a backend builds its model and optimizer.
 
     Attributes:
         optimizer, arguments: the class of the optimizer, and its arguments by name.
@@ -27,18 +27,18 @@ class Recipe(NamedTuple):
 
 
 class Trainer(Protocol):
-    """A model with its optimizer on one backend."""
+    """The model and optimizer on one backend."""
 
     def reset(self, plan: Plan) -> None:
-        """Take the images and the initial weights of a plan; forget all state."""
+        """Use the images and the initial weights of a plan; reset all state."""
         ...
 
     def advance(self, batches: Array, weights: Array) -> None:
-        """Train for len(batches) steps; ``weights`` multiply the tasks' losses."""
+        """Train on len(batches) batches; ``weights`` scale the tasks' losses."""
         ...
 
     def measure(self) -> Mapping[str, float]:
-        """Measure after the steps so far.
+        """Return name -> measured value after the steps so far.
 
         ``loss/TASK``: mean over the held-out images (nats, nats, variances).
         ``probe/TASK``: the probe's weight. ``path/TASK``: sum over the steps of the

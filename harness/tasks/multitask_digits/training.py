@@ -1,4 +1,4 @@
-"""One run: train on a backend by the plan and measure at sparse checkpoints."""
+"""One run: train on a backend and measure at sparse checkpoints."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ __all__ = ["prepare", "train"]
 
 
 def prepare(backend: str, device: str) -> None:
-    """Import the backend's framework and try the device; raise if either fails."""
+    """Import the backend's framework and test the device; raise if either fails."""
     backends.prepare(__package__, backend, device)
 
 
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
-    """Do one run; it has diverged when a held-out loss is not finite."""
+    """Do one run; it has diverged if a held-out loss is not finite."""
     settings = Settings(**config)
     plan = make_plan(settings, seed)
     weights = loss_weights(plan.presence, settings.wrapper)
@@ -54,9 +54,9 @@ def _trainer(
     wrapper: str,
     hidden: int,
 ) -> Trainer:
-    """Return the trainer of these arguments, shared by its runs: it compiles once.
+    """Return the trainer of these arguments, shared by runs so that it compiles once.
 
-    ``hidden`` is part of the key because a compiled step knows its shapes.
+    ``hidden`` is part of the key because a compiled step has fixed shapes.
     """
     module = backends.model(__package__, backend)
     arguments = dict(optimizer)
@@ -68,7 +68,7 @@ def _trainer(
 
 
 def _row(plan: Plan, step: int, trainer: Trainer) -> dict[str, float]:
-    """Measure after ``step`` steps; ``informative/TASK`` counts a task's presences."""
+    """Measure after ``step`` steps; ``informative/TASK`` counts a task's steps."""
     presences = plan.presence[:step].sum(axis=0, dtype=np.int64)
     counts = {f"informative/{t}": int(n) for t, n in zip(TASKS, presences, strict=True)}
     return {"step": step, **counts, **trainer.measure()}

@@ -1,4 +1,4 @@
-"""The answer where every arm has the learning rate that suits it."""
+"""The answer for arms that each have their own best learning rate."""
 
 from __future__ import annotations
 

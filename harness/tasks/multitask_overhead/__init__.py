@@ -1,1 +1,1 @@
-"""One optimizer step over a model's shapes: bare, wrapped, and as people write it."""
+"""One optimizer step on a model's shapes: bare, wrapped, and as a naive loop."""

@@ -1,4 +1,4 @@
-"""The figure: the one of every benchmark."""
+"""The figure, which is the same for every benchmark."""
 
 from harness.bench.figures import drawings
 

@@ -18,7 +18,7 @@ from lockstep.keras3 import MultitaskOptimizerWrapper
 
 
 def makers(seed: int, device: str, model: str, zeros: str, jit: str = "") -> Makers:
-    """Return what builds each step: ``ours``, ``bare``."""
+    """Return the builder of each step: ``ours``, ``bare``."""
     flags, values = zero_flags(model, zeros), arrays(model, seed=1)
     gradients = [
         tf.constant(g * (not is_zero)) for g, is_zero in zip(values, flags, strict=True)

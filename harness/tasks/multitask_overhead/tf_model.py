@@ -15,7 +15,7 @@ from lockstep.tf import AdamOptimizer, MultitaskOptimizerWrapper
 
 
 def makers(seed: int, device: str, model: str, zeros: str) -> Makers:
-    """Return what builds each step: ``ours``, ``bare``, ``loop``."""
+    """Return the builder of each step: ``ours``, ``bare``, ``loop``."""
     flags, values = zero_flags(model, zeros), arrays(model, seed=1)
     gradients = [
         tf.constant(g * (not is_zero)) for g, is_zero in zip(values, flags, strict=True)
@@ -47,7 +47,7 @@ def apply(optimizer: tf.compat.v1.train.Optimizer, gradients: list, variables: l
 
 
 def loop_step(gradients: list, variables: list) -> Step:
-    """Return the loop that one writes first: a condition for each variable."""
+    """Return the naive loop, with a condition for each variable."""
     optimizer = keras.optimizers.Adam(1e-4)
     variables = [keras.Variable(v) for v in variables]
     optimizer.build(variables)

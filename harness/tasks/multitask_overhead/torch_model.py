@@ -1,4 +1,4 @@
-"""The variants of a step in PyTorch, each with parameters and state of its own."""
+"""The variants of a step in PyTorch, each with its own parameters and state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lockstep.pytorch import MultitaskOptimizerWrapper
 
 
 def makers(seed: int, device: str, model: str, zeros: str) -> Makers:
-    """Return what builds each step: ``ours``, ``bare``, ``loop``."""
+    """Return the builder of each step: ``ours``, ``bare``, ``loop``."""
     torch.set_num_threads(1)
 
     def make(step: Callable[[list[Tensor]], Step]) -> Step:
@@ -52,7 +52,7 @@ def wrapped_step(weights: list[Tensor]) -> Step:
 
 
 def loop_step(weights: list[Tensor]) -> Step:
-    """Return the loop that one writes first: a count and a sync for each tensor."""
+    """Return the naive loop, with a count and a device sync for each tensor."""
     optimizer = torch.optim.Adam(weights, lr=1e-4, fused=True)
 
     def step() -> None:

@@ -1,4 +1,4 @@
-"""Which gradients of a model are all zero."""
+"""The choice of the gradients of a model that are all zero."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ __all__ = ["SHARES", "zero_flags"]
 
 
 SHARES = {"none": 0.0, "quarter": 0.25, "half": 0.5, "most": 0.75, "all": 1.0}
-"""The share of a model's elements whose gradients are zero, by its name."""
+"""Name -> the share of a model's elements with zero gradients."""
 
 
 def zero_flags(model: str, zeros: str) -> list[bool]:
-    """Whether each gradient is all zero: the last ones, up to a share of the elements.
+    """Return whether each gradient is all zero: the last ones are, up to the share.
 
-    The share is of the elements, because every other tensor of a transformer would be
-    nearly all of them or nearly none.
+    The share is of the elements, because every other tensor of a transformer would have
+    nearly all elements or nearly none.
     """
     if zeros not in SHARES:
         raise unknown_name("zeros", zeros, SHARES)

@@ -18,7 +18,7 @@ from lockstep.keras3 import NovoGrad
 
 
 def makers(seed: int, device: str, model: str, jit: str = "") -> Makers:
-    """Return what builds each step: ``ours``, ``loop``."""
+    """Return the builder of each step: ``ours``, ``loop``."""
     gradients = [tf.constant(value) for value in arrays(model, seed=1)]
 
     def make(step: Callable[[list[Any], list[Any]], Step]) -> Step:
@@ -36,7 +36,7 @@ def our_step(gradients: list[Any], variables: list[Any]) -> Step:
 
 
 def loop_step(gradients: list[Any], variables: list[Any]) -> Step:
-    """Return the rule as one writes it first, in plain operations of Keras."""
+    """Return the naive loop over tensors, in plain operations of Keras."""
     ops = keras.ops
     momenta = [keras.Variable(ops.zeros_like(variable)) for variable in variables]
     moments = [keras.Variable(0.0) for _ in variables]

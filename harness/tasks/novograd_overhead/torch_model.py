@@ -15,7 +15,7 @@ from lockstep.pytorch import NovoGrad
 
 
 def makers(seed: int, device: str, model: str) -> Makers:
-    """Return what builds each step: ``ours``, ``loop``."""
+    """Return the builder of each step: ``ours``, ``loop``."""
     torch.set_num_threads(1)
     gradients = Gradients(model, 1.0, device, torch.float32)
 
@@ -39,7 +39,7 @@ def our_step(weights: list[Tensor]) -> Step:
 
 
 def loop_step(weights: list[Tensor]) -> Step:
-    """Return the rule as one writes it first, for one tensor after the other."""
+    """Return the naive loop, which updates one tensor after the other."""
     momenta = [torch.zeros_like(weight) for weight in weights]
     moments = [torch.zeros((), device=weight.device) for weight in weights]
 

@@ -1,1 +1,1 @@
-"""A whole training step: ours in one call, and written by hand in plain torch."""
+"""A whole training step: ours in one call, and a hand-written loop in plain torch."""

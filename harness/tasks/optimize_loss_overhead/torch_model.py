@@ -21,7 +21,7 @@ Loss = Callable[[], Tensor]
 
 
 def makers(seed: int, device: str, model: str) -> Makers:
-    """Return what builds each step: ``ours``, ``hand``."""
+    """Return the builder of each step: ``ours``, ``hand``."""
     torch.set_num_threads(1)
 
     def make(step: Callable[[Loss, list[Tensor]], Step]) -> Step:
@@ -31,7 +31,7 @@ def makers(seed: int, device: str, model: str) -> Makers:
 
 
 def problem(model: str, device: str) -> tuple[Loss, list[Tensor]]:
-    """Return a loss and its parameters: of a perceptron, or with fixed gradients."""
+    """Return the loss and parameters of a perceptron, or ones with fixed gradients."""
     if model == "MLP":
         return perceptron(device)
     weights = parameters(model, device, torch.float32)
@@ -54,7 +54,7 @@ def perceptron(device: str) -> tuple[Loss, list[Tensor]]:
 
 
 class Given(torch.autograd.Function):
-    """A loss of 0 with fixed gradients: it costs next to nothing."""
+    """A loss of 0 with fixed gradients, at almost no cost."""
 
     @staticmethod
     def forward(ctx: Any, gradients: Sequence[Tensor], *weights: Tensor) -> Tensor:
@@ -83,7 +83,7 @@ def our_step(loss: Loss, weights: list[Tensor]) -> Step:
 
 
 def by_hand(loss: Loss, weights: list[Tensor]) -> Step:
-    """Return the loop in plain torch, which skips a step that is not finite."""
+    """Return the loop in plain torch, which skips steps with non-finite gradients."""
     optimizer = torch.optim.Adam(weights, lr=RATE, fused=True)
 
     def step() -> None:

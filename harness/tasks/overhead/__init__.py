@@ -1,5 +1,5 @@
-"""What the benchmarks of steps share: the models' shapes, and how steps are made.
+"""Shared code of the benchmarks of steps: the models' shapes, and builders of steps.
 
-No network is run: gradients are drawn once and stay, for the question is what the
-optimizer's step costs.
+No network is run. Gradients are drawn once and stay constant, because only the cost of
+the optimizer's step is measured.
 """

@@ -1,4 +1,4 @@
-"""The models of the benchmarks: nothing but the shapes of their tensors."""
+"""The models of the benchmarks, which are only the shapes of their tensors."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["MODELS", "arrays", "shapes_of"]
 Shape = tuple[int, ...]
 
 ELEMENTS = 1_024_000
-"""Of the models that differ in the number of their tensors alone."""
+"""The number of elements of the models that differ only in the number of tensors."""
 
 
 def _transformer(width: int, layers: int, words: int, positions: int) -> list[Shape]:
-    """Return the shapes of a GPT-like decoder: 12 tensors a layer, 4 around them."""
+    """Return the shapes of a GPT-like decoder: 12 tensors per layer, and 4 others."""
     norm: list[Shape] = [(width,), (width,)]
     attention: list[Shape] = [
         (width, 3 * width),
@@ -49,11 +49,11 @@ MODELS: Mapping[str, list[Shape]] = {
     **{f"N{count}": [(ELEMENTS // count,)] * count for count in (10, 40, 200, 1000)},
     "smoke": [(8, 8)] * 4,
 }
-"""The T models have 136 tensors each, the N models as many elements each."""
+"""The T models have 136 tensors each, the N models ``ELEMENTS`` elements each."""
 
 
 def shapes_of(model: str) -> list[Shape]:
-    """Return the shapes of a model's tensors; UnknownNameError if there is none."""
+    """Return the shapes of a model's tensors, or raise UnknownNameError."""
     if model not in MODELS:
         raise unknown_name("model", model, MODELS)
     return MODELS[model]
@@ -61,9 +61,9 @@ def shapes_of(model: str) -> list[Shape]:
 
 @lru_cache(maxsize=2)
 def arrays(model: str, seed: int) -> tuple[Array, ...]:
-    """Draw a float32 array for each tensor of the model, of deviation 0.02.
+    """Return a random float32 array of deviation 0.02 for each tensor of the model.
 
-    The arrays are shared: they must be copied, not written to.
+    The arrays are shared, so callers must copy them and not write to them.
     """
     rng = np.random.default_rng(seed)
     sample = [rng.standard_normal(shape, np.float32) for shape in shapes_of(model)]

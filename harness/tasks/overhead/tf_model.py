@@ -10,14 +10,14 @@ import tensorflow as tf
 from lockstep.messages.errors import unknown_name
 
 COMPILERS: Mapping[str, bool | None] = {"": None, "xla": True}
-"""Setting of a row -> ``jit_compile`` of ``tf.function``."""
+"""The setting of a row -> ``jit_compile`` of ``tf.function``."""
 
 
 def traced(step: Callable[[], Any], jit: str = "") -> Callable[[], Any]:
-    """Return ``step`` as a ``tf.function`` that autograph leaves as it is.
+    """Return ``step`` as a ``tf.function`` without autograph.
 
     Args:
-        jit: ``xla``, or nothing for TensorFlow's own executor.
+        jit: ``xla``, or empty for TensorFlow's own executor.
 
     Raises:
         UnknownNameError: there is no such compiler.

@@ -1,4 +1,4 @@
-"""Steps in PyTorch: made in random order, and done when they return."""
+"""Builders of steps in PyTorch, which wait for the device before they return."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def parameters(model: str, device: str, dtype: torch.dtype) -> list[Tensor]:
 
 
 def finished(step: Step, device: str) -> Step:
-    """Return ``step``, waiting for the device where it works on its own."""
+    """Return ``step``, followed by a wait for an asynchronous device."""
     if not device.startswith("cuda"):
         return step
 
@@ -30,15 +30,15 @@ def finished(step: Step, device: str) -> Step:
 
 
 def prepared(prepare: Step, step: Step, device: str, count: int = 1) -> Prepared:
-    """Return a step with what goes before it, which is not timed."""
+    """Return a step with a preparation that is not timed."""
     return Prepared(finished(prepare, device), finished(step, device), count)
 
 
 class Gradients:
-    """The gradients of scaled losses, handed out anew before every step.
+    """The gradients of scaled losses, which are restored before every step.
 
-    Fused optimizers write unscaled and clipped gradients back into ``grad``: a second
-    step would find nothing to clip.
+    Fused optimizers write unscaled and clipped gradients back into ``grad``, so a
+    second step would have nothing to clip.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Gradients:
         self.values = [value.to(device, dtype) for value in tensors]
 
     def fill(self, parameters: list[Tensor]) -> None:
-        """Copy the gradients into those of the parameters, in place."""
+        """Copy the gradients into the parameters' gradients, in place."""
         for parameter, value in zip(parameters, self.values, strict=True):
             if parameter.grad is None:
                 parameter.grad = torch.empty_like(value)

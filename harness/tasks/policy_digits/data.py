@@ -14,10 +14,10 @@ __all__ = ["Plan", "make_plan"]
 
 
 class Plan(NamedTuple):
-    """Everything that a run consumes; the first weights are zeros.
+    """All data of a run; the first weights are zeros.
 
     Attributes:
-        training, held_out: the images, split anew for every seed.
+        training, held_out: the images, with another split for every seed.
         batches: [steps, batch] int32, indices of training images.
     """
 
@@ -27,7 +27,7 @@ class Plan(NamedTuple):
 
 
 def make_plan(settings: Settings, seed: int) -> Plan:
-    """Draw the plan of one run."""
+    """Draw the data of one run."""
     streams = [np.random.default_rng((seed, k)) for k in range(2)]
     training, held_out = split(streams[0])
     size = (settings.steps, settings.batch)

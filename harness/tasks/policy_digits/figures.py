@@ -1,4 +1,4 @@
-"""The figures of the experiment, each a function of a finding's tables."""
+"""The figures of the experiment, drawn from a finding's tables."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ COLUMNS = 4
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
-    """Yield what there is to draw, in reading order."""
+    """Yield the figures in reading order."""
     yield rates(finding)
     yield losses(finding)
     yield ends(finding)
 
 
 def rates(finding: Finding) -> Drawing:
-    """A panel a schedule: the rate over the steps, strict and default."""
+    """The rate over the steps, strict and default; a panel per schedule."""
     table, peaks = finding.tables["schedules"], finding.tables["peaks"]
     early = peaks[peaks["law"] < 1]["peak"].tolist()
     title = "The learning rate over the steps, strict and default"
@@ -63,7 +63,7 @@ def rates(finding: Finding) -> Drawing:
 
 
 def losses(finding: Finding) -> Drawing:
-    """A panel a schedule: the held-out loss over the steps, with its interval."""
+    """The held-out loss over the steps with its interval; a panel per schedule."""
     table = finding.tables["curves"]
     backends = list(dict.fromkeys(table["backend"]))
 
@@ -98,7 +98,7 @@ def losses(finding: Finding) -> Drawing:
 
 
 def ends(finding: Finding) -> Drawing:
-    """A line a schedule: the loss at the end on every backend, strict and default."""
+    """The final loss on every backend, strict and default; a line per schedule."""
     table = finding.tables["losses"]
     names = list(dict.fromkeys(table["schedule"]))
     backends = list(dict.fromkeys(table["backend"]))
@@ -135,7 +135,7 @@ def ends(finding: Finding) -> Drawing:
 
 
 def _spread(table: pd.DataFrame) -> str:
-    """Return the losses of the best and the worst schedule on the first backend."""
+    """Quote the losses of the best and the worst schedule on the first backend."""
     rows = table[table["backend"] == table["backend"].iloc[0]].sort_values("loss")
     best, worst = rows.iloc[0], rows.iloc[-1]
     return (
@@ -145,7 +145,7 @@ def _spread(table: pd.DataFrame) -> str:
 
 
 def _panels(canvas: Canvas, table: pd.DataFrame) -> list[Axes]:
-    """Make one panel a schedule, in rows of four, with the same axes."""
+    """Return one panel per schedule, in rows of four, with shared axes."""
     names = list(dict.fromkeys(table["schedule"]))
     grid = canvas.subplots(
         _rows(table), COLUMNS, sharex=True, sharey=True, squeeze=False
@@ -161,25 +161,25 @@ def _panels(canvas: Canvas, table: pd.DataFrame) -> list[Axes]:
 
 
 def _rows(table: pd.DataFrame) -> int:
-    """Return the rows of panels that the schedules take."""
+    """Return the number of rows of panels."""
     return -(-table["schedule"].nunique() // COLUMNS)
 
 
 def _line(panel: Axes, theme: Theme, mode: str, x: Any, y: Any) -> None:
-    """Draw a mode's line; strict is wide and dashed: both are seen where equal."""
+    """Draw a mode's line; strict is wide and dashed, to show equal lines."""
     colour, below = theme.methods[mode], 2 if mode == "default" else 3
     panel.plot(x, y, LINES[mode], color=colour, lw=WIDTHS[mode], zorder=below)
 
 
 def _modes(table: pd.DataFrame) -> list[str]:
-    """Return the modes that a table has rows of."""
+    """Return the modes of a table."""
     return [mode for mode in LINES if mode in set(table["mode"])]
 
 
 def _legend(
     canvas: Canvas, theme: Theme, modes: Sequence[str], backends: Sequence[str] = ()
 ) -> None:
-    """Name modes by line and colour and backends by marker, below the panels."""
+    """Draw a legend below the panels: modes by line, backends by marker."""
     handles = [
         Line2D([], [], color=theme.methods[m], ls=LINES[m], lw=WIDTHS[m], label=m)
         for m in modes

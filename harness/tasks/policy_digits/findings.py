@@ -1,4 +1,4 @@
-"""The answer, computed: which quirks the policies have, and what they lead to."""
+"""Compute the answer: the quirks of the policies, and their effects."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from harness.tasks.policy_digits.settings import Settings
 __all__ = ["APART", "METRICS", "judge", "match"]
 
 APART = ("schedule.label", "mode")
-"""The settings by which the tables tell runs apart."""
+"""The settings that distinguish runs in the tables."""
 
 METRICS = {
     "loss": Metric(
@@ -27,23 +27,23 @@ METRICS = {
         "smaller",
     ),
 }
-"""The numbers by which runs are compared."""
+"""The metrics by which runs are compared."""
 
 TOLERANCE = 0.01
-"""How far a peak may miss its law: the law's step is not a whole one."""
+"""The tolerance of a peak; the law's step is no integer."""
 
 ROUNDING = 1e-6
-"""How far rates of two backends may be apart: a few ULP of float32."""
+"""The relative tolerance of the rates of two backends: a few ULP of float32."""
 
 SLACK = 0.05
-"""How far losses of a seed may be apart on two backends before the page lists it."""
+"""The difference of a seed's losses on two backends above which the page lists it."""
 
 DIFFER = ("cosine_decay", "inv_poly_decay")
-"""The policies with another rule under strict."""
+"""The policies with another rule in strict mode."""
 
 
 def judge(records: Sequence[Record]) -> Judgement:
-    """Make tables of the records, check them and say the answer."""
+    """Make tables of the records, check them and state the answer."""
     cells = tables.cells(records)
     frames = {
         "peaks": tables.peaks(cells),
@@ -64,13 +64,13 @@ def judge(records: Sequence[Record]) -> Judgement:
 def match(
     published: Mapping[str, pd.DataFrame], own: Mapping[str, pd.DataFrame]
 ) -> pd.DataFrame:
-    """Compare a user's peaks with the published ones; losses depend on the scale."""
+    """Compare a user's peaks with the published ones, as losses depend on the scale."""
     keys = ["schedule", "mode", "backend"]
     both = published["peaks"][[*keys, "peak"]].merge(
         own["peaks"][[*keys, "peak"]], on=keys, suffixes=("_published", "_own")
     )
     gap = np.abs(both["peak_own"] / both["peak_published"] - 1)
-    # A peak lies on a whole step; how near that is to the law's depends on the scale.
+    # A peak is at an integer step; its distance to the law's depends on the scale.
     return both.assign(matches=gap <= TOLERANCE)
 
 
@@ -138,14 +138,14 @@ def _lawful(peaks: pd.DataFrame) -> Holds:
 
 
 def _ends_lower(strict: pd.DataFrame, default: pd.DataFrame) -> Holds:
-    """Whether every schedule ends lower under strict than in the default."""
+    """Whether every schedule ends lower in strict mode than by default."""
     keys = ["schedule", "backend"]
     rows = strict.merge(default, on=keys, suffixes=("_strict", "_default"))
     return all_hold(rows["last_strict"] < rows["last_default"])
 
 
 def _ends_at_its_floor(peaks: pd.DataFrame, settings: Mapping[str, Settings]) -> Holds:
-    """Strict ends at min_lr times the rate, the default at min_lr."""
+    """Whether strict ends at min_lr times the rate, and the default at min_lr."""
     floors = [settings[m].arguments.get("min_lr", 0.0) for m in peaks["schedule"]]
     rates = [settings[label].rate for label in peaks["schedule"]]
     shares = np.where(peaks["mode"] == "strict", floors, np.divide(floors, rates))
@@ -153,7 +153,7 @@ def _ends_at_its_floor(peaks: pd.DataFrame, settings: Mapping[str, Settings]) ->
 
 
 def _same_in_both_modes(peaks: pd.DataFrame, losses: pd.DataFrame) -> Holds:
-    """Compare what was written and where it led, to the last digit."""
+    """Whether the rates and the losses of the modes are exactly equal."""
     alike = peaks[~peaks["policy"].isin(DIFFER)]
     rows = alike.merge(losses, on=["schedule", "mode", "backend"])
     strict, default = _in_both_modes(rows, ["schedule", "backend"])
@@ -164,7 +164,7 @@ def _same_in_both_modes(peaks: pd.DataFrame, losses: pd.DataFrame) -> Holds:
 def _in_both_modes(
     rows: pd.DataFrame, keys: list[str]
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the rows of the schedules that ran in both modes, in one order."""
+    """Return the rows of the schedules that ran in both modes, in the same order."""
     strict, default = (of.set_index(keys).sort_index() for of in _by_mode(rows))
     common = strict.index.intersection(default.index)
     return strict.loc[common], default.loc[common]
@@ -183,7 +183,7 @@ def _answer(frames: Mapping[str, pd.DataFrame]) -> str:
 
 
 def _of_rates(peaks: pd.DataFrame) -> Iterator[str]:
-    """Quote the peak that warm-up lowers, and name what differs under strict."""
+    """Quote the peak that warm-up lowers; name the schedules that differ in strict."""
     first = first_backend(peaks)
     early = first[first["law"] < 1 - TOLERANCE]
     parts = []
@@ -205,7 +205,7 @@ def _of_rates(peaks: pd.DataFrame) -> Iterator[str]:
 
 
 def _of_losses(losses: pd.DataFrame) -> Iterator[str]:
-    """Quote the lowest and the highest loss of the default, or else of strict."""
+    """Quote the lowest and the highest loss, by default or else in strict mode."""
     first = first_backend(losses)
     for mode in ("default", "strict"):
         rows = first[first["mode"] == mode].sort_values("loss")
@@ -220,7 +220,7 @@ def _of_losses(losses: pd.DataFrame) -> Iterator[str]:
 
 
 def _differing(peaks: pd.DataFrame) -> str:
-    """Name the schedules whose rates are others under strict."""
+    """Name the schedules with other rates in strict mode."""
     columns = ["peak", "first", "middle", "last"]
     strict, default = _in_both_modes(peaks, ["schedule"])
     other = (strict[columns] != default[columns]).any(axis=1)
@@ -255,5 +255,5 @@ def _small_print(
 
 
 def _backend_gaps(backends: pd.DataFrame) -> pd.DataFrame:
-    """Return pairs of backends whose losses differ on some seed by more than 5 %."""
+    """Return pairs of backends whose losses differ by more than 5 % on some seed."""
     return backends[backends["loss"] > SLACK]

@@ -1,4 +1,4 @@
-"""What the rules say: the rate of every step, and the largest one in closed form."""
+"""The rates of the rules, and the largest rate in closed form."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["peak", "rates"]
 
 
 def rates(settings: Settings, steps: Floats) -> Floats:
-    """Return the rates of the NumPy reference at whole steps."""
+    """Return the rates of the NumPy reference at integer steps."""
     strict = settings.mode == "strict"
     policies = registry.load("reference", strict).lr_policies
     policy = getattr(policies, settings.policy)
@@ -26,8 +26,8 @@ def peak(settings: Settings) -> float:
     """Return the largest rate over ``settings.rate``; NaN without a closed form.
 
     ``poly_decay`` from step 0 to 0 in T steps with power q and a warm-up of w steps:
-    (s / w) (1 - s / T)^q, s = min(w, T / (q + 1)). Where the decay waits for the end of
-    the warm-up, and in policies that have none, the quotient is 1.
+    (s / w) (1 - s / T)^q, s = min(w, T / (q + 1)). It is 1 if the decay begins after
+    the warm-up, and for policies without a warm-up.
     """
     arguments = settings.arguments
     warm_up, begin = (

@@ -1,4 +1,4 @@
-"""The settings of one run, checked where they are declared."""
+"""The settings of one run, checked when an experiment declares them."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ __all__ = ["MODES", "Settings"]
 MODES = ("default", "strict")
 
 IN_STEPS = ("boundaries", "decay_steps", "begin_decay_at", "warmup_steps")
-"""Arguments that an experiment declares as shares of a run's steps."""
+"""The arguments that an experiment declares as shares of a run's steps."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What one run does.
+    """The settings of one run.
 
     Attributes:
-        schedule: ``label``, the ``policy`` and its arguments. Steps are given as shares
-            of the run. A ``transformer_policy`` is scaled so that its peak is the rate.
+        schedule: ``label``, the ``policy`` and its arguments. Steps are shares of the
+            run. A ``transformer_policy`` is scaled to a peak of ``rate``.
         mode: ``default`` or ``strict``.
-        rate: the learning rate that every schedule is given.
+        rate: the learning rate of every schedule.
         steps: optimizer steps.
-        checkpoints: measurements, at equal distances.
-        batch: images a step.
+        checkpoints: the number of measurements, at equal distances.
+        batch: images per step.
     """
 
     schedule: Mapping[str, Any]
@@ -57,7 +57,7 @@ class Settings:
 
     @property
     def label(self) -> str:
-        """What the schedule is called."""
+        """The name of the schedule."""
         return str(self.schedule["label"])
 
     @property
@@ -85,5 +85,5 @@ class Settings:
 
     @property
     def measured_at(self) -> list[int]:
-        """The steps after which the loss is measured, 0 among them."""
+        """The steps after which the loss is measured, including 0."""
         return spread(self.checkpoints, self.steps)

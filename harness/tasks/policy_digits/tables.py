@@ -1,4 +1,4 @@
-"""The tables of the experiment, each a function of records alone."""
+"""The tables of the experiment, computed from records alone."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from harness.tasks.policy_digits.settings import Settings
 __all__ = ["Cell", "backends", "cells", "curves", "losses", "peaks", "schedules"]
 
 POINTS = 201
-"""Points of a drawn schedule."""
+"""The number of points of a drawn schedule."""
 
 
 @dataclass(frozen=True)
 class Cell(SeedCell[Settings]):
-    """The runs that differ in nothing but their seed, on one backend and device."""
+    """The runs that differ only in their seed, on one backend and device."""
 
     @property
     def labels(self) -> dict[str, Any]:
@@ -33,7 +33,7 @@ class Cell(SeedCell[Settings]):
 
 
 def cells(records: Sequence[Record]) -> list[Cell]:
-    """Group records that differ in nothing but their seed, in order of appearance."""
+    """Group records that differ only in their seed, in order of appearance."""
     return [
         Cell(backend_of(group[0]), Settings(**group[0].config), group)
         for group in grouped(records)
@@ -41,7 +41,7 @@ def cells(records: Sequence[Record]) -> list[Cell]:
 
 
 def schedules(of: Sequence[Cell]) -> pd.DataFrame:
-    """The rate of the reference over the steps, at 201 of them."""
+    """The rate of the reference at 201 steps."""
     frames = []
     for cell in (cell for cell in of if cell.backend == of[0].backend):
         settings = cell.settings
@@ -55,9 +55,9 @@ def schedules(of: Sequence[Cell]) -> pd.DataFrame:
 def peaks(of: Sequence[Cell]) -> pd.DataFrame:
     """The rates that each backend wrote, as multiples of ``settings.rate``.
 
-    ``peak`` and ``at``, the share of the run where it lies; ``law`` in closed form;
-    ``first``, ``middle`` and ``last`` at the first, the middle and the step after the
-    last.
+    ``peak``, and its position ``at`` as a share of the run; ``law``, the peak in closed
+    form; ``first``, ``middle`` and ``last``, the rates at the first step, at the middle
+    one and at the step after the last.
     """
     rows = []
     for cell in of:
@@ -99,7 +99,7 @@ def curves(of: Sequence[Cell]) -> pd.DataFrame:
 
 
 def backends(of: Sequence[Cell]) -> pd.DataFrame:
-    """How far two backends are apart on the same seeds: largest relative differences.
+    """The largest relative differences of two backends on the same seeds.
 
     ``rate`` at the checkpoints, ``loss`` at the end of each run.
     """
@@ -118,5 +118,5 @@ def backends(of: Sequence[Cell]) -> pd.DataFrame:
 
 
 def _gap(a: Any, b: Any) -> float:
-    """Return the largest relative gap; 0 where there is nothing to compare."""
+    """Return the largest relative difference; 0 without values."""
     return float(np.max(relative_gap(a, b), initial=0.0))

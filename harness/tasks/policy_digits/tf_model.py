@@ -1,4 +1,4 @@
-"""The classifier in TensorFlow: one compiled loop for all schedules."""
+"""The classifier in TensorFlow, with one compiled loop for all schedules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lockstep.tf import GradientDescentOptimizer
 
 
 class Trainer:
-    """One run; all runs share what is compiled."""
+    """One run; all runs share the compiled functions."""
 
     def __init__(self, settings: Settings, plan: Plan, device: str) -> None:
         self.device = {"cuda": "gpu"}.get(device, device)
@@ -56,7 +56,7 @@ class Loop:
     @staticmethod
     @cache
     def on(device: str) -> Loop:
-        """Return the one loop of a device."""
+        """Return the shared loop of a device."""
         return Loop(device)
 
     def steps(self, features, digit, batches, rates) -> None:

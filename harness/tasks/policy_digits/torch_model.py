@@ -1,4 +1,4 @@
-"""The classifier in PyTorch: SGD, and a ``PolicyLR`` that writes its rate."""
+"""The classifier in PyTorch: SGD, with its rate set by ``PolicyLR``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lockstep.pytorch import PolicyLR
 
 
 class Trainer:
-    """One run, eagerly; the training loop is the one that PyTorch's users write."""
+    """One eager run, with the training loop that users of PyTorch write."""
 
     def __init__(self, settings: Settings, plan: Plan, device: str) -> None:
         torch.set_num_threads(1)
@@ -44,7 +44,7 @@ class Trainer:
         return rates
 
     def rate(self, step: int) -> float:
-        """Return the rate that the scheduler has written, that of ``step``."""
+        """Return the rate of ``step``, which the scheduler has set."""
         return self.optimizer.param_groups[0]["lr"]
 
     @torch.no_grad()

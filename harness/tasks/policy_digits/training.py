@@ -17,12 +17,12 @@ __all__ = ["prepare", "train"]
 
 
 def prepare(backend: str, device: str) -> None:
-    """Import the backend's framework and try the device; raise if either fails."""
+    """Import the backend's framework and test the device; raise if either fails."""
     backends.prepare(__package__, backend, device)
 
 
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
-    """Do one run; it has diverged when a held-out loss is not finite.
+    """Do one run; it has diverged if a held-out loss is not finite.
 
     Series: ``step``, ``rate`` (the backend's, for the next step) and ``loss`` (held
     out, nats). Summary: the last loss, the ``peak`` of the rate and its step.

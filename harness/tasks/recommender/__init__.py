@@ -1,6 +1,6 @@
-"""A recommender of films on MovieLens 100K, by the product of two rows.
+"""A recommender of films on MovieLens 100K, by the dot product of two rows.
 
-Users and films have a row each. A few films are rated often and most hardly ever, so
-that norms of often-named and of rare rows can be told apart. What a lookup and a step
-cost is measured as well.
+Each user and each film has a row. A few films have many ratings and most have very few,
+so the norms of frequent and of rare rows can be compared. The cost of a lookup and of a
+step is also measured.
 """

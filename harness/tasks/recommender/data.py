@@ -1,4 +1,4 @@
-"""The data of a run on any backend: ratings, batches with other items, first values."""
+"""The data of a run on any backend: ratings, batches with other items, first rows."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ __all__ = [
 ]
 
 COLUMNS: Columns = (("user", (0,)), ("item", (1, 2)))
-"""An example is user, rated item, another item."""
+"""The columns of an example: user, rated item, another item."""
 
 HELD_OUT = 0.2
-"""The share of the ratings that is held out."""
+"""The share of held-out ratings."""
 
 
 class Ratings(NamedTuple):
-    """Who rated what, whatever the rating.
+    """Pairs of user and rated item, without the values of the ratings.
 
     Attributes:
-        users, items: how many there are.
+        users, items: the numbers of users and items.
         pairs: [ratings, 2] int32: user, item.
     """
 
@@ -44,11 +44,11 @@ class Ratings(NamedTuple):
 
 
 class Split(NamedTuple):
-    """Ratings of a seed.
+    """The split ratings of a seed.
 
     Attributes:
         training, held_out: pairs as in ``Ratings``.
-        counts: training ratings of each item.
+        counts: the number of training ratings of each item.
     """
 
     training: Array
@@ -58,7 +58,7 @@ class Split(NamedTuple):
 
 @cache
 def read_ratings() -> Ratings:
-    """Read MovieLens 100K; ids are in the order of the file's numbers."""
+    """Read MovieLens 100K; ids are in the order of the file's ids."""
     path = packaged_file("recbole", "recbole/dataset_example/ml-100k/ml-100k.inter")
     text = np.loadtxt(path, np.int64, skiprows=1, usecols=(0, 1))
     columns = [np.unique(column, return_inverse=True) for column in text.T]
@@ -69,7 +69,7 @@ def read_ratings() -> Ratings:
 
 @lru_cache(maxsize=1)
 def draw_split(seed: int) -> Split:
-    """Hold out a fifth of the ratings. That of the latest seed is kept for its runs."""
+    """Hold out a fifth of the ratings; the split of the latest seed is cached."""
     ratings = read_ratings()
     order = np.random.default_rng((seed, 0)).permutation(len(ratings.pairs))
     held_out, training = np.split(order, [round(HELD_OUT * len(order))])
@@ -80,7 +80,7 @@ def draw_split(seed: int) -> Split:
 def draw_batches(
     stream: np.random.Generator, pairs: Array, steps: int, batch: int
 ) -> Array:
-    """Draw examples [steps, batch, 3] int32; all items are as likely for the other."""
+    """Draw examples [steps, batch, 3] int32; the other item is uniformly drawn."""
     sample = pairs[stream.integers(len(pairs), size=(steps, batch))]
     items = read_ratings().items
     other = stream.integers(items, size=(steps, batch, 1), dtype=np.int32)
@@ -88,7 +88,7 @@ def draw_batches(
 
 
 def draw_weights(stream: np.random.Generator, settings: Settings) -> dict[str, Array]:
-    """Draw normal rows whose norms have the root mean square ``start``."""
+    """Draw normal rows; the root mean square of their norms is ``start``."""
     deviation = settings.start / np.sqrt(settings.width)
     ratings = read_ratings()
     return {
@@ -98,6 +98,6 @@ def draw_weights(stream: np.random.Generator, settings: Settings) -> dict[str, A
 
 
 def groups(counts: Array) -> dict[str, Array]:
-    """Return the frequent and the rare items: the first tenth and the last half."""
+    """Return the frequent items, the first tenth, and the rare ones, the last half."""
     order, items = np.argsort(-counts, kind="stable"), len(counts)
     return dict(zip(GROUPS, (order[: items // 10], order[items // 2 :]), strict=True))

@@ -1,4 +1,4 @@
-"""The figures of the experiment, each a function of a finding's tables."""
+"""The figures of the experiment, drawn from a finding's tables."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RANKS = {"ndcg": "NDCG@10", "recall": "recall@10"}
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
-    """Yield what there is to draw, in reading order."""
+    """Yield the figures in reading order."""
     if len(finding.tables["cost"]):
         yield _cost(finding)
     yield _promise(finding)
@@ -191,7 +191,7 @@ def _paint_curves(
     label: str,
     levels: Mapping[str, Mapping[str, float]],
 ) -> None:
-    """Draw one panel an optimizer (rows) and measure (columns), with thin levels."""
+    """Draw a panel per optimizer (rows) and measure (columns), with thin levels."""
     names = list(dict.fromkeys(curves["optimizer"]))
     shape = len(names), len(titles)
     share: Literal["row", "col"] = "row" if label else "col"

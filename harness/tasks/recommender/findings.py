@@ -1,4 +1,4 @@
-"""The answer, computed: what limits cost, what they promise and what they change."""
+"""Compute the answer: the cost of limits, their guarantees and their effects."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from harness.timing import AGAIN
 __all__ = ["APART", "IDENTICAL", "METRICS", "NAMES", "SERIES", "judge", "match"]
 
 APART = ("optimizer.name", "limit")
-"""The settings by which the tables tell runs apart."""
+"""The settings that distinguish runs in the tables."""
 
 SERIES = (
     *("loss", "ndcg", "recall", "norm/frequent", "norm/rare"),
@@ -39,11 +39,11 @@ NAMES = {"none": "without a limit", "clip": "clipped", "lookup": "normalised"}
 LIMITING = ("clip", "lookup")
 
 IDENTICAL = (f"clip{AGAIN}", "clip")
-"""Two names under which the same work is timed."""
+"""Two names of the same work, which is timed twice."""
 
 
 def _time_ratio(what: str, limit: str, against: str) -> Metric:
-    """Return the metric that compares two times of one run; NaN if it took none."""
+    """Return the metric of the ratio of two times of one run; NaN without times."""
 
     def read(record: Record) -> float:
         times = [
@@ -65,12 +65,12 @@ METRICS = {
     "lookup time again": _time_ratio("lookup", *IDENTICAL),
     "step time again": _time_ratio("step", *IDENTICAL),
 }
-"""The numbers by which runs are compared. A run that clips takes the times of all
-limits, so that its two times are a comparison by themselves."""
+"""The metrics by which runs are compared. A run with clipping measures the times of all
+limits, so a ratio is within one run."""
 
 
 def judge(records: Sequence[Record]) -> Judgement:
-    """Make tables of the records and say the answer."""
+    """Make tables of the records and state the answer."""
     of = cells(records, Settings)
     lines = curves(of, SERIES)
     frames = {
@@ -89,7 +89,7 @@ def judge(records: Sequence[Record]) -> Judgement:
 def match(
     published: Mapping[str, pd.DataFrame], own: Mapping[str, pd.DataFrame]
 ) -> pd.DataFrame:
-    """Compare what limits change in ranks and loss; times are each machine's own."""
+    """Compare the effects of limits on ranks and loss; times depend on the machine."""
     return agreeing(published["effect"], own["effect"])
 
 
@@ -102,7 +102,7 @@ def _answer(frames: Mapping[str, pd.DataFrame]) -> str:
 
 
 def _of_times(cost: pd.DataFrame) -> Iterator[str]:
-    """Quote the claims' two ratios of times, beside those of identical work."""
+    """Quote the claims' two ratios of times, and the ratios of identical work."""
     lookups = tables.ratio(cost, "lookup", "lookup", "clip")["estimate"]
     steps = tables.ratio(cost, "step", "clip", "lookup")["estimate"]
     if lookups.empty:
@@ -115,7 +115,7 @@ def _of_times(cost: pd.DataFrame) -> Iterator[str]:
 
 
 def _identical(cost: pd.DataFrame) -> str:
-    """Quote how far times of identical work are apart in the mean of the runs."""
+    """Quote the mean ratio of times of identical work."""
     same = [tables.ratio(cost, what, *IDENTICAL) for what in ("lookup", "step")]
     estimates = pd.concat(same)["estimate"]
     if estimates.empty:
@@ -124,7 +124,7 @@ def _identical(cost: pd.DataFrame) -> str:
 
 
 def _of_rows_and_ranks(frames: Mapping[str, pd.DataFrame]) -> Iterator[str]:
-    """Quote rows above the limit with clipping, and the ranks of every limit."""
+    """Quote the rows above the limit with clipping, and the ranks of every limit."""
     clauses = []
     clipped = tables.of_limit(frames["promise"], "clip")
     if len(clipped):
@@ -180,7 +180,7 @@ def _small_print(
 
 
 def _of_control(cost: pd.DataFrame) -> Iterator[str]:
-    """Quote the spread of times of identical work over single runs."""
+    """Quote the spread of the ratios of identical work over single runs."""
     for what in ("lookup", "step"):
         same = tables.ratio(cost, what, *IDENTICAL)
         if len(same):
@@ -193,7 +193,7 @@ def _of_control(cost: pd.DataFrame) -> Iterator[str]:
 
 
 def _of_promises(promise: pd.DataFrame) -> Iterator[str]:
-    """Quote what limits hold rows to."""
+    """Quote the largest norms with each limit."""
     for limit in LIMITING:
         rows = tables.of_limit(promise, limit)
         if len(rows):

@@ -1,4 +1,4 @@
-"""How a run is measured: loss, ranks and norms, in NumPy."""
+"""The metrics of a run in NumPy: loss, ranks and norms."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ __all__ = ["TOP", "Asked", "ask", "baselines", "measure", "quality"]
 TOP = 10
 
 GAINS = 1 / np.log2(np.arange(TOP) + 2)
-"""What a held-out item counts in each of the first places."""
+"""The gain of a held-out item at each of the first ranks."""
 
 
 class Asked(NamedTuple):
-    """What every user is asked for.
+    """The items of the ranking query of every user.
 
     Attributes:
-        rated: in training: [users, items] bool. These items are not ranked.
-        wanted: held out: [users, items] bool.
+        rated: whether an item is in training: [users, items] bool. Such items are not
+            ranked.
+        wanted: whether an item is held out: [users, items] bool.
     """
 
     rated: Array
@@ -34,7 +35,7 @@ class Asked(NamedTuple):
 
 
 def ask(split: Split) -> Asked:
-    """Return what a split asks for."""
+    """Return the queries of a split."""
     ratings = read_ratings()
     tables = np.zeros((2, ratings.users, ratings.items), bool)
     for table, pairs in zip(tables, (split.training, split.held_out), strict=True):
@@ -53,13 +54,13 @@ def measure(
 ) -> Mapping[str, float]:
     """Measure tables after ``step`` steps.
 
-    ``loss``: mean over held-out ``examples``, in nats, of the loss that is trained.
+    ``loss``: the mean training loss over held-out ``examples``, in nats.
     ``ndcg``, ``recall``: of the 10 best items, the mean over the users.
-    ``norm/GROUP``: median norm of such items' rows, as they are used.
-    ``highest/named``: highest norm of an item's row that the latest step named, over
-    the limit; before the first step, of all rows. ``highest/stored``,
-    ``highest/served``: of all items' rows in the table, and as they are used.
-    ``above``: share of the items' rows that are used with a norm above the limit.
+    ``norm/GROUP``: the median norm of the group's rows, as used by the model.
+    ``highest/named``: the highest norm, relative to the limit, of the item rows of the
+    latest step; before the first step, of all item rows. ``highest/stored``,
+    ``highest/served``: the same for all item rows, as stored and as used.
+    ``above``: the share of item rows that are used with a norm above the limit.
     """
     used = {name: served(table, settings) for name, table in rows.items()}
     lengths = np.linalg.norm(used["item"], axis=1)
@@ -87,8 +88,9 @@ def measure(
 def quality(scores: Array, asked: Asked) -> dict[str, float]:
     """Return NDCG@10 and recall@10, the mean over users with a held-out rating.
 
-    NDCG@10 = sum over held-out items in place k <= 10 of 1 / log2(k + 1), over what it
-    would be if they all came first. recall@10: which share of them is in these places.
+    NDCG@10 = sum over held-out items at rank k <= 10 of 1 / log2(k + 1), relative to
+    the sum if all held-out items had the first ranks. recall@10: the share of held-out
+    items at these ranks.
     """
     costs = np.where(asked.rated, np.inf, -scores)
     best = np.argpartition(costs, TOP, axis=1)[:, :TOP]
@@ -103,9 +105,9 @@ def quality(scores: Array, asked: Asked) -> dict[str, float]:
 
 
 def baselines(split: Split, asked: Asked) -> dict[str, float]:
-    """Return what the most popular items lead to, and items drawn at random.
+    """Return the metrics of the most popular items, and of random items.
 
-    Of n items, each is in one of the first places with probability 10 / n.
+    Of n items, each is at one of the first ranks with probability 10 / n.
     """
     popular = quality(np.broadcast_to(split.counts, asked.rated.shape), asked)
     counts = asked.wanted.sum(axis=1)
@@ -121,6 +123,6 @@ def baselines(split: Split, asked: Asked) -> dict[str, float]:
 
 
 def _ideal(counts: Array) -> Array:
-    """Return the sum of the gains where so many held-out items come first."""
+    """Return the sum of gains if ``counts`` held-out items have the first ranks."""
     ideal: Array = np.cumsum(GAINS)[np.minimum(counts, TOP) - 1]
     return ideal

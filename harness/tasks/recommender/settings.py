@@ -16,11 +16,11 @@ GROUPS = ("frequent", "rare")
 
 @dataclass(frozen=True)
 class Settings(EmbeddingSettings):
-    """What one run does, beside what all tasks with embeddings have.
+    """The settings of one run, in addition to those of all tasks with embeddings.
 
     Attributes:
-        start: root mean square of the norms that rows begin with.
-        timings: how often each time is taken, in the runs that clip rows.
+        start: the root mean square of the initial norms of rows.
+        timings: the number of timings of each kind, in runs with clipping.
     """
 
     LIMITS: ClassVar[tuple[str, ...]] = ("none", "clip", "lookup")

@@ -1,4 +1,4 @@
-"""The tables of the experiment, each a function of records alone."""
+"""The tables of the experiment, computed from records alone."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ RATIOS = (
     *(("clip", "none"), ("lookup", "none"), ("clip", "lookup"), ("lookup", "clip")),
     (f"clip{AGAIN}", "clip"),
 )
-"""The last is the control: the same work on other tables."""
+"""The compared pairs; the last one is the control: the same work on other tables."""
 
 BASELINES = ("ndcg/popularity", "recall/popularity", "ndcg/chance", "recall/chance")
 
 
 def cost(of: Sequence[Cell]) -> pd.DataFrame:
-    """Times as ratios: ``estimate`` = that of ``limit`` / that of ``against``.
+    """Times as ratios: ``estimate`` = time of ``limit`` / time of ``against``.
 
-    Of a training step, and of a lookup as it is served. The ratio is taken in each
-    run; median over the seeds with its interval, ``lowest`` and ``highest`` run.
-    ``microseconds`` = median time of ``limit``, on the machine on which it was taken,
-    and ``per_second`` how many of them that makes.
+    For a training step, and for a lookup in a served model. The ratio is computed in
+    each run: the median over the seeds with its interval, the ``lowest`` and the
+    ``highest`` run. ``microseconds`` = the median time of ``limit`` on the measuring
+    machine; ``per_second`` = its reciprocal.
     """
     rows = []
     for cell in (cell for cell in of if cell.settings.limit == "clip"):
@@ -53,11 +53,11 @@ def cost(of: Sequence[Cell]) -> pd.DataFrame:
 
 
 def promise(of: Sequence[Cell]) -> pd.DataFrame:
-    """What a limit holds rows to: norms over the limit, the highest of all runs.
+    """The guarantees of a limit: the highest norms of all runs, relative to the limit.
 
-    ``named``: of rows that a step has just named, as stored, over all checkpoints;
-    ``stored`` and ``served``: of all rows at the end. ``above``: share of all rows that
-    are used above the limit at the end, the mean over the seeds.
+    ``named``: of the rows of the latest step, as stored, over all checkpoints.
+    ``stored`` and ``served``: of all rows at the end. ``above``: the share of all rows
+    that are used above the limit at the end, the mean over the seeds.
     """
     rows = []
     for cell in of:
@@ -72,7 +72,7 @@ def promise(of: Sequence[Cell]) -> pd.DataFrame:
 
 
 def baselines(of: Sequence[Cell]) -> pd.DataFrame:
-    """NDCG@10 and recall@10 of the most popular films and of films drawn at random.
+    """NDCG@10 and recall@10 of the most popular films and of random films.
 
     One row: the median over the seeds, of the first arm that has them.
     """
@@ -88,7 +88,7 @@ def baselines(of: Sequence[Cell]) -> pd.DataFrame:
 
 
 def ratio(table: pd.DataFrame, what: str, limit: str, against: str) -> pd.DataFrame:
-    """Return the rows of the table of cost that compare two limits."""
+    """Return the rows of the cost table that compare two limits."""
     chosen = (table["what"] == what) & (table["limit"] == limit)
     rows: pd.DataFrame = table[chosen & (table["against"] == against)]
     return rows

@@ -1,4 +1,4 @@
-"""One run: training on the ratings of one seed on a backend, then timed lookups."""
+"""One run: train on the ratings of one seed on a backend, then time lookups."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ __all__ = ["LIMITED", "TIMED", "make_plan", "make_recipe", "prepare", "train"]
 LIMITED = ("user", "item")
 
 TIMED = (*Settings.LIMITS, f"clip{AGAIN}")
-"""What is timed: the last two do the same work, each with tables of its own."""
+"""The timed variants; the last two do the same work, with separate tables."""
 
 AT_ONCE = {"step": 2, "lookup": 10}
-"""How many one timing takes together: few, for a long one is rarely undisturbed."""
+"""The steps or lookups of one timing: few, as long timings are often disturbed."""
 
 SERVED = 1024
-"""Ids of a lookup that is timed."""
+"""The number of ids of a timed lookup."""
 
 BUILDS = 4
-"""How often new tables are made while times are taken; it matters where they lie."""
+"""The number of new tables during the timings, because their addresses matter."""
 
 
 def make_plan(settings: Settings, seed: int) -> Plan:
-    """Draw the plan of one run; its ratings do not depend on limit and optimizer."""
+    """Draw the data of one run; its ratings do not depend on limit and optimizer."""
     split = data.draw_split(seed)
     streams = [np.random.default_rng((seed, stream)) for stream in (1, 2, 3)]
     weights = data.draw_weights(streams[0], settings)
@@ -68,7 +68,7 @@ def make_recipe(settings: Settings) -> Recipe:
 
 
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
-    """Do one run; that with rows clipped also takes the times, of every limit.
+    """Do one run; a run with clipping also measures the times of every limit.
 
     Summary: NDCG@10 and recall@10 of two baselines, and the seconds of a step and of a
     lookup.
@@ -88,7 +88,7 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
 
 
 def _timed_trainer(settings: Settings, name: str, backend: str, device: str) -> Trainer:
-    """Return the trainer of a limit; one that is timed again is another trainer."""
+    """Return the trainer of a limit; the control has a separate trainer."""
     limit = name.removesuffix(AGAIN)
     find = trainer_of if name == limit else _other_trainer
     return find(make_recipe(replace(settings, limit=limit)), backend, device)
@@ -96,7 +96,7 @@ def _timed_trainer(settings: Settings, name: str, backend: str, device: str) -> 
 
 @cache
 def _other_trainer(recipe: Recipe, backend: str, device: str) -> Trainer:
-    """Return a second trainer of a recipe, shared by its runs as well."""
+    """Return a second trainer of a recipe, which its runs also share."""
     return make_trainer(recipe, backend, device)
 
 
@@ -107,7 +107,7 @@ def _times(
     split: data.Split,
     seed: int,
 ) -> dict[str, float]:
-    """Return the seconds of a step and of a lookup for each limit, taken in turns.
+    """Return the seconds of a step and of a lookup for each limit, timed in turns.
 
     Items are looked up as often as they are rated.
     """

@@ -1,1 +1,1 @@
-"""Holding the rows of a table to a norm: only those of a step, or all of them."""
+"""Clipping the norms of a table's rows: only the rows of a step, or all rows."""

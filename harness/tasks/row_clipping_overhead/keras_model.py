@@ -20,7 +20,7 @@ from lockstep.keras3 import VariableClippingOptimizer
 
 
 def makers(seed: int, device: str, part: str, vocabulary: str) -> Makers:
-    """Return what builds each step: ``ours``, ``bare``, and ``constraint``.
+    """Return the builder of each step: ``ours``, ``bare``, and ``constraint``.
 
     ``part`` is ``step``. ``constraint`` is SGD on a variable with Keras' ``MaxNorm``.
     """
@@ -42,7 +42,7 @@ def our_step(rows: int, seed: int) -> Step:
 
 
 def sgd_step(rows: int, seed: int, constrained: bool) -> Step:
-    """Return a whole step of SGD, with ``MaxNorm`` where it is constrained."""
+    """Return a whole step of SGD, with ``MaxNorm`` if it is constrained."""
     variable, gradient = table(rows, seed)
     if constrained:
         variable.constraint = keras.constraints.MaxNorm(LIMIT, axis=1)
@@ -52,7 +52,7 @@ def sgd_step(rows: int, seed: int, constrained: bool) -> Step:
 
 
 def table(rows: int, seed: int) -> tuple[keras.Variable, tf.IndexedSlices]:
-    """Return a table of short rows, and a gradient that makes its named rows long."""
+    """Return a table of short rows, and a gradient that makes the step's rows long."""
     start = tf.fill([rows, WIDTH], SHORT)
     variable = keras.Variable(start, name="table")
     named = tf.constant(named_rows(rows, seed))

@@ -1,4 +1,4 @@
-"""The tables of the benchmark: how large they are, and which rows a step names."""
+"""The tables of the benchmark: their sizes, and the rows of a step."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from lockstep.interface import Array
 __all__ = ["LIMIT", "LONG", "SHORT", "SMALL", "WIDTH", "named_rows"]
 
 WIDTH = 64
-"""Elements of a row."""
+"""The number of elements of a row."""
 
 NAMED = 512
-"""Rows that a step names; one that is drawn twice is named twice."""
+"""The number of rows of a step; a row may be drawn twice."""
 
 LIMIT = 1.0
-"""The largest norm that is left as it is."""
+"""The largest norm of an unchanged row."""
 
 SHORT, LONG = 0.05, 0.5
-"""The elements of a row of norm 0.4, and those of one of norm 4, which is clipped."""
+"""The elements of a row of norm 0.4, and of a row of norm 4, which is clipped."""
 
 SMALL = 10_000
-"""The rows of the table that the others are held against."""
+"""The number of rows of the small table, with which the others are compared."""
 
 
 def named_rows(vocabulary: int, seed: int) -> Array:
-    """Draw the rows that a step names: int64."""
+    """Draw the rows of a step: int64."""
     return np.random.default_rng(seed).integers(vocabulary, size=NAMED)

@@ -20,9 +20,9 @@ from lockstep.tf import GradientDescentOptimizer, VariableClippingOptimizer
 
 
 def makers(seed: int, device: str, part: str, vocabulary: str) -> Makers:
-    """Return what builds each step: ``ours``, ``dense``, ``small``: a small table's.
+    """Return the builder of each step: ``ours``, ``dense``, ``small`` (a small table).
 
-    ``part`` is ``clip``: what comes after the update.
+    ``part`` is ``clip``, the clipping after the update.
     """
     table, small = Table(int(vocabulary), seed), Table(SMALL, seed)
     return {
@@ -33,7 +33,7 @@ def makers(seed: int, device: str, part: str, vocabulary: str) -> Makers:
 
 
 class Table:
-    """A table of short rows, and the rows that a step names."""
+    """A table of short rows, and the rows of a step."""
 
     def __init__(self, vocabulary: int, seed: int) -> None:
         self.weight = tf.Variable(tf.fill([vocabulary, WIDTH], SHORT))
@@ -41,18 +41,18 @@ class Table:
         self.long = tf.fill([len(self.named), WIDTH], LONG)
 
     def lengthen(self) -> None:
-        """Make the named rows longer than the limit."""
+        """Increase the norms of the named rows beyond the limit."""
         tf.raw_ops.ResourceScatterUpdate(
             resource=self.weight.handle, indices=self.named, updates=self.long
         )
 
     def prepared(self, step: Step) -> Step:
-        """Return a compiled step; before each, the named rows become too long."""
+        """Return a compiled step, preceded by :meth:`lengthen`, which is not timed."""
         return Prepared(self.lengthen, traced(step))
 
 
 def our_clip(table: Table) -> Step:
-    """Return the clipping that the wrapper does after a sparse update."""
+    """Return the wrapper's clipping after a sparse update."""
     base = GradientDescentOptimizer(0.1)
     optimizer = VariableClippingOptimizer(base, {table.weight.ref(): [1]}, LIMIT)
     shape = table.weight.shape.as_list()

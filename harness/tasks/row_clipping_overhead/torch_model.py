@@ -1,7 +1,7 @@
 """Clipping rows in PyTorch.
 
-Before each step, and outside of its time, the rows that it names are made too long
-again. So they lie in the cache, as they do when an optimizer has just moved them.
+Before each step, and outside of its time, its rows are made too long again. So they are
+in the cache, as after the update of an optimizer.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from lockstep.pytorch import VariableClippingOptimizer
 
 
 def makers(seed: int, device: str, part: str, vocabulary: str) -> Makers:
-    """Return what builds each step.
+    """Return the builder of each step.
 
     ``part`` is ``clip``: ``ours``, ``forward``, ``dense`` and ``small``, which is ours
-    in a small table; or it is ``step``: ``ours`` and ``bare``, whole sparse steps.
+    on a small table. Or it is ``step``: ``ours`` and ``bare``, whole sparse steps.
     """
     torch.set_num_threads(1)
     parts = {"clip": clip_makers, "step": step_makers}
@@ -36,7 +36,7 @@ def makers(seed: int, device: str, part: str, vocabulary: str) -> Makers:
 
 
 class Table:
-    """A table of short rows, and the rows that a step names."""
+    """A table of short rows, and the rows of a step."""
 
     def __init__(self, vocabulary: int, seed: int, device: str) -> None:
         rows = torch.full((vocabulary, WIDTH), SHORT, device=device)
@@ -47,16 +47,16 @@ class Table:
 
     @torch.no_grad()
     def lengthen(self) -> None:
-        """Make the named rows longer than the limit."""
+        """Increase the norms of the named rows beyond the limit."""
         self.weight.index_copy_(0, self.named, self.long)
 
     def prepared(self, step: Step) -> Step:
-        """Return a step; before each, the named rows become too long."""
+        """Return a step, preceded by :meth:`lengthen`, which is not timed."""
         return prepared(self.lengthen, step, self.device)
 
 
 def clip_makers(table: Table, seed: int) -> Makers:
-    """Return what builds each clipping: ``ours``, ``small``, ``forward``, ``dense``."""
+    """Return builders of clippings: ``ours``, ``small``, ``forward``, ``dense``."""
     small = Table(SMALL, seed, table.device)
     return {
         "ours": partial(our_clip, table),
@@ -67,7 +67,7 @@ def clip_makers(table: Table, seed: int) -> Makers:
 
 
 def our_clip(table: Table) -> Step:
-    """Return the clipping that the wrapper does after a sparse step."""
+    """Return the wrapper's clipping after a sparse step."""
     optimizer = wrapped(table.weight)
     return table.prepared(lambda: optimizer.clip({table.weight: table.named}))
 
@@ -87,7 +87,7 @@ def dense_clip(table: Table) -> Step:
 
 
 def step_makers(table: Table, seed: int) -> Makers:
-    """Return what builds each whole sparse step: ``ours``, ``bare``."""
+    """Return the builder of each whole sparse step: ``ours``, ``bare``."""
     rows = torch.full_like(table.long, 0.01)
     size = table.weight.shape
     table.weight.grad = torch.sparse_coo_tensor(

@@ -1,5 +1,5 @@
-"""Loss scalers where they break: overflow without end, growth without end, a clip.
+"""Loss scalers at their limits: permanent overflow, permanent growth, and clipping.
 
-Two weights with a linear loss: its gradients are the batch itself, so a situation is a
-choice of batches, the same for every scaler on every backend.
+Two weights have a linear loss, so the gradients are the batch itself. A situation is a
+choice of batches, which is the same for every scaler on every backend.
 """

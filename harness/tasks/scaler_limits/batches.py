@@ -1,4 +1,4 @@
-"""The batches of a run. The loss is linear, so they are its gradients as well."""
+"""The batches of a run, which are also its gradients, because the loss is linear."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ __all__ = ["NAMES", "SHAPE", "Batches", "longer_than", "make"]
 
 NAMES = ("trunk", "head")
 SHAPE = (2, 4)
-"""Two weights of four numbers."""
+"""Two weights of four elements."""
 
 Batches = npt.NDArray[np.float32]
 
 
 def make(settings: Settings, seed: int) -> Batches:
-    """Return the batch of each step, [steps, weights, numbers].
+    """Return the batch of each step, [steps, weights, elements].
 
-    An overflow is an inf in the head's gradient alone, as the root of 0 makes one: no
-    scale is small enough for it.
+    An overflow is an inf only in the head's gradient, as from the square root of 0. So
+    it overflows at any scale.
     """
     rng = np.random.default_rng(seed)
     if settings.situation == "clipping":
-        # Sizes from a tenth of the limit to ten times of it.
+        # Sizes from a tenth of the limit to ten times the limit.
         sizes = settings.clip_norm * 10 ** rng.uniform(-1, 1, settings.after)
         gradients = rng.standard_normal((settings.after, *SHAPE))
         norms = np.sqrt((gradients**2).sum(axis=(1, 2)))
@@ -39,6 +39,6 @@ def make(settings: Settings, seed: int) -> Batches:
 
 
 def longer_than(batches: Batches, clip_norm: float) -> int:
-    """Return how many gradients a clip shortens."""
+    """Return the number of gradients that a clip shortens."""
     norms = np.sqrt((batches.astype(np.float64) ** 2).sum(axis=(1, 2)))
     return int((norms > clip_norm).sum())

@@ -1,4 +1,4 @@
-"""The figure of the experiment: where the scales go."""
+"""The figure of the experiment: the scales over the steps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TITLES = {
     "zeros": "No gradients, growth at every step",
 }
 ZERO, INFINITE = -170, 146
-"""Where 0 and infinity stand on an axis of log2(scale), beyond what float32 holds."""
+"""Positions of 0 and infinity on an axis of log2(scale), outside float32's range."""
 
 TICKS = {ZERO: "0", -126: "$2^{-126}$", -64: "$2^{-64}$", 0: "1", 64: "$2^{64}$"}
 TICKS |= {127: "$2^{127}$", INFINITE: "∞"}
@@ -32,7 +32,7 @@ PEERS = {"pytorch": "--", "tf": ":"}
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
-    """Yield the one figure: a panel a situation; none if no scale moves in any."""
+    """Yield the figure with a panel per situation; nothing if no scale moves."""
     table = finding.tables["trajectories"]
     situations = list(dict.fromkeys(table["situation"]))
     if not situations:
@@ -60,7 +60,7 @@ def drawings(finding: Finding) -> Iterator[Drawing]:
 
 
 def _message(overflow: pd.DataFrame) -> str:
-    """Return the title: whose scale falls to 0, and whether the weights become NaN."""
+    """Return the title: the scaler that falls to 0, and whether weights become NaN."""
     lost = overflow[overflow["scale"] == 0]
     names = " and ".join(dict.fromkeys(map(_short, lost["scaler"])))
     if not len(overflow):
@@ -72,7 +72,7 @@ def _message(overflow: pd.DataFrame) -> str:
 
 
 def _short(name: str) -> str:
-    """Return the name of a class without its library."""
+    """Return a class name without its library."""
     return name.replace(".", " ").split(" ")[-1]
 
 
@@ -93,13 +93,13 @@ def _panel(panel: Axes, theme: Theme, table: pd.DataFrame) -> None:
 
 
 def _broken(run: pd.DataFrame) -> Any:
-    """Return a mask of the steps at which the weights stop being finite: [steps]."""
+    """Return a mask of the steps at which the weights become non-finite: [steps]."""
     finite = run["finite"].to_numpy()
     return ~finite & np.concatenate([[True], finite[:-1]])
 
 
 def _heights(scales: pd.Series) -> Floats:
-    """Return log2 of the scales; 0 and infinity have places of their own."""
+    """Return log2 of the scales, with fixed positions for 0 and infinity."""
     values = scales.to_numpy(float)
     with np.errstate(divide="ignore"):
         heights: Floats = np.log2(values)
@@ -108,7 +108,7 @@ def _heights(scales: pd.Series) -> Floats:
 
 
 def _line(theme: Theme, backend: str, peer: bool) -> dict[str, Any]:
-    """Return how a scale is drawn; ours is one line, on all backends."""
+    """Return the style of a scale; ours has one style on all backends."""
     if not peer:
         return {"color": theme.methods["default"], "ls": "-", "lw": 2.6}
     name = backend.split(" ")[0]
@@ -117,7 +117,7 @@ def _line(theme: Theme, backend: str, peer: bool) -> dict[str, Any]:
 
 
 def _legend(canvas: Canvas, theme: Theme, table: pd.DataFrame) -> None:
-    """Name lines and marks below the panels."""
+    """Draw a legend of lines and marks below the panels."""
     handles = [Line2D([], [], label="Lockstep", **_line(theme, "", peer=False))]
     peers = table[table["peer"]].drop_duplicates(["scaler", "backend"])
     handles += [

@@ -1,4 +1,4 @@
-"""The answer, computed: what each scaler does at its limits and what it says."""
+"""Compute the answer: each scaler's behaviour and messages at its limits."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from harness.tasks.scaler_limits.settings import Settings
 __all__ = ["APART", "METRICS", "checks", "judge", "match"]
 
 APART = ("situation", "subject")
-"""The settings by which the tables tell runs apart."""
+"""The settings that distinguish runs in the tables."""
 
 METRICS: Mapping[str, Metric] = {}
-"""None: what a scaler does in a situation is no matter of more or less."""
+"""There are none, because the behaviour in a situation is not a quantity."""
 
 KEYS = ["scaler", "backend"]
 MUST_MATCH = {
@@ -30,11 +30,11 @@ MUST_MATCH = {
     "zeros": ["scale", "applied_again", "wrong"],
     "clipping": ["unequal"],
 }
-"""What does not depend on how long a situation lasts."""
+"""The columns that do not depend on the length of a situation."""
 
 
 def judge(records: Sequence[Record]) -> Judgement:
-    """Make tables of the records, check them and say the answer."""
+    """Make tables of the records, check them and state the answer."""
     overflow, zeros, clipping = (
         tables.observed(records, name) for name in ("overflow", "zeros", "clipping")
     )
@@ -62,7 +62,7 @@ def judge(records: Sequence[Record]) -> Judgement:
 def match(
     published: Mapping[str, pd.DataFrame], own: Mapping[str, pd.DataFrame]
 ) -> pd.DataFrame:
-    """Compare what a user's scalers did with the published, situation by situation."""
+    """Compare the behaviour of a user's scalers with the published, per situation."""
     frames = []
     for situation, columns in MUST_MATCH.items():
         both = published[situation].merge(
@@ -214,13 +214,13 @@ def _after_clips(
 
 
 def _said(rows: Mapping[str, pd.DataFrame], peers: set[str]) -> str:
-    """Return which scalers do what, without what none of them does."""
+    """Return which scalers show each behaviour, without behaviours of none."""
     named = {what: _named(table, peers) for what, table in rows.items()}
     return ", and ".join(f"{what} {who}" for what, who in named.items() if who)
 
 
 def _named(rows: pd.DataFrame, peers: set[str]) -> str:
-    """Name the scalers of these rows: peers by name, ours by its backends."""
+    """Name the scalers of these rows: peers by name, ours with its backends."""
     is_peer = rows["scaler"].isin(peers)
     ours = " and ".join(dict.fromkeys(rows[~is_peer]["backend"]))
     names = [f"Lockstep ({ours})"] if ours else []

@@ -1,4 +1,4 @@
-"""What a step has to do: SGD with momentum on the unscaled gradient."""
+"""The rule of a step: SGD with momentum on the unscaled gradient."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from harness.tasks.scaler_limits.settings import Settings
 __all__ = ["Law"]
 
 TOLERANCE = 1e-3
-"""How far a step may be from the rule, as a share of rate |g|: weights of a few units
-are rounded by 1e-7 of them, and the smallest gradients move them by a hundredth."""
+"""The largest deviation of a step from the rule, as a share of rate |g|. Weights of a
+few units are rounded by 1e-7 of them, and the smallest gradients move them by 0.01."""
 
 
 class Law:
-    """Follows the weights of a run: d <- momentum d - rate g min(1, c / |g|)."""
+    """Compares the steps of a run with d <- momentum d - rate g min(1, c / |g|)."""
 
     def __init__(self, settings: Settings, clip_norm: float = np.inf) -> None:
         self.settings, self.clip_norm = settings, clip_norm
@@ -27,7 +27,7 @@ class Law:
     def holds(
         self, batch: Batches, before: Sequence[Any], after: Sequence[Any]
     ) -> bool:
-        """Whether an applied step moved the weights by d; it cannot at g = 0."""
+        """Whether an applied step moved the weights by d; False if |g| is 0 or inf."""
         expected = self.settings.momentum * self.moved
         self.moved = np.subtract(after, before, dtype=np.float64)
         gradient = batch.astype(np.float64)

@@ -1,4 +1,4 @@
-"""Hear what is said during a step: warnings, and lines on standard error."""
+"""Record the messages during a step: warnings, and lines on standard error."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ STDERR = 2
 
 @contextmanager
 def listening() -> Iterator[list[str]]:
-    """Fill the list with what was said once the block is left.
+    """Yield a list that is filled with the messages at the end of the block.
 
-    The file descriptor is listened to: TensorFlow's graphs print past ``sys.stderr``.
+    The file descriptor is redirected, because TensorFlow's graphs do not print through
+    ``sys.stderr``.
     """
     heard: list[str] = []
     sys.stderr.flush()

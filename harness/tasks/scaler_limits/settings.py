@@ -1,4 +1,4 @@
-"""The settings of one run, checked where they are declared."""
+"""The settings of one run, checked when an experiment declares them."""
 
 from __future__ import annotations
 
@@ -17,24 +17,25 @@ WARNS, RAISES, ON_DEVICE, PEER = SUBJECTS = (
     "lockstep, on the device",
     "peer",
 )
-"""Our wrapper in three ways, and the framework's own scaler."""
+"""Our wrapper in three variants, and the framework's own scaler."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What one run does.
+    """The settings of one run.
 
     Attributes:
         situation: ``overflow``: finite steps, ``overflows`` steps with an inf in one
             gradient, finite steps. ``zeros``: the same with ``zeros`` steps without any
             gradient, and growth at every step. ``clipping``: ``after`` clipped steps,
             once with the scale 1 and once with ``large``.
-        subject: which scaler.
-        initial: the loss scale at first.
-        before, after: finite steps.
-        rate, momentum: of SGD.
-        clip_norm: of the gradients of both weights together.
-        asked_every: steps; so often the scaler on the device is asked what it did.
+        subject: the scaler.
+        initial: the initial loss scale.
+        before, after: the number of finite steps before and after the situation.
+        rate, momentum: the arguments of SGD.
+        clip_norm: the largest global norm of both weights' gradients.
+        asked_every: the steps between two reads of the report of the scaler on the
+            device.
     """
 
     situation: str
@@ -60,5 +61,5 @@ class Settings:
 
     @property
     def limit(self) -> int:
-        """How many steps the situation itself takes."""
+        """The number of steps of the situation itself."""
         return self.zeros if self.situation == "zeros" else self.overflows

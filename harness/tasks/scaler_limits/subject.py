@@ -1,4 +1,4 @@
-"""What a backend offers to a run: weights, an optimizer and the scaler under test."""
+"""The interface of a backend: weights, an optimizer and the tested scaler."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["Scaling", "Subject", "of_situation"]
 
 
 class Scaling(NamedTuple):
-    """How a scaler is set up, the same for ours and for the peers.
+    """The settings of a scaler, which are the same for ours and for the peers.
 
     Attributes:
-        initial: the scale at first.
-        period: finite steps in a row after which the scale is doubled.
-        clip_norm: of the unscaled gradients; None: no clipping.
+        initial: the initial scale.
+        period: consecutive finite steps after which the scale is doubled.
+        clip_norm: the largest norm of the unscaled gradients; None for no clipping.
     """
 
     initial: float
@@ -27,10 +27,10 @@ class Scaling(NamedTuple):
 
 
 class Subject(Protocol):
-    """A scaler at work on two weights under SGD with momentum."""
+    """A scaler with two weights and SGD with momentum."""
 
     def step(self, batch: Batches) -> None:
-        """Take one step as the scaler's documentation says."""
+        """Take one step as in the scaler's documentation."""
         ...
 
     def scale(self) -> float:
@@ -42,11 +42,11 @@ class Subject(Protocol):
         ...
 
     def slots(self) -> list[npt.NDArray[Any]]:
-        """Return copies of the momentums; what is not there yet is left out."""
+        """Return copies of the momentum slots; missing ones are left out."""
         ...
 
 
 def of_situation(settings: Settings) -> Scaling:
-    """Return a scaler's setup: growth at every step where gradients are zero."""
+    """Return a scaler's settings; with zero gradients, it grows at every step."""
     never = settings.before + settings.limit + settings.after + 1
     return Scaling(settings.initial, 1 if settings.situation == "zeros" else never)

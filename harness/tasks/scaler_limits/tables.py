@@ -1,4 +1,4 @@
-"""The tables of the experiment, each a function of records alone."""
+"""The tables of the experiment, computed from records alone."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ NAMES = {
     ("tf", ON_DEVICE): "Lockstep, tf.function",
     ("tf", PEER): "keras LossScaleOptimizer",
 }
-"""The names of scalers by backend; any other scaler has one name on all backends."""
+"""(Backend, subject) -> the scaler's name, if the name depends on the backend."""
 
 
 @dataclass(frozen=True)
 class Observed:
-    """One run with the questions that tables ask it.
+    """One run, with the values that tables show.
 
-    ``backend`` includes the device where that is not the CPU.
+    ``backend`` includes the device if it is not the CPU.
     """
 
     backend: str
@@ -54,7 +54,7 @@ class Observed:
 
     @property
     def scaler(self) -> str:
-        """What the scaler is called."""
+        """The name of the scaler."""
         ours = "Lockstep, raise" if self.settings.subject == RAISES else "Lockstep"
         backend = self.record.subject["backend"]
         return NAMES.get((backend, self.settings.subject), ours)
@@ -66,23 +66,23 @@ class Observed:
 
     @property
     def is_peer(self) -> bool:
-        """Whether the scaler is the framework's."""
+        """Whether the scaler is the framework's own."""
         return self.settings.subject == PEER
 
     @cached_property
     def scales(self) -> Floats:
-        """The scale after each step; infinity, which JSON cannot say, is back."""
+        """The scale after each step, with infinities, which JSON cannot store."""
         infinite = np.asarray(self.record.series["infinite"]) > 0
         return np.where(infinite, np.inf, self.record.series["scale"])
 
     def during(self, name: str) -> Floats:
-        """Return a series in the steps of the situation."""
+        """Return a series during the steps of the situation."""
         settings = self.settings
         column = np.asarray(self.record.series[name])
         return column[settings.before : settings.before + settings.limit]
 
     def after(self, name: str) -> Floats:
-        """Return a series in the finite steps that follow; none after an error."""
+        """Return a series during the finite steps that follow; empty after an error."""
         settings = self.settings
         return np.asarray(self.record.series[name])[settings.before + settings.limit :]
 
@@ -94,14 +94,14 @@ class Observed:
 
     @property
     def said(self) -> str:
-        """Whether something was said, and how."""
+        """The kind of message during the situation, if there was one."""
         if math.isnan(self.record.summary["told_at"]):
             return NOTHING
         return ERROR if self.record.summary["raised"] else WARNING
 
     @property
     def first(self) -> dict[str, object]:
-        """The first finite step that was applied afterwards, from 1, and if right."""
+        """The first applied step after the situation, from 1, and if it was right."""
         applied = np.flatnonzero(self.after("applied"))
         if not len(applied):
             return {"applied_again": math.nan, "right": None}
@@ -110,18 +110,19 @@ class Observed:
 
 
 def observed(records: Sequence[Record], situation: str) -> list[Observed]:
-    """Return the runs of a situation: ours before the peers, backend by backend."""
+    """Return the runs of a situation, with ours before the peers."""
     runs = [Observed(backend_of(r), Settings(**r.config), r) for r in records]
     chosen = [run for run in runs if run.settings.situation == situation]
     return sorted(chosen, key=lambda run: run.is_peer)
 
 
 def overflow(runs: Sequence[Observed]) -> pd.DataFrame:
-    """What is left of a run of overflowing steps, and of the finite ones after it.
+    """The results of overflowing steps, and of the finite steps after them.
 
-    ``scale`` that was reached; ``kept``: no bit of weights and slots changed;
-    ``applied_again``: the first finite step that was applied; whether it was ``right``;
-    ``finite``: the weights, at the end; what was ``said``.
+    ``scale``: the scale after the overflows. ``kept``: whether weights and slots kept
+    their bits. ``applied_again``: the first finite step that was applied; ``right``:
+    whether it was right. ``finite``: whether the final weights are finite. ``said``:
+    the kind of message.
     """
     rows = []
     for run in runs:
@@ -139,7 +140,7 @@ def overflow(runs: Sequence[Observed]) -> pd.DataFrame:
 
 
 def sentences(runs: Sequence[Observed]) -> pd.DataFrame:
-    """What was said first, word for word, and the ``step`` of the situation it was."""
+    """The first message word for word, and its ``step`` in the situation."""
     rows = [
         {
             **run.labels,
@@ -152,10 +153,10 @@ def sentences(runs: Sequence[Observed]) -> pd.DataFrame:
 
 
 def zeros(runs: Sequence[Observed]) -> pd.DataFrame:
-    """What growth at every step leads to, and what the steps after it do.
+    """The results of growth at every step, and of the finite steps after it.
 
-    ``skipped`` of the steps without gradients; of the steps with gradients ``wrong``
-    ones, which were applied and are not SGD's, and ``left_out``.
+    ``skipped`` counts steps with zero gradients. Of the later steps, ``wrong`` counts
+    those that were applied but differ from SGD's, and ``left_out`` the skipped ones.
     """
     rows = []
     for run in runs:
@@ -174,9 +175,10 @@ def zeros(runs: Sequence[Observed]) -> pd.DataFrame:
 
 
 def clipping(runs: Sequence[Observed]) -> pd.DataFrame:
-    """The same clipped steps at two scales: ``unequal`` numbers, summed over steps.
+    """The same clipped steps at two scales.
 
-    ``longer``: gradients that the clip shortened; ``right`` steps are SGD's on them.
+    ``unequal``: values that differ in their bits, summed over the steps. ``longer``:
+    gradients that the clip shortened. ``right``: steps that equal SGD's.
     """
     rows = []
     for run in runs:
@@ -195,8 +197,8 @@ def clipping(runs: Sequence[Observed]) -> pd.DataFrame:
 def trajectories(runs: Sequence[Observed]) -> pd.DataFrame:
     """The scale after each step, with the step counted from the situation's first.
 
-    ``after``: the finite steps that follow it; ``told``: at this step something was
-    said; ``finite``: the weights.
+    ``after``: whether the step is after the situation. ``told``: whether the first
+    message was at this step. ``finite``: whether the weights are finite.
     """
     frames = []
     for run in runs:
@@ -217,5 +219,5 @@ def trajectories(runs: Sequence[Observed]) -> pd.DataFrame:
 
 
 def _frame(rows: Sequence[dict[str, object]], columns: Sequence[str]) -> pd.DataFrame:
-    """Return rows as a table; it has its columns without a row as well."""
+    """Return rows as a table, which has its columns even without rows."""
     return pd.DataFrame(rows, columns=[*LABELS, *columns])

@@ -1,4 +1,4 @@
-"""The scalers of TensorFlow: ours, ours in a ``tf.function``, and that of Keras."""
+"""The scalers of TensorFlow: ours, ours in a ``tf.function``, and Keras' own."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from lockstep.tf import (
 
 
 def make(settings: Settings, scaling: Scaling, device: str) -> Subject:
-    """Return the scaler that the settings name, with new weights."""
+    """Return the scaler of these settings, with new weights."""
     kinds = {PEER: Keras, ON_DEVICE: InFunction}
     with tf.device(f"/{ {'cuda': 'gpu'}.get(device, device) }:0"):
         return kinds.get(settings.subject, Lockstep)(settings, scaling)
 
 
 class Lockstep:
-    """Our wrapper in its eager loop of one call."""
+    """Our wrapper in an eager loop of one call."""
 
     def __init__(self, settings: Settings, scaling: Scaling) -> None:
         ones = tf.ones(SHAPE[1])
@@ -58,13 +58,13 @@ class Lockstep:
         return [w.numpy().copy() for w in self.variables]
 
     def slots(self) -> list[Any]:
-        """Return copies of the momentums that exist."""
+        """Return copies of the momentum slots that exist."""
         slots = (self.inner.get_slot(w, "momentum") for w in self.variables)
         return [slot.numpy().copy() for slot in slots if slot is not None]
 
 
 class InFunction(Lockstep):
-    """Our wrapper where the whole step is one graph."""
+    """Our wrapper with the whole step in one graph."""
 
     def __init__(self, settings: Settings, scaling: Scaling) -> None:
         super().__init__(settings, scaling)
@@ -92,7 +92,7 @@ class Keras:
         self.scaled.build(self.variables)
 
     def step(self, batch: Batches) -> None:
-        """Take one step as Keras' documentation has it."""
+        """Take one step as in Keras' documentation."""
         weights = [w.value for w in self.variables]
         with tf.GradientTape() as tape:
             parts = (
@@ -110,5 +110,5 @@ class Keras:
         return [w.numpy().copy() for w in self.variables]
 
     def slots(self) -> list[Any]:
-        """Return copies of the momentums."""
+        """Return copies of the momentum slots."""
         return [slot.numpy().copy() for slot in self.inner.momentums]

@@ -13,7 +13,7 @@ from lockstep.pytorch import DynamicLossScale, MixedPrecisionLossScaleOptimizer
 
 
 def make(settings: Settings, scaling: Scaling, device: str) -> Subject:
-    """Return the scaler that the settings name, with new weights."""
+    """Return the scaler of these settings, with new weights."""
     kinds = {PEER: GradScaler, ON_DEVICE: OnDevice}
     return kinds.get(settings.subject, Lockstep)(settings, scaling, device)
 
@@ -49,14 +49,14 @@ class Model:
         return [w.detach().cpu().numpy().copy() for w in self.parameters.values()]
 
     def slots(self) -> list[Any]:
-        """Return copies of the momentums that exist."""
+        """Return copies of the momentum slots that exist."""
         states = (self.sgd.state[w] for w in self.parameters.values())
         buffers = (state.get("momentum_buffer") for state in states)
         return [b.cpu().numpy().copy() for b in buffers if b is not None]
 
 
 class Lockstep(Model):
-    """Our wrapper in its loop of two calls."""
+    """Our wrapper in a loop of two calls."""
 
     capturable = False
 
@@ -81,7 +81,7 @@ class Lockstep(Model):
 
 
 class OnDevice(Lockstep):
-    """Our wrapper without a wait for the device, except to read its report."""
+    """Our wrapper without device syncs, except for reads of its report."""
 
     fused = capturable = True
 
@@ -107,7 +107,7 @@ class GradScaler(Model):
         )
 
     def step(self, batch: Batches) -> None:
-        """Take one step as torch's documentation has it; unscale only to clip."""
+        """Take one step as in torch's documentation; unscale only before clipping."""
         self.scaler.scale(self.loss(batch)).backward()
         if self.scaling.clip_norm is not None:
             self.scaler.unscale_(self.sgd)

@@ -1,4 +1,4 @@
-"""One run: take a scaler to its limit and write down what it does."""
+"""One run: record the behaviour of a scaler at its limit."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ __all__ = ["clip", "observe", "prepare", "train"]
 
 
 def prepare(backend: str, device: str) -> None:
-    """Import the backend's framework and try the device; raise if either fails."""
+    """Import the backend's framework and test the device; raise if either fails."""
     backends.prepare(__package__, backend, device)
 
 
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
-    """Do one run. What was said, if anything, is the outcome's reason."""
+    """Do one run. The first message, if there was one, is the outcome's reason."""
     settings = Settings(**config)
     module = backends.model(__package__, backend)
     batches = plans.make(settings, seed)
@@ -41,15 +41,15 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
 
 
 def observe(settings: Settings, subject: Subject, batches: plans.Batches) -> Outcome:
-    """Take all steps, or those until an error is raised.
+    """Take all steps until the end or an error.
 
-    Series, an entry a step: ``step``; ``scale`` after it and whether it is
-    ``infinite``, which JSON cannot say; whether the step was ``applied``: a bit of the
-    weights or slots is another one; whether it was ``right``, see :class:`Law`; whether
-    the weights are ``finite``.
+    Series, one entry per step: ``step``; ``scale`` after it; ``infinite``, whether the
+    scale is infinite, which JSON cannot store; ``applied``, whether a bit of weights or
+    slots changed; ``right``, see :class:`Law`; ``finite``, whether the weights are
+    finite.
 
-    Summary: ``told_at``, the step of the situation at which somebody first said
-    something (NaN: nobody), and whether it was an error (``raised``).
+    Summary: ``told_at``, the step of the situation with the first message (NaN without
+    one), and ``raised``, whether it ended in an error.
     """
     columns = ("step", "scale", "infinite", "applied", "right", "finite")
     series: dict[str, list[float]] = {name: [] for name in columns}
@@ -58,7 +58,7 @@ def observe(settings: Settings, subject: Subject, batches: plans.Batches) -> Out
     for number, batch in enumerate(batches, start=1):
         weights, before = subject.weights(), state(subject)
         heard, raised = take(subject, batch)
-        # What a framework prints while it starts has nothing to do with scales.
+        # Messages of a framework's start have nothing to do with scales.
         if heard and not said and number > settings.before:
             said, told_at = " ".join(heard), number - settings.before
         applied = unequal(before, state(subject)) > 0
@@ -74,7 +74,7 @@ def observe(settings: Settings, subject: Subject, batches: plans.Batches) -> Out
 
 
 def take(subject: Subject, batch: plans.Batches) -> tuple[list[str], bool]:
-    """Take one step; return what was said, and whether an error ended it."""
+    """Take one step; return its messages, and whether an error ended it."""
     errors = []
     with listening() as heard:
         try:
@@ -87,11 +87,11 @@ def take(subject: Subject, batch: plans.Batches) -> tuple[list[str], bool]:
 def clip(
     settings: Settings, pair: Sequence[Subject], batches: plans.Batches
 ) -> Outcome:
-    """Take the same clipped steps at two scales and compare what became of them.
+    """Take the same clipped steps at two scales and compare the results.
 
-    Series: ``step``; ``unequal``, how many numbers in weights and slots differ in their
-    bits; whether the step at the smaller scale was ``right``. Summary: how many
-    gradients were ``longer`` than the limit.
+    Series: ``step``; ``unequal``, the number of values in weights and slots whose bits
+    differ; ``right``, whether the step at the smaller scale was right. Summary:
+    ``longer``, the number of gradients longer than the limit.
     """
     series: dict[str, list[float]] = {"step": [], "unequal": [], "right": []}
     law = Law(settings, settings.clip_norm)
@@ -107,12 +107,12 @@ def clip(
 
 
 def state(subject: Subject) -> list[Any]:
-    """Return weights and slots; a slot that is not there yet is zero."""
+    """Return weights and slots; missing slots are zero."""
     slots = subject.slots() or [np.zeros_like(weight) for weight in subject.weights()]
     return [*subject.weights(), *slots]
 
 
 def unequal(first: Sequence[Any], second: Sequence[Any]) -> int:
-    """Count the float32 numbers whose bits differ."""
+    """Count the float32 values whose bits differ."""
     pairs = zip(first, second, strict=True)
     return sum(int((a.view(np.uint32) != b.view(np.uint32)).sum()) for a, b in pairs)

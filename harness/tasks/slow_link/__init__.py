@@ -1,6 +1,6 @@
-"""Steps a second of workers on machines of their own, which slow links connect.
+"""Steps per second of workers on separate machines with slow links.
 
-A machine is a network namespace with a Ray node in it. A link is a pair of virtual
-interfaces, which the kernel slows down in both directions, to a bridge between all
-machines. So what workers exchange is sent, though all of it happens in one computer.
+A machine is a network namespace with a Ray node. A link is a pair of virtual interfaces
+to a bridge between all machines. The kernel limits its rate in both directions. So all
+exchanges are really sent, although everything runs on one computer.
 """

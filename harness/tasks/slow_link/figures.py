@@ -1,4 +1,4 @@
-"""The figures of the experiment, each a function of a finding's tables."""
+"""The figures of the experiment, drawn from a finding's tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LINES = "Lines: what the planner expects on a link that was measured in the same
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
-    """Yield what there is to draw, in reading order."""
+    """Yield the figures in reading order."""
     if finding.tables:
         yield rates(finding, LINES)
         yield histograms(finding)

@@ -1,4 +1,4 @@
-"""The answer, computed: what AGN saves on slow links, and whether it was foreseen."""
+"""Compute the answer: what AGN saves on slow links, and whether this was predicted."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from harness.tasks.worker_team.settings import PERIODS
 __all__ = ["APART", "METRICS", "judge", "match"]
 
 APART = ("workers",)
-"""The settings by which the tables tell runs apart."""
+"""The settings that distinguish runs in the tables."""
 
 LONGER = PERIODS[1:]
-"""The periods that are there to save exchanges."""
+"""The periods that save exchanges."""
 
 ONE_WORKER = {
     **tables.MILLISECONDS,
@@ -41,7 +41,7 @@ METRICS = {
         of_good_runs(_reduced_over_expected), "ratio", "larger"
     ),
 }
-"""The numbers of a run: all are comparisons that are made within it."""
+"""The metrics of a run, which are all comparisons within it."""
 
 
 def judge(records: Sequence[Record]) -> Judgement:
@@ -98,7 +98,7 @@ def _small_print(steps: pd.DataFrame) -> list[str]:
 
 
 def _of_one_exchange(records: Sequence[Record]) -> str:
-    """Say how much of a difference is there before workers wait for one another."""
+    """Return a sentence about the difference before workers wait for one another."""
     settings = [setting(record) for record in records]
     planned = [sum(s.services) + 2 * s.latency_seconds for s in settings]
     measured = [record.summary["seconds/exchange"] for record in records]

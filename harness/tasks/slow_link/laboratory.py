@@ -1,9 +1,9 @@
-"""A process that has a network of its own, with Ray on each of its machines.
+"""A process with a separate network, and with Ray on each of its machines.
 
 ``training`` starts ``python -m harness.tasks.slow_link.laboratory BACKEND SOCKET`` in
-namespaces of its own. It is on machine 0, where the center is; worker k is on machine
-k + 1. It gets the settings of one run after the other, and answers with its outcome, or
-with a sentence why there is none.
+separate namespaces. This process and the center are on machine 0, and worker k is on
+machine k + 1. It receives the settings of one run at a time, and replies with its
+outcome or with an error sentence.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ from lockstep.ray.center import host_of
 __all__ = ["Laboratory", "main"]
 
 OBJECT_STORE = 256 << 20
-"""Bytes of memory on each machine for what is on its way."""
+"""Bytes of memory on each machine for objects in transit."""
 
 SECONDS_FOR_NODE = 60.0
-"""How long Ray may take to start on a new machine."""
+"""The timeout of Ray's start on a new machine."""
 
 MODEL_FILES = "harness.tasks.slow_link"
 
 
 class Laboratory:
-    """Machines, added when a run needs more of them, and the processes on them.
+    """The machines, which are added when a run needs them, and their processes.
 
     Args:
         kind: the class of a worker.
-        folder: for what runs write; gone when this process ends.
+        folder: the folder for files of runs, which is removed when this process ends.
     """
 
     def __init__(self, kind: type, folder: Path) -> None:
@@ -79,9 +79,9 @@ class Laboratory:
         return SlowLink(settings, self, folder).all()
 
     def require_workers(self, count: int) -> None:
-        """Have a machine for each worker, with a Ray node on it."""
+        """Add machines with Ray nodes until there is one for each worker."""
         while len(self.network.machines) <= count:
-            # One after the other: two at once use the same names for their files.
+            # One after the other, because simultaneous starts use the same file names.
             self._start_node(self.network.add())
             self._wait_for_nodes(len(self.network.machines))
 
@@ -106,13 +106,13 @@ class Laboratory:
         quiet: dict[str, Any] = dict.fromkeys(
             ("stdin", "stdout", "stderr"), subprocess.DEVNULL
         )
-        # What keeps Ray on one machine is for one machine.
+        # Ray must not be restricted to one machine here.
         variables = {**os.environ, ONE_MACHINE: "1"}
         subprocess.Popen(command, env=variables, **quiet)
 
 
 class SlowLink(Measurement):
-    """What a run measures on machines of their own."""
+    """The measurements of a run on separate machines."""
 
     def __init__(
         self, settings: Settings, laboratory: Laboratory, folder: Path
@@ -134,7 +134,7 @@ class SlowLink(Measurement):
         return Outcome("ok", "", histograms(stale), self.summary)
 
     def link(self) -> None:
-        """Measure the link of a worker that nobody else uses."""
+        """Measure the link of a worker without other traffic."""
         with answering(address(0)) as place:
             [link] = self.team.call(1, "measure_link", *place)
         self.summary |= {
@@ -143,25 +143,25 @@ class SlowLink(Measurement):
         }
 
     def make_center(self) -> None:
-        """Start the center on machine 0; Ray would choose any."""
+        """Start the center on machine 0; by default Ray would choose any machine."""
         name, arguments = self.center.name, host_of(self.center).arguments
         options = {**OPTIONS, "resources": on_machine(address(0))}
         remote = self.team.ray.remote(CenterActor).options(name=name, **options)
         self.team.ray.get(remote.remote(name, *arguments).__ray_ready__.remote())
 
     def counted_bytes(self) -> int:
-        """Return what the machines of this run's workers have sent."""
+        """Return the bytes that the machines of this run's workers have sent."""
         return sum(self.network.sent_bytes(k + 1) for k in range(self.workers))
 
     def seconds_to_settle(self, period: int) -> float:
-        """Return the same for workers that wait for one another at the center's link.
+        """Return the seconds until the order of pushes is settled, with slow links.
 
-        They start at the same time, so that their first pushes come all at once.
+        Workers start together, so their first pushes queue at the center's link.
         """
         return super().seconds_to_settle(period) + (self.workers + 1) * self.transfer
 
     def asynchronous(self, period: int) -> Counter[int]:
-        """Measure steps and, at the interfaces, bytes; return how stale pushes were."""
+        """Measure steps and the interfaces' bytes; return the staleness of pushes."""
         before = self.counted_bytes()
         stale = super().asynchronous(period)
         sent = self.counted_bytes() - before
@@ -170,7 +170,7 @@ class SlowLink(Measurement):
 
 
 def main(backend: str, socket: str) -> None:
-    """Do runs until who asks for them is gone."""
+    """Do runs until the requesting process ends."""
     connection = Connection(int(socket))
     requests: SimpleQueue[Settings] = SimpleQueue()
     listening = threading.Thread(target=_listen, args=(connection, requests))
@@ -192,13 +192,13 @@ def main(backend: str, socket: str) -> None:
 
 
 def _listen(connection: Connection, requests: SimpleQueue[Settings]) -> None:
-    """Hand on what is asked for; end this process when nobody is left to ask."""
+    """Queue the requests; end this process when the other side is closed."""
     while True:
         try:
             requests.put(connection.recv())
         except (EOFError, OSError):
-            # At once: the main thread may wait for other machines. The kernel ends
-            # all processes of this namespace with the first one.
+            # Exit immediately, because the main thread may wait for other machines. The
+            # kernel ends all processes of this namespace with the first one.
             os._exit(0)
 
 

@@ -1,4 +1,4 @@
-"""What the planner expects, from what was measured of the link and of one worker."""
+"""The planner's prediction, from measurements of the link and of one worker."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["LAW", "setting"]
 
 
 def setting(record: Record) -> Setting:
-    """Return the setting of a run as the page on planning says to measure it.
+    """Return the setting of a run, measured as described on the page on planning.
 
     A step is timed without an exchange, the link is measured by a program that sends
-    zeros, and the CPU time of the center's process is read.
+    zeros, and the center's time is the CPU time of its process.
     """
     numbers = record.summary
     return Setting(

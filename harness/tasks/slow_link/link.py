@@ -1,4 +1,4 @@
-"""What a link carries and how long it takes, measured as iperf3 and ping do."""
+"""The bandwidth and latency of a link, measured like iperf3 and ping."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import NamedTuple
 __all__ = ["Link", "answering", "measure"]
 
 TRIPS = 20
-"""Round trips of a byte, of which the median counts."""
+"""The number of round trips of one byte; their median is used."""
 
 BYTES = 2_500_000
-"""Are sent at once."""
+"""The bytes that are sent to measure the bandwidth."""
 
 PATIENCE = 60.0
-"""Seconds after which nobody waits for the other side."""
+"""The timeout of a wait for the other side, in seconds."""
 
 Address = tuple[str, int]
 
@@ -28,7 +28,7 @@ class Link(NamedTuple):
     """A link from one machine to another.
 
     Attributes:
-        bandwidth: bytes a second that a program can send.
+        bandwidth: bytes per second that a program can send.
         latency: seconds, one way.
     """
 
@@ -38,7 +38,7 @@ class Link(NamedTuple):
 
 @contextmanager
 def answering(host: str) -> Iterator[Address]:
-    """Answer one :func:`measure` from another machine; yield where to find this."""
+    """Answer one :func:`measure` of another machine; yield this server's address."""
     with socket.create_server((host, 0)) as server:
         server.settimeout(PATIENCE)
         thread = threading.Thread(target=_answer, args=(server,))
@@ -50,7 +50,7 @@ def answering(host: str) -> Iterator[Address]:
 
 
 def measure(place: Address) -> Link:
-    """Measure the link to where somebody answers."""
+    """Measure the link to the address of an :func:`answering` machine."""
     with socket.create_connection(place, PATIENCE) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -68,13 +68,13 @@ def _answer(server: socket.socket) -> None:
             while count > 0:
                 received = len(connection.recv(min(count, 1 << 16)))
                 if not received:
-                    return  # The other side is gone, and says why.
+                    return  # The other side has closed and reports the error.
                 count -= received
             connection.sendall(b".")
 
 
 def _seconds(connection: socket.socket, content: bytes) -> float:
-    """Return how long it takes to send something and to hear that it arrived."""
+    """Return the seconds to send ``content`` and receive its confirmation."""
     begin = time.perf_counter()
     connection.sendall(content)
     connection.recv(1)

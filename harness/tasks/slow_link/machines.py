@@ -1,8 +1,8 @@
-"""Machines in one computer: network namespaces, with a slow link from each to a bridge.
+"""Machines in one computer: network namespaces, each with a slow link to a bridge.
 
-Namespaces have no names here. One is there as long as a process is in it, and all these
-processes are in a namespace of process ids that ends with its first process. So nothing
-is left over, however that one ends.
+Namespaces are unnamed here. A namespace exists while a process is in it. All these
+processes are in a PID namespace that ends with its first process. So nothing remains,
+however that process ends.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ __all__ = [
 ]
 
 INTERFACE, BRIDGE = "eth0", "bridge"
-"""Of every machine, and of the namespace between them."""
+"""The interface of every machine, and the name of the bridge between them."""
 
 MEMORY = "/dev/shm"
 
 TOOLS = ("unshare", "nsenter", "mount", "ip", "tc")
 
 SHAPE = ("burst", "32kb", "latency", "1s")
-"""What may be sent at once, and how long the rest may wait before it is dropped."""
+"""The largest burst, and the longest wait of a packet before it is dropped."""
 
 TRIAL = (
     "ip link add name bridge type bridge",
@@ -45,16 +45,16 @@ TRIAL = (
     f"tc qdisc replace dev one root tbf rate 1mbit {' '.join(SHAPE)}",
     f"mount -t tmpfs none {MEMORY}",
 )
-"""What a computer must allow in namespaces of our own."""
+"""Commands that must work in separate namespaces."""
 
 SECONDS_OF_TRIAL = 20.0
 
 
 def require_machines() -> None:
-    """Raise unless this computer lets us have machines and slow links.
+    """Raise unless this computer allows machines and slow links.
 
     Raises:
-        UnsupportedError: it does not, or has not the tools.
+        UnsupportedError: it does not allow them, or a tool is missing.
     """
     if lacking := _lacking():
         expected = "Linux that allows network namespaces and slow links (tbf)"
@@ -63,7 +63,7 @@ def require_machines() -> None:
 
 
 def _lacking() -> str:
-    """Return what this computer has instead; empty if machines are possible."""
+    """Return why machines are not possible here; empty if they are possible."""
     if sys.platform != "linux":
         return str(sys.platform)
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
@@ -80,29 +80,29 @@ def _lacking() -> str:
 
 
 def isolated(command: Sequence[str]) -> list[str]:
-    """Return a command that is run in namespaces of its own.
+    """Return a command that runs ``command`` in separate namespaces.
 
-    It sees no network and no other process, and what it starts ends with it.
+    It sees no network and no other process, and its child processes end with it.
     """
-    # Who is not root may be root in a namespace of users, if the computer allows it.
+    # Other users than root can be root in a user namespace, if the computer allows it.
     user = [] if os.geteuid() == 0 else ["--map-root-user"]
     kinds = ["--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
     return ["unshare", *user, *kinds, "--", *command]
 
 
 def mount_memory() -> Path:
-    """Mount memory for files that are gone with this process; return where."""
+    """Mount memory for files that are removed with this process; return its path."""
     _do("mount", "-t", "tmpfs", "none", MEMORY)
     return Path(MEMORY)
 
 
 def inside(process: int, command: Sequence[str]) -> list[str]:
-    """Return a command that is run in the network namespace of a process."""
+    """Return a command that runs ``command`` in the network namespace of a process."""
     return ["nsenter", f"--net=/proc/{process}/ns/net", *command]
 
 
 def address(machine: int) -> str:
-    """Return the address of a machine by its number."""
+    """Return the IP address of a machine by its number."""
     return f"10.77.0.{machine + 1}"
 
 
@@ -110,7 +110,7 @@ class Network:
     """A bridge with one link to each machine; this process is on machine 0.
 
     Attributes:
-        machines: a process in the namespace of each.
+        machines: the id of a process in the namespace of each machine.
     """
 
     def __init__(self) -> None:
@@ -126,7 +126,7 @@ class Network:
         return len(self.machines) - 1
 
     def slow_down(self, mbit: float) -> None:
-        """Have each link carry so many megabits a second in each direction."""
+        """Limit each link to ``mbit`` megabits per second in each direction."""
         for number, machine in enumerate(self.machines):
             ends = (machine, INTERFACE), (self._middle, _port(number))
             for process, name in ends:
@@ -134,7 +134,7 @@ class Network:
                 _do_inside(process, f"tc qdisc replace dev {name} root {shape}")
 
     def sent_bytes(self, machine: int) -> int:
-        """Return what a machine has sent, headers included."""
+        """Return the bytes that a machine has sent, including headers."""
         counters = Path(f"/proc/{self.machines[machine]}/net/dev")
         count = sent_bytes(counters, INTERFACE)
         if count is None:
@@ -149,25 +149,25 @@ class Network:
         _do_inside(process, f"ip addr add {address(number)}/24 dev {INTERFACE}")
         _do_inside(process, "ip link set dev lo up")
         for where, name in ((process, INTERFACE), (middle, port)):
-            # Packets are as large as on a wire, so that their headers are counted.
+            # Packets have the size of packets on a wire, so headers are counted.
             _do_inside(where, f"ip link set dev {name} gso_max_segs 1 up")
         _do_inside(middle, f"ip link set dev {port} master {BRIDGE}")
         self.machines.append(process)
 
 
 def _port(machine: int) -> str:
-    """Return the name of the bridge's end of a machine's link."""
+    """Return the name of the bridge's interface for a machine's link."""
     return f"port{machine}"
 
 
 def _namespace() -> int:
-    """Return the id of a new process in a network namespace of its own."""
+    """Return the id of a new process in a new network namespace."""
     command = ["unshare", "--net", "--", "sh", "-c", "echo; exec sleep infinity"]
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
     )
     assert process.stdout
-    # It writes when it is there.
+    # The process writes a line when its namespace exists.
     process.stdout.readline()
     return process.pid
 
@@ -177,7 +177,7 @@ def _do_inside(process: int, command: str) -> None:
 
 
 def _do(*command: str) -> None:
-    """Run a command; raise what it complains of."""
+    """Run a command; raise its error message if it fails."""
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise HarnessError(f"{' '.join(command)}: {_last_line(done)}")

@@ -1,4 +1,4 @@
-"""The settings of one run, checked where they are declared."""
+"""The settings of one run, checked when an experiment declares them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["Settings"]
 
 @dataclass(frozen=True)
 class Settings(TeamSettings):
-    """What one run does.
+    """The settings of one run.
 
     Attributes:
-        link_mbit: what the link of each machine carries in each direction, in megabits
-            a second.
+        link_mbit: the bandwidth of each machine's link in each direction, in megabits
+            per second.
     """
 
     link_mbit: float

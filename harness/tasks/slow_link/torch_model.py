@@ -1,4 +1,4 @@
-"""The processes of this task in PyTorch: workers that can measure their link, too."""
+"""The processes of this task in PyTorch: workers that can also measure their link."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["Worker"]
 
 
 class Worker(torch_model.Worker):
-    """A process on a machine of its own."""
+    """A process on a separate machine."""
 
     def measure_link(self, host: str, port: int) -> Link:
         """Measure the link to another machine."""

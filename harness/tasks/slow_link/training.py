@@ -1,4 +1,4 @@
-"""One run: a number of workers on machines of their own, with DDP and with AGN."""
+"""One run: a number of workers on separate machines, with DDP and with AGN."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from harness.tasks.worker_team.local_ray import require_ray
 __all__ = ["prepare", "train"]
 
 SECONDS_FOR_START, WINDOWS = 240.0, 20
-"""How long a run may take, beside so many times its window."""
+"""The timeout of a run: seconds for the start, and multiples of its window."""
 
 
 def prepare(backend: str, device: str) -> None:
     """Import the framework; raise if it, the CPU or Ray is missing.
 
     Raises:
-        HarnessError: one of them is.
+        HarnessError: one of them is missing.
     """
     backends.require_cpu(backend, device)
     backends.prepare(__package__, backend, device)
@@ -35,15 +35,15 @@ def prepare(backend: str, device: str) -> None:
 
 
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
-    """Do one run; nothing in it is drawn at random, so a seed is a repetition.
+    """Do one run; nothing is random, so a seed is a repetition.
 
-    Summary, in seconds, steps a second of all workers, and bytes that a worker's
-    interface sends a step:
+    Summary, in seconds, steps per second of all workers, and bytes that a worker's
+    interface sends per step:
 
-    - of the link of one worker: ``link/bandwidth``, bytes a second, and
+    - of the link of one worker: ``link/bandwidth``, bytes per second, and
       ``link/latency``, one way;
-    - of one worker: ``seconds/step`` without an exchange, ``seconds/exchange``, what an
-      exchange adds to it, ``seconds/center``, the center's CPU time for one;
+    - of one worker: ``seconds/step`` without an exchange, ``seconds/exchange``, the
+      additional time of an exchange, ``seconds/center``, its CPU time at the center;
     - ``steps/ddp``, ``steps/PERIOD``, ``bytes/ddp`` and ``bytes/PERIOD``.
 
     Series: ``staleness`` and, for each of its values, ``pushes/PERIOD``.
@@ -57,14 +57,14 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
     try:
         return remote.measure(settings)
     except BaseException:
-        # Some of its processes may wait for one that failed.
+        # Some of its processes may wait for a failed one.
         remote.end()
         _remote.cache_clear()
         raise
 
 
 class RemoteLaboratory:
-    """The process that does the runs; it ends when this one does."""
+    """The process that does the runs; it ends with this process."""
 
     def __init__(self, backend: str) -> None:
         self._connection, other = multiprocessing.Pipe()
@@ -78,10 +78,10 @@ class RemoteLaboratory:
         other.close()
 
     def measure(self, settings: Settings) -> Outcome:
-        """Have a run done.
+        """Do a run in the remote process; return its outcome.
 
         Raises:
-            HarnessError: it failed.
+            HarnessError: the run failed.
         """
         seconds = SECONDS_FOR_START + WINDOWS * settings.window
         try:
@@ -96,7 +96,7 @@ class RemoteLaboratory:
         return answer
 
     def end(self) -> None:
-        """End the process, and with it the machines."""
+        """End the process and its machines."""
         self._connection.close()
         self._process.kill()
         self._process.wait()
@@ -104,5 +104,5 @@ class RemoteLaboratory:
 
 @functools.cache
 def _remote(backend: str) -> RemoteLaboratory:
-    """Return what does all runs: to start Ray's nodes takes longer than a run."""
+    """Return the process of all runs, because starting Ray takes longer than a run."""
     return RemoteLaboratory(backend)

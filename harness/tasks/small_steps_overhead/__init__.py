@@ -1,1 +1,1 @@
-"""Steps over 20 small tensors: what a wrapper adds does not depend on their size."""
+"""Steps on 20 small tensors, because a wrapper's cost does not depend on their size."""

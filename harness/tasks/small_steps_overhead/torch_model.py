@@ -23,7 +23,7 @@ SCALE, LIMIT, RATE = 2.0**10, 1.0, 1e-4
 
 
 def makers(seed: int, device: str, model: str, wrapper: str) -> Makers:
-    """Return what builds each step: ``ours``, ``bare`` (fused), ``foreach``."""
+    """Return the builder of each step: ``ours``, ``bare`` (fused), ``foreach``."""
     torch.set_num_threads(1)
     dtype = torch.float16 if wrapper == "masters" else torch.float32
     kinds = {
@@ -45,7 +45,7 @@ def multitask(weights: list[Tensor]) -> Any:
 
 
 def rows(weights: list[Tensor]) -> Any:
-    """Return row clipping of the first tensor, as of an embedding among layers."""
+    """Return row clipping of the first tensor, as for an embedding among layers."""
     return VariableClippingOptimizer(fused(weights), {weights[0]: [1]}, LIMIT)
 
 
@@ -66,7 +66,7 @@ def stacked(weights: list[Tensor]) -> Any:
 
 
 def tf1_adam(weights: list[Tensor]) -> Any:
-    """Return our Adam, which has the rule of TensorFlow."""
+    """Return our Adam, with the rule of TensorFlow."""
     return AdamOptimizer(weights, RATE)
 
 
@@ -83,7 +83,7 @@ WRAPPERS: dict[str, Callable[[list[Tensor]], Any]] = {
 def wrapped_step(
     wrap: Callable[[list[Tensor]], Any], dtype: torch.dtype, model: str, device: str
 ) -> Step:
-    """Return a wrapped step; before each, the loss is scaled if there is a scale."""
+    """Return a wrapped step, preceded by loss scaling if there is a scale."""
     weights = parameters(model, device, dtype)
     gradients = Gradients(model, SCALE, device, dtype)
     optimizer = wrap(weights)

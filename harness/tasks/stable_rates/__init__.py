@@ -1,5 +1,4 @@
-"""A deep net trained at every rate of a sweep: over which of them does it train?
+"""A deep net, trained at every rate of a sweep to find the range of stable rates.
 
-One run is one net, batch and method at all rates, so that each seed has a range of its
-own.
+One run is one net, batch and method at all rates, so each seed has its own range.
 """

@@ -15,13 +15,13 @@ __all__ = ["Plan", "make_plan"]
 
 
 class Plan(NamedTuple):
-    """Everything that a run consumes; the same at every rate and for every method.
+    """All data of a run; the same at every rate and for every method.
 
     Attributes:
-        training, held_out: the images, split anew for every seed.
+        training, held_out: the images, with another split for every seed.
         batches: [steps, batch] int32, indices of training images. Every epoch is a
-            permutation of them; a batch may reach into the next epoch.
-        weights: of the hidden layers and the last one: [inputs, outputs] float32.
+            permutation of them; a batch may continue into the next epoch.
+        weights: the hidden layers and the last layer: [inputs, outputs] float32.
     """
 
     training: Images
@@ -31,7 +31,7 @@ class Plan(NamedTuple):
 
 
 def make_plan(settings: Settings, seed: int) -> Plan:
-    """Draw the plan of one run."""
+    """Draw the data of one run."""
     streams = [np.random.default_rng((seed, k)) for k in range(3)]
     training, held_out = split(streams[0])
     images = len(training.digit)
@@ -42,7 +42,7 @@ def make_plan(settings: Settings, seed: int) -> Plan:
 
 
 def _first_weights(settings: Settings, stream: np.random.Generator) -> list[Array]:
-    """Return normal weights whose deviation is 1 / sqrt(inputs)."""
+    """Return normal weights of deviation 1 / sqrt(inputs)."""
     sizes = [INPUTS, *[settings.width] * settings.depth, CLASSES]
     return [
         (stream.standard_normal((inputs, outputs)) / np.sqrt(inputs)).astype(np.float32)

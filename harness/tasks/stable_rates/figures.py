@@ -1,4 +1,4 @@
-"""The figures of the experiment, each a function of a finding's tables."""
+"""The figures of the experiment, drawn from a finding's tables."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ __all__ = ["drawings"]
 CENTERED: Mapping[str, Any] = {"ha": "center", "va": "center", "fontsize": 8}
 
 CHANCE = 0.1
-"""Of ten digits: cells at this accuracy or below have no color."""
+"""The accuracy of a guess among ten digits; cells up to it have no color."""
 
 STRONG = {"light": 0.75, "dark": 0.72}
-"""The accuracy above which the other theme's ink is the better one on a cell."""
+"""The accuracy above which the other theme's ink is more readable on a cell."""
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
-    """Yield what there is to draw, in reading order."""
+    """Yield the figures in reading order."""
     yield sweeps(finding)
     yield ranges(finding)
 
 
 def sweeps(finding: Finding) -> Drawing:
-    """A heat map a method: accuracy at the end over rate and batch."""
+    """Final accuracy over rate and batch; a heat map per method."""
     table = first_backend(finding.tables["sweeps"])
     methods = list(dict.fromkeys(table["method"]))
     batches = sorted(set(table["batch"]))
@@ -68,7 +68,7 @@ def sweeps(finding: Finding) -> Drawing:
 
 
 def _title_of_sweeps(ranges: pd.DataFrame) -> str:
-    """Name the rates that train with the largest batch, for two methods."""
+    """Quote the stable rates with the largest batch, for two methods."""
     high, low = extremes(ranges)
     text = f"{named(high['method'])} trains at {_ends(high)}"
     if high["method"] != low["method"]:
@@ -77,14 +77,14 @@ def _title_of_sweeps(ranges: pd.DataFrame) -> str:
 
 
 def _ends(row: pd.Series) -> str:
-    """Return the rates of a range in words."""
+    """Return the rates of a range as text."""
     if row["lowest"] == row["highest"]:
         return f"a rate of {row['lowest']:g}"
     return f"rates from {row['lowest']:g} to {row['highest']:g}"
 
 
 def _title_of_ranges(ranges: pd.DataFrame) -> str:
-    """Quote by what factor the rate may change, for two methods."""
+    """Quote the factor by which the rate may change, for two methods."""
     high, low = extremes(ranges)
     text = (
         f"The rate may change by a factor of {factor(high)} ({named(high['method'])})"
@@ -95,11 +95,11 @@ def _title_of_ranges(ranges: pd.DataFrame) -> str:
 
 
 def _heat(panel: Axes, theme: Theme, table: pd.DataFrame) -> None:
-    """Color the cells of a method, write their numbers, outline the stable ranges."""
+    """Color the cells of a method, write their values, outline the stable ranges."""
     values = table.pivot_table("accuracy", "batch", "rate")
     stable = table.pivot_table("stable", "batch", "rate", aggfunc="max")
     color = theme.methods["default"]
-    # From the same color without opacity, so that the page shows through.
+    # The colormap begins with the same color without opacity, to show the page.
     colors = LinearSegmentedColormap.from_list("accuracy", [f"{color}00", color])
     panel.imshow(values, colors, vmin=CHANCE, vmax=1, origin="lower", aspect="auto")
     panel.set_xticks(range(len(values.columns)), [f"{r:g}" for r in values.columns])
@@ -116,19 +116,19 @@ def _heat(panel: Axes, theme: Theme, table: pd.DataFrame) -> None:
 
 
 def _ink_on(theme: Theme, accuracy: float) -> str:
-    """Return the color of a number on its cell: the other theme's on a strong color."""
+    """Return the color of a cell's number: the other theme's ink on a strong color."""
     other = DARK if theme is LIGHT else LIGHT
     return (other if accuracy > STRONG[theme.name] else theme).ink
 
 
 def _outline(column: float, row: float, length: int, theme: Theme) -> Rectangle:
-    """Return a frame around cells that lie side by side."""
+    """Return a frame around adjacent cells of a row."""
     corner = (column - 0.46, row - 0.42)
     return Rectangle(corner, length - 0.08, 0.84, fill=False, ec=theme.ink, lw=1.4)
 
 
 def ranges(finding: Finding) -> Drawing:
-    """By what factor the rate may change, a line for each method and batch."""
+    """The factor by which the rate may change; a line per method and batch."""
     table = first_backend(finding.tables["ranges"])
     methods = list(dict.fromkeys(table["method"]))
     batches = sorted(set(table["batch"]))
@@ -162,7 +162,7 @@ def ranges(finding: Finding) -> Drawing:
 
 
 def _range(axes: Axes, theme: Theme, row: Mapping[Hashable, Any], place: float) -> None:
-    """Put one range on its line: the interval, the median and its batch."""
+    """Draw one range on its line: the interval, the median and its batch."""
     color = theme.methods["none" if row["method"] == PLAIN else "default"]
     axes.hlines(place, row["width_low"], row["width_high"], color=color)
     symbol = ">" if row["open"] else "o"

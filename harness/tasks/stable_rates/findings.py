@@ -1,4 +1,4 @@
-"""The answer, computed: over which rates a net trains, and how well."""
+"""Compute the answer: the range of stable rates, and the best accuracy."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from harness.tasks.stable_rates import tables
 __all__ = ["APART", "METRICS", "PLAIN", "extremes", "factor", "judge", "match", "named"]
 
 APART = ("method", "batch")
-"""The settings by which the tables tell runs apart."""
+"""The settings that distinguish runs in the tables."""
 
 METRICS = {
     "highest rate": Metric(lambda r: tables.range_of(r).highest, "rate", "larger"),
     "stable range": Metric(lambda r: tables.range_of(r).width, "factor", "larger"),
     "best accuracy": Metric(lambda r: tables.range_of(r).best, "share", "larger"),
 }
-"""The numbers by which runs are compared."""
+"""The metrics by which runs are compared."""
 
 PLAIN = "none"
 """The label of training without any clipping."""
 
 CLOSE = 0.05
-"""How far a user's accuracy may be from the published one; seeds differ as much."""
+"""The largest difference from a published accuracy; seeds differ as much."""
 
 
 def judge(records: Sequence[Record]) -> Judgement:
@@ -56,22 +56,22 @@ def match(
 
 
 def factor(row: Mapping[Hashable, Any] | pd.Series) -> str:
-    """Return how wide a range is, and whether it may be wider."""
+    """Return the width of a range as text, and whether it may be wider."""
     width = row["width"]
-    # From 10 on no decimals: a geometric mean of powers of ten is not quite one.
+    # No decimals from 10 on, because a geometric mean of powers of ten is inexact.
     text = f"{width:,.0f}" if width >= 9.5 else f"{width:.2g}"
     return f"{text} or more" if row["open"] else text
 
 
 def named(method: str) -> str:
-    """Return what a method is called in sentences and figures."""
+    """Return the name of a method in sentences and figures."""
     return "plain SGD" if method == PLAIN else method
 
 
 def extremes(ranges: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     """Return the rows of the widest and the narrowest range with the largest batch.
 
-    In place of the narrowest it is training without any clipping, if that is there.
+    The second one is training without any clipping instead, if it exists.
     """
     rows = ranges[ranges["batch"] == ranges["batch"].max()]
     rows = rows.sort_values("width", kind="stable")

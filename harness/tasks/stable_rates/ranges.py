@@ -1,4 +1,4 @@
-"""The stable range: the rates around the best one that train about as well."""
+"""The stable range: the rates around the best one with nearly its accuracy."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["Range", "stable_range"]
 
 
 class Range(NamedTuple):
-    """Where a sweep trains well.
+    """The stable range of a sweep.
 
     Attributes:
-        best: the highest accuracy, reached at ``best_rate``, of equal ones the lowest.
+        best: the highest accuracy, at ``best_rate``; the lowest of equally good rates.
         lowest, highest: the ends of the range around it.
     """
 
@@ -25,7 +25,7 @@ class Range(NamedTuple):
 
     @property
     def width(self) -> float:
-        """By what factor the rate may change."""
+        """The factor by which the rate may change."""
         return self.highest / self.lowest
 
 
@@ -35,10 +35,10 @@ def stable_range(
     """Return the rates around the best one whose accuracy is within ``margin`` of it.
 
     Args:
-        rates: in increasing order.
-        accuracies: shares, one a rate.
-        margin: a share. A rate that is better than ``best - margin`` but lies beyond
-            one that is worse is not in the range.
+        rates: learning rates in increasing order.
+        accuracies: shares, one per rate.
+        margin: a share. The range ends at the first rate below ``best - margin``, even
+            if rates beyond it are better.
     """
     values = np.asarray(accuracies, float)
     best = int(values.argmax())

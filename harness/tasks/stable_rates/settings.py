@@ -1,4 +1,4 @@
-"""The settings of one run, checked where they are declared."""
+"""The settings of one run, checked when an experiment declares them."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from lockstep.messages.errors import unknown_name
 __all__ = ["IMAGES", "Settings"]
 
 IMAGES = 1437
-"""Those of ``harness.tasks.digits`` that are trained on; the others are held out."""
+"""The number of training images of ``harness.tasks.digits``; the rest is held out."""
 
 KEYS = ("label", "clip_gradients", "larc_params")
 
 FEWEST = 2
-"""Rates of a sweep: one alone has no range."""
+"""The fewest rates of a sweep, because a single rate has no range."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What one run does.
+    """The settings of one run.
 
     Attributes:
         method: ``label``, and the arguments ``clip_gradients`` and ``larc_params`` of
             ``post_process_gradients``; without both it is not called.
-        batch: images a step.
-        epochs: how often every image is seen; so larger batches mean fewer steps.
-        depth: hidden layers of tanh.
-        width: units of each.
-        momentum: of SGD.
-        rates: learning rates, in increasing order; a fresh net is trained at each.
-        margin: how far below the best accuracy a rate is still in the stable range.
+        batch: images per step.
+        epochs: the passes over all images; so larger batches mean fewer steps.
+        depth: the number of hidden tanh layers.
+        width: the units of each layer.
+        momentum: the momentum of SGD.
+        rates: learning rates in increasing order; a new net is trained at each.
+        margin: the distance from the best accuracy that is still in the stable range.
     """
 
     method: Mapping[str, Any]
@@ -78,7 +78,7 @@ class Settings:
 
     @property
     def label(self) -> str:
-        """What the method is called."""
+        """The name of the method."""
         return str(self.method["label"])
 
     @property
@@ -95,7 +95,7 @@ class Settings:
 
     @property
     def steps(self) -> int:
-        """Optimizer steps at each rate: batches that all epochs fill."""
+        """Optimizer steps at each rate: the full batches of all epochs."""
         return self.epochs * IMAGES // self.batch
 
 

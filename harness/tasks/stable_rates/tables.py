@@ -1,4 +1,4 @@
-"""The tables of the experiment, each a function of records alone."""
+"""The tables of the experiment, computed from records alone."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ __all__ = ["ARM", "Cell", "cells", "range_of", "ranges", "sweeps"]
 ARM = ["method", "batch", "backend"]
 
 ROUNDING = 1e-6
-"""How far the difference of two shares in float32 may be off: an accuracy may lie below
-the best one by the margin exactly, and such a rate is in the range."""
+"""The error of a difference of two shares in float32. A rate whose accuracy is below
+the best one by exactly the margin is in the range."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Cell:
 
     @property
     def accuracies(self) -> Floats:
-        """The accuracy that each run ends with at each rate: [seeds, rates]."""
+        """The final accuracy of each run at each rate: [seeds, rates]."""
         return np.array([record.series["accuracy"] for record in self.records], float)
 
     @property
@@ -51,12 +51,12 @@ class Cell:
 
 
 def cells(records: Sequence[Record]) -> list[Cell]:
-    """Group records that differ in nothing but their seed, in order of appearance."""
+    """Group records that differ only in their seed, in order of appearance."""
     return [Cell(Settings(**group[0].config), group) for group in grouped(records)]
 
 
 def sweeps(of: Sequence[Cell]) -> pd.DataFrame:
-    """A row for each rate: the ``accuracy`` at the end, the median with its interval.
+    """A row per rate: the final ``accuracy``, the median with its interval.
 
     ``stable`` marks the stable range of the medians.
     """
@@ -73,12 +73,12 @@ def sweeps(of: Sequence[Cell]) -> pd.DataFrame:
 
 
 def ranges(of: Sequence[Cell]) -> pd.DataFrame:
-    """A row for each method and batch: medians over the seeds, with intervals.
+    """A row per method and batch: medians over the seeds, with intervals.
 
-    ``best`` is the highest accuracy of a sweep, and ``width`` by what factor the rate
-    may change in its stable range. ``best_rate``, ``lowest`` and ``highest`` are those
-    of the median accuracies; ``open`` says that this range reaches an end of the sweep,
-    so that it may be wider.
+    ``best`` is the highest accuracy of a sweep. ``width`` is the factor by which the
+    rate may change in its stable range. ``best_rate``, ``lowest`` and ``highest``
+    belong to the median accuracies. ``open`` is whether this range reaches an end of
+    the sweep, so that it may be wider.
     """
     return pd.DataFrame([_range(cell) for cell in of])
 
@@ -112,8 +112,8 @@ def _range(cell: Cell) -> dict[str, Any]:
 
 
 def _middle(factors: Floats) -> Interval:
-    """Return the median of factors, halfway on a logarithmic scale, with its interval.
+    """Return the median of factors on a logarithmic scale, with its interval.
 
-    An odd number of runs has a run in the middle; an even one has two.
+    So with an even number of runs it is the geometric mean of the two middle ones.
     """
     return Interval(*map(np.exp, bootstrap(median, np.log(factors))))

@@ -1,4 +1,4 @@
-"""The deep net in PyTorch: SGD after ``post_process_gradients``, eagerly."""
+"""The deep net in eager PyTorch, with SGD after ``post_process_gradients``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lockstep.pytorch import post_process_gradients
 
 
 class Trainer:
-    """Trains a net from its first weights; the loop is what PyTorch's users write."""
+    """Trains a net from its first weights, with a loop that users of PyTorch write."""
 
     def __init__(self, settings: Settings, plan: Plan, device: str) -> None:
         torch.set_num_threads(1)
@@ -51,7 +51,7 @@ class Trainer:
 
 
 def logits_of(weights: list[torch.nn.Parameter], features: Tensor) -> Tensor:
-    """Return the logits: tanh after every layer but the last."""
+    """Return the logits, with tanh after every layer but the last."""
     *hidden, last = weights
     for weight in hidden:
         features = torch.tanh(features @ weight)
@@ -69,7 +69,7 @@ def loss_of(
 def measure(
     weights: list[torch.nn.Parameter], features: Tensor, digit: Tensor
 ) -> tuple[float, float]:
-    """Return the loss in nats, and the share of digits that are right."""
+    """Return the loss in nats, and the accuracy."""
     logits = logits_of(weights, features)
     right = (logits.argmax(1) == digit).float().mean()
     return functional.cross_entropy(logits, digit).item(), right.item()

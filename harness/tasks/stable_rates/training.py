@@ -1,4 +1,4 @@
-"""One run: train a fresh net at every rate, and measure what each ends with."""
+"""One run: train a new net at every rate, and measure each at its end."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ __all__ = ["prepare", "train"]
 
 
 def prepare(backend: str, device: str) -> None:
-    """Import the backend's framework and try the device; raise if either fails."""
+    """Import the backend's framework and test the device; raise if either fails."""
     backends.prepare(__package__, backend, device)
 
 
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
     """Do one run. A rate at which training diverges is a result, so no run diverges.
 
-    Series, one entry a rate: ``rate``, ``loss`` (held out, nats) and ``accuracy`` (held
-    out, a share; 0 where the loss is not finite). Summary: what
-    :class:`~harness.tasks.stable_rates.ranges.Range` says of them.
+    Series, one entry per rate: ``rate``, ``loss`` (held out, nats) and ``accuracy``
+    (held out, a share; 0 if the loss is non-finite). Summary: the values of
+    :class:`~harness.tasks.stable_rates.ranges.Range`.
     """
     settings = Settings(**config)
     module = backends.model(__package__, backend)

@@ -1,4 +1,4 @@
-"""Whole training steps of a plain net in several precisions, against the clock.
+"""Timings of whole training steps of a plain net in several precisions.
 
-Only records made on a GPU are judged: what a CPU does in float16 says nothing of one.
+Only records of GPUs are judged, because float16 on a CPU is not comparable.
 """

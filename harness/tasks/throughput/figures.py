@@ -1,4 +1,4 @@
-"""The figure of the experiment, a function of a finding's tables."""
+"""The figure of the experiment, drawn from a finding's tables."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["drawings"]
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
-    """Yield what there is to draw: nothing without runs of fp32 on a GPU."""
+    """Yield the figure; nothing without runs of fp32 on a GPU."""
     if "rates" in finding.tables and finding.tables["rates"]["speedup"].notna().any():
         yield rates(finding)
 
 
 def rates(finding: Finding) -> Drawing:
-    """A bar a mode: examples a second over those of float32."""
+    """Examples per second relative to float32; a bar per mode."""
     measured = finding.tables["rates"].dropna(subset=["speedup"])
     table = first_net(measured)
     best = table.sort_values("speedup").iloc[-1]

@@ -1,4 +1,4 @@
-"""The answer, computed: how many more examples a second each precision trains."""
+"""Compute the answer: the speedup of each precision in examples per second."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from harness.tasks.throughput.settings import MODES
 __all__ = ["APART", "METRICS", "judge", "match"]
 
 APART = ("mode", "depth", "width", "batch")
-"""The settings by which the tables tell runs apart."""
+"""The settings that distinguish runs in the tables."""
 
 SLACK = 0.1
-"""How far intervals of rates may miss each other: clocks and coolers differ."""
+"""The largest distance of intervals of rates, because clocks and cooling differ."""
 
 NOTHING = "Not measured yet on a GPU; runs on a CPU are not counted."
 
 
 def judge(records: Sequence[Record]) -> Judgement:
-    """Make a table of the runs on GPUs and say the answer; without any, say that."""
+    """Make a table of the runs on GPUs and state the answer, or that there are none."""
     usable = tables.on_gpus(records)
     if not usable:
         return Judgement(NOTHING, {}, _small_print())
@@ -37,7 +37,7 @@ def judge(records: Sequence[Record]) -> Judgement:
 def match(
     published: Mapping[str, pd.DataFrame], own: Mapping[str, pd.DataFrame]
 ) -> pd.DataFrame:
-    """Compare rates on the same kind of device; there may be none to compare."""
+    """Compare rates on the same kind of device; the table may be empty."""
     keys = ["mode", "device", "net"]
     empty = pd.DataFrame(columns=[*keys, "rate", "rate_low", "rate_high"])
     both = published.get("rates", empty).merge(
@@ -51,12 +51,12 @@ def match(
 
 
 def _on_gpu(record: Record) -> float:
-    """Return the rate of a run on a GPU; NaN of any other, which is not judged."""
+    """Return the rate of a run on a GPU; NaN for other runs, which are not judged."""
     return record.summary["rate"] if tables.on_gpus([record]) else np.nan
 
 
 METRICS = {"rate": Metric(_on_gpu, "examples a second", "larger")}
-"""The numbers by which runs are compared."""
+"""The metrics by which runs are compared."""
 
 
 def _rate(row: pd.Series, whose: str) -> Interval:

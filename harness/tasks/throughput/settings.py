@@ -1,4 +1,4 @@
-"""The settings of one run, checked where they are declared."""
+"""The settings of one run, checked when an experiment declares them."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ MODES = {
     "masters fp16": "float16 weights, float32 masters, dynamic loss scale",
     "masters bf16": "bfloat16 weights, float32 masters, no loss scale",
 }
-"""The precisions of a training, with what each does."""
+"""The precisions of training, each with its description."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What one run does.
+    """The settings of one run.
 
     Attributes:
         mode: one of ``MODES``.
-        depth: square layers.
-        width: units of each.
-        batch: examples a step.
-        warm_up: steps before the clock starts.
-        steps: steps of a round.
-        rounds: how often these are timed.
+        depth: the number of square layers.
+        width: the units of each layer.
+        batch: examples per step.
+        warm_up: steps before the timings.
+        steps: the steps of one timing.
+        rounds: the number of timings.
     """
 
     mode: str

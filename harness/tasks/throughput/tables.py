@@ -1,4 +1,4 @@
-"""The tables of the experiment, each a function of records alone."""
+"""The tables of the experiment, computed from records alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SPEEDUP = ("speedup", "speedup_low", "speedup_high")
 
 
 def on_gpus(records: Sequence[Record]) -> list[Record]:
-    """Return the records of runs on a GPU that ended well; the others are not used."""
+    """Return the records of runs on a GPU that ended well."""
     return [
         record
         for record in records
@@ -26,9 +26,9 @@ def on_gpus(records: Sequence[Record]) -> list[Record]:
 
 
 def rates(records: Sequence[Record]) -> pd.DataFrame:
-    """Examples a second of each mode, and over those of fp32, by device and net.
+    """Examples per second of each mode, also relative to fp32, by device and net.
 
-    Medians over the seeds with intervals; ``speedup`` pairs the runs of a seed.
+    Medians over the seeds with intervals; ``speedup`` pairs the runs of each seed.
     """
     groups: dict[tuple[str, str, str], dict[int, float]] = {}
     for record in records:
@@ -52,7 +52,7 @@ def rates(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def first_net(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of the device and net that are named first."""
+    """Return the rows of the device and net in the first row."""
     first = table.iloc[0]
     same = (table["device"] == first["device"]) & (table["net"] == first["net"])
     rows: pd.DataFrame = table[same]

@@ -20,7 +20,7 @@ DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 class Trainer:
-    """One net with its optimizer; the same batch in every step."""
+    """One net with its optimizer, trained on the same batch in every step."""
 
     def __init__(self, settings: Settings, seed: int, device: str) -> None:
         torch.set_num_threads(1)
@@ -42,7 +42,7 @@ class Trainer:
         self.optimizer = _wrapped(base, method, short)
 
     def advance(self, steps: int) -> None:
-        """Take steps: forward, backward and update."""
+        """Take ``steps`` steps: forward, backward and update."""
         for _ in range(steps):
             self.optimizer.zero_grad()
             loss = self._loss()
@@ -51,7 +51,7 @@ class Trainer:
             self.optimizer.step()
 
     def wait(self) -> None:
-        """Wait until the device has done what it was given."""
+        """Wait until the device has finished its work."""
         if torch.device(self.device).type == "cuda":
             torch.cuda.synchronize(self.device)
 
@@ -67,7 +67,7 @@ class Trainer:
 
 
 def _context(method: str, device: str, dtype: torch.dtype) -> Callable[[], Any]:
-    """Return what the forward pass runs in."""
+    """Return the context of the forward pass."""
     if method != "autocast":
         return contextlib.nullcontext
     kind = torch.device(device).type
@@ -75,7 +75,7 @@ def _context(method: str, device: str, dtype: torch.dtype) -> Callable[[], Any]:
 
 
 def _wrapped(base: torch.optim.Optimizer, method: str, short: str) -> Any:
-    """Return the optimizer that the mode calls for; only float16 needs a loss scale."""
+    """Return the optimizer of the mode; only float16 needs a loss scale."""
     scaled = short == "fp16"
     if method == "masters":
         return MixedPrecisionOptimizerWrapper(base, "dynamic" if scaled else None)

@@ -16,15 +16,15 @@ __all__ = ["prepare", "train"]
 
 
 def prepare(backend: str, device: str) -> None:
-    """Import the backend's framework and try the device; raise if either fails."""
+    """Import the backend's framework and test the device; raise if either fails."""
     backends.prepare(__package__, backend, device)
 
 
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
-    """Do one run; it has diverged when the loss after it is not finite.
+    """Do one run; it has diverged if the loss after it is not finite.
 
-    Series: ``round`` and ``rate``, examples a second. Summary: the median ``rate`` and
-    the ``loss`` before and after, so that a step that does nothing is seen.
+    Series: ``round`` and ``rate``, examples per second. Summary: the median ``rate``,
+    and the ``loss`` before and after, to detect steps without effect.
     """
     settings = Settings(**config)
     module = backends.model(__package__, backend)

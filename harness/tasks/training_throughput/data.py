@@ -1,4 +1,4 @@
-"""One batch and the first weights of each workload, in NumPy: the same everywhere."""
+"""One batch and the first weights of each workload in NumPy, for all backends."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ __all__ = [
 ]
 
 HIDDEN = 256
-"""Width of the trunk of the three heads."""
+"""The width of the trunk of the three heads."""
 
 ROWS, WIDTH = 20_000, 64
-"""Of each table of embeddings."""
+"""The shape of each table of embeddings."""
 
 LIMIT = 1.0
-"""The largest norm of a row that is left as it is."""
+"""The largest norm of an unchanged row."""
 
 PRESENT = (1.0, 0.0, 1.0)
-"""By what the loss of each head is multiplied: the second one is absent."""
+"""The factor of each head's loss; the second head is absent."""
 
 SHAPE = Shape()
 
 RATE, MOMENTUM = 0.01, 0.9
-"""Of the base optimizer; tables of embeddings are trained without momentum."""
+"""Arguments of the base optimizer; embeddings are trained without momentum."""
 
 
 class Plan(NamedTuple):
-    """What a run trains on.
+    """The data of a run.
 
     Attributes:
-        weights: by name, float32.
-        batch: by name; floats are to be cast to the dtype of the run.
+        weights: the first weights by name, float32.
+        batch: arrays by name; the trainer casts floats to the dtype of the run.
     """
 
     weights: dict[str, Array]
@@ -57,7 +57,7 @@ class Plan(NamedTuple):
 
 
 def make_plan(settings: Settings, seed: int) -> Plan:
-    """Draw the plan of one run."""
+    """Draw the data of one run."""
     stream = np.random.default_rng(seed)
     return PLANS[settings.workload](settings.batch, stream)
 
@@ -79,7 +79,7 @@ def _multitask(batch: int, stream: np.random.Generator) -> Plan:
 
 
 def _embeddings(batch: int, stream: np.random.Generator) -> Plan:
-    # Rows begin at the limit, so that many of those that grow are clipped.
+    # Initial norms equal the limit, so many rows grow beyond it and are clipped.
     tables = {name: stream.standard_normal((ROWS, WIDTH)) for name in ("user", "item")}
     weights = {
         name: (LIMIT * table / np.linalg.norm(table, axis=1, keepdims=True))

@@ -1,4 +1,4 @@
-"""The figure of the experiment, a function of a finding's tables."""
+"""The figure of the experiment, drawn from a finding's tables."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from harness.judgement.finding import Finding
 __all__ = ["drawings"]
 
 APART = 0.2
-"""Between the points of two backends; lines are 1 apart."""
+"""The distance of the points of two backends; lines are 1 apart."""
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
-    """Yield what there is to draw: nothing without times."""
+    """Yield the figure; nothing without times."""
     table = finding.tables["rates"]
     if (table["seeds"] > 0).any():
         yield ratios(finding, table[table["seeds"] > 0])
 
 
 def ratios(finding: Finding, table: pd.DataFrame) -> Drawing:
-    """A line a workload and precision: wrapped over bare, and the control."""
+    """Wrapped over bare, and the control; a line per workload and precision."""
     lines = [f"{w}, {p}" for (w, p), _ in grouped(table, "workload", "precision")]
     backends = list(dict.fromkeys(table["backend"]))
 

@@ -1,4 +1,4 @@
-"""The answer, computed: what a wrapper leaves of a bare step's examples a second."""
+"""Compute the answer: examples per second with a wrapper, relative to a bare step."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from harness.tasks.training_throughput.training import CONTROL
 __all__ = ["APART", "METRICS", "judge", "match"]
 
 APART = ("workload", "precision")
-"""The settings by which the tables tell runs apart."""
+"""The settings that distinguish runs in the tables."""
 
 SLACK = 0.1
-"""How far intervals of ratios may miss each other: machines differ."""
+"""The largest distance of intervals of ratios, because machines differ."""
 
 
 def _over_bare(variant: str) -> Metric:
-    """Return the rate of a variant over that of the bare step of the same run."""
+    """Return the metric of a variant's rate relative to the bare step's of the run."""
 
     def read(record: Record) -> float:
         if not tables.is_timed(record):
@@ -36,7 +36,7 @@ def _over_bare(variant: str) -> Metric:
 
 
 METRICS = {"ratio": _over_bare("wrapped"), "control": _over_bare(CONTROL)}
-"""The numbers of a run: both are comparisons that are made within it."""
+"""The metrics of a run, which are both comparisons within it."""
 
 
 def judge(records: Sequence[Record]) -> Judgement:
@@ -48,7 +48,7 @@ def judge(records: Sequence[Record]) -> Judgement:
 def match(
     published: Mapping[str, pd.DataFrame], own: Mapping[str, pd.DataFrame]
 ) -> pd.DataFrame:
-    """Compare ratios, also of another machine: rates themselves would not agree."""
+    """Compare ratios, which agree between machines; absolute rates do not."""
     keys = ["workload", "precision", "backend"]
     columns = [*keys, *RATIO]
     both = published["rates"][columns].merge(

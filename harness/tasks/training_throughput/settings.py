@@ -1,4 +1,4 @@
-"""The settings of one run, checked where they are declared."""
+"""The settings of one run, checked when an experiment declares them."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ WORKLOADS = {
     "transformer": "the byte transformer, all weights in the precision; the wrapper "
     "adds a dynamic loss scale (fp32), float32 masters (bf16) or both (fp16)",
 }
-"""What is trained, bare and wrapped."""
+"""The workloads, each with its bare and its wrapped variant."""
 
 BATCH = {"multitask": 128, "embeddings": 256, "transformer": 8}
-"""Examples a step: images, pairs of rows, windows of 64 bytes."""
+"""Examples per step: images, pairs of rows, windows of 64 bytes."""
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What one run does.
+    """The settings of one run.
 
     Attributes:
         workload: one of ``WORKLOADS``.
-        precision: one of ``DTYPES``, of weights and activations. A CPU is not timed in
+        precision: one of ``DTYPES``, for weights and activations. A CPU is not timed in
             fp16.
-        rounds: how often a step of each variant is timed.
+        rounds: the number of timed steps of each variant.
     """
 
     workload: str
@@ -49,7 +49,7 @@ class Settings:
 
     @property
     def batch(self) -> int:
-        """Examples a step."""
+        """Examples per step."""
         return BATCH[self.workload]
 
     @property

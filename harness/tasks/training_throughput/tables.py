@@ -1,4 +1,4 @@
-"""The table of the experiment, a function of records alone."""
+"""The table of the experiment, computed from records alone."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ KEYS = ["workload", "precision", "backend", "device"]
 
 
 def is_timed(record: Record) -> bool:
-    """Whether a run has times: fp16 on a CPU has none."""
+    """Whether a run has times; fp16 on a CPU has none."""
     return record.status == "ok" and "rate/bare" in record.summary
 
 
 def rates(records: Sequence[Record]) -> pd.DataFrame:
-    """Examples a second, and ratios within each run; medians over seeds with intervals.
+    """Examples per second and ratios within runs; medians over seeds with intervals.
 
-    ``ratio`` = wrapped / bare. ``control`` = bare built anew / bare: how far two equal
-    steps are apart. A row without times has NaN and 0 ``seeds``.
+    ``ratio`` = wrapped / bare. ``control`` = a second bare step / bare, the difference
+    of two equal steps. A row without times has NaN and 0 ``seeds``.
     """
     rows = []
     for group in grouped(records):

@@ -23,7 +23,7 @@ def loss(workload: str, weights: Tensors, batch: Tensors) -> tf.Tensor:
 
 
 def heads(weights: Tensors, batch: Tensors) -> tf.Tensor:
-    """Return the losses of the three heads, that of an absent one times zero."""
+    """Return the losses of the three heads, with 0 for an absent head."""
     hidden = tf.tanh(batch["features"] @ weights["trunk"])
     digit, parity, ink = (
         tf.cast(hidden @ weights[name], tf.float32)
@@ -41,7 +41,7 @@ def heads(weights: Tensors, batch: Tensors) -> tf.Tensor:
 
 
 def distance(weights: Tensors, batch: Tensors) -> tf.Tensor:
-    """Return the logistic loss of pairs beside pairs with another item."""
+    """Return the logistic loss of pairs against pairs with another item."""
     rows = tf.gather(weights["user"], batch["users"])
     near, far = (tf.gather(weights["item"], batch[n]) for n in ("items", "others"))
     apart = tf.cast((far - near) * rows, tf.float32)
@@ -49,7 +49,7 @@ def distance(weights: Tensors, batch: Tensors) -> tf.Tensor:
 
 
 def tensors(values: Mapping[str, Array], dtype: str) -> dict[str, tf.Tensor]:
-    """Return a batch as constants: floats in a dtype, integers as they are."""
+    """Return a batch as constants; floats are cast to ``dtype``."""
     return {
         name: tf.constant(value) if value.dtype.kind == "i" else tf.cast(value, dtype)
         for name, value in values.items()

@@ -11,7 +11,7 @@ from lockstep import tf as lockstep
 
 
 class Trainer:
-    """A net with its optimizer; the same batch in every step."""
+    """A net with its optimizer, trained on the same batch in every step."""
 
     def __init__(
         self, settings: Settings, plan: Plan, device: str, wrapped: bool
@@ -45,12 +45,12 @@ class Trainer:
         return lockstep.MixedPrecisionOptimizerWrapper(sgd, scale)
 
     def step(self) -> None:
-        """Take a whole step; return when the device has done it."""
+        """Take a whole step; return when the device has finished it."""
         self.compiled()
         tf.test.experimental.sync_devices()
 
     def whole_step(self) -> None:
-        """Take a step; what the compiled function is made of."""
+        """Take a step; this is the body of the compiled function."""
         self.optimizer.minimize(self.losses, var_list=list(self.weights.values()))
 
     def loss(self) -> float:

@@ -22,7 +22,7 @@ from lockstep import pytorch as lockstep
 
 
 class Trainer:
-    """A net with its optimizer; the same batch in every step."""
+    """A net with its optimizer, trained on the same batch in every step."""
 
     def __init__(
         self, settings: Settings, plan: Plan, device: str, wrapped: bool
@@ -53,8 +53,8 @@ class Trainer:
             axes = {weight: [1] for weight in weights}
             clip = lockstep.VariableClippingOptimizer
             return clip(sgd, axes, LIMIT) if wrapped else sgd
-        # On a CPU, PyTorch 2.13's fused SGD leaves most weights of half precision as
-        # they are.
+        # On a CPU, PyTorch 2.13's fused SGD does not update most half-precision
+        # weights.
         fused = precision == "fp32"
         sgd = torch.optim.SGD(weights, lr=RATE, momentum=MOMENTUM, fused=fused)
         if not wrapped:
@@ -67,7 +67,7 @@ class Trainer:
         return lockstep.MixedPrecisionOptimizerWrapper(sgd, scale)
 
     def step(self) -> None:
-        """Take a whole step; return when the device has done it."""
+        """Take a whole step; return when the device has finished it."""
         self.optimizer.zero_grad()
         self.scale(self.losses()).backward()
         self.optimizer.step()
@@ -86,7 +86,7 @@ class Trainer:
         return self.heads() if self.workload == "multitask" else self.distance()
 
     def heads(self) -> Tensor:
-        """Return the losses of the three heads, that of an absent one times zero."""
+        """Return the losses of the three heads, with 0 for an absent head."""
         hidden = torch.tanh(self.batch["features"] @ self.weights["trunk"])
         digit, parity, ink = (
             (hidden @ self.weights[name]).float() for name in ("digit", "parity", "ink")
@@ -101,7 +101,7 @@ class Trainer:
         return sum(share * loss for share, loss in zip(PRESENT, losses, strict=True))
 
     def distance(self) -> Tensor:
-        """Return the logistic loss of pairs beside pairs with another item."""
+        """Return the logistic loss of pairs against pairs with another item."""
         user, item = (self.weights[name] for name in ("user", "item"))
         rows = functional.embedding(self.batch["users"], user, sparse=True)
         near, far = (

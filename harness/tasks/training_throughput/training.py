@@ -17,16 +17,16 @@ from harness.timing import AGAIN, Rounds, Step, build_steps, low_quantile
 __all__ = ["CONTROL", "VARIANTS", "Trainer", "prepare", "train"]
 
 CONTROL = f"bare{AGAIN}"
-"""The bare step once more, built anew: what differs from it is noise."""
+"""A second bare step, whose difference from the first is noise."""
 
 VARIANTS = ("bare", "wrapped", CONTROL)
 
 
 class Trainer(Protocol):
-    """A net with its optimizer on one backend."""
+    """The net and optimizer on one backend."""
 
     def step(self) -> None:
-        """Take a whole step: forward, backward and update; return when it is done."""
+        """Take a whole step: forward, backward and update; return when finished."""
         ...
 
     def loss(self) -> float:
@@ -35,16 +35,16 @@ class Trainer(Protocol):
 
 
 def prepare(backend: str, device: str) -> None:
-    """Import the backend's framework and try the device; raise if either fails."""
+    """Import the backend's framework and test the device; raise if either fails."""
     backends.prepare(__package__, backend, device)
 
 
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
-    """Do one run; it has diverged when a loss after it is not finite.
+    """Do one run; it has diverged if a loss after it is not finite.
 
-    Summary: ``rate/VARIANT``, examples a second, and ``loss/VARIANT`` at the end. Both
-    follow from the tenth percentile of the times of the rounds. Nothing is timed in
-    fp16 on a CPU, where products of float16 are not made for speed.
+    Summary: ``rate/VARIANT``, examples per second by the tenth percentile of the times
+    of the rounds, and ``loss/VARIANT`` at the end. Nothing is timed in fp16 on a CPU,
+    where float16 products are not optimized.
     """
     settings = Settings(**config)
     if settings.precision == "fp16" and device == "cpu":

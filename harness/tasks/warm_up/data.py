@@ -19,10 +19,10 @@ __all__ = ["Plan", "make_plan"]
 
 
 class Plan(NamedTuple):
-    """Everything that a run consumes; the same for every optimizer and rate.
+    """All data of a run; the same for every optimizer and rate.
 
     Attributes:
-        batches: [steps, batch, context + 1] int32, windows to train on.
+        batches: [steps, batch, context + 1] int32, the training windows.
         held_out: [windows, context + 1] int32, the same for every seed.
         weights: the first weights of the transformer by name.
     """
@@ -33,7 +33,7 @@ class Plan(NamedTuple):
 
 
 def make_plan(settings: Settings, seed: int) -> Plan:
-    """Draw the plan of one run."""
+    """Draw the data of one run."""
     streams = [np.random.default_rng((seed, k)) for k in range(2)]
     text, context = split(), settings.context
     size = settings.steps, settings.batch

@@ -1,4 +1,4 @@
-"""The figures of the experiment, each a function of a finding's table."""
+"""The figures of the experiment, drawn from a finding's table."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ __all__ = ["drawings"]
 
 
 APART = 0.04
-"""Between the points of two optimizers; two warm-ups are 1 apart."""
+"""The distance of the points of two optimizers; two warm-ups are 1 apart."""
 
 BESIDE: Mapping[str, Any] = {"xytext": (8, 0), "textcoords": "offset points"}
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
-    """Yield what there is to draw, in reading order."""
+    """Yield the figures in reading order."""
     ends = finding.tables["ends"]
     table = first_backend(ends[ends["best"]])
     yield losses(finding, table[np.isfinite(table["bits"])])
@@ -33,7 +33,7 @@ def drawings(finding: Finding) -> Iterator[Drawing]:
 
 
 def losses(finding: Finding, table: pd.DataFrame) -> Drawing:
-    """Loss at the end over warm-up, a line an optimizer."""
+    """Final loss over warm-up; a line per optimizer."""
 
     def paint(canvas: Canvas, theme: Theme) -> None:
         axes = canvas.subplots()
@@ -43,7 +43,7 @@ def losses(finding: Finding, table: pd.DataFrame) -> Drawing:
             look = _look(name, theme)
             shift = APART * (names.index(name) - (len(names) - 1) / 2)
             x = [shares.index(share) + shift for share in rows["warm_up"]]
-            # An interval may be infinite: where it lies in runs that diverged.
+            # An interval may be infinite, if it includes runs that diverged.
             high = rows["bits_high"].clip(upper=rows["bits"].max() + 1)
             axes.vlines(x, rows["bits_low"], high, color=look["color"])
             axes.plot(x, rows["bits"], ms=4.5, **look)
@@ -68,7 +68,7 @@ def losses(finding: Finding, table: pd.DataFrame) -> Drawing:
 
 
 def _title(table: pd.DataFrame) -> str:
-    """Quote how each optimizer's best warm-up changes its loss."""
+    """Quote the change of each optimizer's loss by its best warm-up."""
     changes = warm_up_changes(table).items()
     parts = [f"{change:+.2f} ({name})" for name, change in changes]
     if not parts:
@@ -85,7 +85,7 @@ def _look(name: str, theme: Theme) -> dict[str, Any]:
 
 
 def state(finding: Finding, table: pd.DataFrame) -> Drawing:
-    """The bytes of state a byte of weights, a bar an optimizer."""
+    """Bytes of state per byte of weights; a bar per optimizer."""
 
     def paint(canvas: Canvas, theme: Theme) -> None:
         axes = canvas.subplots()

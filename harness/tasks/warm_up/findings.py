@@ -1,4 +1,4 @@
-"""The answer, computed: how much state NovoGrad has, and whether it needs warm-up."""
+"""Compute the answer: NovoGrad's state size, and whether it needs warm-up."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from harness.tasks.warm_up import tables
 __all__ = ["APART", "METRICS", "checks", "judge", "match", "warm_up_changes"]
 
 APART = ("optimizer", "warm_up", "learning_rate")
-"""The settings by which the tables tell runs apart."""
+"""The settings that distinguish runs in the tables."""
 
 METRICS = {
     "bits a byte": Metric(tables.bits, "bits a byte", "smaller"),
     "state": Metric(tables.state_ratio, "bytes a byte of weights", "smaller"),
 }
-"""The numbers by which runs are compared."""
+"""The metrics by which runs are compared."""
 
 CLOSE = 0.1
-"""Bits a byte by which a user's losses may differ; seeds differ as much."""
+"""The largest difference of losses in bits per byte; seeds differ as much."""
 
 OWN = "NovoGrad"
 
@@ -60,7 +60,7 @@ def checks(ends: pd.DataFrame) -> list[Check]:
 
 
 def _answer(ends: pd.DataFrame) -> Iterator[str]:
-    """Quote NovoGrad's losses beside the others' best ones, then gains and states."""
+    """Quote NovoGrad's losses and the others' best ones, then gains and states."""
     best = ends.groupby("optimizer", sort=False)["bits"].min()
     if OWN in best:
         own = ends[ends["optimizer"] == OWN]
@@ -96,7 +96,10 @@ def _answer(ends: pd.DataFrame) -> Iterator[str]:
 
 
 def warm_up_changes(ends: pd.DataFrame) -> dict[str, float]:
-    """Return how each optimizer's best warm-up changes its loss, in bits a byte."""
+    """Return the change of each optimizer's loss by its best warm-up.
+
+    In bits per byte.
+    """
     changes = {}
     for (name,), rows in grouped(ends, "optimizer"):
         bare, warm = rows[rows["warm_up"] == 0], rows[rows["warm_up"] > 0]

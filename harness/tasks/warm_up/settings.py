@@ -1,4 +1,4 @@
-"""The settings of one run, checked where they are declared."""
+"""The settings of one run, checked when an experiment declares them."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from lockstep.messages.errors import unknown_name
 __all__ = ["OPTIMIZERS", "Settings"]
 
 OPTIMIZERS = ("NovoGrad", "AdamW", "SGD")
-"""Lockstep's NovoGrad and two optimizers of the framework; SGD with momentum 0.9."""
+"""Lockstep's NovoGrad and two optimizers of the framework; SGD has momentum 0.9."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What one run does.
+    """The settings of one run.
 
     Attributes:
         optimizer: one of ``OPTIMIZERS``, with its defaults but no weight decay.
-        warm_up: the share of the steps in which the rate rises to ``learning_rate``;
-            0 for none. It stays there afterwards.
+        warm_up: the share of the steps in which the rate rises to ``learning_rate``,
+            where it stays; 0 for no warm-up.
         learning_rate: the highest rate.
         steps: optimizer steps.
-        batch: windows of text a step.
+        batch: windows of text per step.
         width, layers, heads, context: the sizes of the transformer.
-        windows: of held-out text, on which the end is measured.
+        windows: the number of held-out windows of the final measurement.
     """
 
     optimizer: str
@@ -61,7 +61,7 @@ class Settings:
     def rate(self, step: int) -> float:
         """Return the learning rate of a step, counted from 0.
 
-        With warm-up over n steps it is (step + 1) / n of the highest rate, at most all.
+        With warm-up over n steps it is min(1, (step + 1) / n) times the highest rate.
         """
         rising = round(self.warm_up * self.steps)
         return self.learning_rate * min(1.0, (step + 1) / max(rising, 1))

@@ -1,4 +1,4 @@
-"""The table of the experiment, a function of records alone."""
+"""The table of the experiment, computed from records alone."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ ARM = ["optimizer", "warm_up", "learning_rate", "backend"]
 
 
 def bits(record: Record) -> float:
-    """Return the held-out loss in bits a byte, infinite if the run diverged."""
+    """Return the held-out loss in bits per byte, infinite if the run diverged."""
     return record.summary.get("bits", np.inf)
 
 
 def state_ratio(record: Record) -> float:
-    """Return the bytes of state a byte of weights; NaN if the run diverged."""
+    """Return the bytes of state per byte of weights; NaN if the run diverged."""
     summary = record.summary
     return summary["state"] / summary["weights"] if summary else np.nan
 
 
 def ends(records: Sequence[Record]) -> pd.DataFrame:
-    """A row for each arm: the median ``bits`` a byte with its interval, and the state.
+    """A row per arm: the median ``bits`` per byte with its interval, and the state.
 
-    ``state`` is in bytes, and ``ratio`` in bytes of state a byte of weights; both are
-    NaN where all runs diverged. ``best`` marks the rate with the lowest loss, where an
+    ``state`` is in bytes, and ``ratio`` in bytes of state per byte of weights; both are
+    NaN if all runs diverged. ``best`` marks the rate with the lowest loss, if an
     optimizer and its warm-up had several.
     """
     table = pd.DataFrame([_end(group) for group in grouped(records)])

@@ -1,4 +1,4 @@
-"""Training the transformer in PyTorch, eagerly, with a rate that warms up."""
+"""Training the transformer in eager PyTorch, with learning-rate warm-up."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOMENTUM = 0.9
 
 
 class Trainer:
-    """One run; the training loop is the one that PyTorch's users write."""
+    """One run, with the training loop that users of PyTorch write."""
 
     def __init__(self, settings: Settings, plan: Plan, device: str) -> None:
         torch.set_num_threads(1)
@@ -24,7 +24,7 @@ class Trainer:
         self.optimizer = make_optimizer(settings, list(self.model.parameters()))
 
     def train(self) -> int:
-        """Take the steps; return how many were taken before a loss was not finite."""
+        """Take the steps; return the number of steps before a non-finite loss."""
         for step, windows in enumerate(self.batches):
             for group in self.optimizer.param_groups:
                 group["lr"] = self.settings.rate(step)
@@ -37,11 +37,11 @@ class Trainer:
         return len(self.batches)
 
     def bits_per_byte(self) -> float:
-        """Return the held-out loss in bits a byte."""
+        """Return the held-out loss in bits per byte."""
         return self.model.bits_per_byte(self.held_out)
 
     def state_bytes(self) -> int:
-        """Return how many bytes all tensors of the optimizer's state take."""
+        """Return the bytes of all tensors of the optimizer's state."""
         tensors = [
             value
             for slots in self.optimizer.state.values()
@@ -51,7 +51,7 @@ class Trainer:
         return sum(each.numel() * each.element_size() for each in tensors)
 
     def weight_bytes(self) -> int:
-        """Return how many bytes the weights take."""
+        """Return the bytes of the weights."""
         weights = self.model.parameters()
         return sum(each.numel() * each.element_size() for each in weights)
 

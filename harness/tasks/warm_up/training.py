@@ -15,15 +15,15 @@ __all__ = ["prepare", "train"]
 
 
 def prepare(backend: str, device: str) -> None:
-    """Import the backend's framework and try the device; raise if either fails."""
+    """Import the backend's framework and test the device; raise if either fails."""
     backends.prepare(__package__, backend, device)
 
 
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
-    """Do one run; it has diverged when a loss is not finite.
+    """Do one run; it has diverged if a loss is not finite.
 
-    Summary: ``bits``, the held-out loss at the end in bits a byte, and the bytes that
-    the optimizer's ``state`` and the ``weights`` take.
+    Summary: ``bits``, the final held-out loss in bits per byte, and the bytes of the
+    optimizer's ``state`` and of the ``weights``.
     """
     settings = Settings(**config)
     module = backends.model(__package__, backend)

@@ -1,5 +1,5 @@
-"""What the tasks share that measure workers in processes of their own.
+"""Shared code of the tasks that measure workers in separate processes.
 
-A step waits for a fixed time, as for an accelerator that computes beside the CPU. So it
-is the exchange that is measured, and not how many cores the machine has.
+A step waits for a fixed time, as for an accelerator that computes in parallel to the
+CPU. So the exchange is measured, and not the number of cores of the machine.
 """

@@ -1,4 +1,4 @@
-"""The figures of every experiment with workers, functions of a finding's tables."""
+"""The figures of every experiment with workers, drawn from a finding's tables."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ COLORS = {1: "none", 10: "default", 40: "strict"}
 """Period -> the color of a method."""
 
 GAP = 0.07
-"""Between two names, as a share of the axis."""
+"""The minimum distance of two names, as a share of the axis."""
 
 FORMATS = {DDP: "-", "period 1": ":", "period 10": "--", "period 40": "-."}
 
 
 def rates(finding: Finding, lines: str) -> Drawing:
-    """Measured steps a second over the number of workers, and what was expected.
+    """Measured and expected steps per second over the number of workers.
 
-    ``lines`` says in the caption what the lines are.
+    ``lines``: the description of the lines in the caption.
     """
     table = finding.tables["steps"]
 
@@ -54,13 +54,13 @@ def rates(finding: Finding, lines: str) -> Drawing:
 
 
 def paint_rates(axes: Axes, table: pd.DataFrame, theme: Theme) -> None:
-    """Paint measured and expected steps a second over workers, all but the y label."""
+    """Paint measured and expected steps per second over workers, without a y label."""
     workers = sorted(set(table["workers"]))
     for (mode,), rows in grouped(table, "mode"):
         _paint_mode(axes, mode, rows.sort_values("workers"), theme)
     log_axis(axes, "x", workers)
     log_axis(axes, "y")
-    # Room for the names beside the last points.
+    # Space for the names beside the last points.
     span = max(workers[-1] / workers[0], 2)
     axes.set_xlim(workers[0] * 0.85, workers[-1] * span**0.4)
     axes.set_xlabel("workers")
@@ -93,7 +93,7 @@ def _color(mode: str, period: int, theme: Theme) -> str:
 
 
 def _name_lines(axes: Axes, last: pd.DataFrame, theme: Theme) -> None:
-    """Write the names beside the last points; those that would touch are moved up."""
+    """Write the names beside the last points; overlapping names move up."""
     low, high = np.log10(axes.get_ylim())
     above = -np.inf
     for row in last.sort_values("steps").to_dict("records"):
@@ -104,7 +104,7 @@ def _name_lines(axes: Axes, last: pd.DataFrame, theme: Theme) -> None:
 
 
 def histograms(finding: Finding) -> Drawing:
-    """A panel a period: how many rounds the pushes were behind, with most workers."""
+    """The staleness of pushes with the most workers, in rounds; a panel per period."""
     table = finding.tables["staleness"]
     workers = int(table["workers"].max())
     shown = table[table["workers"] == workers]

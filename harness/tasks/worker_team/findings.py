@@ -1,4 +1,4 @@
-"""What the findings of every experiment with workers share."""
+"""Shared code of the findings of experiments with workers."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from harness.tasks.worker_team.tables import Law, Reader, bytes_over_ddp
 __all__ = ["match", "of_good_runs", "team_metrics"]
 
 SLACK = 0.2
-"""How far intervals of ratios may miss each other: machines differ."""
+"""The largest distance of intervals of ratios, because machines differ."""
 
 RATIO = ("over_ddp", "over_ddp_low", "over_ddp_high")
 
 
 def team_metrics(law: Law) -> dict[str, Metric]:
-    """Return the comparisons that are made within a run, for each period."""
+    """Return the comparisons within a run, for each period."""
 
     def over_expected(period: int, record: Record) -> float:
         return record.summary[f"steps/{period}"] / law.expected(record, period)
@@ -54,14 +54,14 @@ def _metrics(
 
 
 def of_good_runs(read: Reader) -> Reader:
-    """Return a reader that leaves out what did not end well."""
+    """Return a reader that is NaN for runs that did not end well."""
     return lambda record: read(record) if record.status == "ok" else np.nan
 
 
 def match(
     published: Mapping[str, pd.DataFrame], own: Mapping[str, pd.DataFrame]
 ) -> pd.DataFrame:
-    """Compare ratios to DDP, also of another machine: steps themselves would differ."""
+    """Compare ratios to DDP, which agree between machines; absolute rates do not."""
     keys = ["workers", "mode"]
     columns = [*keys, *RATIO]
     both = published["steps"][columns].merge(

@@ -1,4 +1,4 @@
-"""Ray with a token, as long as this process, and the processes that it starts."""
+"""Start Ray with a token for the time of this process, and its actors."""
 
 from __future__ import annotations
 
@@ -17,17 +17,20 @@ __all__ = ["ONE_MACHINE", "Team", "local_ray", "on_machine", "require_ray", "sto
 
 LOOPBACK = "127.0.0.1"
 OBJECT_STORE = 2 << 30
-"""Some copies of a large model."""
+"""The bytes of Ray's object store, enough for some copies of a large model."""
 
 SHARE_OF_NODE = 0.001
-"""Ray gives each node one piece of a resource that has its address as a name."""
+"""The share of a node's resource that an actor requests.
+
+Ray gives each node one unit of a resource that is named by its address.
+"""
 
 ONE_MACHINE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 
 VARIABLES = {
     "RAY_AUTH_MODE": "token",
     "RAY_USAGE_STATS_ENABLED": "0",
-    # Without it Ray replaces 127.0.0.1 by the address of the machine.
+    # Without this variable Ray replaces 127.0.0.1 by the machine's address.
     ONE_MACHINE: "0",
 }
 
@@ -36,7 +39,7 @@ def require_ray(task: str) -> None:
     """Raise unless Ray is installed.
 
     Raises:
-        HarnessError: it is not.
+        HarnessError: Ray is not installed.
     """
     if importlib.util.find_spec("ray") is None:
         remedy = "install lockstep-optimizers[ray]"
@@ -45,17 +48,18 @@ def require_ray(task: str) -> None:
 
 @functools.cache
 def local_ray(address: str = LOOPBACK, object_store: int = OBJECT_STORE) -> Any:
-    """Return Ray, which is started once a process, and ends with it.
+    """Return Ray, which is started once per process and ends with it.
 
-    Its processes inherit our path and threads. They end as well if this process is
-    killed: Ray watches it.
+    Its processes inherit our path and threads. They also end if this process is killed,
+    because Ray watches it.
 
     Args:
-        address: of this machine, where others find it; on loopback nobody else does.
-        object_store: bytes of shared memory for what is on its way.
+        address: this machine's address, by which others reach it. On loopback no other
+            machine can.
+        object_store: bytes of shared memory for objects in transit.
     """
     token = {"RAY_AUTH_TOKEN": secrets.token_hex(32)}
-    # Ray reads these when it is imported, and so do the processes that it starts.
+    # Ray and the processes that it starts read these variables on import.
     os.environ.update(VARIABLES | token)
     import ray
 
@@ -72,34 +76,34 @@ def local_ray(address: str = LOOPBACK, object_store: int = OBJECT_STORE) -> Any:
 
 
 def stop_ray() -> None:
-    """End Ray and all of its processes, if it was started here."""
+    """Stop Ray and all of its processes, if this process started it."""
     if local_ray.cache_info().currsize:
         local_ray().shutdown()
         local_ray.cache_clear()
 
 
 class Team:
-    """Processes that are started when they are first needed, and wait for calls.
+    """Processes that start when they are first needed, and then wait for calls.
 
     Args:
-        ray: which this process has started.
-        kind: the class of an actor, made without arguments in each process.
-        places: the address of the machine of each process; none: on this machine.
+        ray: the Ray that this process started.
+        kind: the class of the actors, called without arguments in each process.
+        places: the address of each process's machine; empty for this machine.
     """
 
     def __init__(self, ray: Any, kind: type, places: Sequence[str] = ()) -> None:
         self.ray = ray
-        # They wait most of the time, so none asks for a core of its own.
+        # They wait most of the time, so none requests a core.
         self._kind = self.ray.remote(num_cpus=0)(kind)
         self._places = places
         self._members: list[Any] = []
 
     def call(self, count: int, method: str, *arguments: Any) -> list[Any]:
-        """Call a method of the first ``count``, all at once; return the answers."""
+        """Call a method of the first ``count`` in parallel; return the results."""
         return self.call_each(method, [arguments] * count)
 
     def call_each(self, method: str, arguments: Iterable[tuple[Any, ...]]) -> list[Any]:
-        """Call a method with arguments of each one's own, all at once."""
+        """Call a method in parallel, with separate arguments for each process."""
         lists = list(arguments)
         while len(self._members) < len(lists):
             self._members.append(self._started(len(self._members)))
@@ -116,5 +120,5 @@ class Team:
 
 
 def on_machine(address: str) -> dict[str, float]:
-    """Return what an actor asks for to be started on the machine of an address."""
+    """Return the resources that place an actor on the machine with this address."""
     return {f"node:{address}": SHARE_OF_NODE}

@@ -1,4 +1,4 @@
-"""What every run with workers measures, one part after the other."""
+"""The measurements of every run with workers."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from lockstep.ray.actor import NAMESPACE
 __all__ = ["Measurement", "histograms", "sent_bytes"]
 
 NEVER = 10**9
-"""A period after which nobody looks."""
+"""A period that no run reaches, so there is no exchange."""
 
 TRIAL = 5
-"""Steps of DDP that are taken before its steps are counted."""
+"""The steps of DDP before its steps are counted."""
 
 SENT = 8
-"""The column of the bytes that were sent in the file where Linux counts them."""
+"""The column of the sent bytes in Linux's file of network counters."""
 
 
 class Measurement:
-    """What the workers of a team do, and what their summary says of it.
+    """Measure the workers of a team and collect the summary.
 
     Args:
-        settings: of the run.
+        settings: the settings of the run.
         team: the processes.
-        center: which the workers share; there need not be one yet.
+        center: the center that the workers share; it need not be started yet.
     """
 
     def __init__(self, settings: TeamSettings, team: Team, center: RayCenter) -> None:
@@ -40,15 +40,15 @@ class Measurement:
         self.summary: dict[str, float] = {}
 
     def counted_bytes(self) -> int | None:
-        """Return the bytes that all workers have sent so far; None: nobody counts."""
+        """Return the bytes that all workers have sent so far; None if unknown."""
         raise NotImplementedError
 
     def seconds_to_settle(self, period: int) -> float:
-        """Return how long workers find their places in the order of pushes."""
+        """Return the seconds until the order of the workers' pushes is settled."""
         return 0.1 + min(period, max(PERIODS)) * self.settings.step_ms / 1000
 
     def one_worker(self) -> None:
-        """Measure a step without an exchange, and what an exchange adds to it."""
+        """Measure the time of a step without an exchange, and of an exchange."""
         alone = 1 / self.rate(1, NEVER)
         before, pushes = self.center_seconds(), self.center.status()["rounds"]
         with_exchange = 1 / self.rate(1, 1)
@@ -60,16 +60,16 @@ class Measurement:
         }
 
     def center_seconds(self) -> float:
-        """Return the CPU time that the center's process has taken so far."""
+        """Return the CPU time of the center's process so far."""
         actor = self.team.ray.get_actor(self.center.name, NAMESPACE)
         call = actor.__ray_call__.remote(lambda _: time.process_time())
         seconds: float = self.team.ray.get(call)
         return seconds
 
     def rate(self, workers: int, period: int) -> float:
-        """Return the steps a second of some workers that share the center."""
+        """Return the steps per second of ``workers`` workers that share the center."""
         arguments = (self.settings, self.center, period)
-        # The first fills the center, if there is none yet.
+        # The first worker starts the center, if there is none yet.
         self.team.call(1, "join", *arguments)
         self.team.call(workers, "join", *arguments)
         begin = time.time() + self.seconds_to_settle(period)
@@ -78,9 +78,9 @@ class Measurement:
         return float(sum(counts) / self.settings.window)
 
     def asynchronous(self, period: int) -> Counter[int]:
-        """Measure steps; return how stale each push was.
+        """Measure steps and bytes; return the staleness of the pushes.
 
-        Bytes are those that the center was given, which are the weights and no more.
+        The bytes are counted at the center, so they are only those of the weights.
         """
         before = self.center.status()
         self.summary[f"steps/{period}"] = self.rate(self.workers, period)
@@ -92,7 +92,7 @@ class Measurement:
         return Counter(after["staleness"]) - Counter(before["staleness"])
 
     def synchronous(self, meeting: Path) -> None:
-        """Measure steps and bytes of DDP, whose ranks meet at a path."""
+        """Measure steps and bytes of DDP, whose ranks share the file ``meeting``."""
         ranks, settings = self.workers, self.settings
         places = [(settings, str(meeting), ranks, rank) for rank in range(ranks)]
         self.team.call_each("connect", places)
@@ -117,11 +117,12 @@ def histograms(stale: Mapping[int, Counter[int]]) -> dict[str, list[float]]:
 
 
 def sent_bytes(counters: Path, interface: str) -> int | None:
-    """Return the bytes that an interface has sent; None where nobody counts them.
+    """Return the bytes that an interface has sent; None without a counter.
 
     Args:
-        counters: ``/proc/net/dev``, or that of a process in another network namespace.
-        interface: its name.
+        counters: ``/proc/net/dev``, or the same file of a process in another network
+            namespace.
+        interface: the name of the interface.
     """
     try:
         lines = counters.read_text("utf-8").splitlines()

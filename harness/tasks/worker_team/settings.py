@@ -1,4 +1,4 @@
-"""The settings of a team of workers, checked where they are declared."""
+"""The settings of a team of workers, with their checks."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ PERIODS = (1, 10, 40)
 """Local steps between two exchanges of a worker."""
 
 MOST = 64
-"""Workers of one machine, each of which is a process with its framework."""
+"""The most workers on one machine; each is a process with its framework."""
 
 FLOAT = 4
-"""Bytes of a weight."""
+"""The bytes of a weight."""
 
 
 @dataclass(frozen=True)
 class TeamSettings:
-    """What the runs of every task with workers need.
+    """The settings of the runs of every task with workers.
 
     Attributes:
-        workers: how many train at once.
-        step_ms: how long a step waits, in milliseconds.
+        workers: the number of workers that train at the same time.
+        step_ms: the milliseconds that a step waits.
         model_mb: megabytes of weights, in float32.
-        window: seconds for which each number of steps is counted.
+        window: the seconds for which steps are counted.
     """
 
     workers: int
@@ -44,10 +44,10 @@ class TeamSettings:
 
     @property
     def weights(self) -> int:
-        """Weights of the model."""
+        """The number of weights of the model."""
         return max(1, round(self.model_mb * 1e6 / FLOAT))
 
     @property
     def model_bytes(self) -> int:
-        """Bytes of the model."""
+        """The bytes of the model."""
         return FLOAT * self.weights

@@ -1,4 +1,4 @@
-"""The tables of every experiment with workers, each a function of records alone."""
+"""The tables of every experiment with workers, computed from records alone."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ Reader = Callable[[Record], float]
 MILLISECONDS = {
     f"{name}_ms": (f"seconds/{name}", 1e3) for name in ("step", "exchange", "center")
 }
-"""What one worker takes: where it stands in a summary, and in which unit to show it."""
+"""The times of one worker: the names in a summary, and the units in tables."""
 
 
 @dataclass(frozen=True)
 class Law:
-    """What steps a second are expected of a run, from what was measured in it.
+    """The expected steps per second of a run, from other measurements in it.
 
     Attributes:
-        expected: by mean value analysis, of all workers at a period.
-        most: the asymptote of the same.
-        reduced: with an all-reduce in every step; None if nobody foresees it.
+        expected: all workers at a period, by mean value analysis.
+        most: its asymptote.
+        reduced: with an all-reduce in every step; None without a prediction.
     """
 
     expected: Callable[[Record, int], float]
@@ -52,12 +52,12 @@ class Law:
 
 
 def modes(records: Sequence[Record], law: Law) -> pd.DataFrame:
-    """Steps a second of all workers, a row a mode; medians over seeds with intervals.
+    """Steps per second of all workers, a row per mode; medians over seeds.
 
-    ``expected`` is what the law makes of other numbers of the same run, and
-    ``over_expected`` the measured number over it; ``over_ddp`` is made within a run,
-    too. ``bytes_per_step`` are those that a worker sends, ``staleness`` the mean of all
-    pushes, in rounds of the center, which DDP does not have.
+    ``expected`` is computed by the law from other values of the same run. The ratios
+    ``over_expected`` and ``over_ddp`` are also computed within a run.
+    ``bytes_per_step``: the bytes that a worker sends. ``staleness``: the mean of all
+    pushes, in rounds of the center; DDP has none. Medians have intervals.
     """
     rows = []
     for group in grouped(records):
@@ -105,7 +105,10 @@ def _row(
 
 
 def bytes_over_ddp(record: Record, period: int) -> float:
-    """Return a worker's bytes a round over a rank's a step: 1 means 1 / period."""
+    """Return a worker's bytes per round over a rank's per step.
+
+    With 1, a worker's bytes per step are 1 / period of a rank's.
+    """
     return float(period * record.summary[f"bytes/{period}"] / _ddp_bytes(record))
 
 
@@ -118,7 +121,7 @@ def _ddp_bytes(record: Record) -> float:
 
 
 def mean_staleness(record: Record, period: int) -> float:
-    """Return the mean over all pushes of a run."""
+    """Return the mean staleness of all pushes of a run."""
     values, pushes = (
         np.asarray(record.series[name], float)
         for name in ("staleness", f"pushes/{period}")
@@ -127,7 +130,7 @@ def mean_staleness(record: Record, period: int) -> float:
 
 
 def staleness(records: Sequence[Record]) -> pd.DataFrame:
-    """The share of the pushes of all runs that were so many rounds behind."""
+    """The share of pushes with each staleness, over all runs."""
     rows = []
     for group in grouped(records):
         for period in PERIODS:
@@ -148,9 +151,9 @@ def staleness(records: Sequence[Record]) -> pd.DataFrame:
 def medians(
     records: Sequence[Record], columns: Mapping[str, tuple[str, float]]
 ) -> pd.DataFrame:
-    """Numbers of the summary, in other units, over the runs of each setting.
+    """Medians of values of the summary for each setting, in other units.
 
-    ``columns`` has the name in the summary and a factor for each.
+    ``columns``: column -> (name in the summary, factor).
     """
     rows = []
     for group in grouped(records):

@@ -1,4 +1,4 @@
-"""What a process of the team does in PyTorch: train with a center, or as a rank."""
+"""A process of the team in PyTorch, which trains with a center or as a DDP rank."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ __all__ = ["Adder", "Model", "Pushed", "Worker"]
 RATE = 1e-3
 GRADIENT = 1e-3
 TENSORS = 4
-"""The weights are in some tensors, as those of a net are."""
+"""The number of tensors that the weights are split into, as in a net."""
 
 PATIENCE = timedelta(seconds=60)
-"""How long a rank waits for one that is gone."""
+"""The timeout of a rank that waits for another one."""
 
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 
 
 class Model(torch.nn.Module):
-    """Weights whose gradient is the same at each step."""
+    """Weights with the same gradient in each step."""
 
     def __init__(self, weights: int) -> None:
         super().__init__()
@@ -50,14 +50,14 @@ class Model(torch.nn.Module):
 
 
 class Pushed(NamedTuple):
-    """When a process pushed, in seconds of the clock."""
+    """The begin and end of a process's pushes, in seconds of the clock."""
 
     begin: float
     end: float
 
 
 class Worker:
-    """A process that Ray starts, which holds one model after the other."""
+    """A process that Ray starts, with one model at a time."""
 
     def __init__(self) -> None:
         torch.set_num_threads(1)
@@ -72,7 +72,7 @@ class Worker:
         self.optimizer.get_init_op(0)
 
     def train(self, begin: float, end: float) -> int:
-        """Train until a time of the clock; return the steps that began in between."""
+        """Train until ``end``; return how many steps began after ``begin``."""
         count = 0
         while (now := time.time()) < end:
             count += now >= begin
@@ -80,14 +80,14 @@ class Worker:
         return count
 
     def step(self) -> None:
-        """Take a step: wait as for an accelerator, then hand over the gradient."""
+        """Take a step: wait as for an accelerator, then compute and apply gradients."""
         time.sleep(self.wait)
         self.optimizer.zero_grad()
         self.model().backward()
         self.optimizer.step()
 
     def connect(self, settings: TeamSettings, file: str, ranks: int, rank: int) -> None:
-        """Become a rank of DDP, on loopback unless the environment names a network."""
+        """Join DDP as a rank, on loopback unless the environment names an interface."""
         os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)
         self.wait = settings.step_ms / 1000
         store = dist.FileStore(file, ranks)
@@ -97,19 +97,19 @@ class Worker:
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=RATE)
 
     def reduce(self, steps: int) -> float:
-        """Take as many steps as the other ranks; return the seconds."""
+        """Take ``steps`` steps together with the other ranks; return the seconds."""
         start = time.perf_counter()
         for _ in range(steps):
             self.step()
         return time.perf_counter() - start
 
     def disconnect(self) -> None:
-        """Leave the other ranks."""
+        """Leave the process group."""
         del self.model, self.optimizer
         dist.destroy_process_group()
 
     def push(self, center: RayCenter, weights: int, count: int) -> Pushed:
-        """Push without a pause to a center that adds."""
+        """Push without pauses to a center that adds."""
         change = {"w": np.full(weights, GRADIENT, np.float32)}
         first = {"w": np.zeros(weights, np.float32)}
         own = membership("pytorch", "delta", layout(first))
@@ -118,7 +118,7 @@ class Worker:
         return _repeated(count, lambda: member.push(change, None))
 
     def add(self, adder: Any, weights: int, count: int) -> Pushed:
-        """Do the same with an actor that does nothing else."""
+        """Push without pauses to an actor that only adds."""
         import ray  # Only in processes that Ray has started.
 
         change = np.full(weights, GRADIENT, np.float32)
@@ -126,19 +126,19 @@ class Worker:
 
 
 class Adder:
-    """An actor of Ray without anything of ours: it adds, and returns the sum."""
+    """A plain actor of Ray that adds, and returns the sum."""
 
     def __init__(self, weights: int) -> None:
         self.weights = np.zeros(weights, np.float32)
 
     def add(self, change: Any) -> Any:
-        """Add to the weights, and return them."""
+        """Add a change to the weights, and return them."""
         self.weights = self.weights + change
         return self.weights
 
 
 def _repeated(count: int, call: Any) -> Pushed:
-    """Call once for a start, then ``count`` times, and return when that was."""
+    """Call once as a warm-up, then ``count`` times; return the times of the latter."""
     call()
     begin = time.time()
     for _ in range(count):

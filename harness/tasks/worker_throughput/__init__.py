@@ -1,1 +1,1 @@
-"""Steps a second of workers on one machine and its loopback: AGN on Ray, and DDP."""
+"""Steps per second of workers on one machine and its loopback: AGN on Ray, and DDP."""

@@ -1,4 +1,4 @@
-"""The answer, computed: what AGN saves beside DDP, and whether the planner is right."""
+"""Compute the answer: what AGN saves against DDP, and whether the planner is right."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from harness.tasks.worker_throughput.tables import center
 __all__ = ["APART", "METRICS", "judge", "match"]
 
 APART = ("workers",)
-"""The settings by which the tables tell runs apart."""
+"""The settings that distinguish runs in the tables."""
 
 QUOTED = 10
-"""The period of which the answer speaks."""
+"""The period that the answer quotes."""
 
 
 def _over_adder(size: str, record: Record) -> float:
@@ -38,7 +38,7 @@ METRICS = {
         for size in ("small", "large")
     },
 }
-"""The numbers of a run: all are comparisons that are made within it."""
+"""The metrics of a run, which are all comparisons within it."""
 
 
 def judge(records: Sequence[Record]) -> Judgement:
@@ -74,7 +74,7 @@ def _answer(steps: pd.DataFrame) -> str:
 
 
 def _of_center(table: pd.DataFrame) -> str:
-    """Quote how many pushes the center takes beside an actor that only adds."""
+    """Quote the pushes of the center, relative to an actor that only adds."""
     parts = [
         f"{row['center']:.3g} a second at {row['model_mb']:g} MB, {row['ratio']:.2f} "
         f"[{row['ratio_low']:.2f}, {row['ratio_high']:.2f}] times"

@@ -1,9 +1,9 @@
-"""What the planner expects of workers, from what one worker was measured to take.
+"""The planner's prediction for workers, from the measured times of one worker.
 
-On one machine there is no link: the center is the only station. A worker that is alone
-waits for nobody, so an exchange takes it its own part, in which it needs nobody, and
-the center's part, which serves one worker after the other. The CPU time of the center's
-process for an exchange is taken for the latter.
+On one machine there is no link, so the center is the only station. A single worker
+never waits. So the time of an exchange has two parts: the worker's own part, and the
+center's part, in which it serves one worker after the other. The latter is the CPU time
+of the center's process per exchange.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ __all__ = ["LAW", "expected_steps", "most_steps"]
 
 
 def expected_steps(alone: Mapping[str, float], period: int, workers: int) -> float:
-    """Return the steps a second of some workers by mean value analysis.
+    """Return the steps per second of all workers by mean value analysis.
 
     Args:
-        alone: ``seconds/step``, ``seconds/exchange`` and ``seconds/center`` of one.
+        alone: ``seconds/step``, ``seconds/exchange`` and ``seconds/center`` of one
+            worker.
         period: local steps between two exchanges.
-        workers: how many there are.
+        workers: the number of workers.
     """
     think, service = _times(alone, period)
     return period * mean_values(think, (service,), workers)[-1].throughput
 
 
 def most_steps(alone: Mapping[str, float], period: int, workers: int) -> float:
-    """Return the asymptote of the same."""
+    """Return the asymptote of :func:`expected_steps`."""
     think, service = _times(alone, period)
     return period * bound(think, (service,), workers)
 

@@ -1,4 +1,4 @@
-"""The settings of one run, checked where they are declared."""
+"""The settings of one run, checked when an experiment declares them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from harness.tasks.worker_team.settings import FLOAT, TeamSettings
 __all__ = ["PUSHERS", "Settings"]
 
 PUSHERS = 2
-"""Workers that push without a pause where the center alone is measured."""
+"""The number of workers that push without pauses to measure the center alone."""
 
 
 @dataclass(frozen=True)
 class Settings(TeamSettings):
-    """What one run does.
+    """The settings of one run.
 
     Attributes:
-        large_mb: megabytes that are pushed where a large model is measured.
+        large_mb: the megabytes of a push of the large model.
     """
 
     large_mb: float
@@ -29,5 +29,5 @@ class Settings(TeamSettings):
 
     @property
     def large_weights(self) -> int:
-        """Weights of the large model."""
+        """The number of weights of the large model."""
         return max(1, round(self.large_mb * 1e6 / FLOAT))

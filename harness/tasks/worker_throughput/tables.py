@@ -1,4 +1,4 @@
-"""The table that this experiment alone has, a function of records alone."""
+"""The table of this experiment only, computed from records alone."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ __all__ = ["center"]
 
 
 def center(records: Sequence[Record]) -> pd.DataFrame:
-    """Pushes a second that the center takes, and an actor that only adds.
+    """Pushes per second of the center, and of an actor that only adds.
 
-    Over all runs: how many workers train later makes no difference here.
+    Over all runs, because the number of workers that train later has no effect here.
     """
     rows = []
     for size, setting in (("small", "model_mb"), ("large", "large_mb")):

@@ -1,4 +1,4 @@
-"""One run: a number of workers, with DDP and with AGN, in one set of processes."""
+"""One run: a number of workers with DDP and with AGN, in the same processes."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from lockstep.ray import RayCenter
 __all__ = ["prepare", "train"]
 
 COUNTERS = Path("/proc/net/dev")
-"""Where Linux counts the bytes of each network interface."""
+"""The file of Linux with the bytes of each network interface."""
 
 PUSHES = {"small": 100, "large": 3}
-"""Pushes of each worker where the center alone is measured."""
+"""The pushes of each worker to measure the center alone."""
 
 
 def prepare(backend: str, device: str) -> None:
     """Import the framework; raise if it, the CPU or Ray is missing.
 
     Raises:
-        HarnessError: one of them is.
+        HarnessError: one of them is missing.
     """
     backends.require_cpu(backend, device)
     backends.prepare(__package__, backend, device)
@@ -37,17 +37,17 @@ def prepare(backend: str, device: str) -> None:
 
 
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
-    """Do one run; nothing in it is drawn at random, so a seed is a repetition.
+    """Do one run; nothing is random, so a seed is a repetition.
 
-    Summary, in seconds, steps a second of all workers, rounds a second, and bytes that
-    a worker sends a step:
+    Summary, in seconds, steps per second of all workers, rounds per second, and bytes
+    that a worker sends per step:
 
-    - of one worker: ``seconds/step`` without an exchange, ``seconds/exchange``, what an
-      exchange adds to it, ``seconds/center``, the center's CPU time for one;
-    - ``steps/ddp``, ``steps/PERIOD``, ``bytes/ddp`` (where the system counts them) and
+    - of one worker: ``seconds/step`` without an exchange, ``seconds/exchange``, the
+      additional time of an exchange, ``seconds/center``, its CPU time at the center;
+    - ``steps/ddp``, ``steps/PERIOD``, ``bytes/ddp`` (if the system counts them) and
       ``bytes/PERIOD``;
-    - ``center/small``, ``adder/small``, ``center/large`` and ``adder/large``: pushes a
-      second that the center takes, and an actor that only adds.
+    - ``center/small``, ``adder/small``, ``center/large`` and ``adder/large``: pushes
+      per second of the center, and of an actor that only adds.
 
     Series: ``staleness`` and, for each of its values, ``pushes/PERIOD``.
     """
@@ -58,7 +58,7 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
         with tempfile.TemporaryDirectory() as folder:
             return Loopback(settings, module, team, Path(folder)).all()
     except BaseException:
-        # Some processes may wait for one that failed.
+        # Some processes may wait for a failed one.
         _team.cache_clear()
         stop_ray()
         raise
@@ -66,18 +66,18 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
 
 @functools.cache
 def _team(kind: type) -> Team:
-    """Return the processes of all runs: to start them takes longer than a run."""
+    """Return the processes of all runs, as starting them takes longer than a run."""
     return Team(local_ray(), kind)
 
 
 class Loopback(Measurement):
-    """What a run measures on one machine.
+    """The measurements of a run on one machine.
 
     Args:
-        settings: of the run.
+        settings: the settings of the run.
         module: the backend's model file.
-        team: its processes.
-        folder: for what the run writes; its name tells the run's centers from others.
+        team: the processes.
+        folder: the folder for files of the run; its name is in the centers' names.
     """
 
     def __init__(
@@ -99,11 +99,11 @@ class Loopback(Measurement):
         return Outcome("ok", "", histograms(stale), self.summary)
 
     def counted_bytes(self) -> int | None:
-        """Return what was sent on loopback, by the ranks and by whoever else."""
+        """Return the bytes sent on loopback, by the ranks and by other processes."""
         return sent_bytes(COUNTERS, "lo")
 
     def center_alone(self, size: str, count: int) -> None:
-        """Measure how many pushes a center takes, and an actor that only adds."""
+        """Measure pushes per second of a center, and of an actor that only adds."""
         name, weights = f"{size}-{self.folder.name}", self.sizes[size]
         center = RayCenter(name, directory=self.folder / size)
         ray = self.team.ray
@@ -120,5 +120,5 @@ class Loopback(Measurement):
 
 
 def _duration(times: Sequence[Any]) -> float:
-    """Return the seconds from the first beginning to the last end."""
+    """Return the seconds from the first begin to the last end."""
     return float(max(t.end for t in times) - min(t.begin for t in times))

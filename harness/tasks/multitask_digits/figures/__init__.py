@@ -1,4 +1,4 @@
-"""The figures of the experiment, each a function of a finding's tables."""
+"""The figures of the experiment, drawn from a finding's tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["brief", "drawings"]
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
-    """Yield what there is to draw, in reading order."""
+    """Yield the figures in reading order."""
     tables = finding.tables
     if "sweep" in tables:
         yield sweep(tables["sweep"], "loss", "nats")
@@ -34,7 +34,7 @@ def drawings(finding: Finding) -> Iterator[Drawing]:
 
 
 def tuned(finding: Finding) -> Iterator[Drawing]:
-    """Yield what there is to draw of arms with learning rates of their own."""
+    """Yield the figures of arms that each have their own learning rate."""
     tables = finding.tables
     if len(tables["comparison"]):
         yield comparison(tables["comparison"], "held-out loss")

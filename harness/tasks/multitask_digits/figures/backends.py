@@ -1,4 +1,4 @@
-"""How far two backends are apart on the same seeds."""
+"""The difference of two backends on the same seeds."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from harness.tasks.multitask_digits.figures.parts import (
 __all__ = ["backends"]
 
 FLOOR = 1e-8
-"""Where no difference at all is drawn: below the resolution of float32."""
+"""The value at which a difference of 0 is drawn, below the resolution of float32."""
 
 
 def backends(finding: Finding) -> Drawing:
-    """One panel an optimizer: relative difference of the losses over the steps."""
+    """The relative difference of the losses over the steps; a panel per optimizer."""
     table = finding.tables["backends"]
 
     def paint(canvas: Canvas, theme: Theme) -> None:
@@ -59,7 +59,7 @@ def backends(finding: Finding) -> Drawing:
 
 
 def _title(table: pd.DataFrame) -> str:
-    """Return how far runs are apart, at the first measurement and at the worst one."""
+    """Quote the difference of runs at the first and at the worst measurement."""
     steps = table[table["step"] > 0].groupby("step")["median"].max()
     pair = f"{table['against'].iloc[0]} and {table['backend'].iloc[0]}, same seeds"
     first = f"{steps.iloc[0]:.0e} at step {steps.index[0]}"

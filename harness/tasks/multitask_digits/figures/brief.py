@@ -1,4 +1,4 @@
-"""The movement of one optimizer in a small figure, for the home page and the README."""
+"""A small figure of one optimizer's movement, for the home page and the README."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ LABELS = {"none": "without", "default": "with the wrapper"}
 
 
 def brief(finding: Finding) -> Drawing:
-    """Return what absent tasks do to the updates of Adam, on the first backend.
+    """Return the effect of absent tasks on Adam's updates, on the first backend.
 
     Raises:
-        LookupError: the finding has no such movement.
+        LookupError: the finding has no such rows.
     """
     movement, laws = finding.tables["movement"], finding.tables["laws"]
     backend = movement["backend"].iloc[0]
@@ -66,7 +66,7 @@ def brief(finding: Finding) -> Drawing:
 def _draw(
     panel: Axes, wrapper: str, rows: pd.DataFrame, law: pd.DataFrame, theme: Theme
 ) -> None:
-    """Draw the law, the points that were measured, and the method's name beside."""
+    """Draw the law, the measured points, and the method's name beside them."""
     colour = theme.methods[wrapper]
     panel.plot(law["presence"], law["law"], LINES[wrapper], color=colour)
     errors = [rows["measured"] - rows["low"], rows["high"] - rows["measured"]]
@@ -88,7 +88,7 @@ def _draw(
 
 
 def _title(table: pd.DataFrame) -> str:
-    """Quote the size of an update where the task is rarest."""
+    """Quote the size of an update for the rarest task."""
     rows = rarest(table).set_index("wrapper")
     without, wrapped = (float(rows["measured"][name]) for name in ("none", "default"))
     share = float(rows["presence"].iloc[0])

@@ -29,11 +29,11 @@ TITLES = {
 }
 TICKS = (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 HEADROOM = 2.0
-"""How far above the first loss a band is shown."""
+"""The upper end of a visible band, relative to the first loss."""
 
 
 def losses(finding: Finding) -> Drawing:
-    """Optimizers by tasks: median and band of the loss, with and without."""
+    """Median and band of the loss with and without the wrapper, optimizers by tasks."""
     curves = rarest(finding.tables["curves"])
 
     def paint(canvas: Canvas, theme: Theme) -> None:

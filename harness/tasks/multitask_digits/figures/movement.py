@@ -25,7 +25,7 @@ __all__ = ["movement"]
 
 
 def movement(finding: Finding) -> Drawing:
-    """One panel an optimizer: measured points on the laws."""
+    """Measured movement and its laws; a panel per optimizer."""
     table, laws = finding.tables["movement"], finding.tables["laws"]
 
     def paint(canvas: Canvas, theme: Theme) -> None:
@@ -63,7 +63,7 @@ def movement(finding: Finding) -> Drawing:
 
 
 def _title(table: pd.DataFrame) -> str:
-    """Quote the optimizer that zeros move furthest, without and with the wrapper."""
+    """Quote the optimizer with the largest effect of zeros, and its values."""
     parts = []
     for worst in _worst(table):
         of = rarest(table[table["optimizer"] == worst]).sort_values("measured")
@@ -78,7 +78,7 @@ def _title(table: pd.DataFrame) -> str:
 
 
 def _worst(table: pd.DataFrame) -> list[str]:
-    """Return the optimizer in which zeros have most effect; none if none are fed."""
+    """Return the optimizer with the largest effect of zeros; empty without zeros."""
     fed = rarest(table)
     fed = fed[fed["wrapper"] == "none"].sort_values("measured")
     return [str(name) for name in fed["optimizer"].iloc[-1:]]
@@ -92,7 +92,7 @@ def _draw_laws(panel: Axes, laws: pd.DataFrame, theme: Theme) -> None:
 
 
 def _draw_measured(panel: Axes, rows: pd.DataFrame, theme: Theme) -> None:
-    """Draw points with intervals; backends are shifted a little, so that both show."""
+    """Draw points with intervals; backends are shifted, so that all are visible."""
     backends = list(dict.fromkeys(rows["backend"]))
     for (wrapper, backend), cell in grouped(rows, "wrapper", "backend"):
         apart = 1.08 ** (backends.index(backend) - (len(backends) - 1) / 2)
@@ -103,7 +103,7 @@ def _draw_measured(panel: Axes, rows: pd.DataFrame, theme: Theme) -> None:
 
 
 def _label(panel: Axes, laws: pd.DataFrame, theme: Theme) -> None:
-    """Write the methods beside their lines, in the panel where they are far apart."""
+    """Write the methods beside their lines, in the panel with distant lines."""
     for (wrapper,), rows in grouped(laws.dropna(subset=["law"]), "wrapper"):
         anchor = rows.iloc[len(rows) // 3]
         above = wrapper == "none"

@@ -1,4 +1,4 @@
-"""What the figures share: names and lines of the methods, axes and the legend."""
+"""Shared parts of the figures: names and lines of the methods, axes and legend."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 MOST = 5
-"""Names that fit into one line of the legend."""
+"""The number of names that fit into one line of the legend."""
 
 
 def rarest(table: pd.DataFrame) -> pd.DataFrame:
@@ -34,7 +34,7 @@ def rarest(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def row_of_panels(canvas: Canvas, titles: Sequence[str]) -> list[Axes]:
-    """Make one panel a title, side by side, with one scale of y."""
+    """Return one panel per title, side by side, with a shared vertical axis."""
     panels = list(canvas.subplots(1, len(titles), sharey=True, squeeze=False)[0])
     for panel, title in zip(panels, titles, strict=True):
         panel.set_title(title)
@@ -44,7 +44,7 @@ def row_of_panels(canvas: Canvas, titles: Sequence[str]) -> list[Axes]:
 def points(
     theme: Theme, wrapper: str, backend: str, backends: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the style of measured points: filled for the first backend only."""
+    """Return the style of measured points; only the first backend is filled."""
     return marker(backend, backends, theme.methods[wrapper])
 
 
@@ -55,7 +55,7 @@ def legend(
     backends: Iterable[str] = (),
     extra: Sequence[Line2D] = (),
 ) -> None:
-    """Name methods by line and colour and backends by marker, below the panels."""
+    """Draw a legend below the panels: methods by line, backends by marker."""
     handles: list[Line2D] = [
         Line2D([], [], color=theme.methods[name], ls=LINES[name], label=METHODS[name])
         for name in dict.fromkeys(wrappers)

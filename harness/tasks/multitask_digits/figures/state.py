@@ -1,4 +1,4 @@
-"""What is left of a task's state while it is absent."""
+"""The figure of a task's optimizer state while the task is absent."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["state"]
 
 
 def state(finding: Finding) -> Drawing:
-    """One panel a slot: its norm over the steps of absence."""
+    """The norm of each slot over the steps of absence; a panel per slot."""
     table = finding.tables["state"]
     head = table[table["place"] == "head"]
 
