@@ -95,6 +95,17 @@ def test_loaded_ratios_are_those_of_the_saved_scheduler() -> None:
     assert rates(made) == [0.375, 0.09375]
 
 
+def test_one_group_keeps_its_ratio_after_loading() -> None:
+    weight = torch.nn.Parameter(torch.ones(2))
+    made = torch.optim.SGD([{"params": [weight], "lr": 0.25}], lr=0.5)
+    scheduler = PolicyLR(made, "poly_decay", learning_rate=0.5, decay_steps=4)
+    assert rates(made) == [0.25]
+    scheduler.load_state_dict(scheduler.state_dict())
+    made.step()
+    scheduler.step()
+    assert rates(made) == [0.1875]
+
+
 def test_its_repr_is_one_line_with_the_rate_of_every_group() -> None:
     scheduler = PolicyLR(optimizer(0.5, 0.25), "poly_decay", decay_steps=4)
     expected = (
