@@ -246,3 +246,16 @@ def test_strict_an_automatic_scale_skips_a_step_without_any_element(shape, loss_
     assert optimizer.last_step.applied is not skips
     assert step == (0 if skips else 1)
     assert float(optimizer.loss_scale) == float(before) / (2 if skips else 1)
+
+
+def test_a_float32_gradient_that_came_after_unscaling_is_refused() -> None:
+    half = Parameter(torch.ones(2).half())
+    single = Parameter(torch.ones(2))
+    sgd = torch.optim.SGD([("half", half), ("single", single)], lr=0.1)
+    optimizer = MixedPrecisionOptimizerWrapper(sgd, 8.0)
+    optimizer.scale_loss(half.float().sum()).backward()
+    optimizer.unscale_()
+    single.grad = torch.ones(2)
+    with pytest.raises(ValueError, match="a later one for 'single'"):
+        optimizer.step()
+    assert half.tolist() == single.tolist() == [1.0, 1.0]

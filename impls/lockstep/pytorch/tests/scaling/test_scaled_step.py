@@ -15,7 +15,7 @@ from lockstep.pytorch import (
     MultitaskOptimizerWrapper,
     VariableClippingOptimizer,
 )
-from lockstep.pytorch.scaling.scaled_step import fit
+from lockstep.pytorch.scaling.scaled_step import fit, scale_reciprocal
 from lockstep.pytorch.tensors.norms import total_norm
 from lockstep.pytorch.tests.subjects import ALL, TwoHeads, assert_same_bits, snapshot
 
@@ -290,3 +290,9 @@ def test_finite_gradients_with_a_sum_or_a_norm_that_is_not_are_applied(large) ->
     optimizer.step()
     assert weight.tolist() == [-large.item() / 2] * 4
     assert optimizer.last_step.applied
+
+
+def test_the_reciprocal_of_a_scale_in_a_tensor_stays_on_its_device() -> None:
+    scale = torch.full((), 8.0, device="meta")
+    assert scale_reciprocal(scale).device == scale.device
+    assert scale_reciprocal(8.0) == 0.125

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from lockstep.pytorch import optimize_loss
+from lockstep.pytorch import MixedPrecisionLossScaleOptimizer, optimize_loss
 
 MIXED = {"dtype": "mixed", "loss_scaling": 8.0}
 CLIPPED = {"clip_gradients": 0.5}
@@ -206,3 +206,23 @@ def test_a_hook_of_the_optimizer_sees_clipped_gradients() -> None:
     step()
     assert seen == [[1.5, 2.0]]
     assert weight.tolist() == [-3.0, -4.0]
+
+
+def test_a_wrapper_clips_by_its_own_norm_after_the_step_has_clipped() -> None:
+    weight = Parameter(torch.zeros(2))
+
+    def make(parameters: list[Tensor], lr: float) -> torch.optim.Optimizer:
+        sgd = torch.optim.SGD(parameters, lr=lr)
+        return MixedPrecisionLossScaleOptimizer(sgd, 8.0, clip_norm=0.5)
+
+    step = optimize_loss(
+        lambda: (weight * torch.tensor([3.0, 4.0])).sum(),
+        make,
+        {},
+        1.0,
+        [weight],
+        clip_gradients=2.5,
+    )
+    step()
+    torch.testing.assert_close(weight.detach(), torch.tensor([-0.3, -0.4]))
+    assert step.optimizer.last_step.norm == pytest.approx(2.5)
