@@ -208,11 +208,12 @@ def test_a_hook_of_the_optimizer_sees_clipped_gradients() -> None:
     assert weight.tolist() == [-3.0, -4.0]
 
 
-def test_a_wrapper_clips_by_its_own_norm_after_the_step_has_clipped() -> None:
+@pytest.mark.parametrize("fused", [True, False], ids=["fused", "not fused"])
+def test_a_wrapper_clips_by_its_own_norm_after_the_step_has_clipped(fused) -> None:
     weight = Parameter(torch.zeros(2))
 
     def make(parameters: list[Tensor], lr: float) -> torch.optim.Optimizer:
-        sgd = torch.optim.SGD(parameters, lr=lr)
+        sgd = torch.optim.SGD(parameters, lr=lr, fused=fused)
         return MixedPrecisionLossScaleOptimizer(sgd, 8.0, clip_norm=0.5)
 
     step = optimize_loss(
