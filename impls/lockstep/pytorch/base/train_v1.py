@@ -23,7 +23,7 @@ from lockstep.pytorch.base.gradients import (
 from lockstep.pytorch.tensors import shards
 from lockstep.pytorch.tensors.foreach import share_elements
 
-__all__ = ["TrainV1"]
+__all__ = ["TrainV1", "backward", "check_loss", "evaluate"]
 
 # torch's name of a state tensor -> TF's name. All other names are equal.
 SLOT_NAMES = {
@@ -85,11 +85,7 @@ class TrainV1:
         if shards.are_among(variables):
             raise words.SHARDED_LOSS.error(owner=owner)
         value = evaluate(loss) if callable(loss) else loss
-        if not isinstance(value, Tensor):
-            raise words.NOT_DIFFERENTIABLE.error(owner=owner, got=type(value).__name__)
-        check_grad_loss(grad_loss, owner)
-        if grad_loss is None and value.numel() != 1:
-            raise words.NOT_SCALAR.error(owner=owner, got=list(value.shape))
+        check_loss(value, grad_loss, owner)
         if self._for_step:
             gradients = own_gradients(value, variables)
         else:
@@ -212,6 +208,15 @@ def evaluate(closure: Callable[[], Any] | None) -> Any:
         return closure()
 
 
+def check_loss(loss: Any, grad_loss: Any, owner: str) -> None:
+    """Raise unless the loss is a 0-d tensor, or any tensor with ``grad_loss``."""
+    if not isinstance(loss, Tensor):
+        raise words.NOT_DIFFERENTIABLE.error(owner=owner, got=type(loss).__name__)
+    check_grad_loss(grad_loss, owner)
+    if grad_loss is None and loss.numel() != 1:
+        raise words.NOT_SCALAR.error(owner=owner, got=list(loss.shape))
+
+
 def differentiate(
     loss: Tensor, variables: list[Tensor], grad_loss: Tensor | float | None
 ) -> list[Tensor | None]:
@@ -235,14 +240,19 @@ def own_gradients(loss: Tensor, variables: list[Tensor]) -> list[Tensor | None]:
     the gradients of ``a[None] + b[None]`` are two views of one tensor. Afterwards each
     ``.grad`` is what it was before.
     """
-    inputs = [variable for variable in variables if variable.requires_grad]
     with gradients_set_to(variables, [None] * len(variables)):
-        if inputs and loss.requires_grad:
-            torch.autograd.backward(loss, inputs=inputs)
+        backward(loss, variables)
         gradients = [variable.grad for variable in variables]
     if share_elements([g for g in gradients if g is not None]):
         return [None if g is None else g.clone() for g in gradients]
     return gradients
+
+
+def backward(loss: Tensor, variables: Iterable[Tensor]) -> None:
+    """Add the gradients of these variables to their ``.grad``, and no others."""
+    inputs = [variable for variable in variables if variable.requires_grad]
+    if inputs and loss.requires_grad:
+        torch.autograd.backward(loss, inputs=inputs)
 
 
 def check_counter(global_step: Any, owner: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from operator import is_
 
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from lockstep.pytorch.clipping.clip_gradients import global_norm, with_values
 from lockstep.pytorch.tensors import foreach, shards
-from lockstep.pytorch.tensors.norms import accurate_norm, as_real
+from lockstep.pytorch.tensors.norms import LARGEST, accurate_norm, as_real
 from lockstep.pytorch.tensors.rounding import reciprocal, rounded
 from lockstep.pytorch.tensors.rows import as_rows
 
@@ -48,15 +49,22 @@ def clip_scale(norm: Tensor, clip_norm: float) -> Tensor:
     """
     limit = rounded(clip_norm, torch.float32)
     if norm.is_cpu:
-        factor = limit * min(reciprocal(norm.item()), reciprocal(limit))
-        return torch.full((), rounded(factor, torch.float32), dtype=torch.float32)
+        factor = factor_of(norm.item(), limit)
+        return torch.full((), factor, dtype=torch.float32)
     limits = torch.full_like(norm, limit)
     return limits * torch.minimum(1 / norm, 1 / limits)
 
 
-def clip_factor(total: Tensor, clip_norm: float) -> float:
-    """Return :func:`clip_scale` as a number, for a :func:`total_norm` in float64."""
-    return clip_scale(accurate_norm([], total), clip_norm).item()
+def clip_factor(norm: float, clip_norm: float) -> float:
+    """Return :func:`clip_scale` as a number, for a ``total_norm`` as a number."""
+    largest = math.inf if norm * norm > LARGEST else rounded(norm, torch.float32)
+    return factor_of(largest, rounded(clip_norm, torch.float32))
+
+
+def factor_of(norm: float, limit: float) -> float:
+    """Return limit x min(1 / norm, 1 / limit), each step rounded to float32."""
+    factor = limit * min(reciprocal(norm), reciprocal(limit))
+    return rounded(factor, torch.float32)
 
 
 def scale_in_float32(

@@ -213,6 +213,14 @@ class MasterUnscaling(SkippingWrapper):
         gradients.penalize(self._regularizers(), self.copies.masters, held)
         self._find_largest(gradients, held)
 
+    def _divides_as_it_updates(self, clips: bool) -> bool:
+        """Whether the update can unscale and clip: see the base class."""
+        scale = self.chosen_scale
+        # Such a scale depends on the largest clipped gradient.
+        if clips and isinstance(scale, AutomaticScale) and scale.needs_amax:
+            return False
+        return super()._divides_as_it_updates(clips)
+
     def _find_largest(self, gradients: MasterGradients, held: float | Tensor) -> None:
         """Pass the largest unscaled magnitude to a scale that depends on it."""
         scale = self.chosen_scale

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.optimizer import _global_optimizer_pre_hooks
@@ -13,9 +15,14 @@ from lockstep.interface import GATE_OP
 from lockstep.messages import pytorch as torch_messages
 from lockstep.messages.scaling import loss_scaling as words
 from lockstep.messages.scaling import refusals
-from lockstep.pytorch.base.gradients import Pairs, listed, named_parameters
+from lockstep.pytorch.base.gradients import (
+    Pairs,
+    gradients_set_to,
+    listed,
+    named_parameters,
+)
 from lockstep.pytorch.base.not_traced import untraced
-from lockstep.pytorch.base.train_v1 import evaluate
+from lockstep.pytorch.base.train_v1 import backward, check_loss, evaluate
 from lockstep.pytorch.base.wrapper import OptimizerWrapper
 from lockstep.pytorch.scaling.capturable import CapturableStep
 from lockstep.pytorch.scaling.loss_scale import LossScale
@@ -93,7 +100,8 @@ class ScaledGradients(OptimizerWrapper):
     _failed = False
     _unscaled_by_hand: Unscaled | None = None
     _finite: Sequence[Tensor] = ()
-    _clip_factor = 1.0
+    _factor_of: Callable[[float], float] | None = None
+    """Clips the next step instead of ``clip_norm``, see :meth:`_gradients_in_place`."""
 
     def scale_loss(self, loss: Tensor) -> Tensor:
         """Return loss x scale; a loss in half precision becomes float32.
@@ -185,25 +193,63 @@ class ScaledGradients(OptimizerWrapper):
         try:
             super().apply_gradients(grads_and_vars, global_step, name)
         finally:
-            self._borrowed, self._finite, self._clip_factor = False, (), 1.0
+            self._borrowed, self._finite = False, ()
 
-    def _note_finite(
-        self, gradients: Sequence[Tensor], clip_factor: float = 1.0
-    ) -> None:
+    def _note_finite(self, gradients: Sequence[Tensor]) -> None:
         """Let the next ``apply_gradients`` omit the finite check of these gradients.
 
-        Args:
-            gradients: all gradients of the step; they may be overwritten.
-            clip_factor: the update multiplies them by it. Only 1 is allowed unless
-                :meth:`_clips_as_it_updates`.
+        These are all gradients of the step, and they may be overwritten.
         """
-        self._finite, self._clip_factor = gradients, clip_factor
+        self._finite = gradients
 
-    def _clips_as_it_updates(self) -> bool:
-        """Whether the update can multiply gradients that nobody else sees before."""
+    def _divides_as_it_updates(self, clips: bool) -> bool:
+        """Whether the update can unscale and clip, because nothing needs them before.
+
+        Only float32 gradients, because others are rounded after each of the products.
+        ``clips``: whether the gradients are to be clipped at all.
+        """
         inner = self.inner_optimizer
         looks = self.capturable or self.clip_norm is not None
-        return not (looks or _has_hooks(self) or _has_hooks(inner)) and is_fused(inner)
+        if looks or _has_hooks(self) or _has_hooks(inner) or not is_fused(inner):
+            return False
+        return all([p.dtype == torch.float32 for p in self.master_params()])
+
+    @contextmanager
+    def _gradients_in_place(
+        self,
+        loss: Callable[[], Tensor],
+        weights: Iterable[Tensor],
+        factor_of: Callable[[float], float] | None,
+    ) -> Iterator[None]:
+        """Set ``.grad`` to the gradients of loss x scale, for a ``step`` in the block.
+
+        Afterwards each ``.grad`` is what it was before.
+
+        Args:
+            loss: computes the loss.
+            weights: the weights to train. All others have no gradient in the block.
+            factor_of: global norm of the unscaled gradients -> the factor that clips
+                them; None for no clipping.
+        """
+        before, self._pending = self._pending, None
+        everything = list(self._model_parameters())
+        try:
+            value = evaluate(loss)
+            check_loss(value, None, self.get_name())
+            if self._pending is None:
+                value, self._pending = self._scaled(value)
+            with gradients_set_to(everything, [None] * len(everything)):
+                backward(value, weights)
+                self._forget_unscaled()
+                self._factor_of = factor_of
+                yield
+        except BaseException:
+            # What a failed step would divide again is gone with the gradients.
+            self._forget_unscaled()
+            self._pending = before
+            raise
+        finally:
+            self._factor_of = None
 
     def _are_known(self, parameters: Iterable[Tensor]) -> bool:
         """Whether the gradients are those of ``_note_finite``, without any hook."""

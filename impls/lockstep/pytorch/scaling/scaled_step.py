@@ -84,15 +84,33 @@ class ScaledStep:
         finite and its unscaled value fits the dtype. With ``clip_norm``, the norm must
         fit float32 too.
         """
-        has_norm = True
         if clip_norm is None:
-            finite = have_finite_sums(self.pieces)
-        else:
-            norm = total_norm(self.pieces).item() / self.held
-            finite = has_norm = norm <= LARGEST
-            factor = clip_norm / norm if norm > clip_norm else 1.0
-            self.norm, self.clip_factor = norm, factor
-            self.divisor = self.held / factor if factor else math.inf
+            self.decide(have_finite_sums(self.pieces))
+            return
+        norm = total_norm(self.pieces).item() / self.held
+        factor = clip_norm / norm if norm > clip_norm else 1.0
+        self.norm, self.clip_factor = norm, factor
+        self.clip(factor)
+        self.decide(norm <= LARGEST, norm <= LARGEST)
+
+    def look_and_clip(self, factor_of: Callable[[float], float]) -> None:
+        """Do as :meth:`look`, but clip by another rule, and report no norm.
+
+        ``factor_of``: global norm of the unscaled gradients -> factor.
+        """
+        norm = total_norm(self.pieces).item() / self.held
+        self.clip(factor_of(norm))
+        self.decide(math.isfinite(norm))
+
+    def clip(self, factor: float) -> None:
+        """Let the division multiply by ``factor`` as well."""
+        self.divisor = self.held / factor if factor else math.inf
+
+    def decide(self, finite: bool, has_norm: bool = True) -> None:
+        """Store whether the gradients are finite; check each if that is not certain.
+
+        ``has_norm``: whether the norm fits float32, if it must.
+        """
         if not finite or self.held < 1:
             self.fits = fit([p.grad for p in self.parameters], self.held)
             finite = has_norm and bool(self.fits.all())

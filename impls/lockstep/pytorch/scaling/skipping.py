@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -201,10 +200,9 @@ class SkippingWrapper(ScaledGradients):
         is_known = not (needs_look or by_elements) and self._are_known(parameters)
         if by_elements:
             step.look_at_elements(self.clip_norm, needs_any)
-        elif is_known:
-            factor = self._clip_factor
-            step.divisor = 1 / factor if factor else math.inf
-        else:
+        elif self._factor_of is not None:
+            step.look_and_clip(self._factor_of)
+        elif not is_known:
             step.look(self.clip_norm)
             if self._unscaled_by_hand is not None:
                 step.add_look(self._unscaled_by_hand.look)

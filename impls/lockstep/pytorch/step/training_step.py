@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -125,6 +125,8 @@ class TrainingStep:
         # allocating it again takes as long as the backward pass.
         self._last_pairs = []
         self.learning_rate = self.next_rate()
+        if self.updates_in_place():
+            return self.update_in_place(inputs)
         value, pairs = self.differentiate(inputs)
         if self.settings.accumulates:
             waits = self.waits(skip_update)
@@ -147,20 +149,49 @@ class TrainingStep:
     def differentiate(self, inputs: Sequence[Any]) -> tuple[Any, Pairs]:
         """Return the loss, and pairs of unscaled gradient and tensor to update."""
         answers: list[Any] = []
-
-        def loss() -> Any:
-            answer = self.loss(*inputs)
-            if self.settings.quirks.arguments_unchecked:
-                answers[:] = answer, None
-            else:
-                answers[:] = loss_and_extras(answer)
-            return answers[0]
-
+        loss = partial(self.evaluate, inputs, answers)
         pairs = self.optimizer._gradients_for_step(loss, self.parameters)
-        value, extras = answers
-        if extras is not None:
-            extras = tuple(e.detach() if isinstance(e, Tensor) else e for e in extras)
-        return joined(value.detach(), extras), pairs
+        return detached(*answers), pairs
+
+    def evaluate(self, inputs: Sequence[Any], answers: list[Any]) -> Any:
+        """Return the loss; write the loss and the other entries into ``answers``."""
+        answer = self.loss(*inputs)
+        if self.settings.quirks.arguments_unchecked:
+            answers[:] = answer, None
+        else:
+            answers[:] = loss_and_extras(answer)
+        return answers[0]
+
+    def updates_in_place(self) -> bool:
+        """Whether a fused optimizer unscales and clips while it updates.
+
+        That saves two passes. No other stage may need the gradients before.
+        """
+        settings = self.settings
+        others = settings.accumulates or settings.on_horovod or settings.strict
+        if others or settings.larc_params is not None or self.recorder is not None:
+            return False
+        optimizer = self.optimizer
+        if not isinstance(optimizer, SkippingWrapper):
+            return False
+        clips = settings.clip_gradients is not None
+        return optimizer._divides_as_it_updates(clips)
+
+    def update_in_place(self, inputs: Sequence[Any]) -> Any:
+        """Train one step with the gradients in ``.grad``; return the loss."""
+        answers: list[Any] = []
+        loss = partial(self.evaluate, inputs, answers)
+        limit = self.settings.clip_gradients
+        clip = None if limit is None else partial(clip_factor, clip_norm=limit)
+        optimizer, parameters = self.optimizer, self.parameters
+        with optimizer._gradients_in_place(loss, parameters, clip):
+            pairs = [(parameter.grad, parameter) for parameter in parameters]
+            absent = self.absent(pairs)
+            self.set_hyper_parameters()
+            optimizer.step()
+        self.global_step += optimizer.took_step()
+        self._absent, self._last_pairs = absent, pairs
+        return detached(*answers)
 
     def accumulate(self, pairs: Pairs) -> Pairs:
         """Return the sums with this micro-batch, in the order of ``pairs``.
@@ -209,19 +240,22 @@ class TrainingStep:
         decides = "finite check" in self.pipeline
         finite = decides and norm is not None and math.isfinite(norm)
         stay_finite = finite and self.stay_finite(pairs)
-        factor = 1.0
-        if stay_finite and self.clips_with_update():
-            factor = clip_factor(norm, settings.clip_gradients)
-        elif settings.quirks.optimize_loss_order or finite or self.fits(pairs):
+        if settings.quirks.optimize_loss_order or finite or self.fits(pairs):
             pairs = self.post_process(pairs, norm)
         if stay_finite:
-            self.optimizer._note_finite([g for g, _ in pairs if g is not None], factor)
-        if all(gradient is None for gradient, _ in pairs):
-            raise loss_of_others(self.names)
+            self.optimizer._note_finite([g for g, _ in pairs if g is not None])
+        absent = self.absent(pairs)
         self.set_hyper_parameters()
         self.optimizer.apply_gradients(pairs, self.global_step)
+        self._absent = absent
+
+    def absent(self, pairs: Pairs) -> list[str]:
+        """Return the names of parameters without a gradient; raise if all have none."""
         everything = zip(self.names, pairs, strict=True)
-        self._absent = [name for name, (gradient, _) in everything if gradient is None]
+        names = [name for name, (gradient, _) in everything if gradient is None]
+        if len(names) == len(pairs):
+            raise loss_of_others(self.names)
+        return names
 
     def clipped_norm(self, pairs: Pairs) -> Tensor | None:
         """Return the global norm for clipping, or None if it is not needed here."""
@@ -256,16 +290,6 @@ class TrainingStep:
             return False
         gradients = [g for g, _ in pairs if g is not None]
         return all([g.dtype == torch.float32 and not g.is_sparse for g in gradients])
-
-    def clips_with_update(self) -> bool:
-        """Whether a fused optimizer clips while it updates, which saves a pass.
-
-        LARC and summaries need clipped gradients before.
-        """
-        settings = self.settings
-        if settings.larc_params is not None or settings.quirks.optimize_loss_order:
-            return False
-        return self.recorder is None and self.optimizer._clips_as_it_updates()
 
     def post_process(self, pairs: Pairs, norm: Tensor | None) -> Pairs:
         """Clip the gradients or scale them by LARC, and record the summaries."""
@@ -359,3 +383,10 @@ class TrainingStep:
         self.micro_step = state_dict["micro_step"]
         self.accumulators = sums
         self._absent = None
+
+
+def detached(loss: Tensor, extras: tuple[Any, ...] | None) -> Any:
+    """Return the loss, or the loss and the other entries, without their graph."""
+    if extras is not None:
+        extras = tuple(e.detach() if isinstance(e, Tensor) else e for e in extras)
+    return joined(loss.detach(), extras)
