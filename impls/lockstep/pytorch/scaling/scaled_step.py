@@ -15,7 +15,7 @@ from lockstep.interface import StepReport
 from lockstep.messages.scaling import loss_scaling as words
 from lockstep.pytorch.base.stack import comes_with_torch
 from lockstep.pytorch.tensors import foreach, shards
-from lockstep.pytorch.tensors.finite import finite_flags, have_finite_sums, times
+from lockstep.pytorch.tensors.finite import are_surely_finite, finite_flags, times
 from lockstep.pytorch.tensors.norms import LARGEST, magnitudes, total_norm
 from lockstep.pytorch.tensors.rounding import reciprocal, rounded
 
@@ -85,7 +85,7 @@ class ScaledStep:
         fit float32 too.
         """
         if clip_norm is None:
-            self.decide(have_finite_sums(self.pieces))
+            self.decide(are_surely_finite(self.pieces))
             return
         norm = total_norm(self.pieces).item() / self.held
         factor = clip_norm / norm if norm > clip_norm else 1.0

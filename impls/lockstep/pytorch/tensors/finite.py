@@ -10,37 +10,33 @@ from torch import Tensor
 
 from lockstep.pytorch.clipping.clip_gradients import with_values
 from lockstep.pytorch.tensors import foreach, shards
-from lockstep.pytorch.tensors.norms import (
-    SMALL,
-    magnitudes,
-    stored_values,
-    total_norm,
-)
-from lockstep.pytorch.tensors.zero_test import device_of, flush_subnormals, in_groups
+from lockstep.pytorch.tensors.norms import magnitudes, stored_values, total_norm
+from lockstep.pytorch.tensors.zero_test import by_device, flush_subnormals
 
-__all__ = ["finite_flags", "have_finite_sums", "times"]
+__all__ = ["are_surely_finite", "finite_flags", "times"]
+
+SMALL = 1 << 14
+"""Up to this size, checking elements in one launch is faster than a sum of each."""
 
 
 @torch.no_grad()
-def have_finite_sums(gradients: Sequence[Tensor]) -> bool:
+def are_surely_finite(gradients: Sequence[Tensor]) -> bool:
     """Whether all gradients are finite by a quick check; if False, they still may be.
 
-    On the CPU a finite sum proves that all elements are finite. Small gradients are
-    copied into one tensor first. For large ones, copying would take longer than the
-    sum. On other devices and for DTensors a finite norm proves it, with one host sync.
+    On the CPU small gradients are checked element by element in one launch. Of a large
+    one the sum is read: if it is finite, so are all elements. On other devices and for
+    DTensors a finite norm proves it, with one host sync.
     """
     if shards.are_among(gradients) or not all([g.is_cpu for g in gradients]):
         return math.isfinite(total_norm(gradients).item())
-    small: list[Tensor] = []
-    sums: list[Tensor] = []
-    for values in stored_values(gradients):
-        if values.numel() < SMALL:
-            small.append(values)
-        else:
-            sums.append(wide_sum(values))
-    for run in foreach.runs(small):
-        sums.append(wide_sum(foreach.end_to_end([small[k] for k in run])))
-    return all([math.isfinite(total.item()) for total in sums])
+    values = stored_values(gradients)
+    small = [v for v in values if v.numel() <= SMALL and v.is_contiguous()]
+    if len(small) < len(values):
+        large = [v for v in values if v.numel() > SMALL or not v.is_contiguous()]
+        sums = [wide_sum(v) for v in large]
+        if not all([math.isfinite(total.item()) for total in sums]):
+            return False
+    return foreach.are_finite(small)
 
 
 def wide_sum(values: Tensor) -> Tensor:
@@ -56,7 +52,7 @@ def finite_flags(gradients: Sequence[Tensor]) -> list[bool]:
     if shards.are_among(gradients):
         whole = shards.added_up(gradients)
         return shards.all_ranks(finite_flags(shards.parts_of(whole)), whole)
-    return in_groups(gradients, device_of, all_finite)
+    return by_device(gradients, all_finite)
 
 
 def all_finite(gradients: Sequence[Tensor]) -> list[bool]:

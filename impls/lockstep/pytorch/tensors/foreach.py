@@ -22,6 +22,7 @@ __all__ = [
     "CPU_RUN",
     "add",
     "alike",
+    "are_finite",
     "clamp",
     "copy",
     "copy_parts",
@@ -57,6 +58,18 @@ def add(targets: Sequence[Tensor], terms: Sequence[Tensor]) -> None:
     """Add terms to tensors of the same shapes and dtypes, in place."""
     if targets:
         torch._foreach_add_(targets, terms)
+
+
+def are_finite(tensors: Sequence[Tensor]) -> bool:
+    """Whether all elements of contiguous tensors on the CPU are finite, in one launch.
+
+    torch's ``GradScaler`` uses this kernel, which also multiplies by a number. By 1,
+    the elements keep their bits, and the tensors their versions.
+    """
+    nonfinite = torch.zeros((), dtype=torch.float32)
+    one = torch.ones((), dtype=torch.float32)
+    torch._amp_foreach_non_finite_check_and_unscale_(tensors, nonfinite, one)
+    return not nonfinite
 
 
 def clamp(tensors: Sequence[Tensor], largest: float) -> list[Tensor]:

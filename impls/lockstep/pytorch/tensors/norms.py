@@ -14,7 +14,6 @@ from lockstep.pytorch.tensors.rows import sum_duplicates
 
 __all__ = [
     "LARGEST",
-    "SMALL",
     "accurate_norm",
     "as_real",
     "magnitudes",

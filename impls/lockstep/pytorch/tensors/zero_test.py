@@ -12,14 +12,11 @@ from torch import Tensor
 from lockstep.pytorch.tensors import shards
 from lockstep.pytorch.tensors.rows import sum_duplicates
 
-__all__ = ["all_zero_flags", "flush_subnormals", "is_all_zero"]
+__all__ = ["all_zero_flags", "by_device", "flush_subnormals", "is_all_zero"]
 
 # On the CPU, gradients of up to SMALL elements are read whole, those of one shape
 # together. Larger ones are read in growing chunks until an element is not zero.
 SMALL, GROWTH = 1 << 12, 1 << 4
-
-device_of = attrgetter("device")
-"""The key of gradients that :func:`begin_with_zero` checks together."""
 
 
 def all_zero_flags(gradients: Sequence[Tensor], flush: bool = False) -> list[bool]:
@@ -34,7 +31,7 @@ def all_zero_flags(gradients: Sequence[Tensor], flush: bool = False) -> list[boo
         return shards.all_ranks(all_zero_flags(shards.parts_of(whole), flush), whole)
     if flush:
         return [is_all_zero(gradient, flush) for gradient in gradients]
-    suspected = in_groups(gradients, device_of, begin_with_zero)
+    suspected = by_device(gradients, begin_with_zero)
     if not any(suspected):
         return suspected
     suspects = list(compress(gradients, suspected))
@@ -124,6 +121,16 @@ def batch_of(gradient: Tensor) -> Hashable:
     if alone or not 0 < gradient.numel() <= SMALL:
         return None
     return gradient.shape, gradient.dtype
+
+
+def by_device(
+    gradients: Sequence[Tensor], ask: Callable[[Sequence[Tensor]], list[bool]]
+) -> list[bool]:
+    """Return an answer for each gradient; ``ask`` gets those of one device together."""
+    # The usual case comes first, because comparing many devices is slow.
+    if gradients and all([gradient.is_cpu for gradient in gradients]):
+        return ask(gradients)
+    return in_groups(gradients, attrgetter("device"), ask)
 
 
 def in_groups(

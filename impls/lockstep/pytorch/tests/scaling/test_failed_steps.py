@@ -98,7 +98,7 @@ def interrupt(*arguments):
 def fail_in_look(optimizer):
     """Take a step that fails before any gradient is divided."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("have_finite_sums", "total_norm", "finite_flags"):
+        for name in ("are_surely_finite", "total_norm", "finite_flags"):
             patch.setattr(scaled_step, name, interrupt)
         with pytest.raises(KeyboardInterrupt):
             optimizer.step()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lockstep.pytorch.tensors.finite import finite_flags, have_finite_sums, times
+from lockstep.pytorch.tensors.finite import are_surely_finite, finite_flags, times
 
 INF, NAN = torch.inf, torch.nan
 LARGEST = {d: torch.finfo(d).max for d in (torch.float16, torch.float32, torch.float64)}
@@ -32,13 +32,13 @@ def test_finite_elements_may_add_up_to_infinity(dtype) -> None:
 @pytest.mark.parametrize("value", [INF, -INF, NAN])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("place", [0, 1])
-def test_a_finite_sum_proves_that_all_elements_are(place, dtype, value) -> None:
+def test_the_quick_check_finds_an_element_in_any_gradient(place, dtype, value) -> None:
     gradients = [torch.ones(3, 100, dtype=dtype), torch.ones(300, 300, dtype=dtype)]
-    assert have_finite_sums(gradients)
+    assert are_surely_finite(gradients)
     gradients[place][2, 77] = value
-    assert not have_finite_sums(gradients)
+    assert not are_surely_finite(gradients)
     gradients[place][1, 5] = -value
-    assert not have_finite_sums(gradients)
+    assert not are_surely_finite(gradients)
 
 
 @pytest.mark.parametrize(
@@ -47,13 +47,23 @@ def test_a_finite_sum_proves_that_all_elements_are(place, dtype, value) -> None:
         [torch.zeros(0)],
         [torch.ones(2, dtype=torch.complex64), torch.ones(9), torch.ones(2).half()],
         [torch.ones(3, 2).to_sparse(1), torch.full((100,), 6e4).half()],
+        [torch.ones(1).expand(3), torch.ones(3, 4).t(), torch.ones(4, 6)[:, ::2]],
     ],
-    ids=["empty", "several dtypes", "sparse"],
+    ids=["empty", "several dtypes", "sparse", "not contiguous"],
 )
-def test_sums_of_any_gradients_are_finite(gradients) -> None:
-    assert have_finite_sums(gradients)
+def test_the_quick_check_takes_any_gradients(gradients) -> None:
+    assert are_surely_finite(gradients)
     nan = torch.tensor([complex(0, NAN)])
-    assert not have_finite_sums([*gradients, nan])
+    assert not are_surely_finite([*gradients, nan])
+
+
+def test_the_quick_check_changes_no_bit() -> None:
+    # The kernel writes each element, also a NaN with a payload.
+    bits = torch.tensor([0x7F812345, 0x7F800000, 1, -1, 0x3F800001], dtype=torch.int32)
+    gradient = bits.clone().view(torch.float32)
+    assert not are_surely_finite([gradient])
+    assert torch.equal(gradient.view(torch.int32), bits)
+    assert gradient._version == 0
 
 
 def test_dtypes_empty_complex_and_sparse_gradients_go_together() -> None:
