@@ -160,7 +160,7 @@ def refuse_model_of_weights(weights: Iterable[Tensor]) -> None:
     """
     if CALLER not in sys.modules:
         return
-    frame: FrameType | None = sys._getframe(1)
+    frame: FrameType | None = sys._getframe()
     for _ in range(DEPTH):
         if frame is None:
             return

@@ -268,13 +268,11 @@ class TrainingStep:
         """Whether the gradients are finite; True if they are not checked here.
 
         They are checked before clipping, because one non-finite gradient makes the
-        global norm, and with it every clipped gradient, non-finite.
+        global norm, and with it every clipped gradient, non-finite. LARC scales each
+        gradient by itself.
         """
-        settings = self.settings
-        changes = (
-            settings.clip_gradients is not None or settings.larc_params is not None
-        )
-        if not (changes or self.recorder) or "finite check" not in self.pipeline:
+        clips = self.settings.clip_gradients is not None
+        if not (clips or self.recorder) or "finite check" not in self.pipeline:
             return True
         return all(finite_flags([g for g, _ in pairs if g is not None]))
 
