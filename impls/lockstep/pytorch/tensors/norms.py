@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,6 +29,8 @@ __all__ = [
 BLOCK = 1 << 14
 # Below this size, copying the elements takes less time than a launch.
 SMALL = 1 << 12
+# If so many tensors of at most this size have one shape, they are copied, too.
+MANY, MEDIUM = 8, 1 << 13
 # For norms outside these bounds, squares may have left the range of float32.
 LOWEST, HIGHEST = 1e-15, 1e18
 LARGEST = torch.finfo(torch.float32).max
@@ -100,10 +104,53 @@ def norm_of_each(tensors: Sequence[Tensor]) -> Tensor:
         whole = shards.added_up(tensors)
         norm = shards.combined_norms(norm_of_each(shards.parts_of(whole)), whole)
     else:
-        norms = foreach.part_by_part(stored_values(tensors), norms_alike)
-        norm = together(norms, tensors[0].device).double()
+        norm = norms_by_shape(stored_values(tensors), tensors[0].device)
     overflows = norm.square() > LARGEST
     return torch.where(overflows, torch.inf, norm).float()
+
+
+def norms_by_shape(tensors: Sequence[Tensor], device: torch.device) -> Tensor:
+    """Return the norm of each tensor on ``device``: [n], float64."""
+    groups, others = many_of_one_shape(tensors)
+    norms = [norms_of_one_shape([tensors[k] for k in group]) for group in groups]
+    if others:
+        rest = foreach.part_by_part([tensors[k] for k in others], norms_alike)
+        norms.append(together(rest, device).double())
+    if len(norms) == 1:
+        return norms[0]
+    places = [k for group in groups for k in group] + others
+    in_order = torch.empty(len(tensors), dtype=torch.float64, device=device)
+    in_order[places] = torch.cat(norms)
+    return in_order
+
+
+def many_of_one_shape(tensors: Sequence[Tensor]) -> tuple[list[list[int]], list[int]]:
+    """Return the positions of small tensors of which many have one shape, and others.
+
+    Positions of one shape and dtype are in one list. On a GPU, there are only others.
+    """
+    everything = list(range(len(tensors)))
+    if len(tensors) < MANY or not all([tensor.is_cpu for tensor in tensors]):
+        return [], everything
+    shapes: dict[Any, list[int]] = defaultdict(list)
+    for position, tensor in enumerate(tensors):
+        shapes[tensor.shape, tensor.dtype].append(position)
+    groups = [
+        positions
+        for positions in shapes.values()
+        if len(positions) >= MANY and tensors[positions[0]].numel() <= MEDIUM
+    ]
+    among = {position for group in groups for position in group}
+    return groups, [k for k in everything if k not in among]
+
+
+def norms_of_one_shape(tensors: Sequence[Tensor]) -> Tensor:
+    """Return the norm of each tensor: [n], float64; the bits of :func:`norms_alike`."""
+    size, norms = tensors[0].numel(), []
+    for run in foreach.runs_alike(tensors, range(len(tensors))):
+        rows = torch.stack([tensors[k] for k in run]).view(len(run), size)
+        norms.append(norms_of_rows(rows))
+    return torch.cat(norms).double()
 
 
 def norms_alike(tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -201,7 +248,7 @@ def norms_by_rows(tensors: Sequence[Tensor]) -> list[Tensor]:
         else:
             norms += norms_in_order(tensor.reshape(-1))
     if medium:
-        norms.append(torch.stack(foreach.part_by_part(medium, norms_alike)))
+        norms.append(norms_by_shape(medium, medium[0].device))
     for run in foreach.runs(small):
         norms += norms_in_order(foreach.end_to_end([small[k] for k in run]))
     return norms
