@@ -11,8 +11,9 @@ import sys
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from string import Formatter
 from types import FrameType, MappingProxyType
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 __all__ = [
     "AbsentAccumulatedError",
@@ -51,6 +52,7 @@ __all__ = [
     "sentence",
     "unknown_name",
     "warn_user",
+    "with_article",
 ]
 
 LIBRARIES = ("lockstep", "keras", "tensorflow", "torch", "contextlib", "functools")
@@ -206,12 +208,13 @@ class Refusal(Generic[Kind]):
     """A row in a capability's table of errors: an exception class and its message.
 
     The message has the form that :func:`sentence` builds: ``SUBJECT: expected X, got Y;
-    remedy.`` Its fields are in braces, as in :meth:`str.format`.
+    remedy.`` Its fields are in braces, as in :meth:`str.format`. A field such as
+    ``{got:a}`` gets an article.
 
     Example:
-        >>> row = Refusal(ShapeError, "{name}: expected [2], got {got}; transpose it.")
-        >>> row.error(name="w", got=[3])
-        ShapeError('w: expected [2], got [3]; transpose it.')
+        >>> row = Refusal(DtypeError, "{name}: expected a bool, got {got:a}; give one.")
+        >>> row.error(name="flag", got="int")
+        DtypeError('flag: expected a bool, got an int; give one.')
     """
 
     kind: type[Kind]
@@ -223,7 +226,26 @@ class Refusal(Generic[Kind]):
 
     def text(self, **fields: object) -> str:
         """Return only the message, for a warning or for an assertion in a graph."""
-        return self.template.format(**fields)
+        return _WITH_ARTICLES.format(self.template, **fields)
+
+
+class _Sentence(Formatter):
+    """Formats a field whose format specification is ``a`` with an article."""
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        """Return the text of one field."""
+        if format_spec == "a":
+            return with_article(str(value))
+        return super().format_field(value, format_spec)
+
+
+_WITH_ARTICLES = _Sentence()
+
+
+def with_article(noun: str) -> str:
+    """Return a noun, such as the name of a class, with "a" or "an" before it."""
+    starts_as_vowel = noun.lower().startswith(("a", "e", "i", "o", "nd"))
+    return f"{'an' if starts_as_vowel and not noun.startswith('one') else 'a'} {noun}"
 
 
 def warn_user(text: str) -> None:

@@ -75,11 +75,11 @@ OTHER_BACKEND = Refusal(
 FIXED_RATE = Refusal(
     UnsupportedError,
     "{owner}: optimizer: expected an optimizer whose learning_rate is a number, "
-    "got a {got} with a schedule; leave its schedule to learning_rate_decay_fn.",
+    "got {got:a} with a schedule; leave its schedule to learning_rate_decay_fn.",
 )
 NO_VARIABLES = Refusal(
     UnsupportedError,
-    "{owner}: expected var_list, for the optimizer is not built yet, got None; "
+    "{owner}: expected var_list, because the optimizer is not built yet, got None; "
     "pass the variables, or call build(variables) first.",
 )
 NOT_A_GRADIENT = Refusal(

@@ -158,7 +158,7 @@ UNKNOWN_OPTIMIZER = Refusal(
 NOT_NUMBERS = Refusal(
     UnsupportedError,
     "AGNOptimizer: expected an optimizer of numbers and text, for commit='gradient' "
-    "with a center on Ray, got {opt}, whose {name} is a {got}; "
+    "with a center on Ray, got {opt}, whose {name} is {got:a}; "
     "use commit='delta', or an optimizer without a wrapper inside.",
 )
 NOT_PLAIN = Refusal(

@@ -46,8 +46,8 @@ class NotAVariableError(DtypeError):
 
 EAGER_LOSS = Refusal(
     EagerLossError,
-    "{owner}: loss: expected a callable without arguments, for TensorFlow runs "
-    "eagerly, got {got}; wrap it, as in compute_gradients(lambda: loss(w), [w]).",
+    "{owner}: loss: expected a callable without arguments, because TensorFlow "
+    "runs eagerly, got {got}; wrap it, as in compute_gradients(lambda: loss(w), [w]).",
 )
 CROSS_REPLICA = Refusal(
     CrossReplicaError,
@@ -146,7 +146,7 @@ SECOND_INSTANCE = Refusal(
 )
 GETTER_IN_GRAPH = Refusal(
     UnsupportedError,
-    "AGNCustomGetter: expected to make the variables of a graph, got a {got} of them; "
+    "AGNCustomGetter: expected to make the variables of a graph, got {got:a} of them; "
     "use it as custom_getter of a tf.compat.v1.variable_scope.",
 )
 # quirks.agn_reference_variables

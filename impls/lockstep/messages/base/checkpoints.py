@@ -8,10 +8,7 @@ from numbers import Integral, Real
 from typing import Any
 
 from lockstep.messages.base import refusals
-from lockstep.messages.errors import (
-    OutOfRangeError,
-    UnsupportedError,
-)
+from lockstep.messages.errors import OutOfRangeError, UnsupportedError, with_article
 from lockstep.messages.ranges import number_of
 
 __all__ = [
@@ -42,7 +39,7 @@ RELOAD = "load what state_dict() of the same stack and model returned"
 
 def not_a_state(owner: str, got: object) -> UnsupportedError:
     """Build the error for an object that no ``state_dict`` of an optimizer returned."""
-    text = repr(got) if got is None else f"a {type(got).__name__}"
+    text = repr(got) if got is None else with_article(type(got).__name__)
     if isinstance(got, Mapping):
         keys = ", ".join(map(str, [*got][:AT_MOST])) + ", ..." * (len(got) > AT_MOST)
         text = f"one of {keys}" if got else "an empty one"

@@ -8,9 +8,7 @@ from typing import Any
 
 from lockstep.interface import GATE_GRAPH, GATE_NONE, GATE_OP
 from lockstep.messages.base import refusals
-from lockstep.messages.errors import (
-    VarListError,
-)
+from lockstep.messages.errors import VarListError, with_article
 
 __all__ = [
     "check_count",
@@ -44,7 +42,7 @@ def refuse_text(grad_loss: Any, owner: str) -> None:
 def not_listed(owner: str, entry: Any) -> VarListError:
     """Build the error for ``var_list``, or an entry of it, that is no variable."""
     shown = entry is None or isinstance(entry, bool | int | float | str)
-    got = repr(entry) if shown else f"a {type(entry).__name__}"
+    got = repr(entry) if shown else with_article(type(entry).__name__)
     return refusals.NOT_LISTED.error(owner=owner, got=got)
 
 

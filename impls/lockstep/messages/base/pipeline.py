@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from lockstep.messages.base import refusals
-from lockstep.messages.errors import NotAnOptimizerError
+from lockstep.messages.errors import NotAnOptimizerError, with_article
 from lockstep.messages.nouns import Nouns
 from lockstep.messages.scaling import refusals as scaling_refusals
 
@@ -114,7 +114,7 @@ def pipeline_of(optimizer: Any) -> tuple[str, ...]:
     if "pipeline" in dir(type(optimizer)):
         return tuple(optimizer.pipeline)
     if not any(all(hasattr(optimizer, name) for name in names) for names in METHODS):
-        raise refusals.NO_PIPELINE.error(got=f"a {type(optimizer).__name__}")
+        raise refusals.NO_PIPELINE.error(got=with_article(type(optimizer).__name__))
     return in_order([*stages_of(optimizer), "update"])
 
 

@@ -44,7 +44,7 @@ OTHER_DTYPE = Refusal(
 OTHER_SHAPE = Refusal(
     ShapeError,
     "{owner}: expected a gradient of shape {expected} for {name!r}, got {got}; "
-    "pass the gradient of this very variable.",
+    "pass the gradient of this variable.",
 )
 INDEX_MISSING = Refusal(
     ShapeError,

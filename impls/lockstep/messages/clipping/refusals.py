@@ -26,7 +26,7 @@ MISSING_ETA = Refusal(
 )
 PARAMETER_NOT_A_FLOAT = Refusal(
     OutOfRangeError,
-    "LARC: {name}: expected of type float, got {got!r}; {remedy}.",
+    "LARC: {name}: expected a float, got {got!r}; {remedy}.",
 )
 # quirks.clip_absent
 ABSENT_GRADIENT = Refusal(
@@ -55,7 +55,7 @@ CLIP_AND_LARC = Refusal(
 )
 NOT_A_SEQUENCE = Refusal(
     NotASequenceError,
-    "clip_by_global_norm: t_list: expected a sequence of tensors, got a {got}; "
+    "clip_by_global_norm: t_list: expected a sequence of tensors, got {got:a}; "
     "put the tensors into a list.",
 )
 NEGATIVE_NORM = Refusal(

@@ -136,7 +136,7 @@ def _checked_logmax(policy: LogMaxPolicy) -> LogMaxPolicy:
         require("LogMax", name, value, 0 <= value < 1, "in [0, 1)")
     for name in ("log_max", "overflow_std_dev"):
         value = getattr(policy, name)
-        require("LogMax", name, value, math.isfinite(value), "finite")
+        require("LogMax", name, value, math.isfinite(value), "a finite number")
     return policy
 
 

@@ -68,8 +68,8 @@ PARAMS_NOT_A_DICT = Refusal(
 )
 PARAMETER_TYPE = Refusal(
     OutOfRangeError,
-    "AutomaticLossScaler: {name}: expected of type {expected}, got {got!r}; "
-    "write {expected}(...) of it.",
+    "AutomaticLossScaler: {name}: expected {expected:a}, got {got!r}; "
+    "convert it with {expected}(...).",
 )
 SEVERAL_DTYPES = Refusal(
     DtypeError,
@@ -102,7 +102,7 @@ SCALED_TWICE = Refusal(
 SHARED_SCALE = Refusal(
     UnsupportedError,
     "{owner}: loss_scale: expected a loss scale of its own, "
-    "got a {scale} that counts for another optimizer; "
+    "got {scale:a} that counts for another optimizer; "
     "make one for each, as with copy.deepcopy.",
 )
 UNSCALED_TWICE = Refusal(

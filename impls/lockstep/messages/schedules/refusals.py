@@ -54,7 +54,7 @@ NOT_A_POLICY = Refusal(
 )
 NOT_SCHEDULABLE = Refusal(
     NotAnOptimizerError,
-    "PolicyLR: optimizer: expected a torch.optim.Optimizer, got a {got}; "
+    "PolicyLR: optimizer: expected a torch.optim.Optimizer, got {got:a}; "
     "pass the optimizer first.",
 )
 OTHER_STATE = Refusal(
@@ -84,12 +84,12 @@ GROUPS_CHANGED = Refusal(
 )
 NO_DEFAULT_RATE = Refusal(
     OutOfRangeError,
-    "PolicyLR: learning_rate: expected a default rate > 0 of the optimizer, for its "
-    "groups differ, got {got!r}; "
+    "PolicyLR: learning_rate: expected a default rate > 0 of the optimizer, "
+    "because its groups differ, got {got!r}; "
     "leave learning_rate out, and it is that of the first group.",
 )
 NO_RATIO = Refusal(
     OutOfRangeError,
-    "PolicyLR: expected a first group with a rate > 0, for the others keep their "
+    "PolicyLR: expected a first group with a rate > 0, because the others keep their "
     "ratio to it, got {rates!r}; set the rate of the first group.",
 )

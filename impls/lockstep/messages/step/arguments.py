@@ -12,6 +12,7 @@ from lockstep.messages.errors import (
     RateFunctionError,
     UnsupportedError,
     VarListError,
+    with_article,
 )
 from lockstep.messages.ranges import dtype_name, number_of
 from lockstep.messages.step import refusals
@@ -95,7 +96,7 @@ def check_rate_function(name: str, function: Any, owner: str = OWNER) -> None:
 def no_rate(subject: str, expected: str, got: Any) -> RateFunctionError:
     """Build the error for a rate that is neither a function nor a number."""
     simple = got is None or isinstance(got, bool | int | float | str)
-    shown = repr(got) if simple else f"a {type(got).__name__}"
+    shown = repr(got) if simple else with_article(type(got).__name__)
     return refusals.NO_RATE.error(subject=subject, expected=expected, got=shown)
 
 
@@ -170,7 +171,7 @@ def listed(var_list: Any, one: type[Any]) -> list[Any]:
 
 def not_a_variable(expected: str, entry: Any) -> VarListError:
     """Build the error for an entry of ``var_list`` that is no variable."""
-    got = f"a {type(entry).__name__}"
+    got = with_article(type(entry).__name__)
     if isinstance(entry, tuple):
         got = f"({', '.join(type(part).__name__ for part in entry)})"
     return refusals.NOT_A_VARIABLE.error(expected=expected, got=got)
@@ -190,7 +191,7 @@ def untrainable(model: Any, expected: str, attribute: str) -> UnsupportedError:
 
     ``attribute``: the attribute that would list them.
     """
-    kind = f"a {type(model).__name__}"
+    kind = with_article(type(model).__name__)
     got = f"{kind} without any" if hasattr(model, attribute) else kind
     return refusals.UNTRAINABLE.error(expected=expected, got=got)
 

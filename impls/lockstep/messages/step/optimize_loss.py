@@ -11,9 +11,7 @@ from lockstep.messages.base.pipeline import in_order, stages_of, strictly_ordere
 from lockstep.messages.clipping import larc
 from lockstep.messages.clipping import refusals as clipping_refusals
 from lockstep.messages.clipping.clip_by_global_norm import check_limit
-from lockstep.messages.errors import (
-    unknown_name,
-)
+from lockstep.messages.errors import unknown_name, with_article
 from lockstep.messages.masters import mixed_precision
 from lockstep.messages.masters import refusals as masters_refusals
 from lockstep.messages.ranges import FLOATS, dtype_name, number_of
@@ -201,4 +199,6 @@ def check_stack(settings: Settings, optimizer: Any) -> None:
 
 def shown_value(value: object, kinds: Any) -> str:
     """Return the repr of a value of these classes, or else the name of its class."""
-    return repr(value) if isinstance(value, kinds) else f"a {type(value).__name__}"
+    return (
+        repr(value) if isinstance(value, kinds) else with_article(type(value).__name__)
+    )

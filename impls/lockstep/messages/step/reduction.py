@@ -7,6 +7,7 @@ from numbers import Integral
 from types import NoneType
 from typing import Any, Protocol
 
+from lockstep.messages.errors import with_article
 from lockstep.messages.step import refusals
 
 __all__ = [
@@ -60,5 +61,7 @@ def check_engine(reduction: Any, subject: str = f"{REDUCE}: reduction") -> None:
     is_class = isinstance(reduction, type)
     if reduction is not None and (missing or is_class):
         lacks = "which is no instance" if is_class else f"without {', '.join(missing)}"
-        kind = reduction.__name__ if is_class else f"a {type(reduction).__name__}"
+        kind = (
+            reduction.__name__ if is_class else with_article(type(reduction).__name__)
+        )
         raise refusals.BAD_ENGINE.error(subject=subject, kind=kind, lacks=lacks)

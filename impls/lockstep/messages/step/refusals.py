@@ -50,7 +50,7 @@ NOT_A_MODEL = Refusal(
 )
 VARIABLES_NOT_LISTED = Refusal(
     VarListError,
-    "optimize_loss: var_list: expected a list of variables, got a {got}; {remedy}.",
+    "optimize_loss: var_list: expected a list of variables, got {got:a}; {remedy}.",
 )
 NOT_A_VARIABLE = Refusal(
     VarListError,
@@ -69,7 +69,7 @@ UNTRAINABLE = Refusal(
 )
 WRAPPED_FOR_RANKS = Refusal(
     UnsupportedError,
-    "optimize_loss: model: expected the model itself, for no .grad is used and "
+    "optimize_loss: model: expected the model itself, because no .grad is used and "
     "nothing would be averaged, got {got}; "
     "pass model.module and on_horovod=True, and let the loss call model.module.",
 )
@@ -80,7 +80,7 @@ OTHER_PARAMETERS = Refusal(
 )
 ANSWER_NOT_A_LIST = Refusal(
     NotASequenceError,
-    "optimize_loss: loss: expected a list of {count} gradients, got a {got}; "
+    "optimize_loss: loss: expected a list of {count} gradients, got {got:a}; "
     "return one for each variable of var_list.",
 )
 OTHER_NUMBER_OF_GRADIENTS = Refusal(
@@ -138,7 +138,7 @@ BAD_ITER_SIZE = Refusal(
 )
 NOT_AN_OPTIMIZER = Refusal(
     NotAnOptimizerError,
-    "optimize_loss: optimizer: expected a {nouns.optimizer}, got a {got}; "
+    "optimize_loss: optimizer: expected a {nouns.optimizer}, got {got:a}; "
     "pass a name of OPTIMIZER_CLS_NAMES, or a class.",
 )
 NO_RATE_ARGUMENT = Refusal(
@@ -176,7 +176,7 @@ INSTANCE = Refusal(
 SEVERAL_RATES = Refusal(
     UnsupportedError,
     "optimize_loss: optimizer: expected an optimizer with one rate, got {got}; "
-    "give its groups the same one, for each step sets it.",
+    "give its groups the same one, because each step sets it.",
 )
 REDUCED_WITHOUT_RANKS = Refusal(
     OutOfRangeError,
@@ -215,8 +215,8 @@ BAD_SCOPE = Refusal(
 )
 NO_COLLECTION = Refusal(
     UnsupportedError,
-    "get_regularization_loss: expected losses=, for only a TensorFlow graph collects "
-    "them, got None; pass losses={{name: regularizer(weight)}}.",
+    "get_regularization_loss: expected losses=, because only a TensorFlow graph "
+    "collects them, got None; pass losses={{name: regularizer(weight)}}.",
 )
 NOT_SCALAR = Refusal(
     OutOfRangeError,
@@ -235,7 +235,7 @@ BAD_WRITER = Refusal(
 BAD_RECORDER = Refusal(
     DtypeError,
     "{owner}: recorder: expected scalar(tag, value) and histogram(tag, values), or "
-    "None, got a {got}; {remedy}.",
+    "None, got {got:a}; {remedy}.",
 )
 BAD_RATE = Refusal(
     OutOfRangeError,
@@ -244,7 +244,7 @@ BAD_RATE = Refusal(
 )
 LOSS_NOT_CALLABLE = Refusal(
     LossNotCallableError,
-    "optimize_loss: loss: expected a function that computes the loss, got a {got}; "
+    "optimize_loss: loss: expected a function that computes the loss, got {got:a}; "
     "each step calls it: pass lambda: ..., or a function of a batch.",
 )
 EMPTY_ANSWER = Refusal(

@@ -80,7 +80,7 @@ OF_WRAPPERS: dict[str, Mistake] = {
     "an object in var_list": (
         differentiated(var_list=[object()]),
         errors.VarListError,
-        f"{NO_VARIABLE} a object",
+        f"{NO_VARIABLE} an object",
     ),
     "a number as var_list": (
         differentiated(var_list=3),
@@ -152,7 +152,7 @@ OF_WRAPPERS: dict[str, Mistake] = {
             [(kit.tensor(1, 1), w)], global_step=3
         ),
         errors.DtypeError,
-        "global_step.* integer.*got (a )?int",
+        "global_step.* integer.*got (an )?int",
     ),
 }
 

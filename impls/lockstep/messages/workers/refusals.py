@@ -125,5 +125,5 @@ NOT_BUILT = Refusal(
 NOT_A_DEVICE = Refusal(
     GetterError,
     "AGNCustomGetter: worker_device: expected a device such as 'cpu' or 'cuda:0', "
-    "got {got!r}; spell it as the host does.",
+    "got {got!r}; spell it as the framework does.",
 )

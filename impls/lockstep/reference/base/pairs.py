@@ -15,7 +15,7 @@ from lockstep.messages.base.pairs import (
     require_gradients,
     require_like,
 )
-from lockstep.messages.errors import MalformedPairsError, sentence
+from lockstep.messages.errors import MalformedPairsError, sentence, with_article
 from lockstep.messages.nouns import REFERENCE
 from lockstep.reference.tensors.variable import Variable
 
@@ -125,7 +125,7 @@ def check_counter(global_step: Any, owner: str) -> None:
     if global_step.shape or not np.issubdtype(global_step.dtype, np.integer):
         shape, dtype = list(global_step.shape), global_step.dtype
         raise refusals.NOT_A_COUNTER.error(
-            owner=owner, got=f"a {dtype} variable of shape {shape}"
+            owner=owner, got=f"{with_article(str(dtype))} variable of shape {shape}"
         )
 
 

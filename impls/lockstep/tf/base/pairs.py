@@ -19,6 +19,7 @@ from lockstep.messages.base.pairs import (
     as_pairs,
     require_gradients,
 )
+from lockstep.messages.errors import with_article
 from lockstep.messages.nouns import TF
 from lockstep.tf.shared.tensors.gradients import check_like
 
@@ -134,12 +135,12 @@ def as_counter(
     variable = as_variable(global_step)
     if not isinstance(variable, tf.Variable):
         raise words.NOT_A_COUNTER.error(
-            owner=owner, got=f"a {type(global_step).__name__}"
+            owner=owner, got=with_article(type(global_step).__name__)
         )
     dtype = variable.dtype.base_dtype
     fine = any_dtype or dtype.is_integer
     if not (fine and variable.shape.is_compatible_with([])):
-        got = f"a {dtype.name} variable of shape {list(variable.shape)}"
+        got = f"{with_article(dtype.name)} variable of shape {list(variable.shape)}"
         raise words.NOT_A_COUNTER.error(owner=owner, got=got)
     return variable
 

@@ -27,8 +27,8 @@ REFUSED = [
     ({"optimizer": "Momentum"}, TypeError, "'momentum'"),
     ({"optimizer": "AdamW"}, KeyError, "'weight_decay'"),
     ({"optimizer_params": {"learning_rate": 0.1}}, TypeError, "decay_fn"),
-    ({"optimizer": 3}, TypeError, "a int"),
-    ({"optimizer": lambda learning_rate: 3}, TypeError, "a int"),
+    ({"optimizer": 3}, TypeError, "an int"),
+    ({"optimizer": lambda learning_rate: 3}, TypeError, "an int"),
     (
         {"optimizer": keras.optimizers.SGD(), "optimizer_params": {"a": 1}},
         TypeError,

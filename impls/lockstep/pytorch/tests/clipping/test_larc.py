@@ -218,7 +218,13 @@ HALF = [(torch.ones(2), Parameter(torch.ones(2).half()))]
     ("pairs", "lr", "params", "error", "sentence"),
     [
         (PAIRS, 0.1, {"larc_etta": 1.0}, ValueError, "did you mean 'larc_eta'"),
-        (PAIRS, 0.1, {"larc_eta": 1}, ValueError, r"of type float, got 1; write 1\.0"),
+        (
+            PAIRS,
+            0.1,
+            {"larc_eta": 1},
+            ValueError,
+            r"expected a float, got 1; write 1\.0",
+        ),
         (PAIRS, 0.1, {"larc_mode": "clip"}, ValueError, "an entry 'larc_eta', got"),
         (PAIRS, 0.1, {**LARC, "larc_mode": "clap"}, ValueError, "did you mean 'clip'"),
         (PAIRS, 0.1, {"larc_eta": -1.0}, ValueError, r"larc_eta: expected > 0, finite"),
@@ -267,7 +273,7 @@ def test_a_gradient_of_another_shape_is_refused_before_anything_is_written():
 def test_a_writer_that_is_not_wrapped_is_answered_with_how_to_wrap_it():
     writer = type("SummaryWriter", (), {"add_scalar": None})()
     for recorder, sentence in (
-        (3, r"recorder: expected scalar\(tag, value\) .* got a int"),
+        (3, r"recorder: expected scalar\(tag, value\) .* got an int"),
         (writer, r"a SummaryWriter; wrap it: TensorBoardRecorder\(writer, step\)"),
     ):
         with pytest.raises(TypeError, match=sentence):

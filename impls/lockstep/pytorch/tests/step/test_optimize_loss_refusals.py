@@ -32,8 +32,8 @@ REFUSED = [
     ({"optimizer": "AdamW"}, KeyError, "'weight_decay'"),
     ({"optimizer_params": {"beta": 0.5}}, TypeError, "'beta'"),
     ({"optimizer_params": {"learning_rate": 0.1}}, TypeError, "decay_fn"),
-    ({"optimizer": 3}, TypeError, "a int"),
-    ({"optimizer": lambda params, lr: 3}, TypeError, "a int"),
+    ({"optimizer": 3}, TypeError, "an int"),
+    ({"optimizer": lambda params, lr: 3}, TypeError, "an int"),
     ({"optimizer": other(), "optimizer_params": {"a": 1}}, TypeError, "beside a"),
     (
         {"optimizer": other(), "var_list": [Parameter(torch.ones(3))]},

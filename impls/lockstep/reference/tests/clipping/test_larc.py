@@ -156,7 +156,7 @@ def test_a_gradient_of_another_shape_is_not_clipped_unless_strict() -> None:
 
 def test_what_is_no_recorder_is_refused_before_it_is_told_anything() -> None:
     writer = type("SummaryWriter", (), {"add_scalar": None})()
-    for recorder, sentence in ((3, "got a int"), (writer, "wrap it: TensorBoardRec")):
+    for recorder, sentence in ((3, "got an int"), (writer, "wrap it: TensorBoardRec")):
         with pytest.raises(TypeError, match=sentence):
             post_process_gradients([pair()], [], 0.1, None, None, recorder)
 

@@ -318,7 +318,7 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
         r"in \[0, 1\)",
     ),
     ({"optimizer_params": {"learning_rate": 0.1}}, TypeError, "decay_fn"),
-    ({"optimizer": 3}, TypeError, "a int"),
+    ({"optimizer": 3}, TypeError, "an int"),
     (
         {"optimizer": ls.AdamOptimizer(), "optimizer_params": {"beta1": 0.5}},
         TypeError,

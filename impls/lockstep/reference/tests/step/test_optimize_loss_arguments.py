@@ -26,7 +26,7 @@ def counted(step):
 REFUSED = [
     *mistakes(ls, weight),
     ({"var_list": weight}, ValueError, "var_list.*a Variable; put it into a list"),
-    ({"optimizer": lambda learning_rate: 3}, TypeError, "a int"),
+    ({"optimizer": lambda learning_rate: 3}, TypeError, "an int"),
 ]
 
 
@@ -79,7 +79,7 @@ ANSWERS = {
     "too many": ([ONES, ONES], ValueError, "expected a list of 1 gradients, got 2"),
     "a number": (3.0, TypeError, "got a float; return one for each variable"),
     "none": (None, TypeError, "got a NoneType"),
-    "no list": (ONES, TypeError, "got a ndarray"),
+    "no list": (ONES, TypeError, "got an ndarray"),
     "shape": ([np.ones(3, np.float32)], ValueError, r"shape \[2\] for 'weight'"),
 }
 

@@ -148,7 +148,7 @@ ONE = pairs_of(([1.0, 2.0], [3.0, 4.0]))
     ("pairs", "lr", "params", "error", "sentence"),
     [
         (ONE, 0.1, {"larc_etta": 1.0}, ValueError, "did you mean 'larc_eta'"),
-        (ONE, 0.1, {"larc_eta": 1}, ValueError, "of type float, got 1"),
+        (ONE, 0.1, {"larc_eta": 1}, ValueError, "expected a float, got 1"),
         (ONE, "fast", LARC, ValueError, "LARC: lr: expected a number or a 0-d tensor"),
         (ONE, None, LARC, ValueError, "LARC: lr: expected a number or a 0-d tensor"),
         (ONE, -0.1, LARC, ValueError, "LARC: lr: expected a finite number >= 0"),
@@ -181,7 +181,7 @@ def test_a_limit_that_is_no_positive_number_is_refused(limit):
 
 
 def test_lists_and_norms_of_another_kind_are_refused():
-    with pytest.raises(TypeError, match="a sequence of tensors, got a EagerTensor"):
+    with pytest.raises(TypeError, match="a sequence of tensors, got an EagerTensor"):
         clip_by_global_norm(tf.ones([2]), 1.0)
     with pytest.raises(TypeError, match="at position 0, got str"):
         clip_by_global_norm(["abc"], 1.0)
@@ -210,7 +210,7 @@ def test_a_gradient_of_another_shape_is_not_clipped_unless_strict():
 
 def test_what_is_no_recorder_is_refused_before_it_is_told_anything():
     writer = type("SummaryWriter", (), {"add_scalar": None})()
-    for recorder, sentence in ((3, "got a int"), (writer, "wrap it: TensorBoardRec")):
+    for recorder, sentence in ((3, "got an int"), (writer, "wrap it: TensorBoardRec")):
         with pytest.raises(TypeError, match=sentence):
             post_process_gradients(ONE, [], 0.1, None, None, recorder)
 
