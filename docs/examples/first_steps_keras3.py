@@ -4,23 +4,29 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from lockstep import keras3 as lockstep
+from lockstep.keras3 import (
+    MixedPrecisionLossScaleOptimizer,
+    MultitaskOptimizerWrapper,
+    pipeline_of,
+)
 
-adam = lockstep.MultitaskOptimizerWrapper(keras.optimizers.Adam(1e-3))
-optimizer = lockstep.MixedPrecisionLossScaleOptimizer(adam, "dynamic", clip_norm=1.0)
+tasks = MultitaskOptimizerWrapper(keras.optimizers.Adam(1e-3))
+optimizer = MixedPrecisionLossScaleOptimizer(tasks, "dynamic", clip_norm=1.0)
 
 inputs = keras.Input([4])
-heads = {name: keras.layers.Dense(1, name=name)(inputs) for name in ("speech", "text")}
+names = ("speech", "text")
+heads = {name: keras.layers.Dense(1, name=name)(inputs) for name in names}
 model = keras.Model(inputs, heads)
-model.compile(optimizer, dict.fromkeys(heads, "mse"), run_eagerly=True)  # for last_step
-print(lockstep.pipeline_of(optimizer))
+# Eager steps have a last_step.
+model.compile(optimizer, dict.fromkeys(names, "mse"), run_eagerly=True)
+print(pipeline_of(optimizer))
 
 for speech, text in ((1.0, 1.0), (0.0, 1.0), (1.0, np.inf)):
     weights = {"speech": np.full(8, speech), "text": np.full(8, text)}
-    targets = dict.fromkeys(heads, np.full([8, 1], 9.0))
+    targets = dict.fromkeys(names, np.full([8, 1], 9.0))
     model.fit(np.ones([8, 4]), targets, sample_weight=weights, verbose=0)
-    report = optimizer.last_step
-    print(report.applied, report.skipped, report.nonfinite, float(optimizer.loss_scale))
+    report, scale = optimizer.last_step, float(optimizer.loss_scale)
+    print(report.applied, report.skipped, report.nonfinite, scale)
 
 with tempfile.TemporaryDirectory() as folder:
     path = Path(folder, "run.keras")

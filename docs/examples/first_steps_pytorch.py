@@ -3,17 +3,21 @@ from pathlib import Path
 
 import torch
 
-from lockstep import pytorch as lockstep
+from lockstep.pytorch import (
+    MixedPrecisionLossScaleOptimizer,
+    MultitaskOptimizerWrapper,
+    pipeline_of,
+)
 
 model = torch.nn.ModuleDict({"speech": torch.nn.Linear(4, 1)})
 model["text"] = torch.nn.Linear(4, 1)
 
 
 def make_optimizer():
-    # With named_parameters the reports have names; with parameters they have numbers.
+    # named_parameters, so that reports have names and not numbers
     adam = torch.optim.Adam(model.named_parameters(), lr=1e-3)
-    adam = lockstep.MultitaskOptimizerWrapper(adam)
-    return lockstep.MixedPrecisionLossScaleOptimizer(adam, "dynamic", clip_norm=1.0)
+    tasks = MultitaskOptimizerWrapper(adam)
+    return MixedPrecisionLossScaleOptimizer(tasks, "dynamic", clip_norm=1.0)
 
 
 def train(a, b):
@@ -25,16 +29,18 @@ def train(a, b):
 
 
 optimizer = make_optimizer()
-print(lockstep.pipeline_of(optimizer))
+print(pipeline_of(optimizer))
 for weights in ((1.0, 1.0), (0.0, 1.0), (1.0, float("inf"))):
     train(*weights)
-    report = optimizer.last_step
-    print(report.applied, report.skipped, report.nonfinite, float(optimizer.loss_scale))
+    report, scale = optimizer.last_step, float(optimizer.loss_scale)
+    print(report.applied, report.skipped, report.nonfinite, scale)
 
 with tempfile.TemporaryDirectory() as folder:
     path = Path(folder, "run.pt")
-    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, path)
+    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+    torch.save(state, path)
     saved = torch.load(path)
+
 # As after a restart: the same wrappers in the same order.
 optimizer = make_optimizer()
 model.load_state_dict(saved["model"])

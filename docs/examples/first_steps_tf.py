@@ -2,15 +2,19 @@ import tempfile
 
 import tensorflow as tf
 
-from lockstep import tf as lockstep
+from lockstep.tf import (
+    MixedPrecisionLossScaleOptimizer,
+    MultitaskOptimizerWrapper,
+    pipeline_of,
+)
 
 speech, text = (tf.Variable([1.0, 2.0], name=name) for name in ("speech", "text"))
 
 
 def make_optimizer():
     adam = tf.compat.v1.train.AdamOptimizer(1e-3)
-    adam = lockstep.MultitaskOptimizerWrapper(adam)
-    return lockstep.MixedPrecisionLossScaleOptimizer(adam, "dynamic", clip_norm=1.0)
+    tasks = MultitaskOptimizerWrapper(adam)
+    return MixedPrecisionLossScaleOptimizer(tasks, "dynamic", clip_norm=1.0)
 
 
 def train(a, b):
@@ -22,15 +26,16 @@ def train(a, b):
 
 
 optimizer = make_optimizer()
-print(lockstep.pipeline_of(optimizer))
+print(pipeline_of(optimizer))
 for weights in ((1.0, 1.0), (0.0, 1.0), (1.0, float("inf"))):
     train(*weights)
-    report = optimizer.last_step
-    print(report.applied, report.skipped, report.nonfinite, float(optimizer.loss_scale))
+    report, scale = optimizer.last_step, float(optimizer.loss_scale)
+    print(report.applied, report.skipped, report.nonfinite, scale)
 
 everything = {"speech": speech, "text": text}
 with tempfile.TemporaryDirectory() as folder:
-    path = tf.train.Checkpoint(optimizer=optimizer, **everything).write(f"{folder}/run")
+    checkpoint = tf.train.Checkpoint(optimizer=optimizer, **everything)
+    path = checkpoint.write(f"{folder}/run")
     # As after a restart: the same wrappers in the same order.
     optimizer = make_optimizer()
     tf.train.Checkpoint(optimizer=optimizer, **everything).read(path)
