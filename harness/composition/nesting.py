@@ -13,7 +13,7 @@ from typing import NamedTuple
 __all__ = ["NESTINGS", "NOTES", "Nesting", "notes_of", "refusal_of"]
 
 NOTES: Mapping[str, str] = {
-    "idle counts": "a step with only zero gradients is a finite step for the loss scale",
+    "idle counts": "a step with only zero gradients is finite for the loss scale",
     "skip clips": "rows are clipped even if the step is skipped",
     "zero clips": "rows are clipped even if the gradient is all zero",
     "zeros go round": "a variable with an all-zero gradient is pushed and pulled",
