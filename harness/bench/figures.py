@@ -28,9 +28,10 @@ TINY = 0.1
 """Ratios are drawn on a logarithmic axis if one of them is below this."""
 
 READING = (
-    "Points: the mean over processes of the {what} of tenth percentiles; bars: 95 % "
-    "interval of Student's t over processes, if there are several; vertical marks: the "
-    "largest value that meets the goal; grey: controls, a variant against itself."
+    "Points: the {what} of tenth percentiles, averaged over processes. Bars: 95 % "
+    "intervals (Student's t over processes), if there are several. Vertical marks: "
+    "goals, the largest value that meets them. Gray: controls, a variant compared "
+    "with itself."
 )
 
 
@@ -50,7 +51,7 @@ def drawings(finding: Finding) -> Iterator[Drawing]:
 
 def _effects(finding: Finding, table: pd.DataFrame, name: str, title: str) -> Drawing:
     what = "ratio" if name == "ratios" else "difference, or the time alone,"
-    side = "Left of 1 ours is the faster one. " if name == "ratios" else ""
+    side = "Below 1, Lockstep is faster. " if name == "ratios" else ""
     return Drawing(
         name=name,
         title=f"{finding.title}: {title}",
@@ -81,7 +82,7 @@ def _paint_effects(
     else:
         smallest = min(0.0, float(np.nanmin(ends)))
         axes.set_xlim(smallest * 1.1, max(1.25 if ratios else 0.0, largest) * 1.12)
-    ratio = "our time / the peer's time (1 = the same)"
+    ratio = "time of Lockstep / time of the other (1 = the same)"
     axes.set_xlabel(ratio if ratios else "microseconds a step")
 
 

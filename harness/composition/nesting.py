@@ -13,10 +13,10 @@ from typing import NamedTuple
 __all__ = ["NESTINGS", "NOTES", "Nesting", "notes_of", "refusal_of"]
 
 NOTES: Mapping[str, str] = {
-    "idle counts": "a step of zeros only counts as a finite step for the loss scale",
-    "skip clips": "rows are cut also on a step that is skipped",
-    "zero clips": "rows are cut also where the gradient is all zero",
-    "zeros go round": "an all-zero gradient takes part in the round, and its end",
+    "idle counts": "a step with only zero gradients is finite for the loss scale",
+    "skip clips": "rows are clipped even if the step is skipped",
+    "zero clips": "rows are clipped even if the gradient is all zero",
+    "zeros go round": "a variable with an all-zero gradient is pushed and pulled",
 }
 """How a nesting order can differ from the listed order of the stages."""
 

@@ -67,7 +67,7 @@ def test_the_answer_begins_with_losses_and_goes_on_with_heads(
         "With each task in 2 % of the batches, the wrapper makes 0 of 9 held-out losses"
     )
     # Heads of made-up records move as probes do: 6.8 times as far with Adam.
-    assert "without and with the wrapper: 6.8 and 1.0 (Adam)" in answer
+    assert "6.8 times as far with Adam (1.0 times with the wrapper)" in answer
 
 
 def test_a_law_that_is_missed_is_a_check_that_fails(

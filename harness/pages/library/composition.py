@@ -44,7 +44,7 @@ def nesting_table() -> str:
         for outer in NAMES
     ]
     columns = ["Outer wrapper", *(f"… {lowered(name)}" for name in NAMES.values())]
-    title = "What comes of one wrapper around another"
+    title = "The result of one wrapper around another"
     return str(table(title, columns, rows, style=CARDS))
 
 

@@ -47,7 +47,7 @@ def of_comparison(table: pd.DataFrame, what: str) -> Iterator[str]:
         return
     lower, higher = better(rows), worse(rows)
     yield (
-        "If every arm has the learning rate that suits it best, the wrapper ends with "
+        "With the best learning rate for each arm, the wrapper ends with "
         f"a lower {what} than zeros in {len(lower)} of {len(rows)} cases"
         f"{_named(lower)} and with a higher one in {len(higher)}{_named(higher)}."
     )

@@ -151,7 +151,7 @@ def periods(finding: Finding) -> Drawing:
         _title(table),
         alt="Accuracy of the shared weights at the end over the period, with "
         f"{workers} workers, a line a method. {finding.answer}",
-        caption=f"{workers} workers, each method at the learning rate that suits it. "
+        caption=f"{workers} workers, each method at its best learning rate. "
         "Medians over seeds with 95 % intervals.",
         data=table,
         size=(WIDTH, 3.4),

@@ -19,8 +19,8 @@ __all__ = ["LINES", "NAMES", "colour", "draw_curves", "draw_intervals", "legend"
 NAMES = {
     "none": "no limit",
     "clip": "clipped after the step",
-    "lookup": "normalised in the lookup",
-    "normalise": "normalised before the step",
+    "lookup": "normalized in the lookup",
+    "normalise": "normalized before the step",
     "penalty": "L2 penalty",
 }
 LINES = {"none": "-", "clip": "--", "lookup": ":", "normalise": ":", "penalty": "-."}

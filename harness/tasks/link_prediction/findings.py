@@ -45,7 +45,7 @@ FIRST = ("none", "clip")
 
 WORDS = {
     "clip": "with rows clipped after each step",
-    "normalise": "with all rows normalised before each step",
+    "normalise": "with all rows normalized before each step",
     "penalty": "with an L2 penalty",
 }
 

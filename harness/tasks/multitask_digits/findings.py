@@ -148,11 +148,13 @@ def _of_heads(movement: pd.DataFrame) -> Iterator[str]:
         }
         if {"none", "default"} <= moved.keys():
             none, default = (_number(moved[each]) for each in ("none", "default"))
-            parts.append(f"{none} and {default} ({name})")
+            parts.append(
+                f"{none} times as far with {name} ({default} times with the wrapper)"
+            )
     if parts:
         yield (
-            "Per step in which its task is present, a head moves this many times as "
-            "far as one whose task is in every batch, without and with the wrapper: "
+            "Compared with the head of a task that is in every batch, the head of a "
+            "rare task moves, in each step in which its task is present, "
             f"{', '.join(parts)}."
         )
 

@@ -34,7 +34,7 @@ SERIES = (
     *("highest/named", "highest/stored", "highest/served", "above"),
 )
 
-NAMES = {"none": "without a limit", "clip": "clipped", "lookup": "normalised"}
+NAMES = {"none": "without a limit", "clip": "clipped", "lookup": "normalized"}
 
 LIMITING = ("clip", "lookup")
 
@@ -108,9 +108,9 @@ def _of_times(cost: pd.DataFrame) -> Iterator[str]:
     if lookups.empty:
         return
     yield (
-        f"To normalise in the lookup takes {quoted(lookups)} times as long at serving "
-        "as to read rows that were clipped, and a training step that clips takes "
-        f"{quoted(steps)} times as long as one that normalises{_identical(cost)}."
+        f"At serving, normalizing in the lookup takes {quoted(lookups)} times as long "
+        "as reading clipped rows. A training step that clips takes "
+        f"{quoted(steps)} times as long as one that normalizes{_identical(cost)}."
     )
 
 

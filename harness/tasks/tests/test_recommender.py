@@ -220,8 +220,8 @@ def made_up(step: float, lookup: float, served: float) -> list[Record]:
 
 def test_the_answer_quotes_times_beside_those_of_the_same_work() -> None:
     answer = findings.judge(made_up(1.5, 2.0, 1.3)).answer
-    assert "takes 2.00 times as long at serving" in answer
-    assert "takes 1.50 times as long as one that normalises (identical work" in answer
+    assert "in the lookup takes 2.00 times as long as reading clipped rows" in answer
+    assert "takes 1.50 times as long as one that normalizes (identical work" in answer
     assert "differs by factors of 1.00)" in answer
     assert "NDCG@10 ends at 1.000 without a limit" in answer
     assert "(most popular films: 0.200)" in answer

@@ -120,10 +120,10 @@ def records(ratios: dict[tuple[str, str], float]) -> list[Record]:
 def test_the_answer_begins_with_the_dearest_wrapper() -> None:
     judgement = findings.judge(records({("embeddings", "bf16"): 0.125}))
     assert judgement.answer == (
-        "The wrapper leaves 0.12 [0.12, 0.12] (embeddings, bf16, pytorch) of the bare "
-        "step's examples a second at worst, and 0.90 [0.90, 0.90] (transformer, bf16, "
-        "pytorch) at best. A bare step that is built twice differs from itself by a "
-        "factor of 1.01 to 1.01."
+        "A wrapped step has 0.12 [0.12, 0.12] (embeddings, bf16, pytorch) times the "
+        "throughput of the bare step at worst, and 0.90 [0.90, 0.90] (transformer, "
+        "bf16, pytorch) times at best. Two identical bare steps differ by a factor of "
+        "1.01 to 1.01."
     )
     assert findings.match(judgement.tables, judgement.tables)["matches"].all()
 

@@ -74,12 +74,12 @@ def _answer(table: pd.DataFrame) -> str:
     if not len(timed):
         return f"{NO_ANSWER}."
     worst, best = timed.iloc[0], timed.iloc[-1]
-    text = f"The wrapper leaves {_quoted(worst)} of the bare step's examples a second"
+    text = f"A wrapped step has {_quoted(worst)} times the throughput of the bare step"
     if len(timed) > 1:
-        text += f" at worst, and {_quoted(best)} at best"
+        text += f" at worst, and {_quoted(best)} times at best"
     low, high = timed["control"].min(), timed["control"].max()
     return (
-        f"{text}. A bare step that is built twice differs from itself by a factor of "
+        f"{text}. Two identical bare steps differ by a factor of "
         f"{low:.2f} to {high:.2f}."
     )
 

@@ -49,8 +49,8 @@ def backends(finding: Finding) -> Drawing:
             "steps: rounding at first, amplified by training."
         ),
         caption=(
-            "Thick lines: median over seeds and tasks, the largest of all p; thin "
-            "lines: the largest of all."
+            "Thick lines: median over seeds and tasks, for the p with the largest "
+            "median. Thin lines: the largest difference of all runs."
         ),
         data=table,
         size=(WIDTH, 3.2),

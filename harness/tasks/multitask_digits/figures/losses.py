@@ -65,10 +65,10 @@ def losses(finding: Finding) -> Drawing:
             "zeros fed and with the wrapper."
         ),
         caption=(
-            "Median over seeds, the 95 % interval as a band; bands are cut at "
-            f"{HEADROOM:g} times the first loss. The rate is the same with and without "
-            "the wrapper: longer steps can help a task that has hardly been seen, and "
-            "hurt where noise is what remains."
+            "Median over seeds, with the 95 % interval as a band. Bands end at "
+            f"{HEADROOM:g} times the first loss. The learning rate is the same with "
+            "and without the wrapper. Longer steps can help a task that was rarely "
+            "present, and hurt if only noise remains."
         ),
         data=curves,
         size=(WIDTH, 5.8),

@@ -53,8 +53,10 @@ def movement(finding: Finding) -> Drawing:
             "present, one panel an optimizer. The measured points lie on the laws."
         ),
         caption=(
-            "Points: measured, with 95 % intervals over seeds. Lines: the law of a run "
-            "of this length from fresh state; thin lines: the law of long runs."
+            "A weight with a constant gradient: its movement in each step in which its "
+            "task is present, relative to a task that is always present. Points: "
+            "measured, with 95 % intervals over seeds. Lines: what the update rule "
+            "predicts for a run of this length; thin lines: for long runs."
         ),
         data=table,
         size=(WIDTH, 3.4),

@@ -47,9 +47,9 @@ def state(finding: Finding) -> Drawing:
             "the wrapper."
         ),
         caption=(
-            "Points: norm of the slot of parity's head relative to its last presence, "
-            "median over all runs. Lines: the slot's decay to the power of the steps "
-            "absent, and one."
+            "Points: norm of a slot of the parity head, relative to the last step with "
+            "its task; median over all runs. Lines: what the decay of the slot "
+            "predicts without the wrapper, and 1 with it."
         ),
         data=table,
         size=(WIDTH, 3.3),
