@@ -62,7 +62,8 @@ class Skips(NamedTuple):
         before = held % UPPER
         skips = 0 if bool(step.finite) else before + 1
         if skips or before:
-            self.variable.assign(held - before + (skips or before * UPPER))
+            total = held - before + (skips or before * UPPER)
+            self.variable.assign(total, read_value=False)
         quiet = at_floor == "ignore" or skips < patience
         if quiet or not is_first_replica() or not scale.at_floor():
             return None
