@@ -28,9 +28,16 @@ def processes() -> Iterator[Processes]:
     made.end()
 
 
+def marks_of(name: str) -> list[pytest.MarkDecorator]:
+    """Let one wait for the soak whose like is in ``tf/tests/workers``."""
+    return [pytest.mark.soak] * (name == "agn_cluster")
+
+
 @pytest.mark.slow
 @pytest.mark.backend("tf")
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=marks_of(name)) for name in NAMES]
+)
 def test_a_moved_program_prints_what_the_original_printed(
     name: str, tmp_path: Path, processes: Processes
 ) -> None:
