@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,13 +18,6 @@ from harness.tests.shared_processes import Processes
 
 NAMES = sorted(programs())
 EXCHANGED = sorted(name for name in NAMES if find(name).exchange)
-
-
-@pytest.fixture(scope="module")
-def processes() -> Iterator[Processes]:
-    made = Processes()
-    yield made
-    made.end()
 
 
 def marks_of(name: str) -> list[pytest.MarkDecorator]:

@@ -45,15 +45,16 @@ def trained(weight, batches, run, **options):
 
 
 ALL = list(product(HOW, LIMITS, SCALES, ["float32", "float16"]))
-FEW = [
-    c for c in ALL if (c[0], c[3]) in {("eager", "float32"), ("function", "float16")}
-]
+WAYS = {("eager", "float32"), ("function", "float16")}
 """Each way to run with one dtype; the soak has both."""
 
 
 @pytest.mark.parametrize(
     ("run", "limit", "scale", "dtype"),
-    [pytest.param(*c, marks=[pytest.mark.soak] * (c not in FEW)) for c in ALL],
+    [
+        pytest.param(*case, marks=[pytest.mark.soak] * ((case[0], case[3]) not in WAYS))
+        for case in ALL
+    ],
 )
 def test_four_micro_batches_of_8_are_one_batch_of_32(run, limit, scale, dtype) -> None:
     run, limit, scale = HOW[run], LIMITS[limit], SCALES[scale]
