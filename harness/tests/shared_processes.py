@@ -21,7 +21,7 @@ TOGETHER = ("tensorflow keras", "torch")
 """Kinds of processes by what they import, for scripts that leave it as it was."""
 TWO_DEVICES = "two devices"
 """The kind of the process in which scripts split the CPU, all in the same way."""
-SECONDS = 600
+SECONDS = 1200
 """How long a script may take."""
 
 
