@@ -14,32 +14,31 @@ __all__ = ["LONG_FILES", "long_files_first"]
 
 ROOT = Path(__file__).resolve().parent.parent
 LONG_FILES = (
-    "harness/composition/tests/test_checkpoints.py",
+    # Those of Ray one after the other, because the files of a process share a cluster.
     "impls/lockstep/ray/tests/test_actor.py",
-    "harness/tests/test_examples.py",
-    "harness/tasks/tests/test_worker_throughput.py",
-    "harness/bench/tests/test_bench_command.py",
     "impls/lockstep/ray/tests/test_failures.py",
-    "harness/composition/tests/test_archives.py",
     "impls/lockstep/ray/tests/test_rules.py",
-    "harness/parity/tests/test_agreement.py",
-    "impls/lockstep/keras3/tests/base/test_replicas.py",
-    "impls/lockstep/keras3/tests/test_multitask.py",
-    "harness/runs/tests/test_run.py",
-    "harness/runs/tests/test_jobs.py",
-    "impls/lockstep/keras3/tests/workers/test_agn_remote.py",
-    "impls/lockstep/tf/tests/base/test_replica_processes.py",
-    "impls/lockstep/tf/tests/base/test_replicas.py",
-    "harness/pages/tests/test_pages.py",
+    "impls/lockstep/ray/tests/test_place.py",
+    "harness/tests/test_examples.py",
     "harness/dropin/tests/test_programs.py",
+    "impls/lockstep/keras3/tests/base/test_replicas.py",
+    "impls/lockstep/tf/tests/base/test_replicas.py",
     "harness/runs/tests/test_repeatable.py",
-    "harness/tasks/tests/test_multitask_digits.py",
-    "harness/nets/tests/test_frozen.py",
-    "impls/lockstep/tf/tests/scaling/test_loss_scaling.py",
-    "impls/lockstep/keras3/tests/scaling/test_loss_scaling.py",
+    "harness/parity/tests/test_mutants.py",
+    "harness/composition/tests/test_archives.py",
+    "harness/pages/tests/test_pages.py",
+    "impls/lockstep/keras3/tests/step/test_optimize_loss.py",
+    "impls/lockstep/tf/tests/test_multitask.py",
+    "harness/tasks/tests/test_worker_throughput.py",
+    "harness/parity/tests/test_agreement.py",
+    "harness/runs/tests/test_jobs.py",
     "harness/declarations/tests/test_own_experiments.py",
+    "impls/lockstep/tf/tests/scaling/test_loss_scaling.py",
+    "harness/tasks/tests/test_multitask_digits.py",
+    "harness/composition/tests/test_checkpoints.py",
+    "harness/nets/tests/test_frozen.py",
 )
-"""Test files that take more than half a minute, the longest first."""
+"""Test files that take more than twenty seconds, about the longest first."""
 
 
 def long_files_first(items: list[pytest.Item], root: Path = ROOT) -> None:

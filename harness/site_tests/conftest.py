@@ -7,7 +7,7 @@ import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -33,19 +33,32 @@ PLACES = (
 )
 
 
-SOAKED = ("keras3", "reference", "tf")
-"""Backends whose API pages are only checked for accessibility in the soak tests.
-
-PyTorch's pages are always checked, and the same template writes all of these pages.
-"""
+REFERENCE = "generated/reference/"
+"""The pages of the API, which one template writes for every backend."""
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark the slowest check of a page as soak if a similar page has it, too."""
+    """Mark the checks of a page as soak that similar pages have, too.
+
+    Of a folder of generated pages, always check the index and the longest one. Of the
+    others, also check the API on PyTorch and whatever has results, but for the slowest.
+    """
     page = getattr(item, "callspec", None) and item.callspec.params.get("visit")
-    folders = tuple(f"generated/reference/{name}/" for name in SOAKED)
-    if page and page.startswith(folders) and "nothing_keeps_people" in item.name:
+    if not page or not page.startswith("generated/") or page in samples():
+        return
+    is_slowest = "nothing_keeps_people" in item.name
+    others = page.startswith(REFERENCE) and not page.startswith(f"{REFERENCE}pytorch")
+    if is_slowest or others:
         item.add_marker(pytest.mark.soak)
+
+
+@cache
+def samples() -> frozenset[str]:
+    """Return the index and the longest page of each folder of generated pages."""
+    pages = sorted((SITE / "generated").rglob("*.html"), key=lambda p: p.stat().st_size)
+    longest = {page.parent: page for page in pages}.values()
+    chosen = [*longest, *(page for page in pages if page.name == "index.html")]
+    return frozenset(page.relative_to(SITE).as_posix() for page in chosen)
 
 
 def find_browser() -> str | None:

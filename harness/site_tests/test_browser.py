@@ -37,15 +37,13 @@ class Visit:
     failed: list[str] = field(default_factory=list)
 
 
-def open_page(
-    browser: Any, address: str, scheme: str = "light", index: str = ""
-) -> Visit:
-    """Open an address in a new window and wait until everything is loaded.
+def open_page(context: Any, address: str, index: str = "") -> Visit:
+    """Open an address in a new tab and wait until everything is loaded.
 
     Args:
         index: a short search index, served instead of the one of a megabyte.
     """
-    page = browser.new_context(viewport=WIDE, color_scheme=scheme).new_page()
+    page = context.new_page()
     visit = Visit(page)
     if index:
         page.route("**/search_index.json", lambda route: route.fulfill(body=index))
@@ -76,15 +74,21 @@ def short_index(site: Path) -> str:
     return json.dumps({**index, "docs": index["docs"][:1]})
 
 
+@pytest.fixture(scope="module")
+def window(browser: Any) -> Iterator[Any]:
+    """The window of all pages, which keeps the files that they share."""
+    context = browser.new_context(viewport=WIDE, color_scheme="light")
+    yield context
+    context.close()
+
+
 @pytest.fixture(scope="module", params=PAGES or ["index.html"])
-def visit(
-    request: Any, browser: Any, address: str, short_index: str
-) -> Iterator[Visit]:
+def visit(request: Any, window: Any, address: str, short_index: str) -> Iterator[Visit]:
     """Each page of the site; only the first one gets the full search index."""
     index = "" if request.param == "index.html" else short_index
-    opened = open_page(browser, address + request.param, index=index)
+    opened = open_page(window, address + request.param, index)
     yield opened
-    opened.page.context.close()
+    opened.page.close()
 
 
 @pytest.fixture
@@ -245,11 +249,10 @@ def test_the_toggle_swaps_the_plots(page: Any, address: str, site: Path) -> None
 def test_the_system_preference_decides_first(browser: Any, address: str) -> None:
     schemes = {}
     for preferred in "light", "dark":
-        opened = open_page(browser, address, preferred)
-        schemes[preferred] = opened.page.locator("body").get_attribute(
-            "data-md-color-scheme"
-        )
-        opened.page.context.close()
+        context = browser.new_context(viewport=WIDE, color_scheme=preferred)
+        body = open_page(context, address).page.locator("body")
+        schemes[preferred] = body.get_attribute("data-md-color-scheme")
+        context.close()
     assert schemes == {"light": "default", "dark": "slate"}
 
 

@@ -70,6 +70,9 @@ def forget(frameworks: Sequence[str]) -> None:
     if tensorflow := sys.modules.get("tensorflow"):
         tensorflow.compat.v1.reset_default_graph()
         tensorflow.config.run_functions_eagerly(False)
+        # Strategies number their collectives alike, and TensorFlow remembers the shapes
+        # of each. Its own tests separate strategies in the same way.
+        tensorflow.distribute.MirroredStrategy._collective_key_base += 100_000
     if torch := sys.modules.get("torch"):
         torch.set_default_dtype(torch.float32)
         torch.use_deterministic_algorithms(False)

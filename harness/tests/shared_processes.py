@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -17,7 +17,11 @@ from harness.processes.children import Children, Conversation
 from harness.tests.script_process import Request
 
 MODULE = "harness.tests.script_process"
-SECONDS = 300
+TOGETHER = ("tensorflow keras", "torch")
+"""Kinds of processes by what they import, for scripts that leave it as it was."""
+TWO_DEVICES = "two devices"
+"""The kind of the process in which scripts split the CPU, all in the same way."""
+SECONDS = 1200
 """How long a script may take."""
 
 
@@ -59,3 +63,11 @@ class Processes:
         """End all of them."""
         for process in self._running.values():
             process.stop()
+
+
+@pytest.fixture(scope="session")
+def processes() -> Iterator[Processes]:
+    """Processes that the tests of all files share."""
+    made = Processes()
+    yield made
+    made.end()

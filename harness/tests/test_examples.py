@@ -7,7 +7,6 @@ import importlib.util
 import secrets
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ import pytest
 from harness.processes.children import ROOT
 from harness.processes.environment import child_variables
 from harness.tests.script_process import Request
-from harness.tests.shared_processes import SECONDS, Processes
+from harness.tests.shared_processes import SECONDS, TOGETHER, Processes
 
 EXAMPLES = ROOT / "docs" / "examples"
 SCRIPTS = sorted(EXAMPLES.rglob("*.py"))
@@ -39,8 +38,6 @@ ALONE = [
     )
 ]
 """Those that start others, or change TensorFlow for good."""
-TOGETHER = ("tensorflow keras", "torch")
-"""Frameworks that a process imports; one without them is quick to start."""
 FRAMEWORKS = {"keras", "ray", "torch", "tensorflow"}
 CLUSTER = {
     "RAY_ADDRESS": "local",
@@ -88,13 +85,6 @@ def output_alone(script: Path, *launcher: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-@pytest.fixture(scope="module")
-def processes() -> Iterator[Processes]:
-    found = Processes()
-    yield found
-    found.end()
 
 
 @pytest.mark.parametrize(

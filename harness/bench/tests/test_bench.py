@@ -20,6 +20,7 @@ from harness.records.staleness import staleness_of
 from harness.tasks.multitask_overhead.zeros import SHARES, zero_flags
 from harness.tasks.overhead.shapes import MODELS, arrays
 from harness.tests.benched import write_times
+from harness.tests.painting import paint
 from lockstep.messages.errors import UnknownNameError
 
 OVERHEAD = find("multitask_overhead")
@@ -184,7 +185,7 @@ def test_every_benchmark_can_be_drawn(name: str, tmp_path: Path) -> None:
     write_times(find(name), tmp_path, {"ours": 0.05}, processes)
     finding = compare(find(name), tmp_path)
     assert finding is not None
-    drawn = {figure.name for figure in draw(finding, tmp_path)}
+    drawn = paint(finding)
     measures = {row.measure for row in find(name).rows if not row.growth}
     assert ("ratios" in drawn) == ("ratio" in measures)
     assert ("microseconds" in drawn) == (measures != {"ratio"})

@@ -58,7 +58,11 @@ def records_of(request: Request, backend: str = "pytorch") -> list[command.Recor
     return read_records(request.root / "local" / "smoke" / f"{backend}.jsonl")
 
 
-@pytest.mark.parametrize("backend", MEASURED)
+# One process measures as another does; TensorFlow alone takes seconds to start.
+@pytest.mark.parametrize(
+    "backend",
+    [pytest.param(b, marks=[pytest.mark.soak] * (b == "keras3")) for b in MEASURED],
+)
 def test_native_entries_have_the_times_that_are_recorded(
     backend: str, tmp_path: Path
 ) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
@@ -13,9 +11,10 @@ import pytest
 
 from harness.composition.stacks import FEW_STACKS, STACKS
 from harness.composition.tests.archived import KINDS
-from harness.processes.environment import child_variables
+from harness.tests.script_process import Request
+from harness.tests.shared_processes import TOGETHER, Processes
 
-WORKER = "harness.composition.tests.archived"
+WORKER = Path(__file__).with_name("archived.py")
 ARCHIVES = Path(__file__).parent.parent / "archives"
 *OLDER, LAST = sorted(folder.name for folder in ARCHIVES.iterdir())
 SLOW = ("tf graph", "keras3 file")
@@ -38,21 +37,17 @@ def archive(release: str, kind: str) -> Path:
     return ARCHIVES / release / f"{kind.replace(' ', '-')}.zip"
 
 
-def differences(release: str, act: str, kind: str) -> dict[str, list[str]]:
-    """Load an archive in a process of its own: mode and stack -> what differs."""
+def differences(
+    release: str, act: str, kind: str, processes: Processes
+) -> dict[str, list[str]]:
+    """Load an archive in another process: mode and stack -> what differs."""
     needs = NEEDS[kind.split()[0]]
     if importlib.util.find_spec(needs) is None:
         pytest.skip(f"needs {needs}")
-    command = [sys.executable, "-W", "ignore", "-m", WORKER, act, kind]
-    done = subprocess.run(
-        [*command, str(archive(release, kind))],
-        capture_output=True,
-        text=True,
-        env=child_variables(),
-        timeout=1200,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    (group,) = [group for group in TOGETHER if needs in group.split()]
+    arguments = [act, kind, str(archive(release, kind))]
+    request = Request(str(WORKER), arguments, with_harness=True)
+    return json.loads(processes.output_of(group, group.split(), request))
 
 
 @each_release
@@ -67,8 +62,8 @@ def test_an_archive_holds_every_stack(release: str, kind: str) -> None:
 
 @pytest.mark.parametrize(("release", "act", "kind"), CASES)
 def test_the_checkpoints_of_a_release_load_and_go_on(
-    release: str, act: str, kind: str
+    release: str, act: str, kind: str, processes: Processes
 ) -> None:
-    found = differences(release, act, kind)
+    found = differences(release, act, kind, processes)
     assert set(FEW_STACKS) <= {name.partition(": ")[2] for name in found}
     assert {name: differs for name, differs in found.items() if differs} == {}

@@ -29,7 +29,7 @@ NEEDS = {
 }
 
 
-TOGETHER = [["keras3"], ["tf eager", "tf graph"], ["pytorch", "reference"]]
+TOGETHER = [["keras3", "tf eager", "tf graph"], ["pytorch", "reference"]]
 """Backends whose runs share a process: it is the imports that take long."""
 
 CASES = [

@@ -77,7 +77,9 @@ def test_full_names_are_ported_as_imports_are(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.backend("tf")
-@pytest.mark.parametrize("name", ["partitioned", "loss_scaling"])
+@pytest.mark.parametrize(
+    "name", ["partitioned", pytest.param("loss_scaling", marks=pytest.mark.soak)]
+)
 def test_full_names_that_are_ported_print_what_the_original_printed(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,16 +20,16 @@ NAMES = sorted(programs())
 EXCHANGED = sorted(name for name in NAMES if find(name).exchange)
 
 
-@pytest.fixture(scope="module")
-def processes() -> Iterator[Processes]:
-    made = Processes()
-    yield made
-    made.end()
+def marks_of(name: str) -> list[pytest.MarkDecorator]:
+    """Let one wait for the soak whose like is in ``tf/tests/workers``."""
+    return [pytest.mark.soak] * (name == "agn_cluster")
 
 
 @pytest.mark.slow
 @pytest.mark.backend("tf")
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=marks_of(name)) for name in NAMES]
+)
 def test_a_moved_program_prints_what_the_original_printed(
     name: str, tmp_path: Path, processes: Processes
 ) -> None:

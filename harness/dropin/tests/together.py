@@ -25,6 +25,7 @@ def printed_by(
         return run_phase(program, phase, LOCKSTEP, folder)
     path = folder / f"{program.name}.py"
     path.write_text(move(program.text), "utf-8")
-    kind = f"phase {program.phases.index(phase)}"
+    place = program.phases.index(phase)
+    kind = f"v1, phase {place}" if place else "v1"
     request = Request(str(path), phase.arguments, str(folder))
     return processes.output_of(kind, ["tensorflow"], request).splitlines()

@@ -46,10 +46,20 @@ def lawful_std(
     return root
 
 
+@pytest.fixture(scope="module")
+def finding_quick(experiment: Experiment, lawful: Path) -> Finding:
+    return found(experiment, lawful)
+
+
+@pytest.fixture(scope="module")
+def finding_std(experiment: Experiment, lawful_std: Path) -> Finding:
+    return found(experiment, lawful_std)
+
+
 def test_runs_that_follow_the_laws_pass_every_check(
-    experiment: Experiment, lawful: Path
+    experiment: Experiment, finding_quick: Finding
 ) -> None:
-    finding = found(experiment, lawful)
+    finding = finding_quick
     assert "keeps every bit" in finding.answer
     assert not any(text.startswith("Does not") for text in finding.small_print)
     assert finding.missing == []
@@ -60,9 +70,9 @@ def test_runs_that_follow_the_laws_pass_every_check(
 
 
 def test_the_answer_begins_with_losses_and_goes_on_with_heads(
-    experiment: Experiment, lawful: Path
+    finding_quick: Finding,
 ) -> None:
-    answer = found(experiment, lawful).answer
+    answer = finding_quick.answer
     assert answer.startswith(
         "With each task in 2 % of the batches, the wrapper makes 0 of 9 held-out losses"
     )
@@ -91,18 +101,18 @@ def test_state_that_fades_with_the_wrapper_is_a_check_that_fails(
 
 
 def test_a_finding_has_its_verdict_and_what_belongs_beside_it(
-    experiment: Experiment, lawful_std: Path
+    finding_std: Finding,
 ) -> None:
-    finding = found(experiment, lawful_std)
+    finding = finding_std
     assert finding.verdict == "partly"
     assert len(finding.tables["predictions"]) == 10
     assert finding.notices == ["The prediction was written after the runs."]
 
 
 def test_runs_of_scale_quick_have_effects_and_no_verdict(
-    experiment: Experiment, lawful: Path
+    finding_quick: Finding,
 ) -> None:
-    finding = found(experiment, lawful)
+    finding = finding_quick
     assert finding.verdict == ""
     table = finding.tables["predictions"]
     assert set(table["outcome"]) == {"not judged"}
@@ -132,16 +142,14 @@ def test_missing_and_diverged_runs_are_said(
     assert losses["lost_without"].max() == 1
 
 
-def test_only_settled_runs_of_the_fullest_scale_count(
-    experiment: Experiment, lawful_std: Path
-) -> None:
-    assert found(experiment, lawful_std).provenance["scale"] == "std"
+def test_only_settled_runs_of_the_fullest_scale_count(finding_std: Finding) -> None:
+    assert finding_std.provenance["scale"] == "std"
 
 
 def test_verdicts_are_compared_where_there_are_two(
-    experiment: Experiment, lawful_std: Path, tmp_path: Path
+    experiment: Experiment, lawful_std: Path, finding_std: Finding, tmp_path: Path
 ) -> None:
-    own = found(experiment, lawful_std).local
+    own = finding_std.local
     assert own is not None and "the verdict is the same" in own.small_print[0]
     shutil.copytree(lawful_std, tmp_path / "a")
     shutil.rmtree(folder(experiment.name, False, tmp_path / "a"))

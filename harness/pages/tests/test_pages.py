@@ -18,6 +18,7 @@ import pytest
 from harness.declarations import declare
 from harness.errors import HarnessError
 from harness.judgement.finding import PREDICTIONS, Finding
+from harness.pages import write
 from harness.pages.findings.page import Answered
 from harness.pages.findings.sources import EXPERIMENTS, Figure, Question
 from harness.pages.findings.verdicts import results_html
@@ -78,19 +79,46 @@ def contents(folder: Path) -> dict[str, bytes]:
 # -- the whole folder ----------------------------------------------------------------
 
 
-def test_the_same_results_give_the_same_bytes_in_one_and_two_processes(
-    docs: Path, results: Path
+ALONE = """
+import sys
+from pathlib import Path
+from harness.pages import write_pages
+write_pages(Path(sys.argv[1]), Path(sys.argv[2]))
+print(*{'torch', 'tensorflow', 'keras'} & set(sys.modules))
+"""
+
+
+def test_the_same_results_give_the_same_bytes_and_import_no_framework(
+    docs: Path, results: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(ROOT / "results" / "lost_updates", results / "lost_updates")
-    written = write_pages(docs, results)
-    first = contents(docs / "generated")
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE, alone, results],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**child_variables(), "PYTHONPATH": f"{ROOT / 'impls'}"},
+        check=True,
+    )
+    assert done.stdout.split() == []
+    first = contents(alone / "generated")
     assert any(name.startswith("experiments/lost_updates/") for name in first)
-    write_pages(docs, results, jobs=2)
+    written = write_pages(docs, results, jobs=2)
     assert contents(docs / "generated") == first
     assert len(written) == len(first)
     assert all(path.is_file() for path in written)
 
 
+@pytest.fixture
+def few_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the figures that take long and depend on no results."""
+    monkeypatch.setattr(write, "adam_insert", lambda folder: "")
+    monkeypatch.setattr(write, "planner_inserts", lambda folder, answers: {})
+
+
+@pytest.mark.usefixtures("few_figures")
 def test_without_results_every_page_says_so(docs: Path, tmp_path: Path) -> None:
     write_pages(docs, tmp_path / "nothing")
     pages = contents(docs / "generated")
@@ -110,6 +138,7 @@ def test_without_results_every_page_says_so(docs: Path, tmp_path: Path) -> None:
     assert silent == []
 
 
+@pytest.mark.usefixtures("few_figures")
 def test_a_stale_page_disappears(docs: Path, results: Path) -> None:
     (docs / "generated").mkdir()
     (docs / "generated" / "stale.md").write_text("old", "utf-8")
@@ -151,6 +180,7 @@ def test_a_damaged_report_is_a_sentence(results: Path, content: str) -> None:
         parity_inserts(results)
 
 
+@pytest.mark.usefixtures("few_figures")
 def test_a_damaged_report_leaves_the_old_pages(docs: Path, results: Path) -> None:
     write_pages(docs, results)
     before = contents(docs)
@@ -161,6 +191,7 @@ def test_a_damaged_report_leaves_the_old_pages(docs: Path, results: Path) -> Non
     assert list((docs.parent / "build").iterdir()) == []
 
 
+@pytest.mark.usefixtures("few_figures")
 def test_a_folder_that_cannot_be_written_keeps_the_old_pages(
     docs: Path, results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,22 +207,6 @@ def test_a_folder_that_cannot_be_written_keeps_the_old_pages(
     with pytest.raises(HarnessError, match="to write into docs/, got Permission"):
         write_pages(docs, results)
     assert contents(docs) == before
-
-
-def test_writing_pages_imports_no_framework(docs: Path, results: Path) -> None:
-    script = (
-        "import sys\nfrom pathlib import Path\nfrom harness.pages import write_pages\n"
-        "write_pages(Path(sys.argv[1]), Path(sys.argv[2]))\n"
-        "print(*{'torch', 'tensorflow', 'keras'} & set(sys.modules))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script, docs, results],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env={**child_variables(), "PYTHONPATH": f"{ROOT / 'impls'}"},
-    )
-    assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
 
 
 # -- parity --------------------------------------------------------------------------

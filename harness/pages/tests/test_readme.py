@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,8 @@ import pytest
 from harness.errors import HarnessError
 from harness.pages.readme import ASSETS, write_figure, write_matrix
 from harness.processes.children import ROOT
-from harness.processes.environment import child_variables
+from harness.tests.script_process import Request
+from harness.tests.shared_processes import TOGETHER, Processes
 from lockstep import registry
 
 README = (ROOT / "README.md").read_text("utf-8")
@@ -26,20 +25,18 @@ def framework_of(example: str) -> str:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=framework_of)
-def test_an_example_runs_and_prints(example: str) -> None:
+def test_an_example_runs_and_prints(
+    example: str, processes: Processes, tmp_path: Path
+) -> None:
     backends = {"torch": "pytorch", "tensorflow": "tf", "keras": "keras3"}
     backend = backends[framework_of(example)]
     if not registry.installed(backend):
         pytest.skip(f"{framework_of(example)} is not installed")
-    path = f"import sys; sys.path.insert(0, {str(ROOT / 'impls')!r})\n"
-    done = subprocess.run(
-        [sys.executable, "-c", path + example],
-        capture_output=True,
-        text=True,
-        env=child_variables(),
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip()
+    script = tmp_path / "example.py"
+    script.write_text(example, "utf-8")
+    (group,) = [group for group in TOGETHER if framework_of(example) in group.split()]
+    printed = processes.output_of(group, group.split(), Request(str(script)))
+    assert printed.strip()
 
 
 def test_there_is_an_example_for_each_host_and_none_is_long() -> None:

@@ -33,7 +33,16 @@ def catching(mutant: Mutant, family: str) -> Iterator[str]:
         yield from (case.id for case in cases if status(case) != "passed")
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=str)
+# The soak tries them all.
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        pytest.param(
+            mutant, id=str(mutant), marks=[pytest.mark.soak] * (number % 4 > 0)
+        )
+        for number, mutant in enumerate(MUTANTS)
+    ],
+)
 def test_every_family_that_claims_to_notice_a_mistake_does(mutant: Mutant) -> None:
     for family in mutant.families:
         with closing(catching(mutant, family)) as found:

@@ -159,17 +159,24 @@ def test_every_record_names_the_prediction_of_its_experiment(tmp_path: Path) -> 
 # -- crashes ---------------------------------------------------------------------------
 
 
+FAILS = {
+    "kill 2": "the worker process ended (signal 9)",
+    "exit 2": "the worker process ended (exit status 7)",
+    "raise 2": "RuntimeError: as it was asked",
+}
+
+
 @pytest.mark.parametrize(
-    ("fails", "reason"),
+    ("jobs", "fails"),
     [
-        ("kill 2", "the worker process ended (signal 9)"),
-        ("exit 2", "the worker process ended (exit status 7)"),
-        ("raise 2", "RuntimeError: as it was asked"),
+        *((2, fails) for fails in FAILS),
+        (1, "raise 2"),
+        pytest.param(1, "kill 2", marks=pytest.mark.soak),
+        pytest.param(1, "exit 2", marks=pytest.mark.soak),
     ],
 )
-@pytest.mark.parametrize("jobs", [1, 2])
 def test_a_run_that_fails_is_an_error_and_the_rest_goes_on(
-    fails: str, reason: str, jobs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    jobs: int, fails: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     experiment = toy(tmp_path)
     monkeypatch.setenv("TOY_FAILS", fails)
@@ -178,7 +185,7 @@ def test_a_run_that_fails_is_an_error_and_the_rest_goes_on(
         assert report.state == "done" and report.failed
         assert report.counts == {"ok": 6, "error": 2}
         bad = [r for r in records(tmp_path, report.backend) if r.status == "error"]
-        assert {(record.seed, record.reason) for record in bad} == {(2, reason)}
+        assert {(record.seed, record.reason) for record in bad} == {(2, FAILS[fails])}
         assert all(r.code is not None and r.duration is not None for r in bad)
     monkeypatch.delenv("TOY_FAILS")
     for report in sweep(experiment, tmp_path, jobs=jobs):

@@ -18,23 +18,18 @@ from harness.runs.workers import Worker
 from harness.tests.synthetic import record_of
 from lockstep import registry
 
+Made = tuple[list[Outcome], Mapping[str, Any]]
+"""The outcomes of runs of one process, and its environment."""
 
-@pytest.fixture(params=["pytorch", "tf"])
+
+@pytest.fixture(scope="module", params=["pytorch", "tf"])
 def backend(request: pytest.FixtureRequest) -> str:
     if not registry.installed(request.param):
         pytest.skip(f"{registry.find(request.param).framework} is not installed")
     return str(request.param)
 
 
-def made(run: Run, backend: str) -> tuple[Outcome, Mapping[str, Any]]:
-    """Do a run in a process of its own; return its outcome and its environment."""
-    ((outcome,), environment) = made_together([run], backend)
-    return outcome, environment
-
-
-def made_together(
-    runs: Sequence[Run], backend: str
-) -> tuple[list[Outcome], Mapping[str, Any]]:
+def made(runs: Sequence[Run], backend: str) -> Made:
     """Do runs in a process of their own; return their outcomes and its environment."""
     worker = Worker(runs[0].task, backend, "cpu", 0, Children())
     answers = [worker.do(run) for run in runs]
@@ -53,38 +48,59 @@ def outcome_of(run: Run, backend: str, answer: Any) -> Outcome:
     return Record.from_json(record.as_json()).outcome
 
 
+SHORT = {"steps": 20, "checkpoints": 4}
+
+
 def short(name: str, **settings: Any) -> Run:
     """Return the last run of an experiment, with other settings."""
     run = declare.find(name).runs("quick")[-1]
     return replace(run, config={**run.config, **settings})
 
 
-@pytest.mark.parametrize(
-    "name", ["absent_tasks", pytest.param("lost_updates", marks=pytest.mark.soak)]
-)
-def test_two_fresh_processes_agree_to_the_bit(name: str, backend: str) -> None:
-    run = short(name, steps=20, checkpoints=4)
-    (first, here), (second, there) = made(run, backend), made(run, backend)
-    assert first.status == "ok" and first.series
-    equality = compare_outcomes(first, second, (here, there))
+def published_of(backend: str) -> Record:
+    """Return a published record."""
+    home = folder("learning_rate_policies", True, RESULTS)
+    return next(r for r in read(home / f"{backend}.jsonl") if r.status == "ok")
+
+
+@pytest.fixture(scope="module")
+def first(backend: str) -> Made:
+    """What one process made of a run, of another seed and of a published record."""
+    run, published = short("absent_tasks", **SHORT), published_of(backend)
+    of = (published.experiment, published.task, published.config, published.seed)
+    return made([run, replace(run, seed=run.seed + 1), Run(*of)], backend)
+
+
+def assert_same(outcome: Outcome, here: Any, other: Outcome, there: Any) -> None:
+    assert outcome.status == "ok" and outcome.series
+    equality = compare_outcomes(outcome, other, (here, there))
     assert equality.method == "to the bit because the processor and all versions match"
     assert equality.equal, str(equality)
 
 
-def test_another_seed_is_another_outcome() -> None:
-    pytest.importorskip("torch", reason="torch is not installed")
-    run = short("absent_tasks", steps=20, checkpoints=4)
-    both = [run, replace(run, seed=run.seed + 1)]
-    (first, other), here = made_together(both, "pytorch")
-    assert not compare_outcomes(first, other, (here, here)).equal
+def test_two_fresh_processes_agree_to_the_bit(first: Made, backend: str) -> None:
+    (outcome, *_), here = first
+    (second,), there = made([short("absent_tasks", **SHORT)], backend)
+    assert_same(outcome, here, second, there)
 
 
-def test_a_published_run_is_repeated(backend: str) -> None:
+@pytest.mark.soak
+def test_two_fresh_processes_agree_on_lost_updates(backend: str) -> None:
+    run = short("lost_updates", **SHORT)
+    ((one,), here), ((other,), there) = made([run], backend), made([run], backend)
+    assert_same(one, here, other, there)
+
+
+def test_another_seed_is_another_outcome(first: Made) -> None:
+    (outcome, other, _), here = first
+    assert not compare_outcomes(outcome, other, (here, here)).equal
+
+
+def test_a_published_run_is_repeated(first: Made, backend: str) -> None:
+    (*_, again), here = first
+    published = published_of(backend)
     home = folder("learning_rate_policies", True, RESULTS)
-    published = next(r for r in read(home / f"{backend}.jsonl") if r.status == "ok")
     environments = read_environments(home / f"{backend}.environments.jsonl")
-    run = Run(published.experiment, published.task, published.config, published.seed)
-    again, here = made(run, backend)
     then = environments[published.environment]
     equality = compare_outcomes(published.outcome, again, (then, here))
     assert equality.equal, str(equality)

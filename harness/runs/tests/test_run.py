@@ -39,7 +39,8 @@ def sweep(experiment: Experiment, root: Path, **options: Any) -> list[run.Report
     return run.sweep([experiment], Request("quick", root=root, **options))
 
 
-@pytest.mark.slow
+# Its like, without a kill: test_a_sweep_that_was_stopped_goes_on.
+@pytest.mark.soak
 @needs_torch
 def test_a_sweep_that_was_killed_goes_on_where_it_stopped(
     tiny: Experiment, tmp_path: Path

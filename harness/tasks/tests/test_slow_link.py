@@ -173,6 +173,7 @@ def test_a_run_measures_ddp_and_every_period_and_leaves_no_process(
     assert answer["summary"]["link/bandwidth"] < 1e6 * settings.link_mbit / 8
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @NEEDS_FRAMEWORKS
 def test_a_worker_that_is_killed_in_a_run_leaves_no_process(

@@ -1,6 +1,9 @@
-"""Keras on TensorFlow, chosen before anything is imported."""
+"""Keras on TensorFlow, chosen before anything is imported, and others to share."""
 
 import os
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
 
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -10,3 +13,24 @@ import pytest
 
 pytest.importorskip("keras", reason="needs Keras")
 pytest.importorskip("tensorflow", reason="needs TensorFlow")
+
+from harness.tests.script_process import Request
+from harness.tests.shared_processes import TOGETHER, Processes
+
+
+@pytest.fixture
+def elsewhere(processes: Processes, tmp_path: Path) -> Callable[..., list[str]]:
+    """Run a script in another process and return the lines that it prints.
+
+    Scripts of one kind share a process. It knows nothing of this one's objects.
+    """
+
+    def run(script: str, *arguments: object, kind: str = TOGETHER[0]) -> list[str]:
+        path = tmp_path / "script.py"
+        path.write_text(textwrap.dedent(script), "utf-8")
+        texts = [str(argument) for argument in arguments]
+        request = Request(str(path), texts, str(tmp_path))
+        frameworks = ["tensorflow", "keras"]
+        return processes.output_of(kind, frameworks, request).splitlines()
+
+    return run

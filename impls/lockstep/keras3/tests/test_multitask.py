@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -189,7 +190,9 @@ np.savez(sys.argv[3], *[np.asarray(v.numpy()) for v in [
 """
 
 
-def test_a_saved_model_goes_on_to_the_bit_in_a_fresh_process(tmp_path: Path) -> None:
+def test_a_saved_model_goes_on_to_the_bit_in_another_process(
+    elsewhere: Callable[..., list[str]], tmp_path: Path
+) -> None:
     inner = MultitaskOptimizerWrapper(keras.optimizers.AdamW(0.1))
     model = two_heads(MultitaskOptimizerWrapper(inner), jit_compile=False)
     fit(model)
@@ -197,21 +200,35 @@ def test_a_saved_model_goes_on_to_the_bit_in_a_fresh_process(tmp_path: Path) -> 
     model.save(paths[0])
     np.save(paths[1], X)
     fit(model)
-    sources = str(Path(lockstep.__file__).parents[1])
-    done = subprocess.run(
-        [sys.executable, "-c", RESUME, *map(str, paths)],
-        env={**os.environ, "PYTHONPATH": sources},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    elsewhere(RESUME, *paths)
     after = np.load(paths[2])
     ours = [v.numpy() for v in [*model.variables, *model.optimizer.variables]]
     assert same(ours, [after[name] for name in after.files])
 
 
-def test_another_back_end_of_keras_is_refused_in_one_sentence() -> None:
+REFUSED = """
+import keras
+own, keras.config.backend = keras.config.backend, lambda: "torch"
+try:
+    import lockstep.keras3
+except ImportError as error:
+    print(type(error).__name__, error)
+finally:
+    keras.config.backend = own
+"""
+
+
+def test_another_back_end_of_keras_is_refused_in_one_sentence(
+    elsewhere: Callable[..., list[str]],
+) -> None:
+    (line,) = elsewhere(REFUSED)
+    assert line.startswith(
+        "MissingFrameworkError lockstep.keras3: expected Keras on its Tens"
+    )
+
+
+@pytest.mark.soak
+def test_keras_that_runs_on_another_back_end_is_refused() -> None:
     pytest.importorskip("torch", reason="needs a second back end of Keras")
     sources = str(Path(lockstep.__file__).parents[1])
     done = subprocess.run(

@@ -14,17 +14,43 @@ import pytest
 import torch
 from torch import distributed
 
-__all__ = ["errors_of", "exit_codes", "needs_gloo", "on_ranks", "on_two_ranks"]
+__all__ = [
+    "errors_of",
+    "exit_codes",
+    "needs_gloo",
+    "new_processes",
+    "on_ranks",
+    "on_two_ranks",
+]
 
 needs_gloo = pytest.mark.skipif(
     not (distributed.is_available() and distributed.is_gloo_available()),
     reason="this torch has no gloo",
 )
 
+PRELOADED = [
+    "lockstep.pytorch",
+    "torch.distributed.checkpoint",
+    "torch.distributed.fsdp",
+]
+"""What a process has imported that is there to be copied."""
+
 SECONDS = 120
 """How long the ranks may take together; they need three or four on an idle machine."""
 
 Job = Callable[[int], Any]
+
+
+def new_processes() -> Any:
+    """Return a context of ``multiprocessing`` whose processes know of no test.
+
+    Where it can be done, they are copies of one that has imported torch, and no more.
+    """
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
+    return context
 
 
 def run_rank(rank: int, count: int, folder: str, job: Job) -> None:
@@ -76,9 +102,9 @@ def exit_codes(count: int, job: Job, folder: Path) -> list[int | None]:
 
     Args: see :func:`on_ranks`.
     """
-    spawn = multiprocessing.get_context("spawn")
+    context = new_processes()
     ranks = [
-        spawn.Process(target=run_rank, args=(rank, count, str(folder), job))
+        context.Process(target=run_rank, args=(rank, count, str(folder), job))
         for rank in range(count)
     ]
     for process in ranks:

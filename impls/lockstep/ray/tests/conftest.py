@@ -1,4 +1,4 @@
-"""One Ray cluster for the tests of a file, on loopback, which needs a token."""
+"""One Ray cluster for the tests of a process, on loopback, which needs a token."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def limit(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def ray() -> Iterator[Any]:
     """Start Ray, and end its processes after the last test."""
     module = pytest.importorskip("ray", reason="needs Ray: lockstep-optimizers[ray]")

@@ -25,9 +25,11 @@ def assert_same_bits(one: Any, other: Any) -> None:
     assert all(np.array(one[n]).tobytes() == np.array(other[n]).tobytes() for n in one)
 
 
-RULES: list[tuple[str, dict[str, Any], str]] = [
-    ("SGD", {"lr": 0.1}, "gradient"),
-    ("SGD", {"lr": 0.1, "momentum": 0.9}, "gradient"),
+RULES = [
+    pytest.param("SGD", {"lr": 0.1}, "gradient", marks=pytest.mark.soak),
+    pytest.param(
+        "SGD", {"lr": 0.1, "momentum": 0.9}, "gradient", marks=pytest.mark.soak
+    ),
     ("Adam", {"lr": 0.1}, "gradient"),
     ("Adam", {"lr": 0.1}, "delta"),
 ]

@@ -179,6 +179,7 @@ def kill(ray: Any, folder: Path, kills: int, seed: int) -> History:
     return team.history
 
 
+@pytest.mark.soak
 def test_five_random_kills_leave_states_that_are_promised(
     ray: Any, tmp_path: Path
 ) -> None:

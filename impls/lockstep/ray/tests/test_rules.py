@@ -40,7 +40,9 @@ def tf_rule(worker: Any) -> Any:
 RULES = {"keras3": keras_rule, "tf": tf_rule}
 
 
-@pytest.mark.parametrize("backend", RULES)
+@pytest.mark.parametrize(
+    "backend", [pytest.param("keras3", marks=pytest.mark.soak), "tf"]
+)
 def test_a_rule_moves_the_center_by_the_bits_of_one_process(
     backend: str, ray: Any, center: RayCenter, tmp_path: Path
 ) -> None:

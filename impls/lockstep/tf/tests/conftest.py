@@ -79,14 +79,6 @@ def child() -> Callable[..., str]:
     return run
 
 
-@pytest.fixture(scope="session")
-def processes() -> Iterator[Processes]:
-    """Processes of TensorFlow that the tests of all files share."""
-    made = Processes()
-    yield made
-    made.end()
-
-
 @pytest.fixture
 def shared(processes: Processes, tmp_path: Path) -> Callable[..., str]:
     """Run a script in the process of its kind and return what it printed."""

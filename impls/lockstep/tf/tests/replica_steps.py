@@ -1,7 +1,8 @@
 """Train with every wrapper in one process, and as 1 and 2 replicas; run as a program.
 
-It prints a line of JSON for each wrapper, execution mode and number of replicas (0: no
-strategy): the state after all steps, the same on every replica, and the reports.
+Its argument is a list of wrapper, execution mode and number of replicas (0: no
+strategy), as JSON. It prints a line of JSON for each: these three, the state after all
+steps, the same on every replica, and the reports.
 """
 
 from __future__ import annotations
@@ -83,8 +84,6 @@ OPTIMIZERS: dict[str, Callable[[list[Any]], Any]] = {
     "stack": lambda model: Masters(Multitask(rows(adam(), model)), 8.0),
 }
 SKIPPING = ("fixed", "dynamic", "masters", "backoff", "stack")
-IN_GRAPHS = ("multitask", "rows", "dynamic", "masters", "stack")
-"""The others differ in their rule only; AGN's getter makes the variables of a graph."""
 HALF = ("masters", "backoff", "stack")
 
 
@@ -196,21 +195,14 @@ def train(kind: str, mode: str, count: int) -> Any:
     return run.state(lambda variable: variable.numpy()), reports
 
 
-def main() -> None:
-    """Print all results."""
-    chosen = sys.argv[1:] or list(OPTIMIZERS)
-    for kind in chosen:
-        for mode in ("eager", "function", "graph"):
-            if mode == "graph" and kind not in IN_GRAPHS:
-                continue
-            for count in (0, 1, 2):
-                graph = tf.Graph().as_default if mode == "graph" else None
-                with graph() if graph else contextlib.nullcontext():
-                    print(
-                        json.dumps([kind, mode, count, train(kind, mode, count)]),
-                        flush=True,
-                    )
+def main(chosen: list[list[Any]]) -> None:
+    """Print the results of some wrappers, modes and numbers of replicas."""
+    for kind, mode, count in chosen:
+        graph = tf.Graph().as_default if mode == "graph" else contextlib.nullcontext
+        with graph():
+            line = [kind, mode, count, train(kind, mode, count)]
+        print(json.dumps(line), flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    main(json.loads(sys.argv[1]))

@@ -3,36 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-import lockstep
+from harness.tests.script_process import Request
+from harness.tests.shared_processes import TWO_DEVICES, Processes
+from lockstep.keras3.tests import mirrored
 from lockstep.keras3.tests.mirrored import MAKE, RULES, ways
-
-
-def child(*arguments: str) -> str:
-    """Run Python in a fresh process and return what it prints."""
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        env={
-            **os.environ,
-            "PYTHONPATH": str(Path(lockstep.__file__).parents[1]),
-            "CUDA_VISIBLE_DEVICES": "",
-        },
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
-
 
 # The stack has the first three; the fourth is a rule like NovoGrad.
 LONG = ("multitask", "scale", "rows", "ftrl")
@@ -40,11 +21,14 @@ LONG = ("multitask", "scale", "rows", "ftrl")
 
 
 @pytest.fixture(scope="module")
-def runs(pytestconfig: pytest.Config) -> dict[tuple[str, int, str], Any]:
+def runs(
+    pytestconfig: pytest.Config, processes: Processes
+) -> dict[tuple[str, int, str], Any]:
     everything = "not soak" not in pytestconfig.getoption("markexpr")
     chosen = [name for name in MAKE if everything or name not in LONG]
-    lines = child("-m", "lockstep.keras3.tests.mirrored", *chosen).splitlines()
-    found = [json.loads(line) for line in lines]
+    request = Request(str(Path(mirrored.__file__)), chosen)
+    printed = processes.output_of(TWO_DEVICES, ["tensorflow", "keras"], request)
+    found = [json.loads(line) for line in printed.splitlines()]
     return {
         (n, count, way): (weights, state) for n, count, way, weights, state in found
     }
@@ -134,8 +118,10 @@ print("in a scope", copies(w))
 """
 
 
-def test_a_gradient_is_absent_or_zero_only_if_it_is_on_every_replica() -> None:
-    assert child("-c", PREAMBLE + ABSENT).splitlines() == [
+def test_a_gradient_is_absent_or_zero_only_if_it_is_on_every_replica(
+    elsewhere: Callable[..., list[str]],
+) -> None:
+    assert elsewhere(PREAMBLE + ABSENT, kind=TWO_DEVICES) == [
         "one share [0.5, 1.0] [[1.0], [1.0]] of 2 gradients 1 absent",
         "rows of both [0.75, 1.0] [[-3.0], [1.0]]",
         "cancelled, and dense [0.75, 1.0] [[-7.5], [-0.5]]",
@@ -172,8 +158,10 @@ print(*trained(lambda o: ls.MixedPrecisionOptimizerWrapper(o, "dynamic"), "float
 """
 
 
-def test_gradients_of_a_loss_are_unscaled_once_on_each_replica() -> None:
-    assert child("-c", PREAMBLE + LOSSES).splitlines() == [
+def test_gradients_of_a_loss_are_unscaled_once_on_each_replica(
+    elsewhere: Callable[..., list[str]],
+) -> None:
+    assert elsewhere(PREAMBLE + LOSSES, kind=TWO_DEVICES) == [
         "[-0.25, 0.59375] 2 16384.0 skipped, not finite: w; loss scale 32768 -> 16384",
         "[-1.0, -0.3125] 2 16384.0 skipped, not finite: w; loss scale 32768 -> 16384",
     ]
@@ -212,8 +200,10 @@ refused(lambda: run(make(), X))
 """
 
 
-def test_a_training_step_averages_over_replicas() -> None:
-    assert child("-c", PREAMBLE + STEP).splitlines() == [
+def test_a_training_step_averages_over_replicas(
+    elsewhere: Callable[..., list[str]],
+) -> None:
+    assert elsewhere(PREAMBLE + STEP, kind=TWO_DEVICES) == [
         "[1.0, 5.0] [0.0, 0.5] 1",
         "[0.0, 0.5] 1 False",
         "[-1.0, 0.0] 1",
@@ -236,14 +226,18 @@ refused(lambda: compiled(lambda optimizer: optimizer))
 refused(lambda: compiled(ls.MultitaskOptimizerWrapper))
 w, v, opt = made(ls.MultitaskOptimizerWrapper)
 # As on GPUs under XLA.
+own = tf.__internal__.distribute.strategy_supports_no_merge_call
 tf.__internal__.distribute.strategy_supports_no_merge_call = lambda: True
 refused(lambda: strategy.run(lambda: opt.apply([tf.ones([2])], [w])))
+tf.__internal__.distribute.strategy_supports_no_merge_call = own
 print(copies(w), opt.built)
 """
 
 
-def test_what_keras_itself_cannot_compile_is_not_ours_to_mend() -> None:
-    assert child("-c", PREAMBLE + REFUSED).splitlines() == [
+def test_what_keras_itself_cannot_compile_is_not_ours_to_mend(
+    elsewhere: Callable[..., list[str]],
+) -> None:
+    assert elsewhere(PREAMBLE + REFUSED, kind=TWO_DEVICES) == [
         "InvalidArgumentError Graph execution error:",
         "InvalidArgumentError Graph execution error:",
         "UnsupportedError MultitaskOptimizerWrapper: expected replicas of one process "

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -260,22 +259,17 @@ for variable in [*model.variables, *model.optimizer.variables]:
 """
 
 
-def child(script: str, *arguments: Any) -> list[str]:
-    """Run a script in a fresh process and return the lines that it prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", script, *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": str(Path(lockstep.__file__).parents[1])},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout.split()
-
-
-def test_a_saved_model_goes_on_to_the_bit_in_a_fresh_process(tmp_path: Path) -> None:
-    first, *whole = child(TRAIN, tmp_path / "model.keras", 0)
-    assert child(TRAIN, tmp_path / "model.keras", 1) == whole
+def test_a_saved_model_goes_on_to_the_bit_in_another_process(
+    elsewhere: Callable[..., list[str]],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = tmp_path / "model.keras"
+    monkeypatch.setattr(sys, "argv", ["train.py", str(path), "0"])
+    exec(TRAIN, {})
+    first, *whole = capsys.readouterr().out.split()
+    assert elsewhere(TRAIN, path, 1) == whole
     # The second overflow lowered the scale, since the first was in the file.
     assert (first, whole[0]) == ("64.0", "32.0")
     # Weights, scale, three counts, skips, counter, rate, two slots of each weight.

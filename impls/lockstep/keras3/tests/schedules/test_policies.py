@@ -103,10 +103,18 @@ WRAPS: dict[str, Any] = {
     "multitask": MultitaskOptimizerWrapper,
     "clip": lambda opt: VariableClippingOptimizer(opt, {"w/kernel": [0]}, 1e3),
 }
+FEW = {("bare", "eager"), ("clip", "jit"), ("multitask", "graph"), ("multitask", "jit")}
+"""What does not wait for the soak."""
 
 
-@pytest.mark.parametrize("way", ["eager", "graph", "jit"])
-@pytest.mark.parametrize("wrap", WRAPS)
+@pytest.mark.parametrize(
+    ("wrap", "way"),
+    [
+        pytest.param(wrap, way, marks=[pytest.mark.soak] * ((wrap, way) not in FEW))
+        for wrap in WRAPS
+        for way in ("eager", "graph", "jit")
+    ],
+)
 def test_fit_takes_the_rate_of_every_step(wrap: str, way: str) -> None:
     options = {"run_eagerly": way == "eager", "jit_compile": way == "jit"}
     arguments = {"learning_rate": 0.5, "decay_steps": 4, "min_lr": 0.125}

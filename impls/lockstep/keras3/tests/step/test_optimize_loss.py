@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import keras
 import numpy as np
 import pytest
@@ -42,11 +44,20 @@ def trained(weight, batches, run, **options):
     return step
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-@pytest.mark.parametrize("scale", SCALES.values(), ids=SCALES)
-@pytest.mark.parametrize("limit", LIMITS.values(), ids=LIMITS)
-@pytest.mark.parametrize("run", HOW.values(), ids=HOW)
+ALL = list(product(HOW, LIMITS, SCALES, ["float32", "float16"]))
+WAYS = {("eager", "float32"), ("function", "float16")}
+"""Each way to run with one dtype; the soak has both."""
+
+
+@pytest.mark.parametrize(
+    ("run", "limit", "scale", "dtype"),
+    [
+        pytest.param(*case, marks=[pytest.mark.soak] * ((case[0], case[3]) not in WAYS))
+        for case in ALL
+    ],
+)
 def test_four_micro_batches_of_8_are_one_batch_of_32(run, limit, scale, dtype) -> None:
+    run, limit, scale = HOW[run], LIMITS[limit], SCALES[scale]
     parts, whole = weight_in(dtype), weight_in(dtype)
     several = trained(parts, PARTS, run, iter_size=4, **limit, **scale)
     single = trained(whole, [INPUTS], run, **limit, **scale)

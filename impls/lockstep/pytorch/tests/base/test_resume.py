@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from copy import deepcopy
 from itertools import product
 from pathlib import Path
@@ -20,6 +19,7 @@ from lockstep.pytorch import (
     MultitaskOptimizerWrapper,
     VariableClippingOptimizer,
 )
+from lockstep.pytorch.tests.ranks import new_processes
 from lockstep.pytorch.tests.subjects import (
     ALL,
     OWN,
@@ -113,9 +113,7 @@ def runs(tmp_path_factory):
         torch.save(saved, folder / f"{number}.saved")
         advance(model, wrapper, AFTER)
         unbroken[case] = snapshot(model, wrapper)
-    process = multiprocessing.get_context("spawn").Process(
-        target=resume, args=(folder,)
-    )
+    process = new_processes().Process(target=resume, args=(folder,))
     process.start()
     process.join()
     assert process.exitcode == 0

@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import functools
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,8 @@ import pytest
 import torch
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, SequentialLR
 
-import lockstep
+from harness.tests.script_process import Request
+from harness.tests.shared_processes import Processes
 from lockstep.pytorch import (
     MomentumOptimizer,
     MultitaskOptimizerWrapper,
@@ -181,16 +180,20 @@ print(made.param_groups[0]["lr"].hex(), *[v.hex() for v in weight.tolist()])
 """
 
 
-def run(path: Path, start: int, stop: int) -> str:
-    paths = f"import sys; sys.path[:0] = {[str(Path(lockstep.__file__).parents[1])]!r}"
-    command = [sys.executable, "-c", f"{paths}\n{RESUME}", path, str(start), str(stop)]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+def test_a_run_resumed_in_another_process_is_the_same_run(
+    tmp_path: Path, processes: Processes
+) -> None:
+    script = tmp_path / "resume.py"
+    script.write_text(RESUME, "utf-8")
 
+    def run(kind: str, name: str, start: int, stop: int) -> str:
+        arguments = [str(tmp_path / name), str(start), str(stop)]
+        request = Request(str(script), arguments, str(tmp_path))
+        return processes.output_of(kind, ["torch"], request)
 
-def test_a_run_resumed_in_a_fresh_process_is_the_same_run(tmp_path: Path) -> None:
-    whole = run(tmp_path / "whole", 0, 1300)
-    run(tmp_path / "part", 0, 777)
-    assert run(tmp_path / "part", 777, 1300) == whole
+    whole = run("torch", "whole", 0, 1300)
+    run("torch", "part", 0, 777)
+    assert run("torch again", "part", 777, 1300) == whole
 
 
 @pytest.mark.parametrize(

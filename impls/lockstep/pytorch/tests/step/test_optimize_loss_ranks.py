@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import torch.distributed as dist
 from torch.nn import Parameter
 
 from lockstep import pytorch as ls
+from lockstep.pytorch.tests.ranks import new_processes
 
 SECONDS = 300
 INFINITE = float("inf")
@@ -86,7 +86,7 @@ def train_rank(rank: int, folder: Path) -> None:
 def ranks(tmp_path_factory):
     """What each rank has after each case."""
     folder = tmp_path_factory.mktemp("ranks")
-    context = multiprocessing.get_context("spawn")
+    context = new_processes()
     started = [context.Process(target=train_rank, args=(k, folder)) for k in range(2)]
     for process in started:
         process.start()

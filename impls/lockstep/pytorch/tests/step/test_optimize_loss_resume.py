@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from itertools import product
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from torch import nn
 
 from lockstep.pytorch import OPTIMIZER_CLS_NAMES, optimize_loss
 from lockstep.pytorch.schedules.lr_policies import poly_decay
+from lockstep.pytorch.tests.ranks import new_processes
 
 PARAMS = {"Momentum": {"momentum": 0.5}, "AdamW": {"weight_decay": 0.1}}
 SETTINGS = {
@@ -93,9 +93,7 @@ def resumed(tmp_path_factory):
         torch.save(saved, folder / f"{k}.pt")
         advance(step, range(BEFORE, BEFORE + AFTER))
         straight.append(everything(model, step))
-    process = multiprocessing.get_context("spawn").Process(
-        target=resume, args=(folder,)
-    )
+    process = new_processes().Process(target=resume, args=(folder,))
     process.start()
     process.join(120)
     assert process.exitcode == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import multiprocessing
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +13,7 @@ from torch.nn import Parameter
 
 from lockstep import pytorch as ls
 from lockstep.pytorch import OPTIMIZER_SUMMARIES, strict
+from lockstep.pytorch.tests.ranks import new_processes
 
 
 class Writer:
@@ -163,7 +163,7 @@ def write_and_read(folder: Path) -> None:
     reason="TensorBoard, which writes and reads event files, is not installed",
 )
 def test_event_files_hold_the_tags_and_values(tmp_path) -> None:
-    context = multiprocessing.get_context("spawn")
+    context = new_processes()
     process = context.Process(target=write_and_read, args=(tmp_path,))
     process.start()
     process.join(120)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from datetime import timedelta
 
 import pytest
@@ -12,6 +11,7 @@ from torch.nn import Parameter
 
 from lockstep.pytorch import reduce_gradients
 from lockstep.pytorch.step.reduction import GroupReduction
+from lockstep.pytorch.tests.ranks import new_processes
 
 TIMEOUT = 300
 
@@ -48,7 +48,7 @@ def one_rank(rank, path, answers):
 
 
 def test_two_ranks_get_the_mean_and_agree_on_what_is_absent(tmp_path):
-    context = multiprocessing.get_context("spawn")
+    context = new_processes()
     answers = context.Queue()
     arguments = [(rank, tmp_path / "rendezvous", answers) for rank in range(2)]
     ranks = [context.Process(target=one_rank, args=a) for a in arguments]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from harness.tests.shared_processes import TWO_DEVICES
 from lockstep.messages.errors import DtypeError
 from lockstep.messages.step.summaries import SummaryRecord
 from lockstep.tf import (
@@ -282,16 +280,8 @@ except RuntimeError as error:
 """
 
 
-def test_two_replicas_get_the_mean_and_agree_on_what_is_absent():
-    done = subprocess.run(
-        [sys.executable, "-c", TWO_REPLICAS],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    dense, rows, absent, refused = done.stdout.splitlines()[-4:]
+def test_two_replicas_get_the_mean_and_agree_on_what_is_absent(shared):
+    dense, rows, absent, refused = shared(TWO_DEVICES, TWO_REPLICAS).splitlines()
     assert dense == "[[1.5, 1.5], [1.5, 1.5]]"
     assert rows == "[[[2.0], [0.0], [0.0]], [[2.0], [0.0], [0.0]]]"
     assert absent == "[[0.5], [0.5]]"

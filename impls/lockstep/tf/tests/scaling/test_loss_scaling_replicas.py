@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from harness.tests.shared_processes import TWO_DEVICES
+
 REPLICAS = """
 cpu = tf.config.list_physical_devices("CPU")[0]
 two = [tf.config.LogicalDeviceConfiguration()] * 2
@@ -44,8 +46,8 @@ print(*trained(ls, [(1.0, 3.0), (1.0, inf)]))
 """
 
 
-def test_strict_steps_on_all_replicas_or_on_none(child: Callable[..., str]) -> None:
-    one, overflow, default = child(REPLICAS).splitlines()
+def test_strict_steps_on_all_replicas_or_on_none(shared: Callable[..., str]) -> None:
+    one, overflow, default = shared(TWO_DEVICES, REPLICAS).splitlines()
     # The gradients of both are added: g = 2 w (1 + 3), w = w - g / 8.
     state = "[[[0.0, 0.0], [0.0, 0.0]], [[8.0, 16.0], [8.0, 16.0]]]"
     assert one == f"{state} 8.0 1"

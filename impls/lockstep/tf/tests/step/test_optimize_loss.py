@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -38,11 +40,25 @@ def trained(weight, batches, run=lambda step: step, **options):
 HOW = {"eager": lambda step: step, "function": tf.function}
 
 
-@pytest.mark.parametrize("dtype", [tf.float32, tf.float16], ids=lambda d: d.name)
-@pytest.mark.parametrize("scale", SCALES.values(), ids=SCALES)
-@pytest.mark.parametrize("limit", LIMITS.values(), ids=LIMITS)
-@pytest.mark.parametrize("run", HOW.values(), ids=HOW)
+ALL = list(product(HOW, LIMITS, SCALES, ["float32", "float16"]))
+WAYS = {("eager", "float32"), ("function", "float16")}
+"""Each way to run with one dtype; the soak has both."""
+
+
+@pytest.mark.parametrize(
+    ("run", "limit", "scale", "dtype"),
+    [
+        pytest.param(*case, marks=[pytest.mark.soak] * ((case[0], case[3]) not in WAYS))
+        for case in ALL
+    ],
+)
 def test_four_micro_batches_of_8_are_one_batch_of_32(run, limit, scale, dtype) -> None:
+    run, limit, scale, dtype = (
+        HOW[run],
+        LIMITS[limit],
+        SCALES[scale],
+        tf.as_dtype(dtype),
+    )
     parts, whole = weight_in(dtype), weight_in(dtype)
     several = trained(parts, PARTS, run, iter_size=4, **limit, **scale)
     single = trained(whole, [INPUTS], run, **limit, **scale)

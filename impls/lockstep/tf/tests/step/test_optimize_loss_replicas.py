@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable
 from types import SimpleNamespace
 
+from harness.tests.shared_processes import TWO_DEVICES
 from lockstep.tf.base.replicas import ReplicatedStep
 
 REPLICAS = """
@@ -91,8 +92,8 @@ NOT_MIRRORED = (
 )
 
 
-def test_replicas_average_and_agree_on_every_skip(child: Callable[..., str]) -> None:
-    assert child(REPLICAS).splitlines() == [
+def test_replicas_average_and_agree_on_every_skip(shared: Callable[..., str]) -> None:
+    assert shared(TWO_DEVICES, REPLICAS).splitlines() == [
         "mean [0.0, 0.5] [0.0, 0.0] [1.0, 1.0]",
         "overflow [0.0, 0.5] [0.0, 0.0] [8192.0, 8192.0] 1",
         "one task [0.0, 0.5] [0.0, 0.0] [0.5, 0.5]",
@@ -161,8 +162,8 @@ for options in ({}, {"dtype": "mixed", "loss_scaling": "Backoff", "iter_size": 2
 """
 
 
-def test_one_replica_trains_like_none(child: Callable[..., str]) -> None:
-    lines = child(ONE_REPLICA).splitlines()
+def test_one_replica_trains_like_none(shared: Callable[..., str]) -> None:
+    lines = shared("eager, first", ONE_REPLICA).splitlines()
     assert len(lines) == 6
     for line in lines:
         assert " True " in line

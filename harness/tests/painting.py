@@ -1,0 +1,38 @@
+"""Painting the figures of a finding without files, which take most of the time."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import matplotlib as mpl
+from matplotlib.text import Text
+
+from harness.figures.plot import Canvas, canvas
+from harness.figures.style import LIGHT
+from harness.judgement.finding import Finding
+from harness.tasks import part
+
+
+def paint(finding: Finding) -> set[str]:
+    """Put every figure on a wide and a narrow canvas; return their names.
+
+    No title or legend may lie outside.
+    """
+    drawings = list(part(finding.task, "figures").drawings(finding))
+    for drawing, narrow in product(drawings, (False, True)):
+        with mpl.rc_context(LIGHT.rc):
+            painted = canvas(drawing, LIGHT, narrow)
+            painted.draw_without_rendering()
+            for text in titles(painted):
+                box = text.get_window_extent()
+                inside = box.x0 >= 0 and box.x1 <= painted.bbox.x1
+                assert inside and box.y1 <= painted.bbox.y1, text.get_text()
+    return {drawing.name for drawing in drawings}
+
+
+def titles(painted: Canvas) -> list[Text]:
+    """Return what stands above and below panels: titles and the legend's texts."""
+    legends = [text for legend in painted.legends for text in legend.get_texts()]
+    above = [axes._left_title for axes in painted.axes]  # no accessor for the artist
+    shown = [text for text in [*above, *legends] if text.get_text()]
+    return [*shown, *painted.texts]
