@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.composition.stacks import FEW_STACKS, STACKS
 from harness.composition.tests.archived import KINDS
+from harness.composition.wrappers import FEW_STACKS, STACKS
 from harness.processes.environment import child_variables
 
 WORKER = "harness.composition.tests.archived"
