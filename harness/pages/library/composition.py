@@ -1,4 +1,4 @@
-"""Inserts of two lists: nested wrappers, and stacks that are resumed."""
+"""Inserts: nested wrappers, stacks that are resumed, and data-parallel training."""
 
 from __future__ import annotations
 
@@ -6,14 +6,27 @@ from harness.composition.layers import NOTES, Nesting
 from harness.composition.wrappers import LAYERS, NESTINGS, STACKS, TITLES
 from harness.pages.markup.tables import CARDS, Cell, table
 from harness.pages.markup.templating import render
+from lockstep.messages.tests.tools import collected
 from lockstep.registry import BACKENDS
 
 __all__ = ["composition_inserts"]
 
 
 def composition_inserts() -> dict[str, str]:
-    """Return the table of nestings, and the stacks that checkpoints are tested on."""
-    return {"nesting": nesting_table(), "stacks": stacks_list()}
+    """Return the tables of nestings and of data-parallel training, and the stacks."""
+    return {
+        "nesting": nesting_table(),
+        "data_parallel": parallel_table(),
+        "stacks": stacks_list(),
+    }
+
+
+def parallel_table() -> str:
+    """Return what each tool of PyTorch does in each layout, as a table in Markdown."""
+    head = ("Tool", "DDP", "FSDP2", "tensor parallel")
+    rows = [(name, *cells) for name, cells in collected("PARALLEL").items()]
+    lines = [head, ("---",) * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def nesting_table() -> str:

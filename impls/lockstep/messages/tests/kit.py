@@ -1,4 +1,4 @@
-"""What a backend makes for a mistake, and what a mistake is."""
+"""What a tool declares: mistakes, with what a backend makes for them, and layouts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ from typing import Any, NamedTuple
 
 from lockstep.messages import errors
 
-__all__ = ["Kit", "Mistake", "Wrap", "clipped"]
+__all__ = ["EVERYWHERE", "WHOLE_ONLY", "Cells", "Kit", "Mistake", "Wrap", "clipped"]
+
+Cells = tuple[str, str, str]
+"""What happens in DDP, FSDP2 and tensor parallelism."""
+
+EVERYWHERE: Cells = ("right", "right", "right")
+WHOLE_ONLY: Cells = ("right", "refused", "refused")
 
 Mistake = tuple[Callable[..., Any], type[errors.LockstepError], str]
 """The call, what it raises, and the words of its sentence."""

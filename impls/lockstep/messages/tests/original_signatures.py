@@ -5,19 +5,12 @@ A signature is in the module of its tool in ``tools``.
 
 from __future__ import annotations
 
-from harness.discovery import modules_in
+from lockstep.messages.tests.tools import collected
 
 __all__ = ["BEFORE", "BESIDE", "OURS", "RULES", "SIGNATURES"]
 
 SIGNATURES: dict[str, str] = dict(
-    sorted(
-        (
-            entry
-            for tool in modules_in("lockstep.messages.tests.tools")
-            for entry in tool.SIGNATURES.items()
-        ),
-        key=lambda entry: ("." in entry[0], entry[0]),
-    )
+    sorted(collected("SIGNATURES").items(), key=lambda entry: ("." in entry[0], entry))
 )
 """Name -> arguments, from TensorFlow 1.15 and OpenSeq2Seq; policies come last."""
 

@@ -8,18 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from harness.discovery import modules_in
 from lockstep.messages import errors
 from lockstep.messages.tests.kit import Kit, Mistake, Wrap
+from lockstep.messages.tests.tools import collected
 
-__all__ = ["MISTAKES", "TOOLS"]
+__all__ = ["MISTAKES"]
 
-TOOLS = modules_in("lockstep.messages.tests.tools")
-"""A module a tool: the original's signatures, and perhaps wrappers and mistakes."""
-
-WRAPPERS: dict[str, Wrap] = {
-    kind: wrap for tool in TOOLS for kind, wrap in getattr(tool, "WRAPPERS", {}).items()
-}
+WRAPPERS: dict[str, Wrap] = collected("WRAPPERS")
 """A wrapper of each kind around an optimizer."""
 
 NO_VARIABLE = "var_list: expected a list of variables, got"
@@ -144,6 +139,6 @@ MISTAKES: dict[str, Mistake] = {
         for kind, wrap in WRAPPERS.items()
         for name, (call, error, words) in OF_WRAPPERS.items()
     },
-    **{n: m for t in TOOLS for n, m in getattr(t, "MISTAKES", {}).items()},
+    **collected("MISTAKES"),
 }
 """Name -> (call, what it raises, the words of its sentence)."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from lockstep.messages import errors
-from lockstep.messages.tests.kit import Mistake, clipped
+from lockstep.messages.tests.kit import EVERYWHERE, Cells, Mistake, clipped
 
-__all__ = ["MISTAKES", "SIGNATURES"]
+__all__ = ["MISTAKES", "PARALLEL", "SIGNATURES"]
 
 SIGNATURES = {
     "clip_by_global_norm": "t_list, clip_norm, use_norm, name=None",
@@ -39,4 +39,10 @@ MISTAKES: dict[str, Mistake] = {
         errors.UnknownNameError,
         r"got 'gradient'; did you mean 'gradients'\?",
     ),
+}
+
+PARALLEL: dict[str, Cells] = {
+    "`clip_gradients_by_global_norm`, `clip_by_global_norm`, "
+    "`clip_gradients_by_norm`": EVERYWHERE,
+    "`post_process_gradients` with LARC": EVERYWHERE,
 }

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from lockstep.messages import errors
-from lockstep.messages.tests.kit import Mistake, Wrap
+from lockstep.messages.tests.kit import EVERYWHERE, Cells, Mistake, Wrap
 
-__all__ = ["MISTAKES", "SIGNATURES", "WRAPPERS"]
+__all__ = ["MISTAKES", "PARALLEL", "SIGNATURES", "WRAPPERS"]
 
 SIGNATURES = {
     "MixedPrecisionOptimizerWrapper": "optimizer, loss_scale=None",
@@ -22,4 +22,8 @@ MISTAKES: dict[str, Mistake] = {
         errors.NotScalableError,
         "ptimizer, got int; pass the optimizer that is to train",
     ),
+}
+
+PARALLEL: dict[str, Cells] = {
+    "`MixedPrecisionOptimizerWrapper`": EVERYWHERE,
 }

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from lockstep.messages import errors
-from lockstep.messages.tests.kit import Mistake, Wrap, clipped
+from lockstep.messages.tests.kit import EVERYWHERE, Cells, Mistake, Wrap, clipped
 
-__all__ = ["MISTAKES", "SIGNATURES", "WRAPPERS"]
+__all__ = ["MISTAKES", "PARALLEL", "SIGNATURES", "WRAPPERS"]
 
 SIGNATURES = {
     "MultitaskOptimizerWrapper": "opt",
@@ -27,4 +27,8 @@ MISTAKES: dict[str, Mistake] = {
         errors.OutOfRangeError,
         "clip_norm: expected a finite number > 0, got -1.0",
     ),
+}
+
+PARALLEL: dict[str, Cells] = {
+    "`MultitaskOptimizerWrapper`": EVERYWHERE,
 }

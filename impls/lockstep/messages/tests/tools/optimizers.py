@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from lockstep.messages import errors
-from lockstep.messages.tests.kit import Mistake
+from lockstep.messages.tests.kit import EVERYWHERE, Cells, Mistake
 
-__all__ = ["MISTAKES", "SIGNATURES"]
+__all__ = ["MISTAKES", "PARALLEL", "SIGNATURES"]
 
 TAIL = "use_locking=False, name={name!r}"
 
@@ -35,4 +35,9 @@ MISTAKES: dict[str, Mistake] = {
         errors.OutOfRangeError,
         "learning_rate: expected .*, got -1.0",
     ),
+}
+
+PARALLEL: dict[str, Cells] = {
+    "`NovoGrad`": EVERYWHERE,
+    "the optimizers of TensorFlow 1": EVERYWHERE,
 }

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from lockstep.messages import errors
-from lockstep.messages.tests.kit import Mistake, Wrap
+from lockstep.messages.tests.kit import EVERYWHERE, WHOLE_ONLY, Cells, Mistake, Wrap
 
-__all__ = ["MISTAKES", "SIGNATURES", "WRAPPERS"]
+__all__ = ["MISTAKES", "PARALLEL", "SIGNATURES", "WRAPPERS"]
 
 SIGNATURES = {
     "VariableClippingOptimizer": "opt, vars_to_clip_dims, max_norm, use_locking=False, "
@@ -32,4 +32,9 @@ MISTAKES: dict[str, Mistake] = {
         errors.OutOfRangeError,
         "max_norm: expected",
     ),
+}
+
+PARALLEL: dict[str, Cells] = {
+    "`VariableClippingOptimizer`, rows whole": EVERYWHERE,
+    "`VariableClippingOptimizer`, rows split": WHOLE_ONLY,
 }

@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 from lockstep.messages import errors
-from lockstep.messages.tests.kit import Kit, Mistake, Wrap
+from lockstep.messages.tests.kit import EVERYWHERE, Cells, Kit, Mistake, Wrap
 
-__all__ = ["MISTAKES", "SIGNATURES", "WRAPPERS"]
+__all__ = ["MISTAKES", "PARALLEL", "SIGNATURES", "WRAPPERS"]
 
 
 def scaled(kit: Kit, scale: Any, **options: Any) -> Any:
@@ -75,4 +75,9 @@ MISTAKES: dict[str, Mistake] = {
         errors.UnknownNameError,
         "got 'foo'",
     ),
+}
+
+PARALLEL: dict[str, Cells] = {
+    "`MixedPrecisionLossScaleOptimizer`": EVERYWHERE,
+    "`DynamicLossScale`, `AutomaticLossScaler`": EVERYWHERE,
 }

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from lockstep.messages import errors
-from lockstep.messages.tests.kit import Kit, Mistake
+from lockstep.messages.tests.kit import WHOLE_ONLY, Cells, Kit, Mistake
 
-__all__ = ["MISTAKES", "SIGNATURES"]
+__all__ = ["MISTAKES", "PARALLEL", "SIGNATURES"]
 
 
 def worker(kit: Kit, *period: int, **wrong: Any) -> Any:
@@ -39,4 +39,8 @@ MISTAKES: dict[str, Mistake] = {
         errors.OutOfRangeError,
         "communication_period: expected an integer >= 1, got 0",
     ),
+}
+
+PARALLEL: dict[str, Cells] = {
+    "`AGNOptimizer`": WHOLE_ONLY,
 }
