@@ -1,6 +1,6 @@
 """Stacks of wrappers: the stacks, how wrappers nest, and how each is checked.
 
-``layers`` names wrappers and base optimizers, and builds stacks of them on any backend.
-``stacks`` lists those that must survive a checkpoint. ``nesting`` declares the result
-of each pair. A new algorithm is a line in ``layers`` and a line in ``stacks``.
+``wrappers`` has a module for each wrapper: its layers, its stacks that must survive a
+checkpoint, and the result of each nesting. ``layers`` has the types for that and the
+base optimizers, and ``stacks`` builds a stack on any backend.
 """

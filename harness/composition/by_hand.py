@@ -6,8 +6,10 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from harness.composition.layers import BASES, MAX_NORM, ROUND, has_masters, skips
-from harness.composition.nesting import notes_of
+from harness.composition.layers import BASES
+from harness.composition.stacks import has_masters, notes_of, skips
+from harness.composition.wrappers.agn import ROUND
+from harness.composition.wrappers.row_clipping import MAX_NORM
 from lockstep import reference
 from lockstep.interface import Array
 from lockstep.reference.clipping.clip_rows import clip_rows
@@ -17,14 +19,14 @@ from lockstep.reference.tensors.variable import Variable
 __all__ = ["Pipeline"]
 
 PERIOD = 2
-"""Period of the dynamic scale in :data:`harness.composition.layers.LAYERS`."""
+"""Period of the dynamic scale in :func:`harness.composition.layers.dynamic_scale`."""
 
 
 class Pipeline:
     """Variables, a bare optimizer of the reference, and the stages around it.
 
     Args:
-        stack: as in :func:`harness.composition.layers.build`.
+        stack: as in :func:`harness.composition.stacks.build`.
         values: initial values. The rows of the first may be clipped.
 
     Attributes:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.composition.layers import build, has_masters, model_of, skips
+from harness.composition.stacks import build, has_masters, model_of, skips
 from harness.parity.drivers.protocol import Driver
 from lockstep.interface import Array, Gradient, Rows
 

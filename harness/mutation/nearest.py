@@ -13,34 +13,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.mutation.mutant import ROOT, module_name, source_of
-from harness.parity.cases import FAMILIES as ALL
+from harness.parity import families
+from harness.parity.cases import FAMILIES
 
-__all__ = ["FAMILIES", "Check", "nearest_checks"]
+__all__ = ["Check", "families_near", "nearest_checks"]
 
-STEP = ("optimize_loss", "regularization_loss")
-FAMILIES: Mapping[str, Sequence[str]] = {
-    "clipping": (
-        "clip_by_global_norm",
-        "larc",
-        "variable_clipping",
-        "multitask_clip",
-        "optimize_loss",
-    ),
-    "optimizers": ("base_optimizers", "novograd", "multitask", "optimize_loss"),
-    "scaling": (
-        "loss_scale_fixed",
-        "loss_scale_dynamic",
-        "auto_loss_scaler_backoff",
-        "auto_loss_scaler_logmax",
-        "mixed_precision_wrapper",
-    ),
-    "masters": ("mixed_precision_wrapper", "regularization_loss"),
-    "workers": ("agn",),
-    "schedules": ("lr_policies", "optimize_loss"),
-    "step": STEP,
-    "multitask": ("multitask", "multitask_clip"),
+NEAR: Mapping[str, Sequence[str]] = {
+    "clipping": ("optimize_loss",),
+    "optimizers": ("multitask", "optimize_loss"),
+    "scaling": ("mixed_precision_wrapper",),
+    "masters": ("regularization_loss",),
+    "schedules": ("optimize_loss",),
+    "multitask": ("multitask_clip",),
 }
-"""Folder or module of a backend -> the families of cases written for it."""
+"""Folder or module of a backend -> families of other folders that exercise it, too."""
 
 EXAMPLES = (
     "impls/lockstep/tests/test_docstrings.py::test_examples_give_what_they_say[{}]"
@@ -122,15 +108,26 @@ def nearest_checks(path: str) -> list[Check]:
     examples = [EXAMPLES.format(module)] if ">>> " in source_of(path) else []
     others = sorted(importing.keys() - near) if backend in THOROUGH else []
     signatures = SIGNATURES.format(backend)
-    first = FAMILIES.get(room, ())
+    first = families_near(room)
     checks = (
         Check("case", first),
         Check("test", [*examples, signatures, *_relative(ordered)]),
         Check("test", SHARED, backend),
         Check("test", _relative(others)),
-        Check("case", [family for family in ALL if family not in first]),
+        Check("case", [family for family in FAMILIES if family not in first]),
     )
     return [check for check in checks if check.names]
+
+
+def families_near(room: str) -> list[str]:
+    """Return the families that are replayed in a folder or module of this name.
+
+    The families of other folders that exercise it as well come last.
+    """
+    folder = f"{families.__name__}.{room}."
+    names = {family: f"{m.__name__}." for family, m in families.BY_FAMILY.items()}
+    own = [family for family in FAMILIES if names[family].startswith(folder)]
+    return [*own, *NEAR.get(room, ())]
 
 
 def _relative(paths: Sequence[Path]) -> list[str]:

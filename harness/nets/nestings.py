@@ -6,8 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from harness.composition.layers import build, has_masters, model_of
-from harness.composition.nesting import NESTINGS, notes_of, refusal_of
+from harness.composition.stacks import (
+    build,
+    has_masters,
+    model_of,
+    notes_of,
+    refusal_of,
+)
+from harness.composition.wrappers import NESTINGS
 from harness.nets.sentences import normalized
 from harness.nets.snapshots import Snapshot
 from harness.parity import drivers

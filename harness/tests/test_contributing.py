@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from lockstep.registry import BACKENDS
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
 
@@ -78,6 +80,15 @@ CONSTANTS = re.findall(r"`([A-Z_]+)`\s+in\s+`([\w/]+\.py)`", PAGE)
 @pytest.mark.parametrize(("name", "path"), CONSTANTS)
 def test_a_constant_that_the_recipes_name_is_in_its_file(name: str, path: str) -> None:
     assert re.search(rf"^{name}\b", (ROOT / path).read_text("utf-8"), re.M)
+
+
+def test_a_wrapper_changes_few_files_that_exist() -> None:
+    """The others are found in their folders, and no list names them."""
+    paths = re.findall(r"^\| `(\S+)` \| .+ \|$", section("Add a wrapper"), re.M)
+    backends = [path for path in paths if "BACKEND" in path]
+    assert len(paths) + (len(BACKENDS) - 1) * len(backends) <= 13
+    assert {"impls/lockstep/interface.py", "CHANGELOG.md"} < {*paths}
+    assert not [path for path in paths if "NAME" in path]
 
 
 @pytest.mark.parametrize("title", ["Add a wrapper", "Add a backend", "Fix a rule"])

@@ -20,10 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from harness.composition.layers import Model, build, has_masters, skips
+from harness.composition.layers import Model
 from harness.composition.run import SHAPES, Run
-from harness.composition.stacks import FEW_STACKS, STACKS
+from harness.composition.stacks import build, has_masters, skips
 from harness.composition.tests.savers import SAVERS, BackendSaver, KerasSaver
+from harness.composition.wrappers import FEW_STACKS, STACKS
 from harness.parity.drivers.protocol import Worker
 from lockstep.interface import Array
 from lockstep.messages.errors import LockstepError

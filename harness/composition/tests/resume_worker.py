@@ -17,8 +17,8 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from harness.composition.run import STEPS
-from harness.composition.stacks import FEW_STACKS, STACKS
 from harness.composition.tests.savers import SAVERS, Saver, Snapshot
+from harness.composition.wrappers import FEW_STACKS, STACKS
 
 TO_THE_END = (30,)
 """Steps from which a run that is new goes on to its end, over all that can happen.

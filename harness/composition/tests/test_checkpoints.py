@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from harness.composition.layers import BASES
-from harness.composition.stacks import FEW_STACKS, STACKS
 from harness.composition.tests.resume_worker import stacks_of
+from harness.composition.wrappers import FEW_STACKS, STACKS
 from harness.processes.environment import child_variables
 
 WORKER = "harness.composition.tests.resume_worker"

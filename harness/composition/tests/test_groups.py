@@ -10,7 +10,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch")
 
-from harness.composition.layers import LAYERS, MAX_NORM, Model, has_masters, skips  # noqa: E402
+from harness.composition.layers import Model  # noqa: E402
+from harness.composition.stacks import has_masters, skips  # noqa: E402
+from harness.composition.wrappers import LAYERS  # noqa: E402
+from harness.composition.wrappers.row_clipping import MAX_NORM  # noqa: E402
 from harness.parity.drivers.pytorch import make_driver  # noqa: E402
 from lockstep import pytorch, reference  # noqa: E402
 from lockstep.reference.clipping.clip_rows import clip_rows  # noqa: E402

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator
-from itertools import permutations
+from itertools import permutations, product
 from typing import Any
 
 import numpy as np
 import pytest
 
 from harness.composition.by_hand import Pipeline
-from harness.composition.layers import build, has_masters, model_of, skips
-from harness.composition.nesting import NESTINGS, notes_of, refusal_of
+from harness.composition.stacks import (
+    build,
+    has_masters,
+    model_of,
+    notes_of,
+    refusal_of,
+    skips,
+)
+from harness.composition.wrappers import MODULES, NESTINGS, TITLES
 from harness.parity.drivers.protocol import Driver
 from lockstep.interface import Array, Gradient
 from lockstep.registry import load
@@ -38,6 +45,12 @@ TRIPLES = [
     "masters-dynamic multitask agn Momentum",
     "agn multitask agn Momentum",
 ]
+
+
+def test_each_pair_of_wrappers_is_declared_once() -> None:
+    declared = [pair for module in MODULES for pair in module.NESTINGS]
+    assert sorted(declared) == sorted(product(TITLES, repeat=2))
+
 
 # One number a row, so that its norm is exact.
 TABLE = np.array([[1.0, 0, 0], [0, -2, 0], [0, 0, 0.25]])

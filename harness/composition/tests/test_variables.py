@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.composition.layers import Model, build, has_masters, skips
+from harness.composition.layers import Model
+from harness.composition.stacks import build, has_masters, skips
 from harness.parity.drivers.protocol import Driver
 from lockstep.interface import Array
 from lockstep.registry import load

@@ -11,7 +11,8 @@ from harness.mutation.mutant import (
     edit_between,
     source_of,
 )
-from harness.mutation.nearest import ALL, FAMILIES, SHARED, nearest_checks
+from harness.mutation.nearest import SHARED, families_near, nearest_checks
+from harness.parity.cases import FAMILIES
 
 LARC = "impls/lockstep/reference/clipping/larc.py"
 
@@ -69,8 +70,12 @@ def test_a_mutant_comes_back_from_json() -> None:
     assert Mutant.from_json(mutant.as_json()) == mutant
 
 
-def test_every_family_is_near_to_some_folder() -> None:
-    assert {family for families in FAMILIES.values() for family in families} == set(ALL)
+def test_a_folder_is_near_to_its_own_families_and_to_some_of_others() -> None:
+    assert families_near("workers") == ["agn"]
+    assert families_near("multitask") == ["multitask", "multitask_clip"]
+    assert families_near("optimizers")[:2] == ["base_optimizers", "novograd"]
+    assert "optimize_loss" in families_near("optimizers")
+    assert families_near("base") == []
 
 
 def test_the_tests_named_after_a_module_come_before_its_neighbours() -> None:
@@ -136,7 +141,7 @@ def test_what_backends_share_has_the_tests_and_cases_of_its_capability() -> None
 def test_all_cases_follow_and_on_the_reference_all_tests(backend: str) -> None:
     checks = nearest_checks(LARC.replace("reference", backend))
     cases = [name for check in checks if check.kind == "case" for name in check.names]
-    assert sorted(cases) == sorted(ALL)
+    assert sorted(cases) == sorted(FAMILIES)
     files = {name for check in checks if check.kind == "test" for name in check.names}
     home = ROOT / "impls" / "lockstep" / backend / "tests"
     every = {p.relative_to(ROOT).as_posix() for p in home.rglob("test_*.py")}

@@ -1,30 +1,64 @@
-"""A hook of MkDocs that adds the generated pages to the navigation.
+"""A hook of MkDocs that adds pages to the navigation.
 
 In ``nav`` of ``mkdocs.yml``, a folder of ``docs/generated/`` is replaced by all of its
-pages. So new experiments, benchmarks and API pages need no entry of their own.
+pages, and ``*/`` by the pages about wrappers that have no entry. So new experiments,
+benchmarks, API pages and pages about wrappers need none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from harness.pages.findings.sources import BENCHMARKS, EXPERIMENTS, Source
 from harness.pages.library.reference import CAPABILITIES, HUBS, reference_pages
 from harness.pages.write import BACKENDS
 
-__all__ = ["FOLDERS", "on_config", "with_pages"]
+__all__ = ["FOLDERS", "FURTHER", "further_pages", "on_config", "with_pages"]
+
+FURTHER = "*/"
+"""Entry of ``nav`` for the pages about wrappers that it does not name."""
 
 
 def on_config(config: Any) -> Any:
     """Replace folders by their pages after MkDocs has read its settings."""
-    config["nav"] = with_pages(config["nav"])
+    nav = config["nav"]
+    config["nav"] = with_pages(nav, further_pages(nav, Path(config["docs_dir"])))
     return config
 
 
-def with_pages(entries: list[Any]) -> list[Any]:
+def further_pages(nav: list[Any], docs: Path) -> list[dict[str, str]]:
+    """Return the pages about wrappers that have no entry, each under its heading."""
+    named = set(_files(nav))
+    paths = [
+        path for name in CAPABILITIES for path in sorted((docs / name).glob("*.md"))
+    ]
+    files = {path.relative_to(docs).as_posix(): path for path in paths}
+    return [{_heading(path): file} for file, path in files.items() if file not in named]
+
+
+def _files(nav: Any) -> Iterator[str]:
+    """Yield the files that ``nav`` names, at any depth."""
+    if isinstance(nav, str):
+        yield nav
+    values = nav.values() if isinstance(nav, Mapping) else nav
+    for value in [] if isinstance(nav, str) else values:
+        yield from _files(value)
+
+
+def _heading(path: Path) -> str:
+    lines = path.read_text("utf-8").splitlines()
+    return next(line.removeprefix("# ") for line in lines if line.startswith("# "))
+
+
+def with_pages(
+    entries: list[Any], further: list[dict[str, str]] | None = None
+) -> list[Any]:
     """Return the entries of ``nav``, with folders replaced by their pages.
+
+    ``further``: the pages for ``*/``.
 
     Example:
         >>> with_pages(["index.md", {"Experiments": ["generated/experiments/"]}])[1]
@@ -34,7 +68,9 @@ def with_pages(entries: list[Any]) -> list[Any]:
     nav: list[Any] = []
     for entry in entries:
         if isinstance(entry, Mapping):
-            nav.append({title: _within(value) for title, value in entry.items()})
+            nav.append({k: _within(value, further) for k, value in entry.items()})
+        elif entry == FURTHER:
+            nav += further or []
         elif entry in FOLDERS:
             pages = FOLDERS[entry]()
             nav += [{title: f"{entry}{page}"} for title, page in pages.items()]
@@ -43,8 +79,8 @@ def with_pages(entries: list[Any]) -> list[Any]:
     return nav
 
 
-def _within(value: Any) -> Any:
-    return with_pages(value) if isinstance(value, list) else value
+def _within(value: Any, further: list[dict[str, str]] | None) -> Any:
+    return with_pages(value, further) if isinstance(value, list) else value
 
 
 def _questions(source: Source) -> dict[str, str]:

@@ -1,49 +1,44 @@
-"""Inserts of two lists: nested wrappers, and stacks that are resumed."""
+"""Inserts: nested wrappers, stacks that are resumed, and data-parallel training."""
 
 from __future__ import annotations
 
-from harness.composition.nesting import NESTINGS, NOTES, Nesting
-from harness.composition.stacks import STACKS
+from harness.composition.layers import NOTES, Nesting
+from harness.composition.wrappers import LAYERS, NESTINGS, STACKS, TITLES
 from harness.pages.markup.tables import CARDS, Cell, table
 from harness.pages.markup.templating import render
+from lockstep.messages.tests.tools import collected
 from lockstep.registry import BACKENDS
 
 __all__ = ["composition_inserts"]
 
-NAMES = {
-    "multitask": "Multitask",
-    "rows": "Row clipping",
-    "dynamic": "Loss scaling",
-    "masters-dynamic": "Masters",
-    "agn": "AGN",
-}
-"""Layer -> name of its wrapper on the page."""
-
-PARTS = {
-    "rows": "row clipping",
-    "fixed": "a fixed loss scale",
-    "dynamic": "a dynamic loss scale",
-    "patient": "a dynamic loss scale with hysteresis",
-    "clipped": "a dynamic loss scale with a clip",
-    "masters-dynamic": "masters with a dynamic scale",
-    "masters-backoff": "masters with Backoff",
-    "masters-logmax": "masters with LogMax and a clip",
-}
-"""Layer of a stack -> its description; other layers are shown by name."""
-
 
 def composition_inserts() -> dict[str, str]:
-    """Return the table of nestings, and the stacks that checkpoints are tested on."""
-    return {"nesting": nesting_table(), "stacks": stacks_list()}
+    """Return the tables of nestings and of data-parallel training, and the stacks."""
+    return {
+        "nesting": nesting_table(),
+        "data_parallel": parallel_table(),
+        "stacks": stacks_list(),
+    }
+
+
+def parallel_table() -> str:
+    """Return what each tool of PyTorch does in each layout, as a table in Markdown."""
+    head = ("Tool", "DDP", "FSDP2", "tensor parallel")
+    rows = [(name, *cells) for name, cells in collected("PARALLEL").items()]
+    lines = [head, ("---",) * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def nesting_table() -> str:
     """Return the table with a row per outer wrapper and a column per inner one."""
     rows = [
-        [f"{NAMES[outer]} around", *(_cell(NESTINGS[outer, inner]) for inner in NAMES)]
-        for outer in NAMES
+        [
+            f"{TITLES[outer]} around",
+            *(_cell(NESTINGS[outer, inner]) for inner in TITLES),
+        ]
+        for outer in TITLES
     ]
-    columns = ["Outer wrapper", *(f"… {lowered(name)}" for name in NAMES.values())]
+    columns = ["Outer wrapper", *(f"… {lowered(name)}" for name in TITLES.values())]
     title = "The result of one wrapper around another"
     return str(table(title, columns, rows, style=CARDS))
 
@@ -71,4 +66,4 @@ def stacks_list() -> str:
 
 def _part_name(part: str) -> str:
     """Return the description of a layer, or its name if it has none."""
-    return PARTS.get(part, part)
+    return (LAYERS[part].text if part in LAYERS else "") or part

@@ -14,17 +14,13 @@ from dataclasses import dataclass
 from harness.nets.snapshots import read
 from harness.pages.markup.tables import CARDS, Cell, table
 from harness.pages.markup.templating import render
+from lockstep.docstrings import TEXTS
 from lockstep.messages.tests.original_signatures import SIGNATURES
 from lockstep.registry import BACKENDS
 
 __all__ = ["REASONS", "Argument", "arguments", "names_insert", "parameters"]
 
 REQUIRED, ABSENT = "required", "–"
-
-CONTRIB = ("AGN", "AdamW", "Multitask", "VariableClipping", "clip_gradients_by_global")
-EXPERIMENTAL = ("DynamicLoss", "FixedLoss", "MixedPrecisionLossScale")
-OPENSEQ2SEQ = ("AutomaticLoss", "MixedPrecisionOptimizer", "NovoGrad", "lr_policies")
-"""Prefixes of OpenSeq2Seq's tools. TensorFlow's optimizers share a suffix instead."""
 
 REASONS: Mapping[str, str] = {
     "params": "PyTorch makes an optimizer of parameters, and they come first.",
@@ -158,10 +154,6 @@ def _value(code: str | None) -> object:
 
 
 def _source(tool: str) -> str:
-    """Return the source of the original."""
-    if tool.startswith(CONTRIB):
-        return "tf.contrib.opt"
-    if tool.startswith(EXPERIMENTAL):
-        return "tf.train.experimental"
-    own = tool.startswith(OPENSEQ2SEQ) or not tool.endswith("Optimizer")
-    return "OpenSeq2Seq" if own else "tf.train"
+    """Return where the original was: in TensorFlow if the docstring says so."""
+    named = re.search(rf"``(tf\.[\w.]+)\.{tool}``", TEXTS.get(tool, ""))
+    return named[1] if named else "OpenSeq2Seq"

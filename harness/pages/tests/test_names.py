@@ -47,3 +47,16 @@ def test_a_default_that_differs_is_shown_on_each_backend() -> None:
     [row] = re.findall(r"<tr>.*>use_norm<.*>clip_by_global_norm<.*", insert)
     assert row.count(">=<") == 0 and row.count(">None<") == len(BACKENDS)
     assert REASONS["use_norm"] in row
+
+
+@pytest.mark.parametrize(
+    ("tool", "source"),
+    [
+        ("AdamOptimizer", "tf.train"),
+        ("AdamWOptimizer", "tf.contrib.opt"),
+        ("FixedLossScale", "tf.train.experimental"),
+        ("NovoGrad", "OpenSeq2Seq"),
+    ],
+)
+def test_a_row_has_the_source_of_its_original(tool: str, source: str) -> None:
+    assert f"<small>{tool}</small><small>{source}</small>" in names_insert()

@@ -11,7 +11,7 @@ import pytest
 import lockstep
 from harness.errors import HarnessError
 from harness.pages.findings.sources import BENCHMARKS, EXPERIMENTS
-from harness.pages.hooks.navigation import FOLDERS, with_pages
+from harness.pages.hooks.navigation import FOLDERS, further_pages, with_pages
 from harness.pages.library.reference import (
     HUBS,
     public_names,
@@ -59,6 +59,17 @@ def test_the_navigation_names_every_folder_and_no_page_in_it() -> None:
     nav = (IMPLS.parents[1] / "mkdocs.yml").read_text("utf-8")
     assert set(re.findall(r"- (generated/\S+/)\n", nav)) == set(FOLDERS)
     assert not [f for f in FOLDERS if re.search(rf"{f}(?!index\b)\w", nav)]
+
+
+def test_a_page_about_a_wrapper_needs_no_entry(tmp_path: Path) -> None:
+    for name, heading in {"rows": "Row clipping", "columns": "Columns"}.items():
+        path = tmp_path / "clipping" / f"{name}.md"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"---\nhide: [toc]\n---\n# {heading}\n\n## Rule\n")
+    nav = ["index.md", {"Wrappers": [{"Rows": "clipping/rows.md"}, "*/", "end.md"]}]
+    found = with_pages(nav, further_pages(nav, tmp_path))[1]["Wrappers"]
+    columns = {"Columns": "clipping/columns.md"}
+    assert found == [{"Rows": "clipping/rows.md"}, columns, "end.md"]
 
 
 @pytest.mark.parametrize("folder", ["experiments", "benchmarks"])

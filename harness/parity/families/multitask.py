@@ -12,7 +12,9 @@ from harness.parity.families.clipping import variable_clipping
 from harness.parity.trajectory import Training, recorded_trajectory
 from lockstep.interface import Array
 
-__all__ = ["KINDS", "expectations", "replay"]
+__all__ = ["FAMILIES", "KINDS", "expectations", "replay"]
+
+FAMILIES = ("multitask",)
 
 KINDS = frozenset(
     {

@@ -1,4 +1,4 @@
-"""Mutants of AGN: see :mod:`harness.parity.mutants.all`."""
+"""Mutants of AGN."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.parity.mutants.mutant import (
+from harness.parity.mutant import (
     Mutant,
     after,
     before,
@@ -19,7 +19,7 @@ from harness.parity.mutants.mutant import (
 )
 from lockstep.interface import Array, Rows
 
-__all__ = ["agn_mutants"]
+__all__ = ["mutants"]
 
 
 def latest_only(accumulators: Any, changes: Any) -> list[Array]:
@@ -175,7 +175,7 @@ def delta(optimizer: Any) -> Any:
 AGN = ("agn",)
 
 
-def agn_mutants() -> Sequence[Mutant]:
+def mutants() -> Sequence[Mutant]:
     """Return the mutants of accumulated gradient normalization."""
     return (*_accumulation_mutants(), *_round_mutants())
 

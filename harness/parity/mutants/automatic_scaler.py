@@ -1,4 +1,4 @@
-"""Mutants of the automatic loss scaler: see :mod:`harness.parity.mutants.all`."""
+"""Mutants of the automatic loss scaler."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.parity.mutants.mutant import (
+from harness.parity.mutant import (
     Mutant,
     after,
     before,
@@ -17,7 +17,7 @@ from harness.parity.mutants.mutant import (
 )
 from lockstep.interface import Array, Rows
 
-__all__ = ["scaler_mutants"]
+__all__ = ["mutants"]
 
 BACKOFF, LOGMAX = ("auto_loss_scaler_backoff",), ("auto_loss_scaler_logmax",)
 AUTO = (*BACKOFF, *LOGMAX)
@@ -156,7 +156,7 @@ def any_params(right: Any) -> Any:
     )
 
 
-def scaler_mutants() -> Sequence[Mutant]:
+def mutants() -> Sequence[Mutant]:
     """Return the mutants of the automatic scaler, Backoff and LogMax."""
     return (*_backoff_mutants(), *_logmax_mutants())
 

@@ -1,7 +1,4 @@
-"""Mutants of OpenSeq2Seq's clipping, LARC and sum of penalties.
-
-See :mod:`harness.parity.mutants.all`.
-"""
+"""Mutants of OpenSeq2Seq's clipping, LARC and sum of penalties."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.parity.mutants.mutant import (
+from harness.parity.mutant import (
     Mutant,
     after,
     before,
@@ -24,13 +21,13 @@ from harness.parity.mutants.mutant import (
 from lockstep.interface import Array, Rows
 from lockstep.messages.clipping.larc import LarcPolicy
 
-__all__ = ["gradient_mutants"]
+__all__ = ["mutants"]
 
 CLIP, LARC = ("clip_by_global_norm",), ("larc",)
 TOTAL = ("regularization_loss",)
 
 
-def gradient_mutants() -> Sequence[Mutant]:
+def mutants() -> Sequence[Mutant]:
     """Return the mutants of clipping, LARC and the sum of penalties."""
     return (*_of_the_clipping(), *_of_larc(), *_of_the_total())
 

@@ -1,4 +1,4 @@
-"""Mutants of the float32 masters: see :mod:`harness.parity.mutants.all`."""
+"""Mutants of the float32 masters."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from harness.parity.mutants.mutant import Mutant, after, constant, instead, of_class
+from harness.parity.mutant import Mutant, after, constant, instead, of_class
 from lockstep.interface import Rows
 
-__all__ = ["masters_mutants"]
+__all__ = ["mutants"]
 
 MASTERS = ("mixed_precision_wrapper",)
 
@@ -84,7 +84,7 @@ def never_skipped(verdict: Any) -> Any:
     return verdict._replace(finite=True)
 
 
-def masters_mutants() -> Sequence[Mutant]:
+def mutants() -> Sequence[Mutant]:
     """Return the mutants of the masters."""
     from lockstep import reference
 

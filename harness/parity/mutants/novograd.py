@@ -1,4 +1,4 @@
-"""Mutants of NovoGrad: see :mod:`harness.parity.mutants.all`."""
+"""Mutants of NovoGrad."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.parity.mutants.mutant import (
+from harness.parity.mutant import (
     Mutant,
     after,
     before,
@@ -16,7 +16,7 @@ from harness.parity.mutants.mutant import (
 )
 from lockstep.interface import Array, Rows
 
-__all__ = ["novograd_mutants"]
+__all__ = ["mutants"]
 
 NOVOGRAD = ("novograd",)
 
@@ -145,7 +145,7 @@ def _of_the_rule() -> Iterator[Mutant]:
     yield Mutant(moment, "averaged from 0 on", instead(mixed_with_zero), NOVOGRAD)
 
 
-def novograd_mutants() -> Sequence[Mutant]:
+def mutants() -> Sequence[Mutant]:
     """Return the mutants of NovoGrad."""
     from lockstep import reference
 

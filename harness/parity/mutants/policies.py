@@ -1,4 +1,4 @@
-"""Mutants of the learning-rate policies: see :mod:`harness.parity.mutants.all`."""
+"""Mutants of the learning-rate policies."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.parity.mutants.mutant import (
+from harness.parity.mutant import (
     Change,
     Mutant,
     after,
@@ -18,7 +18,7 @@ from harness.parity.mutants.mutant import (
 from lockstep.interface import Array
 from lockstep.messages.schedules.lr_policies import POLICIES
 
-__all__ = ["policy_mutants"]
+__all__ = ["mutants"]
 
 
 def one_percent_higher(rate: Any) -> Any:
@@ -74,7 +74,7 @@ OPTIONAL = {
 }
 
 
-def policy_mutants() -> Iterator[Mutant]:
+def mutants() -> Iterator[Mutant]:
     """Yield the mutants of the policies: each mistake in one policy at a time."""
     from lockstep import reference
 

@@ -1,4 +1,4 @@
-"""Mutants of row clipping: see :mod:`harness.parity.mutants.all`."""
+"""Mutants of row clipping."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.parity.mutants.mutant import (
+from harness.parity.mutant import (
     Mutant,
     after,
     before,
@@ -17,7 +17,7 @@ from harness.parity.mutants.mutant import (
 )
 from lockstep.interface import Array
 
-__all__ = ["row_mutants"]
+__all__ = ["mutants"]
 
 
 def over_all_axes(values: Array, axes: Any, flush: bool) -> Array:
@@ -131,7 +131,7 @@ def any_axes(name: str, dims: Any) -> tuple[int, ...]:
 ROWS, MULTITASK = ("variable_clipping",), ("multitask",)
 
 
-def row_mutants() -> Sequence[Mutant]:
+def mutants() -> Sequence[Mutant]:
     """Return the mutants of row clipping."""
     from lockstep import reference
 

@@ -1,4 +1,4 @@
-"""Mutants of loss scaling: see :mod:`harness.parity.mutants.all`."""
+"""Mutants of loss scaling."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.parity.mutants.mutant import (
+from harness.parity.mutant import (
     Mutant,
     after,
     before,
@@ -18,7 +18,7 @@ from harness.parity.mutants.mutant import (
 )
 from lockstep.interface import Rows
 
-__all__ = ["scale_mutants"]
+__all__ = ["mutants"]
 
 FIXED, DYNAMIC = ("loss_scale_fixed",), ("loss_scale_dynamic",)
 BOTH = (*FIXED, *DYNAMIC)
@@ -86,7 +86,7 @@ def infinite_too(right: Any) -> Any:
     return step
 
 
-def scale_mutants() -> Sequence[Mutant]:
+def mutants() -> Sequence[Mutant]:
     """Return the mutants of the loss scales and their optimizer."""
     return (*_finite_check_mutants(), *_scale_mutants())
 

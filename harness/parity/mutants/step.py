@@ -1,4 +1,4 @@
-"""Mutants of ``optimize_loss``: see :mod:`harness.parity.mutants.all`."""
+"""Mutants of ``optimize_loss``."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from harness.parity.mutants.mutant import Mutant, constant, instead, of_class
+from harness.parity.mutant import Mutant, constant, instead, of_class
 
-__all__ = ["step_mutants"]
+__all__ = ["mutants"]
 
 STEP = ("optimize_loss",)
 
@@ -117,7 +117,7 @@ def unchecked(optimizer: Any, optimizer_params: Any, *rest: Any) -> Any:
     return dict(optimizer_params)
 
 
-def step_mutants() -> Sequence[Mutant]:
+def mutants() -> Sequence[Mutant]:
     """Return the mutants of ``optimize_loss``."""
     from lockstep import reference
 

@@ -10,7 +10,8 @@ import pytest
 
 from harness.parity import drivers
 from harness.parity.cases import GOLDEN, Case, read_cases
-from harness.parity.mutants.all import MUTANTS, Mutant, planted
+from harness.parity.mutant import Mutant, planted
+from harness.parity.mutants import MUTANTS
 from harness.parity.replay import replay
 
 FAMILIES = sorted({family for mutant in MUTANTS for family in mutant.families})

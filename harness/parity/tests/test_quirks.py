@@ -17,7 +17,7 @@ import pytest
 from harness.parity import drivers
 from harness.parity.cases import FOUND, GOLDEN, Case, read_cases
 from harness.parity.catalogue import Entry, entries
-from harness.parity.mutants.mutant import without_quirk
+from harness.parity.mutant import without_quirk
 from harness.parity.replay import replay
 from harness.processes.children import ROOT
 from lockstep import registry

@@ -19,7 +19,9 @@ from harness.parity.trajectory import flat
 from lockstep.interface import Array, Gradient, Rows
 from lockstep.messages.step.summaries import SummaryRecord
 
-__all__ = ["KINDS", "expectations", "replay"]
+__all__ = ["FAMILIES", "KINDS", "expectations", "replay"]
+
+FAMILIES = ("clip_by_global_norm",)
 
 State = Mapping[str, Array]
 

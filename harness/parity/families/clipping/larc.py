@@ -17,7 +17,9 @@ from harness.parity.drivers.protocol import Driver
 from harness.parity.trajectory import flat
 from lockstep.interface import Array
 
-__all__ = ["KINDS", "expectations", "replay"]
+__all__ = ["FAMILIES", "KINDS", "expectations", "replay"]
+
+FAMILIES = ("larc",)
 
 State = Mapping[str, Array]
 

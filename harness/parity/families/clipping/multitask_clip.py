@@ -12,7 +12,9 @@ from harness.parity.drivers.protocol import Driver
 from harness.parity.trajectory import Training, recorded_trajectory
 from lockstep.interface import Array, Gradient
 
-__all__ = ["KINDS", "expectations", "replay"]
+__all__ = ["FAMILIES", "KINDS", "expectations", "replay"]
+
+FAMILIES = ("multitask_clip",)
 
 KINDS = frozenset(
     {

@@ -13,7 +13,9 @@ from harness.parity.families.scaling.loss_scale import loss_scaled, scale_state
 from harness.parity.trajectory import Training, recorded_trajectory
 from lockstep.interface import Array
 
-__all__ = ["KINDS", "clipped", "expectations", "replay"]
+__all__ = ["FAMILIES", "KINDS", "clipped", "expectations", "replay"]
+
+FAMILIES = ("variable_clipping",)
 
 KINDS = frozenset(
     {

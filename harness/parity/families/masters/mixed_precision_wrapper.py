@@ -20,7 +20,9 @@ from harness.parity.trajectory import Training, flat_gradient, recorded_state
 from lockstep.interface import Array
 from lockstep.messages.masters.mixed_precision import has_master, master_name
 
-__all__ = ["KINDS", "expectations", "replay"]
+__all__ = ["FAMILIES", "KINDS", "expectations", "replay"]
+
+FAMILIES = ("mixed_precision_wrapper",)
 
 State = Mapping[str, Array]
 

@@ -9,7 +9,9 @@ from harness.parity.drivers.protocol import Driver
 from harness.parity.trajectory import Training, recorded_trajectory
 from lockstep.interface import Array
 
-__all__ = ["KINDS", "expectations", "replay"]
+__all__ = ["FAMILIES", "KINDS", "expectations", "replay"]
+
+FAMILIES = ("base_optimizers",)
 
 KINDS = frozenset(
     {"dense", "sparse", "float16", "defaults", "subnormal", "extreme", "nonfinite"}

@@ -13,7 +13,9 @@ from harness.parity.drivers.protocol import Driver
 from harness.parity.trajectory import Training, recorded_state
 from lockstep.interface import Array
 
-__all__ = ["KINDS", "expectations", "replay"]
+__all__ = ["FAMILIES", "KINDS", "expectations", "replay"]
+
+FAMILIES = ("novograd",)
 
 TRAINED = {
     "dense",

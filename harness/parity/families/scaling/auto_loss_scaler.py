@@ -17,7 +17,9 @@ from harness.parity.cases import (
 from harness.parity.drivers.protocol import Driver
 from lockstep.interface import Array, Gradient
 
-__all__ = ["KINDS", "expectations", "replay"]
+__all__ = ["FAMILIES", "KINDS", "expectations", "replay"]
+
+FAMILIES = ("auto_loss_scaler_backoff", "auto_loss_scaler_logmax")
 
 State = Mapping[str, Array]
 

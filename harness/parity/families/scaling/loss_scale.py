@@ -13,7 +13,9 @@ from harness.parity.drivers.protocol import Driver
 from harness.parity.trajectory import Training, flat_gradient, recorded_trajectory
 from lockstep.interface import Array
 
-__all__ = ["KINDS", "expectations", "loss_scaled", "replay", "scale_state"]
+__all__ = ["FAMILIES", "KINDS", "expectations", "loss_scaled", "replay", "scale_state"]
+
+FAMILIES = ("loss_scale_fixed", "loss_scale_dynamic")
 
 State = Mapping[str, Array]
 

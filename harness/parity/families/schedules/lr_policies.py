@@ -13,7 +13,9 @@ from harness.parity.drivers.protocol import Driver
 from lockstep.interface import Array
 from lockstep.messages.schedules.lr_policies import POLICIES
 
-__all__ = ["KINDS", "expectations", "replay"]
+__all__ = ["FAMILIES", "KINDS", "expectations", "replay"]
+
+FAMILIES = ("lr_policies",)
 
 KINDS = frozenset(
     {

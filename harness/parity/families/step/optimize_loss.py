@@ -23,7 +23,9 @@ from lockstep.messages.masters.mixed_precision import has_master
 from lockstep.messages.optimizers.parameters import OPTIMIZERS, OptimizerSpec
 from lockstep.messages.step.optimizer import CLASS_NAMES
 
-__all__ = ["KINDS", "expectations", "replay"]
+__all__ = ["FAMILIES", "KINDS", "expectations", "replay"]
+
+FAMILIES = ("optimize_loss",)
 
 State = Mapping[str, Array]
 

@@ -11,7 +11,9 @@ from harness.parity.cases import Case, array
 from harness.parity.drivers.protocol import Driver
 from lockstep.interface import Array
 
-__all__ = ["KINDS", "expectations", "replay"]
+__all__ = ["FAMILIES", "KINDS", "expectations", "replay"]
+
+FAMILIES = ("regularization_loss",)
 
 State = Mapping[str, Array]
 

@@ -23,7 +23,9 @@ from harness.parity.drivers.protocol import Driver, Worker
 from lockstep.interface import Array, Gradient
 from lockstep.messages.optimizers.parameters import OPTIMIZERS
 
-__all__ = ["KINDS", "expectations", "replay"]
+__all__ = ["FAMILIES", "KINDS", "expectations", "replay"]
+
+FAMILIES = ("agn",)
 
 KINDS = frozenset(
     {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,13 +9,8 @@ import pytest
 from lockstep import pytorch as ls
 from lockstep.interface import EXPORTS
 from lockstep.pytorch.base.wrapper import OptimizerWrapper
-from lockstep.pytorch.tests.base.parallel_cases import (
-    REFUSED,
-    ROWS,
-    TOLERANCES,
-    Net,
-    assert_close,
-)
+from lockstep.pytorch.tests.base.parallel_cases import TOLERANCES, Net, assert_close
+from lockstep.pytorch.tests.base.parallel_rows import CASES, PARALLEL, ROWS
 from lockstep.pytorch.tests.ranks import needs_gloo, on_two_ranks
 
 pytestmark = needs_gloo
@@ -53,7 +47,7 @@ def test_two_ranks_do_as_the_table_says(seen, name, case, layout, cell) -> None:
     alone, mine = first[""], first[layout]
     for key in ("applied", "scales", "refused"):
         assert mine[key] == second[layout][key]
-    if cell == REFUSED:
+    if cell == "refused":
         assert case.refusal in mine["refused"]
         assert_close(mine["weights"], dict(Net().named_parameters()), 0)
         return
@@ -76,10 +70,7 @@ def test_every_wrapper_has_a_row() -> None:
     assert len(wrappers) >= 5 and [name for name in wrappers if name not in rows] == []
 
 
-def test_the_page_has_the_table() -> None:
-    page = Path(__file__).parents[5] / "docs" / "data_parallel.md"
-    lines = page.read_text("utf-8").splitlines()
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
-    cells = {row[0]: tuple(row[1:]) for row in rows if len(row) == 4}
-    assert {name: row.cells for name, row in ROWS.items()}.items() <= cells.items()
-    assert tuple(next(row for row in rows if len(row) == 4)[1:]) == LAYOUTS
+def test_a_row_has_cases_unless_a_cell_refers_to_the_page() -> None:
+    plain = [n for n, cells in PARALLEL.items() if {*cells} <= {"right", "refused"}]
+    assert plain == [name for name in PARALLEL if name in CASES]
+    assert set(CASES) <= set(PARALLEL)

@@ -15,7 +15,8 @@ from torch.distributed.checkpoint import state_dict as states
 from torch.optim import SGD, Adam, Optimizer
 
 from lockstep import pytorch as ls
-from lockstep.pytorch.tests.base.parallel_cases import ROWS, TOLERANCES, assert_close
+from lockstep.pytorch.tests.base.parallel_cases import TOLERANCES, assert_close
+from lockstep.pytorch.tests.base.parallel_rows import ROWS
 from lockstep.pytorch.tests.ranks import needs_gloo, on_ranks
 
 pytestmark = needs_gloo

@@ -1,118 +1,29 @@
-"""Mutants of the reference: plausible mistakes that the recorded cases must catch.
-
-A mutant replaces one name of the reference by something slightly wrong. If no case
-fails on a mutant, the cases do not cover what it breaks. If a case fails on no mutant,
-another mutant is needed. ``harness/parity/tests/test_mutants.py`` checks both.
-"""
+"""Mutants of the multitask wrapper and its clipping, and of the loop around rules."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from harness.parity.mutants.agn import agn_mutants
-from harness.parity.mutants.automatic_scaler import scaler_mutants
-from harness.parity.mutants.gradients import gradient_mutants
-from harness.parity.mutants.masters import masters_mutants
-from harness.parity.mutants.mutant import (
+from harness.parity.mutant import (
     Mutant,
     after,
     before,
     constant,
     instead,
     one_percent_more,
-    planted,
 )
-from harness.parity.mutants.novograd import novograd_mutants
-from harness.parity.mutants.policies import policy_mutants
-from harness.parity.mutants.rows import row_mutants
-from harness.parity.mutants.scales import scale_mutants
-from harness.parity.mutants.step import step_mutants
 from lockstep.interface import Array, Rows
 from lockstep.quirks import quirks_of
 
-__all__ = ["MUTANTS", "Mutant", "planted"]
-
-# Mistakes in a rule: (policy, shared, variable, slots, gradient) -> (variable, slots).
+__all__ = ["mutants"]
 
 
-def no_update(policy: Any, shared: Any, variable: Array, slots: Any, g: Any) -> Any:
-    """Return the variable and its slots as they were."""
-    return variable, slots
-
-
-def rate_too_large(policy: Any, *rest: Any) -> tuple[Any, ...]:
-    """Return the arguments of a rule with a learning rate 1 % too large."""
-    rate = policy.learning_rate
-    return policy._replace(learning_rate=rate * rate.dtype.type(1.01)), *rest
-
-
-def decay_times_rate(policy: Any, *rest: Any) -> tuple[Any, ...]:
-    """Return the arguments of a rule with the decay times the learning rate."""
-    decay = policy.weight_decay * policy.learning_rate
-    return policy._replace(weight_decay=decay), *rest
-
-
-def all_rows_decay(rule: Any) -> Any:
-    """Make a sparse rule decay the rows that the gradient does not name, too."""
-
-    def update(policy: Any, shared: Any, variable: Array, slots: Any, g: Any) -> Any:
-        rest = np.setdiff1d(np.arange(len(variable)), g.indices)
-        decayed = variable.copy()
-        decayed[rest] -= policy.weight_decay * variable[rest]
-        return rule(policy, shared, decayed, slots, g)
-
-    return update
-
-
-def sign_flipped(*arguments: Any) -> tuple[Any, ...]:
-    """Return the arguments of a rule with the sign of the gradient flipped."""
-    *rest, g = arguments
-    return *rest, (g._replace(values=-g.values) if isinstance(g, Rows) else -g)
-
-
-def slots_forgotten(rule: Any) -> Any:
-    """Make a rule return the slots that it was called with."""
-
-    def update(policy: Any, shared: Any, variable: Array, slots: Any, g: Any) -> Any:
-        return rule(policy, shared, variable, slots, g)[0], slots
-
-    return update
-
-
-def last_duplicate_only(gradient: Rows) -> Rows:
-    """Return the last of the rows that share an index, instead of their sum."""
-    last = {index: k for k, index in enumerate(gradient.indices.tolist())}
-    indices = np.array(sorted(last), dtype=np.int64)
-    chosen = [last[index] for index in indices.tolist()]
-    return Rows(indices, gradient.values[chosen], gradient.dense_shape)
-
-
-RULES = ("gradient_descent", "momentum", "adam", "adamw", "adagrad", "rmsprop", "ftrl")
-BASE = ("base_optimizers",)
-
-
-def _of_the_rules() -> Iterator[Mutant]:
-    """Yield the mutants of the rules: each mistake in one rule at a time."""
-    for rule in RULES:
-        for function in ("update_dense", "update_rows"):
-            target = f"optimizers.rules.{rule}.{function}"
-            yield Mutant(target, "no update", instead(no_update), BASE)
-            yield Mutant(target, "rate 1 % too large", before(rate_too_large), BASE)
-            yield Mutant(target, "sign flipped", before(sign_flipped), BASE)
-            if rule != "gradient_descent":
-                yield Mutant(target, "slots not kept", slots_forgotten, BASE)
-        if rule not in ("gradient_descent", "adamw"):
-            target = f"optimizers.rules.{rule}.sum_duplicates"
-            yield Mutant(target, "last one wins", instead(last_duplicate_only), BASE)
-    for function in ("update_dense", "update_rows"):
-        target = f"optimizers.rules.adamw.{function}"
-        yield Mutant(target, "decay times rate", before(decay_times_rate), BASE)
-    yield Mutant(
-        "optimizers.rules.adamw.update_rows", "all rows decay", all_rows_decay, BASE
-    )
+def mutants() -> Sequence[Mutant]:
+    """Return the mutants of the wrapper and of its clipping function."""
+    return (*_of_the_wrapper(), *_of_the_clipping())
 
 
 # Mistakes in the loop around the rules, in the wrapper and in the zero test.
@@ -176,6 +87,7 @@ def keep_all(values: Array) -> Array:
     return values
 
 
+BASE = ("base_optimizers",)
 MULTITASK = ("multitask",)
 COUNTED = ("multitask", "variable_clipping")
 CLIP = ("multitask_clip",)
@@ -261,19 +173,3 @@ def _of_the_clipping() -> Sequence[Mutant]:
 
 def _keywords(function: Any) -> Any:
     return lambda pairs, clip_norm=20.0: function(pairs, clip_norm)
-
-
-MUTANTS: tuple[Mutant, ...] = (
-    *_of_the_rules(),
-    *_of_the_wrapper(),
-    *_of_the_clipping(),
-    *policy_mutants(),
-    *row_mutants(),
-    *scale_mutants(),
-    *scaler_mutants(),
-    *masters_mutants(),
-    *step_mutants(),
-    *agn_mutants(),
-    *gradient_mutants(),
-    *novograd_mutants(),
-)

@@ -1,0 +1,9 @@
+"""The options of every tool."""
+
+from __future__ import annotations
+
+from lockstep.messages.tests.kit import WHOLE_ONLY, Cells
+
+__all__ = ["PARALLEL"]
+
+PARALLEL: dict[str, Cells] = {"`strict=True`, `capturable=True`": WHOLE_ONLY}
