@@ -236,7 +236,7 @@ class _Sentence(Formatter):
         """Return the text of one field."""
         if format_spec == "a":
             return with_article(str(value))
-        return super().format_field(value, format_spec)
+        return str(super().format_field(value, format_spec))
 
 
 _WITH_ARTICLES = _Sentence()
