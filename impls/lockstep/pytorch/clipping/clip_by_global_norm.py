@@ -49,7 +49,7 @@ def clip_scale(norm: Tensor, clip_norm: float) -> Tensor:
     limit = rounded(clip_norm, torch.float32)
     if norm.is_cpu:
         factor = limit * min(reciprocal(norm.item()), reciprocal(limit))
-        return torch.full((), rounded(factor, torch.float32), dtype=torch.float32)
+        return norm.new_full((), rounded(factor, torch.float32), dtype=torch.float32)
     limits = torch.full_like(norm, limit)
     return limits * torch.minimum(1 / norm, 1 / limits)
 

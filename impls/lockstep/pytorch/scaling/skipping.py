@@ -287,10 +287,10 @@ class SkippingWrapper(ScaledGradients):
             tags.SKIPPED_IN_A_ROW: self.skipped_in_a_row,
         }
 
-    def state_dict(self) -> dict[str, Any]:
+    def _save_inner(self) -> dict[str, Any]:
         """Return the wrapped optimizer's state, with the scale in its first group."""
         scale = self.scale_object
-        state_dict = super().state_dict()
+        state_dict = super()._save_inner()
         # Tensors are copied, because later steps update them in place.
         for key in (*scale.keys, *COUNTS):
             if isinstance(scale.numbers[key], Tensor):
