@@ -236,6 +236,8 @@ class SkippingWrapper(ScaledGradients):
         else:
             numbers[IN_A_ROW] += 1
             numbers[SKIPPED] += 1
+            # Wrappers inside did nothing, so they must not report their last step again.
+            super().note_no_gradients()
             self._warn_of_stall(scale, numbers[IN_A_ROW])
 
     def note_no_gradients(self) -> None:
