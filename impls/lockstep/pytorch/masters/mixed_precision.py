@@ -77,10 +77,11 @@ class MixedPrecisionOptimizerWrapper(SavedMasters):
             no masters. ``get_slot`` and ``variables()`` return nothing.
 
     Raises:
-        ValueError: ``optimizer`` is no optimizer, or it scales its loss already; an
-            argument is out of range; another optimizer has the same dynamic scale. With
-            ``capturable``, also if ``optimizer`` is not fused or its momentum is
-            dampened, and for ``strict``, an automatic scaler or "raise" at the floor.
+        ValueError: ``optimizer`` is no optimizer, is differentiable, or scales its loss
+            already; an argument is out of range; another optimizer has the same dynamic
+            scale. With ``capturable``, also if ``optimizer`` is not fused or its
+            momentum is dampened, and for ``strict``, an automatic scaler or "raise" at
+            the floor.
 
     State: the masters are in ``state`` under "master", and the numbers of the scale in
     ``param_groups[0]``. ``load_state_dict`` rounds the masters into the weights. For

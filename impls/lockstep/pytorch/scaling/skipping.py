@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lockstep.interface import NO_GRADIENTS, NO_STEP, StepReport
+from lockstep.messages import pytorch as torch_messages
 from lockstep.messages.base import checkpoints as layouts
 from lockstep.messages.errors import warn_user
 from lockstep.messages.scaling import loss_scaling as words
@@ -18,6 +19,7 @@ from lockstep.messages.scaling import refusals
 from lockstep.messages.step import numbers as tags
 from lockstep.pytorch.base.foreign_state import COUNTS, IN_A_ROW, LAYOUT, SKIPPED
 from lockstep.pytorch.base.gradients import named_parameters
+from lockstep.pytorch.base.stack import base_of
 from lockstep.pytorch.base.wrapper import OptimizerWrapper
 from lockstep.pytorch.scaling.capturable import CapturableStep, require_fused
 from lockstep.pytorch.scaling.loss_scale import LossScale
@@ -58,6 +60,9 @@ class SkippingWrapper(ScaledGradients):
         strict: bool,
     ) -> None:
         self._refuse_scaled(opt)
+        if any(group.get("differentiable") for group in opt.param_groups):
+            got = type(base_of(opt)).__name__
+            raise torch_messages.DIFFERENTIABLE.error(owner=self.owner, got=got)
         self.strict, self._quirks = strict, quirks_of(strict)
         self.capturable = capturable
         super().__init__(opt)
