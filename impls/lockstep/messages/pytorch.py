@@ -134,7 +134,7 @@ NOT_SCALAR = Refusal(
 DIFFERENTIABLE = Refusal(
     UnsupportedError,
     "{owner}: expected an optimizer with differentiable=False, got {got} with True; "
-    "gradients are unscaled outside of autograd; use the optimizer without a loss scale.",
+    "gradients are unscaled outside of autograd; use it without a loss scale.",
 )
 NOT_FUSED = Refusal(
     UnsupportedError,

@@ -1,8 +1,8 @@
 """Warn of parameters that get no gradient because of a reentrant checkpoint.
 
-``torch.utils.checkpoint`` with ``use_reentrant=True`` hides the parameters of its layers
-from the graph. They get gradients in ``loss.backward()`` only, and not in a backward pass
-for given parameters. Where other layers do get gradients, no error would show it.
+``torch.utils.checkpoint`` with ``use_reentrant=True`` hides the parameters of its
+layers from the graph. They get gradients in ``loss.backward()`` only, and not in a
+backward pass for given parameters. If other layers get gradients, no error shows it.
 """
 
 from __future__ import annotations

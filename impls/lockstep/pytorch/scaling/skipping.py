@@ -241,7 +241,7 @@ class SkippingWrapper(ScaledGradients):
         else:
             numbers[IN_A_ROW] += 1
             numbers[SKIPPED] += 1
-            # Wrappers inside did nothing, so they must not report their last step again.
+            # Wrappers inside took no step, so they must not report an earlier one.
             super().note_no_gradients()
             self._warn_of_stall(scale, numbers[IN_A_ROW])
 
