@@ -263,8 +263,8 @@ def check_counter(global_step: Any, owner: str) -> None:
         return
     if not isinstance(global_step, Tensor):
         raise words.NOT_A_COUNTER.error(owner=owner, got=type(global_step).__name__)
-    if global_step.dim() or global_step.is_floating_point() or global_step.is_complex():
-        shape, dtype = list(global_step.shape), global_step.dtype
-        raise words.NOT_A_COUNTER.error(
-            owner=owner, got=f"a {dtype} tensor of shape {shape}"
-        )
+    dtype = global_step.dtype
+    is_integer = not (dtype.is_floating_point or dtype.is_complex)
+    if global_step.dim() or not is_integer or dtype == torch.bool:
+        got = f"a {dtype} tensor of shape {list(global_step.shape)}"
+        raise words.NOT_A_COUNTER.error(owner=owner, got=got)
