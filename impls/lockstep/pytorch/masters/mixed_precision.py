@@ -19,7 +19,6 @@ from lockstep.pytorch.base.gradients import (
     in_group,
     named_parameters,
 )
-from lockstep.pytorch.base.not_traced import untraced
 from lockstep.pytorch.masters.buffers import FlatMasters
 from lockstep.pytorch.masters.checkpoint import KEY
 from lockstep.pytorch.masters.copies import (
@@ -159,11 +158,6 @@ class MixedPrecisionOptimizerWrapper(SavedMasters):
         raise refusals.SCALES_ITSELF.error()
 
     grad_scale = property(fset=_refuse_grad_scaler)
-
-    @untraced
-    def scale_loss(self, loss: Tensor) -> Tensor:
-        """Return loss x scale: see the base class."""
-        return super().scale_loss(loss)
 
     @property
     def _skips(self) -> bool:

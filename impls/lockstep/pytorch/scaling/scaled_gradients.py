@@ -95,6 +95,7 @@ class ScaledGradients(OptimizerWrapper):
     _finite: Sequence[Tensor] = ()
     _clip_factor = 1.0
 
+    @untraced
     def scale_loss(self, loss: Tensor) -> Tensor:
         """Return loss x scale; a loss in half precision becomes float32.
 

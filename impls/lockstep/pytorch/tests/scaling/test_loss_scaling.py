@@ -270,3 +270,25 @@ BAD = [
 def test_what_cannot_work_is_refused_in_a_sentence(make, error) -> None:
     with pytest.raises(error, match=r"expected .*, got .*[;,].*[.?]$"):
         make()
+
+
+# Dynamo itself reads the .grad of the tensors that it passes from graph to graph.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:The .grad attribute")
+@pytest.mark.parametrize("name", ["SGD", "SGD momentum", "Adam fused"])
+@pytest.mark.parametrize("scale", ["dynamic", 8.0])
+def test_a_compiled_training_step_gives_the_same_bits(scale, name) -> None:
+    results = []
+    for compiled in (False, True):
+        model, optimizer = started(name, scale)
+
+        def step(inputs, model=model, optimizer=optimizer):
+            optimizer.zero_grad()
+            optimizer.scale_loss(model(inputs, 1.0, 0.5)).backward()
+            optimizer.step()
+
+        step = torch.compile(step, backend="eager") if compiled else step
+        for seed in range(3):
+            step(torch.full((2, 3), 0.5 + seed))
+        results.append(snapshot(model, optimizer))
+        torch.compiler.reset()
+    assert_same_bits(*results)
