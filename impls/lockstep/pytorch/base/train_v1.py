@@ -63,7 +63,8 @@ class TrainV1:
 
         Args:
             loss: a callable without arguments that returns the loss, or the loss
-                itself: a 0-d tensor, or any shape if ``grad_loss`` is given.
+                itself: a 0-d tensor, or any shape if ``grad_loss`` is given. Calls of
+                ``torch.utils.checkpoint`` in it need ``use_reentrant=False``.
             var_list: the parameters; None means every parameter of every group.
 
         Returns:
