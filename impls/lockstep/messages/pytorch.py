@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from lockstep.messages.errors import (
     DtypeError,
     LossNotCallableError,
@@ -11,6 +13,7 @@ from lockstep.messages.errors import (
     Refusal,
     UnknownNameError,
     UnsupportedError,
+    sentence,
 )
 
 NEEDS_CLOSURE = Refusal(
@@ -128,6 +131,11 @@ NOT_SCALAR = Refusal(
     "{owner}: expected a 0-d loss, got {got}; "
     "sum it, or give grad_loss of the same shape.",
 )
+DIFFERENTIABLE = Refusal(
+    UnsupportedError,
+    "{owner}: expected an optimizer with differentiable=False, got {got} with True; "
+    "gradients are unscaled outside of autograd; use it without a loss scale.",
+)
 NOT_FUSED = Refusal(
     UnsupportedError,
     "{owner}: expected a fused optimizer for capturable=True, got {got} that is not; "
@@ -143,3 +151,11 @@ ASKS_EACH_STEP = Refusal(
     "{owner}: expected no {option} with capturable=True, got {option}; "
     "leave one of them out: it would wait for the device at each step.",
 )
+
+
+def reentrant(owner: str, names: Sequence[str]) -> str:
+    """Return the warning for parameters inside of a reentrant checkpoint."""
+    expected = "torch.utils.checkpoint with use_reentrant=False"
+    got = f"use_reentrant=True, and no gradient for {', '.join(names)}"
+    remedy = "a reentrant checkpoint gives gradients in loss.backward() only"
+    return sentence(owner, expected, got, remedy)

@@ -21,6 +21,7 @@ from lockstep.pytorch.tensors import shards
 __all__ = [
     "Pairs",
     "check_grad_loss",
+    "check_gradient",
     "check_group",
     "check_pairs",
     "dtype_name",

@@ -20,6 +20,7 @@ from lockstep.pytorch.base.gradients import (
     listed,
     named_parameters,
 )
+from lockstep.pytorch.base.reentrant import warn_of_reentrant
 from lockstep.pytorch.tensors import shards
 from lockstep.pytorch.tensors.foreach import share_elements
 
@@ -45,6 +46,8 @@ class TrainV1:
 
     _for_step = False
     """Whether the gradients that are being computed may be overwritten."""
+    _explained: frozenset[int] = frozenset()
+    """The ids of parameters whose absent gradients have been looked into."""
 
     @documented
     def compute_gradients(
@@ -60,7 +63,8 @@ class TrainV1:
 
         Args:
             loss: a callable without arguments that returns the loss, or the loss
-                itself: a 0-d tensor, or any shape if ``grad_loss`` is given.
+                itself: a 0-d tensor, or any shape if ``grad_loss`` is given. Calls of
+                ``torch.utils.checkpoint`` in it need ``use_reentrant=False``.
             var_list: the parameters; None means every parameter of every group.
 
         Returns:
@@ -90,7 +94,16 @@ class TrainV1:
             gradients = own_gradients(value, variables)
         else:
             gradients = differentiate(value, variables, grad_loss)
-        return list(zip(gradients, variables, strict=True))
+        pairs = list(zip(gradients, variables, strict=True))
+        self._explain_absent(value, [p for g, p in pairs if g is None])
+        return pairs
+
+    def _explain_absent(self, loss: Tensor, absent: list[Tensor]) -> None:
+        """Warn if a checkpoint is why gradients are absent, once per parameter."""
+        new = [p for p in absent if p.requires_grad and id(p) not in self._explained]
+        if new and loss.requires_grad:
+            self._explained = self._explained | set(map(id, new))
+            warn_of_reentrant(self.get_name(), loss, new, named_parameters(self))
 
     def _gradients_for_step(
         self, loss: Callable[[], Tensor], variables: Iterable[Tensor]
@@ -261,8 +274,8 @@ def check_counter(global_step: Any, owner: str) -> None:
         return
     if not isinstance(global_step, Tensor):
         raise words.NOT_A_COUNTER.error(owner=owner, got=type(global_step).__name__)
-    if global_step.dim() or global_step.is_floating_point() or global_step.is_complex():
-        shape, dtype = list(global_step.shape), global_step.dtype
-        raise words.NOT_A_COUNTER.error(
-            owner=owner, got=f"a {dtype} tensor of shape {shape}"
-        )
+    dtype = global_step.dtype
+    is_integer = not (dtype.is_floating_point or dtype.is_complex)
+    if global_step.dim() or not is_integer or dtype == torch.bool:
+        got = f"a {dtype} tensor of shape {list(global_step.shape)}"
+        raise words.NOT_A_COUNTER.error(owner=owner, got=got)

@@ -50,7 +50,7 @@ def clip_scale(norm: Tensor, clip_norm: float) -> Tensor:
     limit = rounded(clip_norm, torch.float32)
     if norm.is_cpu:
         factor = factor_of(norm.item(), limit)
-        return torch.full((), factor, dtype=torch.float32)
+        return norm.new_full((), factor, dtype=torch.float32)
     limits = torch.full_like(norm, limit)
     return limits * torch.minimum(1 / norm, 1 / limits)
 

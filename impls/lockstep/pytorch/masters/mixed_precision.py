@@ -19,7 +19,6 @@ from lockstep.pytorch.base.gradients import (
     in_group,
     named_parameters,
 )
-from lockstep.pytorch.base.not_traced import untraced
 from lockstep.pytorch.masters.buffers import FlatMasters
 from lockstep.pytorch.masters.checkpoint import KEY
 from lockstep.pytorch.masters.copies import (
@@ -77,10 +76,11 @@ class MixedPrecisionOptimizerWrapper(SavedMasters):
             no masters. ``get_slot`` and ``variables()`` return nothing.
 
     Raises:
-        ValueError: ``optimizer`` is no optimizer, or it scales its loss already; an
-            argument is out of range; another optimizer has the same dynamic scale. With
-            ``capturable``, also if ``optimizer`` is not fused or its momentum is
-            dampened, and for ``strict``, an automatic scaler or "raise" at the floor.
+        ValueError: ``optimizer`` is no optimizer, is differentiable, or scales its loss
+            already; an argument is out of range; another optimizer has the same dynamic
+            scale. With ``capturable``, also if ``optimizer`` is not fused or its
+            momentum is dampened, and for ``strict``, an automatic scaler or "raise" at
+            the floor.
 
     State: the masters are in ``state`` under "master", and the numbers of the scale in
     ``param_groups[0]``. ``load_state_dict`` rounds the masters into the weights. For
@@ -158,11 +158,6 @@ class MixedPrecisionOptimizerWrapper(SavedMasters):
         raise refusals.SCALES_ITSELF.error()
 
     grad_scale = property(fset=_refuse_grad_scaler)
-
-    @untraced
-    def scale_loss(self, loss: Tensor) -> Tensor:
-        """Return loss x scale: see the base class."""
-        return super().scale_loss(loss)
 
     @property
     def _skips(self) -> bool:

@@ -60,13 +60,13 @@ class SavedMasters(MasterUnscaling):
             self._beside = MastersInState(base_of(self), self.copies.masters)
         return self._beside
 
-    def state_dict(self) -> dict[str, Any]:
+    def _save_inner(self) -> dict[str, Any]:
         """Return the wrapped optimizer's state with the masters and the scale."""
         if self.copies.are_half():
             self.copies.copy_changes()
             if not self._quirks.masters_slots:
                 self.copies.copy_hidden_changes()
-        saved = super().state_dict()
+        saved = super()._save_inner()
         return with_masters(saved, named_parameters(self), self.copies.masters)
 
     def _check_saved(self, state_dict: dict[str, Any]) -> None:

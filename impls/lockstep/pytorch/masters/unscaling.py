@@ -14,7 +14,13 @@ from lockstep.interface import GATE_OP
 from lockstep.messages.base.pairs import as_pairs
 from lockstep.messages.masters import refusals
 from lockstep.messages.scaling.refusals import APPLIED_AGAIN
-from lockstep.pytorch.base.gradients import Pairs, dtype_name, listed, named_parameters
+from lockstep.pytorch.base.gradients import (
+    Pairs,
+    check_gradient,
+    dtype_name,
+    listed,
+    named_parameters,
+)
 from lockstep.pytorch.masters.buffers import add_penalty
 from lockstep.pytorch.masters.copies import MasterCopies, require_masters
 from lockstep.pytorch.masters.gradients import (
@@ -110,10 +116,24 @@ class MasterUnscaling(SkippingWrapper):
         # ``id`` is used because the hash of a tensor is slow.
         if weights := set(map(id, self.copies.masters)):
             grads_and_vars = [
-                (in_float32(g), self.master(v)) if id(v) in weights else (g, v)
+                (self._widened(g, v), self.master(v)) if id(v) in weights else (g, v)
                 for g, v in as_pairs(grads_and_vars, self.get_name())
             ]
         super().apply_gradients(grads_and_vars, global_step, name)
+
+    def _widened(self, gradient: Any, weight: Tensor) -> Tensor | None:
+        """Return a given gradient of a half-precision weight in float32.
+
+        Raise for one of another dtype, because the conversion would hide the mistake.
+        """
+        fits = isinstance(gradient, Tensor) and gradient.dtype in (
+            weight.dtype,
+            torch.float32,
+        )
+        if not (gradient is None or fits):
+            name = named_parameters(self)[self.master(weight)]
+            check_gradient(gradient, weight, name, self.get_name())
+        return in_float32(gradient)
 
     @torch.no_grad()
     def _unscaled_pairs(self, pairs: Pairs) -> Pairs:

@@ -277,7 +277,8 @@ class RuleOptimizer(TrainV1, Optimizer):
             if isinstance(value, Tensor):
                 arguments[name] = value.to(dtype)
             elif not isinstance(value, bool):
-                arguments[name] = torch.tensor(rounded(value, dtype), dtype=dtype)
+                number = rounded(value, dtype)
+                arguments[name] = torch.tensor(number, dtype=dtype, device="cpu")
         return self.rule.Policy(**arguments)
 
     def arguments(self, group: Group) -> dict[str, Any]:
@@ -324,5 +325,6 @@ class RuleOptimizer(TrainV1, Optimizer):
     def variables(self) -> list[Tensor]:
         """Return the slots, then the shared powers as 0-d float32 tensors."""
         shared = self.shared(self.param_groups[0]).values()
-        powers = [torch.tensor(power, dtype=torch.float32) for power in shared]
+        options = {"dtype": torch.float32, "device": "cpu"}
+        powers = [torch.tensor(power, **options) for power in shared]
         return [*super().variables(), *powers]

@@ -65,7 +65,8 @@ class AutomaticLossScaler:
     @property
     def loss_scale(self) -> Tensor:
         """The current scale: a 0-d float32 tensor."""
-        return torch.tensor(float(self._state.loss_scale), dtype=torch.float32)
+        scale = float(self._state.loss_scale)
+        return torch.tensor(scale, dtype=torch.float32, device="cpu")
 
     @property
     def state(self) -> dict[str, float | int]:
@@ -136,7 +137,8 @@ class AutomaticLossScaler:
         present = [g._values() if g.is_sparse else g for g in shards.parts_of(whole)]
         words.check_check_grads_dtypes([dtype_name(values) for values in present])
         if not present:
-            return torch.tensor(False), torch.tensor(-torch.inf, dtype=torch.float32)
+            lowest = torch.tensor(-torch.inf, dtype=torch.float32, device="cpu")
+            return torch.tensor(False, device="cpu"), lowest
         start = present[0].new_full((1,), -torch.inf)
         has_nan = together([v.isnan().any() for v in present], start.device)
         maxima = together([largest(values, start) for values in present], start.device)

@@ -13,7 +13,7 @@ from torch import Tensor
 from lockstep.docstrings import documented
 from lockstep.messages.base import checkpoints as saved_states
 from lockstep.messages.scaling import loss_scale as words
-from lockstep.pytorch.base.gradients import dtype_name
+from lockstep.pytorch.base.gradients import dtype_name, require_tensor
 from lockstep.pytorch.scaling.dynamic_scale import (
     DynamicState,
     keeps_scale,
@@ -236,7 +236,8 @@ class DynamicLossScale(words.OldNames, LossScale):
         This costs one host sync.
         """
         gradients = list(flat(grads))
-        for gradient in gradients:
+        for position, gradient in enumerate(gradients):
+            require_tensor(gradient, "DynamicLossScale.update", f"gradient {position}")
             words.check_gradient_dtype(dtype_name(gradient))
         finite = all(finite_flags(gradients))
         self.move(finite)

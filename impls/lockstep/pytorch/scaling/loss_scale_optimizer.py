@@ -52,8 +52,9 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
             stall at the floor causes a warning.
 
     Raises:
-        ValueError: ``opt`` is no optimizer, scales its loss already, or trains masters;
-            an argument is out of range; another optimizer has the same dynamic scale.
+        ValueError: ``opt`` is no optimizer, is differentiable, scales its loss already,
+            or trains masters; an argument is out of range; another optimizer has the
+            same dynamic scale.
             With ``capturable``, also if ``opt`` is not fused or its momentum is
             dampened, and for ``strict`` or "raise" at the floor.
         TypeError: ``loss_scale`` is None.

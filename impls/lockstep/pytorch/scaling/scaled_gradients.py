@@ -103,6 +103,7 @@ class ScaledGradients(OptimizerWrapper):
     _factor_of: Callable[[float], float] | None = None
     """Clips the next step instead of ``clip_norm``, see :meth:`_gradients_in_place`."""
 
+    @untraced
     def scale_loss(self, loss: Tensor) -> Tensor:
         """Return loss x scale; a loss in half precision becomes float32.
 
@@ -240,6 +241,7 @@ class ScaledGradients(OptimizerWrapper):
                 value, self._pending = self._scaled(value)
             with gradients_set_to(everything, [None] * len(everything)):
                 backward(value, weights)
+                self._explain_absent(value, [w for w in weights if w.grad is None])
                 self._forget_unscaled()
                 self._factor_of = factor_of
                 yield

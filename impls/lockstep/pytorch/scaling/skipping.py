@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lockstep.interface import NO_GRADIENTS, NO_STEP, StepReport
+from lockstep.messages import pytorch as torch_messages
 from lockstep.messages.base import checkpoints as layouts
 from lockstep.messages.errors import warn_user
 from lockstep.messages.scaling import loss_scaling as words
@@ -17,6 +18,7 @@ from lockstep.messages.scaling import refusals
 from lockstep.messages.step import numbers as tags
 from lockstep.pytorch.base.foreign_state import COUNTS, IN_A_ROW, LAYOUT, SKIPPED
 from lockstep.pytorch.base.gradients import named_parameters
+from lockstep.pytorch.base.stack import base_of
 from lockstep.pytorch.base.wrapper import OptimizerWrapper
 from lockstep.pytorch.scaling.capturable import CapturableStep, require_fused
 from lockstep.pytorch.scaling.loss_scale import LossScale
@@ -57,6 +59,9 @@ class SkippingWrapper(ScaledGradients):
         strict: bool,
     ) -> None:
         self._refuse_scaled(opt)
+        if any(group.get("differentiable") for group in opt.param_groups):
+            got = type(base_of(opt)).__name__
+            raise torch_messages.DIFFERENTIABLE.error(owner=self.owner, got=got)
         self.strict, self._quirks = strict, quirks_of(strict)
         self.capturable = capturable
         super().__init__(opt)
@@ -234,6 +239,8 @@ class SkippingWrapper(ScaledGradients):
         else:
             numbers[IN_A_ROW] += 1
             numbers[SKIPPED] += 1
+            # Wrappers inside took no step, so they must not report an earlier one.
+            super().note_no_gradients()
             self._warn_of_stall(scale, numbers[IN_A_ROW])
 
     def note_no_gradients(self) -> None:
@@ -285,10 +292,10 @@ class SkippingWrapper(ScaledGradients):
             tags.SKIPPED_IN_A_ROW: self.skipped_in_a_row,
         }
 
-    def state_dict(self) -> dict[str, Any]:
+    def _save_inner(self) -> dict[str, Any]:
         """Return the wrapped optimizer's state, with the scale in its first group."""
         scale = self.scale_object
-        state_dict = super().state_dict()
+        state_dict = super()._save_inner()
         # Tensors are copied, because later steps update them in place.
         for key in (*scale.keys, *COUNTS):
             if isinstance(scale.numbers[key], Tensor):

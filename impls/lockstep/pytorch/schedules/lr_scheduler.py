@@ -108,12 +108,15 @@ class PolicyLR(LRScheduler):
 
         Steps may come in any order, because no rate depends on another. For our own
         policies, a block of rates is computed at a time.
+
+        Raises:
+            OutOfRangeError: ``epoch`` is no step, a callable returns no valid rate, or
+                the optimizer has other groups than before. Then no step is counted.
         """
         count = self._step_count
         if count == 1 and not getattr(self.optimizer, "_opt_called", False):
             warn_user(words.RATE_SKIPPED)
-        self._step_count = count + 1
-        self.last_epoch = step = self.last_epoch + 1 if epoch is None else epoch
+        step = self.last_epoch + 1 if epoch is None else self._checked(epoch)
         try:
             rate = self._ahead[step]
         except KeyError:
@@ -127,6 +130,13 @@ class PolicyLR(LRScheduler):
                     write(group, rate)
         else:
             self._write_each(groups, rate)
+        self._step_count, self.last_epoch = count + 1, step
+
+    def _checked(self, epoch: Any) -> int:
+        """Return ``epoch`` as a number; raise unless it is a step."""
+        unchecked = quirks_of(self._strict).arguments_unchecked
+        specs.check_step("PolicyLR.step", epoch, unchecked, arrays=False)
+        return int(epoch)
 
     @functools.cached_property
     def ratios(self) -> list[float]:

@@ -93,6 +93,7 @@ def optimize_loss(
         loss: a function that returns the loss, a 0-d tensor. Each call of the step
             passes its arguments on to it. If it returns a tuple whose first entry is
             the loss, the step returns such a tuple too, with all tensors detached.
+            Calls of ``torch.utils.checkpoint`` in it need ``use_reentrant=False``.
         optimizer: a name of ``OPTIMIZER_CLS_NAMES``, a class or function that makes an
             optimizer, or an optimizer. A class or function is called with a list of
             the parameters, ``learning_rate=`` (or ``lr=``, if it takes that) and

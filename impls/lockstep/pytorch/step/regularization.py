@@ -48,7 +48,7 @@ def get_regularization_loss(
 
 def _in_turn(losses: Sequence[Tensor]) -> Tensor:
     """Return the sum of 0-d losses in float32, in order, on the device of the last."""
-    total = torch.zeros((), dtype=torch.float32)
+    total = torch.zeros((), dtype=torch.float32, device="cpu")
     for loss in losses:
         total = total.to(loss.device) + loss.float()
     return total

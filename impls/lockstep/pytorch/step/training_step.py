@@ -76,7 +76,7 @@ class TrainingStep:
         self.settings = settings
         self.loss = loss
         self.learning_rate_decay_fn = learning_rate_decay_fn
-        self.global_step = torch.zeros((), dtype=torch.int64)
+        self.global_step = torch.zeros((), dtype=torch.int64, device="cpu")
         self.learning_rate: Any = self.next_rate()
         self.optimizer: Any = None
         self.parameters: list[Tensor] = []

@@ -66,8 +66,8 @@ def are_finite(tensors: Sequence[Tensor]) -> bool:
     torch's ``GradScaler`` uses this kernel, which also multiplies by a number. By 1,
     the elements keep their bits, and the tensors their versions.
     """
-    nonfinite = torch.zeros((), dtype=torch.float32)
-    one = torch.ones((), dtype=torch.float32)
+    nonfinite = torch.zeros((), dtype=torch.float32, device="cpu")
+    one = torch.ones((), dtype=torch.float32, device="cpu")
     torch._amp_foreach_non_finite_check_and_unscale_(tensors, nonfinite, one)
     return not nonfinite
 

@@ -46,7 +46,7 @@ def accurate_norm(gradients: Sequence[Tensor], norm: Tensor | None = None) -> Te
     if norm.is_cpu:
         number = norm.item()
         largest = math.inf if number * number > LARGEST else number
-        return torch.full((), largest, dtype=torch.float32)
+        return norm.new_full((), largest, dtype=torch.float32)
     overflows = norm.square() > LARGEST
     return torch.where(overflows, torch.inf, norm).float()
 
@@ -69,7 +69,7 @@ def total_norm(gradients: Sequence[Tensor]) -> Tensor:
     computes the norm again in float64. Parts of DTensors are added in float64, too.
     """
     if not gradients:
-        return torch.zeros((), dtype=torch.float64)
+        return torch.zeros((), dtype=torch.float64, device="cpu")
     if shards.are_among(gradients):
         return torch.linalg.vector_norm(tensor_norms(gradients))
     values = stored_values(gradients)

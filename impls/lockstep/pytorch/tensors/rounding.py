@@ -35,7 +35,7 @@ def rounded(number: float, dtype: torch.dtype) -> float:
         return float(number)
     if dtype == torch.float16:
         return float(np.float16(number))
-    return torch.tensor(number, dtype=dtype).item()
+    return torch.tensor(number, dtype=dtype, device="cpu").item()
 
 
 def reciprocal(number: float) -> float:

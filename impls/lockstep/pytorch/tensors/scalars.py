@@ -27,7 +27,8 @@ def rounded(number: Number, dtype: torch.dtype = torch.float32) -> Number:
     if isinstance(number, Tensor):
         return number.to(dtype).to(torch.float64)
     if dtype == torch.bfloat16:
-        return torch.tensor(number, dtype=torch.float64).to(dtype).item()
+        exact = torch.tensor(number, dtype=torch.float64, device="cpu")
+        return exact.to(dtype).item()
     packed = SINGLE if dtype is torch.float32 else PACKED[dtype]
     try:
         return packed.unpack(packed.pack(float(number)))[0]

@@ -71,7 +71,7 @@ def own_state(parameter: Tensor, getter: AGNCustomGetter, like: StateDict) -> St
     places = {key: place_for(value) for key, value in like.items()}
     return own | {
         WEIGHT: shared.detach(),
-        PUSHED: torch.tensor(bool(slots)),
+        PUSHED: torch.tensor(bool(slots), device="cpu"),
         **{f"{SLOT}{key}": value for key, value in {**places, **slots}.items()},
     }
 

@@ -40,7 +40,7 @@ class TorchWeights:
 
     def push(self, changes: Mapping[str, Array], options: Any) -> None:
         """Take a step with mean gradients and a worker's hyper-parameters."""
-        gradients = {name: torch.tensor(change) for name, change in changes.items()}
+        gradients = {name: as_tensor(change) for name, change in changes.items()}
         self.center.push(Update(gradients, options))
 
     def saved(self) -> Any:
@@ -54,7 +54,7 @@ class TorchWeights:
         state = map_leaves(as_tensor, saved["optimizer"])
         check_bare(words.WRAPPER, state, self.center.optimizer)
         for name, weight in saved["weights"].items():
-            self.center.parameters[name].copy_(torch.tensor(weight))
+            self.center.parameters[name].copy_(as_tensor(weight))
         self.center.optimizer.load_state_dict(state)
         restore_numbers(self.center.optimizer, state)
 
@@ -73,7 +73,7 @@ class RemoteCenter(RemoteView, Center):
         super().__init__(host)
         self.device = "cpu"
         for name, weight in self.known.items():
-            self.parameters[name] = Parameter(torch.tensor(weight))
+            self.parameters[name] = Parameter(as_tensor(weight))
 
     def arrays(self) -> dict[str, Array]:
         """Return this worker's copies of the shared weights."""
@@ -144,8 +144,8 @@ def as_array(leaf: Any) -> Any:
 
 
 def as_tensor(leaf: Any) -> Any:
-    """Return an array as a tensor; return anything else unchanged."""
-    return torch.tensor(leaf) if isinstance(leaf, np.ndarray) else leaf
+    """Return an array as a tensor on the CPU; return anything else unchanged."""
+    return torch.tensor(leaf, device="cpu") if isinstance(leaf, np.ndarray) else leaf
 
 
 def on_cpu(leaf: Any) -> Any:

@@ -160,6 +160,17 @@ def test_every_optimizer_of_torch_loads_its_own_state_through_a_wrapper(name) ->
     train(model, other, "+")
 
 
+@pytest.mark.parametrize("name", ALL)
+def test_a_group_added_after_the_last_step_is_saved_and_loaded(name) -> None:
+    model = TwoHeads()
+    optimizer = MultitaskOptimizerWrapper(ALL[name](model.body.parameters()))
+    train(model, optimizer, "+")
+    optimizer.add_param_group({"params": list(model.a.parameters())})
+    optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    train(model, optimizer, "+")
+    assert optimizer.last_step.skipped == ()
+
+
 class Counting(torch.optim.SGD):
     """An optimizer of others, which writes into its groups in training."""
 

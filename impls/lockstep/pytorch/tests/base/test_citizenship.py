@@ -123,6 +123,24 @@ def test_hooks_of_all_optimizers_fire_with_the_wrapper_too():
     assert [id(opt) for opt in seen] == list(map(id, [wrapper, inner, inner, wrapper]))
 
 
+@some
+def test_loading_a_state_calls_no_hook_of_all_optimizers(make):
+    model, seen = TwoHeads(), []
+    wrapper = wrap(make, model)
+    train(model, wrapper, "+")
+    saved = wrapper.state_dict()
+    handles = [
+        register_optimizer_step_pre_hook(lambda opt, *_: seen.append(opt)),
+        register_optimizer_step_post_hook(lambda opt, *_: seen.append(opt)),
+    ]
+    try:
+        wrapper.load_state_dict(saved)
+    finally:
+        for handle in handles:
+            handle.remove()
+    assert seen == []
+
+
 def test_a_hook_may_replace_the_closure():
     model, seen = TwoHeads(), []
     wrapper = wrap(TORCH["SGD momentum"], model)

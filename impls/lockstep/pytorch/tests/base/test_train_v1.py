@@ -197,6 +197,7 @@ BAD_COUNTERS = {
     "a number": 0,
     "a float": torch.zeros(()),
     "a vector": torch.zeros(1, dtype=torch.int64),
+    "a bool": torch.tensor(False),
 }
 
 

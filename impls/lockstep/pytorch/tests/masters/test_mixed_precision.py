@@ -139,6 +139,27 @@ def test_compute_gradients_pairs_unscaled_float32_gradients_with_masters():
     assert weight.tolist() == [-3.0, -3.0]
 
 
+@pytest.mark.parametrize(
+    "gradient",
+    [
+        torch.ones(2, dtype=torch.int64),
+        torch.ones(2, dtype=torch.float64),
+        torch.ones(2, dtype=torch.complex64),
+        torch.ones(2, dtype=torch.bfloat16),
+        1.0,
+    ],
+    ids=str,
+)
+def test_a_gradient_of_another_dtype_is_refused(gradient):
+    weight = Parameter(torch.ones(2).half())
+    optimizer = wrapped_weight(weight, loss_scale=8)
+    with pytest.raises(TypeError, match=r"expected .*, got .*; .*\.$"):
+        optimizer.apply_gradients([(gradient, weight)])
+    assert weight.tolist() == [1.0, 1.0]
+    optimizer.apply_gradients([(torch.ones(2), weight)])
+    assert weight.tolist() == [0.0, 0.0]
+
+
 class TestStrict:
     def test_a_static_scale_applies_what_is_not_finite(self):
         weight = Parameter(torch.ones(2).half())

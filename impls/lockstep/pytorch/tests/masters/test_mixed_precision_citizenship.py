@@ -129,6 +129,21 @@ def test_hooks_fire_once_with_the_wrapper():
     assert seen == [optimizer, optimizer]
 
 
+def test_a_state_dict_hook_sees_the_masters_and_may_replace_the_state():
+    model, seen = mixed(), []
+    optimizer = wrapped(model, "Adam")
+
+    def pack(opt, state):
+        seen.extend(state["state"].values())
+        return {"optimizer": state}
+
+    optimizer.register_state_dict_post_hook(pack)
+    optimizer.register_load_state_dict_pre_hook(lambda _, state: state["optimizer"])
+    optimizer.load_state_dict(optimizer.state_dict())
+    assert len(seen) == 6
+    assert all("master" in entry for entry in seen)
+
+
 def test_other_wrappers_work_inside():
     model = mixed()
     sgd = TORCH["SGD momentum"](model.named_parameters())

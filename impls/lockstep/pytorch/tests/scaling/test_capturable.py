@@ -242,3 +242,12 @@ REFUSED = {
 def test_what_would_have_to_wait_is_refused_in_a_sentence(make, options) -> None:
     with pytest.raises(ValueError, match=r"capturable=True, got .*; .*\.$"):
         MixedPrecisionLossScaleOptimizer(make(), 8, capturable=True, **options)
+
+
+def test_a_state_dict_hook_may_replace_the_state() -> None:
+    _, optimizer = started(FUSED["SGD"], DynamicLossScale(2.0**10, 2))
+    optimizer.register_state_dict_post_hook(lambda _, state: {"optimizer": state})
+    saved = optimizer.state_dict()["optimizer"]
+    scale = saved["param_groups"][0]["loss_scale"]
+    assert scale is not optimizer.param_groups[0]["loss_scale"]
+    assert scale.item() == 2.0**10

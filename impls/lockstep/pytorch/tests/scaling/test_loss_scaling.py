@@ -233,12 +233,18 @@ def test_strict_takes_for_a_number_what_the_original_does() -> None:
 
 
 SGD = torch.optim.SGD([nn.Parameter(torch.ones(1))])
+DIFFERENTIABLE = torch.optim.SGD(
+    [torch.nn.Parameter(torch.ones(2))], lr=0.1, differentiable=True
+)
 BAD = [
     (lambda: MixedPrecisionLossScaleOptimizer(3, 2.0), ValueError),
     (lambda: MixedPrecisionLossScaleOptimizer(SGD, None), TypeError),
     (lambda: MixedPrecisionLossScaleOptimizer(SGD, "static"), ValueError),
     (lambda: MixedPrecisionLossScaleOptimizer(SGD, 2, at_floor="stop"), ValueError),
     (lambda: MixedPrecisionLossScaleOptimizer(SGD, 2, floor_patience=0), ValueError),
+    (lambda: MixedPrecisionLossScaleOptimizer(DIFFERENTIABLE, 2), ValueError),
+    (lambda: MixedPrecisionOptimizerWrapper(DIFFERENTIABLE, 2), ValueError),
+    (lambda: DynamicLossScale().update([torch.ones(2), 3.0]), TypeError),
     (lambda: FixedLossScale(0.5), ValueError),
     (lambda: FixedLossScale("8"), ValueError),
     (lambda: DynamicLossScale(0.0), ValueError),
@@ -264,3 +270,25 @@ BAD = [
 def test_what_cannot_work_is_refused_in_a_sentence(make, error) -> None:
     with pytest.raises(error, match=r"expected .*, got .*[;,].*[.?]$"):
         make()
+
+
+# Dynamo itself reads the .grad of the tensors that it passes from graph to graph.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:The .grad attribute")
+@pytest.mark.parametrize("name", ["SGD", "SGD momentum", "Adam fused"])
+@pytest.mark.parametrize("scale", ["dynamic", 8.0])
+def test_a_compiled_training_step_gives_the_same_bits(scale, name) -> None:
+    results = []
+    for compiled in (False, True):
+        model, optimizer = started(name, scale)
+
+        def step(inputs, model=model, optimizer=optimizer):
+            optimizer.zero_grad()
+            optimizer.scale_loss(model(inputs, 1.0, 0.5)).backward()
+            optimizer.step()
+
+        step = torch.compile(step, backend="eager") if compiled else step
+        for seed in range(3):
+            step(torch.full((2, 3), 0.5 + seed))
+        results.append(snapshot(model, optimizer))
+        torch.compiler.reset()
+    assert_same_bits(*results)

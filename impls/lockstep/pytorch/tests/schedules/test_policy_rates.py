@@ -130,3 +130,30 @@ def test_the_name_that_is_proposed_for_lr_is_learning_rate() -> None:
     for call in calls:
         with pytest.raises(ValueError, match="did you mean 'learning_rate'"):
             call()
+
+
+@pytest.mark.parametrize("epoch", [-1, 1.5, "1", True], ids=str)
+def test_what_is_no_step_is_refused_and_not_counted(epoch: Any) -> None:
+    made = optimizer(0.5)
+    scheduler = PolicyLR(made, "poly_decay", decay_steps=10)
+    made.step()
+    with pytest.raises(ValueError, match=r"PolicyLR\.step: .*expected an integer >= 0"):
+        scheduler.step(epoch)
+    assert scheduler.state_dict()["last_epoch"] == 0
+    scheduler.step()
+    assert rates(made) == [pytest.approx(0.45)]
+
+
+def test_a_step_that_fails_is_not_counted() -> None:
+    made = optimizer(0.5)
+    scheduler = PolicyLR(made, lambda step: 0.5 if step < 1 else float("nan"))
+    before = scheduler.state_dict()
+    made.step()
+    with pytest.raises(ValueError, match="expected a finite rate"):
+        scheduler.step()
+    made.add_param_group({"params": [Parameter(torch.ones(2))]})
+    scheduler._policy = lambda step: 0.25
+    with pytest.raises(ValueError, match="expected the 1 parameter groups"):
+        scheduler.step()
+    assert scheduler.state_dict() == before
+    assert rates(made) == [0.5, 1e-3]

@@ -30,6 +30,11 @@ from lockstep.pytorch.workers.remote import RemoteCenter
 from lockstep.ray.tests.local_host import LocalHost
 
 COMMITS = ["gradient", "delta"]
+EXPECTED = {
+    "gradient": [[0.5, 0.5], [-0.25, -0.25]],
+    "delta": [[0.5, 0.5], [0.0, 0.0]],
+}
+"""Two workers' weights after one round each, with momentum at the center or here."""
 ORDER = [0, 1, 1, 2, 0, 2, 0, 0, 1, 1, 2, 2, 2, 2]
 
 
@@ -123,6 +128,22 @@ def test_a_late_joiner_starts_from_the_center_as_it_is(tmp_path) -> None:
     for own, shared in zip(late.weights(0), team.shared(), strict=True):
         assert torch.equal(own, shared)
     assert host.center.counters.rounds == 2
+
+
+@pytest.mark.parametrize("commit", COMMITS)
+def test_the_default_device_changes_nothing(commit, tmp_path) -> None:
+    host = LocalHost(tmp_path)
+    weights = [Parameter(torch.ones(2)) for _ in range(2)]
+    for weight in weights:
+        weight.grad = torch.ones(2)
+    with torch.device("meta"):
+        for number, weight in enumerate(weights):
+            getter = AGNCustomGetter("cpu", center=RemoteCenter(host))
+            optimizer = MomentumOptimizer(getter([("w", weight)]), 0.5, 0.5)
+            worker = AGNOptimizer(optimizer, 2, getter, 1, commit=commit)
+            worker.get_init_op(number)
+            worker.step()
+    assert [w.tolist() for w in weights] == EXPECTED[commit]
 
 
 def test_of_two_first_workers_one_fills_the_center_and_both_agree(tmp_path) -> None:
