@@ -39,9 +39,10 @@ def raw_ratio(
         return tf.maximum(policy.eta * weight / divisor, policy.min_update)
     alone = tf.logical_and(still, tf.math.is_finite(weight + gradient))
     # Division by 0 would stop a program under tf.debugging.enable_check_numerics.
-    divisor = tf.where(alone, 1.0, divisor)
+    one = tf.constant(1.0)
+    divisor = tf.where(alone, one, divisor)
     ratio = tf.maximum(policy.eta * weight / divisor, policy.min_update)
-    return tf.where(alone, 1.0, ratio)
+    return tf.where(alone, one, ratio)
 
 
 def larc_ratio(policy: LarcPolicy, raw: tf.Tensor) -> tf.Tensor:
