@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from lockstep.docstrings import documented
 from lockstep.keras3.base.gradients import Gradient, densify, key_of, name_of, value_of
-from lockstep.keras3.base.slots import preserved
+from lockstep.keras3.base.slots import preserved, refuse_several
 from lockstep.keras3.base.wrapper import Wrapper, layers_of
 from lockstep.messages import keras3 as keras_host
 from lockstep.messages import multitask as words
@@ -41,6 +41,8 @@ class MultitaskOptimizerWrapper(Wrapper):
 
     Raises:
         NotAnOptimizerError: a TypeError; ``opt`` is no ``keras.optimizers.Optimizer``.
+        UnsupportedError: a ValueError; ``keras.optimizers.MultiOptimizer``. Wrap the
+            optimizers inside it instead.
 
     Example:
         >>> weight = keras.Variable([1.0, 2.0])
@@ -58,6 +60,7 @@ class MultitaskOptimizerWrapper(Wrapper):
         refused = nesting and isinstance(opt, MultitaskOptimizerWrapper)
         if refused or not isinstance(opt, keras.optimizers.Optimizer):
             raise words.not_an_optimizer(opt, KERAS3, nesting)
+        refuse_several(opt, words.WRAPPER, "wrap each optimizer inside it")
         super().__init__(opt)
         self.strict = strict
         if quirks.multitask_in_place and not isinstance(opt, Wrapper):

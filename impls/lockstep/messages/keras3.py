@@ -117,3 +117,7 @@ SCALE_INSIDE = Refusal(
     "{owner}: expected an optimizer whose loss Keras does not scale, got {got}; "
     "{remedy}.",
 )
+SEVERAL_OPTIMIZERS = Refusal(
+    UnsupportedError,
+    "{owner}: expected an optimizer that updates all variables, got {got}; {remedy}.",
+)

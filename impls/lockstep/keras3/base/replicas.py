@@ -19,6 +19,7 @@ from lockstep.messages.base.pairs import require_gradients
 from lockstep.tf.shared.tensors.replica_copies import apart
 
 __all__ = [
+    "first_copy",
     "once",
     "replica_count",
     "scope_of",
@@ -132,6 +133,13 @@ def strategy_of(variables: Sequence[Any]) -> tf.distribute.Strategy:
         if isinstance(variable, tf.distribute.DistributedValues):
             return variable.distribute_strategy
     return tf.distribute.get_strategy()
+
+
+def first_copy(variable: tf.Variable) -> tf.Variable:
+    """Return the first copy of a mirrored variable; return another one unchanged."""
+    if isinstance(variable, tf.distribute.DistributedValues):
+        return variable.distribute_strategy.experimental_local_results(variable)[0]
+    return variable
 
 
 def update_each(

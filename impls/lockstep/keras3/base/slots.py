@@ -14,9 +14,9 @@ import keras
 import tensorflow as tf
 
 from lockstep.keras3.base.gradients import key_of
-from lockstep.messages.keras3 import tf_slot_name
+from lockstep.messages.keras3 import SEVERAL_OPTIMIZERS, tf_slot_name
 
-__all__ = ["Slots", "base_of", "build_observed", "preserved"]
+__all__ = ["Slots", "base_of", "build_observed", "preserved", "refuse_several"]
 
 
 class Slots:
@@ -72,6 +72,17 @@ def base_of(optimizer: Any) -> keras.optimizers.Optimizer:
     while hasattr(optimizer, "inner_optimizer"):
         optimizer = optimizer.inner_optimizer
     return optimizer
+
+
+def refuse_several(optimizer: Any, owner: str, remedy: str) -> None:
+    """Raise for Keras' ``MultiOptimizer``, which distributes variables by their paths.
+
+    Slots, rates and accumulated gradients are those of the optimizers inside it.
+    """
+    base = base_of(optimizer)
+    if hasattr(base, "optimizers"):
+        got = type(base).__name__
+        raise SEVERAL_OPTIMIZERS.error(owner=owner, got=got, remedy=remedy)
 
 
 def build_observed(

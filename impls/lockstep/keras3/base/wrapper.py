@@ -165,6 +165,11 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
         """
         return StateList([*self._variables, *self.inner_optimizer.variables])
 
+    @property
+    def _model_variables_moving_average(self) -> list[Any]:
+        """The averages of ``use_ema``, which Keras' ``SwapEMAWeights`` reads."""
+        return self.inner_optimizer._model_variables_moving_average
+
     def build(self, variables: Sequence[Any]) -> None:
         """Create the state for ``variables``, here and in the wrapped optimizer."""
         if self.built:

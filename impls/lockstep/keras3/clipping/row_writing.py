@@ -1,4 +1,4 @@
-"""Assignments to a whole variable, or to the rows of a sparse gradient."""
+"""Reads and assignments of a whole variable, or of the rows of a sparse gradient."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import numpy as np
 import tensorflow as tf
 
 from lockstep.interface import Array
-from lockstep.keras3.base.replicas import update_each
+from lockstep.keras3.base.replicas import first_copy, update_each
 
-__all__ = ["each_row_once", "subtract_rows", "write_rows"]
+__all__ = ["each_row_once", "read_rows", "subtract_rows", "write_rows"]
 
 
 def each_row_once(indices: tf.Tensor | None, too_large: tf.Tensor) -> Array:
@@ -17,6 +17,14 @@ def each_row_once(indices: tf.Tensor | None, too_large: tf.Tensor) -> Array:
     if indices is None:
         return flags
     return flags[np.unique(indices, return_index=True)[1]]
+
+
+def read_rows(variable: tf.Variable, indices: tf.Tensor | None) -> tf.Tensor:
+    """Return the rows of ``indices``; None: all rows."""
+    if indices is None:
+        return variable.read_value()
+    # A mirrored variable has no sparse_read of its own outside of a replica.
+    return first_copy(variable).sparse_read(indices)
 
 
 def write_rows(

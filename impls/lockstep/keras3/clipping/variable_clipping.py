@@ -31,6 +31,7 @@ from lockstep.keras3.clipping.row_axes import (
 )
 from lockstep.keras3.clipping.row_writing import (
     each_row_once,
+    read_rows,
     subtract_rows,
     write_rows,
 )
@@ -253,7 +254,7 @@ class VariableClippingOptimizer(Wrapper):
             # Unresolved axes may be negative; like the original, look for 0 only.
             warn_user(words.whole_variable(name_of(variable), axes))
             indices = None
-        rows = value.read_value() if indices is None else value.sparse_read(indices)
+        rows = read_rows(value, indices)
         max_norm = self._limits[key_of(variable)]
         clipped, too_large = clip_rows(rows, axes, max_norm)
         if self._quirks.row_clip_subtracted:

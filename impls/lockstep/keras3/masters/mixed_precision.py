@@ -18,7 +18,7 @@ from lockstep.keras3.base.gradients import (
     without_duplicates,
 )
 from lockstep.keras3.base.replicas import once, replica_count
-from lockstep.keras3.base.slots import Slots
+from lockstep.keras3.base.slots import Slots, refuse_several
 from lockstep.keras3.base.train_v1 import require_all
 from lockstep.keras3.base.wrapper import Wrapper
 from lockstep.keras3.masters.copies import copy_back, copy_changes, make_master
@@ -152,6 +152,8 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         """Create the masters, and build the wrapped optimizer for them."""
         half = [variable for variable in variables if self.trains_master(variable)]
         base = self.base_optimizer
+        if half:
+            refuse_several(base, words.WRAPPER, "make the variables float32")
         if half and base.built:
             raise refusals.BUILT_ALREADY.error(name=name_of(half[0]))
         masters = {key_of(variable): make_master(self, variable) for variable in half}
@@ -266,8 +268,11 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
 
     def _take_step(self, pairs: Pairs) -> None:
         """Update the masters with the wrapped optimizer; round them into the model."""
-        super()._take_step(pairs)
         masters = [master for gradient, master in pairs if gradient is not None]
+        if self.use_ema and self.ema_overwrite_frequency:
+            # Keras assigns averages to variables without a gradient, too.
+            masters = self._take_over(self._trainable_variables)
+        super()._take_step(pairs)
         copy_back(masters, self._slots.models_of(masters))
 
     @property

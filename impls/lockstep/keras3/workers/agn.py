@@ -16,6 +16,7 @@ from lockstep.keras3.base.gradients import (
     require_variable,
     value_of,
 )
+from lockstep.keras3.base.slots import refuse_several
 from lockstep.keras3.base.train_v1 import check_counter
 from lockstep.keras3.workers.center import ITERATIONS, RATE, AGNCustomGetter
 from lockstep.keras3.workers.sharing import SharingWrapper
@@ -97,6 +98,7 @@ class AGNOptimizer(SharingWrapper):
         host = keras.optimizers.Optimizer
         refuse_parameter_servers(words.WRAPPER)
         words.check_optimizer(optimizer, host, KERAS3)
+        refuse_several(optimizer, words.WRAPPER, "pass a single optimizer")
         if optimizer.gradient_accumulation_steps:
             raise refusals.ACCUMULATES.error(opt=type(optimizer).__name__)
         if not isinstance(custom_getter, AGNCustomGetter):

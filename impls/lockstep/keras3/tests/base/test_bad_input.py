@@ -10,11 +10,17 @@ import tensorflow as tf
 
 from lockstep import keras3 as lockstep_keras
 from lockstep.keras3 import (
+    AGNCustomGetter,
+    AGNOptimizer,
     FtrlOptimizer,
+    MixedPrecisionLossScaleOptimizer,
+    MixedPrecisionOptimizerWrapper,
     MultitaskOptimizerWrapper,
     clip_gradients_by_global_norm,
+    optimize_loss,
     strict,
 )
+from lockstep.messages.errors import UnsupportedError
 from lockstep.messages.optimizers.parameters import OPTIMIZERS, REQUIRED
 
 ONE = tf.ones([2])
@@ -83,3 +89,41 @@ def test_ftrl_stands_still_at_rate_0_and_strictly_fails() -> None:
     assert w.numpy().tolist() == [1.0, 2.0]
     with pytest.raises(ValueError, match="learning_rate > 0"):
         strict.FtrlOptimizer(0.0).apply([ONE], [w])
+
+
+def several(inner: Any) -> Any:
+    """Return Keras' optimizer that updates the variable ``v`` with ``inner``."""
+    both = keras.optimizers.OptimizerMap(keras.optimizers.SGD(0.5), {"v": inner})
+    return keras.optimizers.MultiOptimizer(both)
+
+
+USES: dict[str, Any] = {
+    "multitask": lambda o, w: MultitaskOptimizerWrapper(o),
+    "nested": lambda o, w: MultitaskOptimizerWrapper(
+        MixedPrecisionLossScaleOptimizer(o, 8.0)
+    ),
+    "masters": lambda o, w: MixedPrecisionOptimizerWrapper(o, 8.0).build([w]),
+    "worker": lambda o, w: AGNOptimizer(o, 1, AGNCustomGetter("/cpu:0")),
+    "optimize_loss": lambda o, w: optimize_loss(lambda: ONE, o, None, 0.5, [w]),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_an_optimizer_of_several_is_refused_where_slots_or_rates_are_needed(
+    use: str,
+) -> None:
+    v = keras.Variable(ONE, dtype="bfloat16", name="v")
+    optimizer = several(keras.optimizers.Adam(0.5))
+    with pytest.raises(UnsupportedError, match=r"expected .*, got MultiOpt.*; .*\."):
+        USES[use](optimizer, v)
+    assert not optimizer.built
+
+
+def test_a_wrapper_inside_an_optimizer_of_several_skips_zeros() -> None:
+    v, w = keras.Variable(ONE, name="v"), keras.Variable(ONE, name="w")
+    inner = MultitaskOptimizerWrapper(keras.optimizers.SGD(0.5, momentum=0.5))
+    optimizer = MixedPrecisionLossScaleOptimizer(several(inner), 8.0)
+    for gradient in (ONE, tf.zeros([2])):
+        optimizer.apply([gradient, ONE], [v, w])
+    assert v.numpy().tolist() == [0.5, 0.5] and w.numpy().tolist() == [0.0, 0.0]
+    assert inner.get_slot(v, "momentum").numpy().tolist() == [-0.5, -0.5]

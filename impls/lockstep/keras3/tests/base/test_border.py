@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -110,3 +111,21 @@ def test_what_cannot_be_meant_is_one_sentence(maker: str, call: str) -> None:
 def test_a_text_is_no_loss_to_scale(maker: str) -> None:
     with pytest.raises(errors.LossNotCallableError, match="expected a 0-d tensor"):
         MAKERS[maker]().scale_loss("x")
+
+
+def test_the_callback_that_swaps_averages_sees_through_nested_wrappers() -> None:
+    w = keras.Variable([4.0])
+    sgd = keras.optimizers.SGD(1.0, use_ema=True, ema_momentum=0.5)
+    optimizer = MultitaskOptimizerWrapper(MixedPrecisionLossScaleOptimizer(sgd, 8.0))
+    for _ in range(2):
+        optimizer.apply([tf.ones([1])], [w])
+    callback = keras.callbacks.SwapEMAWeights()
+    callback.set_model(SimpleNamespace(optimizer=optimizer))
+    callback.on_test_begin()
+    assert w.numpy().tolist() == [2.5]
+    callback.on_test_end()
+    assert w.numpy().tolist() == [2.0]
+    without = MultitaskOptimizerWrapper(MultitaskOptimizerWrapper(adam()))
+    callback.set_model(SimpleNamespace(optimizer=without))
+    with pytest.raises(ValueError, match="use_ema"):
+        callback.on_test_begin()

@@ -132,6 +132,30 @@ def test_a_gradient_is_absent_or_zero_only_if_it_is_on_every_replica(
     ]
 
 
+ROWS = """
+w, v, opt = made(lambda sgd: ls.VariableClippingOptimizer(sgd, {"v": [1]}, 2.5))
+
+def step(indices):
+    rows = tf.constant([[-4.0], [-2.0]])
+    gradient = tf.IndexedSlices(rows, indices, tf.constant([2, 1]))
+    opt.apply_gradients([(gradient, v)])
+
+same, both = tf.constant([0, 0]), tf.constant([0, 1])
+strategy.run(step, args=(same,))
+print(copies(v), opt.last_step.reason)
+for _ in range(2):
+    tf.function(strategy.run)(step, args=(both,))
+print(copies(v))
+"""
+
+
+def test_rows_of_a_sparse_gradient_are_clipped_on_every_replica() -> None:
+    assert child("-c", PREAMBLE + ROWS).splitlines() == [
+        "[[2.5], [1.0]] every gradient was present; 1 of 1 rows clipped",
+        "[[2.5], [2.5]]",
+    ]
+
+
 LOSSES = """
 def trained(make, dtype="float32"):
     w, v, opt = made(make)

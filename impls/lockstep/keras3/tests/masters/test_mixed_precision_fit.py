@@ -101,3 +101,17 @@ def test_averages_constraints_and_exclusions_are_those_of_the_weights() -> None:
     average = optimizer.get_slot(w, "average").numpy()
     assert optimizer.master(w).numpy().tolist() == average.tolist()
     assert bits([w])[0] == rounded(optimizer.master(w), "float16")
+
+
+@pytest.mark.filterwarnings("ignore:Gradients do not exist:UserWarning")
+def test_averages_are_assigned_to_variables_without_a_gradient_too() -> None:
+    options = {"use_ema": True, "ema_momentum": 0.5, "ema_overwrite_frequency": 3}
+    ends = []
+    for dtype, wrap in (("float16", masters_of), ("float32", lambda inner: inner)):
+        w, v = half([1.0], dtype), half([2.0], dtype, name="v")
+        optimizer = wrap(keras.optimizers.SGD(0.5, **options))
+        one = tf.ones([1], dtype)
+        for gradient in (one, one, None, one):
+            optimizer.apply([one, gradient], [w, v])
+        ends.append([v.numpy().astype(np.float32) for v in (w, v)])
+    np.testing.assert_array_equal(*ends)

@@ -15,6 +15,7 @@ from lockstep.quirks import Quirks, quirks_of
 from lockstep.tf.shared.clipping.clip_gradients import (
     Gradient,
     global_norm,
+    limited,
     scale_gradients,
 )
 from lockstep.tf.shared.tensors.gradients import as_tensor, widen
@@ -86,8 +87,7 @@ def norm_in_float32(
 
 def clip_scale(norm: tf.Tensor, clip_norm: float | tf.Tensor) -> tf.Tensor:
     """Return the factor for ``norm`` as TensorFlow computes it: float32, 0-d."""
-    limit = as_tensor(clip_norm, tf.float32)
-    return limit * tf.minimum(1.0 / norm, 1.0 / limit)
+    return limited(norm, as_tensor(clip_norm, tf.float32))
 
 
 def scale_in_float32(gradients: Sequence[Gradient], scale: tf.Tensor) -> list[Gradient]:

@@ -19,6 +19,7 @@ __all__ = [
     "clip_factor",
     "global_norm",
     "half_square_sums",
+    "limited",
     "refuse_dtypes",
     "scale_gradients",
 ]
@@ -123,10 +124,16 @@ def half_square_sums(
 
 def clip_factor(norm: tf.Tensor, clip_norm: float) -> tf.Tensor:
     """Return the factor for ``norm``; NaN if the norm is not finite."""
-    one, limit = tf.ones((), norm.dtype), limit_in(norm.dtype, clip_norm)
-    factor = limit * tf.minimum(one / norm, one / limit)
-    nan = tf.constant(float("nan"), norm.dtype)
-    return tf.where(tf.math.is_finite(norm), factor, nan)
+    limit = limit_in(norm.dtype, clip_norm)
+    # A constant NaN would stop a program under tf.debugging.enable_check_numerics.
+    nan = tf.abs(norm - norm)
+    return tf.where(tf.math.is_finite(norm), limited(norm, limit), nan)
+
+
+def limited(norm: tf.Tensor, limit: tf.Tensor) -> tf.Tensor:
+    """Return limit min(1 / norm, 1 / limit), without an infinity for a norm of 0."""
+    divisor = tf.where(tf.equal(norm, 0), limit, norm)
+    return limit * tf.minimum(1 / divisor, 1 / limit)
 
 
 def limit_in(dtype: tf.DType, clip_norm: float | tf.Tensor) -> tf.Tensor:

@@ -27,7 +27,9 @@ def clip_rows(
     limit = tf.cast(as_tensor(max_norm, wide), tf.float64)
     norms = norms_in_float64(values, axes)
     fits = norms <= limit
-    factors = limit / norms
+    # A row of zeros, which fits, must not give an infinity, even an unused one:
+    # tf.debugging.enable_check_numerics would stop the program.
+    factors = tf.math.divide_no_nan(limit, norms)
     above = norms_in_float64(scaled(values, factors, wide), axes) > limit
     lower = factors * (1 - MARGINS[values.dtype.name])
     clipped = scaled(values, tf.where(above, lower, factors), wide)

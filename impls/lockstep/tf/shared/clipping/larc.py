@@ -35,11 +35,14 @@ def raw_ratio(
     if policy.mode == "clip":
         divisor = rate * divisor
         still = tf.logical_or(still, tf.equal(rate, 0.0))
-    ratio = tf.maximum(policy.eta * weight / divisor, policy.min_update)
     if not policy.guarded:
-        return ratio
-    known = tf.math.is_finite(weight + gradient)
-    return tf.where(tf.logical_and(still, known), tf.ones_like(ratio), ratio)
+        return tf.maximum(policy.eta * weight / divisor, policy.min_update)
+    alone = tf.logical_and(still, tf.math.is_finite(weight + gradient))
+    # Division by 0 would stop a program under tf.debugging.enable_check_numerics.
+    one = tf.constant(1.0)
+    divisor = tf.where(alone, one, divisor)
+    ratio = tf.maximum(policy.eta * weight / divisor, policy.min_update)
+    return tf.where(alone, one, ratio)
 
 
 def larc_ratio(policy: LarcPolicy, raw: tf.Tensor) -> tf.Tensor:

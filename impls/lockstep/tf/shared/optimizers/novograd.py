@@ -83,7 +83,7 @@ def next_moment(
     moment = tf.convert_to_tensor(moment)
     begun = tf.not_equal(moment, 0)
     if policy.remembers:
-        begun = tf.logical_and(moment > 0, moment < float("inf"))
+        begun = tf.logical_and(moment > 0, tf.math.is_finite(moment))
     mixed = moment * policy.beta2 + square * policy.rest2
     return tf.where(begun, mixed, square)
 

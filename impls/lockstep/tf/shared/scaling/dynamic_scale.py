@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -61,7 +62,9 @@ def step_dynamic(
     given.
     """
     scale, good_steps = state.loss_scale, state.good_steps + 1
-    grown = tf.minimum(scale * tf.constant(policy.growth, tf.float32), policy.ceiling)
+    grown = scale * tf.constant(policy.growth, tf.float32)
+    if policy.ceiling < math.inf:
+        grown = tf.minimum(grown, policy.ceiling)
     grown = tf.where(tf.math.is_finite(grown), grown, scale)
     due = tf.logical_and(finite, good_steps >= policy.increment_period)
     lowered = tf.logical_not(finite)
