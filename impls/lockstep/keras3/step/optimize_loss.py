@@ -28,7 +28,7 @@ from lockstep.keras3.scaling.loss_scaler import AutomaticLossScaler
 from lockstep.keras3.step.training_step import TrainingStep
 from lockstep.messages import keras3 as keras_host
 from lockstep.messages.nouns import KERAS3
-from lockstep.messages.step import arguments as border
+from lockstep.messages.step import arguments as checks
 from lockstep.messages.step import optimize_loss as words
 from lockstep.messages.step import refusals
 from lockstep.messages.step.optimizer import DECAYING, arguments_for, instance
@@ -161,7 +161,7 @@ def trained(var_list: Any, model: Any) -> list[Any]:
     """Return the variables to train."""
     kind = keras.Variable | tf.Variable
     trained = find_trained(var_list, model, (), kind, as_variable)
-    border.check_once(trained, name_of)
+    checks.check_once(trained, name_of)
     return trained
 
 

@@ -30,7 +30,7 @@ from lockstep.messages.step.training_step import (
     shown,
 )
 from lockstep.messages.tf import NOT_AVERAGED
-from lockstep.tf.shared.step import summaries as telling
+from lockstep.tf.shared.step import summaries as summary_records
 from lockstep.tf.shared.step.task import Task
 from lockstep.tf.shared.workers.accumulators import Accumulators
 
@@ -158,7 +158,7 @@ class TrainingStep(tf.Module):
         if settings.on_horovod:
             task = self.task
             pairs = reduce_gradients(pairs, True, task.model, task.reduction)
-        record = telling.new_record()
+        record = summary_records.new_record()
         fits = self.fits(pairs, record)
         if settings.quirks.optimize_loss_order or fits is not False:
             pairs = self.post_process(pairs, rate, record)
@@ -168,7 +168,7 @@ class TrainingStep(tf.Module):
         require_gradients(pairs, OWNER, map(name_of, variables))
         if fits is not False:
             step = value_of(self.global_step) + 1
-            telling.tell_writer(record, step, fits)
+            summary_records.write_summaries(record, step, fits)
         self.apply(pairs, rate)
 
     def apply(self, pairs: Pairs, rate: Any) -> None:

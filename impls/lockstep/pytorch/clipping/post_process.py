@@ -13,8 +13,13 @@ from lockstep.docstrings import documented
 from lockstep.messages.clipping import larc as words
 from lockstep.messages.clipping import refusals
 from lockstep.messages.clipping.larc import LarcPolicy
-from lockstep.messages.step import summaries as telling
-from lockstep.messages.step.summaries import Recorder, Summaries
+from lockstep.messages.step.summaries import (
+    CLIPPED_NORM,
+    Recorder,
+    Summaries,
+    check_recorder,
+    check_summaries,
+)
 from lockstep.pytorch.base.gradients import (
     Pairs,
     check_gradient,
@@ -86,8 +91,8 @@ def post_process_gradients(
         >>> processed[0][0].tolist()  # r = 0.015625 * 5 / (0.125 * 20) = 0.03125
         [0.375, 0.5]
     """
-    asked = Summaries(telling.check_summaries(summaries, OWNER), recorder)
-    telling.check_recorder(recorder, OWNER)
+    asked = Summaries(check_summaries(summaries, OWNER), recorder)
+    check_recorder(recorder, OWNER)
     policy = None if larc_params is None else words.larc_policy(larc_params, strict)
     quirks = quirks_of(strict)
     pairs = own_pairs(grads_and_vars, quirks, in_place)
@@ -130,13 +135,13 @@ def post_process(
     if records:
         record_pairs(asked, pairs, names)
     if records and clips:
-        record_norm(asked, telling.CLIPPED_NORM, pairs, quirks)
+        record_norm(asked, CLIPPED_NORM, pairs, quirks)
     if policy is None or rate is None:
         return pairs
-    listener = (asked, names) if records else None
+    recording = (asked, names) if records else None
     if quirks.larc_sparse:
         pairs = as_original(pairs)
-    return apply_larc(policy, pairs, rate, in_place, listener)
+    return apply_larc(policy, pairs, rate, in_place, recording)
 
 
 def own_pairs(
@@ -158,11 +163,11 @@ def apply_larc(
     pairs: Pairs,
     rate: Tensor,
     in_place: bool = False,
-    told: tuple[Summaries, list[str]] | None = None,
+    recording: tuple[Summaries, list[str]] | None = None,
 ) -> Pairs:
     """Multiply each gradient by its ratio; None stays None.
 
-    ``told`` contains the summaries that record the ratios, and the parameters' names.
+    ``recording``: the summaries that record the ratios, and the parameters' names.
     """
     positions = [k for k, (gradient, _) in enumerate(pairs) if gradient is not None]
     gradients: list[Any] = [pairs[k][0] for k in positions]
@@ -174,9 +179,10 @@ def apply_larc(
     weight, gradient = norms_of([*parameters, *gradients]).tensor_split(2)
     raw = larc.raw_ratio(policy, rate, weight, gradient)
     ratio = larc.larc_ratio(policy, raw)
-    if told is not None:
-        names = [told[1][k] for k in positions]
-        record_ratios(told[0], policy, names, (raw, ratio, rate))
+    if recording is not None:
+        asked, names = recording
+        present = [names[k] for k in positions]
+        record_ratios(asked, policy, present, (raw, ratio, rate))
     if in_place:
         larc.scale_in_place(gradients, ratio)
     scaled = iter(gradients if in_place else larc.scale_by_ratios(gradients, ratio))

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from lockstep.docstrings import documented
 from lockstep.messages import pytorch as torch_host
 from lockstep.messages.nouns import PYTORCH
-from lockstep.messages.step import arguments as border
+from lockstep.messages.step import arguments as checks
 from lockstep.messages.step import optimize_loss as words
 from lockstep.messages.step import refusals
 from lockstep.messages.step.optimizer import (
@@ -132,7 +132,7 @@ def optimize_loss(
         strict=strict,
     )
     quirks = settings.quirks
-    border.check_given(
+    checks.check_given(
         quirks.arguments_unchecked,
         learning_rate_decay_fn=learning_rate_decay_fn,
         optimizer_params=optimizer_params,
@@ -144,7 +144,7 @@ def optimize_loss(
     names = check_summaries(summaries, OWNER)
     if not callable(loss):
         raise refusals.LOSS_NOT_CALLABLE.error(got=type(loss).__name__)
-    rate = border.rate_function(learning_rate_decay_fn, quirks.arguments_unchecked)
+    rate = checks.rate_function(learning_rate_decay_fn, quirks.arguments_unchecked)
     step = TrainingStep(settings, loss, rate)
     step.summaries, step.skip_update_ph = names, skip_update_ph
     step.model, step.reduction = model, reduction

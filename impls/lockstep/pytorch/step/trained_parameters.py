@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from lockstep.messages import pytorch as torch_host
-from lockstep.messages.step import arguments as border
+from lockstep.messages.step import arguments as checks
 from lockstep.messages.step import refusals
 from lockstep.messages.step.training_step import OWNER
 from lockstep.pytorch.base.gradients import named_parameters
@@ -27,8 +27,8 @@ def trained(var_list: Any, model: Any, optimizer: Any) -> Named:
         raise refusals.WRAPPED_FOR_RANKS.error(got=type(model).__name__)
     of_model = dict(model.named_parameters()) if isinstance(model, nn.Module) else {}
     if var_list is not None:
-        listed = [as_named(entry) for entry in border.listed(var_list, Tensor)]
-        border.check_once(
+        listed = [as_named(entry) for entry in checks.listed(var_list, Tensor)]
+        checks.check_once(
             [p for _, p in listed], lambda p: f"one of shape {list(p.shape)}"
         )
         if not listed:
@@ -41,7 +41,7 @@ def trained(var_list: Any, model: Any, optimizer: Any) -> Named:
         listed = [(n, p) for n, p in of_model.items() if p.requires_grad]
         if model is not None and not listed:
             expected = "a model with parameters that require a gradient"
-            raise border.untrainable(model, expected, "named_parameters")
+            raise checks.untrainable(model, expected, "named_parameters")
     if not listed:
         raise refusals.NO_VARIABLES.error(
             expected="parameters, or a model that has some", got="neither"
@@ -59,7 +59,7 @@ def as_named(entry: Any) -> tuple[str | None, Tensor]:
     if isinstance(entry, tuple) and len(entry) == 2:
         if isinstance(entry[0], str) and isinstance(entry[1], Tensor):
             return entry
-    raise border.not_a_variable("parameters, or pairs (name, parameter)", entry)
+    raise checks.not_a_variable("parameters, or pairs (name, parameter)", entry)
 
 
 def require_same(model: Any, known: Mapping[Tensor, str]) -> None:
@@ -70,7 +70,7 @@ def require_same(model: Any, known: Mapping[Tensor, str]) -> None:
     left_out = [n for p, n in of_model.items() if p.requires_grad and p not in known]
     added = set(known) - set(of_model)
     if left_out or added:
-        raise border.other_parameters(left_out, len(added))
+        raise checks.other_parameters(left_out, len(added))
 
 
 def require_known(named: Named, known: Mapping[Tensor, str]) -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lockstep.interface import NO_STEP, StepReport
-from lockstep.messages.step import arguments as border
+from lockstep.messages.step import arguments as checks
 from lockstep.messages.step import optimize_loss as words
 from lockstep.messages.step import refusals
 from lockstep.messages.step.reduction import Reduction
@@ -225,7 +225,7 @@ class TrainingStep:
         flag = self.skip_update_ph if skip_update is None else skip_update
         flag = flag() if callable(flag) else flag
         if not self.settings.quirks.arguments_unchecked:
-            border.check_flag("skip_update", flag, answered=True)
+            checks.check_flag("skip_update", flag, answered=True)
         if flag is None:
             return self.micro_step + 1 < self.settings.iter_size
         return bool(flag)

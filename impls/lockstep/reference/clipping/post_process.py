@@ -13,8 +13,16 @@ from lockstep.interface import Array, Gradient, Rows
 from lockstep.messages.base.pairs import require_like
 from lockstep.messages.clipping import larc as words
 from lockstep.messages.clipping.larc import LarcPolicy
-from lockstep.messages.step import summaries as telling
-from lockstep.messages.step.summaries import Recorder, Summaries
+from lockstep.messages.step.summaries import (
+    CLIPPED_NORM,
+    LARC_CLIP_ON,
+    LARC_RATE,
+    LARC_UPDATE,
+    Recorder,
+    Summaries,
+    check_recorder,
+    check_summaries,
+)
 from lockstep.quirks import Quirks, quirks_of
 from lockstep.reference.base.pairs import Pairs
 from lockstep.reference.clipping import larc
@@ -53,8 +61,8 @@ def post_process_gradients(
         strict: as the original: a zero weight gets ``min_update``, sparse gradients
             become dense, an absent one is an error.
     """
-    asked = Summaries(telling.check_summaries(summaries, OWNER), recorder)
-    telling.check_recorder(recorder, OWNER)
+    asked = Summaries(check_summaries(summaries, OWNER), recorder)
+    check_recorder(recorder, OWNER)
     policy = None if larc_params is None else words.larc_policy(larc_params, strict)
     quirks = quirks_of(strict)
     pairs = as_variable_pairs(grads_and_vars, OWNER, quirks)
@@ -66,7 +74,7 @@ def post_process_gradients(
         pairs = clip_gradients_by_norm(pairs, clip_gradients, strict)
     record_pairs(asked, pairs)
     if clip_gradients is not None:
-        record_norm(asked, telling.CLIPPED_NORM, pairs, quirks)
+        record_norm(asked, CLIPPED_NORM, pairs, quirks)
     if policy is None or rate is None:
         return pairs
     return apply_larc(policy, pairs, rate, asked, quirks.larc_sparse)
@@ -153,6 +161,6 @@ def record_ratio(
     if not asked.wants("larc_summaries"):
         return
     if policy.mode == "clip":
-        asked.scalar("larc_summaries", telling.LARC_CLIP_ON, np.int32(raw < 1), name)
-    asked.scalar("larc_summaries", telling.LARC_UPDATE, ratio, name)
-    asked.scalar("larc_summaries", telling.LARC_RATE, rate * ratio, name)
+        asked.scalar("larc_summaries", LARC_CLIP_ON, np.int32(raw < 1), name)
+    asked.scalar("larc_summaries", LARC_UPDATE, ratio, name)
+    asked.scalar("larc_summaries", LARC_RATE, rate * ratio, name)

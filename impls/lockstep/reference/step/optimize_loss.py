@@ -11,7 +11,7 @@ import numpy as np
 from lockstep.docstrings import documented
 from lockstep.interface import Gradient
 from lockstep.messages.nouns import REFERENCE
-from lockstep.messages.step import arguments as border
+from lockstep.messages.step import arguments as checks
 from lockstep.messages.step import optimize_loss as words
 from lockstep.messages.step import refusals
 from lockstep.messages.step.optimizer import (
@@ -100,7 +100,7 @@ def optimize_loss(
         strict=strict,
     )
     quirks = settings.quirks
-    border.check_given(
+    checks.check_given(
         quirks.arguments_unchecked,
         learning_rate_decay_fn=learning_rate_decay_fn,
         optimizer_params=optimizer_params,
@@ -112,7 +112,7 @@ def optimize_loss(
     names = check_summaries(summaries, OWNER)
     if not callable(loss):
         raise refusals.LOSS_NOT_CALLABLE.error(got=type(loss).__name__)
-    rate = border.rate_function(learning_rate_decay_fn, quirks.arguments_unchecked)
+    rate = checks.rate_function(learning_rate_decay_fn, quirks.arguments_unchecked)
     step = TrainingStep(settings, loss, trained(var_list), rate)
     step.summaries, step.skip_update_ph = names, skip_update_ph
     step.model, step.reduction = model, reduction
@@ -128,11 +128,11 @@ def trained(var_list: Any) -> list[Variable]:
     expected = "variables, since NumPy cannot find them"
     if var_list is None:
         raise refusals.NO_VARIABLES.error(expected=expected, got="None")
-    variables = border.listed(var_list, Variable)
+    variables = checks.listed(var_list, Variable)
     for variable in variables:
         if not isinstance(variable, Variable):
-            raise border.not_a_variable("lockstep.reference.Variable", variable)
-    border.check_once(variables, lambda variable: variable.name)
+            raise checks.not_a_variable("lockstep.reference.Variable", variable)
+    checks.check_once(variables, lambda variable: variable.name)
     if not variables:
         raise refusals.NO_VARIABLES.error(expected=expected, got="an empty list")
     return variables

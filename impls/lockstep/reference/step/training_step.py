@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from lockstep.interface import NO_STEP, Gradient, Rows, StepReport
-from lockstep.messages.step import arguments as border
+from lockstep.messages.step import arguments as checks
 from lockstep.messages.step import optimize_loss as words
 from lockstep.messages.step import refusals
 from lockstep.messages.step.reduction import Reduction
@@ -133,10 +133,10 @@ class TrainingStep:
         # Iterating over an array or a dict would give rows or keys, not gradients.
         other = isinstance(answer, str | Mapping | np.ndarray | Rows)
         if other or not isinstance(answer, Iterable):
-            raise border.wrong_answer(answer, count)
+            raise checks.wrong_answer(answer, count)
         gradients = list(answer)
         if len(gradients) != count:
-            raise border.wrong_answer(gradients, count)
+            raise checks.wrong_answer(gradients, count)
         for gradient, variable in zip(gradients, self.variables, strict=True):
             require_shape(gradient, variable)
         return gradients
@@ -173,7 +173,7 @@ class TrainingStep:
         flag = self.skip_update_ph if skip_update is None else skip_update
         flag = flag() if callable(flag) else flag
         if not self.settings.quirks.arguments_unchecked:
-            border.check_flag("skip_update", flag, answered=True)
+            checks.check_flag("skip_update", flag, answered=True)
         if flag is None:
             return self.micro_step + 1 < self.settings.iter_size
         return bool(flag)

@@ -10,7 +10,7 @@ import tensorflow as tf
 from lockstep.docstrings import documented
 from lockstep.messages import tf as tf_host
 from lockstep.messages.nouns import TF
-from lockstep.messages.step import arguments as border
+from lockstep.messages.step import arguments as checks
 from lockstep.messages.step import optimize_loss as words
 from lockstep.messages.step import refusals
 from lockstep.messages.step.optimizer import DECAYING, arguments_for, instance
@@ -26,7 +26,7 @@ from lockstep.tf.optimizers.adamw import AdamWOptimizer
 from lockstep.tf.optimizers.ftrl import FtrlOptimizer
 from lockstep.tf.optimizers.kernel_rules import AdamOptimizer, RMSPropOptimizer
 from lockstep.tf.scaling.loss_scaler import AutomaticLossScaler
-from lockstep.tf.shared.step import summaries as telling
+from lockstep.tf.shared.step import summaries as summary_records
 from lockstep.tf.shared.step.arguments import Makers, find_trained
 from lockstep.tf.shared.step.task import Task
 from lockstep.tf.step.training_step import RATES, TrainingStep, make_slots
@@ -147,7 +147,7 @@ def optimize_loss(
         raise refusals.LOSS_NOT_CALLABLE.error(got=type(loss).__name__)
     variables = trained(var_list, model, in_graph)
     if not settings.quirks.arguments_unchecked:
-        border.check_once(variables, name_of)
+        checks.check_once(variables, name_of)
     copies = copies_of(variables, on_horovod)
     if in_graph:
         return build(TrainingStep(task, variables))
@@ -179,7 +179,7 @@ def build(step: TrainingStep) -> tf.Tensor:
             loss = tf.identity(loss)
         assemble(step)
         done = step.build(loss)
-    telling.tell_graph(step.record)
+    summary_records.add_to_graph(step.record)
     done.training_step = step
     return done
 

@@ -35,7 +35,7 @@ from lockstep.tf.base.wrapper import Wrapper, apply_with, as_train_op, builds_gr
 from lockstep.tf.clipping.post_process import post_process
 from lockstep.tf.scaling.loss_scale import state_variable
 from lockstep.tf.scaling.loss_scaler import AutomaticLossScaler
-from lockstep.tf.shared.step import summaries as telling
+from lockstep.tf.shared.step import summaries as summary_records
 from lockstep.tf.shared.step.task import Task
 from lockstep.tf.shared.tensors.replica_copies import apart
 from lockstep.tf.shared.workers.accumulators import Accumulators
@@ -174,7 +174,7 @@ class TrainingStep(tf.Module):
 
         def wait() -> list[tf.Tensor]:
             self.note_added(totals, count)
-            results = [tf.constant(False), *telling.blank(values)]
+            results = [tf.constant(False), *summary_records.blank(values)]
             return after(sums.keep(totals, count), results)
 
         def update() -> list[tf.Tensor]:
@@ -182,7 +182,7 @@ class TrainingStep(tf.Module):
             records.append(record)
             with tf.control_dependencies(as_list(done)):
                 cleared = sums.clear()
-            results = after(cleared, [tf.constant(True), *telling.flat(record)])
+            results = after(cleared, [tf.constant(True), *summary_records.flat(record)])
             values.extend(results[1:])
             return results
 
@@ -196,7 +196,7 @@ class TrainingStep(tf.Module):
             results = wait() if known else update()
         if records:
             self.record = records[0]
-            telling.refilled(self.record, results[1:])
+            summary_records.refilled(self.record, results[1:])
         return tf.group(results)
 
     def require_resources(self, pairs: Pairs) -> None:
@@ -213,7 +213,7 @@ class TrainingStep(tf.Module):
         late = self.settings.quirks.optimize_loss_order
         if self.settings.on_horovod and not self.is_replica:
             pairs = self.reduced(pairs)
-        record = telling.new_record()
+        record = summary_records.new_record()
         in_graph = builds_graph()
         fits = in_graph or self.fits(pairs, record)
         if not late and fits is False:
@@ -222,7 +222,7 @@ class TrainingStep(tf.Module):
             processed = self.post_process(pairs, record)
         processed = check_pairs(processed, OWNER)
         if not in_graph:
-            telling.tell_writer(record, self.global_step + 1, fits)
+            summary_records.write_summaries(record, self.global_step + 1, fits)
             record = None
         done = self.apply(processed, record)
         return done, record

@@ -149,8 +149,10 @@ print(copies(v))
 """
 
 
-def test_rows_of_a_sparse_gradient_are_clipped_on_every_replica() -> None:
-    assert child("-c", PREAMBLE + ROWS).splitlines() == [
+def test_rows_of_a_sparse_gradient_are_clipped_on_every_replica(
+    elsewhere: Callable[..., list[str]],
+) -> None:
+    assert elsewhere(PREAMBLE + ROWS, kind=TWO_DEVICES) == [
         "[[2.5], [1.0]] every gradient was present; 1 of 1 rows clipped",
         "[[2.5], [2.5]]",
     ]

@@ -48,12 +48,26 @@ def in_one_call(model, use_reentrant):
     )
 
 
+def in_one_fused_call(model, use_reentrant):
+    """Return a training step whose optimizer unscales while it updates."""
+    return optimize_loss(
+        lambda: model.loss(use_reentrant),
+        torch.optim.SGD,
+        {"fused": True},
+        0.1,
+        model=model,
+        dtype="mixed",
+        loss_scaling=8.0,
+    )
+
+
 STEPS = {
     "multitask": lambda *how: minimizing(MultitaskOptimizerWrapper, *how),
     "scaled": lambda *how: minimizing(
         lambda opt: MixedPrecisionLossScaleOptimizer(opt, 8.0), *how
     ),
     "optimize_loss": in_one_call,
+    "optimize_loss, fused": in_one_fused_call,
 }
 steps = pytest.mark.parametrize("make", STEPS.values(), ids=STEPS)
 

@@ -11,8 +11,13 @@ from lockstep.messages.clipping import clip_by_global_norm as clipping
 from lockstep.messages.clipping import larc as words
 from lockstep.messages.clipping import refusals
 from lockstep.messages.clipping.larc import LarcPolicy
-from lockstep.messages.step import summaries as telling
-from lockstep.messages.step.summaries import Recorder, Summaries
+from lockstep.messages.step.summaries import (
+    CLIPPED_NORM,
+    Recorder,
+    Summaries,
+    check_recorder,
+    check_summaries,
+)
 from lockstep.quirks import Quirks, quirks_of
 from lockstep.tf.shared.clipping import larc
 from lockstep.tf.shared.clipping.clip_by_global_norm import (
@@ -68,9 +73,9 @@ def plan(
     strict: bool,
 ) -> Processing:
     """Check the arguments of ``post_process_gradients``."""
-    telling.check_recorder(recorder, OWNER)
+    check_recorder(recorder, OWNER)
     recorder = host_recorder() if recorder is None else recorder
-    asked = Summaries(telling.check_summaries(summaries, OWNER), recorder)
+    asked = Summaries(check_summaries(summaries, OWNER), recorder)
     policy = None if larc_params is None else words.larc_policy(larc_params, strict)
     quirks = quirks_of(strict)
     if limit is not None and not quirks.clip_limit:
@@ -97,7 +102,7 @@ def process(to_do: Processing, entries: Sequence[Entry], lr: Any) -> list[Gradie
     if asked.recorder is not None:
         record_entries(asked, entries)
     if limit is not None and asked.wants(GLOBAL_NORM):
-        asked.scalar(GLOBAL_NORM, telling.CLIPPED_NORM, norm_of(entries, quirks))
+        asked.scalar(GLOBAL_NORM, CLIPPED_NORM, norm_of(entries, quirks))
     if policy is None or rate is None:
         return [entry.gradient for entry in entries]
     return apply_larc(policy, entries, rate, asked, quirks.larc_sparse)

@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from lockstep.messages.nouns import Nouns
-from lockstep.messages.step import arguments as border
+from lockstep.messages.step import arguments as checks
 from lockstep.messages.step import refusals
 from lockstep.messages.step.optimizer import (
     check_maker,
@@ -88,21 +88,21 @@ def find_trained(
         OutOfRangeError: variables are listed and the model is a number or a text.
     """
     if var_list is not None:
-        border.check_model("model", model)
+        checks.check_model("model", model)
     chosen = var_list
     if chosen is None:
         chosen = getattr(model, "trainable_variables", None)
     if chosen is None:
         chosen = default
     if not isinstance(as_variable(chosen), kind | Mapping):
-        chosen = border.listed(chosen, tf.Tensor)
+        chosen = checks.listed(chosen, tf.Tensor)
     variables = [as_variable(entry) for entry in tf.nest.flatten(chosen)]
     for entry in variables:
         if not isinstance(entry, kind):
-            raise border.not_a_variable("variables", entry)
+            raise checks.not_a_variable("variables", entry)
     if not variables and var_list is None and model is not None:
         expected = "a model with trainable variables"
-        raise border.untrainable(model, expected, "trainable_variables")
+        raise checks.untrainable(model, expected, "trainable_variables")
     if not variables:
         got = "neither" if var_list is None else "an empty list"
         raise refusals.NO_VARIABLES.error(

@@ -17,6 +17,7 @@ __all__ = [
     "EagerRecorder",
     "Entry",
     "GraphRecorder",
+    "add_to_graph",
     "blank",
     "flat",
     "host_recorder",
@@ -24,8 +25,7 @@ __all__ = [
     "record_entries",
     "record_ratios",
     "refilled",
-    "tell_graph",
-    "tell_writer",
+    "write_summaries",
 ]
 
 LARC = "larc_summaries"
@@ -124,7 +124,7 @@ def new_record() -> SummaryRecord | None:
     return None if host_recorder() is None else SummaryRecord()
 
 
-def tell_graph(record: SummaryRecord | None) -> None:
+def add_to_graph(record: SummaryRecord | None) -> None:
     """Add the record's operations to the collection SUMMARIES of the graph."""
     if record is None:
         return
@@ -135,7 +135,7 @@ def tell_graph(record: SummaryRecord | None) -> None:
         recorder.histogram(tag, values)
 
 
-def tell_writer(
+def write_summaries(
     record: SummaryRecord | None, step: tf.Tensor, wanted: tf.Tensor | bool
 ) -> None:
     """Write to the default writer of ``tf.summary``, if this step is ``wanted``."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lockstep.messages.step import arguments as border
+from lockstep.messages.step import arguments as checks
 from lockstep.messages.step import optimize_loss as words
 from lockstep.messages.step.reduction import Reduction
 from lockstep.messages.step.summaries import Summaries, SummaryRecord
@@ -47,7 +47,7 @@ class Task:
     reduction: Reduction | None = None
 
     def __post_init__(self) -> None:
-        border.check_given(
+        checks.check_given(
             self.settings.quirks.arguments_unchecked,
             learning_rate_decay_fn=self.learning_rate_decay_fn,
             optimizer_params=self.optimizer_params,
@@ -60,7 +60,7 @@ class Task:
     def rate_at(self) -> Callable[[tf.Tensor], Any]:
         """The function that returns the rate for a number of applied steps."""
         unchecked = self.settings.quirks.arguments_unchecked
-        return border.rate_function(self.learning_rate_decay_fn, unchecked)
+        return checks.rate_function(self.learning_rate_decay_fn, unchecked)
 
     def rate(self, global_step: tf.Tensor) -> Any:
         """Return the rate after ``global_step`` steps; check it if it is known."""
@@ -76,7 +76,7 @@ class Task:
         flag = self.skip_update_ph if skip_update is None else skip_update
         flag = flag() if callable(flag) else flag
         if not self.settings.quirks.arguments_unchecked:
-            border.check_flag("skip_update", flag, answered=True)
+            checks.check_flag("skip_update", flag, answered=True)
         if flag is None:
             return count < self.settings.iter_size
         return tf.convert_to_tensor(flag, tf.bool)
