@@ -114,7 +114,7 @@ def test_a_clipped_gradient_is_still_multiplied_by_the_rate() -> None:
     [
         ({"method": "none"}, "method: expected a table"),
         ({"method": {"label": "a", "larc": LARC}}, "did you mean 'larc_params'"),
-        ({"method": {"label": "a", "larc_params": {"larc_eta": 1}}}, "type float"),
+        ({"method": {"label": "a", "larc_params": {"larc_eta": 1}}}, "a float, got 1"),
         ({"method": {"label": "a", "clip_gradients": 0.0}}, "a finite number > 0"),
         ({"rates": [0.1]}, "2 or more numbers > 0 in increasing order"),
         ({"rates": [0.1, 0.1]}, "in increasing order"),

@@ -69,8 +69,11 @@ def test_without_ray_one_sentence_says_how_to_get_it(
         RayCenter("digits").status()
 
 
-def test_a_process_without_a_cluster_does_not_start_one() -> None:
-    pytest.importorskip("ray", reason="needs Ray")
+def test_a_process_without_a_cluster_does_not_start_one(monkeypatch) -> None:
+    ray = pytest.importorskip("ray", reason="needs Ray")
+    # Other tests may have connected this process to their cluster.
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.delattr(ray, "init")
     with pytest.raises(UnsupportedError, match=r"call ray\.init\(\) first"):
         RayCenter("digits").status()
 

@@ -288,7 +288,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type, str]] = {
     "an int": (
         lambda: AutomaticLossScaler("LogMax", {"log_max": 16}),
         ValueError,
-        "type float",
+        "expected a float",
     ),
     "a factor": (
         lambda: AutomaticLossScaler("Backoff", {"step_factor": 0.5}),
