@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from functools import cache, partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -93,6 +94,16 @@ def served(folder: Path) -> Iterator[str]:
         yield f"http://127.0.0.1:{server.server_port}/"
         server.shutdown()
         thread.join()
+
+
+def load(page: Any, address: str) -> None:
+    """Open an address and wait until the page is parsed and asks for nothing more.
+
+    A page that asks for nothing may still be loading: on a busy machine the network
+    rests for half a second before the text is parsed.
+    """
+    page.goto(address, wait_until="load")
+    page.wait_for_load_state("networkidle")
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from harness.site_tests.conftest import SITE
+from harness.site_tests.conftest import SITE, load
 
 pytestmark = pytest.mark.browser
 
@@ -62,7 +62,7 @@ def open_page(context: Any, address: str, index: str = "") -> Visit:
         ),
     )
     page.on("pageerror", lambda error: visit.console.append(str(error)))
-    page.goto(address, wait_until="networkidle")
+    load(page, address)
     visit.first = list(visit.requests)
     return visit
 

@@ -20,7 +20,7 @@ from harness.pages.findings.sources import EXPERIMENTS
 from harness.pages.write import write_findings
 from harness.processes.children import ROOT
 from harness.records.files import folder
-from harness.site_tests.conftest import served
+from harness.site_tests.conftest import load, served
 from harness.tests.makers import made_up
 
 pytestmark = pytest.mark.browser
@@ -118,7 +118,7 @@ def test_no_text_of_others_comes_to_life(
     page: str, fields: list[str], browser: Any, hostile_address: str
 ) -> None:
     opened = browser.new_page()
-    opened.goto(hostile_address + page, wait_until="networkidle")
+    load(opened, hostile_address + page)
     assert opened.evaluate("window.hacked") is None
     assert opened.evaluate(ALIVE) == []
     shown = " ".join(opened.locator("article").inner_text().split())
