@@ -34,9 +34,10 @@ from lockstep.pytorch.masters.regularizer import (
     registered,
 )
 from lockstep.pytorch.masters.scale import AutomaticScale
-from lockstep.pytorch.scaling.scaled_gradients import Source, Unscaled
-from lockstep.pytorch.scaling.scaled_step import ScaledStep, scale_reciprocal
+from lockstep.pytorch.scaling.division import scale_reciprocal
+from lockstep.pytorch.scaling.scaled_step import ScaledStep
 from lockstep.pytorch.scaling.skipping import SkippingWrapper
+from lockstep.pytorch.scaling.unscaled import Source, Unscaled
 from lockstep.pytorch.tensors import foreach
 
 __all__ = ["MasterUnscaling"]

@@ -10,13 +10,12 @@ from torch import Tensor
 from torch.optim import SGD, Optimizer
 
 from lockstep.messages import pytorch as words
+from lockstep.pytorch.scaling.division import fit, unscaled
 from lockstep.pytorch.scaling.scaled_step import (
     Groups,
     ScaledStep,
-    fit,
     is_fused,
     step_dividing,
-    unscaled,
 )
 from lockstep.pytorch.tensors.norms import LARGEST, tensor_norms, total_norm
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
-import torch
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.optimizer import _global_optimizer_pre_hooks
@@ -17,70 +15,20 @@ from lockstep.messages.scaling import loss_scaling as words
 from lockstep.messages.scaling import refusals
 from lockstep.pytorch.base.gradients import (
     Pairs,
-    gradients_set_to,
     listed,
     named_parameters,
 )
 from lockstep.pytorch.base.not_traced import untraced
-from lockstep.pytorch.base.train_v1 import backward, check_loss, evaluate
+from lockstep.pytorch.base.train_v1 import evaluate
 from lockstep.pytorch.base.wrapper import OptimizerWrapper
 from lockstep.pytorch.scaling.capturable import CapturableStep
+from lockstep.pytorch.scaling.division import replace_unscaled, unscale_in_place
 from lockstep.pytorch.scaling.loss_scale import LossScale
-from lockstep.pytorch.scaling.scaled_step import (
-    ScaledStep,
-    is_fused,
-    replace_unscaled,
-    unscale_in_place,
-)
+from lockstep.pytorch.scaling.scaled_step import ScaledStep
+from lockstep.pytorch.scaling.unscaled import Unscaled
 from lockstep.quirks import Quirks
 
-__all__ = ["ScaledGradients", "Source", "Unscaled"]
-
-
-class Source(NamedTuple):
-    """The model's own gradient of a weight, and its version when it was read."""
-
-    weight: Tensor
-    gradient: Tensor | None
-    version: int
-
-    @classmethod
-    def of(cls, weight: Tensor) -> Source:
-        """Return the present gradient of a weight."""
-        gradient = weight.grad
-        return cls(weight, gradient, -1 if gradient is None else gradient._version)
-
-    @property
-    def changed(self) -> bool:
-        """Whether the gradient was replaced or overwritten since then."""
-        now = Source.of(self.weight)
-        return now.gradient is not self.gradient or now.version != self.version
-
-
-class Unscaled(NamedTuple):
-    """Gradients that ``unscale_`` or a failed step divided, stored until the next step.
-
-    If a gradient was not finite, the step is skipped, even if the gradient has been
-    clipped to finite values since.
-
-    Attributes:
-        look: the gradients, and whether they were finite.
-        masters: the masters whose ``.grad`` is set until the step.
-        sources: the gradients that were copied to the masters.
-        failed: whether a step has failed since.
-        mixed: whether some gradients may still be multiplied by the scale.
-    """
-
-    look: ScaledStep
-    masters: Sequence[Tensor] = ()
-    sources: Sequence[Source] = ()
-    failed: bool = False
-    mixed: bool = False
-
-    def release(self) -> None:
-        """Set the gradients of the masters to None."""
-        for master in self.masters:
-            master.grad = None
+__all__ = ["ScaledGradients", "has_hooks"]
 
 
 class ScaledGradients(OptimizerWrapper):
@@ -100,8 +48,6 @@ class ScaledGradients(OptimizerWrapper):
     _failed = False
     _unscaled_by_hand: Unscaled | None = None
     _finite: Sequence[Tensor] = ()
-    _factor_of: Callable[[float], float] | None = None
-    """Clips the next step instead of ``clip_norm``, see :meth:`_gradients_in_place`."""
 
     @untraced
     def scale_loss(self, loss: Tensor) -> Tensor:
@@ -203,59 +149,9 @@ class ScaledGradients(OptimizerWrapper):
         """
         self._finite = gradients
 
-    def _divides_as_it_updates(self, clips: bool) -> bool:
-        """Whether the update can unscale and clip, because nothing needs them before.
-
-        Only float32 gradients, because others are rounded after each of the products.
-        ``clips``: whether the gradients are to be clipped at all.
-        """
-        inner = self.inner_optimizer
-        looks = self.capturable or self.clip_norm is not None
-        if looks or _has_hooks(self) or _has_hooks(inner) or not is_fused(inner):
-            return False
-        return all([p.dtype == torch.float32 for p in self.master_params()])
-
-    @contextmanager
-    def _gradients_in_place(
-        self,
-        loss: Callable[[], Tensor],
-        weights: Iterable[Tensor],
-        factor_of: Callable[[float], float] | None,
-    ) -> Iterator[None]:
-        """Set ``.grad`` to the gradients of loss x scale, for a ``step`` in the block.
-
-        Afterwards each ``.grad`` is what it was before.
-
-        Args:
-            loss: computes the loss.
-            weights: the weights to train. All others have no gradient in the block.
-            factor_of: global norm of the unscaled gradients -> the factor that clips
-                them; None for no clipping.
-        """
-        before, self._pending = self._pending, None
-        everything = list(self._model_parameters())
-        try:
-            value = evaluate(loss)
-            check_loss(value, None, self.get_name())
-            if self._pending is None:
-                value, self._pending = self._scaled(value)
-            with gradients_set_to(everything, [None] * len(everything)):
-                backward(value, weights)
-                self._explain_absent(value, [w for w in weights if w.grad is None])
-                self._forget_unscaled()
-                self._factor_of = factor_of
-                yield
-        except BaseException:
-            # What a failed step would divide again is gone with the gradients.
-            self._forget_unscaled()
-            self._pending = before
-            raise
-        finally:
-            self._factor_of = None
-
     def _are_known(self, parameters: Iterable[Tensor]) -> bool:
         """Whether the gradients are those of ``_note_finite``, without any hook."""
-        if _has_hooks(self):
+        if has_hooks(self):
             return False
         return set(map(id, self._finite)) == {id(p.grad) for p in parameters}
 
@@ -406,7 +302,7 @@ class ScaledGradients(OptimizerWrapper):
         super().zero_grad(set_to_none)
 
 
-def _has_hooks(optimizer: Optimizer) -> bool:
+def has_hooks(optimizer: Optimizer) -> bool:
     """Whether a hook or a patched ``step`` could change the gradients first."""
     hooks = optimizer._optimizer_step_pre_hooks or _global_optimizer_pre_hooks
     return bool(hooks) or "step" in vars(optimizer)

@@ -21,20 +21,21 @@ from lockstep.pytorch.base.gradients import named_parameters
 from lockstep.pytorch.base.stack import base_of
 from lockstep.pytorch.base.wrapper import OptimizerWrapper
 from lockstep.pytorch.scaling.capturable import CapturableStep, require_fused
+from lockstep.pytorch.scaling.in_place import GradientsInPlace
 from lockstep.pytorch.scaling.loss_scale import LossScale
 from lockstep.pytorch.scaling.saved_scale import (
     check_saved_scale,
     move_numbers,
     number_on,
 )
-from lockstep.pytorch.scaling.scaled_gradients import ScaledGradients, Unscaled
 from lockstep.pytorch.scaling.scaled_step import ScaledStep
+from lockstep.pytorch.scaling.unscaled import Unscaled
 from lockstep.quirks import quirks_of
 
 __all__ = ["SkippingWrapper"]
 
 
-class SkippingWrapper(ScaledGradients):
+class SkippingWrapper(GradientsInPlace):
     """Take a step if its gradients are finite, and update the loss scale.
 
     The numbers of the scale are saved and loaded in ``param_groups[0]``. Unlike
