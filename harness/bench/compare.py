@@ -95,11 +95,11 @@ def controls_line(table: pd.DataFrame) -> str:
     """Return a sentence: how many intervals of the controls contain 1."""
     known = table[table["control"] & table["low"].notna()]
     if known.empty:
-        return "Controls (a variant against itself, built twice): no interval yet."
+        return "No control, which compares a variant with itself, has an interval yet."
     hold = int(((known["low"] <= 1) & (known["high"] >= 1)).sum())
     return (
-        f"Controls (a variant against itself, built twice): {hold} of {len(known)} "
-        "intervals hold 1; 95 in 100 should."
+        "Controls compare a variant with itself, so their ratio should be 1: "
+        f"{hold} of {len(known)} of their 95 % intervals contain 1."
     )
 
 

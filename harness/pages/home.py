@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from harness.judgement.finding import Finding
 from harness.pages.findings.claims import OF_SOURCES, ledger
 from harness.pages.findings.page import Answered, thumbnails
 from harness.pages.markup.templating import render
 from harness.pages.parity.heat import heat_map
+from harness.pages.readme import DRAWN
+from harness.tasks import part
 
 __all__ = ["home_inserts"]
 
@@ -27,6 +30,17 @@ def home_inserts(
     )
     return {
         "home_claims": render("home_claims.html.jinja", rows=tested),
+        "home_heads": _beside_figure(experiments),
         "home_experiments": thumbnails(ranked[:SHOWN], "generated/experiments/"),
         "home_parity": heat_map(results),
     }
+
+
+def _beside_figure(experiments: Sequence[Answered]) -> str:
+    """Return the sentence below the figure of the home page; empty without results."""
+    drawn: list[Finding] = [
+        answered.finding
+        for answered in experiments
+        if answered.question.name == DRAWN and answered.published and answered.finding
+    ]
+    return "".join(part(each.task, "figures").beside(each) for each in drawn)

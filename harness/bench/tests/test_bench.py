@@ -105,12 +105,15 @@ def test_the_page_counts_the_controls_that_hold_1(tmp_path: Path) -> None:
     finding = finding_of(tmp_path)
     controls = sum(row.control for row in OVERHEAD.rows)
     line = controls_line(finding.tables["rows"])
-    assert f"{controls} of {controls} intervals hold 1" in line
+    assert f"{controls} of {controls} of their 95 % intervals contain 1" in line
     assert line in finding.small_print
     rows = finding.tables["rows"].copy()
     first = rows.index[rows["control"]][0]
     rows.loc[first, "low"] = 1.01
-    assert f"{controls - 1} of {controls} intervals hold 1" in controls_line(rows)
+    assert (
+        f"{controls - 1} of {controls} of their 95 % intervals contain 1"
+        in controls_line(rows)
+    )
 
 
 def test_the_index_counts_the_controls_of_all_benchmarks(tmp_path: Path) -> None:
@@ -120,7 +123,7 @@ def test_the_index_counts_the_controls_of_all_benchmarks(tmp_path: Path) -> None
     findings = [compare(find(name), tmp_path) for name in names]
     introduction = BENCHMARKS.introduction_to([f for f in findings if f])
     controls = sum(row.control for name in names for row in find(name).rows)
-    assert f"{controls} of {controls} intervals hold 1" in introduction
+    assert f"{controls} of {controls} of their 95 % intervals contain 1" in introduction
     assert BENCHMARKS.introduction_to([]) == BENCHMARKS.introduction
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from harness.declarations.declare import Experiment
 from harness.judgement.compare import compare
 from harness.judgement.finding import Finding
 from harness.records.files import RESULTS, folder
+from harness.tasks.multitask_digits.figures import beside
 from harness.tests.synthetic import publish, without_harm
 
 
@@ -78,6 +80,17 @@ def test_the_answer_begins_with_losses_and_goes_on_with_heads(
     )
     # Heads of made-up records move as probes do: 6.8 times as far with Adam.
     assert "6.8 times as far with Adam (1.0 times with the wrapper)" in answer
+    assert "constant gradient moves 6.8 times as far with Adam (1.0 times" in answer
+
+
+def test_the_home_page_names_the_real_head_beside_the_constant_gradient(
+    finding_quick: Finding,
+) -> None:
+    sentence = beside(finding_quick)
+    assert "constant gradient" in sentence and "the wrapper 1 times." in sentence
+    nothing = finding_quick.tables["movement"].iloc[:0]
+    tables = {**finding_quick.tables, "movement": nothing}
+    assert beside(replace(finding_quick, tables=tables)) == ""
 
 
 def test_a_law_that_is_missed_is_a_check_that_fails(
@@ -87,7 +100,7 @@ def test_a_law_that_is_missed_is_a_check_that_fails(
     finding = found(experiment, tmp_path)
     assert any("Not within 5% of the law: Adam" in text for text in finding.small_print)
     failed = [s for s in finding.small_print if s.startswith("Does not hold")]
-    assert len(failed) == 1 and "as its law says" in failed[0]
+    assert len(failed) == 1 and "as its law predicts" in failed[0]
 
 
 def test_state_that_fades_with_the_wrapper_is_a_check_that_fails(

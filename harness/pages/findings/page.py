@@ -158,7 +158,7 @@ def _sheets(finding: Finding | None) -> list[Sheet]:
             frame_table(_sentence(name), frame) if len(frame) <= LONGEST else "",
         )
         for name, frame in tables.items()
-        if name != PREDICTIONS
+        if name != PREDICTIONS and len(frame)
     ]
 
 

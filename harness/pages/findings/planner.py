@@ -141,8 +141,8 @@ def _drawing(setting: Setting) -> Drawing:
         alt="Local steps a second over the number of workers, one curve a period. Each "
         f"rises and then stays. With {MOST} workers they take {center:.0f} steps a "
         f"second at most, and {reduced:.0f} with an all-reduce.",
-        caption=f"A model, a step, a link and a latency of {DRAWN}. Both axes are "
-        "logarithmic. A dot is the knee, where the asymptotes meet.",
+        caption=f"Model, step, link and latency: {DRAWN}. Both axes are logarithmic. A "
+        "dot is the knee, where the asymptotes meet.",
         data=data,
         size=(WIDTH, 3.8),
         paint=paint,

@@ -125,7 +125,10 @@ EXPERIMENTS = Source(
 BENCHMARKS = Source(
     folder="benchmarks",
     title="Benchmarks",
-    introduction="What the wrappers cost beside the bare optimizers.",
+    introduction=(
+        "How much time a step takes with a wrapper, compared with the bare optimizer "
+        "or with another implementation."
+    ),
     questions=timings,
     compare=bench.compare,
     summary=bench.controls_summary,

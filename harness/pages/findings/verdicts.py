@@ -16,6 +16,9 @@ __all__ = ["effect", "prediction", "results_html", "verdict_sentence"]
 
 Row = Mapping[Any, Any]
 
+SETTINGS = ", "
+"""What separates the settings of an arm in the table."""
+
 COLUMNS = ("Claim", "Outcome", "Measured", "Predicted", "Backend")
 
 
@@ -87,11 +90,25 @@ def _number(row: Row, value: float) -> str:
 
 
 def _arms(row: Row) -> tuple[str, ...]:
-    """Return the compared arms and the reason, only on the judged backend."""
+    """Return the name, the compared arms and the reason, only on the judged backend."""
     if not row["judged"]:
         return ()
-    against = f" against {row['against']}" if row["against"] else ""
-    return f"{row['metric']} ({row['unit']}): {row['arm']}{against}", row["because"]
+    unit = f" ({row['unit']})" if row["unit"] != row["metric"] else ""
+    compared = f"{row['comparison']}: {row['metric']}{unit}, {_against(row)}"
+    return compared, f"Reason: {row['because']}"
+
+
+def _against(row: Row) -> str:
+    """Return the settings of both arms; those that they share are named once."""
+    if not row["against"]:
+        return str(row["arm"])
+    arm, other = (row[name].split(SETTINGS) for name in ("arm", "against"))
+    first, second = (
+        SETTINGS.join(each for each in own if each not in others)
+        for own, others in ((arm, other), (other, arm))
+    )
+    shared = SETTINGS.join(each for each in arm if each in other)
+    return f"{first} against {second}" + (f"; both with {shared}" if shared else "")
 
 
 def _pairs(row: Row) -> str:
@@ -99,4 +116,4 @@ def _pairs(row: Row) -> str:
 
 
 def _p(value: float) -> str:
-    return f"p = {number(value, 2)}" if value >= 1e-3 else "p < 0.001"
+    return f"p-value {number(value, 2)}" if value >= 1e-3 else "p-value < 0.001"

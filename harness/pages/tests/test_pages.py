@@ -23,7 +23,7 @@ from harness.pages.findings.page import Answered
 from harness.pages.findings.sources import EXPERIMENTS, Figure, Question
 from harness.pages.findings.verdicts import results_html
 from harness.pages.library.differences import differences_inserts
-from harness.pages.parity.heat import heat_map
+from harness.pages.parity.heat import family_map, heat_map
 from harness.pages.parity.inserts import parity_inserts
 from harness.pages.write import write_findings, write_pages
 from harness.parity import drivers
@@ -233,6 +233,8 @@ def test_a_failure_shows_wherever_its_case_does(
     inserts = parity_inserts(results)
     assert "1 failed" in inserts["parity_matrix"]
     assert "1 failed" in heat_map(results)
+    # On a phone a name may break after an underscore only.
+    assert '<th scope="row">multitask_<wbr>clip</th>' in family_map(results)
     assert "broken &#60;here&#62;" in inserts["parity_reasons"]
     assert "variables/w, step 3, element [0]" in inserts["parity_worst"]
     assert inserts["parity_cases"].count('class="num bad"') == 1
@@ -452,6 +454,21 @@ ROW = {
 """A comparison as ``harness.judgement.verdicts`` writes it."""
 
 
+def test_settings_that_both_arms_share_are_named_once() -> None:
+    arms = {"arm": "a = 1, p = 2, q = 3", "against": "a = 4, p = 2, q = 3"}
+    html = results_html(with_row(**arms))
+    assert "<small>x: x, a = 1 against a = 4; both with p = 2, q = 3</small>" in html
+    assert "a = 1 against a = 4</small>" in results_html(
+        with_row(arm="a = 1", against="a = 4")
+    )
+
+
+def test_a_table_without_rows_is_left_out(tmp_path: Path, published: Path) -> None:
+    tables = {**FINDING.tables, "nothing at all": pd.DataFrame({"p": []})}
+    page = page_of(replace(FINDING, tables=tables), tmp_path / "generated", published)
+    assert "How far, 2 rows" in page and "Nothing at all" not in page
+
+
 def with_row(**changes: object) -> Finding:
     frame = pd.DataFrame([{**ROW, **changes}])
     return replace(FINDING, tables={PREDICTIONS: frame, **FINDING.tables})
@@ -471,7 +488,12 @@ def test_predictions_that_are_not_judged_are_no_illustration() -> None:
     [
         (
             {},
-            ["ratio above 1.00", "ratio 1.25 [1.12, 1.50]", "p &lt; 0.001", "7 seeds"],
+            [
+                "ratio above 1.00",
+                "ratio 1.25 [1.12, 1.50]",
+                "p-value &lt; 0.001",
+                "7 seeds",
+            ],
         ),
         ({"predicted_low": -0.0488, "predicted_high": 0.0488}, ["ratio 0.952 to 1.05"]),
         (
@@ -480,7 +502,7 @@ def test_predictions_that_are_not_judged_are_no_illustration() -> None:
             [
                 "difference below −0.0100",
                 "difference −0.118 [−0.130, −0.0916]",
-                ">p = 0.29<",
+                ">p-value 0.29<",
             ],
         ),
         ({"estimate": np.inf, "high": np.inf}, ["ratio ∞ [1.12, ∞]"]),
@@ -494,7 +516,7 @@ def test_predictions_stand_beside_results_in_units_of_a_reader(
     for cell in cells:
         assert cell in html, html
     # What is compared and why stands beside the judged backend alone.
-    assert ("<small>y</small>" in html) == changes.get("judged", True)
+    assert ("<small>Reason: y</small>" in html) == changes.get("judged", True)
 
 
 def test_a_page_shows_verdict_counts_and_notices_of_predictions(

@@ -46,6 +46,12 @@ def of_comparison(table: pd.DataFrame, what: str) -> Iterator[str]:
     if rows.empty:
         return
     lower, higher = better(rows), worse(rows)
+    if lower.empty and higher.empty:
+        yield (
+            "With the best learning rate for each arm, the wrapper ends with neither a "
+            f"lower nor a higher {what} than zeros ({len(rows)} cases)."
+        )
+        return
     yield (
         "With the best learning rate for each arm, the wrapper ends with "
         f"a lower {what} than zeros in {len(lower)} of {len(rows)} cases"
@@ -71,6 +77,11 @@ def of_ranges(choices: pd.DataFrame) -> str:
         for name in (RATE, "width")
         for sign in (1, -1)
     )
+    if not larger + smaller + wider + narrower:
+        return (
+            "The best rate is the same with and without the wrapper, and so is the "
+            "range of rates within 10 % of the best."
+        )
     return (
         f"With the wrapper the best rate is larger in {larger} of {len(pairs)} cases "
         f"and smaller in {smaller}, and the range of rates within 10 % of the best is "

@@ -150,8 +150,8 @@ def _small_print(
     yield _of_data(Settings(**records[0].config))
     if len(frames["backends"]):
         yield (
-            "Two backends with the same seed differ by rounding alone, which training "
-            "amplifies; what must agree are the intervals."
+            "With the same seed, two backends differ only in rounding. Training "
+            "amplifies such differences, so only the intervals must agree."
         )
 
 

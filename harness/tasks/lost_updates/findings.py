@@ -111,8 +111,8 @@ def _losses(plain: pd.DataFrame) -> Iterator[str]:
         for r in dict.fromkeys(ratios)
     ]
     if parts:
-        share = "The share of updates that float16 loses depends on weight / update"
-        yield f"{share}: {joined(parts)}."
+        share = "The share of updates that a float16 weight loses depends on the ratio"
+        yield f"{share} weight / update: {joined(parts)}."
 
 
 def _ways(plain: pd.DataFrame, masters: pd.DataFrame) -> Iterator[str]:
@@ -121,11 +121,13 @@ def _ways(plain: pd.DataFrame, masters: pd.DataFrame) -> Iterator[str]:
     for rows, name in (plain, "float16 weights"), (masters, "weights with masters"):
         if len(rows):
             ways = _by_ratio(rows, "moved")
-            parts.append(f"{name} have gone {ways[max(ways)]:.0%} of the way")
+            parts.append(
+                f"{name} have moved {ways[max(ways)]:.0%} of what the updates add up to"
+            )
     if parts:
         both = pd.concat([plain, masters])
         steps, highest = both["steps"].iloc[0], both["ratio"].astype(float).max()
-        yield f"After {steps} steps at {highest:.0f}, {' and '.join(parts)}."
+        yield f"After {steps} steps at a ratio of {highest:.0f}, {' and '.join(parts)}."
 
 
 def _by_ratio(rows: pd.DataFrame, name: str) -> dict[float, float]:

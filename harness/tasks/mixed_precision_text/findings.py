@@ -130,7 +130,7 @@ def _of_apart(half: pd.DataFrame, ends: pd.DataFrame) -> Iterator[str]:
     ]
     if parts:
         base = ends[ends["plain"]]["bits"].iloc[0]
-        yield f"{joined(parts)} times float32's {base:.2f} bits a held-out byte."
+        yield f"{joined(parts)} times float32's {base:.2f} bits per held-out byte."
 
 
 def _of_equal(half: pd.DataFrame) -> Iterator[str]:
@@ -172,7 +172,7 @@ def _small_print(frames: Mapping[str, pd.DataFrame], first: Settings) -> list[st
         "This net has few gradients that float16 cannot hold. The experiment "
         '"Mixed precision" has a net that does not train without a loss scale.',
         f"Arms count as equal if the interval of the ratio lies within {MARGIN:.0%}.",
-        f"Steps to target are those to {first.target:g} bits a byte, at checkpoints. "
+        f"Steps to target are those to {first.target:g} bits per byte, at checkpoints. "
         "Medians over seeds with 95 % intervals; text, windows and first weights of a "
         "seed are the same in every arm. The text is the help of the Python that runs "
         "this, split by paragraphs.",

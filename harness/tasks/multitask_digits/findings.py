@@ -87,7 +87,8 @@ def _checks(frames: Mapping[str, pd.DataFrame]) -> list[Check]:
     movement, state = frames["movement"], frames["state"]
     return [
         (
-            "the probe, a weight with a constant gradient, moves as its law says",
+            "a weight with a constant gradient (the probe) moves as far as its law "
+            "predicts",
             not len(lawless(movement)) if len(movement) else None,
         ),
         ("while a task is absent, its state shrinks by its decay", _decays(state)),
@@ -115,7 +116,12 @@ def _decays(state: pd.DataFrame) -> Holds:
 
 def _answer(frames: Mapping[str, pd.DataFrame]) -> str:
     """Return sentences about the losses, the heads and the optimizer state."""
-    sentences = [*_of_losses(frames["losses"]), *_of_heads(frames["movement"])]
+    movement = frames["movement"]
+    sentences = [
+        *_of_losses(frames["losses"]),
+        *_of_heads(movement),
+        *_of_probes(movement),
+    ]
     if _keeps(frames["state"]):
         sentences.append(
             "With the wrapper the optimizer state of an absent task keeps every bit."
@@ -137,25 +143,28 @@ def _of_losses(losses: pd.DataFrame) -> Iterator[str]:
 
 def _of_heads(movement: pd.DataFrame) -> Iterator[str]:
     """Quote the movement of the real heads, relative to an always present task."""
-    first = first_backend(movement)
-    always = first[first["presence"] == 1].set_index(["optimizer", "wrapper"])["head"]
-    parts = []
-    for name, rows in rarest(first).groupby("optimizer", sort=True):
-        moved = {
-            row["wrapper"]: row["head"] / always[name, row["wrapper"]]
-            for _, row in rows.iterrows()
-            if (name, row["wrapper"]) in always.index and row["presence"] < 1
-        }
-        if {"none", "default"} <= moved.keys():
-            none, default = (_number(moved[each]) for each in ("none", "default"))
-            parts.append(
-                f"{none} times as far with {name} ({default} times with the wrapper)"
-            )
+    parts = [
+        f"{_number(moved['none'])} times as far with {name} "
+        f"({_number(moved['default'])} times with the wrapper)"
+        for name, moved in tables.head_ratios(movement).items()
+    ]
     if parts:
         yield (
-            "Compared with the head of a task that is in every batch, the head of a "
-            "rare task moves, in each step in which its task is present, "
-            f"{', '.join(parts)}."
+            "In each step with its task, the head of such a rare task moves "
+            f"{', '.join(parts)} as the head of a task that is in every batch."
+        )
+
+
+def _of_probes(movement: pd.DataFrame) -> Iterator[str]:
+    """Quote the movement of a weight with a constant gradient, with Adam."""
+    rows = rarest(first_backend(movement))
+    adam = rows[(rows["optimizer"] == "Adam") & (rows["presence"] < 1)]
+    measured = adam.set_index("wrapper")["measured"]
+    if {"none", "default"} <= set(measured.index):
+        yield (
+            "A weight with a constant gradient moves "
+            f"{_number(measured['none'])} times as far with Adam "
+            f"({_number(measured['default'])} times with the wrapper)."
         )
 
 

@@ -36,10 +36,13 @@ def small_print(
     sentences = [
         *listed(checked),
         "A head is the last layer of a task. Its movement is the length of its path "
-        f"in steps {first + 1} to {last}, divided by the steps in which its task was "
-        "present; the probe beside it has a constant gradient, so its movement has a "
-        "law, in units of the movement per step when the task is always present. "
-        "Intervals are bootstrapped over seeds (95 %).",
+        f"in steps {first + 1} to {last}, divided by the informative steps, in which "
+        "its task was present. Beside each head, a probe is trained: one weight with a "
+        "constant gradient.",
+        "A law is the movement that the update rule gives a probe, in units of its "
+        "movement per step if the task is always present. It does not apply to a head, "
+        "because the gradient of a head is not constant. Intervals are bootstrapped "
+        "over seeds (95 %).",
         "All arms have the same learning rate of an optimizer, which was not tuned.",
         FIRST_SQUARE,
         *_cases_of(frames["losses"]),
@@ -56,8 +59,8 @@ def small_print(
     backends = frames["backends"]
     if len(backends):
         sentences.append(
-            "Two backends with the same seed differ by rounding alone, which training "
-            "amplifies; what must agree are the intervals."
+            "With the same seed, two backends differ only in rounding. Training "
+            "amplifies such differences, so only the intervals must agree."
         )
     return sentences
 
@@ -76,11 +79,14 @@ def _transients(movement: pd.DataFrame) -> list[str]:
     if short.empty:
         return []
     cases = [
-        f"{_cell(row, backend=False)} {row['law']:.2f} instead of {row['limit']:.2f} "
-        f"({row['informative']:.0f} informative steps)"
+        f"{_cell(row, backend=False)}, {row['law']:.2f} instead of {row['limit']:.2f} "
+        f"after {row['informative']:.0f} informative steps"
         for _, row in short.iterrows()
     ]
-    return [f"Not stationary yet, by the laws: {'; '.join(cases)}."]
+    return [
+        "These runs are too short for the movement to reach its limit, by the laws: "
+        f"{'; '.join(cases)}."
+    ]
 
 
 def _shared_powers(movement: pd.DataFrame, settings: Settings) -> list[str]:
@@ -94,10 +100,11 @@ def _shared_powers(movement: pd.DataFrame, settings: Settings) -> list[str]:
     adam = {"name": "Adam", "learning_rate": 1.0, "beta1": 0.9, "beta2": 0.999}
     original = laws.movement(adam, "strict", presence, tables.second_half(settings))
     return [
-        "Adam's excess with the wrapper is bias correction: the powers of beta are "
-        "shared by all variables and advance when any of them is updated, so that a "
-        "rare task's young moments count as old. The original advances them in every "
-        f"step; the same law gives {original:.1f} for it (betas 0.9 and 0.999)."
+        "With the wrapper Adam still moves further, because of bias correction. All "
+        "variables share the powers of beta, which advance when any variable is "
+        "updated, so the moments of a rare task are corrected too little. The original "
+        f"advances the powers in every step, and the law of that is {original:.1f} "
+        "(betas 0.9 and 0.999)."
     ]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from harness.figures.tables import first_backend
 from harness.records.record import Record
 from harness.statistics import Floats, bootstrap, median, ratio_of_sums, relative_gap
 from harness.tasks.absent_heads import laws
@@ -24,6 +25,7 @@ __all__ = [
     "backends",
     "cells",
     "curves",
+    "head_ratios",
     "heads",
     "losses",
     "movement",
@@ -114,6 +116,27 @@ def _movement(cell: Cell) -> dict[str, Any] | None:
         "head": float(np.median(path / np.maximum(presences, 1))),
         "informative": float(np.mean(presences)) / len(TASKS),
     }
+
+
+def head_ratios(movement: pd.DataFrame) -> dict[str, dict[str, float]]:
+    """Return how far a rare task's head moves relative to an always present task's.
+
+    Optimizer -> wrapper -> ratio of the paths per informative step, at the smallest p
+    on the first backend. Optimizers without both wrappers are left out.
+    """
+    first = first_backend(movement)
+    always = first[first["presence"] == 1].set_index(["optimizer", "wrapper"])["head"]
+    rarest = first[first["presence"] == first["presence"].min()]
+    ratios = {}
+    for name, rows in rarest.groupby("optimizer", sort=True):
+        moved = {
+            str(row["wrapper"]): float(row["head"] / always[name, row["wrapper"]])
+            for _, row in rows.iterrows()
+            if (name, row["wrapper"]) in always.index and row["presence"] < 1
+        }
+        if {"none", "default"} <= moved.keys():
+            ratios[str(name)] = moved
+    return ratios
 
 
 def theory(of: Sequence[Cell]) -> pd.DataFrame:

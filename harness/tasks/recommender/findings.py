@@ -174,8 +174,8 @@ def _small_print(
         yield f"Films drawn at random reach an NDCG@10 of {by_chance}."
     if len(frames["backends"]):
         yield (
-            "Two backends with the same seed differ by rounding alone, which training "
-            "amplifies; what must agree are the intervals."
+            "With the same seed, two backends differ only in rounding. Training "
+            "amplifies such differences, so only the intervals must agree."
         )
 
 

@@ -69,10 +69,10 @@ def _answer(contents: Mapping[str, pd.DataFrame]) -> str:
     over = steps["over_expected"]
     who = f"{workers} workers take" if workers > 1 else "one worker takes"
     return (
-        f"Over links that carry {mbit:.0f} Mbit/s, {who} {shown} times the steps a "
-        f"second of DDP if each exchanges after every {steps_named} step, and "
-        f"{every:.1f} times if after every step. Measured steps a second, those of DDP "
-        f"included, are {over.min():.2f} to {over.max():.2f} times what the planner "
+        f"Over links that carry {mbit:.0f} Mbit/s, {who} {shown} times as many "
+        f"steps per second as DDP if each exchanges after every {steps_named} step, "
+        f"and {every:.1f} times as many if after every step. Workers and DDP take "
+        f"{over.min():.2f} to {over.max():.2f} times what the planner "
         "expects."
     )
 

@@ -103,7 +103,7 @@ def _answer(ranges: pd.DataFrame) -> Iterator[str]:
         for _, row in others.iterrows()
     ]
     if parts:
-        yield f"The others have {'; '.join(parts)}."
+        yield f"The factor and the accuracy are {'; '.join(parts)}."
 
 
 def _small_print(cells: Sequence[tables.Cell]) -> list[str]:

@@ -133,7 +133,7 @@ def test_the_answer_begins_with_the_worst_arm() -> None:
     answer = findings.judge(records(bits)).answer
     assert answer == (
         "fp16 LogMax strict ends at 2.00 [2.00, 2.00] and fp16 alone dynamic ends at "
-        "1.50 [1.50, 1.50] times float32's 3.00 bits a held-out byte. "
+        "1.50 [1.50, 1.50] times float32's 3.00 bits per held-out byte. "
         f"The other {len(HALF) - 2} arms in half precision end within 0.00% of "
         "float32."
     )

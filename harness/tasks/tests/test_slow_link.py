@@ -246,10 +246,9 @@ def test_the_answer_compares_with_ddp_and_with_the_planner() -> None:
     gains = [0.9 * LAW.expected(of_four, period) / ddp / 0.8 for period in PERIODS]
     assert judgement.answer == (
         f"Over links that carry 100 Mbit/s, 4 workers take {gains[1]:.1f} and "
-        f"{gains[2]:.1f} times the steps a second of DDP if each exchanges after every "
-        f"10th and 40th step, and {gains[0]:.1f} times if after every step. Measured "
-        f"steps a second, those of DDP included, are 0.80 to {most:.2f} times what the "
-        "planner expects."
+        f"{gains[2]:.1f} times as many steps per second as DDP if each exchanges after "
+        f"every 10th and 40th step, and {gains[0]:.1f} times as many if after every "
+        f"step. Workers and DDP take 0.80 to {most:.2f} times what the planner expects."
     )
     # What is sent and fetched at 12.5 MB/s, the center's 2 ms, and a round trip.
     exchange = "takes 4 ms, by the planner 114 ms"

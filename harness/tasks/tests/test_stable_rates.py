@@ -163,7 +163,7 @@ def test_the_answer_names_the_widest_range_and_what_it_costs() -> None:
     assert findings.judge(records(shares)).answer == (
         "With a batch of 1,024, the learning rate may change by a factor of 1,000 or "
         "more with LARC clip and of 1 with plain SGD, but the best accuracy is 80% "
-        "against 90%. The others have 1 and 90% with global norm."
+        "against 90%. The factor and the accuracy are 1 and 90% with global norm."
     )
     alone = findings.judge(records({"LARC clip": [wide, wide]})).answer
     assert alone.endswith("1,000 or more with LARC clip, whose best accuracy is 80%.")

@@ -106,10 +106,10 @@ def test_the_answer_compares_novograd_with_the_others_at_their_best() -> None:
         ("SGD", 0.0, 0.01): [3.25, 3.25],
     }
     assert findings.judge(records(losses)).answer == (
-        "NovoGrad ends at 3.10 bits a byte without warm-up and 3.00 bits a byte with "
-        "it: 0.50 above AdamW and 0.25 below SGD at their best. Warm-up changes the "
-        "others' losses by -1.50 (AdamW); a byte of weights has 1.00 (NovoGrad), 2.00 "
-        "(AdamW) and 1.00 (SGD) bytes of state."
+        "NovoGrad ends at 3.10 bits per byte without warm-up and 3.00 bits per byte "
+        "with it: 0.50 above AdamW and 0.25 below SGD at their best. Warm-up changes "
+        "the others' losses by -1.50 (AdamW); the state takes 1.00 (NovoGrad), 2.00 "
+        "(AdamW) and 1.00 (SGD) bytes per byte of weights."
     )
 
 

@@ -168,10 +168,10 @@ def test_the_answer_compares_with_ddp_and_with_the_planner() -> None:
     judgement = findings.judge(records(expected=0.9, ddp=steps * 0.9 / 4))
     every_step = expected_steps(ALONE, 1, 8) / steps * 4
     assert judgement.answer == (
-        "On one machine, 8 workers take 4.0 times the steps a second of DDP if each "
-        f"exchanges after every 10th step, and {every_step:.1f} times if after every "
-        "step. Measured steps a second are 0.90 to 0.90 times what the planner expects "
-        "from the times of one worker."
+        "On one machine, 8 workers take 4.0 times as many steps per second as DDP if "
+        f"each exchanges after every 10th step, and {every_step:.1f} times as many if "
+        "after every step. They take 0.90 to 0.90 times what the planner expects from "
+        "the times of one worker."
     )
     assert findings.match(judgement.tables, judgement.tables)["matches"].all()
 

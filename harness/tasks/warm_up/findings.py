@@ -20,7 +20,7 @@ APART = ("optimizer", "warm_up", "learning_rate")
 """The settings that distinguish runs in the tables."""
 
 METRICS = {
-    "bits a byte": Metric(tables.bits, "bits a byte", "smaller"),
+    "bits a byte": Metric(tables.bits, "bits per byte", "smaller"),
     "state": Metric(tables.state_ratio, "bytes a byte of weights", "smaller"),
 }
 """The metrics by which runs are compared."""
@@ -70,7 +70,7 @@ def _answer(ends: pd.DataFrame) -> Iterator[str]:
             ("with it", own[own["warm_up"] > 0]),
         ):
             if len(rows):
-                parts.append(f"{rows['bits'].min():.2f} bits a byte {text}")
+                parts.append(f"{rows['bits'].min():.2f} bits per byte {text}")
         others = [
             f"{abs(best[OWN] - bits):.2f} {'above' if best[OWN] > bits else 'below'} "
             f"{name}"
@@ -89,7 +89,7 @@ def _answer(ends: pd.DataFrame) -> Iterator[str]:
     known = ends[ends["ratio"].notna()].drop_duplicates("optimizer")
     sizes = [f"{row['ratio']:.2f} ({row['optimizer']})" for _, row in known.iterrows()]
     if sizes:
-        parts.append(f"a byte of weights has {joined(sizes)} bytes of state")
+        parts.append(f"the state takes {joined(sizes)} bytes per byte of weights")
     if parts:
         text = "; ".join(parts)
         yield f"{text[0].upper()}{text[1:]}."

@@ -72,7 +72,7 @@ def _title(table: pd.DataFrame) -> str:
     row = most[most["period"] > 1].sort_values("period").iloc[0]
     count = int(row["workers"])
     who = f"{count} workers reach" if count > 1 else "one worker reaches"
-    gain = f"{row['over_ddp']:.1f} times the steps a second of DDP"
+    gain = f"{row['over_ddp']:.1f} times as many steps per second as DDP"
     return f"With a period of {row['period']}, {who} {gain}"
 
 

@@ -66,9 +66,9 @@ def _answer(steps: pd.DataFrame) -> str:
     )
     every = f"{workers} workers take" if workers > 1 else "one worker takes"
     return (
-        f"On one machine, {every} {over_ddp[QUOTED]:.1f} times the steps a second of "
-        f"DDP if each exchanges after every {QUOTED}th step, and {over_ddp[1]:.1f} "
-        f"times if after every step. Measured steps a second are {low:.2f} to "
+        f"On one machine, {every} {over_ddp[QUOTED]:.1f} times as many steps per "
+        f"second as DDP if each exchanges after every {QUOTED}th step, and "
+        f"{over_ddp[1]:.1f} times as many if after every step. They take {low:.2f} to "
         f"{high:.2f} times what the planner expects from the times of one worker."
     )
 

@@ -72,8 +72,9 @@ class MultitaskOptimizerWrapper(Wrapper):
     def update(self, gradients: list[Gradient], variables: list[Any]) -> None:
         """Take the wrapped optimizer's step, and restore the skipped variables.
 
-        In a graph three steps are built, one of which runs: all variables, some, or
-        none. Mostly no gradient is all zero: then the first runs, behind one condition.
+        A graph contains three steps, of which one runs. They update all variables, some
+        of them, or none. In most steps no gradient is all zero, so the first one runs,
+        and only one condition is computed.
         """
         present, judged = self._judged(gradients, variables)
         zero = self._look(gradients, variables, present, judged)

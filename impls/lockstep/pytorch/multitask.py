@@ -106,6 +106,7 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
         self._seen = parameters, zero, absent
         idle = all(map(or_, zero, absent))
         in_place = quirks.multitask_in_place
+        # Under strict, opt itself leaves zeros out, and its powers of beta advance.
         hands_on_all = in_place and (quirks.multitask_shared_state or not idle)
         self._reached_inner = hands_on_all or not idle
         if hands_on_all or not (idle or any(zero)):

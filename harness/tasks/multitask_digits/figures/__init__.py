@@ -8,12 +8,12 @@ from harness.figures.plot import Drawing
 from harness.judgement.finding import Finding
 from harness.tasks.absent_heads.drawing import comparison, heads, sweep
 from harness.tasks.multitask_digits.figures.backends import backends
-from harness.tasks.multitask_digits.figures.brief import brief
+from harness.tasks.multitask_digits.figures.brief import beside, brief
 from harness.tasks.multitask_digits.figures.losses import losses
 from harness.tasks.multitask_digits.figures.movement import movement
 from harness.tasks.multitask_digits.figures.state import state
 
-__all__ = ["brief", "drawings"]
+__all__ = ["beside", "brief", "drawings"]
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:

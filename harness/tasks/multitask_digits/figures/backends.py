@@ -49,8 +49,8 @@ def backends(finding: Finding) -> Drawing:
             "steps: rounding at first, amplified by training."
         ),
         caption=(
-            "Thick lines: median over seeds and tasks, for the p with the largest "
-            "median. Thin lines: the largest difference of all runs."
+            "Thick lines: median over seeds and tasks, at the probability of presence "
+            "with the largest median. Thin lines: the largest difference of all runs."
         ),
         data=table,
         size=(WIDTH, 3.2),
@@ -63,4 +63,4 @@ def _title(table: pd.DataFrame) -> str:
     steps = table[table["step"] > 0].groupby("step")["median"].max()
     pair = f"{table['against'].iloc[0]} and {table['backend'].iloc[0]}, same seeds"
     first = f"{steps.iloc[0]:.0e} at step {steps.index[0]}"
-    return f"{pair}: apart by {first}, later by up to {steps.max():.0e}"
+    return f"{pair}: median gap {first}, later up to {steps.max():.0e}"

@@ -12,8 +12,9 @@ from harness.figures.style import Theme
 from harness.figures.tables import grouped
 from harness.judgement.finding import Finding
 from harness.tasks.multitask_digits.figures.parts import LINES, rarest
+from harness.tasks.multitask_digits.tables import head_ratios
 
-__all__ = ["brief"]
+__all__ = ["beside", "brief"]
 
 OPTIMIZER = "Adam"
 LABELS = {"none": "without", "default": "with the wrapper"}
@@ -50,8 +51,9 @@ def brief(finding: Finding) -> Drawing:
         "absent_tasks",
         _title(table),
         alt=(
-            "Size of Adam's updates against the share of the batches that contain the "
-            "task: without the wrapper it grows as the share falls, with it hardly."
+            "Size of Adam's updates of a weight with a constant gradient, against the "
+            "share of the batches that contain its task. Without the wrapper it grows "
+            "as the share falls, with the wrapper it hardly does."
         ),
         caption=(
             f"Points: measured on {backend}, with 95 % intervals over seeds. "
@@ -60,6 +62,19 @@ def brief(finding: Finding) -> Drawing:
         data=table,
         size=(4.6, 3.1),
         paint=paint,
+    )
+
+
+def beside(finding: Finding) -> str:
+    """Return a sentence for the figure: real heads move by another factor."""
+    moved = head_ratios(finding.tables["movement"]).get(OPTIMIZER)
+    if not moved:
+        return ""
+    return (
+        "The weight has a constant gradient. In a real network, the head of such a "
+        f"rare task moves {moved['none']:.0f} times as far in each step with its task "
+        "as the head of a task in every batch, and with the wrapper "
+        f"{moved['default']:.0f} times."
     )
 
 
@@ -93,6 +108,7 @@ def _title(table: pd.DataFrame) -> str:
     without, wrapped = (float(rows["measured"][name]) for name in ("none", "default"))
     share = float(rows["presence"].iloc[0])
     return (
-        f"A task in {100 * share:g} % of the batches: {OPTIMIZER}'s updates are "
-        f"{without:.1f} times as large, with the wrapper {wrapped:.1f} times"
+        f"Constant gradient, task in {100 * share:g} % of the batches: "
+        f"{OPTIMIZER}'s updates are {without:.1f} times as large, "
+        f"with the wrapper {wrapped:.1f} times"
     )

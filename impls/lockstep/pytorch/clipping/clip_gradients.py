@@ -75,7 +75,7 @@ def folded(rows: Tensor) -> Tensor:
 
 
 def clip_factor(norm: Tensor, clip_norm: float, flush: bool = False) -> Tensor:
-    """Return the factor that brings ``norm`` down to ``clip_norm``.
+    """Return clip_norm min(1 / norm, 1 / clip_norm), NaN for a non-finite norm.
 
     ``flush``: as in :func:`lockstep.reference.clipping.clip_gradients.clip_factor`.
     """

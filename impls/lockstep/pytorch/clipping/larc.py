@@ -44,7 +44,8 @@ def raw_ratio(
     """Return the ratios before the limit of 1, in float32: [n].
 
     For the formula see :func:`lockstep.reference.clipping.larc.raw_ratio`. ``rate`` is
-    0-d or [n], the norms are [n].
+    the learning rate, 0-d or [n]. ``weight`` and ``gradient`` are the norms |w| and
+    |g|, [n].
     """
     divisor, still = gradient + policy.epsilon, (weight == 0) | (gradient == 0)
     if policy.mode == "clip":

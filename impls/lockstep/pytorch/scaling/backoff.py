@@ -13,7 +13,7 @@ __all__ = ["BackoffState", "start_backoff", "step_backoff"]
 
 
 class BackoffState(NamedTuple):
-    """``loss_scale``, rounded to float32, and two step counts."""
+    """The scale (float32), the step counter, and the step of the last overflow."""
 
     loss_scale: np.float32
     iteration: int
@@ -21,7 +21,7 @@ class BackoffState(NamedTuple):
 
 
 def start_backoff(policy: BackoffPolicy) -> BackoffState:
-    """Start at the upper bound."""
+    """Return the state before the first step: the scale at its upper bound."""
     return BackoffState(np.float32(policy.scale_max), 0, -1)
 
 

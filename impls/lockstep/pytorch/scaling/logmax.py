@@ -18,7 +18,10 @@ SMALLEST_NORMAL = np.finfo(Single).smallest_normal
 
 
 class LogMaxState(NamedTuple):
-    """Running means and powers of beta, each rounded to float32."""
+    """Running means and powers of beta, each rounded to float32.
+
+    The names are those of :class:`lockstep.reference.scaling.logmax.LogMaxState`.
+    """
 
     loss_scale: np.float32
     iteration: int
@@ -30,7 +33,7 @@ class LogMaxState(NamedTuple):
 
 
 def start_logmax(policy: LogMaxPolicy) -> LogMaxState:
-    """Start with a scale of 1."""
+    """Return the state before the first step, with scale 1."""
     return LogMaxState(ONE, 0, ZERO, ZERO, ZERO, ONE, ONE)
 
 

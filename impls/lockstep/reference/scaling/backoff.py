@@ -29,6 +29,9 @@ def step_backoff(
 ) -> BackoffState:
     """Return the state after a step with these gradients.
 
+    ``has_nan``: whether a gradient contains NaN. ``amax``: the largest magnitude of all
+    gradients. factor and window are ``step_factor`` and ``step_window``.
+
     i = iteration. Overflow (``has_nan``, or ``amax`` infinite or, by default, NaN):
     scale = clip(scale / factor), last = i. Otherwise, where (i - last) mod window = 0:
     scale = clip(scale factor). Then iteration = i + 1. In float32.

@@ -14,7 +14,17 @@ Single = np.float32
 
 
 class LogMaxState(NamedTuple):
-    """Running means of x = log2(amax) and their bias corrections, float32."""
+    """Running means of x = log2(amax), in float32; amax is the largest magnitude.
+
+    Attributes:
+        loss_scale: the scale of the next step.
+        iteration: number of steps so far.
+        x_hat: running mean of x with beta1.
+        slow_x_hat: running mean of x with beta2, for the variance.
+        xsquared_hat: running mean of x^2 with beta2, for the variance.
+        b1_correction: beta1^t after t steps; a mean is divided by 1 - beta1^t.
+        b2_correction: beta2^t.
+    """
 
     loss_scale: np.float32
     iteration: int
@@ -35,6 +45,9 @@ def step_logmax(
     policy: LogMaxPolicy, state: LogMaxState, has_nan: bool, amax: float
 ) -> LogMaxState:
     """Return the state after a step with these gradients.
+
+    ``has_nan``: whether a gradient contains NaN. ``amax``: the largest magnitude of all
+    gradients.
 
     x = log2(amax), or ``overflow_log`` on overflow; x_hat = b1 x_hat + (1 - b1) x;
     slow = b2 slow + (1 - b2) x; sq = b2 sq + (1 - b2) x^2; c1 = c1 b1, c2 = c2 b2. All
