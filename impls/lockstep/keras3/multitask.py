@@ -135,8 +135,15 @@ class MultitaskOptimizerWrapper(Wrapper):
         self.inner_optimizer.apply(gradients, variables)
 
     def _count(self) -> None:
-        """Count a step without updates."""
+        """Count a step without updates, which ends a period of accumulation.
+
+        Its sums may be zero because gradients cancel, so they are cleared, as in Keras.
+        """
         self._iterations.assign_add(1)
+        if self.gradient_accumulation_steps:
+            for variable in self._trainable_variables:
+                gathered = value_of(self._slots.of(variable)[keras_host.ACCUMULATOR])
+                gathered.assign(tf.zeros_like(gathered))
 
     def _judged(
         self, gradients: list[Gradient], variables: list[Any]

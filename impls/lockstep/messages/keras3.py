@@ -19,6 +19,7 @@ __all__ = [
     "ACCUMULATOR",
     "AVERAGE",
     "LossNotCallableError",
+    "other_state",
     "scale_shadowed",
     "tf_slot_name",
 ]
@@ -65,6 +66,14 @@ def scale_shadowed(owner: str) -> str:
     )
     got = "a LossScaleOptimizer, with which it has no effect"
     return sentence(owner, expected, got, remedy)
+
+
+def other_state(owner: str, count: int, found: int) -> str:
+    """Return the warning that a file has the state of another wrapper."""
+    expected = f"a file with the {count} variables of this wrapper"
+    got = f"{found} that do not fit, which are not loaded"
+    remedy = "load into the stack that was saved, with the same kind of loss scale"
+    return sentence(f"{owner}.load_own_variables", expected, got, remedy)
 
 
 OTHER_BACKEND = Refusal(

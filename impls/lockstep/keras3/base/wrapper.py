@@ -19,6 +19,7 @@ from lockstep.keras3.base.gradients import (
     without_duplicates,
 )
 from lockstep.keras3.base.replicas import together
+from lockstep.keras3.base.saved_state import fits, values_in
 from lockstep.keras3.base.slots import Slots, base_of, build_observed
 from lockstep.keras3.base.train_v1 import (
     StateList,
@@ -30,7 +31,7 @@ from lockstep.messages import keras3 as words
 from lockstep.messages.base.pairs import as_pairs
 from lockstep.messages.errors import warn_user
 
-__all__ = ["Wrapper", "layers_of", "refuse_scale"]
+__all__ = ["Wrapper", "layers_of", "refuse_factor", "refuse_scale"]
 
 
 def _live(name: str) -> property:
@@ -92,6 +93,9 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
 
     report_class: type[StepReport] = StepReport
     """The class of ``last_step``."""
+
+    _count_before_build: int | None = None
+    """The number of the wrapper's own variables before ``build`` creates the others."""
 
     _stand_for: Mapping[Any, Any] = MappingProxyType({})
     """Key of a master -> the model's variable, if an outer wrapper has masters."""
@@ -175,6 +179,7 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
         if self.built:
             return
         variables = require_all(variables, type(self).__name__)
+        vars(self)["_count_before_build"] = len(self._variables)
         slots = self.build_inner(variables)
         # Not setattr: the wrapped optimizer already tracks these.
         vars(self)["_slots"] = slots
@@ -353,11 +358,17 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
         """Load the variables of ``save_own_variables``.
 
         A file of an optimizer that was not built lacks the variables of ``build``.
-        These keep their initial values, like the slots of the wrapped optimizer.
+        These keep their initial values, like the slots of the wrapped optimizer. The
+        state of another wrapper is left out with a warning, as in Keras' optimizers.
         """
-        for position, variable in enumerate(self._variables):
-            if str(position) in store.keys():
-                variable.assign(store[str(position)])
+        own, saved = list(self._variables), values_in(store)
+        counts = len(own), self._count_before_build
+        if len(saved) not in counts or not all(map(fits, saved, own)):
+            name, found = type(self).__name__, len(saved)
+            warn_user(words.other_state(name, len(own), found))
+            return
+        for variable, value in zip(own, saved, strict=False):
+            variable.assign(value)
 
     def set_weights(self, weights: Sequence[Any]) -> None:
         """Set the values of ``variables``, in their order."""
@@ -402,4 +413,17 @@ def refuse_scale(
     if is_scale(optimizer) and not isinstance(optimizer, Wrapper):
         got = type(optimizer).__name__
         remedy = remedy or f"put it outside: LossScaleOptimizer({owner}(optimizer))"
+        raise words.SCALE_INSIDE.error(owner=owner, got=got, remedy=remedy)
+
+
+def refuse_factor(optimizer: Any, owner: str) -> None:
+    """Raise for ``loss_scale_factor``, by which Keras divides after our stages.
+
+    Norms, limits and penalties would be those of gradients that it still multiplies.
+    """
+    base = base_of(optimizer)
+    factor = getattr(base, "loss_scale_factor", None)
+    if factor is not None:
+        got = f"{type(base).__name__} with loss_scale_factor={factor}"
+        remedy = "leave loss_scale_factor out, and scale with a wrapper or not at all"
         raise words.SCALE_INSIDE.error(owner=owner, got=got, remedy=remedy)

@@ -11,7 +11,7 @@ from lockstep.docstrings import documented
 from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.keras3.base.gradients import value_of
 from lockstep.keras3.base.train_v1 import HiddenList, StateList
-from lockstep.keras3.base.wrapper import Wrapper
+from lockstep.keras3.base.wrapper import Wrapper, refuse_factor
 from lockstep.keras3.scaling.loss_scale import LossScale, state_variable
 from lockstep.keras3.scaling.scaled_gradients import Pairs, ScaledGradients
 from lockstep.messages.base.pipeline import refuse_second_scale
@@ -51,6 +51,7 @@ class SkippingWrapper(SkipCounts, ScaledGradients):
     ) -> None:
         if not quirks_of(strict).arguments_unchecked:
             refuse_second_scale(self.owner, opt)
+            refuse_factor(opt, self.owner)
         super().__init__(opt)
         self.scale_object = scale_object
         self.at_floor = at_floor

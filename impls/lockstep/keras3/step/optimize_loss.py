@@ -13,7 +13,7 @@ from lockstep.keras3.base.gradients import Gradient, as_variable, name_of
 from lockstep.keras3.base.replicas import scope_of, strategy_of
 from lockstep.keras3.base.slots import base_of, refuse_several
 from lockstep.keras3.base.train_v1 import TrainV1
-from lockstep.keras3.base.wrapper import Wrapper, refuse_scale
+from lockstep.keras3.base.wrapper import Wrapper, refuse_factor, refuse_scale
 from lockstep.keras3.masters.mixed_precision import MixedPrecisionOptimizerWrapper
 from lockstep.keras3.optimizers import (
     AdagradOptimizer,
@@ -188,6 +188,7 @@ def with_free_rate(optimizer: Optimizer) -> Optimizer:
     """Return an optimizer with TensorFlow 1's interface and a rate that can be set."""
     remedy = 'pass the one inside, and dtype="mixed", which scales the loss'
     refuse_scale(optimizer, f"{OWNER}: optimizer", remedy)
+    refuse_factor(optimizer, f"{OWNER}: optimizer")
     refuse_several(optimizer, f"{OWNER}: optimizer", "pass a single optimizer")
     base = base_of(optimizer)
     if not isinstance(base._learning_rate, keras.Variable):

@@ -150,6 +150,23 @@ def test_the_sum_of_accumulated_gradients_is_judged() -> None:
     assert not np.any(optimizer.get_slot(z, "gradient_accumulator").numpy())
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_accumulated_gradients_that_cancel_are_cleared(compiled: bool) -> None:
+    weight = keras.Variable([1.0])
+    inner = keras.optimizers.SGD(1.0, gradient_accumulation_steps=2)
+    optimizer = MultitaskOptimizerWrapper(inner)
+    optimizer.build([weight])
+
+    def step(gradient: tf.Tensor) -> None:
+        optimizer.apply([gradient], [weight])
+
+    step = tf.function(step, autograph=False) if compiled else step
+    for gradient in (1.0, -1.0, 0.5, 0.5):
+        step(tf.constant([gradient]))
+    # The first sum is 0, the mean of the second period 0.5.
+    assert weight.numpy().tolist() == [0.5]
+
+
 def test_an_optimizer_that_is_built_already_can_be_wrapped() -> None:
     w, z = keras.Variable([1.0]), keras.Variable([1.0])
     inner = keras.optimizers.Adam(0.1)

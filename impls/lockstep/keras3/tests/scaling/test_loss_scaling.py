@@ -18,7 +18,9 @@ from lockstep.interface import NO_EAGER_STEP
 from lockstep.keras3 import (
     DynamicLossScale,
     MixedPrecisionLossScaleOptimizer,
+    MixedPrecisionOptimizerWrapper,
     MultitaskOptimizerWrapper,
+    optimize_loss,
     strict,
 )
 from lockstep.keras3.tests.scaling.models import (
@@ -257,6 +259,21 @@ fit()
 for variable in [*model.variables, *model.optimizer.variables]:
     print(np.asarray(variable.numpy()).tobytes().hex())
 """
+
+
+def test_an_optimizer_that_scales_by_a_factor_is_refused() -> None:
+    inner = keras.optimizers.SGD(1.0, loss_scale_factor=16.0)
+    wrapped = MultitaskOptimizerWrapper(inner)
+    for kind in (MixedPrecisionLossScaleOptimizer, MixedPrecisionOptimizerWrapper):
+        for optimizer in (inner, wrapped):
+            # A norm was that of gradients times 16, a penalty was divided by 16.
+            with pytest.raises(
+                errors.UnsupportedError, match="SGD with loss_scale_factor=16"
+            ):
+                kind(optimizer, 8.0)
+    weight = keras.Variable([1.0])
+    with pytest.raises(errors.UnsupportedError, match="leave loss_scale_factor out"):
+        optimize_loss(lambda: weight, inner, None, lambda t: 1.0, var_list=[weight])
 
 
 def test_a_saved_model_goes_on_to_the_bit_in_another_process(

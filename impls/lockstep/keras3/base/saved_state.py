@@ -1,0 +1,24 @@
+"""Comparison of a file's state with the variables that it is loaded into."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+
+__all__ = ["fits", "values_in"]
+
+
+def values_in(store: Any) -> list[np.ndarray]:
+    """Return the values of a store of Keras in the order of their numbers."""
+    return [np.asarray(store[str(k)]) for k in range(len(store.keys()))]
+
+
+def fits(value: np.ndarray, variable: Any) -> bool:
+    """Whether a value has the shape and dtype of a variable.
+
+    Files have numbers instead of names, so this is what tells a scale from a count.
+    """
+    dtype = keras.backend.standardize_dtype(value.dtype)
+    return value.shape == tuple(variable.shape) and dtype == variable.dtype

@@ -1,0 +1,89 @@
+"""State in a file of another stack is left out; positions alone do not tell."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from lockstep.keras3 import (
+    AutomaticLossScaler,
+    MixedPrecisionLossScaleOptimizer,
+    MixedPrecisionOptimizerWrapper,
+    MultitaskOptimizerWrapper,
+)
+
+pytestmark = [
+    # Keras 3.15 converts its variables by a protocol that NumPy 2 deprecates.
+    pytest.mark.filterwarnings("ignore:__array__ impl:DeprecationWarning"),
+    # The optimizer inside, of which the file has nothing, warns too.
+    pytest.mark.filterwarnings("ignore:Skipping variable loading:UserWarning"),
+]
+
+STACKS: dict[str, Callable[[Any], Any]] = {
+    "plain": lambda opt: opt,
+    "multitask": MultitaskOptimizerWrapper,
+    "keras": lambda opt: keras.optimizers.LossScaleOptimizer(opt, initial_scale=8.0),
+    "fixed": lambda opt: MixedPrecisionLossScaleOptimizer(opt, 8.0),
+    "dynamic": lambda opt: MixedPrecisionLossScaleOptimizer(opt, "dynamic"),
+    "logmax": lambda opt: MixedPrecisionOptimizerWrapper(
+        opt, AutomaticLossScaler("LogMax")
+    ),
+}
+SCALE = 2.0**15
+
+
+def saved(optimizer: Any, path: Path, dtype: str = "float32") -> keras.Model:
+    """Return a model after a step with this optimizer, whose weights are saved."""
+    model = keras.Sequential(
+        [keras.layers.Input([3]), keras.layers.Dense(1, dtype=dtype)]
+    )
+    model.compile(optimizer, "mse", jit_compile=False, auto_scale_loss=False)
+    optimizer.build(model.trainable_variables)
+    model.train_on_batch(np.ones((2, 3)), np.ones((2, 1)))
+    model.save_weights(path)
+    return model
+
+
+@pytest.mark.parametrize("other", [name for name in STACKS if name != "dynamic"])
+def test_a_scale_is_never_another_number_of_a_file(other: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.weights.h5"
+    saved(STACKS[other](keras.optimizers.Adam(0.1)), path)
+    optimizer = STACKS["dynamic"](keras.optimizers.Adam(0.1))
+    model = saved(optimizer, tmp_path / "other.weights.h5")
+    with pytest.warns(UserWarning, match="expected a file with the 3 variables"):
+        model.load_weights(path)
+    assert float(optimizer.loss_scale) == SCALE
+    assert int(optimizer.skipped_steps) == 0
+
+
+def test_a_count_of_skips_is_never_a_scale(tmp_path: Path) -> None:
+    path = tmp_path / "model.weights.h5"
+    saved(STACKS["dynamic"](keras.optimizers.Adam(0.1)), path)
+    optimizer = STACKS["fixed"](keras.optimizers.Adam(0.1))
+    model = saved(optimizer, tmp_path / "other.weights.h5")
+    with pytest.warns(UserWarning, match="are not loaded"):
+        model.load_weights(path)
+    assert int(optimizer.skipped_steps) == 0
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_the_same_stack_is_loaded_without_a_warning(dtype: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.weights.h5"
+
+    def make() -> Any:
+        return MixedPrecisionOptimizerWrapper(keras.optimizers.Adam(0.1), "dynamic")
+
+    first = saved(make(), path, dtype)
+    model = saved(make(), tmp_path / "other.weights.h5", dtype)
+    model.train_on_batch(np.ones((2, 3)), np.zeros((2, 1)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        model.load_weights(path)
+    pairs = zip(first.optimizer.variables, model.optimizer.variables, strict=True)
+    assert all(np.array_equal(old, new) for old, new in pairs)
