@@ -15,6 +15,7 @@ from lockstep.messages.masters import mixed_precision as words
 from lockstep.messages.masters import refusals
 from lockstep.pytorch.base.foreign_state import MASTER, require_dense
 from lockstep.pytorch.optimizers import GradientDescentOptimizer
+from lockstep.pytorch.tensors import shards
 
 __all__ = [
     "KEY",
@@ -101,7 +102,7 @@ def with_masters(
     own, state = set(masters.values()), dict(saved["state"])
     for number, parameter in zip(numbers, parameters, strict=True):
         if parameter in own or (idle and parameter.requires_grad):
-            state[number] = {**state.get(number, {}), KEY: parameter.detach()}
+            state[number] = {**state.get(number, {}), KEY: shards.saved(parameter)}
     return {**saved, "state": state}
 
 
