@@ -29,6 +29,8 @@ WIDE = {torch.float32, torch.float64}
 """Dtypes of parameters that are their own masters."""
 EVERY = 100
 """So often, in steps, all weights are compared with their masters."""
+WRITTEN = -1
+"""In place of its version, for a master that was written or replaced."""
 
 
 class MasterCopies:
@@ -87,9 +89,16 @@ class MasterCopies:
         stay = flats is not None and all(flat.fits_weights() for flat in flats)
         if not stay or marks_of(self.masters.values())[1] != self._master_marks[1]:
             self.require_half()
-            same = self.unchanged_masters()
-            flats = self._flats = flat_masters(self.masters)
-            self.remember_masters(same)
+            flats = self._flats = self._laid_out()
+        return flats
+
+    def _laid_out(self) -> list[FlatMasters]:
+        """Return new buffers. A master that was written before is still marked so."""
+        same = set(self.unchanged_masters())
+        flats = flat_masters(self.masters)
+        versions, addresses = marks_of(self.masters.values())
+        kept = [v if place in same else WRITTEN for place, v in enumerate(versions)]
+        self._master_marks = kept, addresses
         return flats
 
     def write_weights(self, flats: Iterable[FlatMasters]) -> None:
@@ -115,13 +124,6 @@ class MasterCopies:
         rows = zip(zip(*before, strict=True), zip(*now, strict=True), strict=True)
         return [place for place, (then, mark) in enumerate(rows) if mark == then]
 
-    def remember_masters(self, places: Iterable[int]) -> None:
-        """Store the present versions and addresses of the masters at these places."""
-        now = marks_of(self.masters.values())
-        for place in places:
-            for stored, marks in zip(self._master_marks, now, strict=True):
-                stored[place] = marks[place]
-
     @torch.no_grad()
     def copy_changes(self) -> None:
         """Copy changed weights to their masters, as after ``model.load_state_dict``.
@@ -146,7 +148,10 @@ class MasterCopies:
                 weight_part, part = shards.parts_of([weight, master])
                 part.copy_(newest(weight_part, part))
                 changed.append(place)
-        self.remember_masters(changed)
+        now = marks_of(self.masters.values())
+        for place in changed:
+            for stored, present in zip(self._master_marks, now, strict=True):
+                stored[place] = present[place]
 
     @torch.no_grad()
     def copy_hidden_changes(self) -> None:

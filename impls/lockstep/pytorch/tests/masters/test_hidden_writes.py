@@ -155,7 +155,10 @@ def test_nobody_is_warned_who_wrote_nothing(dtype, capturable):
 @halves
 @pytest.mark.parametrize("steps", [0, 3])
 @pytest.mark.parametrize("name", ["SGD", "Adam", "TF1 Adam"])
-def test_masters_whose_memory_was_replaced_are_trained_on(dtype, steps, name):
+@pytest.mark.parametrize("writes_weight", [False, True])
+def test_masters_whose_memory_was_replaced_are_trained_on(
+    dtype, steps, name, writes_weight
+):
     plain, replaced = mixed(dtype), mixed(dtype)
     one, other = wrapped(plain, name), wrapped(replaced, name)
     for model, optimizer in ((plain, one), (replaced, other)):
@@ -168,5 +171,8 @@ def test_masters_whose_memory_was_replaced_are_trained_on(dtype, steps, name):
     )
     assert_same(everything(plain, one), everything(replaced, other))
     for model, optimizer in ((plain, one), (replaced, other)):
-        train(model, optimizer, "+a+")
+        if writes_weight:
+            with torch.no_grad():
+                model.body.bias.add_(1)
+        train(model, optimizer, "!+a+")
     assert_same(everything(plain, one), everything(replaced, other))
