@@ -22,6 +22,7 @@ from lockstep.pytorch.base.gradients import (
     Pairs,
     dtype_name,
     gradients_set_to,
+    name_in,
     named_parameters,
     refuse_sharded,
     require_tensor,
@@ -141,7 +142,7 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
             p.requires_grad or not gone
             for p, gone in zip(parameters, absent, strict=True)
         ]
-        columns = [names[p] for p in parameters], zero, absent
+        columns = [name_in(names, p) for p in parameters], zero, absent
         report = words.report(*(list(compress(c, listed)) for c in columns))
         inner = self.inner_optimizer if self._reached_inner else None
         inner_report = getattr(inner, "last_step", None)

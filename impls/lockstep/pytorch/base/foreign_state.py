@@ -26,6 +26,7 @@ __all__ = [
     "LAYOUT",
     "MASTER",
     "OLD_COUNT",
+    "SCALES",
     "SHARED",
     "SKIPPED",
     "check_form",

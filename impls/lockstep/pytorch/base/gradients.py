@@ -29,6 +29,7 @@ __all__ = [
     "in_group",
     "is_alike",
     "listed",
+    "name_in",
     "named_parameters",
     "refuse_sharded",
     "require_split_alike",
@@ -51,6 +52,11 @@ def named_parameters(optimizer: Optimizer) -> dict[Tensor, str]:
         for number, group in enumerate(optimizer.param_groups)
         for position, parameter in enumerate(group["params"])
     }
+
+
+def name_in(names: Mapping[Tensor, str], parameter: Tensor) -> str:
+    """Return the name of a parameter, also of one that has left the groups since."""
+    return names.get(parameter) or f"a removed parameter {list(parameter.shape)}"
 
 
 def check_group(owner: str, param_group: Any) -> None:

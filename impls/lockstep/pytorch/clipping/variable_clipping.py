@@ -20,7 +20,7 @@ from lockstep.messages.masters import refusals as masters_refusals
 from lockstep.messages.nouns import PYTORCH
 from lockstep.messages.step import numbers as tags
 from lockstep.messages.workers.agn import refuse_row_clipping_around
-from lockstep.pytorch.base.gradients import named_parameters
+from lockstep.pytorch.base.gradients import name_in, named_parameters
 from lockstep.pytorch.base.wrapper import OptimizerWrapper
 from lockstep.pytorch.clipping.row_writing import (
     NamedRows,
@@ -211,7 +211,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
         names = named_parameters(self)
         return words.report(
             getattr(self.inner_optimizer, "last_step", None),
-            [names[parameter] for parameter in parameters],
+            [name_in(names, parameter) for parameter in parameters],
             absent,
             *self._counts(),
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import compress
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 from lockstep.messages.masters.mixed_precision import LARGEST
 from lockstep.pytorch.tensors import foreach, shards
 
-__all__ = ["FlatMasters", "add_penalty", "saturating_cast"]
+__all__ = ["FlatMasters", "add_penalty", "marks_of", "saturating_cast"]
 
 ROW = 1 << 12
 ALIGNMENT = 16
@@ -35,6 +35,22 @@ def add_penalty(gradient: Tensor | None, penalty: Tensor) -> Tensor:
     if gradient is None:
         return penalty
     return (gradient.to_dense() if gradient.is_sparse else gradient) + penalty
+
+
+def marks_of(tensors: Collection[Tensor]) -> tuple[list[int], list[int]]:
+    """Return the version counters and the addresses of tensors.
+
+    ``tensor.data = values`` changes the address, and an ordinary write changes the
+    version. A write into ``tensor.data`` changes neither.
+    """
+    versions = [tensor._version for tensor in tensors]
+    if not shards.are_among(tensors):
+        return versions, list(map(Tensor.data_ptr, tensors))
+    # A write into a DTensor changes its version, and not that of its part.
+    parts = shards.parts_of(tensors)
+    both = zip(versions, parts, strict=True)
+    versions = [version + part._version for version, part in both]
+    return versions, list(map(Tensor.data_ptr, parts))
 
 
 class FlatMasters:

@@ -15,6 +15,7 @@ from lockstep.messages.masters import mixed_precision as words
 from lockstep.messages.masters import refusals
 from lockstep.pytorch.base.foreign_state import MASTER, require_dense
 from lockstep.pytorch.optimizers import GradientDescentOptimizer
+from lockstep.pytorch.tensors import shards
 
 __all__ = [
     "KEY",
@@ -101,7 +102,7 @@ def with_masters(
     own, state = set(masters.values()), dict(saved["state"])
     for number, parameter in zip(numbers, parameters, strict=True):
         if parameter in own or (idle and parameter.requires_grad):
-            state[number] = {**state.get(number, {}), KEY: parameter.detach()}
+            state[number] = {**state.get(number, {}), KEY: shards.saved(parameter)}
     return {**saved, "state": state}
 
 
@@ -109,6 +110,9 @@ def saved_masters(
     saved: Mapping[str, Any], names: Mapping[Tensor, str], own: set[Tensor]
 ) -> dict[Tensor, Tensor]:
     """Return master -> its saved value; raise where one is missing.
+
+    A frozen master may be missing, because ``torch.distributed.checkpoint`` passes on
+    no state of frozen parameters.
 
     Args:
         saved: the result of ``state_dict``, with the groups of this optimizer.
@@ -120,6 +124,8 @@ def saved_masters(
     for number, (parameter, name) in zip(numbers, names.items(), strict=True):
         if parameter in own:
             entry = saved["state"].get(number, {})
+            if KEY not in entry and not parameter.requires_grad:
+                continue
             if KEY not in entry:
                 raise refusals.WITHOUT_MASTERS.error(got=f"none for {name!r}")
             require_dense(words.WRAPPER, KEY, name, entry[KEY])
@@ -137,7 +143,11 @@ def without_masters(saved: dict[str, Any]) -> dict[str, Any]:
 
 
 def as_module(model: nn.Module, masters: Masters) -> nn.Module:
-    """Return a module with the model's parameter names, but masters for weights."""
+    """Return a module with the model's parameter names, but masters for weights.
+
+    The master of a weight that was frozen before may be frozen still. Checkpoints would
+    leave out its state, although it is trained now.
+    """
     root = nn.Module()
     for path, parameter in model.named_parameters():
         *folders, last = path.split(".")
@@ -146,7 +156,10 @@ def as_module(model: nn.Module, masters: Masters) -> nn.Module:
             if folder not in dict(module.named_children()):
                 module.add_module(folder, nn.Module())
             module = module.get_submodule(folder)
-        module.register_parameter(last, masters.get(parameter, parameter))
+        master = masters.get(parameter, parameter)
+        if parameter.requires_grad:
+            master.requires_grad_()
+        module.register_parameter(last, master)
     return root
 
 

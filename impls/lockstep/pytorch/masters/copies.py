@@ -17,7 +17,7 @@ from lockstep.messages.masters import refusals
 from lockstep.pytorch.base.gradients import dtype_name, named_parameters
 from lockstep.pytorch.base.stack import base_of
 from lockstep.pytorch.clipping.variable_clipping import VariableClippingOptimizer
-from lockstep.pytorch.masters.buffers import FlatMasters, saturating_cast
+from lockstep.pytorch.masters.buffers import FlatMasters, marks_of, saturating_cast
 from lockstep.pytorch.optimizers.rule_optimizer import RuleOptimizer
 from lockstep.pytorch.tensors import shards
 from lockstep.quirks import quirks_of
@@ -29,6 +29,8 @@ WIDE = {torch.float32, torch.float64}
 """Dtypes of parameters that are their own masters."""
 EVERY = 100
 """So often, in steps, all weights are compared with their masters."""
+WRITTEN = -1
+"""In place of its version, for a master that was written or replaced."""
 
 
 class MasterCopies:
@@ -78,11 +80,26 @@ class MasterCopies:
                 )
 
     def buffers(self) -> list[FlatMasters]:
-        """Return the flat buffers; rebuild them after a copy or a change of device."""
-        if self._flats is None or not all(flat.fits_weights() for flat in self._flats):
+        """Return the flat buffers; rebuild them if a weight or master has moved.
+
+        A weight moves to another device, and ``master.data = values`` moves a master
+        out of its buffer. A copy of the masters has no buffers yet.
+        """
+        flats = self._flats
+        stay = flats is not None and all(flat.fits_weights() for flat in flats)
+        if not stay or marks_of(self.masters.values())[1] != self._master_marks[1]:
             self.require_half()
-            self._flats = flat_masters(self.masters)
-        return self._flats
+            flats = self._flats = self._laid_out()
+        return flats
+
+    def _laid_out(self) -> list[FlatMasters]:
+        """Return new buffers. A master that was written before is still marked so."""
+        same = set(self.unchanged_masters())
+        flats = flat_masters(self.masters)
+        versions, addresses = marks_of(self.masters.values())
+        kept = [v if place in same else WRITTEN for place, v in enumerate(versions)]
+        self._master_marks = kept, addresses
+        return flats
 
     def write_weights(self, flats: Iterable[FlatMasters]) -> None:
         """Round the masters of all buffers into their weights."""
@@ -96,25 +113,16 @@ class MasterCopies:
             if weight.grad is not None:
                 weight.grad = None if set_to_none else weight.grad.detach().zero_()
 
-    def marks(self) -> tuple[list[int], list[int]]:
-        """Return the version counters and the addresses of the weights.
-
-        ``weight.data = values`` changes the address, and an ordinary write changes the
-        version. A write into ``weight.data`` changes neither.
-        """
-        versions = [weight._version for weight in self.masters]
-        if not shards.are_among(self.masters):
-            return versions, list(map(Tensor.data_ptr, self.masters))
-        # A write into a DTensor changes its version, and not that of its part.
-        parts = shards.parts_of(self.masters)
-        both = zip(versions, parts, strict=True)
-        versions = [version + part._version for version, part in both]
-        return versions, list(map(Tensor.data_ptr, parts))
-
     def remember(self) -> None:
         """Store the present versions and addresses of weights and masters."""
-        self._marks = self.marks()
-        self._master_versions = [m._version for m in self.masters.values()]
+        self._marks = marks_of(self.masters)
+        self._master_marks = marks_of(self.masters.values())
+
+    def unchanged_masters(self) -> list[int]:
+        """Return the positions of the masters that nobody has written or replaced."""
+        before, now = self._master_marks, marks_of(self.masters.values())
+        rows = zip(zip(*before, strict=True), zip(*now, strict=True), strict=True)
+        return [place for place, (then, mark) in enumerate(rows) if mark == then]
 
     @torch.no_grad()
     def copy_changes(self) -> None:
@@ -123,7 +131,7 @@ class MasterCopies:
         A master stays if its weight is still the rounded master, because the master has
         more digits.
         """
-        before, marks = self._marks, self.marks()
+        before, marks = self._marks, marks_of(self.masters)
         if marks == before:
             return
         self.buffers()
@@ -134,11 +142,16 @@ class MasterCopies:
             zip(*marks, strict=True),
             strict=True,
         )
+        changed = []
         for place, ((weight, master), then, now) in enumerate(rows):
             if now != then:
                 weight_part, part = shards.parts_of([weight, master])
                 part.copy_(newest(weight_part, part))
-                self._master_versions[place] = master._version
+                changed.append(place)
+        now = marks_of(self.masters.values())
+        for place in changed:
+            for stored, present in zip(self._master_marks, now, strict=True):
+                stored[place] = present[place]
 
     @torch.no_grad()
     def copy_hidden_changes(self) -> None:
@@ -148,10 +161,9 @@ class MasterCopies:
         master that was itself written stays.
         """
         hidden = 0
-        rows = zip(self.masters.items(), self._master_versions, strict=True)
-        same = [pair for pair, version in rows if pair[1]._version == version]
-        pairs = map(shards.parts_of, same)
-        for weight, master in differing(pairs):
+        pairs = list(self.masters.items())
+        same = [pairs[place] for place in self.unchanged_masters()]
+        for weight, master in differing(map(shards.parts_of, same)):
             value = newest(weight, master)
             if (value.ne(master) & ~value.isnan()).any():
                 master.copy_(value)

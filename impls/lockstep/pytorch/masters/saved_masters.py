@@ -76,7 +76,10 @@ class SavedMasters(MasterUnscaling):
         self._saved_masters(state_dict)
 
     def _saved_masters(self, state_dict: dict[str, Any]) -> dict[Tensor, Tensor]:
-        """Return master -> its saved value; raise if one is missing."""
+        """Return master -> its saved value; raise if one is missing.
+
+        Frozen masters may be missing.
+        """
         return saved_masters(
             state_dict, named_parameters(self), set(self.copies.masters.values())
         )
@@ -88,8 +91,10 @@ class SavedMasters(MasterUnscaling):
     def _load_inner(self, state_dict: dict[str, Any]) -> None:
         """Load the masters and the scale, then the state of the wrapped optimizer.
 
-        The weights become the rounded masters.
+        The weights become the rounded masters. Frozen masters that were not saved are
+        those of the present weights.
         """
+        self.copies.copy_changes()
         names, saved = named_parameters(self), self._saved_masters(state_dict)
         super()._load_inner(self._of_inner(state_dict))
         with torch.no_grad():

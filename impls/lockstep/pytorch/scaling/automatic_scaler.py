@@ -14,7 +14,7 @@ from lockstep.messages.scaling import automatic_scaler as words
 from lockstep.pytorch.base.gradients import dtype_name, require_tensor
 from lockstep.pytorch.scaling.backoff import start_backoff, step_backoff
 from lockstep.pytorch.scaling.logmax import start_logmax, step_logmax
-from lockstep.pytorch.tensors import shards
+from lockstep.pytorch.tensors import foreach, shards
 from lockstep.pytorch.tensors.norms import together
 from lockstep.quirks import quirks_of
 
@@ -108,7 +108,8 @@ class AutomaticLossScaler:
             words.check_amax_dtype(dtype)
         if isinstance(amax, Tensor):
             flag = torch.as_tensor(has_nan, device=amax.device).to(amax.dtype)
-            has_nan, amax = torch.stack([flag.reshape(()), amax.reshape(())]).tolist()
+            both = [flag.reshape(()), amax.reshape(())]
+            has_nan, amax = foreach.joined(both, torch.stack).tolist()
             words.check_update(bool(has_nan), amax, unchecked)
         step = step_backoff if self.algorithm == "backoff" else step_logmax
         self._state = step(self.policy, self._state, bool(has_nan), float(amax))
@@ -152,7 +153,7 @@ def largest(values: Tensor, start: Tensor) -> Tensor:
     """Return the largest magnitude without NaN, at least ``start`` [1]."""
     magnitudes = values.abs().reshape(-1)
     numbers = torch.where(magnitudes.isnan(), -torch.inf, magnitudes)
-    return torch.cat([start.to(values.device), numbers]).amax()
+    return foreach.joined([start.to(values.device), numbers]).amax()
 
 
 def plain(value: Any) -> float | int:

@@ -14,6 +14,7 @@ from lockstep.pytorch.base.foreign_state import (
     IN_A_ROW,
     LAYOUT,
     OLD_COUNT,
+    SCALES,
     SKIPPED,
     check_form,
     check_scale,
@@ -21,7 +22,7 @@ from lockstep.pytorch.base.foreign_state import (
 from lockstep.pytorch.base.trial_step import number_in
 from lockstep.pytorch.scaling.loss_scale import SCALE, LossScale
 
-__all__ = ["check_saved_scale", "move_numbers", "number_on"]
+__all__ = ["check_saved_scale", "move_numbers", "number_on", "with_numbers_first"]
 
 
 def check_saved_scale(
@@ -35,7 +36,6 @@ def check_saved_scale(
         scale: the scale that is to use these numbers.
         unchecked: whether to accept any saved scale.
     """
-    check_form(owner, saved)
     check_scale(owner, saved, scale.keys)
     for group in saved["param_groups"][:1]:
         numbers = {key: number_in(value) for key, value in group.items()}
@@ -45,6 +45,30 @@ def check_saved_scale(
         scale.check_saved(owner, numbers)
         for key in (*COUNTS, OLD_COUNT):
             layouts.check_count(owner, key, numbers.get(key, 0))
+
+
+def with_numbers_first(owner: str, saved: Any) -> dict[str, Any]:
+    """Return a saved state with the numbers of the scale in its first group.
+
+    ``torch.distributed.checkpoint`` finds groups by their parameters. If the groups of
+    the saved optimizer had another order, another group has the numbers now.
+
+    Raises:
+        ValueError: this is no state of an optimizer.
+    """
+    check_form(owner, saved)
+    groups = [dict(group) for group in saved["param_groups"]]
+    holders = [group for group in groups if any(map(is_number, group))]
+    if not holders or holders[0] is groups[0]:
+        return saved
+    for key in filter(is_number, list(holders[0])):
+        groups[0][key] = holders[0].pop(key)
+    return {**saved, "param_groups": groups}
+
+
+def is_number(key: Any) -> bool:
+    """Whether this key of a group belongs to a loss scale."""
+    return key in (*COUNTS, LAYOUT) or str(key).startswith(SCALES)
 
 
 def move_numbers(scale: LossScale, group: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from lockstep.interface import StepReport
 from lockstep.messages.scaling import loss_scaling as words
+from lockstep.pytorch.base.gradients import name_in
 from lockstep.pytorch.base.stack import comes_with_torch
 from lockstep.pytorch.scaling.division import fit, unscaled
 from lockstep.pytorch.tensors import foreach, shards
@@ -227,7 +228,8 @@ class ScaledStep:
         if self.fits is None:
             return []
         fits = self.fits.tolist() if isinstance(self.fits, Tensor) else self.fits
-        return [names[p] for p in compress(self.seen, [not fit for fit in fits])]
+        nonfinite = compress(self.seen, [not fit for fit in fits])
+        return [name_in(names, parameter) for parameter in nonfinite]
 
     def report(
         self, names: Mapping[Tensor, str], inner: StepReport | None

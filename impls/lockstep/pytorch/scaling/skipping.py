@@ -27,6 +27,7 @@ from lockstep.pytorch.scaling.saved_scale import (
     check_saved_scale,
     move_numbers,
     number_on,
+    with_numbers_first,
 )
 from lockstep.pytorch.scaling.scaled_step import ScaledStep
 from lockstep.pytorch.scaling.unscaled import Unscaled
@@ -306,12 +307,17 @@ class SkippingWrapper(GradientsInPlace):
     def _check_saved(self, state_dict: dict[str, Any]) -> None:
         """Raise if the state is of other wrappers or of another kind of loss scale."""
         unchecked = self._quirks.arguments_unchecked
+        state_dict = with_numbers_first(self.owner, state_dict)
         check_saved_scale(self.owner, state_dict, self.chosen_scale, unchecked)
         super()._check_saved(state_dict)
         if self.capturable:
             # torch takes a missing switch for one that is off.
             groups = [{"fused": None, **g} for g in state_dict["param_groups"]]
             require_fused(self.owner, self.inner_optimizer, groups)
+
+    def _load_inner(self, state_dict: dict[str, Any]) -> None:
+        """Load the state, and the scale from whichever group has it."""
+        super()._load_inner(with_numbers_first(self.owner, state_dict))
 
     def get_slot(self, var: Tensor, name: str) -> Tensor | None:
         """Return the state tensor of ``var`` with this TF or torch name, or None."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from lockstep.pytorch.tensors import foreach
+
 __all__ = ["add_share"]
 
 
@@ -38,7 +40,7 @@ def divided(gradient: Tensor, iter_size: int) -> Tensor:
 def all_rows(total: Tensor, share: Tensor) -> Tensor:
     """Return the rows of both, those of ``total`` first; none are summed."""
     indices = torch.cat([total._indices(), share._indices()], dim=1)
-    values = torch.cat([total._values(), share._values()])
+    values = foreach.joined([total._values(), share._values()])
     return with_rows(total, indices, values)
 
 

@@ -57,7 +57,8 @@ class GroupReduction:
         means: dict[int, Tensor] = {}
         for positions in foreach.alike(tensors):
             part = [tensors[k] for k in positions]
-            flat = torch.cat([tensor.reshape(-1) for tensor in part]).div_(self.size)
+            flat = foreach.joined([tensor.reshape(-1) for tensor in part])
+            flat.div_(self.size)
             dist.all_reduce(flat, group=self.group)
             pieces = flat.split([tensor.numel() for tensor in part])
             pairs = zip(pieces, part, strict=True)

@@ -28,6 +28,7 @@ __all__ = [
     "copy_parts",
     "divide",
     "end_to_end",
+    "joined",
     "multiply",
     "multiply_in_place",
     "norms",
@@ -230,6 +231,20 @@ def norms_alike(
     return list(torch._foreach_norm(tensors, order, dtype=dtype)) if tensors else []
 
 
+def joined(
+    tensors: Sequence[Tensor], join: Callable[..., Tensor] = torch.cat
+) -> Tensor:
+    """Return tensors in one tensor, by ``torch.cat`` or a similar function.
+
+    Under autocast to one half-precision dtype, these functions refuse the other one.
+    """
+    device = tensors[0].device.type
+    if tensors[0].itemsize >= 4 or not torch.is_autocast_enabled(device):
+        return join(list(tensors))
+    with torch.autocast(device, enabled=False):
+        return join(list(tensors))
+
+
 def end_to_end(tensors: Sequence[Tensor]) -> Tensor:
     """Return all elements of the tensors in one flat tensor: [n].
 
@@ -238,8 +253,8 @@ def end_to_end(tensors: Sequence[Tensor]) -> Tensor:
     if len(tensors) == 1:
         return tensors[0].reshape(-1)
     if tensors[0].dim() == 1 and all([tensor.dim() == 1 for tensor in tensors]):
-        return torch.cat(tensors)
-    return torch._utils._flatten_dense_tensors(tensors)
+        return joined(tensors)
+    return joined(tensors, torch._utils._flatten_dense_tensors)
 
 
 def roots(tensors: Sequence[Tensor]) -> list[Tensor]:

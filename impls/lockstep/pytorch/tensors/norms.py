@@ -148,7 +148,8 @@ def norms_of_one_shape(tensors: Sequence[Tensor]) -> Tensor:
     """Return the norm of each tensor: [n], float64; the bits of :func:`norms_alike`."""
     size, norms = tensors[0].numel(), []
     for run in foreach.runs_alike(tensors, range(len(tensors))):
-        rows = torch.stack([tensors[k] for k in run]).view(len(run), size)
+        some = [tensors[k] for k in run]
+        rows = foreach.joined(some, torch.stack).view(len(run), size)
         norms.append(norms_of_rows(rows))
     return torch.cat(norms).double()
 
@@ -194,7 +195,7 @@ def magnitudes(gradients: Sequence[Tensor]) -> Tensor:
 def together(numbers: Sequence[Tensor], device: torch.device) -> Tensor:
     """Return 0-d tensors from any devices as one tensor on ``device``: [n]."""
     there = [n if n.device == device else moved(n, device) for n in numbers]
-    return torch.stack(there)
+    return foreach.joined(there, torch.stack)
 
 
 def stored_values(gradients: Sequence[Tensor]) -> list[Tensor]:

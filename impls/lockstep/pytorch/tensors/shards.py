@@ -26,6 +26,7 @@ __all__ = [
     "part_of",
     "parts_of",
     "replace_part",
+    "saved",
     "split_alike",
     "split_axes",
     "sums",
@@ -120,6 +121,14 @@ def replace_part(tensor: Tensor, part: Tensor) -> None:
         tensor._local_tensor = part
     else:
         tensor.data = part
+
+
+def saved(tensor: Tensor) -> Tensor:
+    """Return a tensor for a saved state, which shares memory unless it is a DTensor.
+
+    ``torch.save`` fails for a DTensor whose part begins inside a larger buffer.
+    """
+    return tensor.detach().clone() if are_among([tensor]) else tensor.detach()
 
 
 def split_axes(tensor: Tensor) -> set[int]:

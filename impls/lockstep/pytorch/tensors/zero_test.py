@@ -9,7 +9,7 @@ from operator import attrgetter
 import torch
 from torch import Tensor
 
-from lockstep.pytorch.tensors import shards
+from lockstep.pytorch.tensors import foreach, shards
 from lockstep.pytorch.tensors.rows import sum_duplicates
 
 __all__ = ["all_zero_flags", "by_device", "flush_subnormals", "is_all_zero"]
@@ -90,9 +90,9 @@ def have_zero_heads(gradients: Sequence[Tensor]) -> list[bool]:
     if len(shapes) == 1 and first.is_cpu and first.numel() <= SMALL:
         # Copying small gradients of one shape takes less time than creating a view of
         # one element of each.
-        heads = torch.stack(list(gradients)).view(len(gradients), -1)[:, 0]
+        heads = foreach.joined(gradients, torch.stack).view(len(gradients), -1)[:, 0]
     else:
-        heads = torch.cat([g.as_strided((1,), (1,)) for g in gradients])
+        heads = foreach.joined([g.as_strided((1,), (1,)) for g in gradients])
     return [head == 0 for head in heads.tolist()]
 
 
@@ -106,7 +106,7 @@ def read_batch(gradients: Sequence[Tensor]) -> list[bool]:
         return torch.stack(flags).logical_not().tolist()
     if len(gradients) == 1 or batch_of(gradients[0]) is None:
         return [is_all_zero(gradient) for gradient in gradients]
-    rows = torch.stack(list(gradients)).view(len(gradients), -1)
+    rows = foreach.joined(gradients, torch.stack).view(len(gradients), -1)
     return ((rows.amin(1) == 0) & (rows.amax(1) == 0)).tolist()
 
 

@@ -246,3 +246,20 @@ def test_a_stall_is_warned_of_once_until_a_step_is_applied(kind, patience):
         found += len(caught)
     # Rows of 6, 4 and 1 skipped steps.
     assert found == (2 if patience == 3 else 3)
+
+
+@pytest.mark.parametrize("stack", ["multitask", "rows", "scaled", "masters around all"])
+def test_a_group_that_was_removed_since_the_step_is_still_reported(stack):
+    first, second = (Parameter(torch.ones(1, 2)) for _ in range(2))
+    groups = [{"params": [("w", first)]}, {"params": [("gone", second)]}]
+    optimizer = torch.optim.SGD(groups, lr=0.5)
+    for wrap in reversed(STACKS[stack]):
+        optimizer = wrap(optimizer)
+    first.grad, second.grad = torch.ones(1, 2), torch.zeros(1, 2)
+    if "scaled" in stack:
+        second.grad[0, 0] = torch.inf
+    optimizer.step()
+    before = optimizer.last_step.reason
+    del optimizer.param_groups[1]
+    after = optimizer.last_step.reason
+    assert after.replace("a removed parameter [1, 2]", "gone") == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 
 import pytest
@@ -245,3 +246,31 @@ def test_one_row_decides_for_all_ranks(ranks) -> None:
 def test_penalties_of_split_masters_are_those_of_whole_ones(ranks) -> None:
     for rank in ranks:
         assert rank["penalized"]["split"] == rank["penalized"]["whole"]
+
+
+def saved_by_torch(rank: int) -> dict[str, torch.Tensor]:
+    """Return this rank's masters, and those that ``torch.save`` wrote and read."""
+    model = sharded(torch.bfloat16)
+    adam = torch.optim.Adam(model.parameters())
+    optimizer = MixedPrecisionOptimizerWrapper(adam, 8.0)
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    file = io.BytesIO()
+    torch.save(optimizer.state_dict(), file)
+    file.seek(0)
+    read = torch.load(file, weights_only=False)["state"]
+    both = zip(optimizer.master_params(), read.values(), strict=True)
+    return {
+        str(k): torch.stack(
+            [master.to_local().flatten(), entry["master"].to_local().flatten()]
+        )
+        for k, (master, entry) in enumerate(both)
+    }
+
+
+def test_torch_saves_masters_that_are_split_over_ranks(tmp_path):
+    for rank in on_two_ranks(saved_by_torch, tmp_path):
+        assert len(rank) == 6
+        for master, read in rank.values():
+            assert torch.equal(master, read)

@@ -150,3 +150,29 @@ def test_nobody_is_warned_who_wrote_nothing(dtype, capturable):
         for _ in range(EVERY + 2):
             stepped(optimizer, weight, 1)
             optimizer.state_dict()
+
+
+@halves
+@pytest.mark.parametrize("steps", [0, 3])
+@pytest.mark.parametrize("name", ["SGD", "Adam", "TF1 Adam"])
+@pytest.mark.parametrize("writes_weight", [False, True])
+def test_masters_whose_memory_was_replaced_are_trained_on(
+    dtype, steps, name, writes_weight
+):
+    plain, replaced = mixed(dtype), mixed(dtype)
+    one, other = wrapped(plain, name), wrapped(replaced, name)
+    for model, optimizer in ((plain, one), (replaced, other)):
+        train(model, optimizer, "+" * steps)
+    with torch.no_grad():
+        for master in one.master_params():
+            master.add_(1)
+    vector_to_parameters(
+        parameters_to_vector(other.master_params()) + 1, other.master_params()
+    )
+    assert_same(everything(plain, one), everything(replaced, other))
+    for model, optimizer in ((plain, one), (replaced, other)):
+        if writes_weight:
+            with torch.no_grad():
+                model.body.bias.add_(1)
+        train(model, optimizer, "!+a+")
+    assert_same(everything(plain, one), everything(replaced, other))

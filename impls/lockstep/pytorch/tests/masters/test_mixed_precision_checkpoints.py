@@ -93,6 +93,39 @@ def test_distributed_checkpoints_resume_to_the_bit(name, scale, flat):
     assert loaded.loss_scale == optimizer.loss_scale
 
 
+@pytest.mark.parametrize("before", [False, True])
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("name", ["Adam", "SGD", "TF1 Adam"])
+def test_distributed_checkpoints_keep_frozen_masters_and_those_trained_late(
+    name, before, after
+):
+    """``before`` and ``after``: whether the body is frozen at the start, and then."""
+    models = [mixed(), mixed()]
+    optimizers = []
+    for model in models:
+        model.body.requires_grad_(not before)
+        optimizers.append(wrapped(model, name))
+    with torch.no_grad():
+        models[0].body.weight.add_(0.5)
+    train(models[0], optimizers[0], "+")
+    for model in models:
+        model.body.requires_grad_(not after)
+    train(models[0], optimizers[0], "+ab")
+    wholes = [
+        optimizer.as_module(model)
+        for model, optimizer in zip(models, optimizers, strict=True)
+    ]
+    saved = checkpoint.get_optimizer_state_dict(wholes[0], optimizers[0])
+    saved = copy.deepcopy(saved)
+    models[1].load_state_dict(models[0].state_dict())
+    checkpoint.set_optimizer_state_dict(wholes[1], optimizers[1], saved)
+    for model, optimizer in zip(models, optimizers, strict=True):
+        train(model, optimizer, "ba+")
+        model.body.requires_grad_(True)
+        train(model, optimizer, "+")
+    assert_same(*[everything(*pair) for pair in zip(models, optimizers, strict=True)])
+
+
 @pytest.mark.parametrize("outside", [False, True])
 @pytest.mark.parametrize("steps", ["", "+"])
 def test_distributed_checkpoints_of_the_model_itself_are_refused(steps, outside):
