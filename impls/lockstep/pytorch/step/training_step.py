@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 from lockstep.interface import NO_STEP, StepReport
 from lockstep.messages.step import arguments as checks
@@ -386,5 +387,5 @@ class TrainingStep:
 def detached(loss: Tensor, extras: tuple[Any, ...] | None) -> Any:
     """Return the loss, or the loss and the other entries, without their graph."""
     if extras is not None:
-        extras = tuple(e.detach() if isinstance(e, Tensor) else e for e in extras)
+        extras = tree_map_only(Tensor, Tensor.detach, extras)
     return joined(loss.detach(), extras)

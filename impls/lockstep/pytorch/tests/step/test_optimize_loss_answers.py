@@ -37,6 +37,18 @@ def test_a_loss_with_extras_makes_the_step_return_a_tuple(options: Any) -> None:
         assert not triple.requires_grad
 
 
+def test_tensors_inside_of_extras_keep_no_graph() -> None:
+    weight = Parameter(torch.tensor([2.0]))
+
+    def loss() -> tuple[Any, ...]:
+        value = weight.square().sum()
+        return value, {"parts": [value * 3, "a name"]}
+
+    _, extras = stepping(loss, weight)()
+    triple, name = extras["parts"]
+    assert (triple.item(), triple.requires_grad, name) == (12.0, False, "a name")
+
+
 def test_an_empty_tuple_is_no_loss() -> None:
     weight = Parameter(torch.ones(1))
     with pytest.raises(ValueError, match="loss: expected a loss, or a tuple"):
