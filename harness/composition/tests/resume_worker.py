@@ -1,6 +1,6 @@
 """Record or resume the runs of backends.
 
-Start it with ``python resume_worker.py ACT FOLDER WHICH BACKEND ...``.
+Its arguments are ``ACT FOLDER WHICH BACKEND ...``.
 
 ``record`` runs stacks for 50 steps without a break, saves before ``all`` or before a
 ``few`` of them, and writes what the state was. ``resume``, in a process of its own,
@@ -10,7 +10,6 @@ stack -> sentences.
 
 from __future__ import annotations
 
-import gc
 import json
 import sys
 from collections.abc import Collection, Sequence
@@ -94,8 +93,6 @@ def main(act: str, folder: Path, which: str, *backends: str) -> None:
                 record(saver, stack, place, saved)
             else:
                 found[stack] = resume(saver, stack, place, saved)
-            # A framework's modules are a million objects that stay: none is looked at.
-            gc.freeze()
     print(json.dumps(results))
 
 
