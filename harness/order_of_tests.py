@@ -99,8 +99,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     # Not everywhere where tests run: environments for a GPU are without it.
     from xdist.scheduler import LoadFileScheduling
 
-    class Units(LoadFileScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            return unit_of(nodeid)
-
-    return Units(config, log)
+    scheduler = LoadFileScheduling(config, log)
+    scheduler._split_scope = unit_of
+    return scheduler
