@@ -29,13 +29,14 @@ SAVED = {"all": range(STEPS), "few": (0, 5, 8, 19, *TO_THE_END, 33, 49)}
 """Steps before which a run is saved: few are the first and the last one, and those in
 and after overflows, after absent gradients and after zeros."""
 
-SLOW = ("keras3", "tf eager", "tf graph")
-"""Backends that run few of the stacks if few of the steps are saved."""
+FEW = ("keras3", "tf eager", "tf graph", "reference")
+"""Backends that run few of the stacks if few of the steps are saved: all are slow but
+the reference, whose state is pickled as a whole."""
 
 
 def stacks_of(driver: str, which: str) -> Sequence[str]:
     """Return the stacks that a backend runs."""
-    return FEW_STACKS if which == "few" and driver in SLOW else STACKS
+    return FEW_STACKS if which == "few" and driver in FEW else STACKS
 
 
 def record(saver: Saver, stack: str, folder: Path, saved: Collection[int]) -> None:
