@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -73,3 +74,9 @@ def test_units_are_handed_out_where_files_stay_together(dist: str, made: bool) -
     if made:
         names = [f"{place}::test" for place in TOGETHER[1]]
         assert {scheduler._split_scope(name) for name in names} == {TOGETHER[1][0]}
+
+
+def test_garbage_is_collected_but_not_searched_in_what_was_imported() -> None:
+    assert gc.isenabled()
+    # The modules of the standard library and of pytest alone are more.
+    assert gc.get_freeze_count() > 10_000
