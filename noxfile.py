@@ -121,7 +121,7 @@ def reformat(session: nox.Session) -> None:
 def unit(session: nox.Session) -> None:
     """Run the tests that lie beside the code, e.g. nox -s unit -- -k multitask."""
     # A file stays in one process: what it sets up once is shared. -- -n 0 for none.
-    # Files begin in the order of harness/order_of_tests.py, not by their tests' number.
+    # harness/order_of_tests.py has their order, and which files stay together.
     ignored = "--ignore=harness/site_tests"
     parallel = [*PROCESSES, "--dist", "loadfile", "--no-loadscope-reorder"]
     run(session, "core", "pytest", ignored, *parallel, *session.posargs)

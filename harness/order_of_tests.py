@@ -1,20 +1,21 @@
-"""A pytest plugin: run the files with the longest tests first.
+"""A pytest plugin: run the files with the longest tests first, some files together.
 
 Several processes share the tests, one file at a time. If a process started a long file
-last, the others would wait for it without work.
+last, the others would wait for it without work. Files whose tests share something that
+takes seconds to start have the same process.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-__all__ = ["LONG_FILES", "long_files_first"]
+__all__ = ["LONG_FILES", "TOGETHER", "long_files_first", "unit_of"]
 
 ROOT = Path(__file__).resolve().parent.parent
 LONG_FILES = (
-    # Those of Ray one after the other, because the files of a process share a cluster.
     "impls/lockstep/ray/tests/test_actor.py",
     "impls/lockstep/ray/tests/test_failures.py",
     "impls/lockstep/ray/tests/test_rules.py",
@@ -39,6 +40,43 @@ LONG_FILES = (
     "harness/nets/tests/test_frozen.py",
 )
 """Test files that take more than twenty seconds, about the longest first."""
+TF, KERAS = "impls/lockstep/tf/tests", "impls/lockstep/keras3/tests"
+TOGETHER = (
+    # They share a cluster.
+    ("impls/lockstep/ray/tests/",),
+    # They share processes of TensorFlow, one for each way in which it is changed.
+    (
+        "harness/dropin/tests/",
+        f"{KERAS}/base/test_replicas.py",
+        f"{TF}/base/",
+        f"{TF}/clipping/test_larc.py",
+        f"{TF}/clipping/test_variable_clipping_sessions.py",
+        f"{TF}/masters/test_mixed_precision_sessions.py",
+        f"{TF}/optimizers/test_novograd.py",
+        f"{TF}/scaling/",
+        f"{TF}/step/test_optimize_loss_replicas.py",
+        f"{TF}/step/test_optimize_loss_sessions.py",
+        f"{TF}/workers/test_agn.py",
+    ),
+    # They share processes in which every script leaves the frameworks as they were.
+    (
+        "harness/tests/test_examples.py",
+        "harness/composition/tests/test_archives.py",
+        "harness/composition/tests/test_checkpoints.py",
+        "harness/pages/tests/test_readme.py",
+        f"{KERAS}/test_multitask.py",
+        f"{KERAS}/masters/test_mixed_precision_resume.py",
+        f"{KERAS}/scaling/test_loss_scaling.py",
+        "impls/lockstep/pytorch/tests/schedules/test_policies.py",
+    ),
+)
+"""Groups of files and folders whose tests run in the same process."""
+
+
+def unit_of(test: str) -> str:
+    """Return a name that a test shares with those that run in the same process."""
+    file = test.split("::", 1)[0]
+    return next((group[0] for group in TOGETHER if file.startswith(group)), file)
 
 
 def long_files_first(items: list[pytest.Item], root: Path = ROOT) -> None:
@@ -51,3 +89,16 @@ def long_files_first(items: list[pytest.Item], root: Path = ROOT) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Sort all tests that were collected."""
     long_files_first(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Return what hands out whole units, where files stay in one process."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    # Not everywhere where tests run: environments for a GPU are without it.
+    from xdist.scheduler import LoadFileScheduling
+
+    scheduler = LoadFileScheduling(config, log)
+    scheduler._split_scope = unit_of
+    return scheduler

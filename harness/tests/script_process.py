@@ -9,6 +9,7 @@ forgets an import fails, as it would for a reader.
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import io
 import json
@@ -40,8 +41,12 @@ class Request(NamedTuple):
 
 def main(frameworks: Sequence[str]) -> None:
     """Import the frameworks, then answer each line."""
+    # Keras collects garbage after every script, and would search all imported modules.
+    gc.disable()
     for framework in frameworks:
         importlib.import_module(framework)
+    gc.freeze()
+    gc.enable()
     path = list(sys.path)
     for line in sys.stdin:
         request = Request(*json.loads(line))

@@ -7,7 +7,9 @@ import importlib.util
 import secrets
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
+from socket import socket
 
 import pytest
 
@@ -73,18 +75,15 @@ def require_frameworks(script: Path) -> None:
             pytest.skip(f"{framework} is not installed")
 
 
-def output_alone(script: Path, *launcher: str) -> str:
-    """Return what a script prints in a process of its own."""
-    require_frameworks(script)
-    done = subprocess.run(
-        [sys.executable, *launcher, script],
+def run_alone(*command: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run Python with a command in a process of its own."""
+    return subprocess.run(
+        [sys.executable, *command],
         capture_output=True,
         text=True,
         timeout=SECONDS,
         env={**child_variables(), **CLUSTER, "PYTHONPATH": str(ROOT / "impls")},
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 @pytest.mark.parametrize(
@@ -104,13 +103,36 @@ def test_example_prints_what_the_site_shows(script: Path, processes: Processes) 
     ids=title,
 )
 def test_example_of_its_own_process_prints_what_the_site_shows(script: Path) -> None:
-    assert output_alone(script) == script.with_suffix(".out").read_text("utf-8")
+    require_frameworks(script)
+    done = run_alone(script)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == script.with_suffix(".out").read_text("utf-8")
+
+
+@pytest.fixture(scope="module")
+def ranks() -> subprocess.CompletedProcess[str]:
+    """What two ranks print that run one script after the other."""
+    require_frameworks(FOR_RANKS[0])
+    with ExitStack() as sockets:
+        free = [sockets.enter_context(socket()) for _ in FOR_RANKS]
+        for one in free:
+            one.bind(("127.0.0.1", 0))
+        ports = [str(one.getsockname()[1]) for one in free]
+    pairs = zip(ports, FOR_RANKS, strict=True)
+    return run_alone(*TORCHRUN, *(word for pair in pairs for word in pair))
 
 
 @pytest.mark.parametrize("script", FOR_RANKS, ids=title)
-def test_two_ranks_print_what_the_site_shows(script: Path) -> None:
-    printed = output_alone(script, *TORCHRUN)
-    assert printed == script.with_suffix(".out").read_text("utf-8")
+def test_two_ranks_print_what_the_site_shows(
+    script: Path, ranks: subprocess.CompletedProcess[str]
+) -> None:
+    last = script == FOR_RANKS[-1]
+    assert f"{script}\n" in ranks.stdout, ranks.stderr
+    assert ranks.returncode == 0 or not last, ranks.stderr
+    printed = ranks.stdout.partition(f"{script}\n")[2]
+    for other in FOR_RANKS:
+        printed = printed.partition(f"{other}\n")[0]
+    assert printed == script.with_suffix(".out").read_text("utf-8"), ranks.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Record or resume the runs of backends.
 
-Start it with ``python resume_worker.py ACT FOLDER WHICH BACKEND ...``.
+Its arguments are ``ACT FOLDER WHICH BACKEND ...``.
 
 ``record`` runs stacks for 50 steps without a break, saves before ``all`` or before a
 ``few`` of them, and writes what the state was. ``resume``, in a process of its own,
@@ -10,7 +10,6 @@ stack -> sentences.
 
 from __future__ import annotations
 
-import gc
 import json
 import sys
 from collections.abc import Collection, Sequence
@@ -30,13 +29,14 @@ SAVED = {"all": range(STEPS), "few": (0, 5, 8, 19, *TO_THE_END, 33, 49)}
 """Steps before which a run is saved: few are the first and the last one, and those in
 and after overflows, after absent gradients and after zeros."""
 
-SLOW = ("keras3", "tf eager", "tf graph")
-"""Backends that run few of the stacks if few of the steps are saved."""
+FEW = ("keras3", "tf eager", "tf graph", "reference")
+"""Backends that run few of the stacks if few of the steps are saved: all are slow but
+the reference, whose state is pickled as a whole."""
 
 
 def stacks_of(driver: str, which: str) -> Sequence[str]:
     """Return the stacks that a backend runs."""
-    return FEW_STACKS if which == "few" and driver in SLOW else STACKS
+    return FEW_STACKS if which == "few" and driver in FEW else STACKS
 
 
 def record(saver: Saver, stack: str, folder: Path, saved: Collection[int]) -> None:
@@ -94,8 +94,6 @@ def main(act: str, folder: Path, which: str, *backends: str) -> None:
                 record(saver, stack, place, saved)
             else:
                 found[stack] = resume(saver, stack, place, saved)
-            # A framework's modules are a million objects that stay: none is looked at.
-            gc.freeze()
     print(json.dumps(results))
 
 

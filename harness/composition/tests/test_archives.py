@@ -18,7 +18,7 @@ from harness.tests.shared_processes import TOGETHER, Processes
 WORKER = Path(__file__).with_name("archived.py")
 ARCHIVES = Path(__file__).parent.parent / "archives"
 *OLDER, LAST = sorted(folder.name for folder in ARCHIVES.iterdir())
-SLOW = ("tf graph", "keras3 file")
+SLOW = ("tf eager", "tf graph", "keras3", "keras3 file")
 """Kinds of which few stacks are loaded; the soak loads all."""
 RELEASES = [*(pytest.param(name, marks=pytest.mark.soak) for name in OLDER), LAST]
 NEEDS = {"pytorch": "torch", "tf": "tensorflow", "keras3": "keras"}

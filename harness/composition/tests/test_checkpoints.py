@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
@@ -17,9 +13,10 @@ import pytest
 from harness.composition.layers import BASES
 from harness.composition.tests.resume_worker import stacks_of
 from harness.composition.wrappers import FEW_STACKS, STACKS
-from harness.processes.environment import child_variables
+from harness.tests.script_process import Request
+from harness.tests.shared_processes import TOGETHER, Processes
 
-WORKER = "harness.composition.tests.resume_worker"
+WORKER = Path(__file__).with_name("resume_worker.py")
 NEEDS = {
     "reference": "numpy",
     "pytorch": "torch",
@@ -27,10 +24,8 @@ NEEDS = {
     "tf graph": "tensorflow",
     "keras3": "keras",
 }
-
-
-TOGETHER = [["keras3", "tf eager", "tf graph"], ["pytorch", "reference"]]
-"""Backends whose runs share a process: it is the imports that take long."""
+BACKENDS = (("keras3", "tf eager", "tf graph"), ("pytorch", "reference"))
+"""Backends whose runs share a process, for each kind in ``TOGETHER``."""
 
 CASES = [
     pytest.param(which, driver, stack, marks=[pytest.mark.soak] * (which == "all"))
@@ -43,54 +38,29 @@ CASES = [
 Found = dict[str, dict[str, list[str]]]
 
 
-def act(what: str, folder: Path, which: str, backends: list[str]) -> Found:
-    """Record or resume the stacks of some backends in a process of its own.
-
-    Args:
-        which: the steps: ``few`` or ``all``.
-    """
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-W",
-            "ignore",
-            "-m",
-            WORKER,
-            what,
-            str(folder),
-            which,
-            *backends,
-        ],
-        capture_output=True,
-        text=True,
-        env=child_variables(),
-        timeout=1200,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
-
-
 @pytest.fixture(scope="module")
-def resumed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Found]:
+def resumed(
+    tmp_path_factory: pytest.TempPathFactory, processes: Processes
+) -> Callable[[str], Found]:
     """Return, for each backend that is here, what came out otherwise in each stack."""
     here = {
         driver for driver, needs in NEEDS.items() if importlib.util.find_spec(needs)
     }
-    groups = [
-        [driver for driver in backends if driver in here] for backends in TOGETHER
-    ]
 
     @cache
     def after(which: str) -> Found:
-        folder = tmp_path_factory.mktemp("runs")
-
-        def both(backends: list[str]) -> Found:
-            act("record", folder, which, backends)
-            return act("resume", folder, which, backends)
-
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            found = list(pool.map(both, filter(None, groups)))
-        return {driver: stacks for part in found for driver, stacks in part.items()}
+        folder, found = tmp_path_factory.mktemp("runs"), Found()
+        for kind, backends in zip(TOGETHER, BACKENDS, strict=True):
+            chosen = [driver for driver in backends if driver in here]
+            frameworks = list(filter(importlib.util.find_spec, kind.split()))
+            if not chosen:
+                continue
+            for act, process in (("record", kind), ("resume", f"{kind} again")):
+                arguments = [act, str(folder), which, *chosen]
+                request = Request(str(WORKER), arguments, with_harness=True)
+                printed = processes.output_of(process, frameworks, request)
+            found |= json.loads(printed.splitlines()[-1])
+        return found
 
     return after
 

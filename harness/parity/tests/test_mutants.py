@@ -39,7 +39,7 @@ def catching(mutant: Mutant, family: str) -> Iterator[str]:
     "mutant",
     [
         pytest.param(
-            mutant, id=str(mutant), marks=[pytest.mark.soak] * (number % 4 > 0)
+            mutant, id=str(mutant), marks=[pytest.mark.soak] * (number % 8 > 0)
         )
         for number, mutant in enumerate(MUTANTS)
     ],

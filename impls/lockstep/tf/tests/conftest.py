@@ -31,6 +31,16 @@ v1 = tf.compat.v1
 """
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Let strict names inside of functions wait for the soak.
+
+    The default is tested inside of functions, and strict names inside of graphs.
+    """
+    given = item.callspec.params if hasattr(item, "callspec") else {}
+    if (given.get("mode"), given.get("names")) == ("function", "strict"):
+        item.add_marker(pytest.mark.soak)
+
+
 @pytest.fixture(params=["eager", "function", "graph"])
 def mode(request: pytest.FixtureRequest) -> str:
     """A mode that can share a process with the others."""

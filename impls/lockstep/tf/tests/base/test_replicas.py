@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,8 +10,8 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from harness.tests.shared_processes import TWO_DEVICES
-from lockstep import tf as lockstep_tf
+from harness.tests.script_process import Request
+from harness.tests.shared_processes import TWO_DEVICES, Processes
 from lockstep.tf import GradientDescentOptimizer, MultitaskOptimizerWrapper
 
 SCRIPT = Path(__file__).parents[1] / "replica_steps.py"
@@ -51,22 +48,14 @@ Results = dict[tuple[str, str, int], Any]
 
 
 @pytest.fixture(scope="module")
-def results(pytestconfig: pytest.Config) -> Results:
+def results(pytestconfig: pytest.Config, processes: Processes) -> Results:
     """Run the script once; logical CPUs have to be made before TensorFlow starts."""
     everything = "not soak" not in pytestconfig.getoption("markexpr")
     chosen = [case for case in CASES if everything or not is_long(*case)]
     alone = dict.fromkeys((kind, mode, 0) for kind, mode, _ in chosen)
-    sources = str(Path(lockstep_tf.__file__).parents[2])
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), json.dumps([*alone, *chosen])],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": sources, "CUDA_VISIBLE_DEVICES": ""},
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    request = Request(str(SCRIPT), [json.dumps([*alone, *chosen])])
+    printed = processes.output_of(TWO_DEVICES, ["tensorflow"], request)
+    lines = [json.loads(line) for line in printed.splitlines()]
     return {(kind, mode, count): result for kind, mode, count, result in lines}
 
 

@@ -67,7 +67,10 @@ SOME_ZERO = [
 ]
 
 
-@pytest.mark.parametrize("rule", ["Momentum", "Adam"])
+# Without nests both rules are tested in test_variable_clipping.py.
+@pytest.mark.parametrize(
+    "rule", ["Momentum", pytest.param("Adam", marks=pytest.mark.soak)]
+)
 @pytest.mark.parametrize("nest", NESTS)
 def test_nests_equal_the_reference(
     new_driver: Hosts, names: Any, nest: str, rule: str
@@ -76,7 +79,15 @@ def test_nests_equal_the_reference(
     assert_close(got, expected, within=TOLERANCE.get(rule, 0))
 
 
-@pytest.mark.parametrize("nest", DEEP_NESTS)
+# The last one has the first one inside.
+@pytest.mark.parametrize(
+    "nest",
+    [
+        pytest.param("clip(multitask(clip))", marks=pytest.mark.soak),
+        "multitask(multitask(clip))",
+        "multitask(clip(multitask(clip)))",
+    ],
+)
 def test_deep_nests_equal_the_reference(new_driver: Hosts, nest: str) -> None:
     got, expected = both(
         new_driver, lockstep_tf, "Momentum", DEEP_NESTS[nest], VALUES, SOME_ZERO

@@ -41,8 +41,16 @@ print("same")
 """
 
 
-@pytest.mark.parametrize("mode", ["default", "strict"])
-@pytest.mark.parametrize("kind", ["ref", "resource"])
+@pytest.mark.parametrize(
+    ("kind", "mode"),
+    [
+        ("ref", "default"),
+        ("resource", "strict"),
+        # Both kinds and both modes are above.
+        pytest.param("ref", "strict", marks=pytest.mark.soak),
+        pytest.param("resource", "default", marks=pytest.mark.soak),
+    ],
+)
 def test_both_kinds_of_variables_equal_the_reference(
     shared: Callable[..., str], kind: str, mode: str
 ) -> None:
