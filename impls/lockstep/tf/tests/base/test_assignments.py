@@ -13,13 +13,11 @@ from typing import Any
 import pytest
 from tensorflow.python.ops import resource_variable_ops
 
-import lockstep
 from harness.parity import drivers
 from harness.parity.cases import FAMILIES, Case, read_cases
 from harness.parity.replay import replay
 
 GOLDEN = Path(drivers.__file__).parent.parent / "golden"
-OURS = str(Path(lockstep.__file__).parent)
 TENSORFLOW = Path(resource_variable_ops.__file__).parent.parent
 OPERATIONS = {TENSORFLOW / "ops", TENSORFLOW / "util", TENSORFLOW / "framework"}
 """Folders of TensorFlow's assignments; its optimizers are in another one."""
@@ -40,8 +38,9 @@ def unread(monkeypatch: pytest.MonkeyPatch) -> dict[int, str]:
         frame = sys._getframe(1)
         while Path(frame.f_code.co_filename).parent in OPERATIONS:
             frame = frame.f_back
-        if frame.f_code.co_filename.startswith(OURS):
-            lines[id(self)] = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        # By the module's name: a changed copy of it may be in another folder.
+        if (module := frame.f_globals["__name__"]).startswith("lockstep."):
+            lines[id(self)] = f"{module}:{frame.f_lineno}"
 
     def forget(self: Any, *arguments: Any, **options: Any) -> Any:
         lines.pop(id(self), None)
