@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tensorflow as tf
 from tensorflow.python.ops import resource_variable_ops
 
 from harness.parity import drivers
 from harness.parity.cases import FAMILIES, Case, read_cases
 from harness.parity.replay import replay
+from lockstep import tf as ls
 
 GOLDEN = Path(drivers.__file__).parent.parent / "golden"
 TENSORFLOW = Path(resource_variable_ops.__file__).parent.parent
@@ -63,4 +65,39 @@ def test_what_an_assignment_returns_is_read(family, strict, unread) -> None:
     driver = drivers.load("tf", "eager", strict=strict)
     rows = [replay(case, driver) for case in cases_of(family)]
     assert any(row.status == "passed" for row in rows)
+    assert not unread
+
+
+def train_half_with_novograd() -> None:
+    w = tf.Variable([1.0], dtype=tf.float16)
+    ls.NovoGrad(0.5).apply_gradients([(tf.ones([1], tf.float16), w)])
+
+
+def accumulate_rows() -> None:
+    table = tf.Variable([[1.0], [2.0]])
+    step = ls.optimize_loss(
+        lambda: tf.reduce_sum(tf.gather(table, [1])),
+        "SGD",
+        {},
+        lambda global_step: 0.5,
+        [table],
+        iter_size=2,
+    )
+    step()
+    step()
+
+
+def commit_to_the_center() -> None:
+    w, getter = tf.Variable([1.0]), ls.AGNCustomGetter("/cpu:0")
+    getter([w])
+    sgd = ls.GradientDescentOptimizer(0.5)
+    opt = ls.AGNOptimizer(sgd, 1, getter, commit="delta")
+    opt.apply_gradients([(tf.ones([1]), w)])
+
+
+@pytest.mark.parametrize(
+    "step", [train_half_with_novograd, accumulate_rows, commit_to_the_center]
+)
+def test_what_the_assignment_of_a_step_returns_is_read(step, unread) -> None:
+    step()
     assert not unread
