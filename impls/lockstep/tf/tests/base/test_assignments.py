@@ -91,7 +91,7 @@ def commit_to_the_center() -> None:
     w, getter = tf.Variable([1.0]), ls.AGNCustomGetter("/cpu:0")
     getter([w])
     sgd = ls.GradientDescentOptimizer(0.5)
-    opt = ls.AGNOptimizer(sgd, 1, getter, commit="delta")
+    opt = ls.AGNOptimizer(sgd, 1, getter, 1, commit="delta")
     opt.apply_gradients([(tf.ones([1]), w)])
 
 

@@ -38,7 +38,7 @@ def sgd() -> Any:
 def agn(variable: tf.Variable) -> Any:
     getter = ls.AGNCustomGetter("/cpu:0")
     getter([variable])
-    return ls.AGNOptimizer(sgd(), 1, getter)
+    return ls.AGNOptimizer(sgd(), 1, getter, 1)
 
 
 OPTIMIZERS: dict[str, Callable[[tf.Variable], Any]] = {
