@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
 import re
 from collections.abc import Iterator
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -208,6 +210,23 @@ def test_every_argument_is_explained_once(backend: str, name: str) -> None:
     assert names_in_args(thing) == sorted(arguments_of(thing))
     first = (inspect.getdoc(thing) or "").splitlines()[0]
     assert first and not first.startswith("...")
+
+
+ABBREVIATED = [place for place in PLACES if place.docstring.startswith("...")]
+
+
+@pytest.mark.parametrize(
+    ("backend", "path"), sorted({(p.backend, p.path) for p in ABBREVIATED})
+)
+def test_the_dots_of_a_docstring_are_replaced(backend: str, path: str) -> None:
+    if not registry.installed(backend):
+        pytest.skip(f"{registry.find(backend).framework} is not installed")
+    name = ".".join(["lockstep", *Path(path).with_suffix("").parts])
+    module = importlib.import_module(name)
+    for place in ABBREVIATED:
+        if place.path == path:
+            thing = attrgetter(place.name)(module)
+            assert not (inspect.getdoc(thing) or "...").startswith("..."), place.name
 
 
 WITH_ORIGIN = [(backend, name) for backend, name in CALLABLES if ORIGIN in TEXTS[name]]

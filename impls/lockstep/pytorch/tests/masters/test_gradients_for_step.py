@@ -6,7 +6,11 @@ import pytest
 import torch
 from torch.nn import Parameter
 
-from lockstep.pytorch import MixedPrecisionOptimizerWrapper, optimize_loss
+from lockstep.pytorch import (
+    MixedPrecisionOptimizerWrapper,
+    mp_regularizer_wrapper,
+    optimize_loss,
+)
 
 
 def weights_of(seed: int) -> list[Parameter]:
@@ -38,8 +42,13 @@ def dense(gradient: torch.Tensor | None) -> torch.Tensor | None:
 
 # A power of two divides exactly; the other is rounded.
 @pytest.mark.parametrize("scale", [1024.0, 1000.0])
-def test_gradients_equal_those_of_compute_gradients(scale: float) -> None:
+@pytest.mark.parametrize("has_penalty", [False, True])
+def test_gradients_equal_those_of_compute_gradients(
+    has_penalty: bool, scale: float
+) -> None:
     weights = weights_of(0)
+    if has_penalty:
+        mp_regularizer_wrapper(lambda w: w.square().sum())(weights[1])
     optimizer = wrapped(weights, scale)
     plain = optimizer.compute_gradients(lambda: loss_of(weights), weights)
     own = optimizer._gradients_for_step(lambda: loss_of(weights), weights)

@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lockstep.pytorch.tensors.finite import are_surely_finite, finite_flags, times
+from lockstep.pytorch.tensors.finite import (
+    SMALL,
+    are_surely_finite,
+    finite_flags,
+    times,
+)
 
 INF, NAN = torch.inf, torch.nan
 LARGEST = {d: torch.finfo(d).max for d in (torch.float16, torch.float32, torch.float64)}
@@ -55,6 +60,14 @@ def test_the_quick_check_takes_any_gradients(gradients) -> None:
     assert are_surely_finite(gradients)
     nan = torch.tensor([complex(0, NAN)])
     assert not are_surely_finite([*gradients, nan])
+
+
+@pytest.mark.parametrize("size", [SMALL - 1, SMALL, SMALL + 1])
+def test_the_quick_check_looks_at_gradients_of_any_size(size: int) -> None:
+    gradient = torch.ones(size)
+    assert are_surely_finite([gradient])
+    gradient[-1] = NAN
+    assert not are_surely_finite([gradient])
 
 
 def test_the_quick_check_changes_no_bit() -> None:

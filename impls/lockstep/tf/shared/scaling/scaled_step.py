@@ -44,8 +44,8 @@ class ScaledStep:
         clip_factor: the factor of clipping, float32, 0-d; None without a norm.
         largest: the input of an automatic scaler: has_nan, bool, and the largest
             element, float32, both 0-d; None for other scales.
-        applied: whether the wrapped optimizer takes its step.
-        scales: the loss scale before and after the step.
+        applied: whether the wrapped optimizer takes its step; eager only.
+        scales: the loss scale before and after the step; eager only.
     """
 
     flags: tf.Tensor
@@ -53,8 +53,8 @@ class ScaledStep:
     norm: tf.Tensor | None = None
     clip_factor: tf.Tensor | None = None
     largest: tuple[tf.Tensor, tf.Tensor] | None = None
-    applied = True
-    scales: tuple[float, float] = (1.0, 1.0)
+    applied: bool
+    scales: tuple[float, float]
 
     def __init__(
         self, pairs: Pairs, names: list[str], present: Sequence[Present] | None = None

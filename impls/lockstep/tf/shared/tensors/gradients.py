@@ -95,8 +95,8 @@ def check_rows(owner: str, pairs: Pairs, name_at: Names) -> None:
         rows = gradient.values.shape[:1]
         if not indices.shape.is_compatible_with(rows):
             count = indices.shape.num_elements()
-            require_rows(owner, name_at(position), count, rows[0])
-        if tf.executing_eagerly() and indices.shape[0] and variable.shape.rank:
+            require_rows(owner, name_at(position), count, rows.num_elements())
+        if tf.executing_eagerly() and len(indices) and variable.shape.rank:
             numbers = np.asarray(indices)
             ends = int(numbers.min()), int(numbers.max())
             require_indices(owner, name_at(position), ends, variable.shape[0])

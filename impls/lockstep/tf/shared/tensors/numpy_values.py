@@ -63,4 +63,4 @@ def linear(
     terms += penalties
     if {term.dtype for term in terms} != {tf.float64}:
         terms = [tf.cast(term, tf.float32) for term in terms]
-    return tf.add_n(terms) if terms else tf.constant(0.0)
+    return tf.add_n(terms or [tf.zeros([])])

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from lockstep.messages import errors
 from lockstep.tf import (
+    DynamicLossScale,
     GradientDescentOptimizer,
     MixedPrecisionLossScaleOptimizer,
     MixedPrecisionOptimizerWrapper,
@@ -173,3 +174,18 @@ def test_what_cannot_be_differentiated_is_one_sentence(maker: str, call: str) ->
 def test_an_unknown_attribute_is_told_of_the_wrapper() -> None:
     with pytest.raises(AttributeError, match="MultitaskOptimizerWrapper has no 'typo'"):
         _ = MAKERS["multitask"]().typo
+
+
+def test_an_index_is_compared_with_the_number_of_rows() -> None:
+    w = tf.Variable(tf.ones([3, 2]))
+    wrapper = MultitaskOptimizerWrapper(GradientDescentOptimizer(0.5))
+    wrapper.apply_gradients([(tf.IndexedSlices(tf.ones([1, 2]), tf.constant([2])), w)])
+    assert w.numpy().tolist() == [[1.0, 1.0], [1.0, 1.0], [0.5, 0.5]]
+
+
+def test_only_strict_dynamic_scales_need_the_shape_of_a_sparse_gradient() -> None:
+    gradient = tf.IndexedSlices(tf.ones([1, 2]), tf.constant([2]))
+    _, finite = DynamicLossScale(8.0).update([gradient])
+    assert finite
+    with pytest.raises(errors.UnsupportedError, match="a dense shape"):
+        strict.DynamicLossScale(8.0).update([gradient])

@@ -16,6 +16,7 @@ from lockstep.tf import (
     VariableClippingOptimizer,
     clip_by_global_norm,
     clip_gradients_by_global_norm,
+    lr_policies,
     post_process_gradients,
 )
 
@@ -97,3 +98,13 @@ def test_larc_computes_no_infinity(
 
     results = MODES[mode](processed)()
     assert [result.numpy().tolist() for result in results] == [[0.0, 0.0], [1.0, 1.0]]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", ["poly_decay", "cosine_decay"])
+def test_a_rate_without_a_warm_up_computes_no_infinity(
+    checked: None, name: str, mode: str
+) -> None:
+    policy = getattr(lr_policies, name)
+    rate = MODES[mode](lambda: policy(tf.constant(0), 0.5, decay_steps=10))()
+    assert rate.numpy() == 0.5
