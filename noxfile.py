@@ -42,8 +42,9 @@ TORCH_INDEX = os.environ.get(
     if sys.platform == "linux"
     else "https://pypi.org/simple",
 )
-# How pytest shares its tests among processes.
-PROCESSES = ["-n", str(min(4, os.cpu_count() or 1))]
+# How pytest shares its tests among processes: one more than cores, because each waits
+# now and then for processes that its tests start.
+PROCESSES = ["-n", str(min(4, 1 + (os.cpu_count() or 1)))]
 UV = shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
 VARIABLES = {
     "PYTHONPATH": os.pathsep.join([str(ROOT / "impls"), str(ROOT)]),
@@ -224,9 +225,7 @@ def serve(session: nox.Session) -> None:
 def browser(session: nox.Session) -> None:
     """Open the built site in a browser and check what a reader would see."""
     # Each process has its browser; what is left of one's pages another takes over.
-    # One more than cores: each waits for half a second until a page stays silent.
-    processes = str(min(4, 1 + (os.cpu_count() or 1)))
-    parallel = ["-n", processes, "--dist", "worksteal"]
+    parallel = [*PROCESSES, "--dist", "worksteal"]
     run(session, "site", "pytest", "harness/site_tests", *parallel, *session.posargs)
 
 
