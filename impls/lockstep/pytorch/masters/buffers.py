@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import compress
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 from lockstep.messages.masters.mixed_precision import LARGEST
 from lockstep.pytorch.tensors import foreach, shards
 
-__all__ = ["FlatMasters", "add_penalty", "marks_of", "saturating_cast"]
+__all__ = ["FlatMasters", "add_penalty", "addresses_of", "marks_of", "saturating_cast"]
 
 ROW = 1 << 12
 ALIGNMENT = 16
@@ -50,7 +50,12 @@ def marks_of(tensors: Collection[Tensor]) -> tuple[list[int], list[int]]:
     parts = shards.parts_of(tensors)
     both = zip(versions, parts, strict=True)
     versions = [version + part._version for version, part in both]
-    return versions, list(map(Tensor.data_ptr, parts))
+    return versions, addresses_of(parts)
+
+
+def addresses_of(tensors: Iterable[Tensor]) -> list[int]:
+    """Return the address of each tensor, or of this rank's part of it."""
+    return list(map(Tensor.data_ptr, shards.parts_of(tensors)))
 
 
 class FlatMasters:

@@ -17,7 +17,12 @@ from lockstep.messages.masters import refusals
 from lockstep.pytorch.base.gradients import dtype_name, named_parameters
 from lockstep.pytorch.base.stack import base_of
 from lockstep.pytorch.clipping.variable_clipping import VariableClippingOptimizer
-from lockstep.pytorch.masters.buffers import FlatMasters, marks_of, saturating_cast
+from lockstep.pytorch.masters.buffers import (
+    FlatMasters,
+    addresses_of,
+    marks_of,
+    saturating_cast,
+)
 from lockstep.pytorch.optimizers.rule_optimizer import RuleOptimizer
 from lockstep.pytorch.tensors import shards
 from lockstep.quirks import quirks_of
@@ -86,8 +91,8 @@ class MasterCopies:
         out of its buffer. A copy of the masters has no buffers yet.
         """
         flats = self._flats
-        stay = flats is not None and all(flat.fits_weights() for flat in flats)
-        if not stay or marks_of(self.masters.values())[1] != self._master_marks[1]:
+        stay = flats is not None and all([flat.fits_weights() for flat in flats])
+        if not stay or addresses_of(self.masters.values()) != self._master_marks[1]:
             self.require_half()
             flats = self._flats = self._laid_out()
         return flats

@@ -65,7 +65,7 @@ class MasterGradients:
     def pieces(self) -> list[Tensor]:
         """The same gradients as few tensors: whole buffers, and gradients outside."""
         buffers = [piece for flat in self.flats for piece in flat.pieces]
-        return [*buffers, *(p.grad for p in self.loose)]
+        return buffers + [p.grad for p in self.loose]
 
     @torch.no_grad()
     def penalize(

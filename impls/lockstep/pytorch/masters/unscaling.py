@@ -34,10 +34,10 @@ from lockstep.pytorch.masters.regularizer import (
     registered,
 )
 from lockstep.pytorch.masters.scale import AutomaticScale
-from lockstep.pytorch.scaling.division import scale_reciprocal
+from lockstep.pytorch.scaling.gradients.division import scale_reciprocal
+from lockstep.pytorch.scaling.gradients.unscaled import Source, Unscaled
 from lockstep.pytorch.scaling.scaled_step import ScaledStep
 from lockstep.pytorch.scaling.skipping import SkippingWrapper
-from lockstep.pytorch.scaling.unscaled import Source, Unscaled
 from lockstep.pytorch.tensors import foreach
 
 __all__ = ["MasterUnscaling"]
@@ -212,8 +212,10 @@ class MasterUnscaling(SkippingWrapper):
 
     def _first_gradient(self) -> tuple[Any, Any]:
         """Return a half-precision weight and its gradient; None if none has one."""
-        weights = ((w, w.grad) for w in self.copies.masters)
-        return next((pair for pair in weights if pair[1] is not None), (None, None))
+        for weight in self.copies.masters:
+            if weight.grad is not None:
+                return weight, weight.grad
+        return None, None
 
     def _mark_applied(self) -> None:
         """Mark gradients that a step applied and that still hold the scale."""

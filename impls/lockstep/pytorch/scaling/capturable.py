@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.optim import SGD, Optimizer
 
 from lockstep.messages import pytorch as words
-from lockstep.pytorch.scaling.division import fit, unscaled
+from lockstep.pytorch.scaling.gradients.division import fit, unscaled
 from lockstep.pytorch.scaling.scaled_step import (
     Groups,
     ScaledStep,

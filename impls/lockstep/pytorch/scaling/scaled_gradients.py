@@ -22,10 +22,13 @@ from lockstep.pytorch.base.not_traced import untraced
 from lockstep.pytorch.base.train_v1 import evaluate
 from lockstep.pytorch.base.wrapper import OptimizerWrapper
 from lockstep.pytorch.scaling.capturable import CapturableStep
-from lockstep.pytorch.scaling.division import replace_unscaled, unscale_in_place
+from lockstep.pytorch.scaling.gradients.division import (
+    replace_unscaled,
+    unscale_in_place,
+)
+from lockstep.pytorch.scaling.gradients.unscaled import Unscaled
 from lockstep.pytorch.scaling.loss_scale import LossScale
 from lockstep.pytorch.scaling.scaled_step import ScaledStep
-from lockstep.pytorch.scaling.unscaled import Unscaled
 from lockstep.quirks import Quirks
 
 __all__ = ["ScaledGradients", "has_hooks"]

@@ -15,7 +15,7 @@ from lockstep.interface import StepReport
 from lockstep.messages.scaling import loss_scaling as words
 from lockstep.pytorch.base.gradients import name_in
 from lockstep.pytorch.base.stack import comes_with_torch
-from lockstep.pytorch.scaling.division import fit, unscaled
+from lockstep.pytorch.scaling.gradients.division import fit, unscaled
 from lockstep.pytorch.tensors import foreach, shards
 from lockstep.pytorch.tensors.finite import are_surely_finite, finite_flags, times
 from lockstep.pytorch.tensors.norms import LARGEST, total_norm

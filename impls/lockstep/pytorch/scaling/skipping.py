@@ -21,7 +21,8 @@ from lockstep.pytorch.base.gradients import named_parameters
 from lockstep.pytorch.base.stack import base_of
 from lockstep.pytorch.base.wrapper import OptimizerWrapper
 from lockstep.pytorch.scaling.capturable import CapturableStep, require_fused
-from lockstep.pytorch.scaling.in_place import GradientsInPlace
+from lockstep.pytorch.scaling.gradients.in_place import GradientsInPlace
+from lockstep.pytorch.scaling.gradients.unscaled import Unscaled
 from lockstep.pytorch.scaling.loss_scale import LossScale
 from lockstep.pytorch.scaling.saved_scale import (
     check_saved_scale,
@@ -30,7 +31,6 @@ from lockstep.pytorch.scaling.saved_scale import (
     with_numbers_first,
 )
 from lockstep.pytorch.scaling.scaled_step import ScaledStep
-from lockstep.pytorch.scaling.unscaled import Unscaled
 from lockstep.quirks import quirks_of
 
 __all__ = ["SkippingWrapper"]

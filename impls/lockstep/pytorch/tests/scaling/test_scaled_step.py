@@ -15,7 +15,7 @@ from lockstep.pytorch import (
     MultitaskOptimizerWrapper,
     VariableClippingOptimizer,
 )
-from lockstep.pytorch.scaling.division import fit, scale_reciprocal
+from lockstep.pytorch.scaling.gradients.division import fit, scale_reciprocal
 from lockstep.pytorch.tensors.norms import total_norm
 from lockstep.pytorch.tests.subjects import ALL, TwoHeads, assert_same_bits, snapshot
 
