@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy.typing as npt
@@ -15,20 +15,49 @@ __all__ = [
     "NO_EAGER_STEP",
     "NO_GRADIENTS",
     "NO_STEP",
+    "WRAPPERS",
     "Array",
     "Gradient",
     "Rows",
     "StepReport",
     "Wrapper",
+    "Wrapping",
 ]
 
 GATE_NONE, GATE_OP, GATE_GRAPH = 0, 1, 2
+
+
+class Wrapping(NamedTuple):
+    """What a wrapper does with the optimizer that it takes.
+
+    Attributes:
+        optimizer: a description of that optimizer, for messages.
+        stages: the stages of the pipeline that the wrapper performs. One with a
+            ``clip_norm`` also performs "norm" and "clip".
+    """
+
+    optimizer: str
+    stages: tuple[str, ...] = ()
+
+
+WRAPPERS: Mapping[str, Wrapping] = {
+    "AGNOptimizer": Wrapping("of this worker"),
+    "MixedPrecisionLossScaleOptimizer": Wrapping(
+        "whose loss is to be scaled", ("unscale", "finite check")
+    ),
+    "MixedPrecisionOptimizerWrapper": Wrapping(
+        "that is to train", ("unscale", "finite check")
+    ),
+    "MultitaskOptimizerWrapper": Wrapping(
+        "whose state is to be kept", ("zero filter",)
+    ),
+    "VariableClippingOptimizer": Wrapping("whose steps come first", ("row clip",)),
+}
 
 EXPORTS: tuple[str, ...] = (
     "OPTIMIZER_CLS_NAMES",
     "OPTIMIZER_SUMMARIES",
     "AGNCustomGetter",
-    "AGNOptimizer",
     "AdagradOptimizer",
     "AdamOptimizer",
     "AdamWOptimizer",
@@ -37,13 +66,10 @@ EXPORTS: tuple[str, ...] = (
     "FixedLossScale",
     "FtrlOptimizer",
     "GradientDescentOptimizer",
-    "MixedPrecisionLossScaleOptimizer",
-    "MixedPrecisionOptimizerWrapper",
     "MomentumOptimizer",
-    "MultitaskOptimizerWrapper",
     "NovoGrad",
     "RMSPropOptimizer",
-    "VariableClippingOptimizer",
+    *WRAPPERS,
     "clip_by_global_norm",
     "clip_gradients_by_global_norm",
     "clip_gradients_by_norm",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from harness.pages.markup.tables import CARDS, Cell, table
-from lockstep.messages.base.pipeline import ARGUMENTS, OCCUPANTS, STAGES, Stage
+from lockstep.interface import WRAPPERS
+from lockstep.messages.base.pipeline import ARGUMENTS, STAGES, Stage
 from lockstep.messages.optimizers.parameters import OPTIMIZERS, OptimizerSpec, Parameter
 
 __all__ = ["optimizers_insert", "pipeline_insert"]
@@ -25,9 +26,9 @@ def pipeline_insert() -> str:
 
 
 def _stage(number: int, stage: Stage) -> list[Cell | str]:
-    wrappers = [name for name, taken in OCCUPANTS.items() if stage.name in taken]
+    wrappers = [name for name, each in WRAPPERS.items() if stage.name in each.stages]
     if stage.name in ("norm", "clip"):
-        wrappers = [f"{name} with clip_norm" for name in OCCUPANTS if "Mixed" in name]
+        wrappers = [f"{name} with clip_norm" for name in WRAPPERS if "Mixed" in name]
     taken_by, argument = ", ".join(wrappers), ARGUMENTS.get(stage.name, "")
     return [
         Cell(f"{number}\N{NO-BREAK SPACE}{stage.name}", f"{number:02}"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from lockstep.interface import WRAPPERS
 from lockstep.messages.base import refusals
 from lockstep.messages.errors import NotAnOptimizerError, with_article
 from lockstep.messages.nouns import Nouns
@@ -16,7 +17,6 @@ from lockstep.messages.scaling import refusals as scaling_refusals
 
 __all__ = [
     "ARGUMENTS",
-    "OCCUPANTS",
     "STAGES",
     "Stage",
     "has_layer",
@@ -51,27 +51,11 @@ STAGES: tuple[Stage, ...] = (
 )
 """The stages in order. A pipeline cannot have both "clip" and "larc"."""
 
-OCCUPANTS: Mapping[str, tuple[str, ...]] = {
-    "MultitaskOptimizerWrapper": ("zero filter",),
-    "MixedPrecisionLossScaleOptimizer": ("unscale", "finite check"),
-    "MixedPrecisionOptimizerWrapper": ("unscale", "finite check"),
-    "VariableClippingOptimizer": ("row clip",),
+PERFORMED: Mapping[str, tuple[str, ...]] = {
+    **{name: wrapping.stages for name, wrapping in WRAPPERS.items()},
+    "LossScaleOptimizer": ("unscale", "finite check"),  # That of Keras.
 }
-"""Wrapper -> its stages; a wrapper with a ``clip_norm`` also has "norm" and "clip"."""
-
-WRAPPED: Mapping[str, str] = {
-    "AGNOptimizer": "of this worker",
-    "MixedPrecisionLossScaleOptimizer": "whose loss is to be scaled",
-    "MixedPrecisionOptimizerWrapper": "that is to train",
-    "MultitaskOptimizerWrapper": "whose state is to be kept",
-    "VariableClippingOptimizer": "whose steps come first",
-}
-"""Wrapper -> description of the optimizer that it wraps, for messages."""
-
-FOREIGN: Mapping[str, tuple[str, ...]] = {
-    "LossScaleOptimizer": ("unscale", "finite check"),
-}
-"""Wrapper of Keras -> its stages."""
+"""Class of a wrapper -> its stages."""
 
 ARGUMENTS: Mapping[str, str] = {
     "unscale": 'dtype="mixed"',
@@ -120,10 +104,11 @@ def pipeline_of(optimizer: Any) -> tuple[str, ...]:
 
 def not_an_optimizer(owner: str, opt: object, nouns: Nouns) -> NotAnOptimizerError:
     """Build the error for an ``opt`` that the wrapper ``owner`` cannot wrap."""
-    got, remedy = type(opt).__name__, f"pass the optimizer {WRAPPED[owner]}"
+    wrapping = WRAPPERS[owner]
+    got, remedy = type(opt).__name__, f"pass the optimizer {wrapping.optimizer}"
     if isinstance(opt, type):
         got, remedy = f"the class {opt.__name__}", "pass an instance"
-    scales = "unscale" in OCCUPANTS.get(owner, ())
+    scales = "unscale" in wrapping.stages
     row = refusals.NOT_SCALABLE if scales else refusals.NOT_AN_OPTIMIZER
     return row.error(owner=owner, nouns=nouns, got=got, remedy=remedy)
 
@@ -132,8 +117,8 @@ def stages_of(optimizer: Any) -> Iterator[str]:
     """Yield the stages that the wrappers of a stack perform."""
     for layer in layers_of(optimizer):
         for base in type(layer).__mro__:
-            yield from OCCUPANTS.get(base.__name__, ())
-            yield from FOREIGN.get(base.__name__, ())
+            if base.__name__ in PERFORMED:
+                yield from PERFORMED[base.__name__]
         if getattr(layer, "clip_norm", None) is not None:
             yield from ("norm", "clip")
 
