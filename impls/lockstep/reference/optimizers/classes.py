@@ -207,13 +207,11 @@ class RuleOptimizer(Optimizer):
 
     def update(self, gradient: Array | Rows, variable: Variable) -> None:
         """Apply the rule; the first update of a variable creates its slots."""
-        slots = self.slots.setdefault(variable, self.initial_slots(variable))
+        slots = self.slots.get(variable) or self.initial_slots(variable)
         is_rows = isinstance(gradient, Rows)
         rule = self.rule.update_rows if is_rows else self.rule.update_dense
-        policy, working = (
-            self.policy(variable.dtype),
-            self.working_dtype(variable.dtype),
-        )
+        policy = self.policy(variable.dtype)
+        working = self.working_dtype(variable.dtype)
         with np.errstate(all="ignore"):
             value, self.slots[variable] = rule(
                 policy,
