@@ -99,7 +99,7 @@ def controls_line(table: pd.DataFrame) -> str:
     hold = int(((known["low"] <= 1) & (known["high"] >= 1)).sum())
     return (
         "Controls compare a variant with itself, so their ratio should be 1: "
-        f"{hold} of {len(known)} of their 95 % intervals contain 1."
+        f"{hold} of {len(known)} of their 95% intervals contain 1."
     )
 
 
@@ -235,7 +235,7 @@ def _small_print(records: Measured) -> Iterator[str]:
     )
     yield (
         f"{' or '.join(map(str, processes))} processes; the interval is that of "
-        "Student's t over them (95 %). A goal is met if the whole interval is at or "
+        "Student's t over them (95%). A goal is met if the whole interval is at or "
         f"below it, missed if above, else undecided; it is judged from {PROCESSES} "
         "processes on."
     )

@@ -28,7 +28,7 @@ TINY = 0.1
 """Ratios are drawn on a logarithmic axis if one of them is below this."""
 
 READING = (
-    "Points: the {what} of tenth percentiles, averaged over processes. Bars: 95 % "
+    "Points: the {what} of tenth percentiles, averaged over processes. Bars: 95% "
     "intervals (Student's t over processes), if there are several. Vertical marks: "
     "goals, the largest value that meets them. Gray: controls, a variant compared "
     "with itself."
@@ -120,7 +120,7 @@ def _growth(finding: Finding, table: pd.DataFrame) -> Drawing:
         title=f"{finding.title}: how it grows",
         alt="A line for each backend over " + ", over ".join(panels) + ".",
         caption="The same values as in the table, in setups that differ in one thing "
-        "alone. Bars: 95 % interval over processes, if there are several. " + fitted,
+        "alone. Bars: 95% interval over processes, if there are several. " + fitted,
         data=table,
         size=(WIDTH, 0.5 + 2.3 * len(panels)),
         paint=partial(_paint_growth, table=table, panels=panels),

@@ -51,7 +51,7 @@ def print_benchmarks(request: Request, console: Console) -> None:
 def _table(finding: Finding) -> Table:
     table = Table(title=Text(finding.title), title_justify="left")
     table.add_column("row", ratio=1)
-    for name in ("value [95 % interval]", "goal"):
+    for name in ("value [95% interval]", "goal"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     for _, entry in finding.tables["rows"].iterrows():

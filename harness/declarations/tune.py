@@ -92,7 +92,7 @@ class Choice:
         arm: the name from ``Tune.arm``.
         config: the settings of the arm with the chosen value.
         scores: value -> median of the metric; the worst score if it diverged.
-        low, high: the range around the value with scores within 10 % of its score.
+        low, high: the range around the value with scores within 10% of its score.
     """
 
     arm: str
@@ -104,7 +104,7 @@ class Choice:
 
     @property
     def width(self) -> float:
-        """Factor by which the value may change with scores within 10 %."""
+        """Factor by which the value may change with scores within 10%."""
         return self.high / self.low
 
     @property

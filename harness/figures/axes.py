@@ -41,4 +41,4 @@ def plain(unit: str = "") -> FuncFormatter:
 
 def percent() -> FuncFormatter:
     """Format shares as per cent."""
-    return FuncFormatter(lambda value, _: f"{100 * value:g} %")
+    return FuncFormatter(lambda value, _: f"{100 * value:g}%")

@@ -82,7 +82,7 @@ class Summary:
 
     @property
     def share_at_once(self) -> Interval | None:
-        """The share killed in the first trial, with its 95 % confidence interval."""
+        """The share killed in the first trial, with its 95% confidence interval."""
         return share_interval(self.killed_at_once, self.tried) if self.tried else None
 
     def __str__(self) -> str:

@@ -18,7 +18,7 @@ RESAMPLES = 2000
 
 
 class Interval(NamedTuple):
-    """An estimate with its confidence interval (95 % by default); scalars or arrays."""
+    """An estimate with its confidence interval (95% by default); scalars or arrays."""
 
     estimate: Floats
     low: Floats
@@ -36,16 +36,16 @@ class Interval(NamedTuple):
 def bootstrap(
     statistic: Callable[..., Floats], *samples: npt.ArrayLike, seed: int = 0
 ) -> Interval:
-    """Return a statistic over seeds with its percentile bootstrap interval of 95 %.
+    """Return a statistic over seeds with its percentile bootstrap interval of 95%.
 
     The seeds are drawn with replacement 2000 times, jointly for all samples. The
     interval excludes a share q of the resampled statistics at each end,
 
         q = Phi(-sqrt(n / (n - 1)) t),
 
-    where t is the 97.5 % point of Student's distribution with n - 1 degrees of freedom.
+    where t is the 97.5% point of Student's distribution with n - 1 degrees of freedom.
     These are the expanded percentiles of Hesterberg, "What Teachers Should Know About
-    the Bootstrap", The American Statistician 69, 2015. Plain percentiles (q = 2.5 %)
+    the Bootstrap", The American Statistician 69, 2015. Plain percentiles (q = 2.5%)
     are too narrow for few seeds. Identical values x give [x, x].
 
     Measured coverage, 4000 simulations each:
@@ -110,8 +110,8 @@ def t_interval(values: npt.ArrayLike, level: float = LEVEL) -> Interval:
 
     with s the standard deviation (n - 1) and t the (1 + level) / 2 point of Student's
     distribution with n - 1 degrees of freedom. It is meant for few measuring processes,
-    whose log ratios are roughly normal. It covers 95 % with 6 and with 3 processes; a
-    plain bootstrap over 3 covers about 72 %.
+    whose log ratios are roughly normal. It covers 95% with 6 and with 3 processes; a
+    plain bootstrap over 3 covers about 72%.
 
     Args:
         values: one per process.

@@ -43,7 +43,7 @@ with tempfile.TemporaryDirectory() as folder:
 fit(resumed, epochs=1)
 table, again = (each.get_weights()[0] for each in (net, resumed))
 right = net.predict(bags[1500:], verbose=0).argmax(1) == labels[1500:]
-print("accuracy above 70 %:", np.mean(right) > 0.7)
+print("accuracy above 70%:", np.mean(right) > 0.7)
 norm = np.linalg.norm(table, axis=1).max() / 2
 print(f"largest norm of a row: {norm:.2f} of the limit")
 print("the resumed run has the same table:", np.array_equal(table, again))

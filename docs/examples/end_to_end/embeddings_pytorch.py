@@ -51,7 +51,7 @@ with tempfile.TemporaryDirectory() as folder:
 fit(*resumed, epoch=5)
 test = list(range(1500, 1797))
 right = (scores(table, head, test).argmax(1) == labels[test]).float().mean()
-print("accuracy above 70 %:", right.item() > 0.7)
+print("accuracy above 70%:", right.item() > 0.7)
 norm = table.weight.norm(dim=1).max().item()
 same = torch.equal(table.weight, resumed[0].weight)
 print(f"largest norm of a row: {norm:.2f} of the limit")

@@ -48,7 +48,7 @@ with tempfile.TemporaryDirectory() as folder:
     tf.train.Checkpoint(**dict(zip(names, resumed, strict=True))).read(path)
 fit(*resumed, epoch=5)
 right = tf.argmax(scores(table, head, slice(1500, None)), 1) == labels[1500:]
-print("accuracy above 70 %:", np.mean(right) > 0.7)
+print("accuracy above 70%:", np.mean(right) > 0.7)
 norm = tf.reduce_max(tf.norm(table, axis=1))
 print(f"largest norm of a row: {norm:.2f} of the limit")
 print("the resumed run has the same table:", np.array_equal(table, resumed[0]))

@@ -43,7 +43,7 @@ with tempfile.TemporaryDirectory() as folder:
     resumed = keras.models.load_model(path)
 fit(resumed, epochs=1)
 right = net.predict(pixels[1500:], verbose=0).argmax(1) == labels[1500:]
-print("accuracy above 80 %:", np.mean(right) > 0.8)
+print("accuracy above 80%:", np.mean(right) > 0.8)
 print("steps were skipped:", int(net.optimizer.skipped_steps) > 0)
 print("the loss scale fell:", float(net.optimizer.loss_scale) < 2**24)
 same = map(np.array_equal, net.get_weights(), resumed.get_weights())

@@ -46,7 +46,7 @@ resumed_opt.load_state_dict(saved["opt"])  # masters and loss scale included
 fit(resumed, resumed_opt, epoch=4)
 pairs = zip(net.parameters(), resumed.parameters(), strict=True)
 right = (net(pixels[test]).argmax(1) == labels[test]).float().mean()
-print("accuracy above 80 %:", right.item() > 0.8)
+print("accuracy above 80%:", right.item() > 0.8)
 print("steps were skipped:", opt.skipped_steps > 0)
 print("the loss scale fell:", float(opt.loss_scale) < 2**24)
 print("the resumed run has the same weights:", all(torch.equal(a, b) for a, b in pairs))

@@ -52,7 +52,7 @@ with tempfile.TemporaryDirectory() as folder:
     fit(*resumed, epoch=4)
     status.assert_consumed()  # masters and loss scale included
 right = tf.argmax(scores(net, pixels[1500:]), 1) == labels[1500:]
-print("accuracy above 80 %:", np.mean(right) > 0.8)
+print("accuracy above 80%:", np.mean(right) > 0.8)
 print("steps were skipped:", int(opt.skipped_steps) > 0)
 print("the loss scale fell:", float(opt.loss_scale) < 2**24)
 same = [np.array_equal(net[name], resumed[0][name]) for name in net]

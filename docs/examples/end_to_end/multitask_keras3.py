@@ -53,6 +53,6 @@ with tempfile.TemporaryDirectory() as folder:
 fit(resumed, epochs=1)
 scores = net.predict(pixels[1500:], verbose=0)
 right = [np.mean(scores[k].argmax(1) == v[1500:]) for k, v in labels.items()]
-print("both tasks above 80 %:", min(right) > 0.8)
+print("both tasks above 80%:", min(right) > 0.8)
 same = map(np.array_equal, net.get_weights(), resumed.get_weights())
 print("the resumed run has the same weights:", all(same))

@@ -55,5 +55,5 @@ right = [
     (scores.argmax(1) == labels[1500:]).float().mean().item()
     for scores, labels in zip(heads(net, slice(1500, None)), (number, odd), strict=True)
 ]
-print("both tasks above 80 %:", min(right) > 0.8)
+print("both tasks above 80%:", min(right) > 0.8)
 print("the resumed run has the same weights:", all(torch.equal(a, b) for a, b in pairs))

@@ -54,6 +54,6 @@ right = [
     np.mean(tf.argmax(scores, 1) == labels[1500:])
     for scores, labels in zip(heads(net, range(1500, 1797)), (number, odd), strict=True)
 ]
-print("both tasks above 80 %:", min(right) > 0.8)
+print("both tasks above 80%:", min(right) > 0.8)
 same = [np.array_equal(net[name], resumed[0][name]) for name in net]
 print("the resumed run has the same weights:", all(same))

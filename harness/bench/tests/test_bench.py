@@ -96,7 +96,7 @@ def test_intervals_of_controls_hold_1_in_95_of_100() -> None:
         processes = [dict(zip(("bare", "bare again"), s, strict=True)) for s in seconds]
         effect = effect_of(control, processes)
         hold += effect.low <= 1 <= effect.high
-    # Four standard errors of a share of 2000 around 95 %.
+    # Four standard errors of a share of 2000 around 95%.
     assert 0.93 <= hold / count <= 0.97
 
 
@@ -105,13 +105,13 @@ def test_the_page_counts_the_controls_that_hold_1(tmp_path: Path) -> None:
     finding = finding_of(tmp_path)
     controls = sum(row.control for row in OVERHEAD.rows)
     line = controls_line(finding.tables["rows"])
-    assert f"{controls} of {controls} of their 95 % intervals contain 1" in line
+    assert f"{controls} of {controls} of their 95% intervals contain 1" in line
     assert line in finding.small_print
     rows = finding.tables["rows"].copy()
     first = rows.index[rows["control"]][0]
     rows.loc[first, "low"] = 1.01
     assert (
-        f"{controls - 1} of {controls} of their 95 % intervals contain 1"
+        f"{controls - 1} of {controls} of their 95% intervals contain 1"
         in controls_line(rows)
     )
 
@@ -123,7 +123,7 @@ def test_the_index_counts_the_controls_of_all_benchmarks(tmp_path: Path) -> None
     findings = [compare(find(name), tmp_path) for name in names]
     introduction = BENCHMARKS.introduction_to([f for f in findings if f])
     controls = sum(row.control for name in names for row in find(name).rows)
-    assert f"{controls} of {controls} of their 95 % intervals contain 1" in introduction
+    assert f"{controls} of {controls} of their 95% intervals contain 1" in introduction
     assert BENCHMARKS.introduction_to([]) == BENCHMARKS.introduction
 
 
@@ -210,7 +210,7 @@ def test_a_share_of_the_elements_has_zero_gradients(zeros: str) -> None:
     flags = zero_flags("T25M", zeros)
     sizes = [int(np.prod(shape)) for shape in MODELS["T25M"]]
     share = sum(s for s, zero in zip(sizes, flags, strict=True) if zero) / sum(sizes)
-    # The largest tensor is 14 % of the model.
+    # The largest tensor is 14% of the model.
     assert share == pytest.approx(SHARES[zeros], abs=0.14)
     assert any(flags) == (zeros != "none")
     assert all(flags) == (zeros == "all")

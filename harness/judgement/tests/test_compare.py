@@ -76,7 +76,7 @@ def test_the_answer_begins_with_losses_and_goes_on_with_heads(
 ) -> None:
     answer = finding_quick.answer
     assert answer.startswith(
-        "With each task in 2 % of the batches, the wrapper makes 0 of 9 held-out losses"
+        "With each task in 2% of the batches, the wrapper makes 0 of 9 held-out losses"
     )
     # Heads of made-up records move as probes do: 6.8 times as far with Adam.
     assert "6.8 times as far with Adam (1.0 times with the wrapper)" in answer

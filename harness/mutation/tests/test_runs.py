@@ -229,7 +229,7 @@ def test_the_page_shows_shares_and_survivors(tmp_path: Path) -> None:
     first, *_ = inserts["mutants"].splitlines()
     assert first == (
         "Tried so far: on reference 3 of 5, of which 66.7% were killed, "
-        "66.7% at the first try (95 % interval 9.4% to 99.2%)."
+        "66.7% at the first try (95% interval 9.4% to 99.2%)."
     )
     assert "a &lt;= b" in inserts["mutants_alive"]
     assert NOT_YET in inserts["mutants_alive"]

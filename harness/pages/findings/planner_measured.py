@@ -88,7 +88,7 @@ def _both(tables: dict[str, pd.DataFrame]) -> Drawing:
         _title(data),
         alt="Local steps a second of all workers over their number, with DDP and with "
         f"AGN at three periods, a panel for {' and one for '.join(tables)}.",
-        caption="Points: measured, median over runs with its 95 % interval. Lines "
+        caption="Points: measured, median over runs with its 95% interval. Lines "
         "through AGN's points, and on slow links through those of DDP: what the "
         "planner expects. All axes are logarithmic.",
         data=data,

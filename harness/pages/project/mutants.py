@@ -44,7 +44,7 @@ def _told(summary: Summary) -> str:
     text = f"{tried}, of which {share:.1%} were killed"
     if summary.exhaustive:
         return text
-    interval = f"95 % interval {float(first.low):.1%} to {float(first.high):.1%}"
+    interval = f"95% interval {float(first.low):.1%} to {float(first.high):.1%}"
     return f"{text}, {float(first.estimate):.1%} at the first try ({interval})"
 
 
@@ -58,7 +58,7 @@ def _shares(summaries: list[Summary]) -> str:
         "Killed",
         "Share killed",
         "At the first try",
-        "95 % interval",
+        "95% interval",
         "By a case",
         "By a test",
         "By time or crash",

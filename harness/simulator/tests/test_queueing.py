@@ -127,7 +127,7 @@ def test_a_simulation_with_exponential_services_has_the_same_throughput(
     services = [exponential(mean) for mean in seconds]
     rate = simulated(lambda: 1.0, services, customers)
     expected = mean_values(1.0, seconds, customers)[-1].throughput
-    # 36,000 rounds: four standard errors of their mean duration are about 1 %.
+    # 36,000 rounds: four standard errors of their mean duration are about 1%.
     assert rate == pytest.approx(expected, rel=0.015)
 
 

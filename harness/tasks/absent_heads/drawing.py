@@ -155,7 +155,7 @@ def comparison(table: pd.DataFrame, what: str) -> Drawing:
             "seed, a line a case."
         ),
         caption=(
-            "Each arm at its own best learning rate. Medians over seeds with 95 % "
+            "Each arm at its own best learning rate. Medians over seeds with 95% "
             f"intervals, on {', '.join(dict.fromkeys(first['backend']))}."
         ),
         data=table,
@@ -215,7 +215,7 @@ def heads(table: pd.DataFrame, source: str) -> Drawing:
         caption=(
             f"{source} Path of a head in learning rates per step that has its task, "
             "zeros over wrapper, each at its own best rate: medians over seeds with "
-            "95 % intervals."
+            "95% intervals."
         ),
         data=table,
         size=(WIDTH, 3.3),

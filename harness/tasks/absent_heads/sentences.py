@@ -80,11 +80,11 @@ def of_ranges(choices: pd.DataFrame) -> str:
     if not larger + smaller + wider + narrower:
         return (
             "The best rate is the same with and without the wrapper, and so is the "
-            "range of rates within 10 % of the best."
+            "range of rates within 10% of the best."
         )
     return (
         f"With the wrapper the best rate is larger in {larger} of {len(pairs)} cases "
-        f"and smaller in {smaller}, and the range of rates within 10 % of the best is "
+        f"and smaller in {smaller}, and the range of rates within 10% of the best is "
         f"wider in {wider} and narrower in {narrower}."
     )
 
@@ -110,5 +110,5 @@ def _named(rows: pd.DataFrame) -> str:
         where = f" at p = {row['presence']:g}" if "presence" in rows.columns else ""
         change = 100 * abs(1 / row["ratio"] - 1) if row["ratio"] else np.inf
         size = f"{change:.0f}" if change >= 10 else f"{change:.1f}"
-        cases.append(f"{row['optimizer']}{where} by {size} %")
+        cases.append(f"{row['optimizer']}{where} by {size}%")
     return f" ({', '.join(cases)})" if cases else ""

@@ -152,7 +152,7 @@ def periods(finding: Finding) -> Drawing:
         alt="Accuracy of the shared weights at the end over the period, with "
         f"{workers} workers, a line a method. {finding.answer}",
         caption=f"{workers} workers, each method at its best learning rate. "
-        "Medians over seeds with 95 % intervals.",
+        "Medians over seeds with 95% intervals.",
         data=table,
         size=(WIDTH, 3.4),
         paint=paint,
@@ -192,7 +192,7 @@ def curves(finding: Finding) -> Drawing:
         _title_of_curves(ends[ends["best"]], workers, periods[-1]),
         alt=f"Held-out accuracy over simulated time with {workers} workers, a panel a "
         f"period. {finding.answer}",
-        caption="Median over seeds with 95 % intervals; 0 until the first exchange. "
+        caption="Median over seeds with 95% intervals; 0 until the first exchange. "
         "All methods do the same number of minibatches; longer periods wait for fewer "
         "messages and end earlier.",
         data=shown,

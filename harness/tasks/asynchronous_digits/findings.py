@@ -202,5 +202,5 @@ def _small_print(contents: Mapping[str, pd.DataFrame]) -> list[str]:
         "method the same durations.",
         "The thesis measured with MNIST and 5000 minibatches of 64 on a cluster; here "
         "it is the same budget on scikit-learn's 8 x 8 digits.",
-        "Medians over seeds, intervals bootstrapped (95 %).",
+        "Medians over seeds, intervals bootstrapped (95%).",
     ]

@@ -52,7 +52,7 @@ def ends(of: Sequence[Cell]) -> pd.DataFrame:
     """The results of the runs: medians over the seeds, two of them with intervals.
 
     The final ``accuracy`` and the ``mean_accuracy`` over simulated time are shares of
-    held-out images. ``to_target`` is the time to 90 % accuracy in mean local steps,
+    held-out images. ``to_target`` is the time to 90% accuracy in mean local steps,
     infinite if it was not reached. ``staleness`` counts pushes of others;
     ``megabytes`` are the sent ones. ``best`` marks the learning rate with the highest
     accuracy, if a method had several.

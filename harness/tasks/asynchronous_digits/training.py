@@ -66,7 +66,7 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
     Series, one entry per measurement: ``minibatches`` so far, simulated ``seconds`` (1
     is the mean duration of a local step) and ``accuracy`` on held-out images. Summary:
     ``accuracy``, the mean of the last five; ``mean_accuracy`` over the simulated time;
-    ``seconds``, the total, and ``to_target``, until an accuracy of 90 % (infinite if it
+    ``seconds``, the total, and ``to_target``, until an accuracy of 90% (infinite if it
     was not reached); ``staleness``, the mean over all pushes; ``megabytes`` sent.
     """
     settings = Settings(**config)

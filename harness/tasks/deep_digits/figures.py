@@ -60,7 +60,7 @@ def losses(finding: Finding) -> Drawing:
         "losses",
         _ending(finding.tables["losses"]),
         alt=f"Held-out loss over the steps for each method. {finding.answer}",
-        caption=f"Median over seeds on {backend}, the 95 % interval as a band. In the "
+        caption=f"Median over seeds on {backend}, the 95% interval as a band. In the "
         "middle of every run one step has an infinite loss.",
         data=table,
         size=(WIDTH, 3.8),
@@ -155,7 +155,7 @@ def trajectories(finding: Finding) -> Drawing:
         "How long each loss scale takes to recover from one overflow",
         alt="The loss scale over the steps of a run with one overflow, and how many "
         f"steps each scaler takes to recover. {finding.answer}",
-        caption=f"First: log2 of the scale, median over seeds on {backend}, the 95 % "
+        caption=f"First: log2 of the scale, median over seeds on {backend}, the 95% "
         "interval as a band; the overflow is in the middle. Second: steps in these "
         "runs until the scale was above half of what it had been, median over seeds.",
         data=recovered,
@@ -227,7 +227,7 @@ def ends(finding: Finding) -> Drawing:
         "ends",
         _title(table),
         alt=f"Held-out loss at the end for each method and backend. {finding.answer}",
-        caption="Median over seeds with its 95 % interval.",
+        caption="Median over seeds with its 95% interval.",
         data=table,
         size=(WIDTH, 3.4),
         paint=paint,

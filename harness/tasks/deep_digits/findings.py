@@ -142,7 +142,7 @@ def _flushes(
     settings: Mapping[str, Settings],
     scaled: Sequence[str],
 ) -> Holds:
-    """Whether over 50 % are 0 by law and in runs, but under 5 % with a scale."""
+    """Whether over 50% are 0 by law and in runs, but under 5% with a scale."""
     underflow, scales = frames["underflow"], frames["scales"]
     by_law = underflow[underflow["scale_log2"] == 0]["flushed_low"]
     columns = ["zero_weights", "zero_activations"]
@@ -287,7 +287,7 @@ def _small_print(
         "something else: there each scaler of the NumPy reference is shown gradients "
         "of one size, and nothing is trained.",
         "All weights have float32 masters. Median over seeds, intervals bootstrapped "
-        "over them (95 %); splits, batches and first weights of a seed are the same "
+        "over them (95%); splits, batches and first weights of a seed are the same "
         "in every run. All methods have the same learning rate, which was not tuned.",
     ]
 

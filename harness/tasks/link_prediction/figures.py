@@ -51,7 +51,7 @@ def _ranks(finding: Finding) -> Drawing:
         alt="Mean reciprocal rank of test links at the end of training, a dot an arm, "
         f"beside that of random ranks. {finding.answer}",
         caption="Mean reciprocal rank of test links, other true links left out "
-        "(filtered). Further right is better. Median over seeds with its 95 % "
+        "(filtered). Further right is better. Median over seeds with its 95% "
         "interval; the thin line is what random ranks lead to.",
         data=chosen,
         size=(WIDTH, 1.3 + LINE * len(arms)),
@@ -109,7 +109,7 @@ def _norms(finding: Finding) -> Drawing:
         alt="Highest norm of an entity's row over the steps, one panel for each graph "
         "and optimizer. Without a limit it grows; else it stays near the limit.",
         caption="The highest norm of an entity's row; the thin line is the limit. "
-        "Median over seeds, the 95 % interval as a band.",
+        "Median over seeds, the 95% interval as a band.",
         data=chosen,
         size=(WIDTH, 4.8),
         paint=partial(_paint_norms, chosen=chosen),

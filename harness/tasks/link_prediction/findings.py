@@ -132,7 +132,7 @@ def _small_print(
     effect, ends = (first_backend(frames[name]) for name in ("effect", "ends"))
     yield (
         f"Higher and lower mean: by more than {NEGLIGIBLE:g} in the whole of the "
-        "interval (95 %, bootstrapped over seeds, runs paired by seed). A case is a "
+        "interval (95%, bootstrapped over seeds, runs paired by seed). A case is a "
         "graph with an optimizer, on the first backend."
     )
     for limit, words in WORDS.items():
@@ -162,7 +162,7 @@ def _of_norms(ends: pd.DataFrame) -> Iterator[str]:
         above, highest = (_of(ends, limit, what) for what in ("above", "norm/highest"))
         if len(above):
             yield (
-                f"At the end, {words}, {quoted(100 * above['median'], '.0f')} % of the "
+                f"At the end, {words}, {quoted(100 * above['median'], '.0f')}% of the "
                 f"entities' rows are above the limit, and the longest has norm "
                 f"{quoted(highest['median'])}."
             )

@@ -51,7 +51,7 @@ def lost(finding: Finding) -> Drawing:
         f"weight and update, with and without masters. {finding.answer}",
         caption="First: updates lost in the first step; the line is log2(weight / "
         "update) - 11, the dotted ones its ends. Second: the way that the weights went "
-        "over all steps. Medians over seeds with 95 % intervals.",
+        "over all steps. Medians over seeds with 95% intervals.",
         data=table,
         size=(WIDTH, 3.6),
         paint=paint,

@@ -151,5 +151,5 @@ def _small_print(table: pd.DataFrame, checked: Sequence[Check]) -> list[str]:
         "where the weight is at least 2048 times as large.",
         *(rounded if len(at_limit) else []),
         "SGD with a rate of 1 takes the same update in every step; weights between 16 "
-        "and 256, log2 uniform. Medians over seeds, intervals bootstrapped (95 %).",
+        "and 256, log2 uniform. Medians over seeds, intervals bootstrapped (95%).",
     ]

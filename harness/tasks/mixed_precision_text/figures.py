@@ -61,7 +61,7 @@ def ratios(finding: Finding) -> Drawing:
         _title(table),
         alt="Bits a byte at the end over those of float32, an arm a line. "
         f"{finding.answer}",
-        caption="Median over seeds with its 95 % interval. In the band, "
+        caption="Median over seeds with its 95% interval. In the band, "
         f"{MARGIN:.0%} to both sides, arms count as equal to float32.",
         data=table,
         size=(WIDTH, 0.9 + 0.27 * len(table)),
@@ -131,7 +131,7 @@ def curves(finding: Finding) -> Drawing:
         "curves",
         _title_of_curves(ends),
         alt=f"Held-out bits a byte over the steps, a line an arm. {finding.answer}",
-        caption="Median over seeds, the 95 % interval as a band. A guess at random "
+        caption="Median over seeds, the 95% interval as a band. A guess at random "
         f"takes 8 bits. Blue: {len(equal)} arms in half precision that end within "
         f"{MARGIN:.0%} of float32.",
         data=table,

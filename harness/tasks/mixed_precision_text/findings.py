@@ -173,7 +173,7 @@ def _small_print(frames: Mapping[str, pd.DataFrame], first: Settings) -> list[st
         '"Mixed precision" has a net that does not train without a loss scale.',
         f"Arms count as equal if the interval of the ratio lies within {MARGIN:.0%}.",
         f"Steps to target are those to {first.target:g} bits per byte, at checkpoints. "
-        "Medians over seeds with 95 % intervals; text, windows and first weights of a "
+        "Medians over seeds with 95% intervals; text, windows and first weights of a "
         "seed are the same in every arm. The text is the help of the Python that runs "
         "this, split by paragraphs.",
     ]

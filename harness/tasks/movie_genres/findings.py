@@ -67,7 +67,7 @@ def _small_print(
     yield (
         "A lower or higher error is counted where the whole interval of the ratio, "
         "paired by seed, lies on one side of 1. Intervals are bootstrapped over seeds "
-        "(95 %)."
+        "(95%)."
     )
     yield from _of_rarest(frames["genres"])
     yield from of_law(frames["heads"])

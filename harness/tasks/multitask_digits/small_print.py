@@ -42,7 +42,7 @@ def small_print(
         "A law is the movement that the update rule gives a probe, in units of its "
         "movement per step if the task is always present. It does not apply to a head, "
         "because the gradient of a head is not constant. Intervals are bootstrapped "
-        "over seeds (95 %).",
+        "over seeds (95%).",
         "All arms have the same learning rate of an optimizer, which was not tuned.",
         FIRST_SQUARE,
         *_cases_of(frames["losses"]),
@@ -150,7 +150,7 @@ def rarest(table: pd.DataFrame) -> pd.DataFrame:
 
 def percent(rows: pd.DataFrame) -> str:
     """Return the smallest p as per cent."""
-    return f"{100 * rows['presence'].min():g} %"
+    return f"{100 * rows['presence'].min():g}%"
 
 
 def _cell(row: pd.Series, backend: bool = True) -> str:

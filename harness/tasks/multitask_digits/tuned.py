@@ -41,7 +41,7 @@ def _small_print(frames: Mapping[str, pd.DataFrame]) -> list[str]:
         *of_keras,
         "Loss is the mean of the three held-out losses at the end; a lower or higher "
         "one is counted where the whole interval of the ratio, paired by seed, lies on "
-        "one side of 1. Intervals are bootstrapped over seeds (95 %).",
+        "one side of 1. Intervals are bootstrapped over seeds (95%).",
         *of_law(frames["heads"]),
         "The law is that of a constant gradient in the second half of training. Real "
         "gradients shrink and change sign, and rates differ between the arms.",

@@ -90,7 +90,7 @@ def losses(finding: Finding) -> Drawing:
         "The same budget under every schedule: held-out loss over the steps",
         alt="Held-out loss over the steps for each schedule, strict and default. "
         f"{finding.answer}",
-        caption=f"Median over seeds on {backends[0]}, the 95 % interval as a band.",
+        caption=f"Median over seeds on {backends[0]}, the 95% interval as a band.",
         data=table,
         size=(WIDTH, 0.8 + 1.8 * _rows(table)),
         paint=paint,
@@ -126,7 +126,7 @@ def ends(finding: Finding) -> Drawing:
         _spread(table),
         alt="Held-out loss at the end for each schedule, mode and backend, with "
         f"intervals. {finding.answer}",
-        caption="Median over seeds with its 95 % interval; a backend's marker is "
+        caption="Median over seeds with its 95% interval; a backend's marker is "
         "filled for the first one only.",
         data=table,
         size=(WIDTH, 1.4 + 0.35 * len(names)),

@@ -239,7 +239,7 @@ def _small_print(
         "SGD; none was tuned, so the losses rank these settings and not the policies."
     )
     sentences.append(
-        "Median over seeds, intervals bootstrapped over them (95 %); splits and "
+        "Median over seeds, intervals bootstrapped over them (95%); splits and "
         "batches of a seed are the same in every run."
     )
     backends = frames["backends"]
@@ -255,5 +255,5 @@ def _small_print(
 
 
 def _backend_gaps(backends: pd.DataFrame) -> pd.DataFrame:
-    """Return pairs of backends whose losses differ by more than 5 % on some seed."""
+    """Return pairs of backends whose losses differ by more than 5% on some seed."""
     return backends[backends["loss"] > SLACK]

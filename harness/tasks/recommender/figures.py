@@ -52,7 +52,7 @@ def _cost(finding: Finding) -> Drawing:
         alt="Time of a served lookup and of a training step, over that without a "
         f"limit, with intervals. {finding.answer}",
         caption="Time over that without a limit (1 in the picture), the median over "
-        "the runs with its 95 % interval. Left is faster. Shaded: by how much "
+        "the runs with its 95% interval. Left is faster. Shaded: by how much "
         "identical work differs in single runs.",
         data=cost,
         size=(WIDTH, 3.2),
@@ -111,7 +111,7 @@ def _promise(finding: Finding) -> Drawing:
         caption="The highest norm of a film's row over the limit (1 in the picture): "
         "of the rows that the latest step named, of all rows in the table, and of all "
         "rows as the model uses them. At step 0 no row has been named. Median over "
-        "seeds, the 95 % interval as a band.",
+        "seeds, the 95% interval as a band.",
         data=curves,
         size=(WIDTH, 4.8),
         paint=partial(
@@ -142,7 +142,7 @@ def _norms(finding: Finding) -> Drawing:
         "the three ways to limit norms.",
         caption="Median norm of the rows of the most rated tenth and of the least "
         "rated half of the films, as the model uses them; the median over seeds, its "
-        "95 % interval as a band.",
+        "95% interval as a band.",
         data=curves,
         size=(WIDTH, 4.8),
         paint=partial(
@@ -170,7 +170,7 @@ def _ranks(finding: Finding) -> Drawing:
         alt="NDCG@10 and recall@10 over the steps for the three ways to limit norms, "
         "beside what the most popular films reach.",
         caption="NDCG@10 and recall@10 of held-out ratings among all films that a user "
-        "has not rated in training. Median over seeds, the 95 % interval as a band.",
+        "has not rated in training. Median over seeds, the 95% interval as a band.",
         data=curves,
         size=(WIDTH, 4.8),
         paint=partial(

@@ -217,4 +217,4 @@ def _of_effects(effect: pd.DataFrame) -> Iterator[str]:
 
 
 def _percent(shares: pd.Series) -> str:
-    return f"{quoted(100 * shares, '.2g')} %"
+    return f"{quoted(100 * shares, '.2g')}%"

@@ -92,7 +92,7 @@ def _small_print(steps: pd.DataFrame) -> list[str]:
         f"A rank of DDP sends {_megabytes(steps, tables.DDP)} MB a step, a worker "
         f"with a period of {LONGER[0]} {_megabytes(steps, f'period {LONGER[0]}')} MB, "
         f"with {int(steps['workers'].max())} of them.",
-        "Medians over repeated runs, intervals bootstrapped (95 %). Ratios are made "
+        "Medians over repeated runs, intervals bootstrapped (95%). Ratios are made "
         "within a run.",
     ]
 

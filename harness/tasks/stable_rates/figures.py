@@ -153,7 +153,7 @@ def ranges(finding: Finding) -> Drawing:
         _title_of_ranges(table),
         alt="By what factor the learning rate may change while a deep net trains, for "
         f"each method and batch. {finding.answer}",
-        caption="Medians over seeds with 95 % intervals. An arrow marks a range that "
+        caption="Medians over seeds with 95% intervals. An arrow marks a range that "
         "reaches an end of the sweep and may be wider.",
         data=table,
         size=(WIDTH, 1.0 + 0.25 * len(methods) * len(batches)),

@@ -121,5 +121,5 @@ def _small_print(cells: Sequence[tables.Cell]) -> list[str]:
         "other units, and their range is the range of eta that works in both modes.",
         "The best accuracy is the highest of a sweep on the held-out images, the same "
         "for every method, so it is a little too high for all of them.",
-        "Medians over seeds, intervals bootstrapped (95 %).",
+        "Medians over seeds, intervals bootstrapped (95%).",
     ]

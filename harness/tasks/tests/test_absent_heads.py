@@ -61,8 +61,8 @@ def test_runs_that_differ_in_more_are_not_paired() -> None:
 @pytest.mark.parametrize(
     ("wrapped", "counted"),
     [
-        (1.0, "1 of 1 cases (Adam at p = 0.5 by 50 %) and with a higher one in 0."),
-        (3.0, "0 of 1 cases and with a higher one in 1 (Adam at p = 0.5 by 50 %)."),
+        (1.0, "1 of 1 cases (Adam at p = 0.5 by 50%) and with a higher one in 0."),
+        (3.0, "0 of 1 cases and with a higher one in 1 (Adam at p = 0.5 by 50%)."),
     ],
 )
 def test_the_answer_counts_what_is_lower_and_what_is_higher(

@@ -173,7 +173,7 @@ def test_the_answer_names_the_widest_range_and_what_it_costs() -> None:
 def test_an_accuracy_that_is_a_margin_below_the_best_one_is_in_the_range(
     right: int, width: float
 ) -> None:
-    """5 % of 360 images are 18 of them, also where float32 rounds a share down."""
+    """5% of 360 images are 18 of them, also where float32 rounds a share down."""
     shares = np.array([0] * 3 + [right, 344] + [0] * 5, np.float32) / np.float32(360)
     (record,) = records({"none": [shares.tolist()]})
     assert tables.range_of(record).width == pytest.approx(width)

@@ -56,7 +56,7 @@ def rates(finding: Finding) -> Drawing:
         f"{best['mode']} trains {best['speedup']:.1f} times as fast as float32 on "
         f"{best['device']}",
         alt=f"Examples a second of each precision over float32's. {finding.answer}",
-        caption="Median over seeds with its 95 % interval; numbers are examples a "
+        caption="Median over seeds with its 95% interval; numbers are examples a "
         "second.",
         data=table,
         size=(WIDTH, 3.0),

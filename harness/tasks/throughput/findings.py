@@ -86,5 +86,5 @@ def _small_print() -> list[str]:
         "float32 is PyTorch's default: matrix products without TF32.",
         "OpenSeq2Seq claims 1.5 to 3 times less training time for its models on its "
         "GPUs; this is a net of matrix products alone, so an upper end.",
-        "Medians over seeds of the median over rounds, intervals bootstrapped (95 %).",
+        "Medians over seeds of the median over rounds, intervals bootstrapped (95%).",
     ]

@@ -61,7 +61,7 @@ def ratios(finding: Finding, table: pd.DataFrame) -> Drawing:
         f"At worst a wrapped step keeps {share}",
         alt="Examples a second of wrapped steps over those of bare ones, for each "
         f"workload, precision and backend. {finding.answer}",
-        caption="Median over seeds with its 95 % interval. Grey lines are the control: "
+        caption="Median over seeds with its 95% interval. Grey lines are the control: "
         "a bare step against a bare step.",
         data=table,
         size=(WIDTH, 1.3 + 0.5 * len(lines)),

@@ -105,7 +105,7 @@ def _small_print(table: pd.DataFrame) -> list[str]:
         "weights, because 1 - beta2 is 0 there.",
         "Each run takes bare, wrapped and bare steps again in turns, in one process "
         "and one thread; a rate follows from the tenth percentile of their times. "
-        "Ratios are made within a run. Medians over seeds with 95 % intervals.",
+        "Ratios are made within a run. Medians over seeds with 95% intervals.",
         "TensorFlow and Keras steps are compiled by tf.function, those of PyTorch are "
         "eager.",
         *untimed,

@@ -60,7 +60,7 @@ def losses(finding: Finding, table: pd.DataFrame) -> Drawing:
         alt="Held-out loss of a byte transformer at the end of training over the share "
         f"of steps with warm-up, a line an optimizer. {finding.answer}",
         caption="Each optimizer at its best learning rate with this warm-up. "
-        "Medians over seeds with 95 % intervals; lower is better.",
+        "Medians over seeds with 95% intervals; lower is better.",
         data=table,
         size=(WIDTH, 3.4),
         paint=paint,

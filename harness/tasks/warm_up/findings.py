@@ -119,5 +119,5 @@ def _small_print(ends: pd.DataFrame) -> list[str]:
         "costs 8 bits.",
         "State counts the bytes of all tensors that the optimizer keeps, at the end "
         "of training.",
-        "Medians over seeds, intervals bootstrapped (95 %).",
+        "Medians over seeds, intervals bootstrapped (95%).",
     ]

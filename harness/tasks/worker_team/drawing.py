@@ -45,7 +45,7 @@ def rates(finding: Finding, lines: str) -> Drawing:
         _title(table),
         alt="Local steps a second of all workers over their number, with DDP and with "
         f"AGN at three periods. {finding.answer}",
-        caption=f"Points: measured, median over runs with its 95 % interval. {lines} "
+        caption=f"Points: measured, median over runs with its 95% interval. {lines} "
         "Both axes are logarithmic.",
         data=table,
         size=(WIDTH, 3.6),

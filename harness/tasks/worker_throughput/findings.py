@@ -105,7 +105,7 @@ def _small_print(contents: Mapping[str, pd.DataFrame]) -> list[str]:
         "The queue knows stations, and no cores. Where the processes need more of them "
         "than there are, as with eight workers on two cores, they take fewer steps.",
         _of_center(contents["center"]),
-        "Medians over repeated runs, intervals bootstrapped (95 %). Ratios are made "
+        "Medians over repeated runs, intervals bootstrapped (95%). Ratios are made "
         "within a run.",
     ]
     if sent.isna().any():

@@ -56,7 +56,7 @@ def brief(finding: Finding) -> Drawing:
             "as the share falls, with the wrapper it hardly does."
         ),
         caption=(
-            f"Points: measured on {backend}, with 95 % intervals over seeds. "
+            f"Points: measured on {backend}, with 95% intervals over seeds. "
             "Lines: what the update rule predicts."
         ),
         data=table,
@@ -108,7 +108,7 @@ def _title(table: pd.DataFrame) -> str:
     without, wrapped = (float(rows["measured"][name]) for name in ("none", "default"))
     share = float(rows["presence"].iloc[0])
     return (
-        f"Constant gradient, task in {100 * share:g} % of the batches: "
+        f"Constant gradient, task in {100 * share:g}% of the batches: "
         f"{OPTIMIZER}'s updates are {without:.1f} times as large, "
         f"with the wrapper {wrapped:.1f} times"
     )

@@ -65,7 +65,7 @@ def losses(finding: Finding) -> Drawing:
             "zeros fed and with the wrapper."
         ),
         caption=(
-            "Median over seeds, with the 95 % interval as a band. Bands end at "
+            "Median over seeds, with the 95% interval as a band. Bands end at "
             f"{HEADROOM:g} times the first loss. The learning rate is the same with "
             "and without the wrapper. Longer steps can help a task that was rarely "
             "present, and hurt if only noise remains."

@@ -55,7 +55,7 @@ def movement(finding: Finding) -> Drawing:
         caption=(
             "A weight with a constant gradient: its movement in each step in which its "
             "task is present, relative to a task that is always present. Points: "
-            "measured, with 95 % intervals over seeds. Lines: what the update rule "
+            "measured, with 95% intervals over seeds. Lines: what the update rule "
             "predicts for a run of this length; thin lines: for long runs."
         ),
         data=table,

@@ -64,11 +64,11 @@ def _title(head: pd.DataFrame) -> str:
     parts = []
     if len(fed):
         low, high = (100 * bound for bound in (fed["kept"].min(), fed["kept"].max()))
-        left = f"{low:.2g} % to {high:.2g} %"
+        left = f"{low:.2g}% to {high:.2g}%"
         parts.append(f"{steps} absent steps leave {left} of a slot")
     if len(wrapped):
         low = 100 * wrapped["lowest"].min()
-        whole = "all" if (wrapped["lowest"] == 1).all() else f"{low:.2g} %"
+        whole = "all" if (wrapped["lowest"] == 1).all() else f"{low:.2g}%"
         parts.append(f"with the wrapper {whole} of it")
     return "; ".join(parts) or f"What {steps} absent steps leave of a slot"
 
