@@ -76,6 +76,13 @@ MASTERS_INSIDE = Refusal(
     "got MixedPrecisionOptimizerWrapper, which updates masters; "
     "put the wrapper inside, as in MixedPrecisionOptimizerWrapper({owner}(...)).",
 )
+SPLITS_GROUPS = Refusal(
+    UnsupportedError,
+    "MixedPrecisionOptimizerWrapper: expected an optimizer that updates the parameters "
+    "of its groups, got ZeroRedundancyOptimizer, which has another one for the "
+    "parameters of each rank and would never update the masters; "
+    "split weights and masters over the ranks with fully_shard (FSDP2) instead.",
+)
 AUTOMATIC_ON_DEVICE = Refusal(
     UnsupportedError,
     "MixedPrecisionOptimizerWrapper: loss_scale: expected a number, 'dynamic' or a "

@@ -6,6 +6,8 @@ hyper-parameters of one.
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +17,7 @@ from torch.optim import Optimizer
 
 from lockstep.messages.base import checkpoints as words
 from lockstep.messages.base import refusals
-from lockstep.messages.optimizers.parameters import OptimizerSpec
+from lockstep.messages.optimizers.parameters import RULES, OptimizerSpec
 from lockstep.pytorch.base.gradients import named_parameters
 from lockstep.pytorch.base.stack import base_of, comes_with_torch
 from lockstep.pytorch.base.train_v1 import SLOT_NAMES
@@ -63,21 +65,6 @@ LIKE_PARAMETERS = {
     "max_exp_avg_sq",
     MASTER,
 }
-ADDED = {
-    "params",
-    "param_names",
-    LAYOUT,
-    *COUNTS,
-    "initial_lr",
-    "max_lr",
-    "min_lr",
-    "base_momentum",
-    "max_momentum",
-    "swa_lr",
-}
-"""Keys that wrappers and torch's schedulers add to groups."""
-PREFIXES = (SCALES, SHARED)
-"""The prefixes of further keys that wrappers add to groups."""
 
 
 def check_mapping(owner: str, saved: Any) -> None:
@@ -158,15 +145,15 @@ def check_rule(
 ) -> None:
     """Raise for a group with the hyper-parameters of another rule.
 
-    Optimizers from other libraries may add keys to their groups during training. For
-    these, only missing keys are reported.
+    Schedulers and users may add keys to groups during training. Optimizers from other
+    libraries may do so too, so for these only missing keys are reported.
     """
     spec = spec_of(base)
     needed = {k for k, value in base.defaults.items() if spec or not is_switch(value)}
     needed |= set(spec.shared or {}) if spec else set()
     missing = sorted(k for k in needed if k in group and k not in saved)
-    is_known = spec or comes_with_torch(base)
-    foreign = [k for k in saved if is_known and k not in group and not is_added(k)]
+    known = hyper_parameters() if spec or comes_with_torch(base) else set()
+    foreign = [k for k in saved if k in known and k not in group]
     foreign = [k for k in foreign if not is_switch(saved[k])]
     if missing or foreign:
         raise words.other_rule(owner, type(base).__name__, missing, foreign)
@@ -180,9 +167,16 @@ def is_switch(value: Any) -> bool:
     return value is None or isinstance(value, bool | str)
 
 
-def is_added(name: str) -> bool:
-    """Whether a wrapper or a scheduler may have added this key to a group."""
-    return name in ADDED or str(name).startswith(PREFIXES)
+@functools.cache
+def hyper_parameters() -> set[str]:
+    """Return the names that hyper-parameters of torch's optimizers and TF1's have."""
+    kinds = [kind for kind in vars(torch.optim).values() if isinstance(kind, type)]
+    kinds = [kind for kind in kinds if issubclass(kind, Optimizer)]
+    names = {name for kind in kinds for name in inspect.signature(kind).parameters}
+    for spec in RULES.values():
+        names |= {parameter.name for parameter in spec.parameters}
+        names |= set(spec.shared or {})
+    return names - {"params"}
 
 
 def check_slots(

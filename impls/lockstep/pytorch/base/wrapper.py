@@ -298,7 +298,9 @@ class OptimizerWrapper(TrainV1, Optimizer):
 
     def _load_inner(self, state_dict: dict[str, Any]) -> None:
         """Load the state into the wrapped optimizer."""
-        self.inner_optimizer.load_state_dict(state_dict)
+        # A copy, because ZeroRedundancyOptimizer writes None into it.
+        lent = {**state_dict, "state": dict(state_dict["state"])}
+        self.inner_optimizer.load_state_dict(lent)
         restore_numbers(self.inner_optimizer, state_dict)
 
     def get_name(self) -> str:
@@ -321,9 +323,13 @@ def restore_numbers(optimizer: Optimizer, saved: dict[str, Any]) -> None:
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     numbers = [k for group in saved["param_groups"] for k in group["params"]]
     for parameter, number in zip(parameters, numbers, strict=True):
+        # ZeroRedundancyOptimizer has None for the parameters of other ranks.
+        loaded = optimizer.state.get(parameter) or {}
         for key, value in saved["state"].get(number, {}).items():
-            slot = optimizer.state[parameter][key]
-            if isinstance(value, Tensor) and slot.dtype != value.dtype:
+            slot = loaded.get(key)
+            if not (isinstance(value, Tensor) and isinstance(slot, Tensor)):
+                continue
+            if slot.dtype != value.dtype:
                 if value.dim() == 0 < parameter.dim():
                     restored = value.to(slot.device, copy=True)
                     optimizer.state[parameter][key] = restored

@@ -239,7 +239,7 @@ def require_masters(optimizer: Optimizer, trained: Iterable[Tensor]) -> None:
 def make_masters(weights: Iterable[Tensor], only_float16: bool) -> Masters:
     """Return a float32 parameter for each weight that is in half precision."""
     return {
-        weight: Parameter(weight.detach().float(), weight.requires_grad)
+        weight: Parameter(weight.detach().float().contiguous(), weight.requires_grad)
         for weight in weights
         if words.has_master(dtype_name(weight), only_float16)
     }
@@ -298,7 +298,7 @@ def state_in_float32(
         start = group["initial_accumulator_value"]
         return {**slots, "sum": torch.full_like(master, start, requires_grad=False)}
     return {
-        name: value.float() if is_like(value, weight) else value
+        name: value.float().contiguous() if is_like(value, weight) else value
         for name, value in slots.items()
     }
 

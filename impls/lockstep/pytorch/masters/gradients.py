@@ -132,9 +132,13 @@ def stored(gradient: Tensor) -> Tensor:
 
 
 def in_float32(gradient: Tensor | None) -> Tensor | None:
-    """Return a gradient in float32, or None if there is none."""
+    """Return a gradient in float32, or None if there is none.
+
+    A dense one is contiguous, as its master is: torch's fused optimizers pair the
+    elements of both by their places in memory.
+    """
     if gradient is None or gradient.dtype == torch.float32:
         return gradient
     if not gradient.is_sparse:
-        return gradient.float()
+        return gradient.float().contiguous()
     return with_values(gradient, gradient._values().float())

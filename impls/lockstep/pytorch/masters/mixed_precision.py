@@ -19,6 +19,7 @@ from lockstep.pytorch.base.gradients import (
     in_group,
     named_parameters,
 )
+from lockstep.pytorch.base.stack import splits_groups
 from lockstep.pytorch.masters.buffers import FlatMasters
 from lockstep.pytorch.masters.checkpoint import KEY
 from lockstep.pytorch.masters.copies import (
@@ -136,6 +137,10 @@ class MixedPrecisionOptimizerWrapper(SavedMasters):
             require_capturable(words.WRAPPER, optimizer, options)
             if isinstance(scale, AutomaticScale):
                 raise refusals.AUTOMATIC_ON_DEVICE.error()
+        masters = make_masters(
+            named_parameters(optimizer), quirks.half_precision_scalars
+        )
+        refuse_split_groups(optimizer, masters)
         super().__init__(
             optimizer,
             scale,
@@ -145,11 +150,10 @@ class MixedPrecisionOptimizerWrapper(SavedMasters):
             capturable=capturable,
             strict=strict,
         )
-        only_float16 = quirks.half_precision_scalars
-        self.copies = MasterCopies(make_masters(named_parameters(self), only_float16))
+        self.copies = MasterCopies(masters)
         self.regularizers: dict[Tensor, Regularizer] = {}
         limits_rows = not quirks.masters_row_clipping
-        use_masters(optimizer, self.copies.masters, limits_rows)
+        use_masters(optimizer, masters, limits_rows)
         self._in_state.free()
         self._in_state.add(self.state)
 
@@ -264,6 +268,7 @@ class MixedPrecisionOptimizerWrapper(SavedMasters):
         for parameter in filter(self.copies.has, plain):
             raise refusals.TWICE.error(shape=list(parameter.shape))
         fresh = make_masters(plain, self._quirks.half_precision_scalars)
+        refuse_split_groups(self, fresh)
         masters = [fresh.get(parameter, parameter) for parameter in plain]
         if isinstance(listed[0] if listed else None, tuple):
             masters = [(entry[0], p) for entry, p in zip(listed, masters, strict=True)]
@@ -281,3 +286,9 @@ class MixedPrecisionOptimizerWrapper(SavedMasters):
     def get_slot_names(self) -> list[str]:
         """Return the TF names of the state tensors that exist."""
         return [name for name in super().get_slot_names() if name != KEY]
+
+
+def refuse_split_groups(optimizer: Optimizer, masters: dict[Tensor, Tensor]) -> None:
+    """Raise if the optimizer would never update masters in place of weights."""
+    if masters and splits_groups(optimizer):
+        raise refusals.SPLITS_GROUPS.error()

@@ -45,6 +45,7 @@ from lockstep.pytorch.step.trained_parameters import (
     require_known,
     require_same,
     trained,
+    weights_of,
 )
 from lockstep.pytorch.step.training_step import TrainingStep
 
@@ -152,11 +153,14 @@ def optimize_loss(
         step.scaler = AutomaticLossScaler(loss_scaling, loss_scaling_params, strict)
     named = trained(var_list, model, optimizer)
     base = make_optimizer(step, named, optimizer, optimizer_params)
-    known = named_parameters(base)
+    parameters = weights_of(base, [parameter for _, parameter in named])
+    named = [(name, p) for (name, _), p in zip(named, parameters, strict=True)]
+    names_of = named_parameters(base)
+    known = dict(zip(weights_of(base, names_of), names_of.values(), strict=True))
     if var_list is None:
         require_same(model, known)
     require_known(named, known)
-    step.parameters = [parameter for _, parameter in named]
+    step.parameters = parameters
     step.names = [name or known[parameter] for name, parameter in named]
     step.optimizer = wrapped(step, base, loss_scaling)
     step.clear()
@@ -202,9 +206,10 @@ def write_names(made: Optimizer, names: Mapping[Tensor, str]) -> None:
     one may sort them into groups.
     """
     groups = made.param_groups
-    if all(parameter in names for group in groups for parameter in group["params"]):
-        for group in groups:
-            group["param_names"] = [names[parameter] for parameter in group["params"]]
+    listed = [weights_of(made, group["params"]) for group in groups]
+    if all(parameter in names for parameters in listed for parameter in parameters):
+        for group, parameters in zip(groups, listed, strict=True):
+            group["param_names"] = [names[parameter] for parameter in parameters]
 
 
 def make_of(optimizer: Any, strict: bool) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from torch import Tensor, nn
@@ -14,9 +14,16 @@ from lockstep.messages.step import arguments as checks
 from lockstep.messages.step import refusals
 from lockstep.messages.step.training_step import OWNER
 from lockstep.pytorch.base.gradients import named_parameters
+from lockstep.pytorch.masters.mixed_precision import MixedPrecisionOptimizerWrapper
 from lockstep.pytorch.tensors import shards
 
-__all__ = ["Named", "require_known", "require_same", "trained"]
+__all__ = [
+    "Named",
+    "require_known",
+    "require_same",
+    "trained",
+    "weights_of",
+]
 
 Named = list[tuple[str | None, Tensor]]
 
@@ -50,6 +57,13 @@ def trained(var_list: Any, model: Any, optimizer: Any) -> Named:
         raise torch_host.SHARDED_LOSS.error(owner=OWNER)
     names = {parameter: name for name, parameter in of_model.items()}
     return [(name or names.get(parameter), parameter) for name, parameter in listed]
+
+
+def weights_of(optimizer: Optimizer, parameters: Iterable[Tensor]) -> list[Tensor]:
+    """Return parameters of an optimizer, with the model's weights for masters."""
+    if isinstance(optimizer, MixedPrecisionOptimizerWrapper):
+        return optimizer.copies.weights(parameters)
+    return list(parameters)
 
 
 def as_named(entry: Any) -> tuple[str | None, Tensor]:

@@ -33,7 +33,8 @@ class GradientsInPlace(ScaledGradients):
         """
         inner = self.inner_optimizer
         looks = self.capturable or self.clip_norm is not None
-        if looks or has_hooks(self) or has_hooks(inner) or not is_fused(inner):
+        # Optimizers of frameworks around another one are not fused, and may lack hooks.
+        if looks or not is_fused(inner) or has_hooks(self) or has_hooks(inner):
             return False
         return all([p.dtype == torch.float32 for p in self.master_params()])
 

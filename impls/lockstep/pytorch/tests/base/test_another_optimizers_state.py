@@ -136,19 +136,22 @@ def test_a_master_that_is_none_is_refused(value) -> None:
 @everyone
 @pytest.mark.parametrize("name", ["Adam", "SGD", "SGD momentum", "NovoGrad", "Ftrl"])
 def test_states_of_other_ages_are_loaded(wrapper, name) -> None:
-    """Older and newer switches, keys of schedulers and names, slots that come late."""
+    """Older and newer switches, keys of schedulers and users, slots that come late."""
     fresh = WRAPPERS[wrapper](ALL[name](TwoHeads().parameters())).state_dict()
     _, optimizer = started(wrapper, name)
     saved = copy.deepcopy(optimizer.state_dict())
     for group in saved["param_groups"]:
         group |= {"initial_lr": 0.1, "max_lr": 0.2, "of_a_later_torch": False}
-        group |= {"name": "the body"}
+        group |= {"name": "the body", "initial_weight_decay": 0.1, "layers": [1, 2]}
         for switch in ("foreach", "capturable", "fused", "decoupled_weight_decay"):
             group.pop(switch, None)
     model, optimizer = started(wrapper, name)
     for state in (saved, fresh):
         optimizer.load_state_dict(state)
         train(model, optimizer, "+")
+        assert optimizer.param_groups[0].get("layers") == (
+            [1, 2] if state is saved else None
+        )
 
 
 @pytest.mark.parametrize("name", TORCH)

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from lockstep import pytorch as ls
+from lockstep.pytorch.tests.subjects import ALL
 
 
 def test_what_is_frozen_at_the_call_follows_only_if_it_was_named() -> None:
@@ -38,6 +39,9 @@ class Regression(nn.Module):
 
     def loss(self) -> torch.Tensor:
         return self.layer(torch.ones(2)).sum()
+
+    def half_loss(self) -> torch.Tensor:
+        return self.layer(torch.ones(2).half()).float().square().sum()
 
 
 @pytest.mark.parametrize("iter_size", [1, 2])
@@ -91,3 +95,39 @@ def test_a_model_that_is_converted_after_the_call_is_refused(conversion) -> None
         step()
     assert torch.equal(model.weight, before)
     assert step.global_step == 1
+
+
+def with_masters(parameters, name: str) -> ls.MixedPrecisionOptimizerWrapper:
+    return ls.MixedPrecisionOptimizerWrapper(ALL[name](parameters), 8.0)
+
+
+@pytest.mark.parametrize("passed", ["nothing", "model", "list", "masters", "maker"])
+@pytest.mark.parametrize("name", ["SGD", "Adam fused"])
+def test_an_optimizer_with_masters_trains_as_with_mixed(passed, name) -> None:
+    model, other = Regression().half(), Regression().half()
+    other.load_state_dict(model.state_dict())
+    optimizer = with_masters(model.named_parameters(), name)
+    options = {
+        "nothing": {},
+        "model": {"model": model},
+        "list": {"var_list": model.named_parameters()},
+        "masters": {"var_list": list(optimizer.master_params())},
+        "maker": {"model": model},
+    }[passed]
+    if passed == "maker":
+        model.load_state_dict(other.state_dict())
+        optimizer = lambda parameters, lr: with_masters(parameters, name)  # noqa: E731
+    step = ls.optimize_loss(model.half_loss, optimizer, None, 0.01, **options)
+    expected = ls.optimize_loss(
+        other.half_loss,
+        lambda parameters, lr: ALL[name](parameters),
+        None,
+        0.01,
+        model=other,
+        dtype="mixed",
+        loss_scaling=8.0,
+    )
+    for _ in range(3):
+        assert torch.equal(step(), expected())
+    assert torch.equal(model.layer.weight, other.layer.weight)
+    assert step.names[0] in ("layer.weight", "param_groups[0]['params'][0]")

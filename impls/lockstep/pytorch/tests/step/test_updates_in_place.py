@@ -30,6 +30,20 @@ class Fussy(torch.optim.SGD):
         return super().step(closure)
 
 
+class Around(torch.optim.Optimizer):
+    """An optimizer around another one, as frameworks make it: without own hooks."""
+
+    def __init__(self, inner: torch.optim.Optimizer) -> None:
+        self.inner = inner
+
+    param_groups = property(lambda self: self.inner.param_groups)
+    state = property(lambda self: self.inner.state)
+    defaults = property(lambda self: self.inner.defaults)
+
+    def step(self, closure=None):
+        return self.inner.step(closure)
+
+
 def weights_of(dtype: torch.dtype) -> list[Parameter]:
     """Return three weights; the loss does not depend on the last one."""
     draw = torch.Generator().manual_seed(0)
@@ -132,3 +146,17 @@ def test_a_wrong_loss_is_refused_before_anything_changes(loss) -> None:
         step()
     assert sgd.param_groups[0]["lr"] == 0.25
     assert step.global_step == 0
+
+
+def test_an_optimizer_of_a_framework_without_hooks_is_used_as_the_one_inside() -> None:
+    ended = []
+    for around in (lambda optimizer: optimizer, Around):
+        weights = weights_of(torch.float32)
+        adam = around(torch.optim.Adam(weights[:2], lr=0.1))
+        loss = lambda weights=weights: weights[0].mul(weights[1]).sum()  # noqa: E731
+        step = optimize_loss(loss, adam, None, 0.1, **MIXED)
+        for _ in range(3):
+            step()
+        ended.append(weights)
+    for one, other in zip(*ended, strict=True):
+        assert torch.equal(one, other)

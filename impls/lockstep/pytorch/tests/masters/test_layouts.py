@@ -1,0 +1,78 @@
+"""Masters of weights that are not contiguous, with torch's fused optimizers.
+
+These pair the elements of a parameter, its gradient and its state by their places in
+memory.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import Adagrad, AdamW
+
+from lockstep.pytorch import MixedPrecisionOptimizerWrapper
+
+FUSED = {
+    "Adagrad": lambda weights: Adagrad(weights, lr=0.1, fused=True),
+    "AdamW": lambda weights: AdamW(weights, lr=0.1, fused=True),
+}
+everyone = pytest.mark.parametrize("name", FUSED)
+
+
+def model_in(layout: torch.memory_format) -> nn.Module:
+    torch.manual_seed(0)
+    # 128 elements fill vector registers; others would have other bits.
+    return nn.Conv2d(4, 4, (2, 4)).bfloat16().to(memory_format=layout)
+
+
+def loss_of(model: nn.Module) -> torch.Tensor:
+    """Return a loss whose gradients have the same bits in any layout."""
+    weight = model.weight.float()
+    factors = torch.linspace(-1, 1, weight.numel()).view(weight.shape)
+    return (weight * factors).square().sum() + model.bias.float().sum()
+
+
+def assert_same(train) -> None:
+    """Training must not depend on the layout of the weights in memory."""
+    contiguous = model_in(torch.contiguous_format)
+    other = model_in(torch.channels_last)
+    assert not other.weight.is_contiguous()
+    for model in (contiguous, other):
+        train(model)
+    assert torch.equal(contiguous.weight, other.weight)
+
+
+@everyone
+@pytest.mark.parametrize("by_pairs", [True, False])
+def test_gradients_of_masters_lie_in_memory_as_the_masters_do(name, by_pairs) -> None:
+    def train(model: nn.Module) -> None:
+        fused = FUSED[name](model.parameters())
+        optimizer = MixedPrecisionOptimizerWrapper(fused, 8.0)
+        for _ in range(3):
+            if by_pairs:
+                model.zero_grad()
+                loss_of(model).backward()
+                pairs = [(p.grad, p) for p in model.parameters()]
+                optimizer.apply_gradients(pairs)
+            else:
+                optimizer.minimize(lambda: loss_of(model))
+
+    assert_same(train)
+
+
+@everyone
+def test_the_state_of_an_optimizer_that_is_wrapped_later_does_too(name) -> None:
+    def train(model: nn.Module) -> None:
+        fused = FUSED[name](model.parameters())
+        for _ in range(2):
+            fused.zero_grad()
+            loss_of(model).backward()
+            fused.step()
+        optimizer = MixedPrecisionOptimizerWrapper(fused, 8.0)
+        for _ in range(3):
+            optimizer.zero_grad()
+            optimizer.scale_loss(loss_of(model)).backward()
+            optimizer.step()
+
+    assert_same(train)
