@@ -137,8 +137,10 @@ def in_float32(gradient: Tensor | None) -> Tensor | None:
     A dense one is contiguous, as its master is: torch's fused optimizers pair the
     elements of both by their places in memory.
     """
-    if gradient is None or gradient.dtype == torch.float32:
-        return gradient
+    if gradient is None:
+        return None
     if not gradient.is_sparse:
         return gradient.float().contiguous()
+    if gradient.dtype == torch.float32:
+        return gradient
     return with_values(gradient, gradient._values().float())

@@ -44,16 +44,16 @@ def assert_same(train) -> None:
 
 
 @everyone
-@pytest.mark.parametrize("by_pairs", [True, False])
-def test_gradients_of_masters_lie_in_memory_as_the_masters_do(name, by_pairs) -> None:
+@pytest.mark.parametrize("pairs_of", [torch.bfloat16, torch.float32, None])
+def test_gradients_of_masters_lie_in_memory_as_the_masters_do(name, pairs_of) -> None:
     def train(model: nn.Module) -> None:
         fused = FUSED[name](model.parameters())
         optimizer = MixedPrecisionOptimizerWrapper(fused, 8.0)
         for _ in range(3):
-            if by_pairs:
+            if pairs_of is not None:
                 model.zero_grad()
                 loss_of(model).backward()
-                pairs = [(p.grad, p) for p in model.parameters()]
+                pairs = [(p.grad.to(pairs_of), p) for p in model.parameters()]
                 optimizer.apply_gradients(pairs)
             else:
                 optimizer.minimize(lambda: loss_of(model))
