@@ -16,11 +16,14 @@ from torch.optim.optimizer import (
 )
 from torch.utils.hooks import RemovableHandle
 
+from lockstep.interface import GATE_OP
 from lockstep.messages import pytorch as words
+from lockstep.messages.base.pipeline import stages_of
 from lockstep.messages.masters import refusals as masters_refusals
 from lockstep.messages.step.numbers import check_target, numbers_of
 from lockstep.pytorch.base.foreign_state import check_groups, check_mapping
 from lockstep.pytorch.base.gradients import (
+    Pairs,
     check_group,
     in_group,
     named_parameters,
@@ -155,15 +158,45 @@ class OptimizerWrapper(TrainV1, Optimizer):
             option = "strict" if own.get("strict") else "capturable"
             refuse_sharded(type(self).__name__, parameters, f"{option}=True")
 
+    def compute_gradients(
+        self,
+        loss: Tensor | Callable[[], Tensor],
+        var_list: Iterable[Tensor] | None = None,
+        gate_gradients: int = GATE_OP,
+        aggregation_method: int | None = None,
+        colocate_gradients_with_ops: bool = False,
+        grad_loss: Tensor | float | None = None,
+    ) -> Pairs:
+        """Differentiate ``loss``, scaled by a loss scale inside: see the base class."""
+        inner: Any = self.inner_optimizer
+        scales = isinstance(inner, OptimizerWrapper) and "unscale" in stages_of(inner)
+        compute = inner.compute_gradients if scales else super().compute_gradients
+        options = gate_gradients, aggregation_method, colocate_gradients_with_ops
+        return compute(loss, var_list, *options, grad_loss)
+
     def apply_gradients(
         self,
         grads_and_vars: Iterable[tuple[Tensor | None, Tensor]],
         global_step: Tensor | None = None,
         name: str | None = None,
     ) -> None:
-        """Take one ``step()`` with these gradients: see the base class."""
+        """Take one ``step()`` with these gradients: see the base class.
+
+        The given gradients are not changed, so unscaling or clipping makes a copy. A
+        skipped step does not advance ``global_step``. With ``capturable``,
+        ``global_step`` must be on the device of the parameters.
+        """
         self._forget_unscaled()
-        super().apply_gradients(grads_and_vars, global_step, name)
+        self._lend(True)
+        try:
+            super().apply_gradients(grads_and_vars, global_step, name)
+        finally:
+            self._lend(False)
+
+    def _lend(self, is_lent: bool) -> None:
+        """Tell all wrappers inside whether the next step must not change gradients."""
+        if isinstance(self.inner_optimizer, OptimizerWrapper):
+            self.inner_optimizer._lend(is_lent)
 
     def _forget_unscaled(self) -> None:
         """Discard the results of ``unscale_`` in this wrapper and all inside it."""

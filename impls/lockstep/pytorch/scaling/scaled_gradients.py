@@ -127,23 +127,12 @@ class ScaledGradients(OptimizerWrapper):
     def _check(self, loss: Any, variables: Iterable[Any] | None) -> None:
         """Raise for a loss, or a parameter, that cannot be scaled."""
 
-    def apply_gradients(
-        self,
-        grads_and_vars: Iterable[tuple[Tensor | None, Tensor]],
-        global_step: Tensor | None = None,
-        name: str | None = None,
-    ) -> None:
-        """Take one ``step()`` with these gradients: see the base class.
-
-        The given gradients are not changed, so unscaling or clipping makes a copy. A
-        skipped step does not advance ``global_step``. With ``capturable``,
-        ``global_step`` must be on the device of the parameters.
-        """
-        self._borrowed = True
-        try:
-            super().apply_gradients(grads_and_vars, global_step, name)
-        finally:
-            self._borrowed, self._finite = False, ()
+    def _lend(self, is_lent: bool) -> None:
+        """Mark the gradients of the next step as those of a caller, or no longer."""
+        super()._lend(is_lent)
+        self._borrowed = is_lent
+        if not is_lent:
+            self._finite = ()
 
     def _note_finite(self, gradients: Sequence[Tensor]) -> None:
         """Let the next ``apply_gradients`` omit the finite check of these gradients.

@@ -10,6 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from lockstep.messages import pytorch as torch_host
+from lockstep.messages.base.pipeline import layers_of
 from lockstep.messages.step import arguments as checks
 from lockstep.messages.step import refusals
 from lockstep.messages.step.training_step import OWNER
@@ -61,8 +62,9 @@ def trained(var_list: Any, model: Any, optimizer: Any) -> Named:
 
 def weights_of(optimizer: Optimizer, parameters: Iterable[Tensor]) -> list[Tensor]:
     """Return parameters of an optimizer, with the model's weights for masters."""
-    if isinstance(optimizer, MixedPrecisionOptimizerWrapper):
-        return optimizer.copies.weights(parameters)
+    for layer in layers_of(optimizer):
+        if isinstance(layer, MixedPrecisionOptimizerWrapper):
+            return layer.copies.weights(parameters)
     return list(parameters)
 
 
