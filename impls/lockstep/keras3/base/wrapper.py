@@ -363,8 +363,8 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
         """
         own, saved = list(self._variables), values_in(store)
         counts = len(own), self._count_before_build
-        if len(saved) not in counts or not all(map(fits, saved, own)):
-            name, found = type(self).__name__, len(saved)
+        if saved is None or len(saved) not in counts or not all(map(fits, saved, own)):
+            name, found = type(self).__name__, len(store.keys())
             warn_user(words.other_state(name, len(own), found))
             return
         for variable, value in zip(own, saved, strict=False):
