@@ -365,7 +365,7 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
         counts = len(own), self._count_before_build
         if saved is None or len(saved) not in counts or not all(map(fits, saved, own)):
             name, found = type(self).__name__, len(store.keys())
-            warn_user(words.other_state(name, len(own), found))
+            warn_user(words.other_state(name, len(own), found, self.built))
             return
         for variable, value in zip(own, saved, strict=False):
             variable.assign(value)
