@@ -68,11 +68,15 @@ def scale_shadowed(owner: str) -> str:
     return sentence(owner, expected, got, remedy)
 
 
-def other_state(owner: str, count: int, found: int) -> str:
-    """Return the warning that a file has the state of another wrapper."""
+def other_state(owner: str, count: int, found: int, is_built: bool) -> str:
+    """Return the warning that a file has the state of another wrapper.
+
+    A wrapper that is not built yet may lack variables, such as masters.
+    """
     expected = f"a file with the {count} variables of this wrapper"
     got = f"{found} that do not fit, which are not loaded"
     remedy = "load into the stack that was saved, with the same kind of loss scale"
+    remedy = remedy if is_built else f"call build before, and {remedy}"
     return sentence(f"{owner}.load_own_variables", expected, got, remedy)
 
 

@@ -10,9 +10,15 @@ import numpy as np
 __all__ = ["fits", "values_in"]
 
 
-def values_in(store: Any) -> list[np.ndarray]:
-    """Return the values of a store of Keras in the order of their numbers."""
-    return [np.asarray(store[str(k)]) for k in range(len(store.keys()))]
+def values_in(store: Any) -> list[np.ndarray] | None:
+    """Return the values of a store of Keras in the order of their numbers.
+
+    None: the state of an optimizer that saves it by other names.
+    """
+    numbers = [str(k) for k in range(len(store.keys()))]
+    if set(store.keys()) != set(numbers):
+        return None
+    return [np.asarray(store[number]) for number in numbers]
 
 
 def fits(value: np.ndarray, variable: Any) -> bool:

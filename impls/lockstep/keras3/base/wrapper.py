@@ -363,9 +363,9 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
         """
         own, saved = list(self._variables), values_in(store)
         counts = len(own), self._count_before_build
-        if len(saved) not in counts or not all(map(fits, saved, own)):
-            name, found = type(self).__name__, len(saved)
-            warn_user(words.other_state(name, len(own), found))
+        if saved is None or len(saved) not in counts or not all(map(fits, saved, own)):
+            name, found = type(self).__name__, len(store.keys())
+            warn_user(words.other_state(name, len(own), found, self.built))
             return
         for variable, value in zip(own, saved, strict=False):
             variable.assign(value)

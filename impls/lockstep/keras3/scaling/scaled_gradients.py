@@ -61,6 +61,19 @@ class ScaledGradients(Wrapper, ScalesAlready):
     def check_loss(self, dtype: tf.DType) -> None:
         """Raise for an unsupported dtype of the loss; by default there is none."""
 
+    def _trackable_children(
+        self, save_type: str = "checkpoint", **kwargs: Any
+    ) -> dict[str, Any]:
+        """Return the tracked objects; for a SavedModel the divisor too.
+
+        TensorFlow exports a function only if all of its variables are tracked.
+        """
+        children = super()._trackable_children(save_type, **kwargs)
+        if save_type != "savedmodel":
+            return children
+        divisor = self._divisor
+        return {**children, "divisor": divisor.value, "divisor_step": divisor.step}
+
     @tf.autograph.experimental.do_not_convert
     def scale_loss(self, loss: Any) -> tf.Tensor:
         """Return loss times scale; a half-precision loss becomes float32.

@@ -13,6 +13,7 @@ import tensorflow as tf
 from lockstep.docstrings import documented
 from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.messages import tf as tf_host
+from lockstep.messages.base.pairs import refuse_complex
 from lockstep.messages.base.pipeline import not_an_optimizer
 from lockstep.messages.clipping import variable_clipping as words
 from lockstep.messages.errors import warn_user
@@ -168,6 +169,8 @@ class VariableClippingOptimizer(Wrapper):
                 kind = self.max_norm.dtype.name if tf.is_tensor(self.max_norm) else None
                 expected = variable.dtype.base_dtype.name
                 words.check_norm_kind(self.max_norm, kind, expected)
+        if not self.strict:
+            refuse_complex(words.WRAPPER, [g.dtype.name for g, _ in listed])
         return listed
 
     def clip(

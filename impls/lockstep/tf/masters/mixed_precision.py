@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from lockstep.docstrings import documented
+from lockstep.messages.base.pairs import refuse_complex
 from lockstep.messages.base.pipeline import not_an_optimizer
 from lockstep.messages.masters import mixed_precision as words
 from lockstep.messages.masters import refusals
@@ -249,7 +250,8 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         return is_automatic or not self._quirks.masters_static_scale
 
     def _look(self, step: ScaledStep) -> None:
-        """Check the gradients of a step."""
+        """Check the gradients of a step; raise for complex ones."""
+        refuse_complex(words.WRAPPER, [g.dtype.name for g in step.present])
         super()._look(step)
         if isinstance(self.scale_object, AutomaticLossScaler):
             check_grads = self.scale_object.check_grads

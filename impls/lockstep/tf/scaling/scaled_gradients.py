@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from lockstep.docstrings import documented
 from lockstep.messages.base import refusals as base_refusals
+from lockstep.messages.base.pairs import refuse_complex
 from lockstep.messages.scaling import loss_scaling as words
 from lockstep.messages.scaling import refusals
 from lockstep.messages.scaling.loss_scale import check_gradient_dtype
@@ -49,7 +50,12 @@ class ScaledGradients(Wrapper):
         # Read once: the loss and its gradients must use the same scale.
         factor = self.factor
         checked["loss"] = scaled(checked["loss"], factor, self.check_loss)
-        return self.inner_optimizer.compute_gradients(**checked), factor
+        pairs = self.inner_optimizer.compute_gradients(**checked)
+        if not self.strict:
+            refuse_complex(
+                self.owner, [g.dtype.name for g, _ in pairs if g is not None]
+            )
+        return pairs, factor
 
     @tf.autograph.experimental.do_not_convert
     def scale_loss(self, loss: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -11,6 +12,7 @@ import tensorflow as tf
 
 from lockstep.keras3 import (
     MixedPrecisionLossScaleOptimizer,
+    MixedPrecisionOptimizerWrapper,
     MultitaskOptimizerWrapper,
     VariableClippingOptimizer,
     strict,
@@ -206,3 +208,39 @@ def test_a_step_left_out_by_a_multitask_wrapper_uses_up_its_divisor(
     # Gradients of a loss that nothing has scaled.
     step([[1.0, 2.0], [8.0]])
     assert [*w.numpy(), *other.numpy()] == [*EXPECTED, 0.0]
+
+
+class Trained(tf.Module):
+    """A weight and its training step, as a program may export them."""
+
+    def __init__(self, optimizer: Any) -> None:
+        super().__init__()
+        self.weight = keras.Variable([1.0, 1.0], name="w")
+        self.optimizer = optimizer
+        optimizer.build([self.weight])
+
+    @tf.function(input_signature=[])
+    def step(self) -> tf.Tensor:
+        value = self.weight.value
+        with tf.GradientTape() as tape:
+            loss = self.optimizer.scale_loss(loss_of(self.weight))
+        gradients = tape.gradient(loss, [value])
+        self.optimizer.apply(gradients, [self.weight])
+        return tf.identity(value)
+
+
+@pytest.mark.parametrize(
+    "wrapper", [MixedPrecisionLossScaleOptimizer, MixedPrecisionOptimizerWrapper]
+)
+def test_an_exported_training_step_goes_on(wrapper: Any, tmp_path: Path) -> None:
+    trained = Trained(wrapper(momentum(), "dynamic"))
+    trained.step()
+    tf.saved_model.save(trained, str(tmp_path))
+    loaded = tf.saved_model.load(str(tmp_path))
+    for _ in range(2):
+        assert bits(loaded.step()) == bits(trained.step())
+    # Like TensorFlow's, checkpoints have nothing that a step leaves behind.
+    checkpoint = tf.train.Checkpoint(optimizer=trained.optimizer)
+    path = checkpoint.write(str(tmp_path / "checkpoint"))
+    names = [name for name, _ in tf.train.list_variables(path)]
+    assert not any("divisor" in name for name in names)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from lockstep.messages.base.pairs import refuse_complex
 from lockstep.messages.clipping import clip_by_global_norm as clipping
 from lockstep.messages.clipping import larc as words
 from lockstep.messages.clipping import refusals
@@ -88,6 +89,8 @@ def process(to_do: Processing, entries: Sequence[Entry], lr: Any) -> list[Gradie
     asked, limit, policy, quirks = to_do
     if not quirks.clip_limit:
         check_entries(OWNER, entries, check_shapes)
+        dtypes = [e.gradient.dtype.name for e in entries if e.gradient is not None]
+        refuse_complex(words.LARC, [] if policy is None else dtypes)
     rate = None if policy is None else as_rate(lr, quirks)
     if quirks.clip_absent and (policy or GLOBAL_NORM in asked.names):
         require_present(OWNER, entries)

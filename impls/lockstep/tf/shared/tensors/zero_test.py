@@ -36,6 +36,12 @@ def some_may_be_zero(gradients: Sequence[tf.Tensor | tf.IndexedSlices]) -> tf.Te
     False is certain: each gradient has an element whose square is not 0. After True,
     call :func:`all_zero_flags`, which reads every element.
     """
-    flat = [tf.reshape(summed_values(gradient), [-1]) for gradient in gradients]
+    flat = [tf.reshape(real(summed_values(gradient)), [-1]) for gradient in gradients]
     squares = [tf.cast(tf.nn.l2_loss(value[:GLIMPSE]), tf.float32) for value in flat]
     return tf.reduce_any(tf.equal(tf.stack(squares), 0))
+
+
+def real(values: tf.Tensor) -> tf.Tensor:
+    """Return the real and imaginary parts of complex values; others unchanged."""
+    is_complex = values.dtype.is_complex
+    return tf.bitcast(values, values.dtype.real_dtype) if is_complex else values

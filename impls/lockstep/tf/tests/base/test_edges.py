@@ -1,12 +1,17 @@
-"""Edges of the rules: after an overflow, below a limit, and exactly at it."""
+"""Edges of the rules: after an overflow, at and below a limit, complex numbers."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from lockstep import tf as ls
+from lockstep.messages import errors
+from lockstep.tf import strict
 
 
 def test_novograd_begins_anew_after_a_norm_that_overflowed() -> None:
@@ -56,3 +61,46 @@ def test_gradients_are_divided_only_where_a_reciprocal_is_subnormal(power: int) 
     assert product.tolist() != quotient.tolist()
     expected = product if power < 126 else quotient
     assert gradient.numpy().tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("names", [ls, strict], ids=["default", "strict"])
+@pytest.mark.parametrize("traced", [False, True], ids=["eager", "function"])
+def test_complex_variables_are_trained_and_skipped(names: Any, traced: bool) -> None:
+    first, second = (tf.Variable([1 + 1j], dtype=tf.complex64) for _ in range(2))
+    opt = names.MultitaskOptimizerWrapper(ls.GradientDescentOptimizer(1.0))
+
+    def step(*gradients: tf.Tensor) -> None:
+        opt.apply_gradients(zip(gradients, [first, second], strict=True))
+
+    step = tf.function(step, autograph=False) if traced else step
+    step(tf.constant([1j], tf.complex64), tf.constant([0j], tf.complex64))
+    assert first.numpy().tolist() == [1]
+    assert second.numpy().tolist() == [1 + 1j]
+
+
+SGD = ls.GradientDescentOptimizer(1.0)
+REFUSING: dict[str, Callable[[Any, Any], Any]] = {
+    "masters": lambda pairs, w: ls.MixedPrecisionOptimizerWrapper(
+        SGD, "dynamic"
+    ).apply_gradients(pairs),
+    "masters, gradients": lambda pairs, w: ls.MixedPrecisionOptimizerWrapper(
+        SGD, 8.0
+    ).compute_gradients(lambda: tf.abs(w), [w]),
+    "a loss scale, gradients": lambda pairs, w: ls.MixedPrecisionLossScaleOptimizer(
+        SGD, 8.0
+    ).compute_gradients(lambda: tf.abs(w), [w]),
+    "row clipping": lambda pairs, w: ls.VariableClippingOptimizer(
+        SGD, {w.ref(): [0]}, 1.0
+    ).apply_gradients(pairs),
+    "LARC": lambda pairs, w: ls.post_process_gradients(
+        pairs, [], 0.1, None, {"larc_eta": 0.1}
+    ),
+}
+
+
+@pytest.mark.parametrize("tool", REFUSING)
+def test_complex_gradients_are_refused_and_change_nothing(tool: str) -> None:
+    w = tf.Variable([1 + 1j], dtype=tf.complex64)
+    with pytest.raises(errors.DtypeError, match="got complex64"):
+        REFUSING[tool]([(tf.constant([3 + 4j], tf.complex64), w)], w)
+    assert w.numpy().tolist() == [1 + 1j]

@@ -34,6 +34,8 @@ CASES = {
     "float16 subnormals": (np.array([6e-8], np.float16), False),
     "float16 zeros": (np.zeros(3, np.float16), True),
     "float64 below float32": (np.array([1e-200]), False),
+    "complex zeros": (np.zeros((2, 3), np.complex64), True),
+    "an imaginary number": (np.array([0, 1j], np.complex64), False),
     "rows": (rows([2, 0], [[0, 0], [0, 1]], 4, 2), False),
     "rows of zeros": (rows([1, 3], [[0, 0], [0, 0]], 4, 2), True),
     "rows that cancel": (rows([1, 1, 1], [[2, 0], [-1, 0], [-1, 0]], 4, 2), True),
@@ -75,5 +77,6 @@ def test_a_glimpse_settles_the_usual_step() -> None:
         tf.ones([2, 3]),
         tf.constant([np.nan]),
         to_tensor(rows([1], [[4.0]], 2, 1)),
+        tf.constant([0j, 1j], tf.complex64),
     ]
     assert not some_may_be_zero(gradients)
