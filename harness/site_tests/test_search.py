@@ -81,9 +81,8 @@ def test_words_are_found_at_every_width(
 
 @pytest.mark.parametrize("width", [390, 600, 800, 959, 960, 1219, 1220, 1280, 1920])
 def test_the_word_search_can_be_seen(width: int, window: Any, address: str) -> None:
-    if not window.url.startswith(address):
-        window.goto(address)
     window.set_viewport_size({"width": width, "height": 900})
+    window.goto(address)
     shown = """() => [...document.querySelectorAll(".md-header :is(label, input)")]
         .filter(e => e.offsetParent && e.getBoundingClientRect().right <= innerWidth)
         .map(e => e.placeholder ?? getComputedStyle(e, "::after").content)"""
