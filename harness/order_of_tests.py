@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-__all__ = ["LONG_FILES", "TOGETHER", "long_files_first", "unit_of"]
+__all__ = ["LONG_FILES", "ONE_PROCESS", "long_files_first", "unit_of"]
 
 ROOT = Path(__file__).resolve().parent.parent
 LONG_FILES = (
@@ -41,7 +41,7 @@ LONG_FILES = (
 )
 """Test files that take more than twenty seconds, about the longest first."""
 TF, KERAS = "impls/lockstep/tf/tests", "impls/lockstep/keras3/tests"
-TOGETHER = (
+ONE_PROCESS = (
     # They share a cluster.
     ("impls/lockstep/ray/tests/",),
     # They share processes of TensorFlow, one for each way in which it is changed.
@@ -76,7 +76,7 @@ TOGETHER = (
 def unit_of(test: str) -> str:
     """Return a name that a test shares with those that run in the same process."""
     file = test.split("::", 1)[0]
-    return next((group[0] for group in TOGETHER if file.startswith(group)), file)
+    return next((group[0] for group in ONE_PROCESS if file.startswith(group)), file)
 
 
 def long_files_first(items: list[pytest.Item], root: Path = ROOT) -> None:

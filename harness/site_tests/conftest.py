@@ -8,13 +8,18 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache, partial
+from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 SITE = Path(__file__).resolve().parents[2] / "site"
+PAGES = sorted(path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html"))
+INDEX = "search/search_index.json"
+WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 NAMES = (
     "chromium",
     "chromium-browser",
@@ -77,17 +82,47 @@ def site() -> Path:
     return SITE
 
 
-class QuietHandler(SimpleHTTPRequestHandler):
-    """Serves files without a log line for each."""
+class Handler(SimpleHTTPRequestHandler):
+    """Serves files without a log line for each; a browser keeps what it has once got.
+
+    Args:
+        index: a search index, served instead of the built one of a megabyte.
+    """
+
+    protocol_version = "HTTP/1.1"
+
+    def __init__(self, *args: Any, index: str = "", **named: Any) -> None:
+        self.index = index.encode()
+        super().__init__(*args, **named)
+
+    def do_GET(self) -> None:
+        """Send a file, or the given index."""
+        if not (self.index and urlsplit(self.path).path == f"/{INDEX}"):
+            super().do_GET()
+            return
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(self.index)))
+        self.end_headers()
+        self.wfile.write(self.index)
+
+    def end_headers(self) -> None:
+        """Let the browser use a file again without asking whether it has changed."""
+        self.send_header("Cache-Control", "max-age=3600")
+        super().end_headers()
 
     def log_message(self, *_: object) -> None:
         """Log nothing."""
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[str]:
-    """Serve a built site on a free local port; yield its address."""
-    handler = partial(QuietHandler, directory=str(folder))
+def served(folder: Path, index: str = "") -> Iterator[str]:
+    """Serve a built site on a free local port; yield its address.
+
+    Args:
+        index: a search index, served instead of the built one.
+    """
+    handler = partial(Handler, directory=str(folder), index=index)
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
@@ -96,14 +131,24 @@ def served(folder: Path) -> Iterator[str]:
         thread.join()
 
 
-def load(page: Any, address: str) -> None:
-    """Open an address and wait until the page is parsed and asks for nothing more.
+LOADED = """async () => {
+    const got = performance.getEntriesByType("resource").map(entry => entry.name);
+    if (!got.some(name => name.endsWith("/search_index.json"))) return false;
+    document.body.getBoundingClientRect();  // The layout asks for the fonts.
+    await document.fonts.ready;
+    return document.readyState === "complete"
+        && [...document.images].every(i => i.loading === "lazy" || i.complete);
+}"""
+"""A script that returns whether a page has everything that it asks for by itself.
 
-    A page that asks for nothing may still be loading: on a busy machine the network
-    rests for half a second before the text is parsed.
-    """
+The search index is what each page asks for last, after its scripts have run.
+"""
+
+
+def load(page: Any, address: str) -> None:
+    """Open an address and wait until the page has everything but lazy images."""
     page.goto(address, wait_until="load")
-    page.wait_for_load_state("networkidle")
+    page.wait_for_function(LOADED)
 
 
 @pytest.fixture(scope="session")
@@ -127,3 +172,11 @@ def browser() -> Iterator[object]:
         started = playwright.chromium.launch(executable_path=path, args=arguments)
         yield started
         started.close()
+
+
+@pytest.fixture
+def page(browser: Any) -> Iterator[Any]:
+    """A window that is closed at the end of the test."""
+    context = browser.new_context(viewport=WIDE, color_scheme="light")
+    yield context.new_page()
+    context.close()

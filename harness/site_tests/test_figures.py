@@ -15,14 +15,6 @@ FIGURES = sorted(
     path.relative_to(SITE).as_posix()
     for path in (SITE / "generated").rglob("*.light.svg")
 )
-PAGES = sorted(
-    path.relative_to(SITE).as_posix()
-    for path in SITE.rglob("*.html")
-    if "ls-plot" in path.read_text("utf-8")
-)
-COLUMN = 358
-"""The width of a page's text in a window of 390 pixels, in pixels."""
-
 # Texts are paths (svg.fonttype), each in its own group. One pixel is for strokes.
 OUTSIDE = """() => {
     const whole = document.documentElement.viewBox.baseVal;
@@ -35,22 +27,6 @@ OUTSIDE = """() => {
         return corners.some(at => at.x < whole.x - 1 || at.x > right + 1
             || at.y < whole.y - 1 || at.y > bottom + 1);
     }).map(text => text.id);
-}"""
-
-SHOWN = """async () => {
-    const shown = [...document.querySelectorAll(".ls-plot img")]
-        .filter(image => image.offsetParent);
-    for (const image of shown) {
-        image.loading = "eager";
-        await image.decode();
-    }
-    return shown.map(image => ({
-        file: image.currentSrc.split("/").pop(), width: image.naturalWidth,
-        left: image.getBoundingClientRect().left,
-        right: image.getBoundingClientRect().right,
-        cut: image.closest(".ls-plot").scrollWidth
-            > image.closest(".ls-plot").clientWidth,
-    }));
 }"""
 
 
@@ -81,36 +57,3 @@ def test_a_text_outside_of_a_figure_would_be_found(window: Any, tmp_path: Path) 
     path.write_text(f"{head}{groups}</svg>", "utf-8")
     window.goto(path.as_uri())
     assert window.evaluate(OUTSIDE) == ["text_90"]
-
-
-def figures_of(window: Any, address: str, width: int) -> list[dict[str, Any]]:
-    """Return the visible figures of a page in a window of this width."""
-    window.set_viewport_size({"width": width, "height": 900})
-    window.goto(address)
-    return list(window.evaluate(SHOWN))
-
-
-@pytest.mark.parametrize("page", PAGES or [""])
-def test_a_phone_gets_a_narrow_figure_that_fits(
-    page: str, window: Any, address: str
-) -> None:
-    if not page:
-        pytest.skip("no result has been published yet, so there is no figure")
-    narrow = figures_of(window, address + page, 390)
-    wide = figures_of(window, address + page, 1280)
-    assert narrow and len(narrow) == len(wide)
-    for small, large in zip(narrow, wide, strict=True):
-        assert small["file"].endswith(".narrow.light.svg")
-        assert small["file"].replace(".narrow", "") == large["file"].split("#")[0]
-        assert small["width"] <= COLUMN
-        assert small["left"] >= 0 and small["right"] <= 390
-        assert not small["cut"]
-
-
-def test_a_figure_that_does_not_fit_would_be_found(window: Any, site: Path) -> None:
-    image = '<img src="assets/logo.svg" style="width: 500px">'
-    frame = f'<div class="ls-plot" style="width: 350px; overflow: auto">{image}</div>'
-    window.goto((site / "index.html").as_uri())
-    window.evaluate("html => { document.body.innerHTML = html; }", frame)
-    (shown,) = window.evaluate(SHOWN)
-    assert shown["cut"] and shown["right"] > 390

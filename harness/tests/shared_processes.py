@@ -17,7 +17,7 @@ from harness.processes.children import Children, Conversation
 from harness.tests.script_process import Request
 
 MODULE = "harness.tests.script_process"
-TOGETHER = ("tensorflow keras", "torch")
+UNCHANGED = ("tensorflow keras", "torch")
 """Kinds of processes by what they import, for scripts that leave it as it was."""
 TWO_DEVICES = "two devices"
 """The kind of the process in which scripts split the CPU, all in the same way."""

@@ -16,7 +16,7 @@ import pytest
 from harness.processes.children import ROOT
 from harness.processes.environment import child_variables
 from harness.tests.script_process import Request
-from harness.tests.shared_processes import SECONDS, TOGETHER, Processes
+from harness.tests.shared_processes import SECONDS, UNCHANGED, Processes
 
 EXAMPLES = ROOT / "docs" / "examples"
 SCRIPTS = sorted(EXAMPLES.rglob("*.py"))
@@ -92,7 +92,7 @@ def run_alone(*command: str | Path) -> subprocess.CompletedProcess[str]:
 def test_example_prints_what_the_site_shows(script: Path, processes: Processes) -> None:
     require_frameworks(script)
     needed = frameworks_of(script)
-    group = next((name for name in TOGETHER if needed & set(name.split())), "")
+    group = next((name for name in UNCHANGED if needed & set(name.split())), "")
     printed = processes.output_of(group, group.split(), Request(str(script)))
     assert printed == script.with_suffix(".out").read_text("utf-8")
 

@@ -12,8 +12,8 @@ import pytest
 
 from harness.order_of_tests import (
     LONG_FILES,
+    ONE_PROCESS,
     ROOT,
-    TOGETHER,
     long_files_first,
     pytest_xdist_make_scheduler,
     unit_of,
@@ -36,7 +36,7 @@ def test_long_files_begin_and_the_rest_keeps_its_order(tmp_path: Path) -> None:
 
 
 def test_every_place_of_a_group_is_there_once() -> None:
-    places = [place for group in TOGETHER for place in group]
+    places = [place for group in ONE_PROCESS for place in group]
     assert [place for place in places if not (ROOT / place).exists()] == []
     assert len(set(places)) == len(places)
 
@@ -55,7 +55,7 @@ def test_files_that_use_the_same_processes_stay_together() -> None:
                 users["changed"].add(unit_of(f"{name}::test"))
             elif SHARED.search(text):
                 users["unchanged"].add(unit_of(f"{name}::test"))
-    assert users == {"changed": {TOGETHER[1][0]}, "unchanged": {TOGETHER[2][0]}}
+    assert users == {"changed": {ONE_PROCESS[1][0]}, "unchanged": {ONE_PROCESS[2][0]}}
 
 
 def test_other_files_are_units_of_their_own() -> None:
@@ -72,8 +72,8 @@ def test_units_are_handed_out_where_files_stay_together(dist: str, made: bool) -
     scheduler = pytest_xdist_make_scheduler(config, None)
     assert (scheduler is not None) == made
     if made:
-        names = [f"{place}::test" for place in TOGETHER[1]]
-        assert {scheduler._split_scope(name) for name in names} == {TOGETHER[1][0]}
+        names = [f"{place}::test" for place in ONE_PROCESS[1]]
+        assert {scheduler._split_scope(name) for name in names} == {ONE_PROCESS[1][0]}
 
 
 def test_garbage_is_collected_but_not_searched_in_what_was_imported() -> None:

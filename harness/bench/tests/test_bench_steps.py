@@ -233,8 +233,8 @@ def test_a_step_by_hand_that_is_not_finite_is_skipped() -> None:
 @pytest.mark.parametrize("peer", ["keras_step", "bare_step"])
 def test_in_keras_both_steps_unscale_and_clip_alike(peer: str) -> None:
     model = model_of("loss_scaling_overhead", "keras3")
-    gradients = [model.tf.constant(g * model.SCALE) for g in model.arrays("S400", 1)]
-    ours, theirs = (model.keras_variables("S400") for _ in range(2))
+    gradients = [model.tf.constant(g * model.SCALE) for g in model.arrays("smoke", 1)]
+    ours, theirs = (model.keras_variables("smoke") for _ in range(2))
     steps = (
         model.our_step(model.DynamicLossScale, gradients, ours),
         getattr(model, peer)(gradients, theirs),
@@ -243,7 +243,7 @@ def test_in_keras_both_steps_unscale_and_clip_alike(peer: str) -> None:
         for step in steps:
             step()
     moved = [np.stack([v.numpy() for v in values]) for values in (ours, theirs)]
-    start = np.stack(model.arrays("S400", 0))
+    start = np.stack(model.arrays("smoke", 0))
     # Adam divides by the root of small squares; its epsilon tells the scales apart.
     same = np.allclose(moved[0] - start, moved[1] - start, rtol=1e-3, atol=1e-8)
     assert same == (peer == "keras_step")

@@ -13,7 +13,7 @@ import pytest
 from harness.composition.tests.archived import KINDS
 from harness.composition.wrappers import FEW_STACKS, STACKS
 from harness.tests.script_process import Request
-from harness.tests.shared_processes import TOGETHER, Processes
+from harness.tests.shared_processes import UNCHANGED, Processes
 
 WORKER = Path(__file__).with_name("archived.py")
 ARCHIVES = Path(__file__).parent.parent / "archives"
@@ -45,7 +45,7 @@ def differences(
     needs = NEEDS[kind.split()[0]]
     if importlib.util.find_spec(needs) is None:
         pytest.skip(f"needs {needs}")
-    (group,) = [group for group in TOGETHER if needs in group.split()]
+    (group,) = [group for group in UNCHANGED if needs in group.split()]
     arguments = [act, kind, str(archive(release, kind))]
     request = Request(str(WORKER), arguments, with_harness=True)
     return json.loads(processes.output_of(group, group.split(), request))

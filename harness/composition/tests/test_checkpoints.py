@@ -14,7 +14,7 @@ from harness.composition.layers import BASES
 from harness.composition.tests.resume_worker import stacks_of
 from harness.composition.wrappers import FEW_STACKS, STACKS
 from harness.tests.script_process import Request
-from harness.tests.shared_processes import TOGETHER, Processes
+from harness.tests.shared_processes import UNCHANGED, Processes
 
 WORKER = Path(__file__).with_name("resume_worker.py")
 NEEDS = {
@@ -25,7 +25,7 @@ NEEDS = {
     "keras3": "keras",
 }
 BACKENDS = (("keras3", "tf eager", "tf graph"), ("pytorch", "reference"))
-"""Backends whose runs share a process, for each kind in ``TOGETHER``."""
+"""Backends whose runs share a process, for each kind in ``UNCHANGED``."""
 
 CASES = [
     pytest.param(which, driver, stack, marks=[pytest.mark.soak] * (which == "all"))
@@ -50,7 +50,7 @@ def resumed(
     @cache
     def after(which: str) -> Found:
         folder, found = tmp_path_factory.mktemp("runs"), Found()
-        for kind, backends in zip(TOGETHER, BACKENDS, strict=True):
+        for kind, backends in zip(UNCHANGED, BACKENDS, strict=True):
             chosen = [driver for driver in backends if driver in here]
             frameworks = list(filter(importlib.util.find_spec, kind.split()))
             if not chosen:

@@ -11,7 +11,7 @@ from harness.errors import HarnessError
 from harness.pages.readme import ASSETS, write_figure, write_matrix
 from harness.processes.children import ROOT
 from harness.tests.script_process import Request
-from harness.tests.shared_processes import TOGETHER, Processes
+from harness.tests.shared_processes import UNCHANGED, Processes
 from lockstep import registry
 
 README = (ROOT / "README.md").read_text("utf-8")
@@ -34,7 +34,7 @@ def test_an_example_runs_and_prints(
         pytest.skip(f"{framework_of(example)} is not installed")
     script = tmp_path / "example.py"
     script.write_text(example, "utf-8")
-    (group,) = [group for group in TOGETHER if framework_of(example) in group.split()]
+    (group,) = [group for group in UNCHANGED if framework_of(example) in group.split()]
     printed = processes.output_of(group, group.split(), Request(str(script)))
     assert printed.strip()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ def trainer(backend: str, workload: str, precision: str, wrapped: bool) -> Any:
     return model.Trainer(settings, make_plan(settings, 0), "cpu", wrapped)
 
 
+@cache
 def losses(backend: str, workload: str, precision: str, wrapped: bool) -> list[float]:
     """Return the loss before and after ten steps."""
     subject = trainer(backend, workload, precision, wrapped)

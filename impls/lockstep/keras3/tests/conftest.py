@@ -15,7 +15,7 @@ pytest.importorskip("keras", reason="needs Keras")
 pytest.importorskip("tensorflow", reason="needs TensorFlow")
 
 from harness.tests.script_process import Request
-from harness.tests.shared_processes import TOGETHER, Processes
+from harness.tests.shared_processes import UNCHANGED, Processes
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def elsewhere(processes: Processes, tmp_path: Path) -> Callable[..., list[str]]:
     Scripts of one kind share a process. It knows nothing of this one's objects.
     """
 
-    def run(script: str, *arguments: object, kind: str = TOGETHER[0]) -> list[str]:
+    def run(script: str, *arguments: object, kind: str = UNCHANGED[0]) -> list[str]:
         path = tmp_path / "script.py"
         path.write_text(textwrap.dedent(script), "utf-8")
         texts = [str(argument) for argument in arguments]
