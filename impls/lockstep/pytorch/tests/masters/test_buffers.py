@@ -23,6 +23,14 @@ def test_only_values_on_the_cpu_are_read_before_they_are_clamped() -> None:
     assert not flat.fits(elsewhere)
 
 
+def test_gradients_that_are_not_split_over_ranks_are_one_piece() -> None:
+    weights = [torch.zeros(3, dtype=torch.float16), torch.zeros(2, dtype=torch.float16)]
+    flat = FlatMasters(weights, [torch.nn.Parameter(w.float()) for w in weights])
+    assert len(flat.pieces) == 1
+    flat.take([torch.ones(3), torch.ones(2)])
+    assert flat.pieces[0].sum() == 5
+
+
 def test_tensors_lie_one_after_the_other_at_aligned_places() -> None:
     sizes = [3, ALIGNMENT, ALIGNMENT + 1, 5]
     starts, size = lay_out(sizes)

@@ -72,6 +72,12 @@ def a_loss_thrown_away(model, optimizer):
     backward(model, optimizer)
 
 
+def gradients_cleared_before_backward(model, optimizer):
+    loss = optimizer.scale_loss(loss_of(model))
+    optimizer.zero_grad()
+    loss.backward()
+
+
 def a_loss_for_validation_between(model, optimizer):
     backward(model, optimizer)
     with torch.no_grad():
@@ -94,6 +100,7 @@ LOOPS = [
     two_losses,
     a_step_without_gradients_first,
     a_loss_thrown_away,
+    gradients_cleared_before_backward,
     a_loss_for_validation_between,
     without_scaling,
     pairs_first,
