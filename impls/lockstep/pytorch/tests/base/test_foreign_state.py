@@ -7,6 +7,7 @@ import re
 
 import pytest
 import torch
+from torch.nn import Parameter
 
 from lockstep.messages.base import checkpoints
 from lockstep.pytorch import (
@@ -173,3 +174,31 @@ def test_an_automatic_scaler_belongs_to_one_optimizer(algorithm):
     each = (first, other, copied)
     counts = [opt.param_groups[0]["loss_scaler_iteration"] for opt in each]
     assert counts == [1, 0, 2]
+
+
+class Counting(torch.optim.Optimizer):
+    """Its state has a Python number, and after it a 0-d tensor in float32."""
+
+    def __init__(self, params) -> None:
+        super().__init__(params, {"lr": 1.0})
+
+    def step(self, closure=None) -> None:
+        for parameter in self.param_groups[0]["params"]:
+            state = self.state[parameter]
+            state["calls"] = state.get("calls", 0) + 1
+            state["product"] = torch.tensor(0.1) ** state["calls"]
+
+
+def test_a_number_after_others_in_a_state_keeps_its_dtype() -> None:
+    saved, resumed = (
+        MultitaskOptimizerWrapper(Counting([Parameter(torch.ones(2).half())]))
+        for _ in range(2)
+    )
+    for parameter in saved.param_groups[0]["params"]:
+        parameter.grad = torch.ones_like(parameter)
+    saved.step()
+    resumed.load_state_dict(saved.state_dict())
+    (state,) = resumed.state.values()
+    assert state["calls"] == 1
+    assert state["product"].dtype == torch.float32
+    assert state["product"] == torch.tensor(0.1)

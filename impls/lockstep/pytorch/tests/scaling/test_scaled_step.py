@@ -16,7 +16,8 @@ from lockstep.pytorch import (
     VariableClippingOptimizer,
 )
 from lockstep.pytorch.scaling.gradients.division import fit, scale_reciprocal
-from lockstep.pytorch.tensors.norms import total_norm
+from lockstep.pytorch.scaling.scaled_step import ScaledStep
+from lockstep.pytorch.tensors.norms import LARGEST, total_norm
 from lockstep.pytorch.tests.subjects import ALL, TwoHeads, assert_same_bits, snapshot
 
 FUSED = {
@@ -296,3 +297,12 @@ def test_the_reciprocal_of_a_scale_in_a_tensor_stays_on_its_device() -> None:
     scale = torch.full((), 8.0, device="meta")
     assert scale_reciprocal(scale).device == scale.device
     assert scale_reciprocal(8.0) == 0.125
+
+
+def test_a_norm_of_the_largest_float32_number_is_finite_at_a_scale_below_1() -> None:
+    weight = nn.Parameter(torch.zeros(1))
+    weight.grad = torch.full((1,), LARGEST / 2)
+    step = ScaledStep([weight], 0.5)
+    step.look(clip_norm=1.0)
+    assert step.norm == LARGEST
+    assert step.finite
