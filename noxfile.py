@@ -13,12 +13,10 @@ import hashlib
 import os
 import shutil
 import socket
-import subprocess
 import sys
 import time
 import zipfile
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import nox
@@ -68,28 +66,12 @@ nox.options.sessions = ["tests"]
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Everything that must hold: lint, unit, parity, strict site, browser (default).
-
-    What parity and site print is shown after the unit tests.
-    """
+    """Everything that must hold: lint, unit, parity, strict site, browser (default)."""
     if session.posargs:
         session.error("tests takes no arguments; its parts do, e.g. nox -s unit -- -x")
     for name in LOCKS:
         python_of(session, name)
-    rows = [timed(session, lint)]
-    # Parity and the site use the cores while unit tests wait for processes.
-    beside = ThreadPoolExecutor(max_workers=1)
-    try:
-        others = [beside.submit(printed_by, part) for part in (parity, site)]
-        rows.append(timed(session, unit))
-        for other in others:
-            row, text = other.result()
-            session.log(f"---- {row[0]}, beside unit ----")
-            print(text, flush=True)
-            rows.append(row)
-    finally:  # After Ctrl-C no other part begins.
-        beside.shutdown(cancel_futures=True)
-    rows.append(timed(session, browser))
+    rows = [timed(session, part) for part in (lint, unit, parity, site, browser)]
     failed = [name for name, passed, _ in rows if not passed]
     for name, passed, seconds in rows:
         print(f"  {name:<10}{'passed' if passed else 'FAILED'}{seconds:9.1f} s")
@@ -321,11 +303,9 @@ def on_gpu(session: nox.Session, name: str, *tests: str) -> None:
     run(session, name, "harness", "run", *experiments, *options, "--scale", "std")
 
 
-Row = tuple[str, bool, float]
-"""The name of a part of the tests, whether it passed, and its seconds."""
-
-
-def timed(session: nox.Session, part: Callable[[nox.Session], None]) -> Row:
+def timed(
+    session: nox.Session, part: Callable[[nox.Session], None]
+) -> tuple[str, bool, float]:
     """Run one part of the tests; a failure is kept for the summary."""
     session.log(f"---- {part.__name__} ----")
     start, passed = time.perf_counter(), True
@@ -334,22 +314,6 @@ def timed(session: nox.Session, part: Callable[[nox.Session], None]) -> Row:
     except CommandFailed:
         passed = False
     return part.__name__, passed, time.perf_counter() - start
-
-
-def printed_by(part: Callable[[nox.Session], None]) -> tuple[Row, str]:
-    """Run one part in a process of its own; return also what it printed."""
-    start, command = time.perf_counter(), [sys.executable, "-m", "nox", "-s"]
-    done = subprocess.run(
-        [*command, part.__name__],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        encoding="utf-8",
-        errors="replace",
-        check=False,
-    )
-    passed, seconds = done.returncode == 0, time.perf_counter() - start
-    return (part.__name__, passed, seconds), done.stdout
 
 
 def free_port(session: nox.Session, wanted: int) -> int:
