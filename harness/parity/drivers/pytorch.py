@@ -61,7 +61,7 @@ class TorchDriver:
         """Create parameters with a getter. Tensors have no names or collections."""
         getter = self.names.AGNCustomGetter(self.device)
         parameters = [
-            (name, Parameter(torch.zeros(1), requires_grad=trainable))
+            (name, Parameter(torch.zeros(1, device=self.device), trainable))
             for name, trainable in named.items()
         ]
         first, shared = getter(parameters), dict(getter._global_map)

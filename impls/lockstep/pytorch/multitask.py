@@ -18,6 +18,12 @@ from lockstep.interface import NO_GRADIENTS, NO_STEP, StepReport
 from lockstep.messages import multitask as words
 from lockstep.messages.base.pairs import as_pairs, refuse_integers
 from lockstep.messages.nouns import PYTORCH
+from lockstep.pytorch.base.fused_step import (
+    make_momentum,
+    require_capturable,
+    require_fused,
+    step_each,
+)
 from lockstep.pytorch.base.gradients import (
     Pairs,
     dtype_name,
@@ -27,6 +33,7 @@ from lockstep.pytorch.base.gradients import (
     refuse_sharded,
     require_tensor,
 )
+from lockstep.pytorch.base.stack import base_of
 from lockstep.pytorch.base.train_v1 import evaluate
 from lockstep.pytorch.base.wrapper import OptimizerWrapper
 from lockstep.pytorch.clipping.clip_gradients import (
@@ -35,7 +42,7 @@ from lockstep.pytorch.clipping.clip_gradients import (
     scale_gradients,
 )
 from lockstep.pytorch.optimizers.rule_optimizer import RuleOptimizer
-from lockstep.pytorch.tensors.norms import accurate_norm
+from lockstep.pytorch.tensors.norms import accurate_norm, magnitudes
 from lockstep.pytorch.tensors.zero_test import all_zero_flags, flush_subnormals
 from lockstep.quirks import Quirks, quirks_of
 
@@ -57,13 +64,21 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
             ``opt`` is a wrapper); the powers of beta of a TF1 optimizer advance even if
             every gradient is zero; float32 subnormals count as zero; ``opt`` cannot be
             a multitask wrapper.
+        capturable: never wait for a GPU, so that a CUDA graph can capture the step.
+            ``opt`` must be fused. Its step, hooks included, is called once for each
+            parameter, and its state also exists for parameters whose gradients were
+            all zero so far. Gradients inside of a loss scale are checked while they are
+            still scaled.
 
     Raises:
         ...
         ValueError: ``opt`` needs its closure several times a step (LBFGS).
+            With ``capturable``, also if ``opt`` is not fused, if its momentum is
+            dampened, or with ``strict``.
 
     Cost: one element of each gradient is read, in one host sync. Only gradients that
-    begin with a zero are read further.
+    begin with a zero are read further. With ``capturable`` all gradients are read once,
+    and there is no sync, but a launch for each parameter.
 
     Example:
         >>> body, head = (torch.nn.Parameter(torch.ones(2)) for _ in range(2))
@@ -77,29 +92,43 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
         'of 2 gradients 1 all zero'
     """
 
-    _seen: tuple[list[Tensor], list[bool], list[bool]] | None = None
+    _seen: tuple[list[Tensor], list[bool] | Tensor, list[bool]] | None = None
+    _skipped: Tensor | None = None
     _reached_inner = False
 
-    def __init__(self, opt: Optimizer, strict: bool = False) -> None:
+    def __init__(
+        self, opt: Optimizer, strict: bool = False, *, capturable: bool = False
+    ) -> None:
         quirks = quirks_of(strict)
         nesting = quirks.multitask_nesting
         refused = nesting and isinstance(opt, MultitaskOptimizerWrapper)
         if refused or not isinstance(opt, Optimizer):
             raise words.not_an_optimizer(opt, PYTORCH, nesting)
-        self.strict, self._quirks = strict, quirks
+        if capturable:
+            require_capturable(words.WRAPPER, opt, {"strict": strict})
+        self.strict, self._quirks, self.capturable = strict, quirks, capturable
         super().__init__(opt)
         if quirks.multitask_in_place:
             leave_zeros_out(opt, quirks.multitask_subnormals)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
+        vars(self).setdefault("capturable", False)
         quirks = self._quirks = quirks_of(vars(self).get("strict", False))
         if "strict" in state and quirks.multitask_in_place:
             leave_zeros_out(self.inner_optimizer, quirks.multitask_subnormals)
 
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        """Whether a loss scale may let the step divide gradients, and skip it."""
+        return self.capturable
+
     def step_inner(self) -> None:
         """Take the step of ``opt`` without all-zero gradients."""
         parameters = [p for group in self.param_groups for p in group["params"]]
+        if self.capturable:
+            self._step_on_device(parameters)
+            return
         gradients = [parameter.grad for parameter in parameters]
         quirks = self._quirks
         zero = zero_flags(gradients, quirks.multitask_subnormals)
@@ -111,7 +140,7 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
         hands_on_all = in_place and (quirks.multitask_shared_state or not idle)
         self._reached_inner = hands_on_all or not idle
         if hands_on_all or not (idle or any(zero)):
-            self.inner_optimizer.step()
+            self._step_inside()
         elif idle:
             present = [p for p in parameters if p.grad is not None]
             if self._only_wants_state(present):
@@ -121,22 +150,55 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
         else:
             zeros = list(compress(parameters, zero))
             with gradients_set_to(zeros, [None] * len(zeros)):
-                self.inner_optimizer.step()
+                self._step_inside()
+
+    def _step_inside(self) -> None:
+        """Let ``opt`` step. Parameters may have a gradient now and have no state."""
+        if self.state:
+            make_momentum(base_of(self.inner_optimizer))
+        self.inner_optimizer.step()
+
+    def _step_on_device(self, parameters: list[Tensor]) -> None:
+        """Take the step of ``opt`` for each parameter; those with zeros skip it.
+
+        A loss scale outside has set ``grad_scale`` and ``found_inf``.
+        """
+        require_fused(words.WRAPPER, self.inner_optimizer)
+        present = [p for p in parameters if p.grad is not None]
+        if not present:
+            self.note_no_gradients()
+            return
+        make_momentum(self.inner_optimizer)
+        grad_scale = getattr(self, "grad_scale", None)
+        self._skipped = getattr(self, "found_inf", None)
+        with torch.no_grad():
+            zero = magnitudes([p.grad for p in present]) == 0
+            skip = zero.float()
+            if self._skipped is not None:
+                skip = skip.maximum(self._skipped)
+        self._seen = parameters, zero, [p.grad is None for p in parameters]
+        self._reached_inner = True
+        step_each(self.inner_optimizer, present, skip, grad_scale)
 
     def note_no_gradients(self) -> None:
         """Record a step without gradients: see the base class."""
-        self._seen = [], [], []
+        self._seen, self._skipped = ([], [], []), None
         super().note_no_gradients()
 
     @property
     def last_step(self) -> StepReport:
-        """The report of the last step; before the first step, ``NO_STEP``."""
+        """The report of the last step; before the first step, ``NO_STEP``.
+
+        With ``capturable``, reading it waits for the device.
+        """
         if self._seen is None:
             return NO_STEP
         names = named_parameters(self)
         parameters, zero, absent = self._seen
-        if all(absent):
+        if all(absent) or (self._skipped is not None and self._skipped.item()):
             return NO_GRADIENTS
+        if isinstance(zero, Tensor):
+            zero = spread(zero.tolist(), absent)
         # A frozen parameter never has a gradient, so it is not reported as absent.
         listed = [
             p.requires_grad or not gone
@@ -156,8 +218,13 @@ def zero_flags(gradients: Sequence[Tensor | None], flush: bool) -> list[bool]:
         zero = all_zero_flags(present, flush)
     if len(zero) == len(gradients):
         return zero
+    return spread(zero, [gradient is None for gradient in gradients])
+
+
+def spread(zero: Iterable[bool], absent: Iterable[bool]) -> list[bool]:
+    """Return flags of all parameters, from flags of those that are not absent."""
     flags = iter(zero)
-    return [gradient is not None and next(flags) for gradient in gradients]
+    return [not gone and next(flags) for gone in absent]
 
 
 def leave_zeros_out(opt: Optimizer, flush: bool) -> None:

@@ -14,6 +14,7 @@ from lockstep.messages.masters import refusals
 from lockstep.messages.nouns import PYTORCH
 from lockstep.messages.scaling.loss_scaling import PATIENCE
 from lockstep.messages.workers.agn import refuse_masters_around
+from lockstep.pytorch.base.fused_step import require_capturable
 from lockstep.pytorch.base.gradients import (
     check_group,
     in_group,
@@ -33,7 +34,6 @@ from lockstep.pytorch.masters.gradients import MasterGradients
 from lockstep.pytorch.masters.regularizer import Regularizer
 from lockstep.pytorch.masters.saved_masters import SavedMasters
 from lockstep.pytorch.masters.scale import AutomaticScale, scale_of
-from lockstep.pytorch.scaling.capturable import require_capturable
 from lockstep.pytorch.scaling.scaled_step import ScaledStep
 from lockstep.quirks import quirks_of
 

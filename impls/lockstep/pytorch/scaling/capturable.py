@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim import SGD, Optimizer
+from torch.optim import Optimizer
 
-from lockstep.messages import pytorch as words
+from lockstep.pytorch.base.fused_step import make_momentum, step_dividing
 from lockstep.pytorch.scaling.gradients.division import fit, unscaled
-from lockstep.pytorch.scaling.scaled_step import (
-    Groups,
-    ScaledStep,
-    is_fused,
-    step_dividing,
-)
+from lockstep.pytorch.scaling.scaled_step import ScaledStep
 from lockstep.pytorch.tensors.norms import LARGEST, tensor_norms, total_norm
 
-__all__ = ["CapturableStep", "require_capturable", "require_fused"]
+__all__ = ["CapturableStep"]
 
 
 class CapturableStep(ScaledStep):
@@ -103,47 +98,3 @@ class CapturableStep(ScaledStep):
         self.own_gradients()
         self.pieces = [p.grad for p in self.parameters]
         self.overwrite(unscaled(self.pieces, self.held, flush))
-
-
-def make_momentum(optimizer: Optimizer) -> None:
-    """Create SGD's momentum buffers, filled with zeros, before its first step.
-
-    SGD creates them uninitialized, and a skipped step would leave them so. With zeros,
-    the first step has the same result, because momentum 0 + g = g.
-    """
-    if not isinstance(optimizer, SGD):
-        return
-    for group in optimizer.param_groups:
-        for parameter in group["params"] if group["momentum"] else []:
-            if parameter.grad is not None:
-                state = optimizer.state[parameter]
-                if state.get("momentum_buffer") is None:
-                    state["momentum_buffer"] = torch.zeros_like(parameter)
-
-
-def require_fused(
-    owner: str, optimizer: Optimizer, groups: Groups | None = None
-) -> None:
-    """Raise unless ``optimizer`` can skip a step without a host sync.
-
-    Dampened momentum cannot, because its first applied step differs from the others.
-    """
-    groups = optimizer.param_groups if groups is None else groups
-    if not is_fused(optimizer, groups):
-        raise words.NOT_FUSED.error(owner=owner, got=type(optimizer).__name__)
-    for group in groups:
-        if group.get("momentum") and group.get("dampening"):
-            raise words.DAMPENED.error(owner=owner, dampening=group["dampening"])
-
-
-def require_capturable(
-    owner: str, optimizer: Optimizer, options: Mapping[str, bool]
-) -> None:
-    """Raise if an option needs a host sync in each step.
-
-    ``options`` contains each such option and whether it is chosen.
-    """
-    require_fused(owner, optimizer)
-    for option, is_chosen in options.items():
-        if is_chosen:
-            raise words.ASKS_EACH_STEP.error(owner=owner, option=option)

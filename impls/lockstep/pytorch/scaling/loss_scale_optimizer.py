@@ -14,9 +14,9 @@ from lockstep.messages.base.pipeline import not_an_optimizer
 from lockstep.messages.nouns import PYTORCH
 from lockstep.messages.scaling import loss_scaling as words
 from lockstep.messages.scaling import refusals
+from lockstep.pytorch.base.fused_step import require_capturable
 from lockstep.pytorch.base.gradients import named_parameters
 from lockstep.pytorch.multitask import MultitaskOptimizerWrapper
-from lockstep.pytorch.scaling.capturable import require_capturable
 from lockstep.pytorch.scaling.loss_scale import FixedLossScale, get
 from lockstep.pytorch.scaling.skipping import SkippingWrapper
 from lockstep.quirks import quirks_of

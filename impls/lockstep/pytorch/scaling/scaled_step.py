@@ -13,23 +13,17 @@ from torch.optim import Optimizer
 
 from lockstep.interface import StepReport
 from lockstep.messages.scaling import loss_scaling as words
+from lockstep.pytorch.base.fused_step import is_fused, step_dividing
 from lockstep.pytorch.base.gradients import name_in
-from lockstep.pytorch.base.stack import comes_with_torch
 from lockstep.pytorch.scaling.gradients.division import fit, unscaled
 from lockstep.pytorch.tensors import foreach, shards
 from lockstep.pytorch.tensors.finite import are_surely_finite, finite_flags, times
 from lockstep.pytorch.tensors.norms import LARGEST, total_norm
 from lockstep.pytorch.tensors.rounding import rounded
 
-__all__ = [
-    "ScaledStep",
-    "is_fused",
-    "step_dividing",
-]
+__all__ = ["ScaledStep"]
 
 DOUBLE = torch.float64, torch.complex128
-
-Groups = Sequence[Mapping[str, Any]]
 
 
 class ScaledStep:
@@ -249,33 +243,3 @@ class ScaledStep:
             float(self.norm) if has_norm else None,
             float(self.clip_factor) if has_norm and applied else None,
         )
-
-
-def is_fused(optimizer: Optimizer, groups: Groups | None = None) -> bool:
-    """Whether ``step`` uses ``grad_scale`` and ``found_inf`` with these groups.
-
-    A copy of a torch optimizer lacks the attribute that shows this, but its groups show
-    it too. ``groups`` are by default those of the optimizer.
-    """
-    able = getattr(optimizer, "_step_supports_amp_scaling", None)
-    groups = optimizer.param_groups if groups is None else groups
-    if able is False or not all([group.get("fused", able) for group in groups]):
-        return False
-    return able is not None or comes_with_torch(optimizer)
-
-
-def step_dividing(
-    optimizer: Optimizer,
-    take: Callable[[], Any],
-    grad_scale: Tensor,
-    found_inf: Tensor | None = None,
-) -> None:
-    """Call ``take``; the steps of ``optimizer`` divide the gradients by ``grad_scale``.
-
-    They divide in place. If ``found_inf`` is 1, they change nothing.
-    """
-    optimizer.grad_scale, optimizer.found_inf = grad_scale, found_inf
-    try:
-        take()
-    finally:
-        del optimizer.grad_scale, optimizer.found_inf

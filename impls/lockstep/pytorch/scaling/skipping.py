@@ -17,10 +17,11 @@ from lockstep.messages.scaling import loss_scaling as words
 from lockstep.messages.scaling import refusals
 from lockstep.messages.step import numbers as tags
 from lockstep.pytorch.base.foreign_state import COUNTS, IN_A_ROW, LAYOUT, SKIPPED
+from lockstep.pytorch.base.fused_step import require_fused
 from lockstep.pytorch.base.gradients import named_parameters
 from lockstep.pytorch.base.stack import base_of
 from lockstep.pytorch.base.wrapper import OptimizerWrapper
-from lockstep.pytorch.scaling.capturable import CapturableStep, require_fused
+from lockstep.pytorch.scaling.capturable import CapturableStep
 from lockstep.pytorch.scaling.gradients.in_place import GradientsInPlace
 from lockstep.pytorch.scaling.gradients.unscaled import Unscaled
 from lockstep.pytorch.scaling.loss_scale import LossScale

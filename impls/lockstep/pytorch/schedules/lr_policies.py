@@ -1,9 +1,10 @@
 """Learning-rate policies: a plain step gives a number, a tensor step a tensor.
 
 For an integer step they return a Python float with a float32 value. For a 0-d integer
-tensor they return a 0-d tensor on the same device, without a host sync. ``lr=`` is
-accepted for ``learning_rate=``. The scheduler :class:`lockstep.pytorch.PolicyLR` writes
-their rates into an optimizer. All policies come from OpenSeq2Seq (NVIDIA),
+tensor they return a 0-d tensor on the same device, without a host sync, except that
+``piecewise_constant`` checks boundaries that are not in order. ``lr=`` is accepted for
+``learning_rate=``. The scheduler :class:`lockstep.pytorch.PolicyLR` writes their rates
+into an optimizer. All policies come from OpenSeq2Seq (NVIDIA),
 ``open_seq2seq/optimizers/lr_policies.py``. Steps are optimizer steps, counted from 0.
 """
 
@@ -223,10 +224,12 @@ def decay_progress(step: Step, decay_steps: float, begin_decay_at: int) -> Numbe
 
 
 def check_one_holds(count: int | Tensor, otherwise: str) -> None:
-    """Raise unless one range holds; on a GPU the error is raised asynchronously."""
-    if isinstance(count, Tensor):
-        torch._assert_async((count == 1).all(), otherwise)
-    elif count != 1:
+    """Raise unless one range holds.
+
+    This waits for a GPU, because an assertion on the device would end all work there.
+    """
+    holds = count == 1
+    if not (holds.all() if isinstance(holds, Tensor) else holds):
         raise OutOfRangeError(otherwise)
 
 

@@ -32,9 +32,11 @@ def add_share(
 
 def divided(gradient: Tensor, iter_size: int) -> Tensor:
     """Return a micro-batch's share: gradient / iter_size."""
+    values = gradient._values() if gradient.is_sparse else gradient
+    (share,) = foreach.divide([values], iter_size)
     if not gradient.is_sparse:
-        return gradient / iter_size
-    return with_rows(gradient, gradient._indices(), gradient._values() / iter_size)
+        return share
+    return with_rows(gradient, gradient._indices(), share)
 
 
 def all_rows(total: Tensor, share: Tensor) -> Tensor:

@@ -33,6 +33,7 @@ __all__ = [
     "multiply_in_place",
     "norms",
     "norms_alike",
+    "number_like",
     "part_by_part",
     "plus_number",
     "roots",

@@ -56,6 +56,20 @@ def test_without_zero_gradients_the_bits_are_those_of_the_bare_optimizer(make):
     assert not torch.equal(ours.a.weight, TwoHeads().a.weight)
 
 
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_a_task_may_join_later_around_fused_sgd_with_momentum(nesterov):
+    """torch's fused kernel fails if only some parameters have a buffer."""
+    options = {"lr": 0.1, "momentum": 0.9, "nesterov": nesterov}
+    found = []
+    for fused in (False, True):
+        model = TwoHeads()
+        sgd = torch.optim.SGD(model.parameters(), fused=fused, **options)
+        wrapper = MultitaskOptimizerWrapper(sgd)
+        train(model, wrapper, "aab+b")
+        found.append(snapshot(model, wrapper))
+    torch.testing.assert_close(found[1], found[0], rtol=1e-6, atol=1e-7)
+
+
 @everyone
 def test_a_zero_gradient_is_as_good_as_none(make):
     bare, ours = TwoHeads(), TwoHeads()

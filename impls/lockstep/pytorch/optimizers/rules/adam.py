@@ -36,7 +36,7 @@ def step_size(policy: Policy, shared: Shared) -> Tensor | float:
     rest2 = rounded(1 - rounded(shared["beta2_power"], dtype), dtype)
     root = rounded(math.sqrt(rest2), dtype) if rest2 >= 0 else math.nan
     if not rate.is_cpu:
-        return rate * root / rest1
+        return rate * root / foreach.number_like(rest1, rate)
     return rounded(quotient(rounded(rate.item() * root, dtype), rest1), dtype)
 
 

@@ -61,7 +61,9 @@ def update_one(
     policy: Policy, variable: Tensor, slots: Slots, gradient: Tensor
 ) -> None:
     """Apply the rule to every element of one tensor."""
-    rate, l1 = policy.learning_rate, policy.l1_regularization_strength
+    l1 = policy.l1_regularization_strength
+    # A GPU would multiply by the reciprocal of a number on the CPU.
+    rate = foreach.number_like(policy.learning_rate, slots["accum"])
     accum, linear = slots["accum"], slots["linear"]
     weights = variable.to(accum.dtype)
     old_root = root(policy, accum)

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from lockstep.pytorch.base.fused_step import is_fused
 from lockstep.pytorch.base.gradients import gradients_set_to
 from lockstep.pytorch.base.train_v1 import backward, check_loss, evaluate
 from lockstep.pytorch.scaling.scaled_gradients import ScaledGradients, has_hooks
-from lockstep.pytorch.scaling.scaled_step import is_fused
 
 __all__ = ["GradientsInPlace"]
 

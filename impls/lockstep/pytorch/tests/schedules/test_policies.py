@@ -14,6 +14,7 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler, SequentialLR
 
 from harness.tests.script_process import Request
 from harness.tests.shared_processes import Processes
+from lockstep.messages.errors import OutOfRangeError
 from lockstep.pytorch import (
     MomentumOptimizer,
     MultitaskOptimizerWrapper,
@@ -66,7 +67,7 @@ def test_a_tensor_step_gives_a_tensor_of_the_same_rate(
 
 def test_an_ambiguous_tensor_step_is_refused() -> None:
     step = torch.tensor(5)
-    with pytest.raises(RuntimeError, match="sort them"):
+    with pytest.raises(OutOfRangeError, match="sort them"):
         lr_policies.piecewise_constant(step, 1.0, [8, 4], [0.5, 0.1])
 
 

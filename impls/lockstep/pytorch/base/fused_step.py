@@ -1,0 +1,126 @@
+"""Steps of fused optimizers, which can divide gradients, and be skipped on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import SGD, Optimizer
+
+from lockstep.messages import pytorch as words
+from lockstep.pytorch.base.gradients import gradients_set_to
+from lockstep.pytorch.base.stack import comes_with_torch
+
+__all__ = [
+    "is_fused",
+    "make_momentum",
+    "require_capturable",
+    "require_fused",
+    "step_dividing",
+    "step_each",
+]
+
+Groups = Sequence[Mapping[str, Any]]
+
+
+def is_fused(optimizer: Optimizer, groups: Groups | None = None) -> bool:
+    """Whether ``step`` uses ``grad_scale`` and ``found_inf`` with these groups.
+
+    A copy of a torch optimizer lacks the attribute that shows this, but its groups show
+    it too. ``groups`` are by default those of the optimizer.
+    """
+    able = getattr(optimizer, "_step_supports_amp_scaling", None)
+    groups = optimizer.param_groups if groups is None else groups
+    if able is False or not all([group.get("fused", able) for group in groups]):
+        return False
+    return able is not None or comes_with_torch(optimizer)
+
+
+def step_dividing(
+    optimizer: Optimizer,
+    take: Callable[[], Any],
+    grad_scale: Tensor | None,
+    found_inf: Tensor | None = None,
+) -> None:
+    """Call ``take``; the steps of ``optimizer`` divide the gradients by ``grad_scale``.
+
+    They divide in place, or not at all for None. If ``found_inf`` is 1, they change
+    nothing.
+    """
+    optimizer.grad_scale, optimizer.found_inf = grad_scale, found_inf
+    try:
+        take()
+    finally:
+        del optimizer.grad_scale, optimizer.found_inf
+
+
+def step_each(
+    optimizer: Optimizer,
+    parameters: Sequence[Tensor],
+    skip: Tensor,
+    grad_scale: Tensor | None,
+) -> None:
+    """Call the step of a fused optimizer for each parameter by itself.
+
+    Args:
+        optimizer: the optimizer.
+        parameters: its parameters that have a gradient.
+        skip: [n] float32, 1 for each parameter that must not change, else 0.
+        grad_scale: what the gradients are divided by; None for no division.
+    """
+    gradients = [parameter.grad for parameter in parameters]
+    with gradients_set_to(parameters, [None] * len(gradients)):
+        for parameter, gradient, own in zip(
+            parameters, gradients, skip.unbind(), strict=True
+        ):
+            parameter.grad = gradient
+            step_dividing(optimizer, optimizer.step, grad_scale, own)
+            parameter.grad = None
+
+
+def make_momentum(optimizer: Optimizer) -> None:
+    """Create the momentum buffers that fused SGD lacks, filled with zeros.
+
+    SGD creates them uninitialized, and a skipped step would leave them so. And it fails
+    if only some parameters have one. With zeros, the first step has the same result,
+    because momentum 0 + g = g. That is not so with dampening.
+    """
+    if not isinstance(optimizer, SGD):
+        return
+    for group in optimizer.param_groups:
+        needed = group["fused"] and group["momentum"] and not group["dampening"]
+        for parameter in group["params"] if needed else []:
+            if parameter.grad is not None:
+                state = optimizer.state[parameter]
+                if state.get("momentum_buffer") is None:
+                    state["momentum_buffer"] = torch.zeros_like(parameter)
+
+
+def require_fused(
+    owner: str, optimizer: Optimizer, groups: Groups | None = None
+) -> None:
+    """Raise unless ``optimizer`` can skip a step without a host sync.
+
+    Dampened momentum cannot, because its first applied step differs from the others.
+    """
+    groups = optimizer.param_groups if groups is None else groups
+    if not is_fused(optimizer, groups):
+        raise words.NOT_FUSED.error(owner=owner, got=type(optimizer).__name__)
+    for group in groups:
+        if group.get("momentum") and group.get("dampening"):
+            raise words.DAMPENED.error(owner=owner, dampening=group["dampening"])
+
+
+def require_capturable(
+    owner: str, optimizer: Optimizer, options: Mapping[str, bool]
+) -> None:
+    """Raise if an option needs a host sync in each step.
+
+    ``options`` contains each such option and whether it is chosen.
+    """
+    require_fused(owner, optimizer)
+    for option, is_chosen in options.items():
+        if is_chosen:
+            raise words.ASKS_EACH_STEP.error(owner=owner, option=option)
