@@ -299,7 +299,8 @@ def on_gpu(session: nox.Session, name: str, *tests: str) -> None:
     options = ["--backend", backend, "--device", "cuda"]
     run(session, name, "harness", "parity", *options, "--report", str(report))
     run(session, name, "pytest", "-m", "gpu", *tests)
-    experiments = ["training_throughput", *["throughput"] * (backend == "pytorch")]
+    on_torch = ["gpu_steps", "throughput"] if backend == "pytorch" else []
+    experiments = ["training_throughput", *on_torch]
     run(session, name, "harness", "run", *experiments, *options, "--scale", "std")
 
 

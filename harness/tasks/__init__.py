@@ -36,6 +36,7 @@ __all__ = ["TASKS", "TIMED", "part", "runs_on"]
 TASKS = (
     "asynchronous_digits",
     "deep_digits",
+    "gpu_steps",
     "gradient_norm",
     "link_prediction",
     "lost_updates",
@@ -54,6 +55,7 @@ TASKS = (
 )
 
 TIMED = (
+    "gpu_steps",
     "recommender",
     "slow_link",
     "throughput",

@@ -1,4 +1,4 @@
-"""Group records into cells, whose runs differ only in their seed."""
+"""Select records, and group them into cells, whose runs differ only in their seed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from harness.records.record import Record
 from harness.statistics import Floats
 
-__all__ = ["SeedCell", "backend_of", "grouped", "same_seeds", "twins"]
+__all__ = ["SeedCell", "backend_of", "grouped", "on_gpus", "same_seeds", "twins"]
 
 
 class Measured(Protocol):
@@ -90,3 +90,12 @@ def same_seeds(a: C, b: C) -> Iterator[tuple[C, C]]:
     if common:
         shared = [[r for r in cell.records if r.seed in common] for cell in (a, b)]
         yield replace(a, records=shared[0]), replace(b, records=shared[1])
+
+
+def on_gpus(records: Sequence[Record]) -> list[Record]:
+    """Return the records of runs on a GPU that ended well."""
+    return [
+        record
+        for record in records
+        if record.subject["device"].startswith("cuda") and record.status == "ok"
+    ]

@@ -181,6 +181,11 @@ def _stable_rates(of: Any, backend: str, rng: Generator) -> Outcome:
     return Outcome("ok", "", series, ends._asdict())
 
 
+def _gpu_steps(of: Any, backend: str, rng: Generator) -> Outcome:
+    counts = {"waits": int(rng.integers(4)), "launches": int(rng.integers(1, 50))}
+    return Outcome("ok", "", {}, {"time": float(rng.uniform(10, 1000)), **counts})
+
+
 def _throughput(of: Any, backend: str, rng: Generator) -> Outcome:
     return Outcome("ok", "", {}, {"rate": float(rng.uniform(10, 1000))})
 
@@ -288,9 +293,9 @@ def _set_step(record: Any, name: str, value: float) -> None:
     times["seconds/step/clip"] = value * times["seconds/step/lookup"]
 
 
-def _set_rate(record: Any, name: str, value: float) -> None:
+def _set_on_gpu(record: Any, name: str, value: float) -> None:
     record.subject.update(device="cuda", device_name="Toy 1")
-    record.summary["rate"] = value
+    record.summary[name] = value
 
 
 def _set_over_bare(record: Any, name: str, value: float) -> None:
@@ -363,6 +368,7 @@ SETTERS: Mapping[tuple[str, str], Callable[[Any, str, float], None]] = {
     ("slow_link", "steps over expected, period 10"): _set_speed_of_links,
     ("asynchronous_digits", "accuracy"): _set_accuracy,
     ("asynchronous_digits", "mean accuracy"): _set_accuracy,
+    **{("gpu_steps", name): _set_on_gpu for name in metrics_of("gpu_steps")},
     ("gradient_norm", "norm ratio"): _set_ratio,
     ("mixed_precision_text", "steps to target"): _set_to_target,
     ("movie_genres", "error"): _set_error,
@@ -377,7 +383,7 @@ SETTERS: Mapping[tuple[str, str], Callable[[Any, str, float], None]] = {
     ("stable_rates", "highest rate"): _set_range,
     ("stable_rates", "stable range"): _set_range,
     ("stable_rates", "best accuracy"): _set_range,
-    ("throughput", "rate"): _set_rate,
+    ("throughput", "rate"): _set_on_gpu,
     ("training_throughput", "ratio"): _set_over_bare,
     ("training_throughput", "control"): _set_over_bare,
     ("warm_up", "bits a byte"): _set_bits,
@@ -389,6 +395,7 @@ SETTERS: Mapping[tuple[str, str], Callable[[Any, str, float], None]] = {
 MAKERS: Mapping[str, Callable[[Any, str, Generator], Outcome]] = {
     "asynchronous_digits": _asynchronous,
     "deep_digits": _deep,
+    "gpu_steps": _gpu_steps,
     "gradient_norm": _gradient_norm,
     "link_prediction": _link,
     "lost_updates": _lost,

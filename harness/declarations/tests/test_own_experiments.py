@@ -137,7 +137,7 @@ def write_records(
 
 def befallen(record: Record, rng: np.random.Generator) -> Record:
     """Return a record as it is, cut off where its run diverged, or of a GPU."""
-    if record.task == "throughput":
+    if record.task in ("gpu_steps", "throughput"):
         on_gpu = {"device": "cuda", "device_name": "Toy 1"}
         return dataclasses.replace(record, subject={**record.subject, **on_gpu})
     if rng.random() < 0.1 and record.task in CAN_DIVERGE:

@@ -11,6 +11,7 @@ from harness.judgement.finding import Judgement
 from harness.records.metrics import Metric
 from harness.records.record import Record
 from harness.statistics import Interval, overlap
+from harness.tasks.cells import on_gpus
 from harness.tasks.throughput import tables
 from harness.tasks.throughput.settings import MODES
 
@@ -27,7 +28,7 @@ NOTHING = "Not measured yet on a GPU; runs on a CPU are not counted."
 
 def judge(records: Sequence[Record]) -> Judgement:
     """Make a table of the runs on GPUs and state the answer, or that there are none."""
-    usable = tables.on_gpus(records)
+    usable = on_gpus(records)
     if not usable:
         return Judgement(NOTHING, {}, _small_print())
     table = tables.rates(usable)
@@ -52,7 +53,7 @@ def match(
 
 def _on_gpu(record: Record) -> float:
     """Return the rate of a run on a GPU; NaN for other runs, which are not judged."""
-    return record.summary["rate"] if tables.on_gpus([record]) else np.nan
+    return record.summary["rate"] if on_gpus([record]) else np.nan
 
 
 METRICS = {"rate": Metric(_on_gpu, "examples a second", "larger")}

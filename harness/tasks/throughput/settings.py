@@ -11,6 +11,8 @@ __all__ = ["MODES", "Settings"]
 
 MODES = {
     "fp32": "float32 throughout",
+    "tf32": "float32 whose matrix products are rounded to TF32 on the way in",
+    "GradScaler fp16": "torch.autocast to float16, torch's GradScaler",
     "autocast fp16": "torch.autocast to float16, dynamic loss scale",
     "autocast bf16": "torch.autocast to bfloat16, no loss scale",
     "masters fp16": "float16 weights, float32 masters, dynamic loss scale",

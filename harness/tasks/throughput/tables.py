@@ -11,18 +11,9 @@ import pandas as pd
 from harness.records.record import Record
 from harness.statistics import bootstrap, median
 
-__all__ = ["first_net", "on_gpus", "rates"]
+__all__ = ["first_net", "rates"]
 
 SPEEDUP = ("speedup", "speedup_low", "speedup_high")
-
-
-def on_gpus(records: Sequence[Record]) -> list[Record]:
-    """Return the records of runs on a GPU that ended well."""
-    return [
-        record
-        for record in records
-        if record.subject["device"].startswith("cuda") and record.status == "ok"
-    ]
 
 
 def rates(records: Sequence[Record]) -> pd.DataFrame:

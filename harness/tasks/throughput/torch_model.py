@@ -16,7 +16,27 @@ from lockstep.pytorch import (
     MixedPrecisionOptimizerWrapper,
 )
 
-DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+DTYPES = {
+    "fp32": torch.float32,
+    "tf32": torch.float32,
+    "fp16": torch.float16,
+    "bf16": torch.bfloat16,
+}
+
+
+class Scaled:
+    """An optimizer with torch's ``GradScaler``, called as our wrappers are."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, device: str) -> None:
+        self.optimizer = optimizer
+        self.zero_grad = optimizer.zero_grad
+        self.scaler = torch.amp.GradScaler(torch.device(device).type)
+        self.scale_loss = self.scaler.scale
+
+    def step(self) -> None:
+        """Take a step, or skip it, and update the scale."""
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
 
 
 class Trainer:
@@ -28,6 +48,8 @@ class Trainer:
         self.device = device
         method, _, short = settings.mode.rpartition(" ")
         dtype = DTYPES[short]
+        # It holds for the process, in which other modes may follow.
+        torch.set_float32_matmul_precision("high" if short == "tf32" else "highest")
         width = settings.width
         layers: list[nn.Module] = []
         for _ in range(settings.depth):
@@ -39,7 +61,7 @@ class Trainer:
         self.context = _context(method, device, dtype)
         parameters = list(self.model.parameters())
         base = torch.optim.SGD(parameters, lr=0.01, momentum=0.9, fused=True)
-        self.optimizer = _wrapped(base, method, short)
+        self.optimizer = _wrapped(base, method, short, device)
 
     def advance(self, steps: int) -> None:
         """Take ``steps`` steps: forward, backward and update."""
@@ -68,14 +90,16 @@ class Trainer:
 
 def _context(method: str, device: str, dtype: torch.dtype) -> Callable[[], Any]:
     """Return the context of the forward pass."""
-    if method != "autocast":
+    if method not in ("autocast", "GradScaler"):
         return contextlib.nullcontext
     kind = torch.device(device).type
     return lambda: torch.autocast(kind, dtype=dtype)
 
 
-def _wrapped(base: torch.optim.Optimizer, method: str, short: str) -> Any:
+def _wrapped(base: torch.optim.Optimizer, method: str, short: str, device: str) -> Any:
     """Return the optimizer of the mode; only float16 needs a loss scale."""
+    if method == "GradScaler":
+        return Scaled(base, device)
     scaled = short == "fp16"
     if method == "masters":
         return MixedPrecisionOptimizerWrapper(base, "dynamic" if scaled else None)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from lockstep.pytorch.tensors import foreach, shards
+from lockstep.pytorch.tensors.norms import magnitudes
 from lockstep.pytorch.tensors.rows import sum_duplicates
 
 __all__ = ["all_zero_flags", "by_device", "flush_subnormals", "is_all_zero"]
@@ -99,11 +100,10 @@ def have_zero_heads(gradients: Sequence[Tensor]) -> list[bool]:
 def read_batch(gradients: Sequence[Tensor]) -> list[bool]:
     """Return, for each gradient of one :func:`batch_of`, whether all elements are zero.
 
-    On a GPU this needs one transfer.
+    On a GPU this needs one transfer, and few launches for all of them.
     """
     if not gradients[0].is_cpu:
-        flags = [flat_values(gradient).any() for gradient in gradients]
-        return torch.stack(flags).logical_not().tolist()
+        return (magnitudes(gradients) == 0).tolist()
     if len(gradients) == 1 or batch_of(gradients[0]) is None:
         return [is_all_zero(gradient) for gradient in gradients]
     rows = foreach.joined(gradients, torch.stack).view(len(gradients), -1)

@@ -1,0 +1,124 @@
+"""The steps in PyTorch, and what is counted in them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
+
+from harness.tasks.gpu_steps.settings import GRAPH, Settings
+from harness.tasks.overhead.torch_model import Gradients, parameters
+from harness.timing import Step
+from lockstep.pytorch import (
+    MixedPrecisionLossScaleOptimizer,
+    MixedPrecisionOptimizerWrapper,
+    MultitaskOptimizerWrapper,
+    VariableClippingOptimizer,
+)
+
+LIMIT, RATE, NORM = 1.0, 1e-4, 1.0
+
+CALLS = ("cudaLaunch", "cuLaunch", "cudaGraphLaunch", "cudaMemcpy", "cudaMemset")
+"""How the names of the calls begin that give work to a GPU."""
+
+WAITS = "called a synchronizing CUDA operation"
+
+
+class Stepper:
+    """An optimizer and the gradients that it steps on."""
+
+    def __init__(self, settings: Settings, device: str) -> None:
+        torch.set_num_threads(1)
+        self.device = device
+        dtype = torch.float16 if settings.stack == "masters" else torch.float32
+        self.weights = parameters(settings.model, device, dtype)
+        self.gradients = Gradients(settings.model, 1.0, device, dtype)
+        for value in self.gradients.values[: settings.zeros]:
+            value.zero_()
+        on_device = settings.way != "host"
+        self.optimizer = make(settings.stack, self.weights, on_device)
+        self.loss = torch.ones((), device=device, requires_grad=True)
+        self.scale_loss = getattr(self.optimizer, "scale_loss", None)
+        self.take: Step = self.step
+        if settings.way == GRAPH:
+            self.take = captured(self.step)
+
+    def step(self) -> None:
+        """Write the gradients, as ``backward`` would, and step."""
+        self.gradients.fill(self.weights)
+        if self.scale_loss is not None:
+            self.scale_loss(self.loss)
+        self.optimizer.step()
+
+    def wait(self) -> None:
+        """Wait until the device has finished its work."""
+        if torch.device(self.device).type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def waits(self, steps: int) -> int:
+        """Take steps; return how often the host waited for the GPU."""
+        with warnings.catch_warnings(record=True) as caught, counting_waits():
+            for _ in range(steps):
+                self.take()
+        return sum(WAITS in str(warning.message) for warning in caught)
+
+    def launches(self, steps: int) -> int:
+        """Take steps; return the number of calls that gave work to the GPU."""
+        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
+            for _ in range(steps):
+                self.take()
+            self.wait()
+        return sum(event.name.startswith(CALLS) for event in seen.events())
+
+    def is_finite(self) -> bool:
+        """Return whether all weights are finite."""
+        return all(bool(weight.isfinite().all()) for weight in self.weights)
+
+
+def make(stack: str, weights: list[Tensor], on_device: bool) -> Any:
+    """Return an optimizer; ``on_device``: it never waits for the GPU."""
+    adam = torch.optim.Adam(weights, lr=RATE, fused=True, capturable=on_device)
+    if stack == "bare":
+        return adam
+    if stack == "multitask":
+        return MultitaskOptimizerWrapper(adam, capturable=on_device)
+    options: dict[str, Any] = {"clip_norm": NORM, "capturable": on_device}
+    if stack == "masters":
+        return MixedPrecisionOptimizerWrapper(adam, "dynamic", **options)
+    if stack == "scaling":
+        return MixedPrecisionLossScaleOptimizer(adam, "dynamic", **options)
+    multitask = MultitaskOptimizerWrapper(adam, capturable=on_device)
+    scaled = MixedPrecisionLossScaleOptimizer(multitask, "dynamic", **options)
+    return VariableClippingOptimizer(scaled, {weights[-1]: [1]}, LIMIT)
+
+
+def captured(step: Step) -> Callable[[], None]:
+    """Return a function that replays a CUDA graph of the step."""
+    # As PyTorch's notes on CUDA graphs ask: the first steps on another stream.
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    replay: Callable[[], None] = graph.replay
+    return replay
+
+
+@contextmanager
+def counting_waits() -> Iterator[None]:
+    """Let PyTorch warn of each operation that waits for the GPU."""
+    warnings.simplefilter("always")
+    torch.cuda.set_sync_debug_mode("warn")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")

@@ -1,0 +1,55 @@
+"""One run: time steps, and count their waits and launches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from harness.records.record import Outcome
+from harness.tasks import backends
+from harness.tasks.gpu_steps.settings import GRAPH, Settings
+
+__all__ = ["prepare", "train"]
+
+
+def prepare(backend: str, device: str) -> None:
+    """Import the backend's framework and test the device; raise if either fails."""
+    backends.prepare(__package__, backend, device)
+
+
+def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
+    """Do one run; it has diverged if a weight is not finite after it.
+
+    Series: ``round`` and ``time``, microseconds per step. Summary: the median ``time``,
+    and ``waits`` and ``launches``, the number per step. On a CPU there are neither, and
+    no CUDA graph. ``seed`` only makes the run one of several.
+    """
+    settings = Settings(**config)
+    on_gpu = device.startswith("cuda")
+    if settings.way == GRAPH and not on_gpu:
+        return Outcome("ok", "a CUDA graph needs a GPU")
+    stepper = backends.model(__package__, backend).Stepper(settings, device)
+    times = [seconds_of(stepper, settings.steps) for _ in range(settings.rounds + 1)]
+    # The first round warms up.
+    micro = [seconds / settings.steps * 1e6 for seconds in times[1:]]
+    series = {"round": [float(k) for k in range(len(micro))], "time": micro}
+    summary = {"time": float(np.median(micro))}
+    if on_gpu:
+        summary["waits"] = stepper.waits(settings.counted) / settings.counted
+        summary["launches"] = stepper.launches(settings.counted) / settings.counted
+    if not stepper.is_finite():
+        return Outcome("diverged", "a weight was not finite at the end", series)
+    return Outcome("ok", "", series, summary)
+
+
+def seconds_of(stepper: Any, steps: int) -> float:
+    """Return how long steps take, until the device has finished the last one."""
+    stepper.wait()
+    start = perf_counter()
+    for _ in range(steps):
+        stepper.take()
+    stepper.wait()
+    return perf_counter() - start
