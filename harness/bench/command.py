@@ -230,12 +230,14 @@ class Progress:
         now = time.monotonic()
         self.ended.setdefault(job.backend, []).append(now - self.begin)
         self.begin = now
-        failed = sum(bool(result.reason) for result in measurement.results.values())
+        reasons = [r.reason for r in measurement.results.values() if r.reason]
         took = f"{self.ended[job.backend][-1]:.0f} s"
         counts = f"{len(job.setups)} setups in {took}"
-        counts += f", {failed} of them failed" if failed else ""
+        counts += f", {len(reasons)} of them failed" if reasons else ""
         name = f"{job.backend}, process {job.number + 1} of {COUNTS[job.scale]}"
         self.report(f"{name}: {counts}{self.left()}")
+        for reason in dict.fromkeys(reasons):
+            self.report(f"  {reason}")
 
     def left(self) -> str:
         """Return the estimated remaining time, from each backend's mean so far."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,9 @@ __all__ = [
 Measured = Mapping[tuple[str, str], Sequence[Record]]
 """(backend, setup id) -> the last record of each process of the last measurement."""
 
+CPU, GPU = "cpu", "cuda"
+"""The devices of which a page has rows. Goals are for the CPU."""
+
 UNITS = {"ratio": "", "difference": "us", "time": "us"}
 """Unit of each measure. Ratios have none."""
 
@@ -52,8 +56,8 @@ def compare(benchmark: Benchmark, root: Path = RESULTS) -> Finding | None:
     return dataclasses.replace(published, local=local)
 
 
-def measured(benchmark: Benchmark, home: Path) -> Measured:
-    """Read the last measurement of each setup: one record per process.
+def measured(benchmark: Benchmark, home: Path, device: str = CPU) -> Measured:
+    """Read the last measurement of each setup on a device: one record per process.
 
     All records of a measurement have the same scale and environment, and all are fresh
     or all are stale. The last record of a setup belongs to its last measurement.
@@ -64,7 +68,7 @@ def measured(benchmark: Benchmark, home: Path) -> Measured:
     for backend in benchmark.backends:
         freshness = Freshness(home, backend, sources)
         for record in read(home / f"{backend}.jsonl"):
-            if record.status != "ok":
+            if record.status != "ok" or record.subject["device"] != device:
                 continue
             key = backend, record.id
             kind = record.scale, record.environment, freshness.is_stale(record)
@@ -111,8 +115,8 @@ def controls_summary(findings: Sequence[Finding]) -> str:
 
 def judge(benchmark: Benchmark, home: Path) -> Finding | None:
     """Judge the last measurement in a folder. Return None if there is none."""
-    records = measured(benchmark, home)
-    if not records:
+    records, on_gpu = (measured(benchmark, home, device) for device in (CPU, GPU))
+    if not records and not on_gpu:
         return None
     judged = [(row, _entry(benchmark, row, records)) for row in benchmark.rows]
     present = [(row, entry) for row, entry in judged if entry is not None]
@@ -127,6 +131,7 @@ def judge(benchmark: Benchmark, home: Path) -> Finding | None:
     goals = _goals([entry for row, entry in present if row.goal is not None])
     tables = {
         "rows": rows,
+        "on a GPU": _on_gpu(benchmark, on_gpu),
         "growth": growth,
         "exponents": exponents(benchmark, records),
         "times": _times(records),
@@ -141,7 +146,9 @@ def judge(benchmark: Benchmark, home: Path) -> Finding | None:
         tables={name: table for name, table in tables.items() if len(table)},
         small_print=[
             *benchmark.notes,
-            *_small_print(records),
+            *_small_print(
+                [r for m in (records, on_gpu) for s in m.values() for r in s]
+            ),
             *([controls_line(rows)] if len(rows) else []),
             *_limits(present),
         ],
@@ -150,7 +157,23 @@ def judge(benchmark: Benchmark, home: Path) -> Finding | None:
             for row, entry in judged
             if entry is None
         ],
-        provenance=_provenance(records),
+        provenance=_provenance({**on_gpu, **records}),
+    )
+
+
+def _on_gpu(benchmark: Benchmark, records: Measured) -> pd.DataFrame:
+    """Return the rows that were measured on a GPU, without goals and controls."""
+    entries = []
+    for row in benchmark.rows:
+        if row.growth or row.control:
+            continue
+        entry = _entry(benchmark, dataclasses.replace(row, goal=None), records)
+        if entry is not None:
+            first = records[row.backend, row.setup_id][0]
+            device = first.subject.get("device_name", first.subject["device"])
+            entries.append({"device": device, **entry})
+    return pd.DataFrame(entries).drop(
+        columns=["goal", "verdict", "control"], errors="ignore"
     )
 
 
@@ -217,17 +240,19 @@ def _answer(
         for row, entry in present
         if row.headline
     ]
+    if not present:
+        return "Not measured on a CPU yet."
     if not parts:
         return f"{goals[:1].upper()}{goals[1:]}."
     listed = ", ".join(parts[:-1]) + " and " * (len(parts) > 1) + parts[-1]
     return f"{benchmark.answer.format(listed)}; {goals}."
 
 
-def _small_print(records: Measured) -> Iterator[str]:
-    everything = [record for same in records.values() for record in same]
-    rounds = {len(times) for record in everything for times in record.series.values()}
+def _small_print(records: Sequence[Record]) -> Iterator[str]:
+    rounds = {len(times) for record in records for times in record.series.values()}
     counts = " or ".join(str(count) for count in sorted(rounds))
-    processes = sorted({len(same) for same in records.values()})
+    setups = Counter((r.subject["backend"], r.subject["device"], r.id) for r in records)
+    processes = sorted(set(setups.values()))
     yield (
         f"Variants take turns in random order within each of {counts} rounds of a "
         "process with one thread. The value of a process is the ratio (or difference) "

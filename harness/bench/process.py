@@ -97,6 +97,8 @@ def _words(job: Job, origins: Path) -> list[str]:
     }
     return [
         *("harness/bench/bench_setups.py", "-v", "-p", "no:cacheprovider"),
+        # A warning of a framework, an error in the tests, does not stop a measurement.
+        *("-W", "default"),
         *(f"--{name}={value}" for name, value in options.items()),
         *(f"--declared={path}" for path in job.declared),
         *(f"--setup={setup.key}" for setup in job.setups),

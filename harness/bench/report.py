@@ -11,7 +11,6 @@ from rich.text import Text
 
 from harness.bench.command import Request
 from harness.bench.compare import controls_line, judge, short, written
-from harness.judgement.finding import Finding
 from harness.records.files import folder
 
 __all__ = ["print_benchmarks", "width"]
@@ -33,9 +32,12 @@ def print_benchmarks(request: Request, console: Console) -> None:
     for benchmark in request.benchmarks:
         home = folder(benchmark.name, request.publish, request.root)
         finding = judge(benchmark, home)
-        if finding is not None and "rows" in finding.tables:
-            console.print(_table(finding))
-            tables.append(finding.tables["rows"])
+        found = finding.tables if finding is not None else {}
+        if "rows" in found:
+            console.print(_table(benchmark.title, found["rows"]))
+            tables.append(found["rows"])
+        if "on a GPU" in found:
+            console.print(_table(f"{benchmark.title}, on a GPU", found["on a GPU"]))
     if tables:
         console.print(Text(controls_line(pd.concat(tables))))
     console.print("Records, and the entries of pytest-benchmark:")
@@ -48,18 +50,19 @@ def print_benchmarks(request: Request, console: Console) -> None:
         console.print(Text(f"  {path}"), soft_wrap=True)
 
 
-def _table(finding: Finding) -> Table:
-    table = Table(title=Text(finding.title), title_justify="left")
+def _table(title: str, rows: pd.DataFrame) -> Table:
+    table = Table(title=Text(title), title_justify="left")
     table.add_column("row", ratio=1)
     for name in ("value [95% interval]", "goal"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
-    for _, entry in finding.tables["rows"].iterrows():
+    # On a GPU there are no goals and no controls.
+    for _, entry in rows.iterrows():
         against = f" / {entry['against']}" if entry["against"] else ""
-        control = entry["control"]
+        control, limit = entry.get("control", False), entry.get("goal", math.nan)
         row = entry["what"] if control else f"{entry['what']}{against}"
-        goal = "" if math.isnan(entry["goal"]) else f"<= {short(entry['goal'])}"
-        verdict = "control" if control else entry["verdict"]
+        goal = "" if math.isnan(limit) else f"<= {short(limit)}"
+        verdict = "control" if control else entry.get("verdict", "")
         table.add_row(
             Text(f"{entry['backend']}: {row}"),
             Text(written(dict(entry))),

@@ -30,6 +30,7 @@ def write_times(
     scale: str = "std",
     stale: bool = False,
     first_schema: bool = False,
+    device: str = "cpu",
 ) -> None:
     """Write records in which a variant's time is its factor, in milliseconds.
 
@@ -66,7 +67,7 @@ def write_times(
                         task=benchmark.task,
                         config=dict(setup.config),
                         seed=0,
-                        subject={"backend": backend, "device": "cpu", "lockstep": "0"},
+                        subject={"backend": backend, "device": device, "lockstep": "0"},
                         status="ok",
                         reason="",
                         series=series,

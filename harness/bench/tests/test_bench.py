@@ -53,6 +53,27 @@ def test_every_verdict_is_reached(
     assert set(rows[rows["goal"].isna()]["verdict"]) == {""}
 
 
+def test_a_gpu_has_rows_of_its_own_without_goals(tmp_path: Path) -> None:
+    write_times(OVERHEAD, tmp_path, {"ours": 1.0}, spread=0.0)
+    before = finding_of(tmp_path)
+    assert "on a GPU" not in before.tables
+    write_times(OVERHEAD, tmp_path, {"ours": 3.0}, spread=0.0, device="cuda")
+    after = finding_of(tmp_path)
+    assert after.answer == before.answer and after.verdict == before.verdict
+    assert after.tables["rows"].equals(before.tables["rows"])
+    rows = after.tables["on a GPU"]
+    assert len(rows) == sum(not row.control and not row.growth for row in OVERHEAD.rows)
+    assert set(rows["device"]) == {"cuda"} and "goal" not in rows
+    assert rows[rows["measure"] == "ratio"]["value"].to_numpy() == pytest.approx(3.0)
+
+
+def test_times_of_a_gpu_alone_are_no_answer(tmp_path: Path) -> None:
+    write_times(OVERHEAD, tmp_path, {"ours": 3.0}, device="cuda")
+    finding = finding_of(tmp_path)
+    assert finding.answer == "Not measured on a CPU yet."
+    assert "rows" not in finding.tables and len(finding.tables["on a GPU"])
+
+
 @pytest.mark.parametrize("processes", [1, PROCESSES - 1])
 def test_too_few_processes_decide_nothing(processes: int, tmp_path: Path) -> None:
     write_times(OVERHEAD, tmp_path, {"ours": 0.1}, processes)

@@ -58,6 +58,7 @@ def singles(policy: LogMaxPolicy) -> Singles:
     return Singles(*map(Single, (beta1, 1 - beta1, beta2, 1 - beta2, *rest)))
 
 
+@np.errstate(all="ignore")
 def step_logmax(
     policy: LogMaxPolicy, state: LogMaxState, has_nan: bool, amax: float
 ) -> LogMaxState:
@@ -65,22 +66,19 @@ def step_logmax(
 
     Quirk ``logmax_overflow``.
     """
-    scale, i, x_hat, slow_x_hat, xsquared_hat, correction1, correction2 = state
+    _, i, x_hat, slow_x_hat, xsquared_hat, correction1, correction2 = state
     beta1, rest1, beta2, rest2, *_ = singles(policy)
-    with np.errstate(all="ignore"):
-        x = log_amax(policy, has_nan, amax)
-        if policy.guarded and x == -math.inf:
-            return state._replace(iteration=i + 1)
-        moved = LogMaxState(
-            scale,
-            i + 1,
-            beta1 * x_hat + rest1 * x,
-            beta2 * slow_x_hat + rest2 * x,
-            beta2 * xsquared_hat + rest2 * (x * x),
-            correction1 * beta1,
-            correction2 * beta2,
-        )
-        return LogMaxState(scale_for(policy, moved), *moved[1:])
+    x = log_amax(policy, has_nan, amax)
+    if policy.guarded and x == -math.inf:
+        return state._replace(iteration=i + 1)
+    means = (
+        beta1 * x_hat + rest1 * x,
+        beta2 * slow_x_hat + rest2 * x,
+        beta2 * xsquared_hat + rest2 * (x * x),
+    )
+    corrections = correction1 * beta1, correction2 * beta2
+    scale = scale_for(policy, means, corrections)
+    return LogMaxState(scale, i + 1, *means, *corrections)
 
 
 def log_amax(policy: LogMaxPolicy, has_nan: bool, amax: float) -> np.float32:
@@ -93,19 +91,29 @@ def log_amax(policy: LogMaxPolicy, has_nan: bool, amax: float) -> np.float32:
         return Single(policy.overflow_log)
     if largest < SMALLEST_NORMAL:
         return Single(-math.inf)
-    return Single(np.log(float(largest))) / LOG_2
+    return Single(math.log(largest)) / LOG_2
 
 
-def scale_for(policy: LogMaxPolicy, state: LogMaxState) -> np.float32:
+def scale_for(
+    policy: LogMaxPolicy,
+    means: tuple[np.float32, np.float32, np.float32],
+    corrections: tuple[np.float32, np.float32],
+) -> np.float32:
     """Return the scale for which an overflow remains rare; NaN stays NaN.
 
     The formula is that of :func:`lockstep.reference.scaling.logmax.scale_for`.
+
+    Args:
+        policy: the parameters.
+        means: ``x_hat``, ``slow_x_hat`` and ``xsquared_hat`` of the next state.
+        corrections: ``b1_correction`` and ``b2_correction`` of the next state.
     """
     *_, deviations, target, scale_min, scale_max = singles(policy)
-    rest2 = ONE - state.b2_correction
-    mu = state.x_hat / (ONE - state.b1_correction)
-    slow = state.slow_x_hat / rest2
-    variance = state.xsquared_hat / rest2 - slow * slow
+    (x_hat, slow_x_hat, xsquared_hat), (correction1, correction2) = means, corrections
+    rest2 = ONE - correction2
+    mu = x_hat / (ONE - correction1)
+    slow = slow_x_hat / rest2
+    variance = xsquared_hat / rest2 - slow * slow
     # Only rounding makes it negative. NaN is not less than zero, so it stays NaN.
     sigma = Single(math.sqrt(ZERO if variance < ZERO else variance))
     scale = Single(np.exp2(float(target - (mu + deviations * sigma))))
