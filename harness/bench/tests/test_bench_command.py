@@ -131,7 +131,8 @@ def test_a_process_that_crashes_is_recorded_and_the_others_go_on(
     assert len(records) == 2
     assert {record.status for record in records} == {"error"}
     assert all("ended with status -9" in record.reason for record in records)
-    assert "2 of them failed" in lines[-1]
+    assert "2 of them failed" in lines[-2]
+    assert "ended with status -9" in lines[-1]
 
 
 def fake(
