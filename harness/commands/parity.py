@@ -76,7 +76,7 @@ def parity(
     report.print_explanation(result, console)
     report.print_rows(result, console)
     if report_file is not None:
-        report.write_report(result.rows, report_file)
+        report.write_report(result.rows, report_file, device)
         console.print(f"wrote {report_file}")
     raise typer.Exit(int(any(row.status == "failed" for row in result.rows)))
 

@@ -17,7 +17,7 @@ from rich.text import Text
 from harness.errors import HarnessError
 from harness.parity.command import Result
 from harness.parity.row import Row
-from harness.processes.environment import version
+from harness.processes.environment import device_name, version
 from lockstep import __version__, registry
 from lockstep.messages.errors import sentence
 
@@ -43,15 +43,15 @@ def check_writable(report: Path) -> None:
         raise HarnessError(sentence("--report", expected, got, "choose another place"))
 
 
-def write_report(rows: Sequence[Row], report: Path) -> None:
+def write_report(rows: Sequence[Row], report: Path, device: str = "cpu") -> None:
     """Write the rows as a JSON list, one row per line, completely or not at all.
 
     ``NAME.environment.json`` is written next to ``NAME.json``. It has the versions that
-    the rows depend on.
+    the rows depend on, and the model of a GPU.
     """
     lines = ",\n".join(json.dumps(row.as_json(), ensure_ascii=False) for row in rows)
     _write_whole(report, f"[\n{lines}\n]\n")
-    about = json.dumps(_environment(rows), indent=2)
+    about = json.dumps(_environment(rows, device), indent=2)
     _write_whole(report.with_suffix(".environment.json"), f"{about}\n")
 
 
@@ -96,13 +96,16 @@ def _unfinished(path: Path) -> Path:
     return path.with_name(path.name + ".part")
 
 
-def _environment(rows: Sequence[Row]) -> dict[str, str]:
+def _environment(rows: Sequence[Row], device: str) -> dict[str, str]:
     """Return the versions behind the rows. Nothing identifies the machine."""
     backends = sorted({row.backend for row in rows})
+    framework = registry.find(backends[0]).framework if backends else ""
+    gpu = device_name(framework, device) if framework else None
     frameworks = [p for name in backends for p in registry.find(name).packages]
     packages = {name: str(version(name)) for name in ("numpy", *frameworks)}
     python, system = platform.python_version(), platform.system()
     facts = {"lockstep": __version__, "python": python, "system": system}
+    facts |= {"gpu": gpu} if gpu else {}
     return {**facts, "machine": platform.machine(), **packages}
 
 

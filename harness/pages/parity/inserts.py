@@ -24,6 +24,10 @@ from harness.parity.row import Row
 __all__ = ["COMMAND", "TOOLS", "Tool", "parity_inserts", "ulps"]
 
 COMMAND = ".venv/bin/nox -s parity -- --all --report results/parity/report.json"
+ON_GPU = (
+    "python -m harness parity --backend pytorch --all --device cuda "
+    "--report results/parity/gpu.json"
+)
 
 
 class Tool(NamedTuple):
@@ -102,6 +106,7 @@ def parity_inserts(results: Path) -> dict[str, str]:
     else:
         texts = {name: write(report) for name, write in _WRITERS.items()}
     texts["tolerances"] = _tolerances()
+    texts["gpu"] = _on_gpu(read_report(results / "parity", "gpu"))
     return {f"parity_{name}": text for name, text in texts.items()}
 
 
@@ -123,6 +128,15 @@ def _tool(tool: Tool, report: Report) -> str:
     if not present:
         return render("not_measured.md.jinja", command=COMMAND)
     return _grid(tool.title, report, present, _modes(report))
+
+
+def _on_gpu(report: Report | None) -> str:
+    """How many cases of each family pass on a GPU, and the largest distance."""
+    if report is None:
+        return render("not_measured.md.jinja", command=ON_GPU)
+    title = f"Parity on {report.environment.get('gpu', 'a GPU')}"
+    facts = render("facts.md.jinja", facts=report.environment)
+    return f"{_grid(title, report, report.families, _modes(report))}\n{facts}"
 
 
 def _modes(report: Report) -> dict[str, list[BackendMode]]:

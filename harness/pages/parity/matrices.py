@@ -114,9 +114,9 @@ class Report:
         ]
 
 
-def read_report(folder: Path) -> Report | None:
-    """Read the published report; None if parity has not been recorded yet."""
-    path = folder / "report.json"
+def read_report(folder: Path, name: str = "report") -> Report | None:
+    """Read a published report; None if parity has not been recorded yet."""
+    path = folder / f"{name}.json"
     if not path.exists():
         return None
     content = _read_json(path)
