@@ -66,19 +66,21 @@ def step_logmax(
 
     Quirk ``logmax_overflow``.
     """
-    _, i, x_hat, slow_x_hat, xsquared_hat, correction1, correction2 = state
+    scale, i, x_hat, slow_x_hat, xsquared_hat, correction1, correction2 = state
     beta1, rest1, beta2, rest2, *_ = singles(policy)
     x = log_amax(policy, has_nan, amax)
     if policy.guarded and x == -math.inf:
         return state._replace(iteration=i + 1)
-    means = (
+    moved = LogMaxState(
+        scale,
+        i + 1,
         beta1 * x_hat + rest1 * x,
         beta2 * slow_x_hat + rest2 * x,
         beta2 * xsquared_hat + rest2 * (x * x),
+        correction1 * beta1,
+        correction2 * beta2,
     )
-    corrections = correction1 * beta1, correction2 * beta2
-    scale = scale_for(policy, means, corrections)
-    return LogMaxState(scale, i + 1, *means, *corrections)
+    return LogMaxState(scale_for(policy, moved), *moved[1:])
 
 
 def log_amax(policy: LogMaxPolicy, has_nan: bool, amax: float) -> np.float32:
@@ -94,22 +96,13 @@ def log_amax(policy: LogMaxPolicy, has_nan: bool, amax: float) -> np.float32:
     return Single(math.log(largest)) / LOG_2
 
 
-def scale_for(
-    policy: LogMaxPolicy,
-    means: tuple[np.float32, np.float32, np.float32],
-    corrections: tuple[np.float32, np.float32],
-) -> np.float32:
+def scale_for(policy: LogMaxPolicy, state: LogMaxState) -> np.float32:
     """Return the scale for which an overflow remains rare; NaN stays NaN.
 
     The formula is that of :func:`lockstep.reference.scaling.logmax.scale_for`.
-
-    Args:
-        policy: the parameters.
-        means: ``x_hat``, ``slow_x_hat`` and ``xsquared_hat`` of the next state.
-        corrections: ``b1_correction`` and ``b2_correction`` of the next state.
     """
     *_, deviations, target, scale_min, scale_max = singles(policy)
-    (x_hat, slow_x_hat, xsquared_hat), (correction1, correction2) = means, corrections
+    _, _, x_hat, slow_x_hat, xsquared_hat, correction1, correction2 = state
     rest2 = ONE - correction2
     mu = x_hat / (ONE - correction1)
     slow = slow_x_hat / rest2
