@@ -218,7 +218,7 @@ class RuleOptimizer(Optimizer):
             value, self.slots[variable] = rule(
                 policy,
                 self.shared,
-                variable.value.astype(working, copy=False),
+                np.asarray(variable.value, working),
                 slots,
                 cast_gradient(gradient, working),
             )
@@ -381,7 +381,7 @@ class FtrlOptimizer(RuleOptimizer):
 def cast_gradient(gradient: Array | Rows, dtype: np.dtype[Any]) -> Array | Rows:
     """Return a gradient, or its rows, in ``dtype``."""
     if isinstance(gradient, Rows):
-        return gradient._replace(values=gradient.values.astype(dtype, copy=False))
+        return gradient._replace(values=np.asarray(gradient.values, dtype))
     return np.asarray(gradient, dtype)
 
 

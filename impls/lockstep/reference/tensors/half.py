@@ -57,7 +57,7 @@ def narrowed(gradient: Gradient, dtype: np.dtype[Any]) -> Gradient:
     if gradient is None:
         return None
     if isinstance(gradient, Rows):
-        return gradient._replace(values=gradient.values.astype(dtype, copy=False))
+        return gradient._replace(values=np.asarray(gradient.values, dtype))
     return np.asarray(gradient, dtype)
 
 
