@@ -91,20 +91,20 @@ def check_gradient(
     """Raise unless ``gradient`` is None, an array or rows that fit ``variable``."""
     if gradient is None:
         return
-    dtype = str(variable.dtype)
     if isinstance(gradient, Rows):
-        values, shape = gradient.values, variable.shape[1:]
-        dtype = wide_dtype(dtype, str(values.dtype), takes_wide)
-        like = tuple(values.shape[1:]), str(values.dtype)
-        require_like(owner, variable.name, like, (shape, dtype))
-        return
-    if not isinstance(gradient, np.ndarray | np.generic):
+        dtype, shape = gradient.values.dtype, tuple(gradient.values.shape[1:])
+        expected = variable.shape[1:]
+    elif isinstance(gradient, np.ndarray | np.generic):
+        dtype, shape, expected = gradient.dtype, gradient.shape, variable.shape
+    else:
         got = f"{type(gradient).__name__} for {variable.name!r}"
         text = sentence(owner, "an array, Rows or None", got, "convert it to NumPy")
         raise MalformedPairsError(text)
-    dtype = wide_dtype(dtype, str(gradient.dtype), takes_wide)
-    like = tuple(gradient.shape), str(gradient.dtype)
-    require_like(owner, variable.name, like, (variable.shape, dtype))
+    if shape == expected and dtype is variable.dtype:
+        return  # The names of dtypes take NumPy longer than a small update.
+    found = str(dtype)
+    wide = wide_dtype(str(variable.dtype), found, takes_wide)
+    require_like(owner, variable.name, (shape, found), (expected, wide))
 
 
 def wide_dtype(dtype: str, found: str, takes_wide: bool) -> str:

@@ -207,7 +207,9 @@ class RuleOptimizer(Optimizer):
 
     def update(self, gradient: Array | Rows, variable: Variable) -> None:
         """Apply the rule; the first update of a variable creates its slots."""
-        slots = self.slots.get(variable) or self.initial_slots(variable)
+        slots = self.slots.get(variable)
+        if slots is None:
+            slots = self.initial_slots(variable)
         is_rows = isinstance(gradient, Rows)
         rule = self.rule.update_rows if is_rows else self.rule.update_dense
         policy = self.policy(variable.dtype)
@@ -216,11 +218,11 @@ class RuleOptimizer(Optimizer):
             value, self.slots[variable] = rule(
                 policy,
                 self.shared,
-                variable.value.astype(working),
+                np.asarray(variable.value, working),
                 slots,
                 cast_gradient(gradient, working),
             )
-            variable.value = value.astype(variable.dtype)
+            variable.value = value.astype(variable.dtype, copy=False)
 
     def working_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """Return the dtype of the rule's arithmetic for a variable of ``dtype``.
@@ -379,8 +381,8 @@ class FtrlOptimizer(RuleOptimizer):
 def cast_gradient(gradient: Array | Rows, dtype: np.dtype[Any]) -> Array | Rows:
     """Return a gradient, or its rows, in ``dtype``."""
     if isinstance(gradient, Rows):
-        return gradient._replace(values=gradient.values.astype(dtype))
-    return np.asarray(gradient.astype(dtype))
+        return gradient._replace(values=np.asarray(gradient.values, dtype))
+    return np.asarray(gradient, dtype)
 
 
 def base_of(optimizer: Any) -> RuleOptimizer:

@@ -124,7 +124,8 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
         pairs = self.unscaled_once(pairs)
 
         def update(pairs: Pairs) -> None:
-            pairs = [(narrowed(gradient, v.dtype), v) for gradient, v in pairs]
+            with np.errstate(over="ignore"):
+                pairs = [(narrowed(gradient, v.dtype), v) for gradient, v in pairs]
             self.inner_optimizer.apply_gradients(pairs, global_step, name)
 
         self.apply_or_skip(pairs, update)

@@ -56,10 +56,9 @@ def narrowed(gradient: Gradient, dtype: np.dtype[Any]) -> Gradient:
     """Return a gradient in ``dtype``."""
     if gradient is None:
         return None
-    with np.errstate(over="ignore"):
-        if isinstance(gradient, Rows):
-            return gradient._replace(values=gradient.values.astype(dtype))
-        return np.asarray(gradient, dtype)
+    if isinstance(gradient, Rows):
+        return gradient._replace(values=np.asarray(gradient.values, dtype))
+    return np.asarray(gradient, dtype)
 
 
 def times(gradient: Gradient, factor: np.float32, flush: bool = False) -> Gradient:
