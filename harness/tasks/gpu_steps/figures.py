@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 from matplotlib.figure import Figure as Canvas
 
 from harness.figures.plot import Drawing
 from harness.figures.style import WIDTH, Theme
 from harness.judgement.finding import Finding
 from harness.tasks.gpu_steps.settings import GRAPH, STACKS, WAYS
+from harness.tasks.gpu_steps.tables import waits
 
 __all__ = ["drawings"]
 
@@ -42,15 +44,15 @@ def times(finding: Finding) -> Drawing:
             axes.barh(places, rows["time"], HEIGHT, color=colours[way], label=way)
             axes.errorbar(rows["time"], places, xerr=spread, fmt="none", ecolor="gray")
             for place, (_, row) in zip(places, rows.iterrows(), strict=True):
-                if row["time"] == row["time"]:
-                    text = f" {row['time']:,.0f} us, {row['waits']:.0f} waits"
+                if np.isfinite(row["time"]):
+                    text = f" {row['time']:,.0f} us, {waits(row['waits'])}"
                     axes.annotate(text, (row["time_high"], place), va="center")
         axes.margins(x=0.3)
         axes.set_yticks(range(len(stacks)), stacks)
         axes.invert_yaxis()
         axes.set_xlabel("microseconds a step")
         axes.grid(visible=False, axis="y")
-        axes.legend(loc="lower right")
+        axes.legend(loc="upper right")
 
     slowest = graphs["time"].max() if len(graphs) else float("nan")
     return Drawing(

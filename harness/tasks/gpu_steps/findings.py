@@ -74,11 +74,11 @@ def _answer(table: pd.DataFrame) -> str:
     device = table["device"].iloc[0]
     rows = {(r["stack"], r["way"]): r for _, r in table.iterrows()}
     parts = [
-        f"{what} {rows[key]['time']:,.0f} us and waits {rows[key]['waits']:.0f} times"
+        f"{what} {rows[key]['time']:,.0f} us ({tables.waits(rows[key]['waits'])})"
         for key, what in (
             (("bare", "host"), "a bare step takes"),
-            (("all", "host"), "one with all wrappers takes"),
-            (("all", GRAPH), "the same in a CUDA graph takes"),
+            (("all", "host"), "one with all wrappers"),
+            (("all", GRAPH), "the same in a CUDA graph"),
         )
         if key in rows
     ]

@@ -12,7 +12,7 @@ from harness.records.record import Record
 from harness.statistics import bootstrap, median
 from harness.tasks.cells import on_gpus
 
-__all__ = ["steps"]
+__all__ = ["steps", "waits"]
 
 
 def steps(records: Sequence[Record]) -> pd.DataFrame:
@@ -38,3 +38,8 @@ def steps(records: Sequence[Record]) -> pd.DataFrame:
             row[count] = float(np.median([r.summary[count] for r in runs.values()]))
         rows.append({**row, "seeds": len(runs)})
     return pd.DataFrame(rows)
+
+
+def waits(number: float) -> str:
+    """Return a number of waits in words."""
+    return f"{number:.0f} wait{'' if number == 1 else 's'}"

@@ -11,7 +11,7 @@ import pytest
 
 from harness.declarations import declare
 from harness.records.record import Record
-from harness.tasks.gpu_steps import findings
+from harness.tasks.gpu_steps import findings, tables
 from harness.tasks.gpu_steps.settings import GRAPH, STACKS, Settings
 from lockstep.messages.errors import LockstepError, OutOfRangeError
 
@@ -59,11 +59,12 @@ def test_the_answer_compares_all_wrappers_with_a_bare_step() -> None:
     ways = [(run.config["stack"], run.config["way"]) for run in RUNS]
     keys = [("bare", "host"), ("all", "host"), ("all", GRAPH)]
     bare, host, graph = map(ways.index, keys)
-    shown = [f"{100 * (k + 1):,} us and waits {k} times" for k in (bare, host, graph)]
+    shown = [f"{100 * (k + 1):,} us ({k} waits)" for k in (bare, host, graph)]
     assert judgement.answer == (
-        f"On Toy 1, a bare step takes {shown[0]}, one with all wrappers takes "
-        f"{shown[1]}, the same in a CUDA graph takes {shown[2]}."
+        f"On Toy 1, a bare step takes {shown[0]}, one with all wrappers {shown[1]}, "
+        f"the same in a CUDA graph {shown[2]}."
     )
+    assert tables.waits(1) == "1 wait"
     table = judgement.tables["steps"].set_index(["stack", "way"])
     assert table.loc["all", GRAPH]["over_bare"] == (graph + 1) / (bare + 1)
     assert findings.match(judgement.tables, judgement.tables)["matches"].all()
