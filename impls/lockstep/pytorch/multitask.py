@@ -43,7 +43,7 @@ from lockstep.pytorch.clipping.clip_gradients import (
 )
 from lockstep.pytorch.optimizers.rule_optimizer import RuleOptimizer
 from lockstep.pytorch.tensors.norms import accurate_norm, magnitudes
-from lockstep.pytorch.tensors.zero_test import all_zero_flags, flush_subnormals
+from lockstep.pytorch.tensors.zero_test import flush_subnormals, spread, zero_flags
 from lockstep.quirks import Quirks, quirks_of
 
 __all__ = ["MultitaskOptimizerWrapper", "clip_gradients_by_global_norm"]
@@ -209,22 +209,6 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
         inner = self.inner_optimizer if self._reached_inner else None
         inner_report = getattr(inner, "last_step", None)
         return words.report_through(report, inner_report, list(names.values()))
-
-
-def zero_flags(gradients: Sequence[Tensor | None], flush: bool) -> list[bool]:
-    """Return for each gradient whether it is all zero; False for None."""
-    present = [gradient for gradient in gradients if gradient is not None]
-    with torch.no_grad():
-        zero = all_zero_flags(present, flush)
-    if len(zero) == len(gradients):
-        return zero
-    return spread(zero, [gradient is None for gradient in gradients])
-
-
-def spread(zero: Iterable[bool], absent: Iterable[bool]) -> list[bool]:
-    """Return flags of all parameters, from flags of those that are not absent."""
-    flags = iter(zero)
-    return [not gone and next(flags) for gone in absent]
 
 
 def leave_zeros_out(opt: Optimizer, flush: bool) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import compress
 from operator import attrgetter
 
@@ -13,7 +13,14 @@ from lockstep.pytorch.tensors import foreach, shards
 from lockstep.pytorch.tensors.norms import magnitudes
 from lockstep.pytorch.tensors.rows import sum_duplicates
 
-__all__ = ["all_zero_flags", "by_device", "flush_subnormals", "is_all_zero"]
+__all__ = [
+    "all_zero_flags",
+    "by_device",
+    "flush_subnormals",
+    "is_all_zero",
+    "spread",
+    "zero_flags",
+]
 
 # On the CPU, gradients of up to SMALL elements are read whole, those of one shape
 # together. Larger ones are read in growing chunks until an element is not zero.
@@ -38,6 +45,22 @@ def all_zero_flags(gradients: Sequence[Tensor], flush: bool = False) -> list[boo
     suspects = list(compress(gradients, suspected))
     verdicts = iter(in_groups(suspects, batch_of, read_batch))
     return [suspect and next(verdicts) for suspect in suspected]
+
+
+def zero_flags(gradients: Sequence[Tensor | None], flush: bool) -> list[bool]:
+    """Return for each gradient whether it is all zero; False for None."""
+    present = [gradient for gradient in gradients if gradient is not None]
+    with torch.no_grad():
+        zero = all_zero_flags(present, flush)
+    if len(zero) == len(gradients):
+        return zero
+    return spread(zero, [gradient is None for gradient in gradients])
+
+
+def spread(zero: Iterable[bool], absent: Iterable[bool]) -> list[bool]:
+    """Return flags of all parameters, from flags of those that are not absent."""
+    flags = iter(zero)
+    return [not gone and next(flags) for gone in absent]
 
 
 def is_all_zero(gradient: Tensor, flush: bool = False) -> bool:
