@@ -68,8 +68,9 @@ class MixedPrecisionOptimizerWrapper(SavedMasters):
             but not LBFGS.
         capturable: never wait for a GPU. The numbers of the scale become tensors on the
             device of the parameters. ``optimizer`` must be fused, and ``loss_scale``
-            must be no automatic scaler. Reading ``last_step`` waits for the GPU, and
-            only then a stall at the floor causes a warning.
+            must be no automatic scaler. Hooks of ``optimizer`` see the gradients while
+            they are still scaled. Reading ``last_step`` waits for the GPU, and only
+            then a stall at the floor causes a warning.
         strict: as in OpenSeq2Seq, with its quirks. Only floats and automatic scalers
             can be used. A static scale has the dtype of the loss, and gradients that
             are not finite are applied with it. ``compute_gradients`` refuses absent
