@@ -244,7 +244,8 @@ def leave_zeros_out(opt: Optimizer, flush: bool) -> None:
             parameters = list(named_parameters(opt))
             zero = zero_flags([parameter.grad for parameter in parameters], flush)
             zeros = list(compress(parameters, zero))
-            with gradients_set_to(zeros, [None] * len(zeros)):
+            left_out = gradients_set_to(zeros, [None] * len(zeros))
+            with left_out, momentum_may_start(opt):
                 step()
             return loss
 

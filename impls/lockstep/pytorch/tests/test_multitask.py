@@ -348,6 +348,18 @@ class TestStrict:
         assert (parameter[0] == 0) == strictly
         assert wrapper.last_step.applied != strictly
 
+    @pytest.mark.parametrize("dampening", [0.0, 0.5])
+    def test_used_directly_fused_sgd_lets_a_task_join_later(self, dampening):
+        found = []
+        for fused in (False, True):
+            model = TwoHeads()
+            options = {"momentum": 0.9, "dampening": dampening, "fused": fused}
+            sgd = torch.optim.SGD(model.parameters(), lr=0.1, **options)
+            strict.MultitaskOptimizerWrapper(sgd)
+            train(model, sgd, "aab+b")
+            found.append(snapshot(model, sgd))
+        torch.testing.assert_close(found[1], found[0], rtol=1e-6, atol=1e-7)
+
     def test_around_another_wrapper_it_has_no_effect(self):
         model = TwoHeads()
         inner = OptimizerWrapper(TF1["Momentum"](model.parameters()))
