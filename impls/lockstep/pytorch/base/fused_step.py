@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim import SGD, Optimizer
+from torch.optim.optimizer import _global_optimizer_pre_hooks
 
 from lockstep.messages import pytorch as words
 from lockstep.pytorch.base.gradients import gradients_set_to
 from lockstep.pytorch.base.stack import comes_with_torch
 
 __all__ = [
+    "has_hooks",
+    "in_layouts",
     "is_fused",
     "make_momentum",
+    "momentum_may_start",
     "require_capturable",
     "require_fused",
     "step_dividing",
@@ -36,6 +41,50 @@ def is_fused(optimizer: Optimizer, groups: Groups | None = None) -> bool:
     if able is False or not all([group.get("fused", able) for group in groups]):
         return False
     return able is not None or comes_with_torch(optimizer)
+
+
+def has_hooks(optimizer: Any) -> bool:
+    """Whether a hook or a patched ``step`` could change the gradients first.
+
+    Those of all optimizers inside count too.
+    """
+    if _global_optimizer_pre_hooks:
+        return True
+    while optimizer is not None:
+        own = vars(optimizer)
+        if own.get("_optimizer_step_pre_hooks") or is_patched(optimizer):
+            return True
+        optimizer = own.get("inner_optimizer")
+    return False
+
+
+def is_patched(optimizer: Any) -> bool:
+    """Whether ``step`` was replaced, by others than a scheduler, which only counts."""
+    step = vars(optimizer).get("step")
+    original = getattr(step, "__wrapped__", None) is type(optimizer).step
+    counts = original and hasattr(step, "_wrapped_by_lr_sched")
+    return step is not None and not counts
+
+
+def in_layouts(
+    parameters: Sequence[Tensor], gradients: Sequence[Tensor | None], groups: Groups
+) -> list[Tensor | None]:
+    """Return the gradients; if a group is fused, with the strides of the parameters.
+
+    torch's fused kernels pair the elements of both by their places in memory, so they
+    would read other elements, or beyond the end. ``backward`` returns such gradients,
+    but ``torch.autograd.grad`` and reductions may not.
+    """
+    if not any(group.get("fused") for group in groups):
+        return list(gradients)
+    return [
+        gradient
+        if gradient is None
+        or gradient.layout != torch.strided
+        or gradient.stride() == parameter.stride()
+        else torch.empty_like(parameter, requires_grad=False).copy_(gradient.detach())
+        for parameter, gradient in zip(parameters, gradients, strict=True)
+    ]
 
 
 def step_dividing(
@@ -96,6 +145,38 @@ def make_momentum(optimizer: Optimizer) -> None:
                 state = optimizer.state[parameter]
                 if state.get("momentum_buffer") is None:
                     state["momentum_buffer"] = torch.zeros_like(parameter)
+
+
+@contextmanager
+def momentum_may_start(optimizer: Optimizer) -> Iterator[None]:
+    """Let fused SGD step in the block if only some parameters have momentum buffers.
+
+    With dampening, the first step follows another rule than the next ones, and the
+    fused kernel takes all parameters for new, or none. So such a group is not fused
+    in the block.
+    """
+    started = []
+    if isinstance(optimizer, SGD) and optimizer.state:
+        make_momentum(optimizer)
+        groups = [group for group in optimizer.param_groups if group["fused"]]
+        started = [group for group in groups if some_start(optimizer, group)]
+    for group in started:
+        group["fused"] = False
+    try:
+        yield
+    finally:
+        for group in started:
+            group["fused"] = True
+
+
+def some_start(optimizer: Optimizer, group: Mapping[str, Any]) -> bool:
+    """Whether some parameters with a gradient have a momentum buffer, and some not."""
+    have_one = {
+        optimizer.state.get(parameter, {}).get("momentum_buffer") is not None
+        for parameter in group["params"]
+        if parameter.grad is not None
+    }
+    return bool(group["momentum"]) and len(have_one) == 2
 
 
 def require_fused(

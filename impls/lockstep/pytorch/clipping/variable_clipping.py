@@ -100,7 +100,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
         words.check_name(name)
         words.require_mapping(vars_to_clip_dims)
         names = named_parameters(opt)
-        keys = {key: names.get(key, f"{key!s:.40}") for key in vars_to_clip_dims}
+        keys = {key: names.get(key) or shown(key) for key in vars_to_clip_dims}
         quirks = quirks_of(strict)
         limits = words.limits_of(max_norm, keys, quirks.row_clip_range)
         listed: dict[Tensor, words.Axes] = {}
@@ -264,8 +264,7 @@ def parameter_of(key: Any, names: Mapping[Tensor, str], unchecked: bool) -> Tens
     """
     if isinstance(key, Tensor):
         if key not in names and not unchecked:
-            shown = f"a tensor of shape {list(key.shape)}"
-            raise words.unknown_variable(shown, names.values())
+            raise words.unknown_variable(shown(key), names.values())
         return key
     if not isinstance(key, str):
         raise refusals.NOT_A_KEY.error(nouns=PYTORCH, got=type(key).__name__)
@@ -278,6 +277,13 @@ def parameter_of(key: Any, names: Mapping[Tensor, str], unchecked: bool) -> Tens
         remedy = "make the optimizer of model.named_parameters(), which has names"
         raise words.unknown_variable(key, names.values(), remedy)
     return named[0]
+
+
+def shown(key: Any) -> str:
+    """Return a short text for a key, without the elements of a tensor."""
+    # To print them would wait for a GPU, and torch may fail to under autocast.
+    is_tensor = isinstance(key, Tensor)
+    return f"a tensor of shape {list(key.shape)}" if is_tensor else f"{key!s:.40}"
 
 
 def remove_limits(optimizer: Any) -> None:

@@ -8,10 +8,18 @@ from itertools import compress
 import torch
 from torch import Tensor
 
+from lockstep.messages.masters import refusals
 from lockstep.messages.masters.mixed_precision import LARGEST
 from lockstep.pytorch.tensors import foreach, shards
 
-__all__ = ["FlatMasters", "add_penalty", "addresses_of", "marks_of", "saturating_cast"]
+__all__ = [
+    "FlatMasters",
+    "add_penalty",
+    "addresses_of",
+    "marks_of",
+    "require_own_memory",
+    "saturating_cast",
+]
 
 ROW = 1 << 12
 ALIGNMENT = 16
@@ -56,6 +64,19 @@ def marks_of(tensors: Collection[Tensor]) -> tuple[list[int], list[int]]:
 def addresses_of(tensors: Iterable[Tensor]) -> list[int]:
     """Return the address of each tensor, or of this rank's part of it."""
     return list(map(Tensor.data_ptr, shards.parts_of(tensors)))
+
+
+def require_own_memory(weights: Iterable[Tensor]) -> None:
+    """Raise if two weights begin at the same place in memory.
+
+    The masters of both would be rounded into it, so one update would be lost.
+    """
+    stored = [w for w in weights if w.numel() and not w.is_meta]
+    places = set()
+    for weight, address in zip(stored, addresses_of(stored), strict=True):
+        if address and (weight.device, address) in places:
+            raise refusals.SHARE_MEMORY.error(shape=list(weight.shape))
+        places.add((weight.device, address))
 
 
 class FlatMasters:

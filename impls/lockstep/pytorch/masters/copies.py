@@ -298,14 +298,14 @@ def state_in_float32(
         start = group["initial_accumulator_value"]
         return {**slots, "sum": torch.full_like(master, start, requires_grad=False)}
     return {
-        name: value.float().contiguous() if is_like(value, weight) else value
+        name: value.float().contiguous() if has_dtype(value, weight.dtype) else value
         for name, value in slots.items()
     }
 
 
-def is_like(value: Any, weight: Tensor) -> bool:
-    """Whether a state tensor has the shape and dtype of its weight."""
-    return isinstance(value, Tensor) and (value.shape, value.dtype) == (
-        weight.shape,
-        weight.dtype,
-    )
+def has_dtype(value: Any, dtype: torch.dtype) -> bool:
+    """Whether this is a tensor of a dtype.
+
+    Adafactor's state has the dtype of its weight, but not its shape.
+    """
+    return isinstance(value, Tensor) and value.dtype == dtype

@@ -21,7 +21,7 @@ from lockstep.pytorch.base.gradients import (
     named_parameters,
 )
 from lockstep.pytorch.base.stack import splits_groups
-from lockstep.pytorch.masters.buffers import FlatMasters
+from lockstep.pytorch.masters.buffers import FlatMasters, require_own_memory
 from lockstep.pytorch.masters.checkpoint import KEY
 from lockstep.pytorch.masters.copies import (
     MasterCopies,
@@ -68,8 +68,9 @@ class MixedPrecisionOptimizerWrapper(SavedMasters):
             but not LBFGS.
         capturable: never wait for a GPU. The numbers of the scale become tensors on the
             device of the parameters. ``optimizer`` must be fused, and ``loss_scale``
-            must be no automatic scaler. Reading ``last_step`` waits for the GPU, and
-            only then a stall at the floor causes a warning.
+            must be no automatic scaler. Hooks of ``optimizer`` see the gradients while
+            they are still scaled. Reading ``last_step`` waits for the GPU, and only
+            then a stall at the floor causes a warning.
         strict: as in OpenSeq2Seq, with its quirks. Only floats and automatic scalers
             can be used. A static scale has the dtype of the loss, and gradients that
             are not finite are applied with it. ``compute_gradients`` refuses absent
@@ -78,10 +79,10 @@ class MixedPrecisionOptimizerWrapper(SavedMasters):
 
     Raises:
         ValueError: ``optimizer`` is no optimizer, is differentiable, or scales its loss
-            already; an argument is out of range; another optimizer has the same dynamic
-            scale. With ``capturable``, also if ``optimizer`` is not fused or its
-            momentum is dampened, and for ``strict``, an automatic scaler or "raise" at
-            the floor.
+            already; two half-precision parameters share memory; an argument is out of
+            range; another optimizer has the same dynamic scale. With ``capturable``,
+            also if ``optimizer`` is not fused or its momentum is dampened, and for
+            ``strict``, an automatic scaler or "raise" at the floor.
 
     State: the masters are in ``state`` under "master", and the numbers of the scale in
     ``param_groups[0]``. ``load_state_dict`` rounds the masters into the weights. For
@@ -141,6 +142,7 @@ class MixedPrecisionOptimizerWrapper(SavedMasters):
             named_parameters(optimizer), quirks.half_precision_scalars
         )
         refuse_split_groups(optimizer, masters)
+        require_own_memory(masters)
         super().__init__(
             optimizer,
             scale,
@@ -269,6 +271,7 @@ class MixedPrecisionOptimizerWrapper(SavedMasters):
             raise refusals.TWICE.error(shape=list(parameter.shape))
         fresh = make_masters(plain, self._quirks.half_precision_scalars)
         refuse_split_groups(self, fresh)
+        require_own_memory([*self.copies.masters, *fresh])
         masters = [fresh.get(parameter, parameter) for parameter in plain]
         if isinstance(listed[0] if listed else None, tuple):
             masters = [(entry[0], p) for entry, p in zip(listed, masters, strict=True)]

@@ -40,16 +40,17 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
     you read or clip the gradients yourself.
 
     Clipping and unscaling are one division by scale / min(1, clip_norm / n) in float32.
-    A fused ``opt`` divides while it updates. For any other ``opt``, the gradients are
-    multiplied in place. So after ``step``, ``.grad`` contains the applied gradient.
-    After a skipped step, ``.grad`` is unchanged.
+    A fused ``opt`` without step hooks divides while it updates. For any other ``opt``,
+    the gradients are multiplied in place, before its hooks see them. So after ``step``,
+    ``.grad`` contains the applied gradient. After a skipped step, it is unchanged.
 
     Args:
         opt: any torch optimizer, a wrapper included.
         capturable: never wait for a GPU. The numbers of the scale become tensors on the
             device of the parameters, and the results are equal bit for bit. ``opt``
-            must be fused. Reading ``last_step`` waits for the GPU, and only then a
-            stall at the floor causes a warning.
+            must be fused. Its hooks see the gradients while they are still scaled.
+            Reading ``last_step`` waits for the GPU, and only then a stall at the floor
+            causes a warning.
 
     Raises:
         ValueError: ``opt`` is no optimizer, is differentiable, scales its loss already,

@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from torch import Tensor
-from torch.optim import Optimizer
-from torch.optim.optimizer import _global_optimizer_pre_hooks
 
 from lockstep.interface import GATE_OP
 from lockstep.messages import pytorch as torch_messages
 from lockstep.messages.scaling import loss_scaling as words
 from lockstep.messages.scaling import refusals
+from lockstep.pytorch.base.fused_step import has_hooks
 from lockstep.pytorch.base.gradients import (
     Pairs,
     listed,
@@ -31,7 +30,7 @@ from lockstep.pytorch.scaling.loss_scale import LossScale
 from lockstep.pytorch.scaling.scaled_step import ScaledStep
 from lockstep.quirks import Quirks
 
-__all__ = ["ScaledGradients", "has_hooks"]
+__all__ = ["ScaledGradients"]
 
 
 class ScaledGradients(OptimizerWrapper):
@@ -292,9 +291,3 @@ class ScaledGradients(OptimizerWrapper):
         if self._failed:
             self._pending, self._failed = None, False
         super().zero_grad(set_to_none)
-
-
-def has_hooks(optimizer: Optimizer) -> bool:
-    """Whether a hook or a patched ``step`` could change the gradients first."""
-    hooks = optimizer._optimizer_step_pre_hooks or _global_optimizer_pre_hooks
-    return bool(hooks) or "step" in vars(optimizer)

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from lockstep.interface import StepReport
 from lockstep.messages.scaling import loss_scaling as words
-from lockstep.pytorch.base.fused_step import is_fused, step_dividing
+from lockstep.pytorch.base.fused_step import has_hooks, is_fused, step_dividing
 from lockstep.pytorch.base.gradients import name_in
 from lockstep.pytorch.scaling.gradients.division import fit, unscaled
 from lockstep.pytorch.tensors import foreach, shards
@@ -136,16 +136,18 @@ class ScaledStep:
     ) -> None:
         """Divide the gradients and let ``optimizer`` update.
 
-        A fused optimizer divides by itself, except for DTensors.
+        A fused optimizer divides by itself, except for DTensors, and unless a hook of
+        it could see the gradients before.
 
         Args:
             optimizer: the wrapped optimizer.
             borrowed: whether the given gradients must not change.
             take: calls the optimizer's step.
         """
+        divides = is_fused(optimizer) and not has_hooks(optimizer)
         if self.divisor == 1:
             take()
-        elif is_fused(optimizer) and not shards.are_among(self.pieces):
+        elif divides and not shards.are_among(self.pieces):
             self.own_gradients(borrowed)
             number = rounded(self.divisor, torch.float32)
             device = self.pieces[0].device

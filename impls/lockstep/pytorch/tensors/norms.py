@@ -149,7 +149,7 @@ def norms_of_one_shape(tensors: Sequence[Tensor]) -> Tensor:
     size, norms = tensors[0].numel(), []
     for run in foreach.runs_alike(tensors, range(len(tensors))):
         some = [tensors[k] for k in run]
-        rows = foreach.joined(some, torch.stack).view(len(run), size)
+        rows = foreach.joined(some, torch.stack).reshape(len(run), size)
         norms.append(norms_of_rows(rows))
     return torch.cat(norms).double()
 

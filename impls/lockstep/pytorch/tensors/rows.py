@@ -31,5 +31,8 @@ def sum_duplicates(gradient: Tensor) -> Rows:
     ascending, order = torch.sort(indices, stable=True)
     distinct, counts = torch.unique_consecutive(ascending, return_counts=True)
     ordered = values.index_select(0, order)
+    # segment_reduce() takes no complex numbers.
+    if values.is_complex():
+        ordered = torch.view_as_real(ordered.resolve_conj())
     sums = torch.segment_reduce(ordered, "sum", lengths=counts, axis=0, unsafe=True)
-    return Rows(distinct, sums)
+    return Rows(distinct, torch.view_as_complex(sums) if values.is_complex() else sums)

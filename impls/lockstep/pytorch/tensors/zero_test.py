@@ -114,7 +114,7 @@ def have_zero_heads(gradients: Sequence[Tensor]) -> list[bool]:
     if len(shapes) == 1 and first.is_cpu and first.numel() <= SMALL:
         # Copying small gradients of one shape takes less time than creating a view of
         # one element of each.
-        heads = foreach.joined(gradients, torch.stack).view(len(gradients), -1)[:, 0]
+        heads = foreach.joined(gradients, torch.stack).reshape(len(gradients), -1)[:, 0]
     else:
         heads = foreach.joined([g.as_strided((1,), (1,)) for g in gradients])
     return [head == 0 for head in heads.tolist()]
@@ -129,7 +129,7 @@ def read_batch(gradients: Sequence[Tensor]) -> list[bool]:
         return (magnitudes(gradients) == 0).tolist()
     if len(gradients) == 1 or batch_of(gradients[0]) is None:
         return [is_all_zero(gradient) for gradient in gradients]
-    rows = foreach.joined(gradients, torch.stack).view(len(gradients), -1)
+    rows = foreach.joined(gradients, torch.stack).reshape(len(gradients), -1)
     return ((rows.amin(1) == 0) & (rows.amax(1) == 0)).tolist()
 
 

@@ -56,16 +56,17 @@ def test_without_zero_gradients_the_bits_are_those_of_the_bare_optimizer(make):
     assert not torch.equal(ours.a.weight, TwoHeads().a.weight)
 
 
-@pytest.mark.parametrize("nesterov", [False, True])
-def test_a_task_may_join_later_around_fused_sgd_with_momentum(nesterov):
+@pytest.mark.parametrize("other", [{}, {"nesterov": True}, {"dampening": 0.5}])
+def test_a_task_may_join_later_around_fused_sgd_with_momentum(other):
     """torch's fused kernel fails if only some parameters have a buffer."""
-    options = {"lr": 0.1, "momentum": 0.9, "nesterov": nesterov}
+    options = {"lr": 0.1, "momentum": 0.9, **other}
     found = []
     for fused in (False, True):
         model = TwoHeads()
         sgd = torch.optim.SGD(model.parameters(), fused=fused, **options)
         wrapper = MultitaskOptimizerWrapper(sgd)
         train(model, wrapper, "aab+b")
+        assert sgd.param_groups[0]["fused"] is fused
         found.append(snapshot(model, wrapper))
     torch.testing.assert_close(found[1], found[0], rtol=1e-6, atol=1e-7)
 
@@ -346,6 +347,18 @@ class TestStrict:
         wrapper.step()
         assert (parameter[0] == 0) == strictly
         assert wrapper.last_step.applied != strictly
+
+    @pytest.mark.parametrize("dampening", [0.0, 0.5])
+    def test_used_directly_fused_sgd_lets_a_task_join_later(self, dampening):
+        found = []
+        for fused in (False, True):
+            model = TwoHeads()
+            options = {"momentum": 0.9, "dampening": dampening, "fused": fused}
+            sgd = torch.optim.SGD(model.parameters(), lr=0.1, **options)
+            strict.MultitaskOptimizerWrapper(sgd)
+            train(model, sgd, "aab+b")
+            found.append(snapshot(model, sgd))
+        torch.testing.assert_close(found[1], found[0], rtol=1e-6, atol=1e-7)
 
     def test_around_another_wrapper_it_has_no_effect(self):
         model = TwoHeads()

@@ -17,6 +17,7 @@ from lockstep.messages.workers import center as words
 from lockstep.messages.workers import getter as agn_getter
 from lockstep.messages.workers import refusals
 from lockstep.messages.workers.center import Update
+from lockstep.pytorch.base.fused_step import in_layouts, momentum_may_start
 from lockstep.pytorch.base.gradients import gradients_set_to
 from lockstep.pytorch.base.stack import base_of
 from lockstep.pytorch.base.train_v1 import TrainV1
@@ -145,8 +146,13 @@ class Center(words.CenterOfProcess):
         groups = self.optimizer.param_groups
         for group, options in zip(groups, update.optimizer, strict=False):
             group.update(options)
-        everything = self.parameters.values()
-        with gradients_set_to(everything, map(changes.get, everything)):
+        everything = list(self.parameters.values())
+        gradients = in_layouts(everything, list(map(changes.get, everything)), groups)
+        # A push may have parameters that no push had before.
+        with (
+            gradients_set_to(everything, gradients),
+            momentum_may_start(base_of(self.optimizer)),
+        ):
             self.optimizer.step()
 
     def slot(self, parameter: Tensor, name: str) -> Tensor | None:

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from lockstep.pytorch.base.fused_step import is_fused
+from lockstep.pytorch.base.fused_step import has_hooks, is_fused
 from lockstep.pytorch.base.gradients import gradients_set_to
 from lockstep.pytorch.base.train_v1 import backward, check_loss, evaluate
-from lockstep.pytorch.scaling.scaled_gradients import ScaledGradients, has_hooks
+from lockstep.pytorch.scaling.scaled_gradients import ScaledGradients
 
 __all__ = ["GradientsInPlace"]
 
@@ -33,8 +33,7 @@ class GradientsInPlace(ScaledGradients):
         """
         inner = self.inner_optimizer
         looks = self.capturable or self.clip_norm is not None
-        # Optimizers of frameworks around another one are not fused, and may lack hooks.
-        if looks or not is_fused(inner) or has_hooks(self) or has_hooks(inner):
+        if looks or not is_fused(inner) or has_hooks(self):
             return False
         return all([p.dtype == torch.float32 for p in self.master_params()])
 

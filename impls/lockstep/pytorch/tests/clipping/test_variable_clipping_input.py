@@ -100,3 +100,16 @@ def test_a_name_where_nothing_has_one_proposes_named_parameters() -> None:
     sgd = torch.optim.SGD([Parameter(torch.ones(2, 2))], lr=0.1)
     with pytest.raises(ValueError, match=r"make the optimizer of model\.named_param"):
         VariableClippingOptimizer(sgd, {"embedding": [1]}, 1.0)
+
+
+def test_the_elements_of_a_table_are_not_printed() -> None:
+    """torch cannot print float16 under a bfloat16 autocast, and a GPU would wait."""
+    table = Parameter(torch.ones(70, 16, dtype=torch.float16))
+    with torch.autocast("cpu", torch.bfloat16):
+        sgd = torch.optim.SGD([table], lr=1.0)
+        optimizer = VariableClippingOptimizer(sgd, {table: [1]}, max_norm=2.0)
+        with pytest.raises(ValueError, match=r"a tensor of shape \[70, 16\]"):
+            VariableClippingOptimizer(sgd, {table.clone(): [1]}, max_norm=2.0)
+        table.grad = torch.zeros_like(table)
+        optimizer.step()
+    assert torch.equal(table, torch.full_like(table, 0.5))

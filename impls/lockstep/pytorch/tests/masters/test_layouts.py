@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.optim import Adagrad, AdamW
 
+from lockstep.messages.errors import UnsupportedError
 from lockstep.pytorch import MixedPrecisionOptimizerWrapper
 
 FUSED = {
@@ -76,3 +77,32 @@ def test_the_state_of_an_optimizer_that_is_wrapped_later_does_too(name) -> None:
             optimizer.step()
 
     assert_same(train)
+
+
+def overlapping() -> tuple[nn.Parameter, nn.Parameter, nn.Parameter]:
+    """Return two parameters in one place, and one beside them."""
+    memory = torch.zeros(8, dtype=torch.float16)
+    parts = memory[:4], memory[:4].view(2, 2), memory[4:]
+    return tuple(map(nn.Parameter, parts))
+
+
+def test_two_weights_in_one_place_are_refused_because_their_masters_would_differ():
+    one, other, beside = overlapping()
+    with pytest.raises(UnsupportedError, match=r"two of shape \[2, 2\] in one place"):
+        MixedPrecisionOptimizerWrapper(torch.optim.SGD([one, beside, other], lr=1.0))
+    sgd = torch.optim.SGD([one, beside], lr=1.0)
+    optimizer = MixedPrecisionOptimizerWrapper(sgd)
+    with pytest.raises(UnsupportedError, match="memory of its own"):
+        optimizer.add_param_group({"params": [other]})
+    assert [len(group["params"]) for group in sgd.param_groups] == [2]
+
+
+def test_empty_weights_and_weights_in_float32_may_share_memory():
+    empty = [nn.Parameter(torch.zeros(0, dtype=torch.float16)) for _ in range(2)]
+    memory = torch.zeros(4)
+    wide = [nn.Parameter(memory), nn.Parameter(memory.view(2, 2))]
+    optimizer = MixedPrecisionOptimizerWrapper(torch.optim.SGD(empty + wide, lr=1.0))
+    for parameter in wide:
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    assert memory.tolist() == [-2.0] * 4

@@ -172,3 +172,18 @@ def test_a_compiled_training_step_gives_the_same_bits(name):
     train(plain, optimizer, "+++")
     torch.compiler.reset()
     assert_same(everything(compiled, other), everything(plain, optimizer))
+
+
+def test_an_adafactor_that_has_trained_half_precision_goes_on_in_float32():
+    """Its state has the dtype of the weights, but the means of rows and columns."""
+    weight = torch.nn.Parameter(torch.ones(3, 2, dtype=torch.bfloat16))
+    adafactor = torch.optim.Adafactor([weight], lr=0.1)
+    weight.grad = torch.ones_like(weight)
+    adafactor.step()
+    half = weight.detach().clone()
+    optimizer = MixedPrecisionOptimizerWrapper(adafactor)
+    slots = adafactor.state[optimizer.master(weight)]
+    assert slots["row_var"].dtype == slots["col_var"].dtype == torch.float32
+    weight.grad = torch.ones_like(weight)
+    optimizer.step()
+    assert (weight < half).all()

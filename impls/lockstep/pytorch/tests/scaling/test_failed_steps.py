@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import pytest
 import torch
 from torch.nn import Parameter
@@ -87,7 +89,7 @@ def backward(model, optimizer):
     optimizer.scale_loss(loss_of(model, INPUTS)).backward()
 
 
-def out_of_memory(*arguments):
+def out_of_memory(*arguments, **options):
     raise MemoryError
 
 
@@ -110,6 +112,14 @@ def fail_inside(optimizer, hook=out_of_memory):
     with pytest.raises((MemoryError, KeyboardInterrupt)):
         optimizer.step()
     handle.remove()
+
+
+def fail_as_it_divides(optimizer):
+    """Take a step in which the fused rule of Adam fails, which divides too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(import_module("torch.optim.adam"), "adam", out_of_memory)
+        with pytest.raises(MemoryError):
+            optimizer.step()
 
 
 def everything(model, optimizer):
@@ -160,8 +170,8 @@ def assert_refused_until_cleared(stack, table=STACKS):
         model, optimizer = started(stack, "Adam fused", table)
         backward(model, optimizer)
         if fails:
+            fail_as_it_divides(optimizer)
             before = everything(model, optimizer)
-            fail_inside(optimizer)
             with pytest.raises(UnsupportedError, match=r"a step which failed .*zero_"):
                 optimizer.step()
             assert_same(everything(model, optimizer), before)

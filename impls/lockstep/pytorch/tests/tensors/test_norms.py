@@ -71,3 +71,13 @@ def test_many_tensors_of_one_shape_have_the_same_norms_as_each_alone(dtype) -> N
     assert len(many_of_one_shape(tensors)[0]) == 4
     alone = torch.cat([norm_of_each([tensor]) for tensor in tensors])
     assert torch.equal(norm_of_each(tensors), alone)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_many_tensors_of_one_shape_may_be_in_channels_last(dtype) -> None:
+    draw = torch.Generator().manual_seed(0)
+    plain = [torch.randn(4, 3, 3, 3, generator=draw).to(dtype) for _ in range(8)]
+    assert len(many_of_one_shape(plain)[0]) == 1
+    others = [tensor.to(memory_format=torch.channels_last) for tensor in plain]
+    assert not others[0].is_contiguous()
+    assert torch.equal(norm_of_each(others), norm_of_each(plain))

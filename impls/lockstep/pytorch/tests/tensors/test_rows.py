@@ -31,6 +31,13 @@ def test_duplicate_rows_are_added_in_the_order_of_their_occurrence(
     assert np.array_equal(found.values.numpy(), wanted.values)
 
 
+def test_complex_duplicates_are_added_also_if_they_are_lazy_conjugates() -> None:
+    values = torch.tensor([[1 + 2j], [3 - 1j], [0.5j]])
+    found = sum_duplicates(sparse(torch.tensor([4, 0, 4]), values.conj()))
+    assert found.indices.tolist() == [0, 4]
+    assert torch.equal(found.values, torch.tensor([[3 + 1j], [1 - 2.5j]]))
+
+
 def test_rows_that_are_summed_already_stay_as_they_are() -> None:
     gradient = sparse(torch.tensor([1, 1]), torch.ones(2, 2)).coalesce()
     assert sum_duplicates(gradient).values.data_ptr() == gradient.values().data_ptr()
