@@ -71,6 +71,21 @@ def test_a_task_may_join_later_around_fused_sgd_with_momentum(other):
     torch.testing.assert_close(found[1], found[0], rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("zero", [False, True])
+def test_gradients_may_have_any_layout(count, zero):
+    shape, layout = (4, 3, 2, 2), torch.channels_last
+    weights = [
+        Parameter(torch.ones(shape).to(memory_format=layout)) for _ in range(count)
+    ]
+    wrapper = MultitaskOptimizerWrapper(torch.optim.SGD(weights, lr=0.5))
+    for weight in weights:
+        weight.grad = torch.full_like(weight, float(not zero))
+        assert not weight.grad.is_contiguous()
+    wrapper.step()
+    assert all((weight == (1.0 if zero else 0.5)).all() for weight in weights)
+
+
 @everyone
 def test_a_zero_gradient_is_as_good_as_none(make):
     bare, ours = TwoHeads(), TwoHeads()

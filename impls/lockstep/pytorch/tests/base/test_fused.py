@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import MethodType
+
 import pytest
 import torch
 from torch.nn import Parameter
@@ -16,6 +18,7 @@ from lockstep.pytorch import (
     VariableClippingOptimizer,
     optimize_loss,
 )
+from lockstep.pytorch.base.fused_step import has_hooks
 
 WRAPPERS = {
     "multitask": MultitaskOptimizerWrapper,
@@ -134,3 +137,15 @@ def test_a_hook_of_the_wrapped_optimizer_gets_unscaled_gradients(fused, inside):
     wrapper.step()
     assert norms == [6.0]
     torch.testing.assert_close(weight, torch.full((4,), 0.7))
+
+
+def test_a_scheduler_is_no_hook_but_a_patched_step_is():
+    """A scheduler replaces ``step`` to count its calls."""
+    sgd = SGD([Parameter(torch.ones(2))], lr=0.1, fused=True)
+    torch.optim.lr_scheduler.StepLR(sgd, 2)
+    assert "step" in vars(sgd)
+    assert not has_hooks(sgd) and not has_hooks(MultitaskOptimizerWrapper(sgd))
+    sgd.step = MethodType(lambda self: None, sgd)
+    assert has_hooks(sgd)
+    torch.optim.lr_scheduler.StepLR(sgd, 2)
+    assert has_hooks(MultitaskOptimizerWrapper(sgd))
