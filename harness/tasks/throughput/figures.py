@@ -13,6 +13,9 @@ from harness.tasks.throughput.tables import first_net
 
 __all__ = ["drawings"]
 
+PEERS = ("fp32", "tf32", "GradScaler fp16", "autocast bf16")
+"""The modes without any part of ours."""
+
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
     """Yield the figure; nothing without runs of fp32 on a GPU."""
@@ -30,7 +33,7 @@ def rates(finding: Finding) -> Drawing:
         axes = canvas.subplots()
         places = range(len(table))
         colours = [
-            theme.faint if mode == "fp32" else theme.methods["default"]
+            theme.faint if mode in PEERS else theme.methods["default"]
             for mode in table["mode"]
         ]
         spread = [
@@ -57,7 +60,7 @@ def rates(finding: Finding) -> Drawing:
         f"{best['device']}",
         alt=f"Examples a second of each precision over float32's. {finding.answer}",
         caption="Median over seeds with its 95% interval; numbers are examples a "
-        "second.",
+        "second. Grey: without any part of Lockstep.",
         data=table,
         size=(WIDTH, 3.0),
         paint=paint,
