@@ -52,7 +52,7 @@ def times(finding: Finding) -> Drawing:
         axes.invert_yaxis()
         axes.set_xlabel("microseconds a step")
         axes.grid(visible=False, axis="y")
-        axes.legend(loc="upper right")
+        canvas.legend(loc="outside lower center", ncols=len(WAYS))
 
     slowest = graphs["time"].max() if len(graphs) else float("nan")
     return Drawing(
