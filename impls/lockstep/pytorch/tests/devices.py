@@ -8,8 +8,9 @@ from contextlib import contextmanager
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = ["no_syncs", "on_devices"]
+__all__ = ["NoHostReads", "no_syncs", "on_devices"]
 
 on_devices = pytest.mark.parametrize(
     "device",
@@ -42,3 +43,12 @@ def no_syncs(device: str) -> Iterator[None]:
         yield
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+class NoHostReads(TorchDispatchMode):
+    """Raise for every number that Python asks a tensor for."""
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        if operation is torch.ops.aten._local_scalar_dense.default:
+            raise AssertionError("a number was read from a tensor")
+        return operation(*args, **(kwargs or {}))

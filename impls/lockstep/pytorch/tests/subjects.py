@@ -55,6 +55,16 @@ OWN = TF1 | {
     "NovoGrad": lambda params: pytorch.NovoGrad(params, 0.1, weight_decay=0.1),
 }
 ALL = TORCH | OWN
+FUSED: dict[str, Make] = {
+    "Adam": lambda p: torch.optim.Adam(p, lr=0.1, fused=True),
+    "AdamW amsgrad": lambda p: torch.optim.AdamW(p, lr=0.1, amsgrad=True, fused=True),
+    "SGD": lambda p: torch.optim.SGD(p, lr=0.1, fused=True),
+    "SGD momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, fused=True),
+    "SGD nesterov": lambda p: torch.optim.SGD(
+        p, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.1, fused=True
+    ),
+}
+"""Optimizers that can skip a step on a GPU."""
 
 
 class TwoHeads(nn.Module):

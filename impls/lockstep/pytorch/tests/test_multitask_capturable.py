@@ -8,7 +8,6 @@ import math
 import pytest
 import torch
 from torch.nn import Parameter
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from lockstep.interface import NO_GRADIENTS
 from lockstep.messages.errors import UnsupportedError
@@ -18,18 +17,9 @@ from lockstep.pytorch import (
     MultitaskOptimizerWrapper,
     VariableClippingOptimizer,
 )
-from lockstep.pytorch.tests.devices import no_syncs, on_devices
-from lockstep.pytorch.tests.subjects import TwoHeads, batches
+from lockstep.pytorch.tests.devices import NoHostReads, no_syncs, on_devices
+from lockstep.pytorch.tests.subjects import FUSED, TwoHeads, batches
 
-FUSED = {
-    "Adam": lambda p: torch.optim.Adam(p, lr=0.1, fused=True),
-    "AdamW amsgrad": lambda p: torch.optim.AdamW(p, lr=0.1, amsgrad=True, fused=True),
-    "SGD": lambda p: torch.optim.SGD(p, lr=0.1, fused=True),
-    "SGD momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, fused=True),
-    "SGD nesterov": lambda p: torch.optim.SGD(
-        p, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.1, fused=True
-    ),
-}
 HEADS = {"+": (1.0, 0.5), "a": (1.0, 0.0), "b": (0.0, 0.5), "0": (0.0, 0.0)}
 PATTERN = "ab+0!+ba!0+"
 
@@ -58,15 +48,6 @@ STACKS = {"alone": alone, "scaled": scaled, "everything": everything}
 # With clip_norm, the fused optimizer divides once by a number that is no power of 2.
 # The step that waits multiplies by its rounded reciprocal.
 ROUNDING = {"alone": 0.0, "scaled": 0.0, "everything": 1e-5}
-
-
-class NoHostReads(TorchDispatchMode):
-    """Raise for every number that Python asks a tensor for."""
-
-    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
-        if operation is torch.ops.aten._local_scalar_dense.default:
-            raise AssertionError("a number was read from a tensor")
-        return operation(*args, **(kwargs or {}))
 
 
 def started(make, stack=alone, capturable=True, device="cpu"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,9 @@ def train(rank: int, folder: str) -> None:
     while job.steps < STEPS:
         if rank == 1 and job.steps == KILLED_AT and not mark.exists():
             mark.touch()
+            # The other rank may still be receiving what the last step sent.
+            while not is_saved(path, KILLED_AT):
+                time.sleep(0.01)
             os.kill(os.getpid(), signal.SIGKILL)
         try:
             job.step(ranks, batch(job.steps)[rank : rank + 1])
@@ -76,6 +80,11 @@ def train(rank: int, folder: str) -> None:
         if rank == 0:
             torch.save(job.state(), path.with_suffix(".new"))
             path.with_suffix(".new").replace(path)
+
+
+def is_saved(path: Path, steps: int) -> bool:
+    """Return whether the checkpoint is of so many steps."""
+    return path.exists() and torch.load(path, weights_only=True)["steps"] == steps
 
 
 def main(folder: str) -> None:

@@ -19,17 +19,14 @@ from lockstep.pytorch import (
     MultitaskOptimizerWrapper,
 )
 from lockstep.pytorch.tests.devices import no_syncs, on_devices
-from lockstep.pytorch.tests.subjects import TORCH, TwoHeads, assert_same_bits, snapshot
+from lockstep.pytorch.tests.subjects import (
+    FUSED,
+    TORCH,
+    TwoHeads,
+    assert_same_bits,
+    snapshot,
+)
 
-FUSED = {
-    "Adam": lambda p: torch.optim.Adam(p, lr=0.1, fused=True),
-    "AdamW amsgrad": lambda p: torch.optim.AdamW(p, lr=0.1, amsgrad=True, fused=True),
-    "SGD": lambda p: torch.optim.SGD(p, lr=0.1, fused=True),
-    "SGD momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, fused=True),
-    "SGD nesterov": lambda p: torch.optim.SGD(
-        p, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.1, fused=True
-    ),
-}
 ON_CPU = FUSED | {"Adagrad": lambda p: torch.optim.Adagrad(p, lr=0.1, fused=True)}
 SCALES = {
     "fixed": lambda: 1024,
