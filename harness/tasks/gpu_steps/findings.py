@@ -14,6 +14,7 @@ from harness.statistics import Interval, overlap
 from harness.tasks.cells import on_gpus
 from harness.tasks.gpu_steps import tables
 from harness.tasks.gpu_steps.settings import GRAPH, STACKS, WAYS
+from harness.tasks.overhead.shapes import shapes_of
 
 __all__ = ["APART", "METRICS", "judge", "match"]
 
@@ -29,9 +30,9 @@ NOTHING = "Not measured yet on a GPU; runs on a CPU are not counted."
 def judge(records: Sequence[Record]) -> Judgement:
     """Make a table of the runs on GPUs and state the answer, or that there are none."""
     if not on_gpus(records):
-        return Judgement(NOTHING, {}, _small_print())
+        return Judgement(NOTHING, {}, _small_print(records))
     table = tables.steps(records)
-    return Judgement(_answer(table), {"steps": table}, _small_print())
+    return Judgement(_answer(table), {"steps": table}, _small_print(records))
 
 
 def match(
@@ -85,10 +86,13 @@ def _answer(table: pd.DataFrame) -> str:
     return f"On {device}, {', '.join(parts)}." if parts else NOTHING
 
 
-def _small_print() -> list[str]:
+def _small_print(records: Sequence[Record]) -> list[str]:
+    config = records[0].config
+    count, zeros = len(shapes_of(config["model"])), config["zeros"]
     return [
-        "A step copies 20 gradients of 32 x 32, a quarter of them all zero, scales a "
-        "loss where there is a scale, and updates; forward and backward are left out.",
+        f"A step copies the {count} gradients of the model {config['model']}, {zeros} "
+        "of them all zero, scales a loss where there is a scale, and updates; forward "
+        "and backward are left out.",
         *(f"{name}: {what}." for name, what in STACKS.items()),
         *(f"{name}: {what}." for name, what in WAYS.items()),
         "A wait is an operation of which PyTorch reports that the host waits for the "

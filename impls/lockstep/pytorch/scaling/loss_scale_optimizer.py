@@ -47,10 +47,10 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
     Args:
         opt: any torch optimizer, a wrapper included.
         capturable: never wait for a GPU. The numbers of the scale become tensors on the
-            device of the parameters, and the results are equal bit for bit. ``opt``
-            must be fused. Its hooks see the gradients while they are still scaled.
-            Reading ``last_step`` waits for the GPU, and only then a stall at the floor
-            causes a warning.
+            device of the parameters, and the results are equal bit for bit, except that
+            a GPU may round SGD with momentum differently. ``opt`` must be fused. Its
+            hooks see the gradients while they are still scaled. Reading ``last_step``
+            waits for the GPU, and only then a stall at the floor causes a warning.
 
     Raises:
         ValueError: ``opt`` is no optimizer, is differentiable, scales its loss already,
