@@ -20,10 +20,10 @@ from lockstep.messages.base.pairs import as_pairs, refuse_integers
 from lockstep.messages.nouns import PYTORCH
 from lockstep.pytorch.base.fused_step import (
     make_momentum,
-    momentum_may_start,
     require_capturable,
     require_fused,
     step_each,
+    step_starting_momentum,
 )
 from lockstep.pytorch.base.gradients import (
     Pairs,
@@ -155,8 +155,8 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
 
     def _step_inside(self) -> None:
         """Let ``opt`` step. Parameters may have a gradient now and have no state."""
-        with momentum_may_start(base_of(self.inner_optimizer)):
-            self.inner_optimizer.step()
+        inner = self.inner_optimizer
+        step_starting_momentum(base_of(inner), inner.step)
 
     def _step_on_device(self, parameters: list[Tensor]) -> None:
         """Take the step of ``opt`` for each parameter; those with zeros skip it.
@@ -228,9 +228,8 @@ def leave_zeros_out(opt: Optimizer, flush: bool) -> None:
             parameters = list(named_parameters(opt))
             zero = zero_flags([parameter.grad for parameter in parameters], flush)
             zeros = list(compress(parameters, zero))
-            left_out = gradients_set_to(zeros, [None] * len(zeros))
-            with left_out, momentum_may_start(opt):
-                step()
+            with gradients_set_to(zeros, [None] * len(zeros)):
+                step_starting_momentum(opt, step)
             return loss
 
         opt.step = MethodType(step_without_zeros, opt)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,11 +19,11 @@ __all__ = [
     "in_layouts",
     "is_fused",
     "make_momentum",
-    "momentum_may_start",
     "require_capturable",
     "require_fused",
     "step_dividing",
     "step_each",
+    "step_starting_momentum",
 ]
 
 Groups = Sequence[Mapping[str, Any]]
@@ -147,23 +146,23 @@ def make_momentum(optimizer: Optimizer) -> None:
                     state["momentum_buffer"] = torch.zeros_like(parameter)
 
 
-@contextmanager
-def momentum_may_start(optimizer: Optimizer) -> Iterator[None]:
-    """Let fused SGD step in the block if only some parameters have momentum buffers.
+def step_starting_momentum(optimizer: Optimizer, take: Callable[[], Any]) -> None:
+    """Call ``take``, the step of ``optimizer``; some momentum buffers may be missing.
 
-    With dampening, the first step follows another rule than the next ones, and the
-    fused kernel takes all parameters for new, or none. So such a group is not fused
-    in the block.
+    Fused SGD fails if only some parameters have momentum buffers. With dampening, the
+    first step follows another rule than the next ones, and the fused kernel takes all
+    parameters for new, or none. So such a group is not fused meanwhile.
     """
-    started = []
-    if isinstance(optimizer, SGD) and optimizer.state:
-        make_momentum(optimizer)
-        groups = [group for group in optimizer.param_groups if group["fused"]]
-        started = [group for group in groups if some_start(optimizer, group)]
+    if not isinstance(optimizer, SGD) or not optimizer.state:
+        take()
+        return
+    make_momentum(optimizer)
+    groups = [group for group in optimizer.param_groups if group["fused"]]
+    started = [group for group in groups if some_start(optimizer, group)]
     for group in started:
         group["fused"] = False
     try:
-        yield
+        take()
     finally:
         for group in started:
             group["fused"] = True

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -67,11 +68,12 @@ def step_logmax(
     Quirk ``logmax_overflow``.
     """
     scale, i, x_hat, slow_x_hat, xsquared_hat, correction1, correction2 = state
-    beta1, rest1, beta2, rest2, *_ = singles(policy)
+    beta1, rest1, beta2, rest2 = singles(policy)[:4]
     x = log_amax(policy, has_nan, amax)
     if policy.guarded and x == -math.inf:
         return state._replace(iteration=i + 1)
-    moved = LogMaxState(
+    # A plain tuple, because a named one takes longer to make.
+    moved = (
         scale,
         i + 1,
         beta1 * x_hat + rest1 * x,
@@ -96,13 +98,14 @@ def log_amax(policy: LogMaxPolicy, has_nan: bool, amax: float) -> np.float32:
     return Single(math.log(largest)) / LOG_2
 
 
-def scale_for(policy: LogMaxPolicy, state: LogMaxState) -> np.float32:
+def scale_for(policy: LogMaxPolicy, state: Sequence[Any]) -> np.float32:
     """Return the scale for which an overflow remains rare; NaN stays NaN.
 
-    The formula is that of :func:`lockstep.reference.scaling.logmax.scale_for`.
+    ``state`` has the entries of a :class:`LogMaxState`. The formula is that of
+    :func:`lockstep.reference.scaling.logmax.scale_for`.
     """
-    *_, deviations, target, scale_min, scale_max = singles(policy)
-    _, _, x_hat, slow_x_hat, xsquared_hat, correction1, correction2 = state
+    deviations, target, scale_min, scale_max = singles(policy)[4:]
+    x_hat, slow_x_hat, xsquared_hat, correction1, correction2 = state[2:]
     rest2 = ONE - correction2
     mu = x_hat / (ONE - correction1)
     slow = slow_x_hat / rest2

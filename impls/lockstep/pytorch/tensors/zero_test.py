@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from itertools import compress
 from operator import attrgetter
 
@@ -96,21 +96,25 @@ def begin_with_zero(gradients: Sequence[Tensor]) -> list[bool]:
 
     For a sparse gradient it is True too, because it is read later.
     """
-    dense = [not g.is_sparse and g.numel() > 0 for g in gradients]
-    if all(dense):
-        return have_zero_heads(gradients)
-    flags = iter(have_zero_heads(list(compress(gradients, dense))))
-    return [next(flags) if is_dense else True for is_dense in dense]
+    if not any([g.is_sparse for g in gradients]):
+        shapes = {g.shape for g in gradients}
+        if all([shape.numel() for shape in shapes]):
+            return have_zero_heads(gradients, shapes)
+    dense = [g for g in gradients if not g.is_sparse and g.numel()]
+    flags = iter(have_zero_heads(dense, {g.shape for g in dense}))
+    return [g.is_sparse or not g.numel() or next(flags) for g in gradients]
 
 
-def have_zero_heads(gradients: Sequence[Tensor]) -> list[bool]:
+def have_zero_heads(
+    gradients: Sequence[Tensor], shapes: Collection[torch.Size]
+) -> list[bool]:
     """Return, for each gradient, whether its first element is zero.
 
-    No gradient may be empty.
+    No gradient may be empty. ``shapes``: each shape that a gradient has.
     """
     if not gradients:
         return []
-    first, shapes = gradients[0], {gradient.shape for gradient in gradients}
+    first = gradients[0]
     if len(shapes) == 1 and first.is_cpu and first.numel() <= SMALL:
         # Copying small gradients of one shape takes less time than creating a view of
         # one element of each.

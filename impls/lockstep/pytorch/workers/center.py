@@ -17,7 +17,7 @@ from lockstep.messages.workers import center as words
 from lockstep.messages.workers import getter as agn_getter
 from lockstep.messages.workers import refusals
 from lockstep.messages.workers.center import Update
-from lockstep.pytorch.base.fused_step import in_layouts, momentum_may_start
+from lockstep.pytorch.base.fused_step import in_layouts, step_starting_momentum
 from lockstep.pytorch.base.gradients import gradients_set_to
 from lockstep.pytorch.base.stack import base_of
 from lockstep.pytorch.base.train_v1 import TrainV1
@@ -149,11 +149,8 @@ class Center(words.CenterOfProcess):
         everything = list(self.parameters.values())
         gradients = in_layouts(everything, list(map(changes.get, everything)), groups)
         # A push may have parameters that no push had before.
-        with (
-            gradients_set_to(everything, gradients),
-            momentum_may_start(base_of(self.optimizer)),
-        ):
-            self.optimizer.step()
+        with gradients_set_to(everything, gradients):
+            step_starting_momentum(base_of(self.optimizer), self.optimizer.step)
 
     def slot(self, parameter: Tensor, name: str) -> Tensor | None:
         """Return a slot of a shared weight by its TF or torch name, or None."""
