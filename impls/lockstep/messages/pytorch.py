@@ -159,3 +159,11 @@ def reentrant(owner: str, names: Sequence[str]) -> str:
     got = f"use_reentrant=True, and no gradient for {', '.join(names)}"
     remedy = "a reentrant checkpoint gives gradients in loss.backward() only"
     return sentence(owner, expected, got, remedy)
+
+
+SHARE_MEMORY = Refusal(
+    UnsupportedError,
+    "MixedPrecisionOptimizerWrapper: expected memory of its own for each "
+    "half-precision parameter, got two of shape {shape} in one place; "
+    "their masters would overwrite each other; make them one parameter.",
+)

@@ -113,12 +113,6 @@ TWICE = Refusal(
     "MixedPrecisionOptimizerWrapper: expected each parameter in one group, "
     "got one of shape {shape} in two; leave it out of the new group.",
 )
-SHARE_MEMORY = Refusal(
-    UnsupportedError,
-    "MixedPrecisionOptimizerWrapper: expected memory of its own for each "
-    "half-precision parameter, got two of shape {shape} in one place; "
-    "their masters would overwrite each other; make them one parameter.",
-)
 WITHOUT_MASTERS = Refusal(
     UnsupportedError,
     "MixedPrecisionOptimizerWrapper: expected a state with the masters of every "

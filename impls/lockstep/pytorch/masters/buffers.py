@@ -8,7 +8,7 @@ from itertools import compress
 import torch
 from torch import Tensor
 
-from lockstep.messages.masters import refusals
+from lockstep.messages import pytorch as words
 from lockstep.messages.masters.mixed_precision import LARGEST
 from lockstep.pytorch.tensors import foreach, shards
 
@@ -75,7 +75,7 @@ def require_own_memory(weights: Iterable[Tensor]) -> None:
     places = set()
     for weight, address in zip(stored, addresses_of(stored), strict=True):
         if address and (weight.device, address) in places:
-            raise refusals.SHARE_MEMORY.error(shape=list(weight.shape))
+            raise words.SHARE_MEMORY.error(shape=list(weight.shape))
         places.add((weight.device, address))
 
 
