@@ -99,7 +99,7 @@ class FlatRule:
         Args:
             flats: the buffers of masters and, if they lie there, their gradients.
         """
-        runs = self._runs_of(flats) if is_plain(self.optimizer) else []
+        runs = self._runs_of(flats) if flats and is_plain(self.optimizer) else []
         ready = [run for run in runs if run.is_ready(self.optimizer)]
         if not ready:
             self.optimizer.step()
