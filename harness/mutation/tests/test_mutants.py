@@ -109,7 +109,7 @@ def test_tests_in_other_processes_are_near_as_others_are() -> None:
 
 
 def test_numbers_of_a_step_are_near_to_what_all_wrappers_share() -> None:
-    path = "impls/lockstep/pytorch/base/step_summaries.py"
+    path = "impls/lockstep/pytorch/base/summaries.py"
     near = nearest_checks(path)[0]
     assert "impls/lockstep/pytorch/tests/step/test_step_numbers.py" in near.names
 

@@ -1,4 +1,4 @@
-"""Summaries of gradients, and the recorder that writes them to TensorBoard."""
+"""Summaries of gradients and steps, and the recorder that writes to TensorBoard."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from lockstep.messages.clipping.larc import LarcPolicy
 from lockstep.messages.step import summaries as words
@@ -16,7 +17,13 @@ from lockstep.pytorch.clipping.larc import tensor_norms
 from lockstep.pytorch.tensors.rows import sum_duplicates
 from lockstep.quirks import Quirks
 
-__all__ = ["TensorBoardRecorder", "record_norm", "record_pairs", "record_ratios"]
+__all__ = [
+    "StepSummaries",
+    "TensorBoardRecorder",
+    "record_norm",
+    "record_pairs",
+    "record_ratios",
+]
 
 GLOBAL_NORM, LARC = "global_gradient_norm", "larc_summaries"
 
@@ -54,6 +61,32 @@ class TensorBoardRecorder:
     def histogram(self, tag: str, values: Tensor) -> None:
         """Write the values of a tensor."""
         self.writer.add_histogram(tag, values, self.global_step)
+
+
+class StepSummaries:
+    """A hook that is called after each step of a wrapper.
+
+    Args:
+        target: a writer with ``add_scalar``, or a function of (numbers, step).
+        every: the number of steps between two calls of ``target``.
+        start: the number of steps that were taken before.
+    """
+
+    def __init__(self, target: Any, every: int, start: int) -> None:
+        self.target, self.every, self.step = target, every, start
+
+    def __call__(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        """Count a step, and every ``every`` steps pass its numbers to the target."""
+        self.step += 1
+        if self.step % self.every:
+            return
+        numbers = optimizer.step_numbers()
+        if not hasattr(self.target, "add_scalar"):
+            self.target(numbers, self.step)
+            return
+        recorder = TensorBoardRecorder(self.target, self.step)
+        for tag, value in numbers.items():
+            recorder.scalar(tag, value)
 
 
 def record_norm(asked: Summaries, kind: str, pairs: Pairs, quirks: Quirks) -> None:

@@ -30,7 +30,7 @@ from lockstep.pytorch.base.gradients import (
     refuse_sharded,
 )
 from lockstep.pytorch.base.not_traced import untraced
-from lockstep.pytorch.base.step_summaries import StepSummaries
+from lockstep.pytorch.base.summaries import StepSummaries
 from lockstep.pytorch.base.train_v1 import TrainV1, evaluate
 from lockstep.pytorch.base.trial_step import check_base
 from lockstep.pytorch.tensors.zero_test import all_zero_flags
