@@ -36,9 +36,9 @@ from lockstep.tf.clipping.post_process import post_process
 from lockstep.tf.scaling.loss_scale import state_variable
 from lockstep.tf.scaling.loss_scaler import AutomaticLossScaler
 from lockstep.tf.shared.step import summaries as summary_records
+from lockstep.tf.shared.step.accumulators import Accumulators
 from lockstep.tf.shared.step.task import Task
 from lockstep.tf.shared.tensors.replica_copies import apart
-from lockstep.tf.shared.workers.accumulators import Accumulators
 from lockstep.tf.step.reduction import reduce_gradients
 
 __all__ = ["TrainingStep"]
