@@ -27,8 +27,7 @@ from lockstep.tf.optimizers.ftrl import FtrlOptimizer
 from lockstep.tf.optimizers.kernel_rules import AdamOptimizer, RMSPropOptimizer
 from lockstep.tf.scaling.loss_scaler import AutomaticLossScaler
 from lockstep.tf.shared.step import summaries as summary_records
-from lockstep.tf.shared.step.arguments import Makers, find_trained
-from lockstep.tf.shared.step.task import Task
+from lockstep.tf.shared.step.arguments import Makers, Task, find_trained
 from lockstep.tf.step.training_step import RATES, TrainingStep, make_slots
 
 __all__ = ["OPTIMIZER_CLS_NAMES", "optimize_loss"]

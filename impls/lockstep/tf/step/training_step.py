@@ -37,7 +37,7 @@ from lockstep.tf.scaling.loss_scale import state_variable
 from lockstep.tf.scaling.loss_scaler import AutomaticLossScaler
 from lockstep.tf.shared.step import summaries as summary_records
 from lockstep.tf.shared.step.accumulators import Accumulators
-from lockstep.tf.shared.step.task import Task
+from lockstep.tf.shared.step.arguments import Task
 from lockstep.tf.shared.tensors.replica_copies import apart
 from lockstep.tf.step.reduction import reduce_gradients
 
