@@ -1,11 +1,12 @@
 """Draw the figures of a finding as SVG (light, dark, narrow), PDF and CSV.
 
-The content comes from the task (``harness.tasks.TASK.figures``). The same finding gives
-the same bytes.
+The content comes from the task (``harness.tasks.TASK.figures``), or from
+``harness.bench.figures`` for every benchmark. The same finding gives the same bytes.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from io import StringIO
@@ -23,7 +24,7 @@ from harness.figures.narrow import Column, fold
 from harness.figures.style import DARK, LIGHT, Theme
 from harness.figures.svg import compact
 from harness.judgement.finding import Finding
-from harness.tasks import part
+from harness.tasks import TASKS, part
 
 __all__ = [
     "Canvas",
@@ -34,6 +35,7 @@ __all__ = [
     "canvas",
     "draw",
     "draw_one",
+    "drawings_of",
 ]
 
 SVG_METADATA = {"Date": None, "Creator": None}
@@ -109,14 +111,22 @@ def draw(finding: Finding, folder: Path) -> list[Figure]:
     if not finding.tables:
         return []
     try:
-        drawings: Iterator[Drawing] = part(finding.task, "figures").drawings(finding)
-        return [draw_one(drawing, folder) for drawing in drawings]
+        return [draw_one(drawing, folder) for drawing in drawings_of(finding)]
     except OSError:
         raise
     except Exception as error:
         got = f"{type(error).__name__}: {error}".splitlines()[0]
         text = f"harness.tasks.{finding.task} cannot draw this finding, got {got}"
         raise HarnessError(f"{finding.experiment}: {text}.") from error
+
+
+def drawings_of(finding: Finding) -> Iterator[Drawing]:
+    """Yield the drawings of a finding; all benchmarks have the same."""
+    if finding.task in TASKS:
+        figures = part(finding.task, "figures")
+    else:
+        figures = importlib.import_module("harness.bench.figures")
+    yield from figures.drawings(finding)
 
 
 def draw_one(drawing: Drawing, folder: Path) -> Figure:

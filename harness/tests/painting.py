@@ -7,10 +7,9 @@ from itertools import product
 import matplotlib as mpl
 from matplotlib.text import Text
 
-from harness.figures.plot import Canvas, canvas
+from harness.figures.plot import Canvas, canvas, drawings_of
 from harness.figures.style import LIGHT
 from harness.judgement.finding import Finding
-from harness.tasks import part
 
 
 def paint(finding: Finding) -> set[str]:
@@ -18,7 +17,7 @@ def paint(finding: Finding) -> set[str]:
 
     No title or legend may lie outside.
     """
-    drawings = list(part(finding.task, "figures").drawings(finding))
+    drawings = list(drawings_of(finding))
     for drawing, narrow in product(drawings, (False, True)):
         with mpl.rc_context(LIGHT.rc):
             painted = canvas(drawing, LIGHT, narrow)

@@ -12,12 +12,11 @@ from harness.bench.compare import compare, controls_line, short
 from harness.bench.declare import Row, find, known
 from harness.bench.judge import PROCESSES, Effect, effect_of, verdict
 from harness.errors import HarnessError
-from harness.figures.plot import draw_one
+from harness.figures.plot import draw_one, drawings_of
 from harness.judgement.finding import Finding
 from harness.pages.findings.sources import BENCHMARKS
 from harness.records.code import Sources
 from harness.records.staleness import staleness_of
-from harness.tasks import part
 from harness.tasks.multitask_overhead.zeros import SHARES, zero_flags
 from harness.tasks.overhead.shapes import MODELS, arrays
 from harness.tests.benched import write_times
@@ -198,7 +197,7 @@ def test_the_figures_are_the_same_bytes_for_the_same_records(
 ) -> None:
     write_times(OVERHEAD, tmp_path, {"loop": 2.0})
     finding = finding_of(tmp_path)
-    drawings = list(part(OVERHEAD.task, "figures").drawings(finding))
+    drawings = list(drawings_of(finding))
     assert [drawing.name for drawing in drawings] == ["ratios", "growth"]
     for name in ("first", "second"):
         (tmp_path / name).mkdir()

@@ -23,13 +23,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from harness.parity.drivers.numpy_values import to_numpy, to_tensor
 from harness.parity.drivers.protocol import Worker
 from harness.parity.drivers.tensors import Step, TensorDriver, use_device
 from lockstep.interface import Array, Gradient
 from lockstep.keras3.base.gradients import value_of
 from lockstep.keras3.base.slots import base_of
 from lockstep.messages.errors import OutOfRangeError
-from lockstep.tf.shared.tensors.numpy_values import to_numpy, to_tensor
 
 __all__ = ["EagerDriver", "FunctionDriver", "make_driver"]
 

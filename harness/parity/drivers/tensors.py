@@ -9,10 +9,10 @@ from typing import Any
 import tensorflow as tf
 
 from harness.errors import no_device
+from harness.parity.drivers import numpy_values
+from harness.parity.drivers.numpy_values import to_numpy, to_tensor
 from lockstep.interface import Gradient
 from lockstep.messages.optimizers.parameters import RULES
-from lockstep.tf.shared.tensors import numpy_values
-from lockstep.tf.shared.tensors.numpy_values import to_numpy, to_tensor
 
 __all__ = ["Regularizers", "Step", "TensorDriver", "use_device"]
 

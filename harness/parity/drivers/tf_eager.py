@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from harness.parity.drivers.numpy_values import to_numpy, to_tensor
 from harness.parity.drivers.protocol import Worker
 from harness.parity.drivers.tensors import Step, TensorDriver
 from harness.parity.drivers.tf_workers import eager_facts, eager_workers
@@ -17,7 +18,6 @@ from lockstep.interface import Array, Gradient, Rows
 from lockstep.messages.masters.mixed_precision import REGULARIZERS
 from lockstep.tf.base.hooks import base_of
 from lockstep.tf.base.pairs import as_variable
-from lockstep.tf.shared.tensors.numpy_values import to_numpy, to_tensor
 
 __all__ = ["EagerDriver", "FunctionDriver", "Pattern", "Spec", "spec_of"]
 

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from harness.parity.drivers.numpy_values import to_array, to_feed
 from harness.parity.drivers.protocol import Worker
 from harness.parity.drivers.tensors import Regularizers, Step
 from harness.parity.drivers.tf_eager import EagerDriver, Pattern, Spec, spec_of
 from harness.parity.drivers.tf_workers import graph_facts, graph_workers
 from lockstep.interface import Array, Gradient
 from lockstep.tf.base.pairs import as_variable
-from lockstep.tf.shared.tensors.numpy_values import to_array, to_feed
 
 __all__ = ["GraphDriver", "V1Driver"]
 

@@ -14,14 +14,43 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import Any, TypeVar
 
-from lockstep.docstrings import tensorflow
+from lockstep.docstrings import (
+    clipping,
+    masters,
+    multitask,
+    optimizers,
+    scaling,
+    schedules,
+    step,
+    tensorflow,
+    workers,
+)
 from lockstep.docstrings.composition import complete
-from lockstep.docstrings.texts import TEXTS
+from lockstep.interface import Wrapper
 from lockstep.messages import nouns
 
-__all__ = ["TEXTS", "complete", "documented", "text_of"]
+__all__ = ["METHODS", "TEXTS", "complete", "documented", "text_of"]
 
 Thing = TypeVar("Thing")
+
+METHODS: dict[str, str] = {
+    name: inspect.getdoc(getattr(Wrapper, name)) or ""
+    for name in ("apply_gradients", "compute_gradients", "get_name", "minimize")
+}
+"""Name of a method -> its docstring in the interface."""
+
+TEXTS: dict[str, str] = {
+    **clipping.TEXTS,
+    **masters.TEXTS,
+    **multitask.TEXTS,
+    **optimizers.TEXTS,
+    **scaling.TEXTS,
+    **schedules.TEXTS,
+    **step.TEXTS,
+    **workers.TEXTS,
+    **METHODS,
+}
+"""Name of a class or function -> the docstring text that all backends share."""
 
 ON_TENSORFLOW = ("tf", "keras3")
 

@@ -25,9 +25,6 @@ from lockstep.keras3.clipping.clip_by_norm import (
 from lockstep.keras3.clipping.clip_by_norm import (
     clip_gradients_by_norm as clip_gradients_by_norm,
 )
-from lockstep.keras3.clipping.clip_gradients import (
-    clip_gradients_by_global_norm as clip_gradients_by_global_norm,
-)
 from lockstep.keras3.clipping.post_process import (
     post_process_gradients as post_process_gradients,
 )
@@ -42,6 +39,9 @@ from lockstep.keras3.masters.regularizer import (
 )
 from lockstep.keras3.multitask import (
     MultitaskOptimizerWrapper as MultitaskOptimizerWrapper,
+)
+from lockstep.keras3.multitask import (
+    clip_gradients_by_global_norm as clip_gradients_by_global_norm,
 )
 from lockstep.keras3.optimizers import AdagradOptimizer as AdagradOptimizer
 from lockstep.keras3.optimizers import AdamOptimizer as AdamOptimizer

@@ -1,7 +1,8 @@
-"""The multitask wrapper, for Keras 3 optimizers."""
+"""The multitask wrapper and its clipping function, for Keras 3."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import keras
@@ -9,16 +10,25 @@ import numpy as np
 import tensorflow as tf
 
 from lockstep.docstrings import documented
-from lockstep.keras3.base.gradients import Gradient, densify, key_of, name_of, value_of
+from lockstep.keras3.base.gradients import (
+    Gradient,
+    as_gradient,
+    densify,
+    key_of,
+    name_of,
+    value_of,
+)
 from lockstep.keras3.base.slots import preserved, refuse_several
 from lockstep.keras3.base.wrapper import Wrapper, layers_of
 from lockstep.messages import keras3 as keras_host
 from lockstep.messages import multitask as words
+from lockstep.messages.base.pairs import as_pairs
 from lockstep.messages.nouns import KERAS3
 from lockstep.quirks import quirks_of
+from lockstep.tf.shared.clipping.clip_gradients import clip
 from lockstep.tf.shared.tensors.zero_test import all_zero_flags, some_may_be_zero
 
-__all__ = ["MultitaskOptimizerWrapper"]
+__all__ = ["MultitaskOptimizerWrapper", "clip_gradients_by_global_norm"]
 
 
 @documented
@@ -215,3 +225,33 @@ class MultitaskOptimizerWrapper(Wrapper):
     def get_config(self) -> dict[str, Any]:
         """Return the arguments for ``from_config``."""
         return {**super().get_config(), "strict": self.strict}
+
+
+@tf.autograph.experimental.do_not_convert
+@documented
+def clip_gradients_by_global_norm(
+    gradients_variables: Iterable[tuple[Any, Any]],
+    clip_norm: float = 20.0,
+    error_if_nonfinite: bool = False,
+    strict: bool = False,
+) -> tuple[list[tuple[Gradient, Any]], tf.Tensor]:
+    """...
+
+    Args:
+        error_if_nonfinite: raise instead of returning NaN; in a ``tf.function`` an
+            assertion, which raises ``tf.errors.InvalidArgumentError`` when it runs.
+
+    Origin: ``tf.contrib.opt.clip_gradients_by_global_norm``, TensorFlow 1.15. In
+    ``fit`` the argument ``global_clipnorm`` of Keras' optimizers does the same.
+
+    Example:
+        >>> weight = keras.Variable([0.0, 0.0])
+        >>> pairs = [(keras.ops.array([3.0, 4.0]), weight)]
+        >>> result, norm = clip_gradients_by_global_norm(pairs, 2.5)
+        >>> result[0][0].numpy().tolist(), float(norm)
+        ([1.5, 2.0], 5.0)
+    """
+    pairs = as_pairs(gradients_variables, words.CLIP)
+    gradients = [as_gradient(g, v, words.CLIP) for g, v in pairs]
+    clipped, norm = clip(gradients, clip_norm, error_if_nonfinite, strict)
+    return [(g, v) for g, (_, v) in zip(clipped, pairs, strict=True)], norm

@@ -10,25 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
+from lockstep.interface import EXPORTS
 from lockstep.strict.binding import forwards
-
-__all__ = [
-    "AGNCustomGetter",
-    "AGNOptimizer",
-    "AutomaticLossScaler",
-    "DynamicLossScale",
-    "FixedLossScale",
-    "MixedPrecisionLossScaleOptimizer",
-    "MixedPrecisionOptimizerWrapper",
-    "MultitaskOptimizerWrapper",
-    "VariableClippingOptimizer",
-    "clip_by_global_norm",
-    "clip_gradients_by_global_norm",
-    "clip_gradients_by_norm",
-    "mp_regularizer_wrapper",
-    "optimize_loss",
-    "post_process_gradients",
-]
 
 Optimizer = TypeVar("Optimizer")
 """The base class of a backend's optimizers."""
@@ -177,3 +160,7 @@ def optimize_loss(
 
     ``reduction`` averages over the ranks instead of Horovod.
     """
+
+
+# The signatures that are defined above have public names.
+__all__ = [name for name in EXPORTS if name in globals()]

@@ -15,9 +15,8 @@ import pytest
 
 import lockstep
 from lockstep import registry
-from lockstep.docstrings import TEXTS, complete, documented, text_of
+from lockstep.docstrings import METHODS, TEXTS, complete, documented, text_of
 from lockstep.docstrings.tensorflow import TEXTS as ON_TENSORFLOW
-from lockstep.docstrings.texts import METHODS
 
 SOURCES = Path(lockstep.__file__).parent
 SHARED = """\

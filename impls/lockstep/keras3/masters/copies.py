@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from lockstep.keras3.base.gradients import MODEL_NAME, name_of, value_of
-from lockstep.tf.shared.masters.casts import follow, saturating_cast
+from lockstep.tf.shared.tensors.half import follow, saturating_cast
 
 __all__ = ["copy_back", "copy_changes", "make_master"]
 

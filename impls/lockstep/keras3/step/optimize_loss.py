@@ -38,8 +38,7 @@ from lockstep.messages.step.training_step import (
     OWNER,
     report_applied,
 )
-from lockstep.tf.shared.step.arguments import Makers, find_trained
-from lockstep.tf.shared.step.task import Task
+from lockstep.tf.shared.step.arguments import Makers, Task, find_trained
 
 __all__ = ["OPTIMIZER_CLS_NAMES", "optimize_loss"]
 

@@ -31,8 +31,8 @@ from lockstep.messages.step.training_step import (
 )
 from lockstep.messages.tf import NOT_AVERAGED
 from lockstep.tf.shared.step import summaries as summary_records
-from lockstep.tf.shared.step.task import Task
-from lockstep.tf.shared.workers.accumulators import Accumulators
+from lockstep.tf.shared.step.accumulators import Accumulators
+from lockstep.tf.shared.step.arguments import Task
 
 __all__ = ["TrainingStep"]
 

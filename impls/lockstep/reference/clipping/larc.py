@@ -10,7 +10,7 @@ from lockstep.interface import Array, Rows
 from lockstep.messages.clipping.larc import LarcPolicy
 from lockstep.messages.masters.mixed_precision import LARGEST
 from lockstep.reference.clipping.clip_gradients import lane_sum
-from lockstep.reference.masters.casts import saturating_cast
+from lockstep.reference.tensors.half import saturating_cast
 from lockstep.reference.tensors.rows import densify, sum_duplicates
 
 __all__ = ["larc_ratio", "raw_ratio", "scale_by_ratios", "tensor_norms"]

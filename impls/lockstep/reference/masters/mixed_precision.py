@@ -18,8 +18,7 @@ from lockstep.messages.workers.agn import refuse_masters_around
 from lockstep.quirks import quirks_of
 from lockstep.reference.base.pairs import Pairs, check_counter, check_pairs, listed
 from lockstep.reference.clipping.variable_clipping import share_row_limits
-from lockstep.reference.masters.casts import add_penalty, saturating_cast
-from lockstep.reference.masters.regularizer import REGISTERED
+from lockstep.reference.masters.regularizer import REGISTERED, add_penalty
 from lockstep.reference.optimizers.classes import Optimizer
 from lockstep.reference.scaling.automatic_scaler import AutomaticLossScaler
 from lockstep.reference.scaling.loss_scale import (
@@ -28,7 +27,13 @@ from lockstep.reference.scaling.loss_scale import (
     LossScale,
 )
 from lockstep.reference.scaling.skipping import SkippingWrapper, Verdict
-from lockstep.reference.tensors.half import follow, scale_in_dtype, times, widen
+from lockstep.reference.tensors.half import (
+    follow,
+    saturating_cast,
+    scale_in_dtype,
+    times,
+    widen,
+)
 from lockstep.reference.tensors.variable import Variable
 
 __all__ = ["MixedPrecisionOptimizerWrapper"]

@@ -6,12 +6,15 @@ from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import numpy as np
+
 from lockstep.docstrings import documented
-from lockstep.interface import Array
+from lockstep.interface import Array, Gradient, Rows
 from lockstep.messages.masters import mixed_precision as words
+from lockstep.reference.tensors.rows import densify
 from lockstep.reference.tensors.variable import Variable
 
-__all__ = ["REGISTERED", "mp_regularizer_wrapper"]
+__all__ = ["REGISTERED", "add_penalty", "mp_regularizer_wrapper"]
 
 Regularizer = Callable[..., Array]
 
@@ -40,3 +43,13 @@ def mp_regularizer_wrapper(regularizer: Regularizer) -> Callable[[Variable], Any
         return None
 
     return register
+
+
+def add_penalty(gradient: Gradient, penalty: Array) -> Array:
+    """Add the gradient of a penalty [d0, ...]; rows become dense, None counts as 0."""
+    if gradient is None:
+        return penalty
+    if isinstance(gradient, Rows):
+        gradient = densify(gradient, penalty.shape)
+    with np.errstate(all="ignore"):
+        return np.asarray(gradient + penalty)

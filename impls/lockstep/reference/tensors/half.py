@@ -7,10 +7,23 @@ from typing import Any
 import numpy as np
 
 from lockstep.interface import Array, Gradient, Rows
-from lockstep.reference.masters.casts import saturating_cast
+from lockstep.messages.masters.mixed_precision import LARGEST
 from lockstep.reference.tensors.zero_test import flush_subnormals
 
-__all__ = ["follow", "narrowed", "scale_in_dtype", "times", "widen"]
+__all__ = [
+    "follow",
+    "narrowed",
+    "saturating_cast",
+    "scale_in_dtype",
+    "times",
+    "widen",
+]
+
+
+def saturating_cast(values: Array, dtype: np.dtype[Any]) -> Array:
+    """Round float32 to ``dtype``, clamped to its largest magnitude; NaN stays NaN."""
+    largest = np.float32(LARGEST[str(dtype)])
+    return np.clip(values, -largest, largest).astype(dtype)
 
 
 def follow(master: Array, model: Array) -> Array:

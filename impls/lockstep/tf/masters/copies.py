@@ -13,8 +13,8 @@ from lockstep.tf.base.hooks import is_reference, require_resources
 from lockstep.tf.base.pairs import MODEL_NAME, Pairs, name_of
 from lockstep.tf.base.wrapper import Wrapper
 from lockstep.tf.clipping.variable_clipping import VariableClippingOptimizer
-from lockstep.tf.shared.masters.casts import follow, saturating_cast
 from lockstep.tf.shared.tensors.gradients import widen
+from lockstep.tf.shared.tensors.half import follow, saturating_cast
 from lockstep.tf.shared.tensors.replica_copies import own_copy
 
 __all__ = ["MasterCopies", "share_row_limits"]

@@ -19,7 +19,6 @@ from lockstep.messages.step.summaries import check_summaries
 from lockstep.messages.step.training_step import OWNER, DecayNow
 from lockstep.tf.base.hooks import base_of
 from lockstep.tf.base.pairs import as_variable, name_of
-from lockstep.tf.base.replicas import ReplicatedStep, copies_of, is_mirrored
 from lockstep.tf.base.wrapper import Optimizer, builds_graph
 from lockstep.tf.masters.mixed_precision import MixedPrecisionOptimizerWrapper
 from lockstep.tf.optimizers.adamw import AdamWOptimizer
@@ -27,8 +26,8 @@ from lockstep.tf.optimizers.ftrl import FtrlOptimizer
 from lockstep.tf.optimizers.kernel_rules import AdamOptimizer, RMSPropOptimizer
 from lockstep.tf.scaling.loss_scaler import AutomaticLossScaler
 from lockstep.tf.shared.step import summaries as summary_records
-from lockstep.tf.shared.step.arguments import Makers, find_trained
-from lockstep.tf.shared.step.task import Task
+from lockstep.tf.shared.step.arguments import Makers, Task, find_trained
+from lockstep.tf.step.replicas import ReplicatedStep, copies_of, is_mirrored
 from lockstep.tf.step.training_step import RATES, TrainingStep, make_slots
 
 __all__ = ["OPTIMIZER_CLS_NAMES", "optimize_loss"]
@@ -99,7 +98,7 @@ def optimize_loss(
         before it. Otherwise the step: see
         :class:`~lockstep.tf.step.training_step.TrainingStep`; for variables of a
         strategy with several replicas
-        :class:`~lockstep.tf.base.replicas.ReplicatedStep`.
+        :class:`~lockstep.tf.step.replicas.ReplicatedStep`.
 
     Raises:
         ...

@@ -30,16 +30,16 @@ from lockstep.tf.base.replica_sums import (
     summed_gradients,
     sums_over_replicas,
 )
-from lockstep.tf.base.replicas import replica_count
 from lockstep.tf.base.wrapper import Wrapper, apply_with, as_train_op, builds_graph
 from lockstep.tf.clipping.post_process import post_process
 from lockstep.tf.scaling.loss_scale import state_variable
 from lockstep.tf.scaling.loss_scaler import AutomaticLossScaler
 from lockstep.tf.shared.step import summaries as summary_records
-from lockstep.tf.shared.step.task import Task
+from lockstep.tf.shared.step.accumulators import Accumulators
+from lockstep.tf.shared.step.arguments import Task
 from lockstep.tf.shared.tensors.replica_copies import apart
-from lockstep.tf.shared.workers.accumulators import Accumulators
 from lockstep.tf.step.reduction import reduce_gradients
+from lockstep.tf.step.replicas import replica_count
 
 __all__ = ["TrainingStep"]
 

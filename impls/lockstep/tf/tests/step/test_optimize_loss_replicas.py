@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 
 from harness.tests.shared_processes import TWO_DEVICES
-from lockstep.tf.base.replicas import ReplicatedStep
+from lockstep.tf.step.replicas import ReplicatedStep
 
 REPLICAS = """
 cpu = tf.config.list_physical_devices("CPU")[0]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from harness.parity.drivers.numpy_values import to_tensor
 from lockstep.reference.tensors.zero_test import is_all_zero as reference_is_all_zero
-from lockstep.tf.shared.tensors.numpy_values import to_tensor
 from lockstep.tf.shared.tensors.zero_test import (
     GLIMPSE,
     all_zero_flags,

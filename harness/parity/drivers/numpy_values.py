@@ -1,4 +1,4 @@
-"""Conversions between the arrays of the harness and TensorFlow's tensors."""
+"""Conversions between NumPy arrays and TensorFlow's tensors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["linear", "to_array", "to_feed", "to_numpy", "to_tensor"]
 
 
 def to_tensor(gradient: Gradient) -> tf.Tensor | tf.IndexedSlices | None:
-    """Convert a gradient of the harness to a TensorFlow gradient."""
+    """Convert a gradient to a TensorFlow gradient."""
     if gradient is None:
         return None
     if isinstance(gradient, Rows):
@@ -23,11 +23,12 @@ def to_tensor(gradient: Gradient) -> tf.Tensor | tf.IndexedSlices | None:
 
 
 def to_feed(gradient: Gradient) -> Any:
-    """Convert a gradient of the harness to a value to feed to a session."""
+    """Convert a gradient to a value to feed to a session."""
     if not isinstance(gradient, Rows):
         return gradient
-    shape = () if gradient.dense_shape is None else (np.int64(gradient.dense_shape),)
-    return (gradient.values, gradient.indices.astype(np.int64), *shape)
+    indices, shape = gradient.indices.astype(np.int64), gradient.dense_shape
+    dense_shape = () if shape is None else (np.asarray(shape, np.int64),)
+    return (gradient.values, indices, *dense_shape)
 
 
 def to_numpy(result: Any) -> Any:
