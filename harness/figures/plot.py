@@ -21,7 +21,7 @@ from matplotlib.figure import Figure as Canvas
 
 from harness.errors import HarnessError
 from harness.figures.narrow import Column, fold
-from harness.figures.style import DARK, LIGHT, Theme
+from harness.figures.style import DARK, LIGHT, Theme, in_dark
 from harness.figures.svg import compact
 from harness.judgement.finding import Finding
 from harness.tasks import TASKS, part
@@ -135,17 +135,14 @@ def draw_one(drawing: Drawing, folder: Path) -> Figure:
         folder / f"{drawing.name}.{end}"
         for end in ("light.svg", "dark.svg", "pdf", "csv", *NARROW_ENDS)
     )
-    for theme, wide, narrow in (
-        (LIGHT, light, narrow_light),
-        (DARK, dark, narrow_dark),
-    ):
-        with mpl.rc_context(theme.rc):
-            painted = canvas(drawing, theme)
-            _write_svg(painted, wide)
-            if theme is LIGHT:
-                _write_pdf(painted, pdf)
-            column = canvas(drawing, theme, narrow=True)
-            _write_svg(column, narrow)
+    with mpl.rc_context(LIGHT.rc):
+        painted = canvas(drawing, LIGHT)
+        _write_svg(painted, light)
+        _write_pdf(painted, pdf)
+        column = canvas(drawing, LIGHT, narrow=True)
+        _write_svg(column, narrow_light)
+    _write_dark(drawing, light, dark)
+    _write_dark(drawing, narrow_light, narrow_dark, narrow=True)
     drawing.data.to_csv(csv, index=False, float_format="%.6g", lineterminator="\n")
     words = (drawing.name, drawing.title, drawing.alt, drawing.caption)
     files = (light, dark, pdf, csv, narrow_light, narrow_dark)
@@ -162,6 +159,22 @@ def _write_svg(painted: Canvas, path: Path) -> None:
     content, target = StringIO(), FigureCanvasSVG(painted)
     target.print_svg(content, metadata=SVG_METADATA)  # type: ignore[no-untyped-call]
     path.write_text(compact(content.getvalue()), "utf-8", newline="\n")
+
+
+def _write_dark(
+    drawing: Drawing, light: Path, dark: Path, narrow: bool = False
+) -> None:
+    """Write a figure in the dark theme, with the text of the light one.
+
+    Painting it again takes much longer. It is only necessary for an image, whose pixels
+    have their colours in them.
+    """
+    svg = light.read_text("utf-8")
+    if "<image" in svg:
+        with mpl.rc_context(DARK.rc):
+            _write_svg(canvas(drawing, DARK, narrow), dark)
+    else:
+        dark.write_text(in_dark(svg), "utf-8", newline="\n")
 
 
 def _write_pdf(painted: Canvas, path: Path) -> None:

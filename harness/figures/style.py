@@ -7,13 +7,14 @@ backends in marker.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from lockstep.registry import BACKENDS
 
-__all__ = ["DARK", "LIGHT", "THIN", "WIDTH", "Theme", "marker", "symbol"]
+__all__ = ["DARK", "LIGHT", "THIN", "WIDTH", "Theme", "in_dark", "marker", "symbol"]
 
 WIDTH = 7.6
 """The width of a figure in inches, which is the width of a page's text."""
@@ -38,6 +39,11 @@ class Theme:
     faint: str
     methods: Mapping[str, str]
     backends: Mapping[str, str]
+
+    @property
+    def colors(self) -> list[str]:
+        """All colours, in the same order in every theme."""
+        return [self.ink, self.faint, *self.methods.values(), *self.backends.values()]
 
     @property
     def rc(self) -> dict[Any, Any]:
@@ -97,6 +103,19 @@ DARK = Theme(
     },
     backends={name: backend.colors[1] for name, backend in BACKENDS.items()},
 )
+
+
+COLOR = re.compile("#[0-9a-f]{6}")
+DARK_FOR = dict(zip(LIGHT.colors, DARK.colors, strict=True))
+"""Colour of the light theme -> the same in the dark theme."""
+
+
+def in_dark(svg: str) -> str:
+    """Return an SVG in the light theme with the colours of the dark theme.
+
+    The themes differ in nothing else. Colours of neither theme are unchanged.
+    """
+    return COLOR.sub(lambda found: DARK_FOR.get(found[0], found[0]), svg)
 
 
 def symbol(backend: str) -> str:

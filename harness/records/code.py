@@ -12,6 +12,7 @@ import hashlib
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -83,10 +84,12 @@ class Sources:
         return None
 
 
+@cache
 def source_digest(source: str) -> str:
     """Return sixteen hexadecimal digits of a module's source.
 
-    A source that does not parse gets the digest of its text.
+    A source that does not parse gets the digest of its text. Every page compares the
+    same modules with its records, and parsing them takes seconds, so it is done once.
     """
     try:
         text = _canonical(ast.parse(source))

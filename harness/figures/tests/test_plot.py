@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+
+import matplotlib as mpl
 
 from harness.declarations import declare
 from harness.figures import plot, style
@@ -83,6 +86,29 @@ def test_every_figure_has_its_words_and_files(
         assert all(path.stat().st_size > 500 for path in files(figure))
 
 
+def test_a_dark_figure_equals_one_that_is_painted_in_the_dark_theme(
+    drawings: list[Drawing], figures: list[Figure], tmp_path: Path
+) -> None:
+    painted = tmp_path / "dark.svg"
+    for figure, drawing in zip(figures, drawings, strict=False):
+        for narrow, path in ((False, figure.dark), (True, figure.narrow_dark)):
+            with mpl.rc_context(style.DARK.rc):
+                plot._write_svg(plot.canvas(drawing, style.DARK, narrow), painted)
+            assert painted.read_bytes() == path.read_bytes(), path.name
+
+
+def test_an_image_is_painted_in_both_themes(
+    drawings: list[Drawing], tmp_path: Path
+) -> None:
+    def paint(canvas: plot.Canvas, theme: style.Theme) -> None:
+        canvas.subplots().imshow([[mpl.colors.to_rgb(theme.ink)]])
+
+    figure = plot.draw_one(replace(drawings[0], paint=paint), tmp_path)
+    light, dark = (p.read_text("utf-8") for p in (figure.light, figure.dark))
+    assert "<image" in light
+    assert style.in_dark(light) != dark
+
+
 def test_files_say_nothing_of_the_day(figures: list[Figure]) -> None:
     for figure in figures:
         assert "<dc:date>" not in figure.light.read_text("utf-8")
@@ -92,3 +118,5 @@ def test_files_say_nothing_of_the_day(figures: list[Figure]) -> None:
 def test_light_and_dark_have_the_same_methods_and_backends() -> None:
     assert list(style.LIGHT.methods) == list(style.DARK.methods)
     assert list(style.LIGHT.backends) == list(style.DARK.backends)
+    pairs = set(zip(style.LIGHT.colors, style.DARK.colors, strict=True))
+    assert len(pairs) == len(set(style.LIGHT.colors)), "a light colour is two dark ones"
