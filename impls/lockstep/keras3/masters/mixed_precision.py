@@ -269,8 +269,9 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
     def _take_step(self, pairs: Pairs) -> None:
         """Update the masters with the wrapped optimizer; round them into the model."""
         masters = [master for gradient, master in pairs if gradient is not None]
-        if self.use_ema and self.ema_overwrite_frequency:
-            # Keras assigns averages to variables without a gradient, too.
+        overwrites = self.use_ema and self.ema_overwrite_frequency
+        if overwrites or self.gradient_accumulation_steps:
+            # Averages, and sums of earlier gradients, also change other masters.
             masters = self._take_over(self._trainable_variables)
         super()._take_step(pairs)
         copy_back(masters, self._slots.models_of(masters))
