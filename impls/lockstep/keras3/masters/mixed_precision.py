@@ -258,7 +258,8 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         summed = [(without_duplicates(g), v) for g, v in pairs]
         values = [getattr(g, "values", g) for g, _ in summed if g is not None]
         names = [name_of(variable) for variable in variables]
-        step = ScaledStep(pairs if self.keeps_duplicates else summed, names, values)
+        pairs_inside = pairs if self.keeps_duplicates else summed
+        step = ScaledStep(pairs_inside, names, values, self._overwriting(variables))
         step.look(self.clip_norm)
         if isinstance(self.scale_object, AutomaticLossScaler):
             check_grads = self.scale_object.check_grads
