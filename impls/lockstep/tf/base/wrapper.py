@@ -132,13 +132,13 @@ class Wrapper(Optimizer):
         """Pass the pairs to the wrapped optimizer; wrappers override this method."""
         return self.apply_inside(grads_and_vars, global_step, name)
 
-    def unscaled_once(self, pairs: Pairs) -> Pairs:
-        """Return gradients that the wrapped optimizer no longer divides by its scale.
+    def _unscaled(self, pairs: Pairs) -> Pairs:
+        """Return gradients that no wrapper here or inside divides by its scale again.
 
         A wrapper that builds several steps of the wrapped optimizer calls this first.
         """
         inner = self.inner_optimizer
-        return inner.unscaled_once(pairs) if isinstance(inner, Wrapper) else pairs
+        return inner._unscaled(pairs) if isinstance(inner, Wrapper) else pairs
 
     def apply_inside(
         self,
