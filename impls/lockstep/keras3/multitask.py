@@ -148,7 +148,10 @@ class MultitaskOptimizerWrapper(Wrapper):
         """Count a step without updates, which ends a period of accumulation.
 
         Its sums may be zero because gradients cancel, so they are cleared, as in Keras.
+        Nadam's product of momenta, which follows the count, is changed by Keras' update
+        of no variables.
         """
+        self.base_optimizer._backend_update_step([], [], 0.0)
         self._iterations.assign_add(1)
         if self.gradient_accumulation_steps:
             for variable in self._trainable_variables:
@@ -168,7 +171,9 @@ class MultitaskOptimizerWrapper(Wrapper):
             return pairs, [self.values_of(g) for g, _ in pairs]
         pairs = [(densify(g, v), v) for g, v in pairs]
         sums = [value_of(self._slots.of(v)[keras_host.ACCUMULATOR]) for _, v in pairs]
-        return pairs, [g + s for (g, _), s in zip(pairs, sums, strict=True)]
+        both = zip(pairs, sums, strict=True)
+        # The sum of a half-precision variable with a master is float32.
+        return pairs, [tf.cast(g, s.dtype) + s for (g, _), s in both]
 
     def _is_tested(self, gradient: Gradient) -> bool:
         """Whether a gradient of zeros is skipped.
@@ -212,15 +217,16 @@ class MultitaskOptimizerWrapper(Wrapper):
         the first step whatever the gradient is. So is the accumulator, which Keras
         resets.
         """
-        apart = (keras_host.ACCUMULATOR, keras_host.AVERAGE)
         variable = self._slots.model_of(variable)
-        slots = self._slots.of(variable)
-        parts = [slot for name, slot in slots.items() if name not in apart]
-        # A slot may be a shared weight, which has its own slots.
-        parts += [
-            further for slot in parts for further in self._slots.of(slot).values()
-        ]
+        parts = self._restored_slots(variable)
+        # A slot may be a master or a shared weight, which has its own slots.
+        parts += [further for slot in parts for further in self._restored_slots(slot)]
         return [value_of(part) for part in (variable, *parts)]
+
+    def _restored_slots(self, variable: Any) -> list[Any]:
+        apart = (keras_host.ACCUMULATOR, keras_host.AVERAGE)
+        slots = self._slots.of(variable)
+        return [slot for name, slot in slots.items() if name not in apart]
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments for ``from_config``."""

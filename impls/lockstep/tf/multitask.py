@@ -134,6 +134,7 @@ class MultitaskOptimizerWrapper(Wrapper):
         if self._quirks.multitask_in_place:
             refuse_cross_replica(words.WRAPPER)
             return self._apply(pairs, global_step, name)
+        pairs = self._unscaled(pairs)
         return self.apply_together(self._apply, pairs, global_step, name)
 
     def _apply(

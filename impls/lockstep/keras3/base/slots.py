@@ -1,6 +1,6 @@
 """The assignment of an optimizer's state variables to the trained variables.
 
-Keras keeps slots in lists with different names in different optimizers. All optimizers
+Keras keeps slots in lists with different names in different optimizers. Optimizers
 create them by the same public method, so that method is observed.
 """
 
@@ -130,6 +130,20 @@ def observed(optimizer: keras.optimizers.Optimizer, slots: Slots) -> Iterator[No
         yield
     finally:
         del vars(optimizer)["add_variable_from_reference"]
+    if isinstance(optimizer, keras.optimizers.Adafactor):
+        add_factors(optimizer, slots)
+
+
+def add_factors(optimizer: keras.optimizers.Adafactor, slots: Slots) -> None:
+    """Add the means of Adafactor over rows and columns, created by another method.
+
+    A variable of fewer than two dimensions has none.
+    """
+    columns = optimizer._trainable_variables, optimizer._r, optimizer._c
+    for variable, r, c in zip(*columns, strict=True):
+        if len(variable.shape) >= 2 and r is not None:
+            slots.add(variable, "r", r)
+            slots.add(variable, "c", c)
 
 
 @contextlib.contextmanager

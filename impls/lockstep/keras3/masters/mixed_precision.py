@@ -258,7 +258,8 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         summed = [(without_duplicates(g), v) for g, v in pairs]
         values = [getattr(g, "values", g) for g, _ in summed if g is not None]
         names = [name_of(variable) for variable in variables]
-        step = ScaledStep(pairs if self.keeps_duplicates else summed, names, values)
+        pairs_inside = pairs if self.keeps_duplicates else summed
+        step = ScaledStep(pairs_inside, names, values, self._overwriting(variables))
         step.look(self.clip_norm)
         if isinstance(self.scale_object, AutomaticLossScaler):
             check_grads = self.scale_object.check_grads
@@ -269,8 +270,9 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
     def _take_step(self, pairs: Pairs) -> None:
         """Update the masters with the wrapped optimizer; round them into the model."""
         masters = [master for gradient, master in pairs if gradient is not None]
-        if self.use_ema and self.ema_overwrite_frequency:
-            # Keras assigns averages to variables without a gradient, too.
+        overwrites = self.use_ema and self.ema_overwrite_frequency
+        if overwrites or self.gradient_accumulation_steps:
+            # Averages, and sums of earlier gradients, also change other masters.
             masters = self._take_over(self._trainable_variables)
         super()._take_step(pairs)
         copy_back(masters, self._slots.models_of(masters))

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from lockstep.keras3.base.gradients import value_of
 from lockstep.keras3.optimizers.rule_optimizer import RuleOptimizer
+from lockstep.messages.keras3 import ACCUMULATOR
 
 __all__ = ["WidenedRule"]
 
@@ -49,8 +50,12 @@ class WidenedRule(RuleOptimizer):
         name: str | None = None,
         initializer: Any = "zeros",
     ) -> keras.Variable:
-        """Create a slot, in float32 for a half-precision variable."""
-        dtype = "float32" if self.widens(reference_variable) else None
+        """Create a slot, in float32 for a half-precision variable.
+
+        Keras adds gradients to its accumulator, so that has their dtype.
+        """
+        widens = self.widens(reference_variable) and name != ACCUMULATOR
+        dtype = "float32" if widens else None
         vars(self)["_slot_dtype"] = dtype
         try:
             return super().add_variable_from_reference(

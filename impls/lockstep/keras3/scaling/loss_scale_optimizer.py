@@ -131,7 +131,8 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
         """Unscale; step if all gradients are finite; update the scale."""
         pairs = self.unscaled(list(zip(gradients, variables, strict=True)))
         values = [self.values_of(g) for g, _ in pairs if g is not None]
-        step = ScaledStep(pairs, [name_of(variable) for variable in variables], values)
+        names = [name_of(variable) for variable in variables]
+        step = ScaledStep(pairs, names, values, self._overwriting(variables))
         step.look(self.clip_norm)
         self._step_or_skip(step)
 

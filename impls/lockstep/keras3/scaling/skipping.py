@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -104,6 +105,14 @@ class SkippingWrapper(SkipCounts, ScaledGradients):
     def skips(self) -> bool:
         """Whether a step with inf or NaN in its gradients is skipped."""
         raise NotImplementedError
+
+    def _overwriting(self, variables: Sequence[Any]) -> list[int]:
+        """Return the positions of variables that are overwritten by their gradients.
+
+        These are the scales of float8, which clipping would change.
+        """
+        overwrites = self._overwrite_variable_with_gradient
+        return [k for k, variable in enumerate(variables) if overwrites(variable)]
 
     def _take_step(self, pairs: Pairs) -> None:
         """Take the step of the wrapped optimizer."""

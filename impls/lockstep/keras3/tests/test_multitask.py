@@ -167,6 +167,41 @@ def test_accumulated_gradients_that_cancel_are_cleared(compiled: bool) -> None:
     assert weight.numpy().tolist() == [0.5]
 
 
+@pytest.mark.parametrize("built", [False, True])
+def test_a_zero_gradient_leaves_the_means_of_adafactor_alone(built: bool) -> None:
+    w, z = (keras.Variable(tf.ones([2, 3])) for _ in range(2))
+    inner = keras.optimizers.Adafactor(0.1)
+    if built:
+        inner.build([w, z])
+    optimizer = MultitaskOptimizerWrapper(inner)
+    optimizer.apply([tf.ones([2, 3]), tf.ones([2, 3])], [w, z])
+    before = [variable.numpy() for variable in (z, inner._r[1], inner._c[1])]
+    optimizer.apply([tf.ones([2, 3]), tf.zeros([2, 3])], [w, z])
+    assert same(
+        [variable.numpy() for variable in (z, inner._r[1], inner._c[1])], before
+    )
+    assert optimizer.get_slot(z, "r") is inner._r[1]
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_nadam_counts_steps_without_updates_in_its_product(compiled: bool) -> None:
+    pairs = [[keras.Variable([1.0]), keras.Variable([1.0])] for _ in range(2)]
+    wrapped = MultitaskOptimizerWrapper(keras.optimizers.Nadam(0.1))
+    plain = keras.optimizers.Nadam(0.1)
+    for optimizer, variables in zip((wrapped, plain), pairs, strict=True):
+        optimizer.build(variables)
+
+    def step(gradient: tf.Tensor) -> None:
+        wrapped.apply([gradient, gradient], pairs[0])
+
+    step = tf.function(step, autograph=False) if compiled else step
+    for number in (0.0, 0.0, 1.0):
+        step(tf.constant([number]))
+        plain.apply([tf.constant([number])] * 2, pairs[1])
+    # Zeros at the start do not move Nadam, so only the product can differ.
+    np.testing.assert_allclose(pairs[0][0].numpy(), pairs[1][0].numpy(), rtol=1e-6)
+
+
 def test_an_optimizer_that_is_built_already_can_be_wrapped() -> None:
     w, z = keras.Variable([1.0]), keras.Variable([1.0])
     inner = keras.optimizers.Adam(0.1)

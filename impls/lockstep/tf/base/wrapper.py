@@ -132,6 +132,14 @@ class Wrapper(Optimizer):
         """Pass the pairs to the wrapped optimizer; wrappers override this method."""
         return self.apply_inside(grads_and_vars, global_step, name)
 
+    def _unscaled(self, pairs: Pairs) -> Pairs:
+        """Return gradients that no wrapper here or inside divides by its scale again.
+
+        A wrapper that builds several steps of the wrapped optimizer calls this first.
+        """
+        inner = self.inner_optimizer
+        return inner._unscaled(pairs) if isinstance(inner, Wrapper) else pairs
+
     def apply_inside(
         self,
         grads_and_vars: Iterable[tuple[Any, Any]],

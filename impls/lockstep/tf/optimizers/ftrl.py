@@ -114,7 +114,10 @@ class FtrlOptimizer(tf.compat.v1.train.FtrlOptimizer):
             return done
         with tf.control_dependencies([done]):
             linear = self.get_slot(var, "linear").read_value()
-            weights = tf.where(tf.math.is_nan(linear), linear, var.read_value())
+            # Not is_nan: TensorFlow's graph optimizer moves that before the update, if
+            # the slot is a reference variable.
+            has_nan = tf.not_equal(linear, linear)
+            weights = tf.where(has_nan, linear, var.read_value())
             return var.assign(weights, use_locking=self._use_locking, read_value=False)
 
     def _unless_idle(

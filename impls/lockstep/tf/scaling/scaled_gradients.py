@@ -105,6 +105,9 @@ class ScaledGradients(Wrapper):
             [(in_float32(g), v) for g, v in pairs], self.factor, self._quirks
         )
 
+    def _unscaled(self, pairs: Pairs) -> Pairs:
+        return self.unscaled_once(pairs)
+
 
 class Entry(NamedTuple):
     """The last call for the gradients of a replica, and its mode."""

@@ -54,6 +54,42 @@ def test_a_multitask_wrapper_around_it_knows_the_pairs_of_masters() -> None:
     assert bits([z]) == before
 
 
+def accumulating() -> keras.optimizers.Optimizer:
+    return keras.optimizers.SGD(0.5, gradient_accumulation_steps=2)
+
+
+@each_mode
+def test_a_sum_whose_last_gradient_is_absent_reaches_the_model(mode: str) -> None:
+    w, z = half([1.0]), half([1.0], name="z")
+    optimizer = masters_of(MultitaskOptimizerWrapper(accumulating()))
+    optimizer.build([w, z])
+    one = tf.ones([1], tf.float16)
+    MODES[mode](lambda: optimizer.apply([one, one], [w, z]))()
+    MODES[mode](lambda: optimizer.apply([one, None], [w, z]))()
+    assert z.numpy().tolist() == optimizer.master(z).numpy().tolist() == [0.75]
+
+
+@each_mode
+def test_accumulated_gradients_are_judged_around_it(mode: str) -> None:
+    w, z = half([1.0]), half([1.0], name="z")
+    optimizer = MultitaskOptimizerWrapper(masters_of(accumulating()))
+    optimizer.build([w, z])
+    step = MODES[mode](lambda a, b: optimizer.apply([a, b], [w, z]))
+    # The second sum of z begins at 0, after its first one cancelled.
+    for first, second in ((1.0, 1.0), (1.0, -1.0), (0.0, 0.5), (0.0, 0.5)):
+        step(tf.constant([first], tf.float16), tf.constant([second], tf.float16))
+    assert (w.numpy().tolist(), z.numpy().tolist()) == ([0.5], [0.75])
+
+
+def test_a_multitask_wrapper_around_it_lets_averages_follow() -> None:
+    w, z = half([1.0]), half([3.0], name="z")
+    inner = keras.optimizers.SGD(0.5, use_ema=True)
+    optimizer = MultitaskOptimizerWrapper(masters_of(inner))
+    one, zero = tf.ones([1], tf.float16), tf.zeros([1], tf.float16)
+    optimizer.apply([one, zero], [w, z])
+    assert optimizer.get_slot(z, "average").numpy().tolist() == [3.0]
+
+
 def test_row_clipping_goes_inside_and_is_refused_around() -> None:
     w = half([[3.0, 4.0]])
     inner = VariableClippingOptimizer(keras.optimizers.SGD(1.0), {"w": [1]}, 2.5)

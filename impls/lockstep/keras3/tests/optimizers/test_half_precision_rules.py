@@ -57,6 +57,21 @@ def test_slots_beside_half_precision_are_in_float32(name: str) -> None:
     assert len(slots) >= 2 and {slot.dtype for slot in slots} == {"float32"}
 
 
+@pytest.mark.parametrize("dtype", ROUNDING)
+@pytest.mark.parametrize("name", MAKE)
+def test_gradients_are_accumulated_in_half_precision(name: str, dtype: str) -> None:
+    weights = [keras.Variable(START, dtype=dtype, name="w") for _ in range(2)]
+    accumulating, plain = MAKE[name](), MAKE[name]()
+    accumulating.gradient_accumulation_steps = 2
+    gradient = tf.cast(START, dtype)
+    for _ in range(2):
+        accumulating.apply([gradient], weights[:1])
+    # Keras counts micro-steps, so the plain optimizer begins at its second step.
+    plain.build(weights[1:])
+    plain.apply([gradient], weights[1:])
+    assert weights[0].numpy().tobytes() == weights[1].numpy().tobytes()
+
+
 def test_a_step_in_a_graph_is_the_same() -> None:
     optimizer, twin = MAKE["adam"](), MAKE["adam"]()
     weights = [keras.Variable(START, dtype="bfloat16", name="w") for _ in range(2)]

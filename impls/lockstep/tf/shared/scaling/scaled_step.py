@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import compress
 from typing import Any
 
@@ -36,6 +36,8 @@ class ScaledStep:
         names: the names of all variables, as the user knows them.
         present: the n tensors to check instead of the n gradients that are not None;
             None: the gradients.
+        unclipped: positions of pairs whose gradients are values to assign, such as the
+            scales of float8: they are checked, but not clipped.
 
     Attributes:
         flags: whether each present gradient is finite: bool, [n].
@@ -57,10 +59,15 @@ class ScaledStep:
     scales: tuple[float, float]
 
     def __init__(
-        self, pairs: Pairs, names: list[str], present: Sequence[Present] | None = None
+        self,
+        pairs: Pairs,
+        names: list[str],
+        present: Sequence[Present] | None = None,
+        unclipped: Collection[int] = (),
     ) -> None:
         self.pairs = pairs
         self.names = names
+        self.unclipped = unclipped
         if present is None:
             present = [gradient for gradient, _ in pairs if gradient is not None]
         self.present = present
@@ -75,7 +82,7 @@ class ScaledStep:
             self.finite = tf.reduce_all(self.flags)
             return
         sums = half_square_sums(self.present, tf.float32)
-        self.norm = norm = tf.sqrt(tf.reduce_sum(sums) * 2.0)
+        self.norm = norm = tf.sqrt(tf.reduce_sum(self._clipped(sums)) * 2.0)
         # If the sum of squares is finite, every element is, so one read suffices.
         self.flags = tf.cond(
             tf.reduce_all(tf.math.is_finite(sums)),
@@ -86,6 +93,16 @@ class ScaledStep:
         # At or below the limit nothing is multiplied: c (1/c) is not 1 for every c.
         factor = clip_factor(norm, clip_norm)
         self.clip_factor = tf.where(norm > clip_norm, factor, 1.0)
+
+    def _clipped(self, sums: tf.Tensor) -> tf.Tensor:
+        """Return the entries of the gradients that are clipped, of one per present."""
+        if not self.unclipped:
+            return sums
+        present = [
+            k for k, (gradient, _) in enumerate(self.pairs) if gradient is not None
+        ]
+        clipped = [place for place, k in enumerate(present) if k not in self.unclipped]
+        return tf.gather(sums, tf.constant(clipped, tf.int32))
 
     def look_at_largest(
         self, pairs: Pairs, check_grads: Callable[..., Any], decides: bool
@@ -117,6 +134,8 @@ class ScaledStep:
             return take(self.pairs)
         gradients, variables = zip(*self.pairs, strict=True)
         clipped = scale_gradients(gradients, self.clip_factor)
+        for position in self.unclipped:
+            clipped[position] = gradients[position]
         return take(list(zip(clipped, variables, strict=True)))
 
     @property

@@ -144,6 +144,18 @@ def test_ftrl_keeps_a_nan_visible(bad: float, sparse: bool) -> None:
     assert np.isnan(w.numpy()[0, 0])
 
 
+def test_ftrl_keeps_a_nan_visible_in_reference_variables() -> None:
+    # Several variables, because a read before the update is a race.
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        start = np.ones(3, np.float32)
+        weights = [tf.compat.v1.Variable(start, use_resource=False) for _ in range(10)]
+        gradient = tf.compat.v1.placeholder(tf.float32, [3])
+        step = ls.FtrlOptimizer(0.25).apply_gradients([(gradient, w) for w in weights])
+        session.run(tf.compat.v1.global_variables_initializer())
+        session.run(step, {gradient: [np.nan] * 3})
+        assert np.isnan(session.run(weights)).all()
+
+
 def test_strict_ftrl_turns_a_dense_nan_into_zero() -> None:
     w = tf.Variable([1.0, 1.0])
     strict.FtrlOptimizer(0.25).apply_gradients([(tf.constant([np.nan, 1.0]), w)])

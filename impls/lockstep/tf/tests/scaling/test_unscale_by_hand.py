@@ -93,6 +93,39 @@ def test_without_unscaling_the_step_divides_once(wrap: Any) -> None:
     assert values_of(variables)[0] == [-0.5, -0.5]
 
 
+@pytest.mark.parametrize("factor", [0.0, 1.0], ids=["some zero", "none zero"])
+@wrappers
+@both
+def test_a_multitask_wrapper_around_it_divides_once_in_a_function(
+    wrap: Any, dtype: Any, factor: float
+) -> None:
+    inner, variables = make(wrap, dtype)
+    optimizer = ls.MultitaskOptimizerWrapper(inner)
+
+    @tf.function
+    def step() -> None:
+        with tf.GradientTape() as tape:
+            loss = loss_of(variables) + factor * tf.reduce_sum(variables[2])
+            loss = optimizer.scale_loss(loss)
+        gradients = tape.gradient(loss, variables)
+        optimizer.apply_gradients(zip(gradients, variables, strict=True))
+
+    step()
+    last = [1.0 - 0.5 * factor]
+    assert values_of(variables) == [[0.0, 0.0], [[0.5], [2.0], [2.5]], last]
+
+
+@wrappers
+def test_a_step_that_a_multitask_wrapper_skips_ends_a_scaled_loss(wrap: Any) -> None:
+    inner, variables = make(wrap, tf.float32)
+    optimizer = ls.MultitaskOptimizerWrapper(inner)
+    optimizer.scale_loss(tf.constant(1.0))
+    optimizer.apply_gradients([(tf.zeros([2]), variables[0])])
+    # The next gradients are taken as unscaled.
+    optimizer.apply_gradients([(tf.ones([2]), variables[0])])
+    assert values_of(variables)[0] == [0.5, 1.5]
+
+
 @wrappers
 def test_gradients_too_small_for_float16_reach_masters(wrap: Any) -> None:
     optimizer, variables = make(wrap, tf.float16)
