@@ -11,6 +11,7 @@ from lockstep.messages.errors import (
     NotASequenceError,
     OutOfRangeError,
     Refusal,
+    ShapeError,
     UnknownNameError,
     UnsupportedError,
     sentence,
@@ -130,6 +131,16 @@ NOT_SCALAR = Refusal(
     UnsupportedError,
     "{owner}: expected a 0-d loss, got {got}; "
     "sum it, or give grad_loss of the same shape.",
+)
+COMPLEX_LOSS = Refusal(
+    UnsupportedError,
+    "{owner}: expected a real loss, got {dtype}; "
+    "take its real part or its magnitude, or give grad_loss.",
+)
+GRAD_LOSS_SHAPE = Refusal(
+    ShapeError,
+    "{owner}: grad_loss: expected the shape {expected} of the loss, got {got}; "
+    "give one number for each element of the loss, or one for all.",
 )
 DIFFERENTIABLE = Refusal(
     UnsupportedError,

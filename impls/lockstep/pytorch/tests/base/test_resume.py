@@ -228,5 +228,5 @@ def with_integers(dtype, name, alone):
     model = TwoHeads()
     integers = torch.nn.Parameter(torch.ones(3, dtype=dtype), requires_grad=False)
     groups = [list(model.parameters()), [integers]]
-    groups = groups if alone else [sum(groups, [])]
+    groups = groups if alone else [[*groups[0], integers]]
     return model, scaling(TORCH[name]([{"params": group} for group in groups]))
