@@ -12,7 +12,7 @@ from lockstep.docstrings import documented
 from lockstep.interface import GATE_GRAPH, GATE_NONE, GATE_OP
 from lockstep.messages import pytorch as words
 from lockstep.messages.base.differentiation import check_options, not_listed
-from lockstep.pytorch.base.fused_step import in_layouts
+from lockstep.pytorch.base.fused_step import given_gradients
 from lockstep.pytorch.base.gradients import (
     Pairs,
     check_grad_loss,
@@ -153,7 +153,7 @@ class TrainV1:
         gradients = {id(parameter): gradient for gradient, parameter in pairs}
         parameters = [p for group in self.param_groups for p in group["params"]]
         listed = [gradients.get(id(parameter)) for parameter in parameters]
-        listed = in_layouts(parameters, listed, self.param_groups)
+        listed = given_gradients(parameters, listed, self.param_groups)
         with gradients_set_to(parameters, listed):
             self.step()
         took_step = self.took_step()
