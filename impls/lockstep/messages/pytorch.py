@@ -147,6 +147,12 @@ DIFFERENTIABLE = Refusal(
     "{owner}: expected an optimizer with differentiable=False, got {got} with True; "
     "gradients are unscaled outside of autograd; use it without a loss scale.",
 )
+DIFFERENTIABLE_ROWS = Refusal(
+    UnsupportedError,
+    "VariableClippingOptimizer: expected an optimizer with differentiable=False, "
+    "got {got} with True; "
+    "rows are clipped outside of autograd; use it without row clipping.",
+)
 NOT_FUSED = Refusal(
     UnsupportedError,
     "{owner}: expected a fused optimizer for capturable=True, got {got} that is not; "
