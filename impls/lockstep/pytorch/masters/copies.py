@@ -158,8 +158,12 @@ class MasterCopies:
                 weight_part, part = shards.parts_of([weight, master])
                 part.copy_(newest(weight_part, part))
                 changed.append(place)
+        self._remember_masters(changed)
+
+    def _remember_masters(self, places: Iterable[int]) -> None:
+        """Store the present versions and addresses of these masters."""
         now = marks_of(self.masters.values())
-        for place in changed:
+        for place in places:
             for stored, present in zip(self._master_marks, now, strict=True):
                 stored[place] = present[place]
 
@@ -172,14 +176,15 @@ class MasterCopies:
         """
         hidden = 0
         pairs = list(self.masters.items())
-        same = [pairs[place] for place in self.unchanged_masters()]
+        unchanged = self.unchanged_masters()
+        same = [pairs[place] for place in unchanged]
         for weight, master in differing(map(shards.parts_of, same)):
             value = newest(weight, master)
             if (value.ne(master) & ~value.isnan()).any():
                 master.copy_(value)
                 hidden += 1
         if hidden:
-            self.remember()
+            self._remember_masters(unchanged)
         if hidden and not self._finds_hidden:
             self._finds_hidden = True
             warn_user(words.written_through_data(hidden))
