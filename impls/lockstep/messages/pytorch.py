@@ -11,6 +11,7 @@ from lockstep.messages.errors import (
     NotASequenceError,
     OutOfRangeError,
     Refusal,
+    ShapeError,
     UnknownNameError,
     UnsupportedError,
     sentence,
@@ -131,10 +132,26 @@ NOT_SCALAR = Refusal(
     "{owner}: expected a 0-d loss, got {got}; "
     "sum it, or give grad_loss of the same shape.",
 )
+COMPLEX_LOSS = Refusal(
+    UnsupportedError,
+    "{owner}: expected a real loss, got {dtype}; "
+    "take its real part or its magnitude, or give grad_loss.",
+)
+GRAD_LOSS_SHAPE = Refusal(
+    ShapeError,
+    "{owner}: grad_loss: expected the shape {expected} of the loss, got {got}; "
+    "give one number for each element of the loss, or one for all.",
+)
 DIFFERENTIABLE = Refusal(
     UnsupportedError,
     "{owner}: expected an optimizer with differentiable=False, got {got} with True; "
     "gradients are unscaled outside of autograd; use it without a loss scale.",
+)
+DIFFERENTIABLE_ROWS = Refusal(
+    UnsupportedError,
+    "VariableClippingOptimizer: expected an optimizer with differentiable=False, "
+    "got {got} with True; "
+    "rows are clipped outside of autograd; use it without row clipping.",
 )
 NOT_FUSED = Refusal(
     UnsupportedError,

@@ -93,7 +93,8 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
         'of 2 gradients 1 all zero'
     """
 
-    _seen: tuple[list[Tensor], list[bool] | Tensor, list[bool]] | None = None
+    _seen: tuple[list[Tensor], list[bool] | Tensor, list[bool], list[bool]] | None
+    _seen = None
     _skipped: Tensor | None = None
     _reached_inner = False
 
@@ -134,7 +135,7 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
         quirks = self._quirks
         zero = zero_flags(gradients, quirks.multitask_subnormals)
         absent = [gradient is None for gradient in gradients]
-        self._seen = parameters, zero, absent
+        self._seen = parameters, zero, absent, frozen(parameters, absent)
         idle = all(map(or_, zero, absent))
         in_place = quirks.multitask_in_place
         # Under strict, opt itself leaves zeros out, and its powers of beta advance.
@@ -176,13 +177,14 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
             skip = zero.float()
             if self._skipped is not None:
                 skip = skip.maximum(self._skipped)
-        self._seen = parameters, zero, [p.grad is None for p in parameters]
+        absent = [p.grad is None for p in parameters]
+        self._seen = parameters, zero, absent, frozen(parameters, absent)
         self._reached_inner = True
         step_each(self.inner_optimizer, present, skip, grad_scale)
 
     def note_no_gradients(self) -> None:
         """Record a step without gradients: see the base class."""
-        self._seen, self._skipped = ([], [], []), None
+        self._seen, self._skipped = ([], [], [], []), None
         super().note_no_gradients()
 
     @property
@@ -194,21 +196,26 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
         if self._seen is None:
             return NO_STEP
         names = named_parameters(self)
-        parameters, zero, absent = self._seen
+        parameters, zero, absent, left_out = self._seen
         if all(absent) or (self._skipped is not None and self._skipped.item()):
             return NO_GRADIENTS
         if isinstance(zero, Tensor):
             zero = spread(zero.tolist(), absent)
-        # A frozen parameter never has a gradient, so it is not reported as absent.
-        listed = [
-            p.requires_grad or not gone
-            for p, gone in zip(parameters, absent, strict=True)
-        ]
+        listed = [not is_frozen for is_frozen in left_out]
         columns = [name_in(names, p) for p in parameters], zero, absent
         report = words.report(*(list(compress(c, listed)) for c in columns))
         inner = self.inner_optimizer if self._reached_inner else None
         inner_report = getattr(inner, "last_step", None)
         return words.report_through(report, inner_report, list(names.values()))
+
+
+def frozen(parameters: Sequence[Tensor], absent: Sequence[bool]) -> list[bool]:
+    """Return which parameters are not reported as absent, because they are frozen.
+
+    This is looked up in the step, because they may be trained later.
+    """
+    both = zip(parameters, absent, strict=True)
+    return [gone and not parameter.requires_grad for parameter, gone in both]
 
 
 def leave_zeros_out(opt: Optimizer, flush: bool) -> None:

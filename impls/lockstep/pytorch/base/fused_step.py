@@ -15,10 +15,12 @@ from lockstep.pytorch.base.gradients import gradients_set_to
 from lockstep.pytorch.base.stack import comes_with_torch
 
 __all__ = [
+    "given_gradients",
     "has_hooks",
     "in_layouts",
     "is_fused",
     "make_momentum",
+    "overwrites_gradients",
     "require_capturable",
     "require_fused",
     "step_dividing",
@@ -63,6 +65,29 @@ def is_patched(optimizer: Any) -> bool:
     original = getattr(step, "__wrapped__", None) is type(optimizer).step
     counts = original and hasattr(step, "_wrapped_by_lr_sched")
     return step is not None and not counts
+
+
+def overwrites_gradients(group: Mapping[str, Any]) -> bool:
+    """Whether torch's step writes into the gradients of this group.
+
+    With Nesterov's momentum, SGD adds it to them if it updates all tensors at once.
+    On the CPU it does that only if it is told to.
+    """
+    if not group.get("nesterov") or group.get("weight_decay") or group.get("maximize"):
+        return False
+    at_once = group.get("foreach")
+    if at_once is None and not group.get("fused"):
+        return not all([parameter.is_cpu for parameter in group["params"]])
+    return bool(at_once)
+
+
+def given_gradients(
+    parameters: Sequence[Tensor], gradients: Sequence[Tensor | None], groups: Groups
+) -> list[Tensor | None]:
+    """Return the gradients of a caller for a step that must not change them."""
+    if any(map(overwrites_gradients, groups)):
+        gradients = [None if g is None else g.clone() for g in gradients]
+    return in_layouts(parameters, gradients, groups)
 
 
 def in_layouts(

@@ -12,7 +12,7 @@ from lockstep.docstrings import documented
 from lockstep.interface import GATE_GRAPH, GATE_NONE, GATE_OP
 from lockstep.messages import pytorch as words
 from lockstep.messages.base.differentiation import check_options, not_listed
-from lockstep.pytorch.base.fused_step import in_layouts
+from lockstep.pytorch.base.fused_step import given_gradients
 from lockstep.pytorch.base.gradients import (
     Pairs,
     check_grad_loss,
@@ -153,7 +153,7 @@ class TrainV1:
         gradients = {id(parameter): gradient for gradient, parameter in pairs}
         parameters = [p for group in self.param_groups for p in group["params"]]
         listed = [gradients.get(id(parameter)) for parameter in parameters]
-        listed = in_layouts(parameters, listed, self.param_groups)
+        listed = given_gradients(parameters, listed, self.param_groups)
         with gradients_set_to(parameters, listed):
             self.step()
         took_step = self.took_step()
@@ -225,12 +225,27 @@ def evaluate(closure: Callable[[], Any] | None) -> Any:
 
 
 def check_loss(loss: Any, grad_loss: Any, owner: str) -> None:
-    """Raise unless the loss is a 0-d tensor, or any tensor with ``grad_loss``."""
+    """Raise unless the loss is 0-d and real, or any tensor that ``grad_loss`` fits."""
     if not isinstance(loss, Tensor):
         raise words.NOT_DIFFERENTIABLE.error(owner=owner, got=type(loss).__name__)
     check_grad_loss(grad_loss, owner)
     if grad_loss is None and loss.numel() != 1:
         raise words.NOT_SCALAR.error(owner=owner, got=list(loss.shape))
+    if grad_loss is None and loss.is_complex():
+        raise words.COMPLEX_LOSS.error(owner=owner, dtype=loss.dtype)
+    if isinstance(grad_loss, Tensor) and not expands_to(grad_loss, loss):
+        raise words.GRAD_LOSS_SHAPE.error(
+            owner=owner, expected=list(loss.shape), got=list(grad_loss.shape)
+        )
+
+
+def expands_to(grad_loss: Tensor, loss: Tensor) -> bool:
+    """Whether one value of ``grad_loss`` belongs to each element of the loss."""
+    try:
+        grad_loss.expand_as(loss)
+    except RuntimeError:
+        return False
+    return True
 
 
 def differentiate(

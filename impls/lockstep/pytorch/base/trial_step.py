@@ -57,6 +57,8 @@ def check_base(owner: str, saved: Mapping[str, Any], base: Optimizer) -> None:
             continue
         slots = slots_made(owner, base, own["params"], group)
         for number, parameter in zip(group["params"], own["params"], strict=True):
+            if not is_trainable(parameter):
+                continue
             entry = own_slots(saved["state"].get(number, {}))
             expected = slots[kind_of(parameter)]
             needs_slots = makes_slots_at_once(base) and parameter.requires_grad
@@ -126,6 +128,11 @@ def kind_of(parameter: Tensor) -> tuple[Any, ...]:
     return parameter.dim(), parameter.dtype, parameter.device
 
 
+def is_trainable(parameter: Tensor) -> bool:
+    """Whether a parameter can have a gradient. Integers, as quantized ones, cannot."""
+    return parameter.is_floating_point() or parameter.is_complex()
+
+
 def stand_in(parameter: Tensor) -> Tensor:
     """Return a small parameter with a gradient: [2, 3, ...] with as many dimensions."""
     options = {"dtype": parameter.dtype, "device": parameter.device}
@@ -144,7 +151,8 @@ def slots_made(
     Raises:
         ValueError: the constructor or the steps fail with the saved hyper-parameters.
     """
-    small = {kind: stand_in(p) for p in parameters for kind in [kind_of(p)]}
+    trainable = filter(is_trainable, parameters)
+    small = {kind: stand_in(p) for p in trainable for kind in [kind_of(p)]}
     options = {k: v for k, v in group.items() if k not in ("params", "param_names")}
     try:
         optimizer = stepped(base, list(small.values()), options)

@@ -21,6 +21,7 @@ from lockstep.messages.nouns import PYTORCH
 from lockstep.messages.step import numbers as tags
 from lockstep.messages.workers.agn import refuse_row_clipping_around
 from lockstep.pytorch.base.gradients import name_in, named_parameters
+from lockstep.pytorch.base.stack import base_of
 from lockstep.pytorch.base.wrapper import OptimizerWrapper
 from lockstep.pytorch.clipping.row_writing import (
     NamedRows,
@@ -59,7 +60,8 @@ class VariableClippingOptimizer(OptimizerWrapper):
     Raises:
         ...
         ValueError: a listed parameter is in no group, ``opt`` trains it through a
-            master, or ``opt`` calls its closure several times a step (LBFGS).
+            master, or ``opt`` is differentiable or calls its closure several times a
+            step (LBFGS).
 
     Cost: one read and one write of the rows that the gradient names. A norm over axis 0
     needs all rows, so the whole parameter is read; a sparse gradient then causes a
@@ -97,6 +99,9 @@ class VariableClippingOptimizer(OptimizerWrapper):
     ) -> None:
         if not isinstance(opt, Optimizer):
             raise not_an_optimizer(words.WRAPPER, opt, PYTORCH)
+        if any(group.get("differentiable") for group in opt.param_groups):
+            got = type(base_of(opt)).__name__
+            raise torch_host.DIFFERENTIABLE_ROWS.error(got=got)
         words.check_name(name)
         words.require_mapping(vars_to_clip_dims)
         names = named_parameters(opt)

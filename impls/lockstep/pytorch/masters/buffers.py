@@ -18,9 +18,11 @@ __all__ = [
     "addresses_of",
     "marks_of",
     "require_own_memory",
+    "same_marks",
     "saturating_cast",
 ]
 
+Marks = tuple[list[int], list[int]]
 ROW = 1 << 12
 ALIGNMENT = 16
 CHUNK = 1 << 20
@@ -45,7 +47,7 @@ def add_penalty(gradient: Tensor | None, penalty: Tensor) -> Tensor:
     return (gradient.to_dense() if gradient.is_sparse else gradient) + penalty
 
 
-def marks_of(tensors: Collection[Tensor]) -> tuple[list[int], list[int]]:
+def marks_of(tensors: Collection[Tensor]) -> Marks:
     """Return the version counters and the addresses of tensors.
 
     ``tensor.data = values`` changes the address, and an ordinary write changes the
@@ -59,6 +61,14 @@ def marks_of(tensors: Collection[Tensor]) -> tuple[list[int], list[int]]:
     both = zip(versions, parts, strict=True)
     versions = [version + part._version for version, part in both]
     return versions, addresses_of(parts)
+
+
+def same_marks(before: Marks, tensors: Collection[Tensor]) -> list[bool]:
+    """Return for each tensor whether its version and address are those of before."""
+    rows = zip(
+        zip(*before, strict=True), zip(*marks_of(tensors), strict=True), strict=True
+    )
+    return [then == now for then, now in rows]
 
 
 def addresses_of(tensors: Iterable[Tensor]) -> list[int]:

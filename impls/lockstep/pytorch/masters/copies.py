@@ -21,6 +21,7 @@ from lockstep.pytorch.masters.buffers import (
     FlatMasters,
     addresses_of,
     marks_of,
+    same_marks,
     saturating_cast,
 )
 from lockstep.pytorch.optimizers.rule_optimizer import RuleOptimizer
@@ -35,7 +36,7 @@ WIDE = {torch.float32, torch.float64}
 EVERY = 100
 """So often, in steps, all weights are compared with their masters."""
 WRITTEN = -1
-"""In place of its version, for a master that was written or replaced."""
+"""In place of its version, for a tensor that was written or replaced."""
 
 
 class MasterCopies:
@@ -54,10 +55,15 @@ class MasterCopies:
         self.remember()
 
     def add(self, fresh: Masters) -> None:
-        """Add further masters."""
+        """Add further masters. What was written since the last step is still known."""
         self.masters.update(fresh)
         self._flats = None
-        self.remember()
+        for marks, tensors in (
+            (self._marks, fresh),
+            (self._master_marks, fresh.values()),
+        ):
+            for stored, present in zip(marks, marks_of(tensors), strict=True):
+                stored.extend(present)
 
     def of(self, parameter: Tensor) -> Tensor:
         """Return the master of a parameter, or the parameter if it has none."""
@@ -125,9 +131,8 @@ class MasterCopies:
 
     def unchanged_masters(self) -> list[int]:
         """Return the positions of the masters that nobody has written or replaced."""
-        before, now = self._master_marks, marks_of(self.masters.values())
-        rows = zip(zip(*before, strict=True), zip(*now, strict=True), strict=True)
-        return [place for place, (then, mark) in enumerate(rows) if mark == then]
+        are_same = same_marks(self._master_marks, self.masters.values())
+        return [place for place, is_same in enumerate(are_same) if is_same]
 
     @torch.no_grad()
     def copy_changes(self) -> None:
@@ -153,8 +158,12 @@ class MasterCopies:
                 weight_part, part = shards.parts_of([weight, master])
                 part.copy_(newest(weight_part, part))
                 changed.append(place)
+        self._remember_masters(changed)
+
+    def _remember_masters(self, places: Iterable[int]) -> None:
+        """Store the present versions and addresses of these masters."""
         now = marks_of(self.masters.values())
-        for place in changed:
+        for place in places:
             for stored, present in zip(self._master_marks, now, strict=True):
                 stored[place] = present[place]
 
@@ -167,14 +176,15 @@ class MasterCopies:
         """
         hidden = 0
         pairs = list(self.masters.items())
-        same = [pairs[place] for place in self.unchanged_masters()]
+        unchanged = self.unchanged_masters()
+        same = [pairs[place] for place in unchanged]
         for weight, master in differing(map(shards.parts_of, same)):
             value = newest(weight, master)
             if (value.ne(master) & ~value.isnan()).any():
                 master.copy_(value)
                 hidden += 1
         if hidden:
-            self.remember()
+            self._remember_masters(unchanged)
         if hidden and not self._finds_hidden:
             self._finds_hidden = True
             warn_user(words.written_through_data(hidden))
@@ -189,12 +199,23 @@ class MasterCopies:
         return self._finds_hidden or self._steps % EVERY == 1
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the attributes to copy or pickle, without buffers and versions."""
-        return {"masters": self.masters}
+        """Return the attributes to copy or pickle, without buffers and versions.
+
+        For each weight and each master: whether it was not written since the last step.
+        """
+        return {
+            "masters": self.masters,
+            "same_weights": same_marks(self._marks, self.masters),
+            "same_masters": same_marks(self._master_marks, self.masters.values()),
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
+        self.masters = state["masters"]
         self.remember()
+        marked = (self._marks, "same_weights"), (self._master_marks, "same_masters")
+        for (versions, _), key in marked:
+            for place, is_same in enumerate(state.get(key, ())):
+                versions[place] = versions[place] if is_same else WRITTEN
 
 
 def newest(weight: Tensor, master: Tensor) -> Tensor:

@@ -45,6 +45,7 @@ class ScaledStep:
         clip_factor: the factor that clips the gradients, in float64.
         divisor: the number that unscales and clips at once: held / clip_factor.
         applied: whether the wrapped optimizer updates.
+        left_out: the parameters that a skipped step would have trained.
         divided: whether the gradients are divided already; None if only some may be.
         scales: the loss scales before and after this step.
     """
@@ -54,6 +55,7 @@ class ScaledStep:
     norm: float | Tensor | None = None
     clip_factor: float | Tensor | None = None
     applied: bool | Tensor = True
+    left_out: Sequence[Tensor] = ()
     divided: bool | None = False
     scales: tuple[float | Tensor, float | Tensor] = (1.0, 1.0)
 
@@ -232,13 +234,11 @@ class ScaledStep:
     ) -> words.ScaledStepReport:
         """Return the report; ``inner`` is the wrapped optimizer's ``last_step``."""
         applied, nonfinite = bool(self.applied), self.nonfinite(names)
-        had_gradient = set(self.seen)
-        trained = [n for p, n in names.items() if p.requires_grad or p in had_gradient]
         before, after = map(float, self.scales)
         has_norm = self.norm is not None and not nonfinite
         return words.report(
             inner,
-            trained,
+            [name_in(names, parameter) for parameter in self.left_out],
             nonfinite,
             (before, after),
             applied,

@@ -209,7 +209,8 @@ class PolicyLR(LRScheduler):
         start = step - step % BLOCK
         steps = torch.arange(start, start + BLOCK, device="cpu")
         rates = unchecked(steps)
-        known = rates.tolist() if isinstance(rates, Tensor) else [rates] * BLOCK
+        is_tensor = isinstance(rates, Tensor)
+        known = rates.expand(BLOCK).tolist() if is_tensor else [rates] * BLOCK
         self._ahead = dict(zip(steps.tolist(), known, strict=True))
         return self._ahead[step]
 

@@ -250,6 +250,18 @@ def test_a_frozen_parameter_is_neither_updated_nor_reported():
     assert wrapper.last_step == (True, "every gradient had a nonzero element", ())
 
 
+@pytest.mark.parametrize("freezes", [False, True])
+def test_what_is_frozen_or_trained_later_does_not_change_the_report(freezes):
+    warm, other = Parameter(torch.ones(1)), Parameter(torch.ones(1), freezes)
+    wrapper = MultitaskOptimizerWrapper(torch.optim.SGD([warm, other], lr=0.5))
+    warm.grad = torch.ones(1)
+    wrapper.step()
+    before = wrapper.last_step
+    assert len(before.skipped) == freezes
+    other.requires_grad_(not freezes)
+    assert wrapper.last_step == before
+
+
 def test_a_step_of_frozen_parameters_only_is_a_legal_no_op():
     frozen = Parameter(torch.ones(1), requires_grad=False)
     wrapper = MultitaskOptimizerWrapper(torch.optim.SGD([frozen], lr=0.5))

@@ -18,6 +18,7 @@ from lockstep.messages.workers import agn as words
 from lockstep.messages.workers import refusals
 from lockstep.messages.workers.agn import DELTA, GRADIENT
 from lockstep.messages.workers.center import Update
+from lockstep.pytorch.base.fused_step import overwrites_gradients
 from lockstep.pytorch.base.gradients import named_parameters
 from lockstep.pytorch.base.stack import base_of
 from lockstep.pytorch.clipping.variable_clipping import remove_limits
@@ -186,7 +187,7 @@ class AGNOptimizer(SharingWrapper):
                 self.note_no_gradients()
             return
         self._require_known(present)
-        before = [p.detach().clone() for p in present] if self.commit == DELTA else []
+        before = self._before_step(present)
         self.inner_optimizer.step()
         inner = getattr(self.inner_optimizer, "last_step", None)
         with torch.no_grad():
@@ -208,9 +209,20 @@ class AGNOptimizer(SharingWrapper):
         self._ended_round, self.last_step = False, NO_GRADIENTS
         super().note_no_gradients()
 
+    def _before_step(self, present: Sequence[Tensor]) -> list[Tensor]:
+        """Return copies of what the local step overwrites: the weights, or gradients.
+
+        The list is empty if the step leaves the gradients as they are.
+        """
+        if self.commit == DELTA:
+            return [parameter.detach().clone() for parameter in present]
+        if any(map(overwrites_gradients, self.param_groups)):
+            return [parameter.grad.detach().clone() for parameter in present]
+        return []
+
     def _gather(self, present: Sequence[Tensor], before: Sequence[Tensor]) -> None:
         """Add the gradients, or the changes of the weights, to the accumulators."""
-        changes = [parameter.grad for parameter in present]
+        changes = before or [parameter.grad for parameter in present]
         if self.commit == DELTA:
             changes = subtract([p.detach() for p in present], before)
         add_changes(self._accumulators(present), changes)

@@ -178,6 +178,23 @@ def test_gradients_are_computed_of_a_list_of_parameters(optimizer, arguments, wo
 
 
 @pytest.mark.parametrize("optimizer", [scaled, mixed, lambda: step_with().optimizer])
+@pytest.mark.parametrize("shape", [[1], [3], [1, 2]], ids=str)
+def test_an_upstream_gradient_fits_the_loss(optimizer, shape):
+    made = optimizer()
+    loss = made.param_groups[0]["params"][0].sum()
+    with pytest.raises(ValueError, match=r"grad_loss: expected the shape \[\] of the"):
+        made.compute_gradients(loss, grad_loss=torch.ones(shape))
+
+
+@pytest.mark.parametrize("optimizer", [scaled, mixed, lambda: step_with().optimizer])
+def test_a_complex_loss_is_refused(optimizer):
+    made = optimizer()
+    loss = made.param_groups[0]["params"][0].sum() * 1j
+    with pytest.raises(ValueError, match=r"expected a real loss, got torch.complex64"):
+        made.minimize(loss)
+
+
+@pytest.mark.parametrize("optimizer", [scaled, mixed, lambda: step_with().optimizer])
 def test_a_closure_is_a_function(optimizer):
     with pytest.raises(TypeError, match="step: closure: expected a function"):
         optimizer().step("x")

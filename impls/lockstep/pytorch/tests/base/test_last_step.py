@@ -263,3 +263,20 @@ def test_a_group_that_was_removed_since_the_step_is_still_reported(stack):
     del optimizer.param_groups[1]
     after = optimizer.last_step.reason
     assert after.replace("a removed parameter [1, 2]", "gone") == before
+
+
+@pytest.mark.parametrize("stack", ["scaled", "masters", "scaled around multitask"])
+def test_a_skipped_step_reports_what_was_trained_then(stack):
+    weights = [Parameter(torch.ones(2)) for _ in range(4)]
+    frozen = weights[1].requires_grad_(False)
+    optimizer = torch.optim.SGD([("w", weights[0]), ("frozen", frozen)], lr=0.5)
+    optimizer.add_param_group({"params": [("gone", weights[2])]})
+    for wrap in reversed(STACKS[stack]):
+        optimizer = wrap(optimizer)
+    weights[0].grad = torch.full((2,), torch.inf)
+    optimizer.step()
+    assert optimizer.last_step.skipped == ("w", "gone")
+    frozen.requires_grad_()
+    del optimizer.param_groups[1]
+    optimizer.add_param_group({"params": [("new", weights[3])]})
+    assert optimizer.last_step.skipped == ("w", "a removed parameter [2]")

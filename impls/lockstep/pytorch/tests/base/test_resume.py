@@ -207,3 +207,26 @@ def groups_in_order(wrap, dtype, step):
     heads = {"params": [*model.a.parameters(), *model.b.parameters()]}
     groups = [{"params": [*model.body.parameters()], "lr": 0.01}, heads]
     return model, wrap(torch.optim.Adam(groups[::step], lr=0.05))
+
+
+@pytest.mark.parametrize("alone", [False, True], ids=["beside", "alone"])
+@pytest.mark.parametrize("name", ["SGD", "Adam", "Adagrad"])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.bool], ids=str)
+def test_parameters_of_integers_are_left_out(dtype, name, alone):
+    runs = [with_integers(dtype, name, alone) for _ in range(2)]
+    (model, wrapper), (fresh_model, fresh) = runs
+    train(model, wrapper, BEFORE)
+    fresh_model.load_state_dict(model.state_dict())
+    fresh.load_state_dict(deepcopy(wrapper.state_dict()))
+    train(model, wrapper, AFTER)
+    train(fresh_model, fresh, AFTER)
+    assert_same_bits(fresh_model.state_dict(), model.state_dict())
+
+
+def with_integers(dtype, name, alone):
+    """Return a model, and its optimizer with a frozen parameter of integers."""
+    model = TwoHeads()
+    integers = torch.nn.Parameter(torch.ones(3, dtype=dtype), requires_grad=False)
+    groups = [list(model.parameters()), [integers]]
+    groups = groups if alone else [[*groups[0], integers]]
+    return model, scaling(TORCH[name]([{"params": group} for group in groups]))

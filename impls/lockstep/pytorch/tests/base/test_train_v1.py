@@ -7,6 +7,7 @@ import torch
 from torch.nn import Parameter
 
 from lockstep.pytorch import AdamOptimizer, MomentumOptimizer, MultitaskOptimizerWrapper
+from lockstep.pytorch.base.wrapper import OptimizerWrapper
 from lockstep.pytorch.tests.subjects import (
     TF1,
     TORCH,
@@ -247,3 +248,13 @@ def test_a_bad_argument_of_compute_gradients_is_named(make, arguments, error, wo
     arguments = {"loss": lambda: weight.sum(), **arguments}
     with pytest.raises(error, match=words):
         make([weight]).compute_gradients(**arguments)
+
+
+@pytest.mark.parametrize("wrap", [MultitaskOptimizerWrapper, OptimizerWrapper])
+def test_given_gradients_are_not_changed_by_nesterovs_momentum(wrap):
+    """torch's SGD adds the momentum to them if it updates all tensors at once."""
+    weight, given = Parameter(torch.ones(2)), torch.tensor([1.0, 2.0])
+    sgd = torch.optim.SGD([weight], 0.5, 0.5, nesterov=True, foreach=True)
+    wrap(sgd).apply_gradients([(given, weight)])
+    assert weight.tolist() == [0.25, -0.5]
+    assert given.tolist() == [1.0, 2.0]

@@ -12,10 +12,12 @@ from lockstep.pytorch.tests.clipping.models import clipping, stepped
 
 W, STRANGER = Parameter(torch.full((2, 3), 7.0)), Parameter(torch.ones(4))
 GOOD = {"opt": torch.optim.SGD([("w", W)], 0.1), "dims": {W: [1]}, "max_norm": 1.0}
+DIFFERENTIABLE = torch.optim.SGD([W], 0.1, differentiable=True)
 BAD = [
     ("no optimizer", {"opt": 3}, TypeError, r"a torch\.optim\.Optimizer, got int"),
     ("a class", {"opt": torch.optim.SGD}, TypeError, "the class SGD; pass an instance"),
     ("LBFGS", {"opt": torch.optim.LBFGS([W]), "dims": {}}, ValueError, "closure"),
+    ("differentiable", {"opt": DIFFERENTIABLE}, ValueError, "outside of autograd; use"),
     ("no mapping", {"dims": [W]}, TypeError, "a dict {variable: axes}, got list"),
     ("an integer", {"dims": {W: 1}}, TypeError, "a list of axes for 'w', got 1; give"),
     ("None", {"dims": {W: None}}, TypeError, "a list of axes for 'w', got None"),

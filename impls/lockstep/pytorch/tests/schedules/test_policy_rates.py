@@ -157,3 +157,19 @@ def test_a_step_that_fails_is_not_counted() -> None:
         scheduler.step()
     assert scheduler.state_dict() == before
     assert rates(made) == [0.5, 1e-3]
+
+
+@pytest.mark.parametrize("name", ["fixed_lr", "exp_decay"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64], ids=str)
+def test_the_rate_of_a_policy_may_be_a_tensor(name: str, dtype: torch.dtype) -> None:
+    decay = {"decay_steps": 2, "decay_rate": 0.5, "use_staircase_decay": False}
+    arguments: dict[str, Any] = decay if name == "exp_decay" else {}
+    seen = []
+    for rate in (torch.tensor(2, dtype=dtype), 2.0):
+        made = optimizer(0.5)
+        policy = functools.partial(getattr(lr_policies, name), lr=rate, **arguments)
+        scheduler = PolicyLR(made, policy)
+        made.step()
+        scheduler.step()
+        seen.append(rates(made))
+    assert seen[0] == seen[1]

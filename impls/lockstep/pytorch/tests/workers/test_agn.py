@@ -316,3 +316,16 @@ def test_a_step_does_not_put_together_what_a_checkpoint_shows(monkeypatch):
     monkeypatch.setattr("lockstep.pytorch.workers.agn.shown", refuse)
     team.step(0)
     assert team.workers[0].local_step == 2
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_gradients_are_pushed_as_they_were_before_nesterovs_momentum(at_once) -> None:
+    """torch's SGD adds the momentum to them if it updates all tensors at once."""
+    weight, getter = Parameter(torch.zeros(1)), AGNCustomGetter("cpu")
+    getter([weight])
+    opt = torch.optim.SGD([weight], 0.5, 0.5, nesterov=True, foreach=at_once)
+    worker = AGNOptimizer(opt, 1, getter, communication_period=2)
+    for gradient in (1.0, 3.0):
+        weight.grad = torch.tensor([gradient])
+        worker.step()
+    assert weight.item() == -0.5 * 1.5 * 2
