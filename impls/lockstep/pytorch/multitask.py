@@ -135,7 +135,8 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
         quirks = self._quirks
         zero = zero_flags(gradients, quirks.multitask_subnormals)
         absent = [gradient is None for gradient in gradients]
-        self._seen = parameters, zero, absent, frozen(parameters, absent)
+        left_out = frozen(parameters, absent) if any(absent) else absent
+        self._seen = parameters, zero, absent, left_out
         idle = all(map(or_, zero, absent))
         in_place = quirks.multitask_in_place
         # Under strict, opt itself leaves zeros out, and its powers of beta advance.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import tensorflow as tf
 
@@ -21,6 +22,13 @@ from lockstep.tf.shared.tensors.gradients import HALF, as_tensor, widen, with_va
 from lockstep.tf.shared.tensors.replica_copies import replica_number
 
 __all__ = ["ScaledGradients", "narrowed", "unscaled"]
+
+
+Reference: TypeAlias = Callable[[], Any]
+"""A weak reference to a graph."""
+
+BRANCH = "CondBranchFuncGraph"
+"""The class of the graph of one branch of ``tf.cond``; it has no public name."""
 
 
 class ScaledGradients(Wrapper):
@@ -110,10 +118,30 @@ class ScaledGradients(Wrapper):
 
 
 class Entry(NamedTuple):
-    """The last call for the gradients of a replica, and its mode."""
+    """The last call for the gradients of a replica, its mode and its graph.
+
+    ``branch``: the branch of a condition that has applied the gradients, if any.
+    """
 
     is_unscaled: bool
     eagerly: bool
+    graph: Reference
+    branch: Reference | None = None
+
+    def is_for(self, graph: tf.Graph) -> bool:
+        """Whether a step in ``graph`` can be the first one with the gradients."""
+        if self.branch is None:
+            return True
+        # Only one branch of a condition runs, so each may apply the same gradients.
+        return self.branch() is not graph and self.is_outside(graph)
+
+    def is_outside(self, graph: Any) -> bool:
+        """Whether ``graph`` is a branch of a condition in the graph of the call."""
+        while type(graph).__name__ == BRANCH:
+            graph = graph.outer_graph
+            if graph is self.graph():
+                return True
+        return False
 
 
 class ByHand:
@@ -130,7 +158,9 @@ class ByHand:
 
     def note(self, is_unscaled: bool) -> None:
         """Record that a loss was scaled, or that its gradients were unscaled."""
-        self._entries[replica_number()] = Entry(is_unscaled, tf.executing_eagerly())
+        graph = weakref.ref(tf.compat.v1.get_default_graph())
+        entry = Entry(is_unscaled, tf.executing_eagerly(), graph)
+        self._entries[replica_number()] = entry
 
     def refuse_second(self, owner: str) -> None:
         """Raise if the gradients of this step are already unscaled."""
@@ -150,14 +180,18 @@ class ByHand:
         if not self._entries:
             return True
         replica, eager = replica_number(), tf.executing_eagerly()
+        graph = tf.compat.v1.get_default_graph()
         entry = self._entries.get(replica)
-        if entry is None:
+        if entry is None or not entry.is_for(graph):
+            self._entries.pop(replica, None)
             return True
         if eager and not (entry.eagerly or entry.is_unscaled):
             raise refusals.SCALED_IN_FUNCTION.error(owner=owner)
         if entry.eagerly and not eager:
             self._steps_in_functions = True
         del self._entries[replica]
+        if entry.is_outside(graph) and not entry.is_unscaled:
+            self._entries[replica] = entry._replace(branch=weakref.ref(graph))
         return entry.is_unscaled
 
     def clear(self) -> None:

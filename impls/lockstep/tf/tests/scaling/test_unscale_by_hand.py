@@ -269,6 +269,33 @@ def test_gradients_and_step_may_stand_in_two_functions(wrap: Any) -> None:
 
 
 @wrappers
+def test_each_branch_of_a_condition_may_apply_the_gradients(wrap: Any) -> None:
+    optimizer, variables = make(wrap, tf.float32)
+    other, expected = make(wrap, tf.float32)
+
+    @tf.function
+    def step(first: tf.Tensor, second: tf.Tensor) -> None:
+        gradients = gradients_of(optimizer, variables)[:2]
+        pairs = list(zip(gradients, variables, strict=False))
+
+        def apply() -> int:
+            optimizer.apply_gradients(pairs)
+            return 0
+
+        tf.cond(first, apply, lambda: tf.cond(second, apply, apply))
+
+    for first, second in ((True, False), (False, True), (False, False)):
+        step(tf.constant(first), tf.constant(second))
+        step_by_hand(other, expected)
+        assert values_of(variables) == values_of(expected)
+    # After the function, gradients count as unscaled until a loss is scaled again.
+    gradients = [tf.ones_like(variable) for variable in variables[:2]]
+    for each, its in ((optimizer, variables), (other, expected)):
+        each.apply_gradients(list(zip(gradients, its, strict=False)))
+    assert values_of(variables) == values_of(expected)
+
+
+@wrappers
 @pytest.mark.parametrize("wrong", [None, "loss"])
 def test_what_is_no_loss_is_refused(wrap: Any, wrong: Any) -> None:
     optimizer, _ = make(wrap, tf.float32)
