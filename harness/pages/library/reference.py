@@ -53,7 +53,7 @@ RETURNED: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("keras3", "base"): ("base.wrapper.Wrapper",),
     ("reference", "base"): ("optimizers.classes.Optimizer",),
     ("pytorch", "step"): ("step.training_step.TrainingStep",),
-    ("tf", "step"): ("step.training_step.TrainingStep", "base.replicas.ReplicatedStep"),
+    ("tf", "step"): ("step.training_step.TrainingStep", "step.replicas.ReplicatedStep"),
     ("keras3", "step"): ("step.training_step.TrainingStep",),
     ("reference", "step"): ("step.training_step.TrainingStep",),
 }
