@@ -14,6 +14,7 @@ from harness.pages.findings.sources import BENCHMARKS, EXPERIMENTS
 from harness.pages.hooks.navigation import FOLDERS, further_pages, with_pages
 from harness.pages.library.reference import (
     HUBS,
+    RETURNED,
     public_names,
     reference_inserts,
     reference_pages,
@@ -23,6 +24,16 @@ from lockstep.registry import BACKENDS
 
 IMPLS = Path(lockstep.__file__).parent
 PAGES = reference_pages(IMPLS)
+
+
+@pytest.mark.parametrize(("backend", "folder"), list(RETURNED))
+def test_a_class_that_users_do_not_import_is_where_its_page_says(
+    backend: str, folder: str
+) -> None:
+    for name in RETURNED[backend, folder]:
+        module, _, kind = name.rpartition(".")
+        path = (IMPLS / backend / module.replace(".", "/")).with_suffix(".py")
+        assert re.search(rf"^class {kind}\b", path.read_text("utf-8"), re.MULTILINE)
 
 
 def test_every_backend_has_a_page_of_its_own() -> None:
