@@ -135,6 +135,7 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
         quirks = self._quirks
         zero = zero_flags(gradients, quirks.multitask_subnormals)
         absent = [gradient is None for gradient in gradients]
+        # Usually none is absent, and then none has to be asked whether it is frozen.
         left_out = frozen(parameters, absent) if any(absent) else absent
         self._seen = parameters, zero, absent, left_out
         idle = all(map(or_, zero, absent))

@@ -35,6 +35,7 @@ class Task:
         learning_rate_decay_fn: steps applied so far -> rate, or a rate.
         summaries: the summaries to record.
         skip_update_ph, model, reduction: see ``optimize_loss``.
+
     Raises:
         RateFunctionError: ``learning_rate_decay_fn`` cannot be called with the steps.
         OutOfRangeError: a flag, a mapping or an engine of the wrong type.
