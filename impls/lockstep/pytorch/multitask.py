@@ -43,8 +43,14 @@ from lockstep.pytorch.clipping.clip_gradients import (
     scale_gradients,
 )
 from lockstep.pytorch.optimizers.rule_optimizer import RuleOptimizer
+from lockstep.pytorch.tensors import foreach
 from lockstep.pytorch.tensors.norms import accurate_norm, magnitudes
-from lockstep.pytorch.tensors.zero_test import flush_subnormals, spread, zero_flags
+from lockstep.pytorch.tensors.zero_test import (
+    flush_subnormals,
+    largest_vanishing,
+    spread,
+    zero_flags,
+)
 from lockstep.quirks import Quirks, quirks_of
 
 __all__ = ["MultitaskOptimizerWrapper", "clip_gradients_by_global_norm"]
@@ -125,6 +131,16 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
         """Whether a loss scale may let the step divide gradients, and skip it."""
         return self.capturable
 
+    @property
+    def _divides_inside(self) -> bool:
+        """Whether ``opt`` may divide gradients as it updates, see the base class.
+
+        Not SGD with dampening, because it is not fused in some steps, see
+        :func:`step_starting_momentum`.
+        """
+        dampened = any([group.get("dampening") for group in self.param_groups])
+        return not (self.capturable or self.strict or dampened)
+
     def step_inner(self) -> None:
         """Take the step of ``opt`` without all-zero gradients."""
         parameters = [p for group in self.param_groups for p in group["params"]]
@@ -133,7 +149,8 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
             return
         gradients = [parameter.grad for parameter in parameters]
         quirks = self._quirks
-        zero = zero_flags(gradients, quirks.multitask_subnormals)
+        limit = largest_vanishing(self._undivided_by)
+        zero = zero_flags(gradients, quirks.multitask_subnormals, limit)
         absent = [gradient is None for gradient in gradients]
         # Usually none is absent, and then none has to be asked whether it is frozen.
         left_out = frozen(parameters, absent) if any(absent) else absent
@@ -155,6 +172,9 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
             zeros = list(compress(parameters, zero))
             with gradients_set_to(zeros, [None] * len(zeros)):
                 self._step_inside()
+        if limit and any(zero):
+            # opt did not divide these, but no caller should see them multiplied.
+            foreach.zero(list(compress(gradients, zero)))
 
     def _step_inside(self) -> None:
         """Let ``opt`` step. Parameters may have a gradient now and have no state."""

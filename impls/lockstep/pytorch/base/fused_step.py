@@ -21,11 +21,13 @@ __all__ = [
     "is_fused",
     "make_momentum",
     "overwrites_gradients",
+    "path_to_divider",
     "require_capturable",
     "require_fused",
     "step_dividing",
     "step_each",
     "step_starting_momentum",
+    "step_undivided",
 ]
 
 Groups = Sequence[Mapping[str, Any]]
@@ -42,6 +44,20 @@ def is_fused(optimizer: Optimizer, groups: Groups | None = None) -> bool:
     if able is False or not all([group.get("fused", able) for group in groups]):
         return False
     return able is not None or comes_with_torch(optimizer)
+
+
+def path_to_divider(optimizer: Any) -> list[Any] | None:
+    """Return a stack down to an optimizer that can divide gradients as it updates.
+
+    That one is fused and comes last. All wrappers around it have ``_divides_inside``.
+    None if there is no such optimizer, or if a hook could see the gradients before.
+    """
+    if has_hooks(optimizer):
+        return None
+    path = [optimizer]
+    while getattr(path[-1], "_divides_inside", False):
+        path.append(path[-1].inner_optimizer)
+    return path if is_fused(path[-1]) else None
 
 
 def has_hooks(optimizer: Any) -> bool:
@@ -127,6 +143,25 @@ def step_dividing(
         take()
     finally:
         del optimizer.grad_scale, optimizer.found_inf
+
+
+def step_undivided(
+    path: Sequence[Any], take: Callable[[], Any], divisor: float, device: torch.device
+) -> None:
+    """Call ``take``, the step of ``path[0]``, in which ``path[-1]`` divides gradients.
+
+    Meanwhile the wrappers around it have ``divisor`` as ``_undivided_by``. ``path``: of
+    :func:`path_to_divider`.
+    """
+    *wrappers, divider = path
+    for wrapper in wrappers:
+        wrapper._undivided_by = divisor
+    try:
+        number = torch.full((), divisor, dtype=torch.float32, device=device)
+        step_dividing(divider, take, number)
+    finally:
+        for wrapper in wrappers:
+            del wrapper._undivided_by
 
 
 def step_each(

@@ -68,6 +68,12 @@ class OptimizerWrapper(TrainV1, Optimizer):
     # So GradScaler checks the gradients itself and skips the whole step.
     _step_supports_amp_scaling = False
 
+    _divides_inside = False
+    """Whether the optimizer inside may divide gradients as it updates, not earlier."""
+
+    _undivided_by = 1.0
+    """What the gradients of this step are still multiplied by, then."""
+
     _takes_shards = True
     """Whether the wrapper can train DTensors if it is neither strict nor capturable."""
 

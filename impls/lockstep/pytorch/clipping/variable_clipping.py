@@ -83,6 +83,8 @@ class VariableClippingOptimizer(OptimizerWrapper):
         'every gradient was present; 1 of 1 rows clipped'
     """
 
+    _divides_inside = True
+
     _seen: tuple[list[Tensor], list[bool], list[Clipped]] | None = None
     _had_gradients = False
     _used_up = False

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from lockstep.interface import StepReport
 from lockstep.messages.scaling import loss_scaling as words
-from lockstep.pytorch.base.fused_step import has_hooks, is_fused, step_dividing
+from lockstep.pytorch.base.fused_step import path_to_divider, step_undivided
 from lockstep.pytorch.base.gradients import name_in
 from lockstep.pytorch.scaling.gradients.division import fit, unscaled
 from lockstep.pytorch.tensors import foreach, shards
@@ -138,29 +138,39 @@ class ScaledStep:
     ) -> None:
         """Divide the gradients and let ``optimizer`` update.
 
-        A fused optimizer divides by itself, except for DTensors, and unless a hook of
-        it could see the gradients before.
+        A fused optimizer divides as it updates, see :meth:`_may_divide_inside`.
 
         Args:
             optimizer: the wrapped optimizer.
             borrowed: whether the given gradients must not change.
             take: calls the optimizer's step.
         """
-        divides = is_fused(optimizer) and not has_hooks(optimizer)
+        path = None if self.divisor == 1 else path_to_divider(optimizer)
         if self.divisor == 1:
             take()
-        elif divides and not shards.are_among(self.pieces):
+        elif path is not None and self._may_divide_inside(path):
             self.own_gradients(borrowed)
             number = rounded(self.divisor, torch.float32)
-            device = self.pieces[0].device
-            divisor = torch.full((), number, dtype=torch.float32, device=device)
             # It divides as it updates: one that raises may have divided some of them.
             self.divided = None
-            step_dividing(optimizer, take, divisor)
+            step_undivided(path, take, number, self.pieces[0].device)
             self.divided = True
         else:
             self.divide(borrowed)
             take()
+
+    def _may_divide_inside(self, path: Sequence[Optimizer]) -> bool:
+        """Whether ``path[-1]`` may divide the gradients as it updates.
+
+        Not if some are DTensors. If there are wrappers around it, they need a finite
+        divisor, and dense gradients in float32.
+        """
+        if shards.are_among(self.pieces):
+            return False
+        if len(path) == 1:
+            return True
+        dense = [g.dtype == torch.float32 and not g.is_sparse for g in self.pieces]
+        return all(dense) and self.divisor <= LARGEST
 
     def own_gradients(self, borrowed: bool = False) -> None:
         """Copy gradients that must not be overwritten: borrowed or shared ones."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from functools import partial
 from itertools import compress
 from operator import attrgetter
 
@@ -18,6 +20,7 @@ __all__ = [
     "by_device",
     "flush_subnormals",
     "is_all_zero",
+    "largest_vanishing",
     "spread",
     "zero_flags",
 ]
@@ -27,31 +30,37 @@ __all__ = [
 SMALL, GROWTH = 1 << 12, 1 << 4
 
 
-def all_zero_flags(gradients: Sequence[Tensor], flush: bool = False) -> list[bool]:
+def all_zero_flags(
+    gradients: Sequence[Tensor], flush: bool = False, limit: float = 0.0
+) -> list[bool]:
     """Return, for each gradient, whether it :func:`is_all_zero`, with few host syncs.
 
-    First one element of each gradient is read, with one transfer per device. If it is
-    not zero, neither is the gradient. Only the other gradients are read. On a GPU that
-    needs a second transfer for all of them together.
+    Dense elements with |g| <= ``limit`` count as zero too. First one element of each
+    gradient is read, with one transfer per device. If it is not zero, neither is the
+    gradient. Only the other gradients are read. On a GPU that needs a second transfer
+    for all of them together.
     """
     if shards.are_among(gradients):
         whole = shards.added_up(gradients)
         return shards.all_ranks(all_zero_flags(shards.parts_of(whole), flush), whole)
     if flush:
         return [is_all_zero(gradient, flush) for gradient in gradients]
-    suspected = by_device(gradients, begin_with_zero)
+    suspected = by_device(gradients, partial(begin_with_zero, limit=limit))
     if not any(suspected):
         return suspected
     suspects = list(compress(gradients, suspected))
-    verdicts = iter(in_groups(suspects, batch_of, read_batch))
+    read = partial(read_batch, limit=limit)
+    verdicts = iter(in_groups(suspects, batch_of, read))
     return [suspect and next(verdicts) for suspect in suspected]
 
 
-def zero_flags(gradients: Sequence[Tensor | None], flush: bool) -> list[bool]:
-    """Return for each gradient whether it is all zero; False for None."""
+def zero_flags(
+    gradients: Sequence[Tensor | None], flush: bool, limit: float = 0.0
+) -> list[bool]:
+    """Return :func:`all_zero_flags`, with False for None."""
     present = [gradient for gradient in gradients if gradient is not None]
     with torch.no_grad():
-        zero = all_zero_flags(present, flush)
+        zero = all_zero_flags(present, flush, limit)
     if len(zero) == len(gradients):
         return zero
     return spread(zero, [gradient is None for gradient in gradients])
@@ -63,18 +72,31 @@ def spread(zero: Iterable[bool], absent: Iterable[bool]) -> list[bool]:
     return [not gone and next(flags) for gone in absent]
 
 
+def largest_vanishing(divisor: float) -> float:
+    """Return the largest |g| that float32 rounds to zero in g / divisor.
+
+    ``divisor`` is a finite float32 number. Below half of the smallest float32, 2^-149,
+    and also at this half, a quotient becomes zero.
+    """
+    return math.floor(divisor / 2) * 2.0**-149
+
+
 def is_all_zero(gradient: Tensor, flush: bool = False) -> bool:
     """Whether all elements of ``gradient`` are zero, with duplicate rows summed.
 
     With ``flush`` float32 subnormals count as zero; see the reference.
     """
     values = flat_values(gradient)
-    if flush:
-        values = flush_subnormals(values)
+    return are_within(flush_subnormals(values) if flush else values, 0.0)
+
+
+def are_within(values: Tensor, limit: float) -> bool:
+    """Whether |v| <= limit for all elements of a real tensor [n]."""
     start, size = 0, SMALL
     while start < values.numel():
         low, high = values[start : start + size].aminmax()
-        if low or high:
+        # In this form, NaN is not zero either.
+        if not (low.item() >= -limit and high.item() <= limit):
             return False
         start, size = start + size, size * GROWTH
     return True
@@ -91,7 +113,7 @@ def flush_subnormals(values: Tensor) -> Tensor:
     return torch.where(values.abs() < smallest, 0, values)
 
 
-def begin_with_zero(gradients: Sequence[Tensor]) -> list[bool]:
+def begin_with_zero(gradients: Sequence[Tensor], limit: float) -> list[bool]:
     """Return, for each gradient, whether one element is zero; True for no element.
 
     For a sparse gradient it is True too, because it is read later.
@@ -99,14 +121,14 @@ def begin_with_zero(gradients: Sequence[Tensor]) -> list[bool]:
     if not any([g.is_sparse for g in gradients]):
         shapes = {g.shape for g in gradients}
         if all([shape.numel() for shape in shapes]):
-            return have_zero_heads(gradients, shapes)
+            return have_zero_heads(gradients, shapes, limit)
     dense = [g for g in gradients if not g.is_sparse and g.numel()]
-    flags = iter(have_zero_heads(dense, {g.shape for g in dense}))
+    flags = iter(have_zero_heads(dense, {g.shape for g in dense}, limit))
     return [g.is_sparse or not g.numel() or next(flags) for g in gradients]
 
 
 def have_zero_heads(
-    gradients: Sequence[Tensor], shapes: Collection[torch.Size]
+    gradients: Sequence[Tensor], shapes: Collection[torch.Size], limit: float
 ) -> list[bool]:
     """Return, for each gradient, whether its first element is zero.
 
@@ -121,20 +143,20 @@ def have_zero_heads(
         heads = foreach.joined(gradients, torch.stack).reshape(len(gradients), -1)[:, 0]
     else:
         heads = foreach.joined([g.as_strided((1,), (1,)) for g in gradients])
-    return [head == 0 for head in heads.tolist()]
+    return [abs(head) <= limit for head in heads.tolist()]
 
 
-def read_batch(gradients: Sequence[Tensor]) -> list[bool]:
+def read_batch(gradients: Sequence[Tensor], limit: float) -> list[bool]:
     """Return, for each gradient of one :func:`batch_of`, whether all elements are zero.
 
     On a GPU this needs one transfer, and few launches for all of them.
     """
     if not gradients[0].is_cpu:
-        return (magnitudes(gradients) == 0).tolist()
+        return (magnitudes(gradients) <= limit).tolist()
     if len(gradients) == 1 or batch_of(gradients[0]) is None:
-        return [is_all_zero(gradient) for gradient in gradients]
+        return [are_within(flat_values(gradient), limit) for gradient in gradients]
     rows = foreach.joined(gradients, torch.stack).reshape(len(gradients), -1)
-    return ((rows.amin(1) == 0) & (rows.amax(1) == 0)).tolist()
+    return ((rows.amin(1) >= -limit) & (rows.amax(1) <= limit)).tolist()
 
 
 def batch_of(gradient: Tensor) -> Hashable:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from lockstep.pytorch.base.fused_step import has_hooks, is_fused
+from lockstep.pytorch.base.fused_step import has_hooks, path_to_divider
 from lockstep.pytorch.base.gradients import gradients_set_to
 from lockstep.pytorch.base.train_v1 import backward, check_loss, evaluate
 from lockstep.pytorch.scaling.scaled_gradients import ScaledGradients
@@ -33,7 +33,7 @@ class GradientsInPlace(ScaledGradients):
         """
         inner = self.inner_optimizer
         looks = self.capturable or self.clip_norm is not None
-        if looks or not is_fused(inner) or has_hooks(self):
+        if looks or has_hooks(self) or path_to_divider(inner) is None:
             return False
         return all([p.dtype == torch.float32 for p in self.master_params()])
 

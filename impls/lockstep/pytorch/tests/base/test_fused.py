@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from types import MethodType
 
 import pytest
@@ -19,6 +20,7 @@ from lockstep.pytorch import (
     optimize_loss,
 )
 from lockstep.pytorch.base.fused_step import has_hooks
+from lockstep.pytorch.scaling.scaled_step import ScaledStep
 
 WRAPPERS = {
     "multitask": MultitaskOptimizerWrapper,
@@ -149,3 +151,76 @@ def test_a_scheduler_is_no_hook_but_a_patched_step_is():
     assert has_hooks(sgd)
     torch.optim.lr_scheduler.StepLR(sgd, 2)
     assert has_hooks(MultitaskOptimizerWrapper(sgd))
+
+
+STACKS = {
+    "multitask": MultitaskOptimizerWrapper,
+    "rows": lambda opt: VariableClippingOptimizer(opt, {}, 1.0),
+    "multitask, rows": lambda opt: MultitaskOptimizerWrapper(
+        VariableClippingOptimizer(opt, {}, 1.0)
+    ),
+    "rows, multitask": lambda opt: VariableClippingOptimizer(
+        MultitaskOptimizerWrapper(opt), {}, 1.0
+    ),
+}
+SCALE = 1024.0
+# The first one is zero only after the division.
+KINDS = {"tiny": 511 * 2.0**-149, "absent": None, "zero": 0.0, "some": 3.0}
+OPTIMIZERS = {
+    "Adam": (Adam, {}),
+    "AdamW": (AdamW, {}),
+    "momentum": (SGD, {"momentum": 0.9}),
+    "dampening": (SGD, {"momentum": 0.9, "dampening": 0.5}),
+}
+
+
+def no_division(*_: object) -> None:
+    """Fail, because the optimizer inside should have divided."""
+    raise AssertionError("the loss scale divided")
+
+
+@pytest.mark.parametrize("make, options", OPTIMIZERS.values(), ids=OPTIMIZERS)
+@pytest.mark.parametrize("stack", STACKS.values(), ids=STACKS)
+def test_the_optimizer_divides_inside_of_wrappers_as_the_loss_scale_does(
+    stack, make, options, monkeypatch
+):
+    """A hook needs divided gradients, so with one the loss scale divides."""
+    # In the second step, only one of the weights has a momentum buffer.
+    steps = [("tiny", "some"), ("some", "some"), *product(KINDS, KINDS)]
+    trained = []
+    for is_hooked in (True, False):
+        weights = [Parameter(torch.full((n,), 1.0 + n)) for n in (2, 3)]
+        optimizer = make(weights, lr=0.1, fused=True, **options)
+        if is_hooked:
+            optimizer.register_step_pre_hook(lambda *_: None)
+        elif not options.get("dampening"):
+            monkeypatch.setattr(ScaledStep, "divide", no_division)
+        wrapper = MixedPrecisionLossScaleOptimizer(stack(optimizer), SCALE)
+        seen = []
+        for kinds in steps:
+            wrapper.scale_loss(weights[0].sum())
+            for weight, kind in zip(weights, kinds, strict=True):
+                value = KINDS[kind]
+                full = None if value is None else torch.full_like(weight, value)
+                weight.grad = full
+            wrapper.step()
+            grads = [None if w.grad is None else w.grad.tolist() for w in weights]
+            seen.append((*[w.tolist() for w in weights], *grads))
+            seen.append((wrapper.last_step.applied, wrapper.last_step.skipped))
+        trained.append((seen, sorted(map(str, optimizer.state.values()))))
+    assert trained[0] == trained[1]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_gradients_of_other_dtypes_are_divided_outside(dtype):
+    """Their quotients become zero at other numbers."""
+    weight = Parameter(torch.ones(2, dtype=dtype))
+    adam = Adam([weight], lr=0.5, fused=True)
+    wrapper = MixedPrecisionLossScaleOptimizer(MultitaskOptimizerWrapper(adam), SCALE)
+    wrapper.scale_loss(weight.sum())
+    weight.grad = torch.full_like(weight, torch.finfo(dtype).tiny / 4)
+    weight.grad *= torch.finfo(dtype).eps * 8
+    assert weight.grad.all()
+    wrapper.step()
+    assert weight.tolist() == [1, 1] and not adam.state
+    assert wrapper.last_step.skipped

@@ -10,6 +10,7 @@ from lockstep.pytorch.tensors.zero_test import (
     SMALL,
     all_zero_flags,
     is_all_zero,
+    largest_vanishing,
 )
 
 TINY = 1e-45  # the smallest float32 subnormal
@@ -143,3 +144,20 @@ def test_the_smallest_normal_number_is_not_flushed(dtype: torch.dtype, sign: int
         torch.tensor(smallest, dtype=dtype), torch.zeros((), dtype=dtype)
     )
     assert is_all_zero(last_of(3, below.item(), dtype), flush=True)
+
+
+@pytest.mark.parametrize("divisor", [0.75, 1.0, 2.0, 3.0, 1024.0, 2.0**24 + 2, 1e30])
+@pytest.mark.parametrize("count", [1, 3, SMALL + 1])
+def test_what_a_division_rounds_to_zero_counts_as_zero(divisor, count):
+    """Also the neighbors of the largest such number, in float32."""
+    divisor = torch.tensor(divisor).item()
+    largest = torch.tensor(largest_vanishing(divisor))
+    assert largest.item() == largest_vanishing(divisor)
+    above = torch.nextafter(largest, torch.tensor(torch.inf))
+    for value in (largest, above):
+        vanishes = (value / divisor).item() == 0
+        assert vanishes == (value is largest)
+        for sign in (1, -1):
+            gradient = last_of(count, sign * value.item())
+            flags = all_zero_flags([gradient, gradient], limit=largest.item())
+            assert flags == [vanishes] * 2
