@@ -120,6 +120,7 @@ def report(
     applied: bool | None = None,
     norm: float | None = None,
     clip_factor: float | None = None,
+    absent: Sequence[str] = (),
 ) -> ScaledStepReport:
     """Return the report of a step: applied or skipped, non-finite tensors, the scale.
 
@@ -133,6 +134,7 @@ def report(
             their norm was not finite.
         norm: the global norm if it was computed.
         clip_factor: the factor of clipping, if the step was applied.
+        absent: the names of those without a gradient; not needed with ``inner``.
     """
     endings = [moved("loss scale", *scales)]
     applied = not nonfinite if applied is None else applied
@@ -146,7 +148,8 @@ def report(
         step = StepReport(*inner)._replace(reason=f"{inner.reason}; {ending}")
     else:
         outcome = f"applied, not finite: {named(nonfinite)}" if nonfinite else "finite"
-        step = StepReport(True, f"{outcome}; {ending}", ())
+        outcome += f", {len(absent)} absent" if absent else ""
+        step = StepReport(True, f"{outcome}; {ending}", tuple(absent))
     return ScaledStepReport.of(step, nonfinite, norm, clip_factor)
 
 

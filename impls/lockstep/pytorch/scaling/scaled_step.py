@@ -46,6 +46,7 @@ class ScaledStep:
         divisor: the number that unscales and clips at once: held / clip_factor.
         applied: whether the wrapped optimizer updates.
         left_out: the parameters that a skipped step would have trained.
+        absent: the parameters that an applied step left out, without gradients.
         divided: whether the gradients are divided already; None if only some may be.
         scales: the loss scales before and after this step.
     """
@@ -56,6 +57,7 @@ class ScaledStep:
     clip_factor: float | Tensor | None = None
     applied: bool | Tensor = True
     left_out: Sequence[Tensor] = ()
+    absent: Sequence[Tensor] = ()
     divided: bool | None = False
     scales: tuple[float | Tensor, float | Tensor] = (1.0, 1.0)
 
@@ -254,4 +256,5 @@ class ScaledStep:
             applied,
             float(self.norm) if has_norm else None,
             float(self.clip_factor) if has_norm and applied else None,
+            [name_in(names, parameter) for parameter in self.absent],
         )

@@ -231,12 +231,18 @@ class SkippingWrapper(GradientsInPlace):
     def _note(self, step: ScaledStep) -> None:
         """Store a step, count it if it was skipped, and warn or raise for a stall."""
         self._seen, self._took = step, step.applied
-        if step.applied is not True:
+        groups = self.param_groups
+        some_absent = sum([len(g["params"]) for g in groups]) > len(step.parameters)
+        if some_absent or step.applied is not True:
             # Later the groups and what is frozen may be others.
-            everyone = [p for group in self.param_groups for p in group["params"]]
-            step.left_out = [
-                p for p in everyone if p.requires_grad or p.grad is not None
+            trained = [
+                p
+                for group in groups
+                for p in group["params"]
+                if p.requires_grad or p.grad is not None
             ]
+            step.left_out = trained
+            step.absent = [p for p in trained if p.grad is None]
         scale = self.chosen_scale
         numbers = scale.numbers
         if isinstance(step.applied, Tensor):

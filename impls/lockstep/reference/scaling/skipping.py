@@ -222,6 +222,7 @@ class SkippingWrapper(Optimizer):
             applied,
             None if verdict.norm is None else float(verdict.norm),
             factor,
+            [self.known_as(variable).name for g, variable in pairs if g is None],
         )
         self.count_skips(applied, verdict.nonfinite)
 

@@ -291,3 +291,16 @@ def test_a_saved_model_goes_on_to_the_bit_in_another_process(
     assert (first, whole[0]) == ("64.0", "32.0")
     # Weights, scale, three counts, skips, counter, rate, two slots of each weight.
     assert len(whole) == 1 + 2 + 1 + 3 + 1 + 2 + 4
+
+
+@pytest.mark.filterwarnings("ignore:Gradients do not exist:UserWarning")
+@pytest.mark.parametrize(
+    "wrapper", [MixedPrecisionLossScaleOptimizer, MixedPrecisionOptimizerWrapper]
+)
+def test_an_applied_step_reports_variables_without_gradients(wrapper: Any) -> None:
+    a, b = (keras.Variable([1.0], name=name) for name in "ab")
+    optimizer = wrapper(keras.optimizers.SGD(0.5), 8.0)
+    optimizer.apply_gradients([(tf.ones(1), a), (None, b)])
+    report = optimizer.last_step
+    assert report.applied and report.skipped == ("b",)
+    assert report.reason == "finite, 1 absent; loss scale 8"

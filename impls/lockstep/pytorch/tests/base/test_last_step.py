@@ -96,6 +96,26 @@ def test_after_a_step_without_gradients_no_level_has_an_old_report(stack):
     assert all(level.last_step.applied for level in levels(optimizer))
 
 
+@pytest.mark.parametrize("wrap", [scaled, masters])
+@pytest.mark.parametrize("options", [{}, {"capturable": True}])
+def test_an_applied_step_reports_parameters_without_gradients(wrap, options):
+    """Not a frozen one, and as they were when the step was taken."""
+    present, absent, frozen = (Parameter(torch.ones(2)) for _ in range(3))
+    frozen.requires_grad_(False)
+    named = {"present": present, "absent": absent, "frozen": frozen}
+    sgd = torch.optim.SGD(named.items(), lr=0.5, fused=True)
+    optimizer = wrap(sgd, **options)
+    optimizer.scale_loss(present.sum()).backward()
+    optimizer.step()
+    absent.grad = torch.ones(2)
+    report = optimizer.last_step
+    assert report.applied and report.skipped == ("absent",)
+    assert report.reason == "finite, 1 absent; loss scale 8"
+    optimizer.scale_loss(present.sum()).backward()
+    optimizer.step()
+    assert optimizer.last_step.skipped == ()
+
+
 def test_what_multitask_leaves_out_is_not_an_old_report_inside():
     weight, optimizer = started("multitask around three")
     for gradient in (1.0, 0.0):

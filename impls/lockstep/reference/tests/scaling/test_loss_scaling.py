@@ -286,3 +286,12 @@ def test_only_strict_logmax_refuses_a_maximum_in_float64(
             scaler.update_op(False, np.array(1.0))
         return
     assert scaler.update_op(False, np.array(1.0)) == 1
+
+
+def test_an_applied_step_reports_variables_without_gradients() -> None:
+    a, b = Variable("a", np.ones(2)), Variable("b", np.ones(2))
+    sgd = reference.GradientDescentOptimizer(0.5)
+    opt = MixedPrecisionLossScaleOptimizer(sgd, FixedLossScale(8.0))
+    opt.apply_gradients([(np.ones(2), a), (None, b)])
+    assert opt.last_step.applied and opt.last_step.skipped == ("b",)
+    assert opt.last_step.reason == "finite, 1 absent; loss scale 8"

@@ -141,8 +141,12 @@ class ScaledStep:
     @property
     def names_present(self) -> list[str]:
         """The names of the variables that have a gradient."""
+        return self._names(is_absent=False)
+
+    def _names(self, is_absent: bool) -> list[str]:
+        """Return the names of variables without, or with, a gradient."""
         pairs = zip(self.pairs, self.names, strict=True)
-        return [name for (gradient, _), name in pairs if gradient is not None]
+        return [name for (g, _), name in pairs if (g is None) == is_absent]
 
     def nonfinite(self) -> list[str]:
         """Return the names of variables with a non-finite gradient; eager only."""
@@ -167,4 +171,5 @@ class ScaledStep:
             self.applied,
             norm,
             factor,
+            self._names(is_absent=True),
         )

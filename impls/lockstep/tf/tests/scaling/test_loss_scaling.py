@@ -408,3 +408,16 @@ def test_old_code_runs_with_its_import_changed_and_keeps_its_names(
         "w/Adam",
         "w/Adam_1",
     ]
+
+
+@pytest.mark.parametrize(
+    "wrapper",
+    [MixedPrecisionLossScaleOptimizer, lockstep_tf.MixedPrecisionOptimizerWrapper],
+)
+def test_an_applied_step_reports_variables_without_gradients(wrapper: Any) -> None:
+    a, b = (tf.Variable([1.0], name=name) for name in "ab")
+    optimizer = wrapper(lockstep_tf.GradientDescentOptimizer(0.5), FixedLossScale(8.0))
+    optimizer.apply_gradients([(tf.ones(1), a), (None, b)])
+    report = optimizer.last_step
+    assert report.applied and report.skipped == ("b",)
+    assert report.reason == "finite, 1 absent; loss scale 8"
