@@ -48,17 +48,14 @@ AGN = {"local_step": 1, "ended_round": 0}
 STACKS = {
     "multitask": ((MultitaskOptimizerWrapper,), STEP),
     "rows": ((rows,), STEP | ROWS),
-    "scaled": ((scaled,), {**STEP, **SCALED, **CLIPPED, "skipped_variables": 0}),
-    "masters": ((masters,), {**STEP, **SCALED, **CLIPPED, "skipped_variables": 0}),
+    "scaled": ((scaled,), STEP | SCALED | CLIPPED),
+    "masters": ((masters,), STEP | SCALED | CLIPPED),
     "agn": ((agn,), STEP | AGN),
     "scaled around two": (
         (scaled, MultitaskOptimizerWrapper, rows),
         STEP | SCALED | CLIPPED | ROWS,
     ),
-    "rows around scaled": (
-        (rows, scaled),
-        {**STEP, **SCALED, **CLIPPED, **ROWS, "skipped_variables": 0},
-    ),
+    "rows around scaled": ((rows, scaled), STEP | SCALED | CLIPPED | ROWS),
 }
 stacks = pytest.mark.parametrize("stack", STACKS)
 
