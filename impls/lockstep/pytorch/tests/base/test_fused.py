@@ -179,10 +179,13 @@ def no_division(*_: object) -> None:
     raise AssertionError("the loss scale divided")
 
 
+@pytest.mark.parametrize(
+    "outer", [MixedPrecisionLossScaleOptimizer, MixedPrecisionOptimizerWrapper]
+)
 @pytest.mark.parametrize("make, options", OPTIMIZERS.values(), ids=OPTIMIZERS)
 @pytest.mark.parametrize("stack", STACKS.values(), ids=STACKS)
 def test_the_optimizer_divides_inside_of_wrappers_as_the_loss_scale_does(
-    stack, make, options, monkeypatch
+    stack, make, options, outer, monkeypatch
 ):
     """A hook needs divided gradients, so with one the loss scale divides."""
     # In the second step, only one of the weights has a momentum buffer.
@@ -190,12 +193,14 @@ def test_the_optimizer_divides_inside_of_wrappers_as_the_loss_scale_does(
     trained = []
     for is_hooked in (True, False):
         weights = [Parameter(torch.full((n,), 1.0 + n)) for n in (2, 3)]
+        if outer is MixedPrecisionOptimizerWrapper:
+            weights[1].data = weights[1].data.half()
         optimizer = make(weights, lr=0.1, fused=True, **options)
         if is_hooked:
             optimizer.register_step_pre_hook(lambda *_: None)
         elif not options.get("dampening"):
             monkeypatch.setattr(ScaledStep, "divide", no_division)
-        wrapper = MixedPrecisionLossScaleOptimizer(stack(optimizer), SCALE)
+        wrapper = outer(stack(optimizer), SCALE)
         seen = []
         for kinds in steps:
             wrapper.scale_loss(weights[0].sum())
