@@ -235,3 +235,17 @@ def test_a_model_may_go_from_one_half_precision_to_the_other() -> None:
     before = model.body.weight.clone()
     train(model, optimizer, "+")
     assert not torch.equal(model.body.weight, before)
+
+
+@halves
+@pytest.mark.parametrize("size", [7, 64, 67])
+def test_fused_sgd_trains_every_element_of_half_precision_weights(size, dtype):
+    """Without masters, torch 2.13 leaves elements as they are on the CPU."""
+    weight = Parameter(torch.ones(size, dtype=dtype))
+    sgd = torch.optim.SGD([weight], lr=0.25, momentum=0.5, fused=True)
+    optimizer = MixedPrecisionOptimizerWrapper(sgd, 8.0)
+    for _ in range(2):
+        optimizer.zero_grad()
+        optimizer.scale_loss(weight.sum()).backward()
+        optimizer.step()
+    assert torch.equal(weight, torch.full_like(weight, 1 - 0.25 - 0.375))
