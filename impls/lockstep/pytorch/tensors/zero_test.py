@@ -59,8 +59,7 @@ def zero_flags(
 ) -> list[bool]:
     """Return :func:`all_zero_flags`, with False for None."""
     present = [gradient for gradient in gradients if gradient is not None]
-    with torch.no_grad():
-        zero = all_zero_flags(present, flush, limit)
+    zero = all_zero_flags(present, flush, limit)
     if len(zero) == len(gradients):
         return zero
     return spread(zero, [gradient is None for gradient in gradients])
