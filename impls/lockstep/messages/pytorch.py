@@ -168,6 +168,12 @@ ASKS_EACH_STEP = Refusal(
     "{owner}: expected no {option} with capturable=True, got {option}; "
     "leave one of them out: it would wait for the device at each step.",
 )
+SHARE_MEMORY = Refusal(
+    UnsupportedError,
+    "MixedPrecisionOptimizerWrapper: expected memory of its own for each "
+    "half-precision parameter, got two of shape {shape} in one place; "
+    "their masters would overwrite each other; make them one parameter.",
+)
 
 
 def reentrant(owner: str, names: Sequence[str]) -> str:
@@ -176,11 +182,3 @@ def reentrant(owner: str, names: Sequence[str]) -> str:
     got = f"use_reentrant=True, and no gradient for {', '.join(names)}"
     remedy = "a reentrant checkpoint gives gradients in loss.backward() only"
     return sentence(owner, expected, got, remedy)
-
-
-SHARE_MEMORY = Refusal(
-    UnsupportedError,
-    "MixedPrecisionOptimizerWrapper: expected memory of its own for each "
-    "half-precision parameter, got two of shape {shape} in one place; "
-    "their masters would overwrite each other; make them one parameter.",
-)

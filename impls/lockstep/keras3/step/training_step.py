@@ -191,6 +191,16 @@ class TrainingStep(tf.Module):
     def post_process(
         self, pairs: Pairs, rate: Any, record: SummaryRecord | None
     ) -> Pairs:
-        """Clip or scale by LARC; record the requested summaries."""
+        """Clip or scale by LARC; record the requested summaries.
+
+        The scales of float8 are unchanged. Keras overwrites them with their gradients.
+        """
         to_do = self.task.processing(record, rate, self.optimizer, self.scaler)
-        return post_process(to_do, pairs, rate)
+        overwrites = self.optimizer._overwrite_variable_with_gradient
+        kept = [overwrites(variable) for _, variable in pairs]
+        others = [
+            pair for pair, is_kept in zip(pairs, kept, strict=True) if not is_kept
+        ]
+        processed = iter(post_process(to_do, others, rate))
+        both = zip(pairs, kept, strict=True)
+        return [pair if is_kept else next(processed) for pair, is_kept in both]

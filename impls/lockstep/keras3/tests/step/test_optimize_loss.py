@@ -289,3 +289,18 @@ def test_a_name_stands_for_the_strict_class_under_strict(name: str) -> None:
         widened = names is ls and name != "Ftrl"
         assert {v.dtype for v in slots} == {"float32" if widened else "float16"}
         assert step.optimizer.strict == (names is strict)
+
+
+@pytest.mark.parametrize("traced", [False, True])
+def test_values_that_overwrite_variables_are_not_clipped(traced) -> None:
+    """Such as the scales of a layer that is quantized to float8."""
+    scale, weight = keras.Variable([1.0]), keras.Variable([1.0])
+    scale.overwrite_with_gradient = True
+
+    def loss():
+        return tf.reduce_sum(40.0 * scale.value + 4.0 * weight.value)
+
+    sgd = keras.optimizers.SGD(0.5)
+    step = ls.optimize_loss(loss, sgd, None, 0.5, [scale, weight], clip_gradients=1.0)
+    (tf.function(step) if traced else step)()
+    assert (scale.numpy().tolist(), weight.numpy().tolist()) == ([40.0], [0.5])
