@@ -16,7 +16,7 @@ from harness.commands.parity import catalogue, oracle, parity
 from harness.commands.plan import plan
 from harness.errors import HarnessError
 from lockstep import __version__
-from lockstep.messages.errors import LockstepError
+from lockstep.messages.errors import LockstepError, sentence
 
 __all__ = ["app", "main"]
 
@@ -88,6 +88,7 @@ def schedule(context: typer.Context) -> None:
 def main() -> None:
     """Run the command line. An error of the user is printed, with exit status 2.
 
+    A path that cannot be read, written or executed is such an error, too.
     SIGTERM has the effect of Ctrl-C: children are stopped and finished work is kept.
     """
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -95,6 +96,11 @@ def main() -> None:
         app()
     except (HarnessError, LockstepError) as error:
         print(f"harness: {error}", file=sys.stderr)
+        sys.exit(2)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(f"harness: {unusable(error)}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         say_interrupted()
@@ -106,6 +112,13 @@ def main() -> None:
         raise
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def unusable(error: OSError) -> str:
+    """Return the message about a path that cannot be read, written or executed."""
+    expected, remedy = "a path that can be used", "check it, and its permissions"
+    got = error.strerror or str(error)
+    return sentence(str(error.filename), expected, got, remedy)
 
 
 def say_interrupted() -> None:

@@ -136,8 +136,9 @@ def _drawn(request: Request) -> list[Mutant]:
         capture_output=True,
         text=True,
     )
-    if done.returncode:
-        got = done.stderr.strip().splitlines()[-1:] or [str(done.returncode)]
+    if done.returncode or not done.stdout:
+        exit_status = f"exit status {done.returncode} and nothing else"
+        got = done.stderr.strip().splitlines()[-1:] or [exit_status]
         remedy = "run it as nox -s mutants, which makes an environment with Cosmic Ray"
         expected = "a list from Cosmic Ray"
         text = sentence(f"mutants of {backend}", expected, got[0], remedy)

@@ -14,7 +14,7 @@ from harness.errors import HarnessError
 from harness.oracle.environment import ROOT
 from harness.oracle.programs import record, replay_program
 from harness.oracle.report import Report, judged
-from harness.parity.cases import FAMILIES, GOLDEN
+from harness.parity.cases import FAMILIES, GOLDEN, require_folder
 from harness.processes.children import run_command
 from lockstep.messages.errors import unknown_name
 
@@ -50,6 +50,7 @@ def run_oracle(
     for family in request.families:
         if family not in FAMILIES:
             raise HarnessError(str(unknown_name("family", family, FAMILIES)))
+    require_folder(request.golden)
     chosen = [find(name) for name in request.programs]
     report = Report()
     if not chosen:

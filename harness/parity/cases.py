@@ -26,6 +26,7 @@ __all__ = [
     "array",
     "gradient",
     "read_cases",
+    "require_folder",
 ]
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -147,15 +148,20 @@ def read_cases(folder: Path, families: Sequence[str] = ()) -> list[Case]:
     for family in families:
         if family not in FAMILIES:
             raise HarnessError(str(unknown_name("family", family, FAMILIES)))
-    if not folder.is_dir():
-        expected = "a folder of golden files (FAMILY.json)"
-        text = sentence("--golden", expected, str(folder), "check the path")
-        raise HarnessError(text)
+    require_folder(folder)
     cases = [case for path in sorted(folder.glob("*.json")) for case in _read(path)]
     if not cases:
         text = sentence("--golden", "*.json files", "none", f"look into {folder}")
         raise HarnessError(text)
     return [case for case in cases if not families or case.family in families]
+
+
+def require_folder(folder: Path) -> None:
+    """Raise unless a folder of golden files exists."""
+    if not folder.is_dir():
+        expected = "a folder of golden files (FAMILY.json)"
+        text = sentence("--golden", expected, str(folder), "check the path")
+        raise HarnessError(text)
 
 
 def array(value: Any, dtype: str, shape: Sequence[int] | None = None) -> Array:

@@ -81,10 +81,19 @@ class Log:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Read JSON Lines. An incomplete last line is ignored with a warning."""
+    """Read JSON Lines. An incomplete last line is ignored with a warning.
+
+    Raises:
+        HarnessError: a line is damaged, or the file cannot be read.
+    """
     if not path.exists():
         return []
-    lines = path.read_bytes().split(b"\n")
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        got, remedy = error.strerror or str(error), "check its permissions"
+        text = sentence(str(path), "a file that can be read", got, remedy)
+        raise HarnessError(text) from error
     if torn := lines.pop():
         _warn_of_torn_line(path, len(torn))
     contents = []

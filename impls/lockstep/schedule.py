@@ -86,24 +86,32 @@ def schedule(
     """Compute the rates of ``policy`` at ``steps`` steps, or until they are constant.
 
     Raises:
-        LockstepError: there is no such policy, or it does not have these arguments.
+        LockstepError: there is no such policy, it does not have these arguments, or a
+            rate is not finite.
     """
     bound = find(policy).bind(arguments)
     policies = registry.load("reference", strict).lr_policies
     function = functools.partial(getattr(policies, policy), **bound)
+    # Rates that overflow are an error here, so NumPy need not warn of them.
+    function = np.errstate(all="ignore")(function)
     try:
         function(0)
         count = _settled_after(bound) if steps is None else steps
         if not 1 <= count <= MANY_STEPS:
             expected = f"between 1 and {MANY_STEPS} steps"
             raise _refused("--steps", expected, str(count), "give another number")
-        rates = function(np.arange(count))
-    except (TypeError, OverflowError) as error:
+        rates = np.broadcast_to(function(np.arange(count)), count)
+    except (TypeError, ValueError, OverflowError) as error:
         if isinstance(error, LockstepError):
             raise
         expected, remedy = "arguments that the policy takes", "look at its table"
         raise _refused(policy, expected, str(error), remedy) from error
-    return Schedule(policy, bound, np.broadcast_to(rates, count), strict)
+    if not np.isfinite(rates).all():
+        step = int(np.argmin(np.isfinite(rates)))
+        got = f"{float(rates[step])} at step {step}"
+        remedy = "give other arguments, or fewer --steps"
+        raise _refused(policy, "rates that are finite in float32", got, remedy)
+    return Schedule(policy, bound, rates, strict)
 
 
 def as_text(drawn: Schedule, width: int) -> str:

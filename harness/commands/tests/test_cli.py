@@ -70,6 +70,25 @@ def test_a_comparison_as_json_holds_answer_verdict_and_tables() -> None:
     assert found["provenance"]["backends"]
 
 
+@pytest.mark.parametrize("where", ["a file", "below a file"])
+def test_a_folder_that_cannot_be_made_is_one_sentence(
+    where: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / "file"
+    path.write_text("kept", "utf-8")
+    out = path if where == "a file" else path / "plots"
+    monkeypatch.setattr(sys, "argv", ["harness", "plot", "larc", "--out", str(out)])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"harness: {out}: expected a path that can be used, got ")
+    assert len(said.splitlines()) == 1 and path.read_text("utf-8") == "kept"
+
+
 def test_a_schedule_is_that_of_the_installed_command() -> None:
     arguments = ("poly_decay", "learning_rate=0.1", "decay_steps=100", "--steps", "7")
     assert "poly_decay(learning_rate=0.1" in said("schedule", *arguments)

@@ -156,6 +156,15 @@ def test_a_python_without_cosmic_ray_is_an_error(tmp_path: Path) -> None:
         run_mutants(request, lambda _: None)
 
 
+def test_a_program_that_lists_nothing_is_an_error(tmp_path: Path) -> None:
+    lister = tmp_path / "python"
+    lister.write_text("#!/bin/sh\n")
+    lister.chmod(0o755)
+    request = Request("reference", lister, 1, folder=tmp_path)
+    with pytest.raises(HarnessError, match="got exit status 0 and nothing else"):
+        run_mutants(request, lambda _: None)
+
+
 def test_a_share_counts_the_killed_among_those_that_could_be_imported(
     tmp_path: Path,
 ) -> None:

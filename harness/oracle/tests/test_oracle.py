@@ -205,6 +205,12 @@ def test_an_unknown_family_is_refused_before_anything_runs(tmp_path: Path) -> No
         run_oracle(request, tmp_path / "nothing", lambda *told: None)
 
 
+def test_a_missing_folder_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    request = Request(tmp_path / "missing")
+    with pytest.raises(HarnessError, match="--golden: expected a folder of golden"):
+        run_oracle(request, tmp_path / "nothing", lambda *told: None)
+
+
 @pytest.mark.parametrize(
     ("recorded", "found", "ulp"),
     [

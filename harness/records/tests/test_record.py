@@ -151,6 +151,12 @@ def test_a_damaged_line_elsewhere_is_named(tmp_path: Path, damage: object) -> No
         read(path)
 
 
+def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "r.jsonl").mkdir()
+    with pytest.raises(HarnessError, match=r"r\.jsonl: expected a file that can be"):
+        read(tmp_path / "r.jsonl")
+
+
 @pytest.mark.parametrize("schema", [0, 3, True, "2", None])
 def test_a_schema_of_another_version_is_said_to_be_one(
     tmp_path: Path, schema: object

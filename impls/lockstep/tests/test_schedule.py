@@ -81,6 +81,19 @@ def test_lists_and_words_are_read() -> None:
         ("poly_decay", ["learning_rate=1", "decay_steps=many"], None, "got 'many'"),
         ("poly_decay", POLY, 0, "between 1 and 1000000 steps, got 0"),
         ("poly_decay", ["a=1", "a=2"], None, "expected a once, got it twice"),
+        ("fixed_lr", ["learning_rate=1e400"], None, "a finite rate >= 0, got inf"),
+        ("poly_decay", ["learning_rate=1e60", "decay_steps=4"], 5, "got inf at step 0"),
+        (
+            "exp_decay",
+            [
+                "learning_rate=1",
+                "decay_steps=1",
+                "decay_rate=2",
+                "use_staircase_decay=True",
+            ],
+            200,
+            "exp_decay: expected rates that are finite in float32, got inf at step 128",
+        ),
         (
             "exp_decay",
             ["use_staircase_decay=true"],
@@ -96,6 +109,13 @@ def test_what_cannot_be_drawn_is_one_sentence(
     with pytest.raises(LockstepError, match=said) as refused:
         drawn(policy, *words, steps=steps)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("steps", ["many", "0", "nan"])
+def test_arguments_that_strict_does_not_check_are_one_sentence(steps: str) -> None:
+    arguments = schedule.parse(["learning_rate=0.1", f"decay_steps={steps}"])
+    with pytest.raises(LockstepError, match="poly_decay: expected"):
+        schedule.schedule("poly_decay", arguments, 5, strict=True)
 
 
 def test_a_file_in_the_way_is_one_sentence(tmp_path: Path) -> None:

@@ -142,7 +142,8 @@ class AGNOptimizer(SharingWrapper):
         getter = self.custom_getter
         owned = {getter.names[key_of(variable)]: variable for variable in variables}
         clips_rows = not self._quirks.agn_row_clipping
-        getter.center.follow(self.inner_optimizer, owned, clips_rows)
+        with getter.center.lock:
+            getter.center.follow(self.inner_optimizer, owned, clips_rows)
         for variable in variables:
             gathered = getter._grad_map[key_of(variable)]
             shared = getter._global_map[key_of(variable)]

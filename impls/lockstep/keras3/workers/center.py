@@ -38,7 +38,7 @@ class Center(words.CenterOfProcess):
     Attributes:
         shared: name -> shared variable.
         optimizer: updates them; None before the first ``AGNOptimizer`` is built.
-        lock: allows one thread at a time to push or pull.
+        lock: held while a thread pushes, pulls, or adds variables.
     """
 
     def __init__(self) -> None:
@@ -197,11 +197,12 @@ class AGNCustomGetter:
             raise refusals.NOT_BUILT.error(got=type(variables).__name__)
         trainable = getattr(variables, "trainable_variables", variables)
         entries = agn_getter.read_entries(trainable, is_variable, TAKEN)
-        new = self._named(entries)
-        self.may_add = self.may_add or not self.center.shared
-        self.center.check(new, self.may_add)
-        for name, variable in new.items():
-            self._enter(name, variable)
+        with self.center.lock:
+            new = self._named(entries)
+            self.may_add = self.may_add or not self.center.shared
+            self.center.check(new, self.may_add)
+            for name, variable in new.items():
+                self._enter(name, variable)
         return [as_variable(variable) for _, variable in entries]
 
     def _named(self, entries: Iterable[tuple[str | None, Any]]) -> dict[str, Any]:

@@ -61,8 +61,8 @@ def is_list(value: Any) -> bool:
 
 
 def rates(value: Any) -> bool:
-    """Return whether all values are finite and >= 0."""
-    return all(math.isfinite(v) and v >= 0 for v in value)
+    """Return whether a value is a list of finite numbers >= 0."""
+    return is_list(value) and all(math.isfinite(v) and v >= 0 for v in value)
 
 
 RATE = Parameter("learning_rate", REQUIRED, "a finite rate >= 0", finite(0))
@@ -153,7 +153,7 @@ POLICIES: dict[str, PolicySpec] = {
             (
                 RATE,
                 Parameter("boundaries", REQUIRED, "a list of steps", is_list),
-                Parameter("decay_rates", REQUIRED, "factors >= 0", rates),
+                Parameter("decay_rates", REQUIRED, "a list of factors >= 0", rates),
                 Parameter(
                     "steps_per_epoch",
                     None,

@@ -25,7 +25,11 @@ def check_policy_rate(rate: Any) -> None:
 
 
 def check_schedule(state: Any, kept: Sequence[str], groups: int) -> None:
-    """Raise unless a saved state is a ``PolicyLR`` state with ``groups`` groups."""
+    """Raise unless a saved state is a ``PolicyLR`` state with ``groups`` groups.
+
+    ``last_epoch`` may be negative: torch's ``SequentialLR`` counts back the schedulers
+    that have not begun.
+    """
     mapped = isinstance(state, Mapping)
     if not mapped or set(state) != set(kept):
         got = ", ".join(map(str, state)) if mapped else repr(state)
@@ -33,6 +37,14 @@ def check_schedule(state: Any, kept: Sequence[str], groups: int) -> None:
     rates = state["base_lrs"]
     if not isinstance(rates, list | tuple) or len(rates) != groups:
         raise refusals.OTHER_GROUPS.error(groups=groups, got=rates)
+    counts = [name for name in kept if name != "base_lrs"]
+    whole = [type(state[name]) is int for name in counts]
+    if not all(whole):
+        name = counts[whole.index(False)]
+        raise refusals.NOT_A_STEP.error(name=name, got=state[name])
+    for rate in rates:
+        if not 0 <= number_of(rate) < math.inf:
+            raise refusals.NO_BASE_RATE.error(got=rate)
 
 
 RATE_SKIPPED = (

@@ -67,6 +67,16 @@ OTHER_GROUPS = Refusal(
     "PolicyLR: state: expected base_lrs of {groups} parameter groups, got {got!r}; "
     "make the scheduler for the optimizer that was saved.",
 )
+NOT_A_STEP = Refusal(
+    UnsupportedError,
+    "PolicyLR: state: expected an int as {name}, got {got!r}; "
+    "load what state_dict() of a PolicyLR returned.",
+)
+NO_BASE_RATE = Refusal(
+    UnsupportedError,
+    "PolicyLR: state: expected finite rates >= 0 as base_lrs, got {got!r}; "
+    "load what state_dict() of a PolicyLR returned.",
+)
 NOT_A_POLICY_NAME = Refusal(
     DtypeError,
     "PolicySchedule: policy: expected the name of a policy, got {got!r}; "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -60,7 +61,12 @@ def rate_function(given: Any, arguments_unchecked: bool) -> Callable[[Any], Any]
     """
     if arguments_unchecked or callable(given):
         return given  # type: ignore[no-any-return]
-    return lambda global_step: given
+    return functools.partial(constant_rate, given)
+
+
+def constant_rate(rate: Any, global_step: Any) -> Any:
+    """Return ``rate`` at every step. It is a function of the module, for pickle."""
+    return rate
 
 
 def check_rate_or_function(name: str, given: Any) -> None:

@@ -115,13 +115,14 @@ class AGNOptimizer(SharingWrapper):
     def _follow(self, local_step: int, period: int) -> None:
         """Update the center's optimizer to match ours, and store our numbers."""
         center, known = self.custom_getter.center, self.custom_getter._global_map
-        center.follow(self.inner_optimizer, known)
-        if self._quirks.agn_row_clipping:
-            remove_limits(center.optimizer)
-        center.begin(self.commit)
-        self._followed = len(known)
-        numbers = self.numbers(local_step, period)
-        add_numbers(self.param_groups, center, numbers)
+        with center.lock:
+            center.follow(self.inner_optimizer, known)
+            if self._quirks.agn_row_clipping:
+                remove_limits(center.optimizer)
+            center.begin(self.commit)
+            self._followed = len(known)
+            numbers = self.numbers(local_step, period)
+            add_numbers(self.param_groups, center, numbers)
 
     def numbers(self, local_step: int, period: int) -> dict[str, Any]:
         """Return the numbers of a worker that each group stores."""

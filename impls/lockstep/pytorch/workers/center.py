@@ -47,7 +47,7 @@ class Center(words.CenterOfProcess):
         parameters: name -> shared weight.
         optimizer: the optimizer of the shared weights; None before the first
             ``AGNOptimizer``.
-        lock: held while a thread pushes or pulls.
+        lock: held while a thread pushes, pulls, or adds weights or groups.
     """
 
     def __init__(self, device: torch.device | str | None = None) -> None:
@@ -115,11 +115,10 @@ class Center(words.CenterOfProcess):
         They were frozen at first, so the groups contained the first worker's parameters
         instead.
         """
-        with self.lock:
-            known = set(self.parameters.values())
-            for place, (own, mine) in enumerate(zip(theirs, ours, strict=False)):
-                if own in shared and mine not in known:
-                    ours[place] = shared[own]
+        known = set(self.parameters.values())
+        for place, (own, mine) in enumerate(zip(theirs, ours, strict=False)):
+            if own in shared and mine not in known:
+                ours[place] = shared[own]
 
     def pull(self, names: Iterable[str]) -> dict[str, Tensor]:
         """Return consistent copies of the shared weights by name."""
@@ -223,17 +222,21 @@ class AGNCustomGetter:
         if isinstance(parameters, nn.Module):
             parameters = parameters.named_parameters()
         entries = agn_getter.read_entries(parameters, is_tensor, TAKEN)
-        new = self._named(entries)
-        self.may_add = self.may_add or not self.center.parameters
-        self.center.check(new, self.may_add)
-        for name, parameter in new.items():
-            self._global_map[parameter] = self.center.join(name, parameter)
-            self.names[parameter] = name
-            keeps = quirks_of(self.strict).agn_accumulator_start
-            own = parameter.detach()
-            start = own.clone() if keeps else torch.zeros_like(own)
-            self._grad_map[parameter] = start
+        with self.center.lock:
+            new = self._named(entries)
+            self.may_add = self.may_add or not self.center.parameters
+            self.center.check(new, self.may_add)
+            for name, parameter in new.items():
+                self._enter(name, parameter)
         return [parameter for _, parameter in entries]
+
+    def _enter(self, name: str, parameter: Tensor) -> None:
+        """Register a parameter with its shared weight and its accumulator."""
+        self._global_map[parameter] = self.center.join(name, parameter)
+        self.names[parameter] = name
+        keeps = quirks_of(self.strict).agn_accumulator_start
+        own = parameter.detach()
+        self._grad_map[parameter] = own.clone() if keeps else torch.zeros_like(own)
 
     def _named(self, entries: Iterable[tuple[str | None, Tensor]]) -> dict[str, Tensor]:
         """Return the new trained parameters by their names at the center."""

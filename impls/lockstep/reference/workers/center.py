@@ -32,7 +32,7 @@ class Center(words.CenterOfProcess):
     Attributes:
         variables: name of a worker's variable -> the shared variable.
         slots: shared variable -> its slots.
-        lock: serializes pushes and pulls of several threads.
+        lock: held while a thread pushes, pulls, or adds variables.
     """
 
     def __init__(self) -> None:
@@ -136,19 +136,23 @@ class AGNCustomGetter:
             if not is_variable(entry):
                 got = f"{type(entry).__name__} among them"
                 raise agn_getter.not_variables("variables", got)
-        new = self._named(entered)
-        self.may_add = self.may_add or not self.center.variables
-        if not self.may_add:
-            agn_getter.check_names(self.center.variables, list(new))
-        for name, variable in new.items():
-            self._global_map[variable] = self.center.join(name, variable)
-            self.names[variable] = name
-            start = variable.value
-            if not self.quirks.agn_accumulator_start:
-                start = np.zeros_like(start)
-            full = f"{GRAD_VARIABLE_NAME}/{name}"
-            self._grad_map[variable] = Variable(full, start)
+        with self.center.lock:
+            new = self._named(entered)
+            self.may_add = self.may_add or not self.center.variables
+            if not self.may_add:
+                agn_getter.check_names(self.center.variables, list(new))
+            for name, variable in new.items():
+                self._enter(name, variable)
         return entered
+
+    def _enter(self, name: str, variable: Variable) -> None:
+        """Register a variable with its shared variable and its accumulator."""
+        self._global_map[variable] = self.center.join(name, variable)
+        self.names[variable] = name
+        start = variable.value
+        if not self.quirks.agn_accumulator_start:
+            start = np.zeros_like(start)
+        self._grad_map[variable] = Variable(f"{GRAD_VARIABLE_NAME}/{name}", start)
 
     def _named(self, variables: Iterable[Variable]) -> dict[str, Variable]:
         """Return the new variables by their names at the center."""

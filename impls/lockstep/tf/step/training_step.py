@@ -170,11 +170,11 @@ class TrainingStep(tf.Module):
         totals = sums.add(pairs, self.settings.quirks)
         count = sums.micro_step.read_value() + 1
         records: list[SummaryRecord | None] = []
-        values: list[tf.Tensor] = []
 
         def wait() -> list[tf.Tensor]:
             self.note_added(totals, count)
-            results = [tf.constant(False), *summary_records.blank(values)]
+            record = records[0] if records else None
+            results = [tf.constant(False), *summary_records.blank(record)]
             return after(sums.keep(totals, count), results)
 
         def update() -> list[tf.Tensor]:
@@ -182,9 +182,8 @@ class TrainingStep(tf.Module):
             records.append(record)
             with tf.control_dependencies(as_list(done)):
                 cleared = sums.clear()
-            results = after(cleared, [tf.constant(True), *summary_records.flat(record)])
-            values.extend(results[1:])
-            return results
+            results = [tf.constant(True), *summary_records.flat(record)]
+            return after(cleared, results)
 
         waits = self.task.waits(skip_update, count)
         known = tf.get_static_value(waits)

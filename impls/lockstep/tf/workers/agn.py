@@ -251,5 +251,6 @@ class AGNOptimizer(SharingWrapper):
 
     def _create_shared_slots(self, centers: list[tf.Variable]) -> None:
         """Create the slots of shared variables."""
-        with self.custom_getter.center.lending(self.base_optimizer):
+        center = self.custom_getter.center
+        with center.lock, center.lending(self.base_optimizer):
             super().create_slots(centers)

@@ -45,12 +45,14 @@ class Center(words.CenterOfProcess, tf.Module):
     Attributes:
         shared: name of a worker's variable -> the shared variable.
         rule: holds the slots of the shared variables; it updates nothing.
+        lock: held while a thread adds variables or slots.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.shared: dict[str, tf.Variable] = {}
         self.rule = SharedSlots()
+        self.lock = words.CenterLock()
 
     def refresh(self, variables: Iterable[tf.Variable]) -> None:
         """Update shared variables; within a process they are always up to date."""
@@ -202,7 +204,6 @@ class AGNCustomGetter(tf.Module):
         # AUTO_REUSE is not True, and may be the first use.
         if kwargs.get("reuse") is True or parts_of(own)[0] in self._global_map:
             return own
-
         counts = self._quirks.agn_regularizer
 
         def make_shared() -> Any:
@@ -223,9 +224,9 @@ class AGNCustomGetter(tf.Module):
         if builds_graph():
             raise tf_host.GETTER_IN_GRAPH.error(got=type(variables).__name__)
         entries = entries_of(variables)
-        new = self._named(entries)
-        self._check(new)
-        with tf.init_scope():
+        with self.center.lock, tf.init_scope():
+            new = self._named(entries)
+            self._check(new)
             for name, variable in new.items():
                 self._enter_one(name, variable)
         return [variable for _, variable in entries]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
 
 import pytest
@@ -93,6 +94,26 @@ def test_loaded_ratios_are_those_of_the_saved_scheduler() -> None:
     made.step()
     scheduler.step()
     assert rates(made) == [0.375, 0.09375]
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        ({"last_epoch": 2.5}, "expected an int as last_epoch, got 2.5"),
+        ({"last_epoch": "3"}, "expected an int as last_epoch, got '3'"),
+        ({"_step_count": None}, "expected an int as _step_count, got None"),
+        ({"base_lrs": [math.nan]}, "finite rates >= 0 as base_lrs, got nan"),
+        ({"base_lrs": [None]}, "finite rates >= 0 as base_lrs, got None"),
+    ],
+)
+def test_a_damaged_state_is_refused_and_nothing_is_loaded(
+    damage: dict[str, Any], words: str
+) -> None:
+    scheduler = PolicyLR(optimizer(0.5), "poly_decay", decay_steps=4)
+    before = scheduler.state_dict()
+    with pytest.raises(ValueError, match=words):
+        scheduler.load_state_dict({**before, **damage})
+    assert scheduler.state_dict() == before
 
 
 def test_one_group_keeps_its_ratio_after_loading() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import sys
 from copy import deepcopy
-from threading import Thread
+from threading import Barrier, Thread
 
 import pytest
 import torch
@@ -83,6 +83,29 @@ def test_no_pull_and_no_push_comes_between_a_push(commit) -> None:
     weight.grad = torch.ones(3)
     worker.step()
     assert inside == [True, True]
+
+
+def test_workers_that_are_made_at_once_share_all_weights(hasty_threads) -> None:
+    for _ in range(20):
+        center, begin, done = Center(), Barrier(WORKERS), []
+
+        def train(center=center, begin=begin, done=done) -> None:
+            model = torch.nn.Sequential(*[torch.nn.Linear(2, 1) for _ in range(4)])
+            begin.wait(60)
+            getter = AGNCustomGetter("cpu", center=center)
+            opt = torch.optim.SGD(getter(model), lr=1.0)
+            worker = AGNOptimizer(opt, WORKERS, getter, 1)
+            for parameter in model.parameters():
+                parameter.grad = torch.zeros_like(parameter)
+            worker.step()
+            done.append(len(center.parameters))
+
+        threads = [Thread(target=train) for _ in range(WORKERS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert done == [8] * WORKERS
 
 
 def test_what_is_pulled_does_not_move_with_the_center() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -115,6 +117,27 @@ def test_a_micro_batch_in_another_dtype_is_refused_before_it_is_added():
     with pytest.raises(DtypeError, match=r"optimize_loss: .* float32 for 'weight'"):
         step()
     assert step.accumulators == [None]
+
+
+def ones() -> list[np.ndarray]:
+    return [np.ones(2, np.float32)]
+
+
+def test_a_step_with_a_number_as_its_rate_can_be_pickled() -> None:
+    """A file of pickle is how the reference is saved, here within a sum."""
+    variable = ls.Variable("weight", [1.0, 2.0], np.float32)
+    step = ls.optimize_loss(
+        ones, "Momentum", {"momentum": 0.5}, 0.5, [variable], iter_size=2
+    )
+    for _ in range(3):
+        step()
+    loaded = pickle.loads(pickle.dumps(step))
+    for each in (step, loaded):
+        each()
+    assert loaded.learning_rate == 0.5
+    assert (
+        loaded.variables[0].value.tolist() == variable.value.tolist() == [-0.25, 0.75]
+    )
 
 
 def test_a_number_is_no_model():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,30 @@ def filled() -> AGNCustomGetter:
     getter = AGNCustomGetter("/cpu:0")
     getter([weight()])
     return getter
+
+
+def test_a_worker_waits_until_another_has_registered_all_variables(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Or else it would find a center with a part of its variables, and be refused."""
+    first, waited, others = AGNCustomGetter("/cpu:0"), [], []
+    second, join = AGNCustomGetter("/cpu:0", center=first.center), first.center.join
+
+    def interrupted(*arguments: Any) -> Any:
+        joined = join(*arguments)
+        if not others:
+            other = Thread(target=second, args=([weight("v"), weight("w")],))
+            others.append(other)
+            other.start()
+            other.join(0.2)
+            waited.append(other.is_alive())
+        return joined
+
+    monkeypatch.setattr(first.center, "join", interrupted)
+    first([weight("v"), weight("w")])
+    others[0].join(60)
+    assert waited == [True]
+    assert len(second._global_map) == 2
 
 
 def test_a_worker_joins_only_with_names_that_the_center_has() -> None:

@@ -157,17 +157,18 @@ def flat(record: SummaryRecord | None) -> list[tf.Tensor]:
     return [tf.convert_to_tensor(value) for value in held]
 
 
-def blank(values: list[tf.Tensor]) -> list[tf.Tensor]:
-    """Return placeholders for the values in a call without an update.
+def blank(record: SummaryRecord | None) -> list[tf.Tensor]:
+    """Return placeholders for the values of a record, for a call without an update.
 
     A number becomes NaN, which TensorBoard does not draw. A histogram becomes zeros,
-    because histograms do not accept NaN.
+    because histograms do not accept NaN, not even those of a 0-d variable.
     """
+    numbers = 0 if record is None else len(record.scalars)
     return [
         tf.constant(float("nan"), value.dtype)
-        if value.dtype.is_floating and value.shape.rank == 0
+        if value.dtype.is_floating and place < numbers
         else tf.zeros([size or 0 for size in value.shape], value.dtype)
-        for value in values
+        for place, value in enumerate(flat(record))
     ]
 
 

@@ -173,6 +173,28 @@ def test_summaries_can_be_fetched_with_every_micro_batch() -> None:
     }
 
 
+def test_histograms_of_a_number_can_be_fetched_with_every_micro_batch() -> None:
+    """The number of a call without an update is NaN, which histograms refuse."""
+    graph = tf.Graph()
+    with graph.as_default():
+        weight = v1.get_variable("weight", initializer=6.0)
+        train_op = ls.optimize_loss(
+            3.0 * weight,
+            "SGD",
+            {},
+            lambda step: 0.5,
+            summaries=["gradients", "variables", "gradient_norm"],
+            iter_size=2,
+        )
+        merged = v1.summary.merge_all()
+    with v1.Session(graph=graph) as session:
+        session.run([v.initializer for v in graph.get_collection("variables")])
+        first, second = (told(session, [train_op, merged], {}) for _ in range(2))
+    assert np.isnan(first.pop("gradient_norm/weight_0"))
+    assert first == {"gradients/weight_0": 0.0, "variables/weight_0": 0.0}
+    assert second["gradients/weight_0"] == second["gradient_norm/weight_0"] == 3.0
+
+
 def test_histograms_of_a_skipped_step_are_masked() -> None:
     graph = tf.Graph()
     train_op, factor, merged = build(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import Thread
 from typing import Any
 
 import keras
@@ -35,6 +36,30 @@ def filled(*variables: Any) -> AGNCustomGetter:
 
 def beside(first: AGNCustomGetter) -> AGNCustomGetter:
     return AGNCustomGetter("/cpu:0", center=first.center)
+
+
+def test_a_worker_waits_until_another_has_registered_all_variables(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Or else it would find a center with a part of its variables, and be refused."""
+    first, waited, others = AGNCustomGetter("/cpu:0"), [], []
+    second, join = AGNCustomGetter("/cpu:0", center=first.center), first.center.join
+
+    def interrupted(*arguments: Any) -> Any:
+        joined = join(*arguments)
+        if not others:
+            other = Thread(target=second, args=([weight("v"), weight("w")],))
+            others.append(other)
+            other.start()
+            other.join(0.2)
+            waited.append(other.is_alive())
+        return joined
+
+    monkeypatch.setattr(first.center, "join", interrupted)
+    first([weight("v"), weight("w")])
+    others[0].join(60)
+    assert waited == [True]
+    assert len(second._global_map) == 2
 
 
 @pytest.mark.parametrize("given", [lambda m: m, lambda m: m.trainable_variables])
