@@ -18,6 +18,7 @@ from harness.parity.agreement import agree
 from harness.parity.cases import Case, read_cases
 from harness.parity.drivers.protocol import Driver
 from harness.parity.replay import compare, element, replay
+from harness.processes.child import unsearched
 
 __all__ = ["main"]
 
@@ -26,10 +27,12 @@ def main(arguments: list[str]) -> None:
     """Replay the cases named on standard input, in their order."""
     backend, mode, golden, device = arguments[:4]
     cases = {case.id: case for case in read_cases(Path(golden))}
+    # A new driver for every replay, so that no state is shared.
+    make_driver = partial(drivers.load, backend, mode, device=device)
+    with unsearched():
+        make_driver().close()
     for identifier in filter(None, sys.stdin.read().split("\n")):
         case = cases[identifier]
-        # A new driver for every replay, so that no state is shared.
-        make_driver = partial(drivers.load, backend, mode, device=device)
         if "--default" in arguments:
             row = agree(case, make_driver).as_json()
         else:

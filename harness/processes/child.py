@@ -7,13 +7,16 @@ Without this module they would continue to train while a restart runs.
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 import runpy
 import sys
 import threading
 import time
+from collections.abc import Iterator
 
-__all__ = ["end_with", "main"]
+__all__ = ["end_with", "main", "unsearched"]
 
 SECONDS = 0.5
 """Seconds between two checks of the parent."""
@@ -37,6 +40,21 @@ def _watch(parent: int) -> None:
         time.sleep(SECONDS)
     # Immediately: the main thread may be inside a long call of a framework.
     os._exit(ORPHANED)
+
+
+@contextlib.contextmanager
+def unsearched() -> Iterator[None]:
+    """Import a framework without searching its modules for garbage, then or later.
+
+    They hold a million objects. Each search takes half a second, and the imports alone
+    cause several.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def main(parent: str, module: str, *arguments: str) -> None:

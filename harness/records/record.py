@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import hashlib
 import json
@@ -151,7 +152,12 @@ class Record:
 
     def as_json(self) -> dict[str, Any]:
         """Return the record for JSON: shortest form of float32, null if not finite."""
-        content = {**dataclasses.asdict(self), "schema": self.schema}
+        content = {**vars(self), "schema": self.schema}
+        # Not asdict of all: it copies every number of the series, which is slow.
+        content["config"] = copy.deepcopy(self.config)
+        content["subject"] = dict(self.subject)
+        if self.code is not None:
+            content["code"] = dataclasses.asdict(self.code)
         content["series"] = {k: list(map(_shortest, v)) for k, v in self.series.items()}
         content["summary"] = {k: _shortest(v) for k, v in self.summary.items()}
         keys = FIRST_KEYS if self.code is None else KEYS

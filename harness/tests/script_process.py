@@ -9,7 +9,6 @@ forgets an import fails, as it would for a reader.
 from __future__ import annotations
 
 import contextlib
-import gc
 import importlib
 import io
 import json
@@ -20,6 +19,8 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
+
+from harness.processes.child import unsearched
 
 ROOT = Path(__file__).resolve().parents[2]
 OURS = ("lockstep", "harness")
@@ -42,11 +43,9 @@ class Request(NamedTuple):
 def main(frameworks: Sequence[str]) -> None:
     """Import the frameworks, then answer each line."""
     # Keras collects garbage after every script, and would search all imported modules.
-    gc.disable()
-    for framework in frameworks:
-        importlib.import_module(framework)
-    gc.freeze()
-    gc.enable()
+    with unsearched():
+        for framework in frameworks:
+            importlib.import_module(framework)
     path = list(sys.path)
     for line in sys.stdin:
         request = Request(*json.loads(line))

@@ -1,7 +1,11 @@
-"""Comparing and drawing need no framework; experiments do not lean on one another."""
+"""Comparing and drawing need no framework; experiments do not lean on one another.
+
+What is imported is not searched for garbage.
+"""
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import re
 import subprocess
@@ -11,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from harness import tasks
+from harness.processes import child
 from harness.processes.environment import child_variables
 from harness.tasks import TASKS
 
@@ -46,6 +51,23 @@ def imported_by(modules: tuple[str, ...]) -> set[str]:
         env=child_variables(),
     )
     return set(done.stdout.split())
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_imports_are_not_searched_for_garbage_then_or_later(
+    failed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched: list[bool] = []
+    monkeypatch.setattr(gc, "freeze", lambda: searched.append(gc.isenabled()))
+    try:
+        with child.unsearched():
+            searched.append(gc.isenabled())
+            if failed:
+                raise ImportError
+    except ImportError:
+        assert failed
+    assert searched == [False, False]
+    assert gc.isenabled()
 
 
 def test_comparing_imports_no_framework() -> None:

@@ -208,7 +208,14 @@ def test_the_figures_are_the_same_bytes_for_the_same_records(
         assert getattr(one, kind).read_bytes() == getattr(other, kind).read_bytes()
 
 
-@pytest.mark.parametrize("name", known())
+DRAWN = ("small_steps", *known()[::3])
+"""One without intervals, and a third of the others; the soak draws all."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[pytest.mark.soak] * (n not in DRAWN)) for n in known()],
+)
 def test_every_benchmark_can_be_drawn(name: str, tmp_path: Path) -> None:
     # One process has no intervals to draw.
     processes = 1 if name == "small_steps" else PROCESSES

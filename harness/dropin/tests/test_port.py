@@ -9,10 +9,11 @@ import pytest
 
 pytest.importorskip("libcst", reason="libcst is not installed")
 
-from harness.dropin import running
 from harness.dropin.declared import Program, find, programs
 from harness.dropin.judging import compare, largest
 from harness.dropin.moving import Line, lines, move
+from harness.dropin.tests import together
+from harness.tests.shared_processes import Processes
 from lockstep.port.rewrite import Ported, port
 
 NAMES = sorted(programs())
@@ -81,12 +82,13 @@ def test_full_names_are_ported_as_imports_are(name: str) -> None:
     "name", ["partitioned", pytest.param("loss_scaling", marks=pytest.mark.soak)]
 )
 def test_full_names_that_are_ported_print_what_the_original_printed(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, processes: Processes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = find(name)
-    monkeypatch.setattr(running, "move", lambda text: ported(text).output.decode())
+    monkeypatch.setattr(together, "move", lambda text: ported(text).output.decode())
     text = in_full(program.text)
     assert text != program.text
     monkeypatch.setattr(Program, "text", property(lambda own: text))
-    (printed,) = running.run(program, running.LOCKSTEP, tmp_path)
+    (phase,) = program.phases
+    printed = together.printed_by(program, phase, tmp_path, processes)
     assert largest(compare(program.recorded.lines, printed)) <= program.ulp

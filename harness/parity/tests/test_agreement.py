@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
+import warnings
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from harness.parity import agreement, command, drivers
+from harness.parity import agreement, drivers
 from harness.parity.agreement import Difference, agree, differences
 from harness.parity.cases import GOLDEN, Case, read_cases
 from harness.parity.command import Request, run_parity
 from harness.parity.drivers.reference import NumpyDriver
+from harness.parity.plan import plan_backend
 from harness.parity.row import Row
 from lockstep import registry
 
@@ -40,15 +41,29 @@ def few(cases: list[Case]) -> list[Case]:
     scope="module", params=["few", pytest.param("all", marks=pytest.mark.soak)]
 )
 def rows(request: pytest.FixtureRequest) -> list[Row]:
-    def read(*arguments: Any) -> list[Case]:
-        cases = read_cases(*arguments)
-        return few(cases) if request.param == "few" else cases
-
+    if request.param == "few":
+        return [row for name in registry.BACKENDS for row in agreed(name)]
     modes = {name: backend.modes[0] for name, backend in registry.BACKENDS.items()}
-    asked = Request(tuple(modes), tuple(modes.values()), default=True)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(command, "read_cases", read)
-        return run_parity(asked, lambda row: None).rows
+    return compared(Request(tuple(modes), tuple(modes.values()), default=True))
+
+
+def compared(request: Request) -> list[Row]:
+    """Compare the modes as the command does."""
+    return run_parity(request, lambda row: None).rows
+
+
+def agreed(name: str) -> list[Row]:
+    """Compare the modes of a backend in few cases, without a process of its own."""
+    mode = registry.BACKENDS[name].modes[0]
+    plan, skipped = plan_backend(
+        few(read_cases(GOLDEN)), registry.BACKENDS[name], [mode], False
+    )
+    with warnings.catch_warnings():
+        # As in the processes of the command.
+        warnings.simplefilter("ignore")
+        return skipped + [
+            agree(case, partial(drivers.load, name, mode)) for case in plan[mode]
+        ]
 
 
 def test_default_and_strict_agree_on_every_backend(rows: list[Row]) -> None:
@@ -56,6 +71,14 @@ def test_default_and_strict_agree_on_every_backend(rows: list[Row]) -> None:
     assert [
         f"{r.id} {r.backend}: {r.reason}" for r in rows if r.status == "failed"
     ] == []
+
+
+def test_the_command_compares_as_is_done_here() -> None:
+    reference = Request(("reference",), ("numpy",), families=["larc"], default=True)
+    rows = {row.id: row for row in compared(reference)}
+    assert any(row.status == "passed" for row in rows.values())
+    here = [row for row in agreed("reference") if row.family == "larc"]
+    assert here and here == [rows[row.id] for row in here]
 
 
 def test_something_of_every_family_is_compared_on_every_backend(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from collections import Counter
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import pytest
 
@@ -87,9 +88,27 @@ def test_the_published_quotes_are_what_a_replay_gives(
 ) -> None:
     if not registry.installed(backend.partition(":")[0]):
         pytest.skip(f"{backend} needs a framework that is not installed")
-    published = [asdict(quoted) for quoted in recorded if quoted.backend == backend]
-    now = [asdict(quoted) for quoted in quotes_of(backend)]
+    published = [quoted for quoted in recorded if quoted.backend == backend]
+    # The mode v1 changes TensorFlow for good.
+    now = quotes_of(backend) if backend == "tf:v1" else quoted_here(backend)
     assert now == published, "write them anew: nox -s catalogue"
+
+
+def quoted_here(backend: str) -> list[Quoted]:
+    """Replay the quotes of a backend without a process of its own."""
+    known = {c.id: c for folder in (GOLDEN, FOUND) for c in read_cases(folder)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return [
+            quote(entry.anchor, given, known[given.case])
+            for entry in entries()
+            for given in entry.recorded
+            if given.backend == backend
+        ]
+
+
+def test_another_process_quotes_the_same() -> None:
+    assert quotes_of("reference") == quoted_here("reference")
 
 
 def test_every_quote_is_published(recorded: list[Quoted]) -> None:

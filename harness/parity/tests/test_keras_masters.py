@@ -16,6 +16,7 @@ from harness.parity.drivers import reference as reference_driver
 from harness.parity.tests.test_keras_rules import (
     ALLOWED,
     RULES,
+    cases_and_rules,
     driver,
     keras,
     keras3,
@@ -37,8 +38,7 @@ CASES = [
     # Keras says so of every absent gradient, around a wrapper or not.
     "ignore:Gradients do not exist:UserWarning"
 )
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+@cases_and_rules(CASES)
 def test_masters_of_a_framework_s_optimizer_follow_its_own_rule(
     case: Case, rule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

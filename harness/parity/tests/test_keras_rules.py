@@ -7,7 +7,7 @@ proves the same wrapper around the optimizers of Keras, dense and sparse.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -70,6 +70,20 @@ RULES: dict[str, Made] = {
 }
 
 
+def cases_and_rules(cases: Sequence[Case]) -> pytest.MarkDecorator:
+    """Parametrize by both; every other pair waits for the soak."""
+    pairs = [
+        pytest.param(
+            *(case, rule),
+            id=f"{case.id}-{rule}",
+            marks=[pytest.mark.soak] * ((row + column) % 2),
+        )
+        for row, case in enumerate(cases)
+        for column, rule in enumerate(RULES)
+    ]
+    return pytest.mark.parametrize(("case", "rule"), pairs)
+
+
 def power(policy: Any, accum: Any) -> Any:
     """Return accum^-p as TensorFlow's kernel rounds it.
 
@@ -80,8 +94,7 @@ def power(policy: Any, accum: Any) -> Any:
     return driver.tf.pow(accum, exponent).numpy()
 
 
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+@cases_and_rules(CASES)
 def test_the_wrapped_optimizer_of_the_framework_follows_its_own_rule(
     case: Case, rule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

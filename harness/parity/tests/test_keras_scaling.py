@@ -15,6 +15,7 @@ from harness.parity.distance import distance
 from harness.parity.tests.test_keras_rules import (
     ALLOWED,
     RULES,
+    cases_and_rules,
     driver,
     keras,
     keras3,
@@ -36,8 +37,7 @@ CASES = [
     # Keras says so of every absent gradient, around a wrapper or not.
     "ignore:Gradients do not exist:UserWarning"
 )
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+@cases_and_rules(CASES)
 def test_a_scaled_optimizer_of_keras_follows_its_own_rule(
     case: Case, rule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ from harness.parity.drivers import reference as reference_driver
 from harness.parity.tests.test_keras_rules import (
     ALLOWED,
     RULES,
+    cases_and_rules,
     driver,
     keras,
     keras3,
@@ -41,8 +42,7 @@ PASSED_ON = ("dtype", "clip_gradients", "larc_params", "loss_scaling", "iter_siz
 Given = list[Any]
 
 
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.kind)
+@cases_and_rules(CASES)
 def test_steps_of_a_framework_s_optimizer_follow_its_own_rule(
     case: Case, rule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

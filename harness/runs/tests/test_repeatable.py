@@ -78,6 +78,9 @@ def assert_same(outcome: Outcome, here: Any, other: Outcome, there: Any) -> None
     assert equality.equal, str(equality)
 
 
+@pytest.mark.parametrize(
+    "backend", ["pytorch", pytest.param("tf", marks=pytest.mark.soak)], indirect=True
+)
 def test_two_fresh_processes_agree_to_the_bit(first: Made, backend: str) -> None:
     (outcome, *_), here = first
     (second,), there = made([short("absent_tasks", **SHORT)], backend)

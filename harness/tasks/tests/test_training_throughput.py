@@ -41,9 +41,18 @@ def losses(backend: str, workload: str, precision: str, wrapped: bool) -> list[f
     return [before, subject.loss()]
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("workload", WORKLOADS)
-@pytest.mark.parametrize("backend", FRAMEWORKS)
+@pytest.mark.parametrize(
+    ("backend", "precision"),
+    [
+        *((backend, "fp32") for backend in FRAMEWORKS),
+        ("pytorch", "bf16"),
+        *(
+            pytest.param(name, "bf16", marks=pytest.mark.soak)
+            for name in ("tf", "keras3")
+        ),
+    ],
+)
 def test_bare_and_wrapped_steps_train(
     backend: str, workload: str, precision: str
 ) -> None:

@@ -69,7 +69,7 @@ def new_driver(mode: str) -> Iterator[Callable[..., EagerDriver]]:
         made.pop().close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def child() -> Callable[..., str]:
     """Run a script in a fresh interpreter and return what it printed."""
 

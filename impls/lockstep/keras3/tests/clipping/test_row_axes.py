@@ -80,8 +80,21 @@ def is_clipped(kernel: keras.Variable) -> bool:
     return bool((np.linalg.norm(kernel.numpy(), axis=1) < 1.01).all())
 
 
-@pytest.mark.parametrize("names", [keras3, strict], ids=["default", "strict"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        *(pytest.param(kind, keras3, id=f"{kind}-default") for kind in KINDS),
+        *(
+            # Both modes find the variables alike.
+            pytest.param(
+                *(kind, strict),
+                id=f"{kind}-strict",
+                marks=[pytest.mark.soak] * (kind not in ("subclassed", "both twins")),
+            )
+            for kind in KINDS
+        ),
+    ],
+)
 def test_models_of_every_kind_are_loaded_and_clipped_as_before(
     kind: str, names: Any, tmp_path: Path
 ) -> None:

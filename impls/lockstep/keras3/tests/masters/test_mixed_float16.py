@@ -68,16 +68,23 @@ OUTERMOST: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.fixture(scope="module")
+def bare() -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """The weights of the bare optimizer before and after training."""
+    model = half_precision(keras.optimizers.SGD(0.5))
+    before = [variable.numpy() for variable in model.trainable_variables]
+    fit(model, X)
+    return before, [variable.numpy() for variable in model.trainable_variables]
+
+
 # Keras' scaling takes the place of ours.
 @pytest.mark.filterwarnings("ignore:.*expected no loss scaling of Keras:UserWarning")
 @pytest.mark.parametrize("around", OUTERMOST)
 @pytest.mark.parametrize("outside", [False, True], ids=["compile adds", "by hand"])
 def test_under_mixed_float16_every_stack_trains_as_the_bare_optimizer(
-    around: str, outside: bool
+    around: str, outside: bool, bare: tuple[list[np.ndarray], list[np.ndarray]]
 ) -> None:
-    bare = half_precision(keras.optimizers.SGD(0.5))
-    before = [variable.numpy() for variable in bare.trainable_variables]
-    fit(bare, X)
+    before, after = bare
     optimizer = OUTERMOST[around](keras.optimizers.SGD(0.5))
     scaling = keras.optimizers.LossScaleOptimizer(optimizer) if outside else optimizer
     model = half_precision(scaling)
@@ -85,10 +92,8 @@ def test_under_mixed_float16_every_stack_trains_as_the_bare_optimizer(
         variable.assign(value)
     fit(model, X)
     assert int(optimizer.iterations) == 2
-    for mine, theirs in zip(
-        model.trainable_variables, bare.trainable_variables, strict=True
-    ):
-        np.testing.assert_allclose(mine.numpy(), theirs.numpy(), rtol=2**-8)
+    for mine, theirs in zip(model.trainable_variables, after, strict=True):
+        np.testing.assert_allclose(mine.numpy(), theirs, rtol=2**-8)
 
 
 def test_the_pipeline_shows_the_scaling_of_keras() -> None:

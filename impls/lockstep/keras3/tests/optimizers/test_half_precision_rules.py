@@ -37,8 +37,14 @@ def trained(make: Callable[[], Any], dtype: str, sparse: bool) -> tuple[Any, Any
     return tf.cast(weight.value, tf.float32).numpy(), optimizer
 
 
-@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-@pytest.mark.parametrize("dtype", ROUNDING)
+@pytest.mark.parametrize(
+    ("dtype", "sparse"),
+    [
+        pytest.param(dtype, sparse, marks=[pytest.mark.soak] * (row != sparse))
+        for row, dtype in enumerate(ROUNDING)
+        for sparse in (False, True)
+    ],
+)
 @pytest.mark.parametrize("name", MAKE)
 def test_half_precision_trains_as_float32_does(
     name: str, dtype: str, sparse: bool

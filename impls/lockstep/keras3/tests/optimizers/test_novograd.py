@@ -43,7 +43,9 @@ def values(variables: Any) -> list[Any]:
     return [variable.numpy().tolist() for variable in variables]
 
 
-@pytest.mark.parametrize("way", ["eager", "graph", "jit"])
+@pytest.mark.parametrize(
+    "way", ["eager", "graph", pytest.param("jit", marks=pytest.mark.soak)]
+)
 def test_fit_lowers_the_loss_in_every_way(way: str) -> None:
     options = {"run_eagerly": way == "eager", "jit_compile": way == "jit"}
     optimizer = NovoGrad(0.01, weight_decay=0.001)

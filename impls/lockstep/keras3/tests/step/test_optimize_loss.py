@@ -100,7 +100,13 @@ OPTIMIZERS = {
 }
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        pytest.param(n, marks=[pytest.mark.soak] * (n not in ("Momentum", "AdamW")))
+        for n in OPTIMIZERS
+    ],
+)
 def test_a_function_does_what_eager_calls_do_and_is_traced_twice_at_most(
     optimizer,
 ) -> None:

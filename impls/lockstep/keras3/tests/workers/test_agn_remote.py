@@ -91,7 +91,14 @@ class Team:
         return list(self.host.center.present().values())
 
 
-@pytest.mark.parametrize("name", RULES)
+FEW = ("momentum", "average", "wrappers", "strict powers of beta")
+"""The others wait for the soak."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[pytest.mark.soak] * (n not in FEW)) for n in RULES],
+)
 def test_the_center_moves_as_that_of_one_process(name: str, tmp_path: Path) -> None:
     """A crash with a checkpoint of each round and a lost reply change no bit."""
     make, names = RULES[name]

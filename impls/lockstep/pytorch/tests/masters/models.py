@@ -27,6 +27,23 @@ SCALES = {
 }
 
 
+def rules_and_scales(names):
+    """Parametrize by both: every rule with one scale, and two rules with every scale.
+
+    The soak has all pairs.
+    """
+    pairs = [
+        pytest.param(
+            *(name, scale),
+            marks=[pytest.mark.soak]
+            * (scale != "dynamic" and name not in ("Adam", "TF1 Adam")),
+        )
+        for name in names
+        for scale in SCALES
+    ]
+    return pytest.mark.parametrize(("name", "scale"), pairs)
+
+
 def mixed(dtype=torch.float16):
     """Return a model of which one head stays in float32."""
     model = TwoHeads().to(dtype)

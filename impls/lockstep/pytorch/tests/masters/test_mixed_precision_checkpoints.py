@@ -20,22 +20,21 @@ from lockstep.pytorch.masters.checkpoint import KEY, MastersInState, with_master
 from lockstep.pytorch.tests.masters.models import (
     SCALES,
     assert_same,
-    everyone,
     everything,
     mixed,
+    rules_and_scales,
     step_on,
     train,
     wrapped,
     wrapped_weight,
 )
-from lockstep.pytorch.tests.subjects import OWN, TORCH, TwoHeads
+from lockstep.pytorch.tests.subjects import ALL, OWN, TORCH, TwoHeads
 
 
-@pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize(
     "copied", [copy.deepcopy, lambda o: pickle.loads(pickle.dumps(o))]
 )
-@everyone
+@rules_and_scales(ALL)
 def test_a_copy_goes_on_as_the_original_does(name, copied, scale):
     model = mixed()
     optimizer = wrapped(model, name, SCALES[scale]())
@@ -48,8 +47,7 @@ def test_a_copy_goes_on_as_the_original_does(name, copied, scale):
 
 
 @pytest.mark.parametrize("first", ["model", "optimizer"])
-@pytest.mark.parametrize("scale", SCALES)
-@everyone
+@rules_and_scales(ALL)
 def test_a_loaded_state_goes_on_to_the_bit(name, scale, first):
     model = mixed()
     optimizer = wrapped(model, name, SCALES[scale]())
@@ -70,9 +68,8 @@ def test_a_loaded_state_goes_on_to_the_bit(name, scale, first):
 
 
 @pytest.mark.parametrize("flat", [False, True], ids=["nested", "flat"])
-@pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize(
-    "name", [*OWN, "SGD", "SGD momentum", "Adam", "Adam fused", "RMSprop", "Adagrad"]
+@rules_and_scales(
+    [*OWN, "SGD", "SGD momentum", "Adam", "Adam fused", "RMSprop", "Adagrad"]
 )
 def test_distributed_checkpoints_resume_to_the_bit(name, scale, flat):
     options = checkpoint.StateDictOptions(flatten_optimizer_state_dict=flat)

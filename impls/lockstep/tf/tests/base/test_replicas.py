@@ -36,7 +36,7 @@ CASES += [(kind, "graph", count) for kind in IN_GRAPHS for count in (1, 2)]
 
 def is_long(kind: str, mode: str, count: int) -> bool:
     """Tell what waits for the soak: others have its wrapper, mode or one replica."""
-    repeats = count == 1 or (mode == "graph" and kind in ("rows", "dynamic"))
+    repeats = count == 1 or (mode != "eager" and kind not in ("multitask", "masters"))
     return kind in LONG or (repeats and kind != "stack")
 
 

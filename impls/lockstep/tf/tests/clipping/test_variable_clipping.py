@@ -59,7 +59,11 @@ CASES: dict[str, tuple[list[Any], float, list[list[Any]]]] = {
 }
 
 
-@pytest.mark.parametrize("rule", ["GradientDescent", "Momentum", "Adam"])
+# Momentum is the rule of gradient descent with a slot.
+@pytest.mark.parametrize(
+    "rule",
+    [pytest.param("GradientDescent", marks=pytest.mark.soak), "Momentum", "Adam"],
+)
 @pytest.mark.parametrize("case", CASES)
 def test_every_step_equals_the_reference(
     new_driver: Hosts, names: Any, case: str, rule: str

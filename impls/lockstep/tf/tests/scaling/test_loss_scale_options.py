@@ -39,16 +39,17 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.parametrize("count", [pytest.param(200, marks=pytest.mark.soak), 60])
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_200_random_steps_move_the_scale_as_in_the_reference(
-    new_driver: Hosts, options: dict[str, Any]
+def test_random_steps_move_the_scale_as_in_the_reference(
+    new_driver: Hosts, options: dict[str, Any], count: int
 ) -> None:
     driver = new_driver()
     ours = DynamicLossScale(2.0**10, 3, **options)
     theirs = reference.DynamicLossScale(2.0**10, 3, **options)
     step = driver.compile(lambda gradients: list(ours.update(gradients)))
     moved = set()
-    for overflows in np.random.default_rng(len(str(options))).random(200) < 0.3:
+    for overflows in np.random.default_rng(len(str(options))).random(count) < 0.3:
         step([BAD if overflows else GOOD])
         theirs.move(not overflows)
         found = [driver.read(variable) for variable in ours.variables]

@@ -1,14 +1,13 @@
 """Workers and a parameter server as old code sets them up: servers of one process.
 
-Each test is a child process, for what it does to TensorFlow lasts. Servers that run in
+They are in a child process, for what it does to TensorFlow lasts. Servers that run in
 processes of their own are in ``test_agn_processes.py``.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -113,13 +112,14 @@ print(team[0].state()[1], team[0].state()[4])
 SCRIPT = CLUSTER + IN_TURN.replace("{events}", repr(EVENTS)) + AT_ONCE
 
 
-@pytest.mark.parametrize(
-    ("behaviour", "module"), [("v2", ""), ("v1", ".strict")], ids=["default", "strict"]
-)
-def test_turns_are_the_reference_to_the_bit_and_threads_lose_nothing(
-    child: Callable[..., str], behaviour: str, module: str
+def test_turns_of_strict_are_the_reference_to_the_bit_and_threads_lose_nothing(
+    child: Callable[..., str],
 ) -> None:
-    printed = child(SCRIPT.format(module=module), behaviour).splitlines()
+    assert_trained(child(SCRIPT.format(module=".strict"), "v1").splitlines())
+
+
+def assert_trained(printed: Sequence[str]) -> None:
+    """Compare what ``SCRIPT`` prints with the reference."""
     *lines, late, at_once = printed
     expected = replayed()
     told = [ast.literal_eval(line.partition(" ")[2]) for line in lines]
@@ -150,13 +150,29 @@ for phase in range(2):
     worker.session.close()
     print(sorted(tf.train.load_checkpoint(folder).get_variable_to_shape_map()))
 """
+LINES = 6
+"""What ``RESTART`` prints."""
+
+
+@pytest.fixture(scope="module")
+def printed(
+    child: Callable[..., str], tmp_path_factory: pytest.TempPathFactory
+) -> list[str]:
+    """The lines of both scripts in one process, with the default."""
+    folder = tmp_path_factory.mktemp("restart")
+    return child((SCRIPT + RESTART).format(module=""), "v2", folder).splitlines()
+
+
+def test_turns_are_the_reference_to_the_bit_and_threads_lose_nothing(
+    printed: list[str],
+) -> None:
+    assert_trained(printed[:-LINES])
 
 
 def test_a_session_that_starts_again_begins_with_the_restored_shared_weights(
-    child: Callable[..., str], tmp_path: Path
+    printed: list[str],
 ) -> None:
-    printed = child((CLUSTER + RESTART).format(module=""), "v2", tmp_path)
-    _, end, saved, again, after, _ = map(ast.literal_eval, printed.splitlines())
+    _, end, saved, again, after, _ = map(ast.literal_eval, printed[-LINES:])
     slots = [f"global_center_variable/net/w/{name}" for name in ("Adam", "Adam_1")]
     # As the original's: what is a worker's own is not in it.
     assert saved == ["global_center_variable/net/w", *slots, "global_step"]
