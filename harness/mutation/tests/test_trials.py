@@ -157,8 +157,8 @@ def test_a_trial_may_take_ten_times_as_long_as_its_checks_without(
 def test_a_process_that_computes_too_long_is_killed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # Importing the reference takes 0.4 s of processor time, so 4 s are ample without.
-    monkeypatch.setattr(trials, "LIMITS", {"reference": 4})
+    # Importing the reference takes 0.4 s of processor time, so 2 s are ample without.
+    monkeypatch.setattr(trials, "LIMITS", {"reference": 2})
     line = tried("\nwhile True: pass\n", CASES, monkeypatch)
     assert outcome(line) == ("killed", "time", "more work than is allowed")
 
@@ -171,7 +171,7 @@ def test_a_case_that_takes_much_longer_than_without_is_killed(
     name = CASES.names[0]
     content = {"seconds": {name: 0.1}, "entered": {name: []}}
     seen = Reach("reference", [(Unit("numpy", mode=True), content)])
-    monkeypatch.setattr(trials, "BESIDE", 3)
+    monkeypatch.setattr(trials, "BESIDE", 1)
     monkeypatch.setattr(trials, "choose", lambda *_: Choice([CASES]))
     trials_of_one = Trials("reference", [], seen)
     line = trials_of_one.record(mutant(endless))
