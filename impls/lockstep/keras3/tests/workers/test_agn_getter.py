@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from threading import Thread
 from typing import Any
 
 import keras
@@ -13,6 +12,7 @@ import tensorflow as tf
 
 from lockstep.keras3 import AGNCustomGetter, AGNOptimizer
 from lockstep.messages.errors import GetterError
+from lockstep.tests.registering import assert_second_waits
 
 
 def weight(name: str = "w", value: Any = (1.0, 2.0)) -> keras.Variable:
@@ -40,25 +40,9 @@ def beside(first: AGNCustomGetter) -> AGNCustomGetter:
 def test_a_worker_waits_until_another_has_registered_all_variables(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Or else it would find a center with a part of its variables, and be refused."""
-    first, waited, others = AGNCustomGetter("/cpu:0"), [], []
-    second, join = AGNCustomGetter("/cpu:0", center=first.center), first.center.join
-
-    def interrupted(*arguments: Any) -> Any:
-        joined = join(*arguments)
-        if not others:
-            other = Thread(target=second, args=([weight("v"), weight("w")],))
-            others.append(other)
-            other.start()
-            other.join(0.2)
-            waited.append(other.is_alive())
-        return joined
-
-    monkeypatch.setattr(first.center, "join", interrupted)
-    first([weight("v"), weight("w")])
-    others[0].join(60)
-    assert waited == [True]
-    assert len(second._global_map) == 2
+    first = AGNCustomGetter("/cpu:0")
+    second = AGNCustomGetter("/cpu:0", center=first.center)
+    assert_second_waits(first, second, lambda: [weight("v"), weight("w")], monkeypatch)
 
 
 def test_models_built_alike_but_named_by_keras_are_refused() -> None:
