@@ -174,7 +174,8 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
                 self._step_inside()
         if limit and any(zero):
             # opt did not divide these, but no caller should see them multiplied.
-            foreach.zero(list(compress(gradients, zero)))
+            with torch.no_grad():
+                foreach.zero(list(compress(gradients, zero)))
 
     def _step_inside(self) -> None:
         """Let ``opt`` step. Parameters may have a gradient now and have no state."""
