@@ -142,7 +142,7 @@ def connected(address: str) -> Any:
     try:
         import ray
     except ImportError as error:
-        remedy = "install lockstep-optimizers[ray], or leave --cluster out"
+        remedy = "run pip install ray, or leave --cluster out"
         raise HarnessError(sentence(SUBJECT, "Ray", "none", remedy)) from error
     paths = [str(ROOT), str(ROOT / "impls")]
     try:

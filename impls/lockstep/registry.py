@@ -134,7 +134,7 @@ def missing_framework(name: str) -> MissingFrameworkError:
     expected = f"{' and '.join(backend.packages)} to be installed"
     absent = [p for p in backend.packages if importlib.util.find_spec(p) is None]
     got = f"no {' and no '.join(absent or backend.packages)}"
-    remedy = f"run pip install 'lockstep-optimizers[{backend.extra}]'"
+    remedy = f"run pip install {' '.join(backend.packages)}"
     return MissingFrameworkError(sentence(f"lockstep.{name}", expected, got, remedy))
 
 

@@ -145,7 +145,7 @@ def write_files(drawn: Schedule, folder: Path) -> list[Path]:
         import matplotlib as mpl
         from matplotlib.figure import Figure
     except ImportError as error:
-        remedy = "pip install 'lockstep-optimizers[cli]'"
+        remedy = "run pip install matplotlib"
         text = sentence("--out", "matplotlib to be installed", "none", remedy)
         raise MissingFrameworkError(text) from error
     with mpl.rc_context(STABLE):

@@ -42,7 +42,7 @@ def require_ray(task: str) -> None:
         HarnessError: Ray is not installed.
     """
     if importlib.util.find_spec("ray") is None:
-        remedy = "install lockstep-optimizers[ray]"
+        remedy = "run pip install ray"
         raise HarnessError(sentence(task, "Ray", "none", remedy))
 
 

@@ -26,7 +26,7 @@ class PortError(LockstepError, ValueError):
 NO_LIBCST = Refusal(
     MissingFrameworkError,
     "lockstep port: expected libcst to be installed, got none; "
-    "run pip install 'lockstep-optimizers[port]'.",
+    "run pip install libcst.",
 )
 NO_PATH = Refusal(
     PortError, "{path}: expected a file or a folder, got none; check the path."

@@ -39,7 +39,7 @@ class CenterEmptyError(LockstepError, RuntimeError):
 NO_RAY = Refusal(
     MissingFrameworkError,
     "AGNCustomGetter: expected ray to be installed for center='ray://{name}', "
-    "got none; run pip install 'lockstep-optimizers[ray]'.",
+    "got none; run pip install ray.",
 )
 NOT_CONNECTED = Refusal(
     UnsupportedError,

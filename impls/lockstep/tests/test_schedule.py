@@ -60,7 +60,7 @@ def test_without_matplotlib_the_extra_is_named(
     with pytest.raises(SystemExit) as ended:
         cli.main(["schedule", "poly_decay", *POLY, "--out", str(tmp_path)])
     assert ended.value.code == 2
-    assert "pip install 'lockstep-optimizers[cli]'" in capsys.readouterr().err
+    assert "pip install matplotlib" in capsys.readouterr().err
 
 
 def test_lists_and_words_are_read() -> None:

@@ -215,5 +215,5 @@ def test_without_libcst_the_extra_is_named(
     assert run(program) == 2
     assert capsys.readouterr().err == (
         "lockstep: lockstep port: expected libcst to be installed, got none; "
-        "run pip install 'lockstep-optimizers[port]'.\n"
+        "run pip install libcst.\n"
     )

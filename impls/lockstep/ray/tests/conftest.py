@@ -44,7 +44,7 @@ def limit(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.fixture(scope="package")
 def ray() -> Iterator[Any]:
     """Start Ray, and end its processes after the last test."""
-    module = pytest.importorskip("ray", reason="needs Ray: lockstep-optimizers[ray]")
+    module = pytest.importorskip("ray", reason="needs Ray: pip install ray")
     with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patched:
         warnings.simplefilter("ignore")
         # Its processes inherit this.

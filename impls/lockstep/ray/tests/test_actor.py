@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("ray", reason="needs Ray: lockstep-optimizers[ray]")
+pytest.importorskip("ray", reason="needs Ray: pip install ray")
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 
 from lockstep.ray import RayCenter  # noqa: E402

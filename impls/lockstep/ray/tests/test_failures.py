@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("ray", reason="needs Ray: lockstep-optimizers[ray]")
+pytest.importorskip("ray", reason="needs Ray: pip install ray")
 pytest.importorskip("torch", reason="needs PyTorch")
 
 from lockstep.messages.errors import UnsupportedError

@@ -23,7 +23,7 @@ def test_workers_go_on_without_a_node_and_the_center_moves_to_another(
     tmp_path: Path,
 ) -> None:
     """The child checks that every state is promised: see ``History``."""
-    pytest.importorskip("ray", reason="needs Ray: lockstep-optimizers[ray]")
+    pytest.importorskip("ray", reason="needs Ray: pip install ray")
     command = [sys.executable, "-m", "lockstep.ray.tests.lost_nodes", str(tmp_path)]
     done = subprocess.run(
         [*loopback_only(), *command],

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("ray", reason="needs Ray: lockstep-optimizers[ray]")
+pytest.importorskip("ray", reason="needs Ray: pip install ray")
 pytest.importorskip("tensorflow", reason="needs TensorFlow")
 
 from lockstep import registry
