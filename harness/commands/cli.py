@@ -11,6 +11,7 @@ import typer
 
 from harness.commands.checkout import layout, mutants
 from harness.commands.findings import compare, pages, plot, readme
+from harness.commands.frozen import frozen
 from harness.commands.measurements import bench, list_everything, run_experiments
 from harness.commands.parity import catalogue, oracle, parity
 from harness.commands.plan import plan
@@ -75,6 +76,7 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
 
 for name, command in COMMANDS.items():
     app.command(name)(command)
+app.add_typer(frozen, name="frozen")
 
 
 @app.command(add_help_option=False, context_settings=PASSED_ON)

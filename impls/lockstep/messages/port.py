@@ -25,8 +25,7 @@ class PortError(LockstepError, ValueError):
 
 NO_LIBCST = Refusal(
     MissingFrameworkError,
-    "lockstep port: expected libcst to be installed, got none; "
-    "run pip install libcst.",
+    "lockstep port: expected libcst to be installed, got none; run pip install libcst.",
 )
 NO_PATH = Refusal(
     PortError, "{path}: expected a file or a folder, got none; check the path."
