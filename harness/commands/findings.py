@@ -59,10 +59,10 @@ def pages() -> None:
 
 
 def readme() -> None:
-    """Write the parity matrix and the figure of README.md from published results."""
-    from harness.pages.readme import README, write_figure, write_matrix
+    """Write the costs and the figure of README.md from published results."""
+    from harness.pages.readme import README, write_costs, write_figure
 
-    write_matrix()
+    write_costs()
     for path in (README, *write_figure()):
         print(f"wrote {path}")
 
