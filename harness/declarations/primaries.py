@@ -29,9 +29,18 @@ MOST = 5
 """Limit of comparisons per page: each one makes all others harder to confirm."""
 
 KINDS = ("experiment", "illustration")
-EFFECTS = ("log ratio", "difference")
+LOG_RATIO, DIFFERENCE, SHARE, SLOPE = (
+    "log ratio",
+    "difference",
+    "share of settings",
+    "slope per doubling",
+)
+EFFECTS = (LOG_RATIO, DIFFERENCE, SHARE, SLOPE)
+OVER_SETTINGS = (SHARE, SLOPE)
+"""Effects that are computed from several values of the settings in ``over``."""
+
 REQUIRED = ("name", "claim", "metric", "arm", "effect", "because")
-KEYS = (*REQUIRED, "against", "low", "high")
+KEYS = (*REQUIRED, "against", "low", "high", "over", "margin", "control")
 WORDING = ("claim", "because")
 """Keys that do not affect a verdict. Rewording them does not change the prediction."""
 
@@ -50,9 +59,18 @@ class Primary:
         arm: the arm that is judged.
         against: the arm that it is compared with. Empty if the metric is already a
             comparison within each run; it is then compared with 1 or 0.
-        effect: ``log ratio`` or ``difference`` of the metric, paired by seed.
+        effect: paired by seed. ``log ratio`` or ``difference`` of the metric;
+            ``share of settings``: of all values of the settings in ``over``, the share
+            with which ``arm`` is better than ``against`` (a tie counts half);
+            ``slope per doubling``: change of the metric of ``arm`` per doubling of the
+            one setting in ``over``, by least squares.
         low, high: predicted bounds of the effect. A bound that is not declared is
             infinite.
+        over: settings that the two last effects combine.
+        margin: an effect within +-margin makes no difference in practice. 0: not
+            tested.
+        control: whether it shows that the runs can test the claim at all. If it is not
+            confirmed, the claim is undecided.
         because: the source of the prediction.
     """
 
@@ -60,11 +78,16 @@ class Primary:
     claim: str
     metric: str
     arm: Arm
-    effect: Literal["log ratio", "difference"]
+    effect: Literal[
+        "log ratio", "difference", "share of settings", "slope per doubling"
+    ]
     because: str
     against: Arm = field(default_factory=dict)
     low: float = -math.inf
     high: float = math.inf
+    over: Sequence[str] = ()
+    margin: float = 0.0
+    control: bool = False
 
 
 def prediction_of(primaries: Sequence[Primary]) -> str:
@@ -82,6 +105,9 @@ def prediction_of(primaries: Sequence[Primary]) -> str:
     for content in judged:
         ends = {end: str(content[end]) for end in ("low", "high")}
         content.update(ends)  # JSON has no infinity.
+        for later in ("over", "margin", "control"):  # Older records do not know them.
+            if not content[later]:
+                del content[later]
     return digest(judged, 12)
 
 
@@ -144,9 +170,10 @@ def read_primaries(
             expected = "a name that no comparison above it has"
             raise file.error((*key, "name"), expected, repr(primary.name))
         for arms in settings:
-            _require_one(file, (*key, "arm"), primary.arm, arms)
+            _require_one(file, (*key, "arm"), primary.arm, arms, primary.over)
             if primary.against:
-                _require_one(file, (*key, "against"), primary.against, arms)
+                other = primary.against
+                _require_one(file, (*key, "against"), other, arms, primary.over)
         primaries.append(primary)
     return tuple(primaries)
 
@@ -170,6 +197,10 @@ def _primary(file: TomlFile, key: Key, task: str) -> Primary:
         expected = "another arm than the one it is compared with"
         raise file.error((*key, "against"), expected, "the same")
     _require_interval(file, key)
+    _require_over(file, key)
+    _require_margin(file, key)
+    control = isinstance(table.get("control", False), bool)
+    file.require(control, (*key, "control"), "true or false")
     arms = {arm: _flat(table[arm]) for arm in ("arm", "against") if arm in table}
     ends = {end: float(table[end]) for end in ("low", "high") if end in table}
     return Primary(**{**table, **arms, **ends})
@@ -189,8 +220,41 @@ def _require_interval(file: TomlFile, key: Key) -> None:
         raise file.error((*key, "low"), "low below high", got)
 
 
-def _require_one(file: TomlFile, key: Key, arm: Arm, arms: Sequence[Arm]) -> None:
-    """Raise unless exactly one of the arms, by dotted paths, has these settings."""
+def _require_over(file: TomlFile, key: Key) -> None:
+    """Require the settings of an effect over settings, and what else it needs."""
+    table = file.value(key)
+    over = table.get("over", [])
+    names = isinstance(over, list) and all(isinstance(name, str) for name in over)
+    file.require(names, (*key, "over"), "a list of settings")
+    if bool(over) != (table["effect"] in OVER_SETTINGS):
+        expected = f"settings for {' and '.join(OVER_SETTINGS)}, none for other effects"
+        raise file.error((*key, "over"), expected, over or "none")
+    if table["effect"] == SHARE and "against" not in table:
+        raise file.error((*key, "against"), "the arm that is compared with", "none")
+    if table["effect"] == SLOPE and (len(over) != 1 or "against" in table):
+        expected = "one setting in over, and no other arm, for a slope"
+        raise file.error((*key, "over"), expected, over)
+
+
+def _require_margin(file: TomlFile, key: Key) -> None:
+    """Require a margin > 0, with a prediction that one side is better."""
+    table = file.value(key)
+    if "margin" not in table:
+        return
+    number = type(table["margin"]) in (int, float) and 0 < table["margin"] < math.inf
+    file.require(number, (*key, "margin"), "a number > 0")
+    if "low" in table and "high" in table:
+        expected = "no margin beside low and high, which are one"
+        raise file.error((*key, "margin"), expected, table["margin"])
+
+
+def _require_one(
+    file: TomlFile, key: Key, arm: Arm, arms: Sequence[Arm], over: Sequence[str]
+) -> None:
+    """Raise unless exactly one of the arms, by dotted paths, has these settings.
+
+    With ``over`` several arms have them, one for each value of these settings.
+    """
     for path, value in arm.items():
         there = [settings[path] for settings in arms if path in settings]
         if not there:
@@ -200,9 +264,17 @@ def _require_one(file: TomlFile, key: Key, arm: Arm, arms: Sequence[Arm]) -> Non
             values = ", ".join(dict.fromkeys(map(repr, there)))
             expected = f"a value that some run has ({values})"
             raise file.error((*key, path), expected, repr(value))
-    count = sum(matches(arm, settings) for settings in arms)
-    if count != 1:
+    chosen = [settings for settings in arms if matches(arm, settings)]
+    for path in over:
+        if any(path not in settings for settings in chosen):
+            paths = {path for settings in arms for path in settings}
+            raise file.unknown((*key[:-1], "over"), "setting", paths, name=path)
+    cells = {tuple(repr(settings[path]) for path in over) for settings in chosen}
+    count = len(chosen)
+    if count != max(len(cells), 1) or (over and count < 2):
         expected = "settings that exactly one combination of vary has"
+        if over:
+            expected = "settings that several combinations have, which differ in over"
         remedy = "name the settings that tell it from the others"
         raise file.error(key, expected, f"{count} of them", remedy)
 

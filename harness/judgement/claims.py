@@ -21,9 +21,17 @@ from harness.declarations.toml_files import Key, TomlFile
 from harness.judgement import verdicts
 from harness.judgement.finding import PREDICTIONS, Finding
 
-__all__ = ["NOT_MEASURED", "NO_RECORD", "NO_VERDICT", "Claim", "answer", "read_claims"]
+__all__ = [
+    "NOT_MEASURED",
+    "NO_RECORD",
+    "NO_VERDICT",
+    "Claim",
+    "answer",
+    "claims_of",
+    "read_claims",
+]
 
-NO_RECORD = "no record yet"
+NO_RECORD = "not tested"
 """Shown instead of a verdict: no experiment tests the claim."""
 
 NOT_MEASURED = "not measured yet"
@@ -49,8 +57,8 @@ class Claim:
         source: where the claim is made.
         figure: the result that the source reports.
         experiment: name of the experiment that tests the claim; empty if none does.
-        primaries: names of the experiment's comparisons that answer the claim, the
-            decisive one first; empty for an illustration.
+        primaries: names of the experiment's comparisons that answer the claim
+            together; empty for an illustration.
         benchmark: name of the benchmark that tests the claim, instead of an experiment.
         peer: denominator of the benchmark's ratios, as named in its file.
         low: the claim predicts ratios above this one.
@@ -95,12 +103,13 @@ def answer(claim: Claim, finding: Finding | None) -> tuple[str, list[dict[Any, A
     if not claim.primaries:
         return NO_VERDICT, []
     rows = _judged(finding)
-    outcomes = [
-        rows[name]["outcome"] if name in rows else verdicts.NOT_RUN
-        for name in claim.primaries
-    ]
-    verdict = verdicts.verdict_of(outcomes) or NOT_MEASURED
+    verdict = finding.verdicts.get(claim.name) or NOT_MEASURED
     return verdict, [rows[name] for name in claim.primaries if name in rows]
+
+
+def claims_of(experiment: str) -> list[Claim]:
+    """Return the claims that an experiment tests; none for a user's own experiment."""
+    return [claim for claim in read_claims() if claim.experiment == experiment]
 
 
 def _ratios(claim: Claim, finding: Finding) -> list[dict[Any, Any]]:

@@ -1,7 +1,7 @@
-"""Turn records into a finding: the answer, its tables and its small print.
+"""Turn records into a finding: its tables, verdicts, answer and small print.
 
-Nothing here imports a framework. The sentences about a task's numbers are in the task's
-own ``harness.tasks.TASK.findings``.
+Nothing here imports a framework. The tables are computed by
+``harness.tasks.TASK.findings``; the words are in ``experiments/NAME.md``.
 """
 
 from __future__ import annotations
@@ -13,14 +13,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from harness.declarations.declare import SCALES, Experiment
 from harness.declarations.tune import choices_table, sweep_table, with_choices
 from harness.errors import HarnessError
 from harness.judgement import verdicts
+from harness.judgement.claims import claims_of
 from harness.judgement.finding import PREDICTIONS, Finding, Judgement, joined
+from harness.judgement.words import with_words
 from harness.records.files import RESULTS, folder, read
 from harness.records.record import Record, digest, latest
 from harness.tasks import part
+from harness.tasks.checks import listed
 
 __all__ = ["Finding", "compare"]
 
@@ -85,18 +90,22 @@ def _judge(experiment: Experiment, records: Sequence[Record]) -> Finding | None:
     if declared - arms or len(declared) < len(experiment.arms(scale)):
         return None
     apart, left_out = _judged_records(experiment, scale, usable)
+    judgement, fault = _judgement(experiment.task, apart)
     finding = Finding(
         experiment=experiment.name,
         task=experiment.task,
         title=experiment.title,
         question=experiment.question,
+        answer=fault or judgement.answer,
         verdict="",
-        **vars(_judgement(experiment.task, apart)),
+        tables=judgement.tables,
+        small_print=[*judgement.small_print, *listed(judgement.checks)],
         missing=[*left_out, *_missing(experiment, scale, chosen)],
         provenance=_provenance(scale, usable),
     )
     judged = _with_verdict(finding, experiment, usable)
-    return _with_choices(judged, experiment, scale)
+    whole = _with_choices(judged, experiment, scale)
+    return whole if fault else with_words(whole, experiment, judgement.checks)
 
 
 def _with_choices(finding: Finding, experiment: Experiment, scale: str) -> Finding:
@@ -110,13 +119,9 @@ def _with_choices(finding: Finding, experiment: Experiment, scale: str) -> Findi
         f"of {experiment.tune.seeds} further seeds on {experiment.backends[0]}; "
         f"{table['at_edge'].sum()} of {len(table)} arms are best at the edge of these."
     )
-    # A task may add a sentence about the sweep.
-    answer_of = getattr(part(experiment.task, "findings"), "of_choices", None)
-    more = answer_of(table) if answer_of and len(table) else ""
     sweep = sweep_table(experiment, scale)
     return dataclasses.replace(
         finding,
-        answer=" ".join(filter(None, [finding.answer, more])),
         tables={**finding.tables, "choices": table, "sweep": sweep},
         small_print=[*finding.small_print, sentence],
     )
@@ -142,16 +147,30 @@ def _with_verdict(
     if finding.provenance["scale"] == verdicts.UNJUDGED_SCALE:
         table, sentence = verdicts.unjudged(table)
         notices.insert(0, sentence)
+    by_claim = _verdicts_of(experiment, table)
     return dataclasses.replace(
         finding,
-        verdict=verdicts.judge(experiment, table),
+        verdict=", ".join(dict.fromkeys(filter(None, by_claim.values()))),
+        verdicts=by_claim,
         tables={PREDICTIONS: table, **finding.tables},
         notices=notices,
     )
 
 
-def _judgement(task: str, records: Sequence[Record]) -> Judgement:
-    """Return a task's judgement, or the error if its code raises one.
+def _verdicts_of(experiment: Experiment, table: pd.DataFrame) -> dict[str, str]:
+    """Return the verdict on each claim that the experiment tests."""
+    primaries = {primary.name: primary for primary in experiment.primaries}
+    claims = {c.name: c.primaries for c in claims_of(experiment.name)}
+    if not any(set(names) <= primaries.keys() for names in claims.values()):
+        claims = {"": list(primaries)}
+    return {
+        claim: verdicts.judge([primaries[name] for name in names], table)
+        for claim, names in claims.items()
+    }
+
+
+def _judgement(task: str, records: Sequence[Record]) -> tuple[Judgement, str]:
+    """Return a task's judgement, and the error if its code raises one.
 
     A fault in one user's experiment must not break the pages of all others.
     """
@@ -160,8 +179,8 @@ def _judgement(task: str, records: Sequence[Record]) -> Judgement:
     except HarnessError:
         raise
     except Exception as error:
-        return Judgement(_not_judged(task, error), {}, [])
-    return judgement
+        return Judgement(), _not_judged(task, error)
+    return judgement, ""
 
 
 def _not_judged(task: str, error: Exception) -> str:

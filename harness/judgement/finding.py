@@ -9,10 +9,11 @@ from typing import Any
 
 import pandas as pd
 
+from harness.tasks.checks import Check
+
 __all__ = ["NO_ANSWER", "PREDICTIONS", "Finding", "Judgement", "joined"]
 
 NO_ANSWER = "The runs of this experiment do not answer its task's question"
-"""The answer if no part of the usual one can be computed."""
 
 PREDICTIONS = "predictions"
 """The table of primary comparisons, computed by ``harness.judgement.verdicts``."""
@@ -28,14 +29,14 @@ class Judgement:
     """The result of a task's ``findings`` part for some records.
 
     Attributes:
-        answer: a few sentences with computed values.
         tables: by name. The tables of plots are the data of the plots.
-        small_print: sentences that belong to the answer.
+        checks: what must hold by arithmetic or by the rule, and whether it does.
     """
 
-    answer: str
-    tables: Mapping[str, pd.DataFrame]
-    small_print: Sequence[str]
+    answer: str = ""
+    tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+    small_print: Sequence[str] = ()
+    checks: Sequence[Check] = ()
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,11 @@ class Finding:
     """Everything that a page says about an experiment.
 
     Attributes:
-        verdict: one of ``reproduced``, ``partly``, ``not reproduced`` and
-            ``undecided``, or the goals of a benchmark; empty if nothing is judged.
+        answer: the text of ``experiments/NAME.md`` with numbers filled in.
+        verdict: of all claims, or the goals of a benchmark; empty if nothing is judged.
+        verdicts: name of a claim -> one of ``reproduced``, ``partly``,
+            ``not reproduced``, ``no difference`` and ``undecided``. The claim "" is the
+            question of an experiment that the ledger does not know.
         missing: declared runs without records, and runs that did not end well.
         provenance: scale, seeds, backends and versions of the runs; no date.
         notices: sentences shown with the verdict, for example that a prediction was
@@ -64,6 +68,7 @@ class Finding:
     missing: Sequence[str]
     provenance: Mapping[str, Any]
     notices: Sequence[str] = ()
+    verdicts: Mapping[str, str] = field(default_factory=dict)
     local: Finding | None = field(default=None, repr=False)
 
     def as_json(self) -> dict[str, Any]:

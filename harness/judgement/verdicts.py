@@ -2,15 +2,20 @@
 
 Each comparison predicts an interval for an effect, paired by seed. It is
 
-- **confirmed** if every finite end of the interval is excluded by a one-sided exact
-  sign-flip test,
-- **refuted** if the effect lies beyond an end by the same test,
+- **no difference** if the effect lies within the declared margin around 0,
+- **confirmed** if the effect lies within the predicted interval,
+- **refuted** if it lies beyond an end,
 - **undecided** otherwise.
 
-The p-values of a page are adjusted by Holm's procedure, separately for those that
-confirm and those that refute. The level is 0.05. Only one subject is judged: the
-experiment's first backend that has runs. The other backends are shown but not judged,
-because backends are not replicates.
+Each needs a one-sided exact sign-flip test at every end, and the whole confidence
+interval of the median effect on the same side; an end itself is not predicted. The
+p-values of a page are adjusted by Holm's procedure, separately for each of the
+outcomes. The level is 0.05. The outcomes of all comparisons that answer a claim give
+its verdict together: `verdict_of`.
+
+Only one subject is judged: the experiment's first backend that has runs. The other
+backends are shown but not judged, because backends are not replicates. If a setting is
+tuned, they are left out: it was tuned for the first backend alone.
 
 A diverged run has the worst value of its metric, usually infinity. In the test, an
 infinite effect outweighs all finite ones. A pair in which both runs diverged has effect
@@ -19,6 +24,7 @@ infinite effect outweighs all finite ones. A pair in which both runs diverged ha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,11 +33,20 @@ import numpy as np
 import pandas as pd
 
 from harness.declarations.declare import Experiment
-from harness.declarations.primaries import Arm, Primary, matches
+from harness.declarations.primaries import (
+    LOG_RATIO,
+    SHARE,
+    SLOPE,
+    Arm,
+    Primary,
+    matches,
+)
+from harness.declarations.tune import leaves
 from harness.errors import HarnessError
 from harness.records.metrics import metrics_of
 from harness.records.record import Record
 from harness.statistics import (
+    Effect,
     Interval,
     beyond,
     bootstrap,
@@ -58,6 +73,7 @@ __all__ = [
 
 LEVEL = 0.05
 CONFIRMED, REFUTED, UNDECIDED = "confirmed", "refuted", "undecided"
+NO_DIFFERENCE = "no difference"
 NOT_RUN, NOT_JUDGED = "not run", "not judged"
 REPRODUCED, PARTLY, NOT_REPRODUCED = "reproduced", "partly", "not reproduced"
 
@@ -66,8 +82,18 @@ UNJUDGED_SCALE = "quick"
 
 COLUMNS = (
     *("comparison", "claim", "metric", "unit", "arm", "against", "backend", "judged"),
-    *("effect", "predicted_low", "predicted_high", "estimate", "low", "high"),
-    *("p", "outcome", "pairs", "diverged", "unread", "because"),
+    *("effect", "predicted_low", "predicted_high", "margin", "control"),
+    *(
+        "estimate",
+        "low",
+        "high",
+        "p",
+        "outcome",
+        "pairs",
+        "diverged",
+        "unread",
+        "because",
+    ),
 )
 """Columns of the table of results."""
 
@@ -102,32 +128,42 @@ class Result:
     outcome: str
 
 
-def verdict_of(outcomes: Sequence[str]) -> str:
-    """Return the verdict of the judged subject, or "" if nothing was judged.
+def verdict_of(outcomes: Sequence[str], controls: Sequence[str] = ()) -> str:
+    """Return the verdict on a claim, or "" if nothing was judged.
 
-    - ``reproduced``: all comparisons are confirmed.
-    - ``not reproduced``: the first is refuted, or all that were run are.
+    The order of the outcomes does not matter.
+
+    - ``reproduced``: all are confirmed.
     - ``partly``: at least one is confirmed, and at least one is not.
-    - ``undecided``: none is confirmed, and the first is not refuted.
+    - ``no difference``: all show that there is none.
+    - ``not reproduced``: each is refuted or shows no difference.
+    - ``undecided``: anything else, or a control is not confirmed.
 
     Args:
-        outcomes: of all declared comparisons, in the order of the file.
+        outcomes: of all comparisons that answer the claim.
+        controls: outcomes of those that show whether the runs can test it.
     """
-    run = [each for each in outcomes if each not in (NOT_RUN, NOT_JUDGED)]
-    if not run:
+    kinds = set(outcomes)
+    if not kinds - {NOT_RUN, NOT_JUDGED}:
         return ""
-    if set(outcomes) == {CONFIRMED}:
-        return REPRODUCED
-    if outcomes[0] == REFUTED or set(run) == {REFUTED}:
-        return NOT_REPRODUCED
-    return PARTLY if CONFIRMED in run else UNDECIDED
+    if set(controls) - {CONFIRMED}:
+        return UNDECIDED
+    if CONFIRMED in kinds:
+        return REPRODUCED if kinds == {CONFIRMED} else PARTLY
+    if kinds == {NO_DIFFERENCE}:
+        return NO_DIFFERENCE
+    return NOT_REPRODUCED if kinds <= {REFUTED, NO_DIFFERENCE} else UNDECIDED
 
 
-def judge(experiment: Experiment, table: pd.DataFrame) -> str:
-    """Return the verdict of a table of results."""
+def judge(primaries: Sequence[Primary], table: pd.DataFrame) -> str:
+    """Return the verdict on the claim that these comparisons answer together."""
     rows = table[table["judged"].astype(bool)]
-    outcomes = dict(zip(rows["comparison"], rows["outcome"], strict=True))
-    return verdict_of([outcomes.get(p.name, NOT_RUN) for p in experiment.primaries])
+    outcome = dict(zip(rows["comparison"], rows["outcome"], strict=True))
+    answers, controls = (
+        [outcome.get(p.name, NOT_RUN) for p in primaries if p.control is control]
+        for control in (False, True)
+    )
+    return verdict_of(answers, controls)
 
 
 def results(experiment: Experiment, records: Sequence[Record]) -> pd.DataFrame:
@@ -137,8 +173,7 @@ def results(experiment: Experiment, records: Sequence[Record]) -> pd.DataFrame:
     if it has runs there.
     """
     rows = []
-    subjects = _subjects(experiment, records)
-    for subject in subjects:
+    for subject in _subjects(experiment, records):
         mine = [record for record in records if backend_of(record) == subject]
         pairs = [
             _pairs(primary, experiment.task, mine) for primary in experiment.primaries
@@ -204,48 +239,74 @@ def _of_predictions(experiment: Experiment, records: Sequence[Record]) -> Iterat
 
 
 def _subjects(experiment: Experiment, records: Sequence[Record]) -> list[str]:
-    """Return the subjects in the order of the declared backends, CPU first."""
+    """Return the subjects in the order of the declared backends, CPU first.
+
+    At settings that were tuned for the first backend, another one shows nothing.
+    """
     pairs = {(r.subject["backend"], backend_of(r)) for r in records}
+    compared = experiment.backends[:1] if experiment.tune else experiment.backends
     return [
         subject
-        for backend in experiment.backends
+        for backend in compared
         for subject in sorted(subject for name, subject in pairs if name == backend)
     ]
 
 
 def _pairs(primary: Primary, task: str, records: Sequence[Record]) -> Pairs:
-    """Pair the runs of two arms by seed."""
-    read = metrics_of(task)[primary.metric].read
-    arms = [_by_seed(primary, primary.arm, records)]
-    if primary.against:
-        arms.append(_by_seed(primary, primary.against, records))
-    seeds = sorted(set.intersection(*(set(arm) for arm in arms)))
-    diverged = sum(arm[s].status == "diverged" for arm in arms for s in seeds)
-    values = np.array([[read(arm[s]) for s in seeds] for arm in arms], float)
-    if not primary.against:
-        neutral = 1.0 if primary.effect == "log ratio" else 0.0
-        values = np.concatenate([values, np.full_like(values, neutral)])
-    there = ~np.isnan(values).any(axis=0)
+    """Return the effect of each seed that all arms of a comparison have."""
+    metric = metrics_of(task)[primary.metric]
+    arms = _arms(primary, primary.arm, records)
+    others = _arms(primary, primary.against, records) if primary.against else {}
+    cells = [*arms.values(), *others.values()]
+    if not cells or (primary.against and arms.keys() != others.keys()):
+        return Pairs(primary, (), 0, 0)
+    seeds = sorted(set.intersection(*(set(cell) for cell in cells)))
+    diverged = sum(cell[s].status == "diverged" for cell in cells for s in seeds)
+    mine, other = (
+        np.array([[metric.read(of[key][s]) for s in seeds] for key in arms], float)
+        if of
+        else np.full((len(arms), len(seeds)), float(primary.effect == LOG_RATIO))
+        for of in (arms, others)
+    )
+    there = ~np.isnan([*mine, *other]).any(axis=0)
     unread = int((~there).sum())
     if not there.any():
         return Pairs(primary, (), diverged, unread)
-    mine, other = values[:, there]
-    effects = paired_effects(mine, other, primary.effect)
+    mine, other = mine[:, there], other[:, there]
+    if primary.effect == SHARE:
+        sign = 1 if metric.better == "larger" else -1
+        ahead = np.sign(mine - other, where=mine != other, out=np.zeros_like(mine))
+        effects = (0.5 + 0.5 * sign * ahead).mean(axis=0)
+    elif primary.effect == SLOPE:
+        doublings = np.log2([float(value) for (value,) in arms])
+        effects = np.polyfit(doublings, mine, 1)[0]
+    else:
+        kind: Effect = "log ratio" if primary.effect == LOG_RATIO else "difference"
+        effects = paired_effects(mine[0], other[0], kind)
     return Pairs(primary, tuple(effects.tolist()), diverged, unread)
 
 
-def _by_seed(
+def _arms(
     primary: Primary, arm: Arm, records: Sequence[Record]
-) -> dict[int, Record]:
-    """Return the records of an arm by seed.
+) -> dict[tuple[Any, ...], dict[int, Record]]:
+    """Return the records of an arm by seed, for each value of ``primary.over``."""
+    cells: dict[tuple[Any, ...], list[Record]] = {}
+    for record in records:
+        if matches(arm, record.config):
+            settings = dict(leaves(record.config))
+            key = tuple(settings[path] for path in primary.over)
+            cells.setdefault(key, []).append(record)
+    return {key: _by_seed(primary, cells[key]) for key in sorted(cells)}
+
+
+def _by_seed(primary: Primary, records: Sequence[Record]) -> dict[int, Record]:
+    """Return the records of one arm by seed.
 
     Raises:
         HarnessError: two records of a seed differ in their settings.
     """
     mine: dict[int, Record] = {}
     for record in records:
-        if not matches(arm, record.config):
-            continue
         if mine.setdefault(record.seed, record).config != record.config:
             remedy = "name the setting in which they differ in the arm"
             got = f"two of seed {record.seed}"
@@ -259,18 +320,40 @@ def _results(pairs: Sequence[Pairs]) -> list[Result]:
     if not pairs:
         return []
     ends = [(each.effects, each.primary.low, each.primary.high) for each in pairs]
+    with_margin = [each for each in pairs if each.primary.margin]
+    no_difference = (
+        holm(
+            [
+                within(p.effects, -p.primary.margin, p.primary.margin)
+                for p in with_margin
+            ]
+        )
+        if with_margin
+        else ()
+    )
+    equal = dict(zip((p.primary.name for p in with_margin), no_difference, strict=True))
     confirming = holm([within(*each) for each in ends])
     refuting = holm([beyond(*each) for each in ends])
     judged = []
     for each, yes, no in zip(pairs, confirming, refuting, strict=True):
-        interval = bootstrap(median, each.effects)
-        if yes <= LEVEL:
+        primary, interval = each.primary, bootstrap(median, each.effects)
+        low, high = float(interval.low), float(interval.high)
+        same = equal.get(primary.name, 1.0)
+        if same <= LEVEL and -primary.margin <= low and high <= primary.margin:
+            judged.append(Result(each, interval, same, NO_DIFFERENCE))
+        elif yes <= LEVEL and _inside(low, high, primary):
             judged.append(Result(each, interval, yes, CONFIRMED))
-        elif no <= LEVEL:
+        elif no <= LEVEL and (high <= primary.low or primary.high <= low):
             judged.append(Result(each, interval, no, REFUTED))
         else:
-            judged.append(Result(each, interval, min(yes, no), UNDECIDED))
+            judged.append(Result(each, interval, min(yes, no, same), UNDECIDED))
     return judged
+
+
+def _inside(low: float, high: float, primary: Primary) -> bool:
+    """Whether an interval lies between the predicted ends; infinite ends bound none."""
+    above = low > primary.low or math.isinf(primary.low)
+    return above and (high < primary.high or math.isinf(primary.high))
 
 
 # -- rows ------------------------------------------------------------------------------
@@ -292,6 +375,8 @@ def _row(
         "effect": primary.effect,
         "predicted_low": primary.low,
         "predicted_high": primary.high,
+        "margin": primary.margin,
+        "control": primary.control,
         **{k: float(v) for k, v in result.interval.columns("estimate").items()},
         "p": result.p,
         "outcome": result.outcome,

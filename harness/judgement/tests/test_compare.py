@@ -117,7 +117,7 @@ def test_a_finding_has_its_verdict_and_what_belongs_beside_it(
     finding_std: Finding,
 ) -> None:
     finding = finding_std
-    assert finding.verdict == "partly"
+    assert finding.verdicts == {"head-movement": "reproduced"}
     assert len(finding.tables["predictions"]) == 10
     assert finding.notices == ["The prediction was written after the runs."]
 

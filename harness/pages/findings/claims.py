@@ -1,4 +1,4 @@
-"""The page of all claims: claim, source, result, verdict and figure."""
+"""The page of all claims: claim, source, verdict and results."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import Any
 from harness.bench.compare import written
 from harness.judgement.claims import NO_VERDICT, Claim, answer, read_claims
 from harness.judgement.finding import Finding
-from harness.judgement.verdicts import CONFIRMED
 from harness.pages.findings.page import Answered
-from harness.pages.findings.verdicts import effect, prediction
+from harness.pages.findings.verdicts import effect
 from harness.pages.markup.badges import Badge
 from harness.pages.markup.templating import render
 
@@ -53,16 +52,9 @@ def _row(claim: Claim, answered: Mapping[str, Answered]) -> dict[str, Any]:
         "results": [
             _ratio(row, claim) if claim.benchmark else _result(row) for row in results
         ],
-        "confirmed": _confirmed(results),
         "note": _note(claim, finding, verdict),
         "picture": claim.picture if has_picture else "",
     }
-
-
-def _confirmed(results: Sequence[Mapping[Any, Any]]) -> str:
-    """Return how many predictions were confirmed, in words."""
-    count = sum(row["outcome"] == CONFIRMED for row in results)
-    return f"{count} of {len(results)} predictions confirmed"
 
 
 def _published(each: Answered | None) -> Finding | None:
@@ -76,8 +68,8 @@ def _ratio(row: Mapping[Any, Any], claim: Claim) -> str:
 
 
 def _result(row: Mapping[Any, Any]) -> str:
-    predicted = f"predicted {prediction(row)}"
-    return f"{row['comparison']}: {effect(row)}, {predicted}: {row['outcome']}"
+    control = "control, " if row["control"] else ""
+    return f"{row['claim']}: {effect(row)}, {control}{row['outcome']}"
 
 
 def _note(claim: Claim, finding: Finding | None, verdict: str) -> str:

@@ -13,11 +13,11 @@ from typing import Any
 from markupsafe import Markup
 
 from harness.declarations.declare import Experiment
-from harness.judgement.claims import NO_VERDICT, NOT_MEASURED
+from harness.judgement.claims import NO_VERDICT, NOT_MEASURED, claims_of
 from harness.judgement.finding import PREDICTIONS, Finding
 from harness.judgement.verdicts import NOT_JUDGED
 from harness.pages.findings.sources import Figure, Question
-from harness.pages.findings.verdicts import results_html, verdict_sentence
+from harness.pages.findings.verdicts import results_html
 from harness.pages.markup.badges import Badge
 from harness.pages.markup.tables import Cell, frame_table, records_table, table
 from harness.pages.markup.templating import render
@@ -65,14 +65,27 @@ class Answered:
         return "Not judged." if self.problems else "Not measured yet."
 
     @property
-    def badge(self) -> Badge:
-        """The verdict, or why there is none."""
-        if self.finding is None:
-            return Badge(NOT_JUDGED if self.problems else NOT_MEASURED)
+    def verdicts(self) -> list[tuple[str, Badge]]:
+        """Each tested claim with its verdict; or "" and why there is none."""
+        finding = self.finding
+        if finding is None:
+            return [("", Badge(NOT_JUDGED if self.problems else NOT_MEASURED))]
         if not self.published:
-            return Badge("your own run")
-        predicts = PREDICTIONS in self.finding.tables
-        return Badge(self.finding.verdict or (NOT_JUDGED if predicts else NO_VERDICT))
+            return [("", Badge("your own run"))]
+        claims = {claim.name: claim.claim for claim in claims_of(self.question.name)}
+        judged = {
+            claims.get(name, ""): Badge(verdict)
+            for name, verdict in finding.verdicts.items()
+            if verdict
+        }
+        predicts = PREDICTIONS in finding.tables
+        other = finding.verdict or (NOT_JUDGED if predicts else NO_VERDICT)
+        return list(judged.items()) or [("", Badge(other))]
+
+    @property
+    def badges(self) -> list[Badge]:
+        """The different verdicts."""
+        return list(dict.fromkeys(badge for _, badge in self.verdicts))
 
 
 def finding_page(answered: Answered, commands: Mapping[str, str]) -> str:
@@ -90,7 +103,6 @@ def finding_page(answered: Answered, commands: Mapping[str, str]) -> str:
         figures=[(_sentence(figure.name), figure) for figure in answered.figures],
         tables=_sheets(finding),
         results=results_html(finding) if finding else "",
-        counts=verdict_sentence(finding) if finding else "",
         own=own,
         own_figures={figure.name: figure for figure in answered.own_figures},
         own_tables=_sheets(own),

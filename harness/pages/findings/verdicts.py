@@ -8,33 +8,27 @@ from typing import Any
 
 import numpy as np
 
+from harness.declarations.primaries import DIFFERENCE, LOG_RATIO, SHARE, SLOPE
 from harness.judgement.finding import PREDICTIONS, Finding
 from harness.pages.markup.tables import PAIRS, Cell, table
 from harness.pages.markup.templating import number
 
-__all__ = ["effect", "prediction", "results_html", "verdict_sentence"]
+__all__ = ["effect", "prediction", "results_html"]
 
 Row = Mapping[Any, Any]
 
 SETTINGS = ", "
 """What separates the settings of an arm in the table."""
 
+KINDS = {
+    LOG_RATIO: "ratio",
+    DIFFERENCE: "difference",
+    SHARE: "share",
+    SLOPE: "slope per doubling",
+}
+"""Effect -> what a page calls its number."""
+
 COLUMNS = ("Claim", "Outcome", "Measured", "Predicted", "Backend")
-
-
-def verdict_sentence(finding: Finding) -> str:
-    """Return the counts of outcomes on the judged backend.
-
-    Empty if nothing is judged.
-    """
-    rows = [row for row in _rows(finding) if row["judged"]]
-    if not rows:
-        return ""
-    outcomes = [row["outcome"] for row in rows]
-    counts = [
-        f"{outcomes.count(outcome)} {outcome}" for outcome in dict.fromkeys(outcomes)
-    ]
-    return f"Predictions on {rows[0]['backend']}: {', '.join(counts)}."
 
 
 def results_html(finding: Finding) -> str:
@@ -42,7 +36,7 @@ def results_html(finding: Finding) -> str:
     rows = [
         [
             Cell(row["claim"], row["comparison"], "claim", _arms(row)),
-            Cell(row["outcome"], row["outcome"], notes=(_p(row["p"]),)),
+            Cell(row["outcome"], row["outcome"], notes=(*_control(row), _p(row["p"]))),
             Cell(effect(row), float(row["estimate"]), notes=(_pairs(row),)),
             prediction(row),
             row["backend"] + (" (judged)" if row["judged"] else ""),
@@ -55,7 +49,7 @@ def results_html(finding: Finding) -> str:
 
 def prediction(row: Row) -> str:
     """Return the prediction, such as ``ratio above 1`` or ``ratio 0.95 to 1.05``."""
-    kind = _kind(row)
+    kind = KINDS[row["effect"]]
     low, high = (_number(row, row[f"predicted_{end}"]) for end in ("low", "high"))
     if math.isinf(row["predicted_high"]):
         return f"{kind} above {low}"
@@ -69,7 +63,7 @@ def effect(row: Row) -> str:
     estimate, low, high = (
         _number(row, row[name]) for name in ("estimate", "low", "high")
     )
-    return f"{_kind(row)} {estimate} [{low}, {high}]"
+    return f"{KINDS[row['effect']]} {estimate} [{low}, {high}]"
 
 
 def _rows(finding: Finding) -> list[dict[Any, Any]]:
@@ -77,13 +71,9 @@ def _rows(finding: Finding) -> list[dict[Any, Any]]:
     return [] if frame is None else frame.to_dict("records")
 
 
-def _kind(row: Row) -> str:
-    return "ratio" if row["effect"] == "log ratio" else "difference"
-
-
 def _number(row: Row, value: float) -> str:
     """Return a number as text; logarithms of ratios are shown as ratios."""
-    shown = float(np.exp(value) if row["effect"] == "log ratio" else value)
+    shown = float(np.exp(value) if row["effect"] == LOG_RATIO else value)
     if math.isinf(shown) or shown == 0 or not 1e-4 <= abs(shown) < 1e4:
         return number(shown, 3)
     return f"{shown:#.3g}".removesuffix(".").replace("-", "−")
@@ -96,6 +86,10 @@ def _arms(row: Row) -> tuple[str, ...]:
     unit = f" ({row['unit']})" if row["unit"] != row["metric"] else ""
     compared = f"{row['comparison']}: {row['metric']}{unit}, {_against(row)}"
     return compared, f"Reason: {row['because']}"
+
+
+def _control(row: Row) -> tuple[str, ...]:
+    return ("control",) if row["control"] else ()
 
 
 def _against(row: Row) -> str:

@@ -12,6 +12,7 @@ STYLES = {
     verdicts.REPRODUCED: "good",
     verdicts.PARTLY: "partly",
     verdicts.NOT_REPRODUCED: "bad",
+    verdicts.NO_DIFFERENCE: "bad",
     verdicts.UNDECIDED: "open",
 }
 

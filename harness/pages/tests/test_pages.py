@@ -23,6 +23,7 @@ from harness.pages.findings.page import Answered
 from harness.pages.findings.sources import EXPERIMENTS, Figure, Question
 from harness.pages.findings.verdicts import results_html
 from harness.pages.library.differences import differences_inserts
+from harness.pages.markup.badges import Badge
 from harness.pages.parity.heat import family_map, heat_map
 from harness.pages.parity.inserts import parity_inserts
 from harness.pages.write import write_findings, write_pages
@@ -449,7 +450,7 @@ ROW = {
     **{"backend": "tf", "judged": True, "effect": "log ratio", "because": "y"},
     **{"predicted_low": 0.0, "predicted_high": float("inf"), "estimate": np.log(1.25)},
     **{"low": np.log(1.125), "high": np.log(1.5), "p": 1e-5, "outcome": "confirmed"},
-    **{"pairs": 7, "diverged": 0, "unread": 0},
+    **{"pairs": 7, "diverged": 0, "unread": 0, "margin": 0.0, "control": False},
 }
 """A comparison as ``harness.judgement.verdicts`` writes it."""
 
@@ -477,10 +478,9 @@ def with_row(**changes: object) -> Finding:
 def test_predictions_that_are_not_judged_are_no_illustration() -> None:
     question = declare.find(FINDING.experiment)
     predicted = replace(with_row(outcome="not judged"), verdict="")
-    assert Answered(question, predicted, True).badge.text == "not judged"
-    assert Answered(question, replace(FINDING, verdict=""), True).badge.text == (
-        "illustration"
-    )
+    assert Answered(question, predicted, True).badges == [Badge("not judged")]
+    drawn = Answered(question, replace(FINDING, verdict=""), True)
+    assert drawn.badges == [Badge("illustration")]
 
 
 @pytest.mark.parametrize(
@@ -519,12 +519,9 @@ def test_predictions_stand_beside_results_in_units_of_a_reader(
     assert ("<small>Reason: y</small>" in html) == changes.get("judged", True)
 
 
-def test_a_page_shows_verdict_counts_and_notices_of_predictions(
-    tmp_path: Path, published: Path
-) -> None:
+def test_a_page_shows_predictions_and_notices(tmp_path: Path, published: Path) -> None:
     page = page_of(with_row(), tmp_path / "generated", published)
     section = page.partition("## Prediction and result")[2].partition("\n## ")[0]
-    assert "**Verdict: reproduced.** Predictions on tf: 1 confirmed." in section
     assert "    Judged late." in section
     assert "(absent_tasks/table-predictions.csv)" in section
     assert page.count("Predictions and results") == 2  # Its caption and its label.

@@ -13,7 +13,7 @@ from harness.statistics import Floats, bootstrap, median
 from harness.tasks.asynchronous_digits.settings import Settings
 from harness.tasks.cells import grouped
 
-__all__ = ["ARM", "CELL", "Cell", "cells", "curves", "ends", "wins"]
+__all__ = ["ARM", "CELL", "Cell", "cells", "curves", "ends"]
 
 CELL = ["workers", "period"]
 ARM = ["method", *CELL, "learning_rate"]
@@ -69,25 +69,6 @@ def ends(of: Sequence[Cell]) -> pd.DataFrame:
     order = table.sort_values("accuracy", ascending=False, kind="stable")
     table["best"] = ~order.duplicated(["method", *CELL]).reindex(table.index)
     return table
-
-
-def wins(table: pd.DataFrame, method: str) -> pd.DataFrame:
-    """The number of cells in which a method's ``mean_accuracy`` exceeds another one's.
-
-    A cell is a number of workers and a period. The medians over seeds are compared, at
-    the best rate of each method.
-    """
-    table = table[table["best"]]
-    own = table[table["method"] == method]
-    rows = []
-    for other in dict.fromkeys(table["method"]):
-        theirs = table[table["method"] == other]
-        pairs = own.merge(theirs, on=CELL, suffixes=("", "_other"))
-        if other == method or not len(pairs):
-            continue
-        higher = pairs["mean_accuracy"] > pairs["mean_accuracy_other"]
-        rows.append({"against": other, "higher": int(higher.sum()), "of": len(pairs)})
-    return pd.DataFrame(rows, columns=["against", "higher", "of"])
 
 
 def curves(of: Sequence[Cell]) -> pd.DataFrame:

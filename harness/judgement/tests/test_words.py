@@ -1,0 +1,66 @@
+"""The words of experiments fit their records, and say what the ledger says."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from harness.declarations import declare
+from harness.judgement.claims import NO_VERDICT, answer, claims_of
+from harness.judgement.compare import compare
+from harness.judgement.finding import Finding
+from harness.judgement.words import front_matter, short
+from harness.pages.findings.page import Answered, finding_page
+
+TEXTS = sorted(declare.EXPERIMENTS.glob("*.md"))
+NAMES = [path.stem for path in TEXTS]
+
+WITH_DIGITS = r"\b(?:float16|float32|bfloat16|TF32|beta2|Keras 3|TensorFlow 1)\b"
+"""Names that have digits; every other digit must come from a record."""
+
+
+@cache
+def finding_of(name: str) -> Finding:
+    finding = compare(declare.find(name))
+    assert finding is not None
+    return finding
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=NAMES)
+def test_no_number_is_typed(path: Path) -> None:
+    _, text = front_matter(path)
+    filled_in = re.sub(r"\{\{.*?\}\}|\{%.*?%\}", "", text, flags=re.DOTALL)
+    assert not re.findall(r"\S*\d\S*", re.sub(WITH_DIGITS, "", filled_in))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_words_page_and_ledger_have_the_same_verdicts(name: str) -> None:
+    finding = finding_of(name)
+    ledger = {claim.name: answer(claim, finding)[0] for claim in claims_of(name)}
+    head, _ = front_matter(declare.EXPERIMENTS / f"{name}.md")
+    assert {claim: head.get(claim) for claim in ledger} == ledger
+    page = finding_page(Answered(declare.find(name), finding, True), {})
+    badges = re.findall(r'<p class="ls-verdict"><span [^>]*>(.*?)</span>', page)
+    assert badges == [verdict for verdict in ledger.values() if verdict != NO_VERDICT]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_words_fit_the_published_records(name: str) -> None:
+    assert not [line for line in finding_of(name).notices if "do not fit" in line]
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "text"),
+    [
+        (17.21, 3, "17.2"),
+        (0.2795, 2, "0.28"),
+        (3689.4, 2, "3,689"),
+        (0.0, 2, "0.0"),
+        (float("inf"), 2, "inf"),
+    ],
+)
+def test_numbers_are_shortened(value: float, digits: int, text: str) -> None:
+    assert short(value, digits) == text
