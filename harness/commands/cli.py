@@ -14,7 +14,6 @@ from harness.commands.findings import compare, pages, plot, readme
 from harness.commands.frozen import frozen
 from harness.commands.measurements import bench, list_everything, run_experiments
 from harness.commands.parity import catalogue, oracle, parity
-from harness.commands.plan import plan
 from harness.errors import HarnessError
 from lockstep import __version__
 from lockstep.messages.errors import LockstepError, sentence
@@ -64,7 +63,6 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
     "catalogue": catalogue,
     "run": run_experiments,
     "bench": bench,
-    "plan": plan,
     "compare": compare,
     "plot": plot,
     "pages": pages,

@@ -24,7 +24,6 @@ from harness.pages.findings.page import (
     index_page,
     table_files,
 )
-from harness.pages.findings.planner import planner_inserts
 from harness.pages.findings.sources import (
     BENCHMARKS,
     EXPERIMENTS,
@@ -91,7 +90,6 @@ def write_pages(
             **layout_inserts(results),
             **reference_inserts(BACKENDS),
             **mutants_inserts(results),
-            **planner_inserts(folder / "planner", answers),
             "names": names_insert(),
             "parity_heat": family_map(results),
             "parity_causes": causes_insert(),

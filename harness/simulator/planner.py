@@ -1,4 +1,4 @@
-"""Predict the local steps per second of all workers on a planned network.
+"""Predict the local steps per second of all workers on a network.
 
 Asynchronous: a worker computes P = ``period`` steps, pushes the change of the model to
 the center and gets the weights back. Between two exchanges it needs no other machine.
@@ -19,26 +19,13 @@ consecutive messages of B / N bytes,
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 from harness.errors import HarnessError
-from harness.simulator.queueing import Flow, bound, knee, mean_values
+from harness.simulator.queueing import bound, mean_values
 from lockstep.messages.errors import sentence
 
-__all__ = ["GAIN", "PERIODS", "Setting", "describe_band"]
-
-PERIODS = (1, 10, 40)
-"""Local steps between exchanges, one plan for each."""
-
-GAIN = 2.0
-"""The required steps per second, relative to synchronous training."""
-
-SLOWEST, DECADES = 1e3, 10
-"""The search range of bandwidths: from 8 kbit/s to 80 Tbit/s."""
-
-HALVINGS = 40
+__all__ = ["Setting"]
 
 
 @dataclass(frozen=True)
@@ -88,29 +75,14 @@ class Setting:
             raise HarnessError(text)
         return period * self.step_seconds + 2 * self.latency_seconds
 
-    def flows(self, period: int, workers: int) -> list[Flow]:
-        """Return the flows of 1, 2, ..., ``workers`` by mean value analysis."""
-        return mean_values(self.think(period), self.services, workers)
-
     def steps(self, period: int, workers: int) -> float:
         """Return the local steps per second of all workers."""
-        return period * self.flows(period, workers)[-1].throughput
+        rounds = mean_values(self.think(period), self.services, workers)[-1].throughput
+        return period * rounds
 
     def most_steps(self, period: int, workers: int) -> float:
         """Return the upper bound of the steps per second."""
         return period * bound(self.think(period), self.services, workers)
-
-    def knee(self, period: int) -> float:
-        """Return N*, the number of workers that saturates the center or its link."""
-        return knee(self.think(period), self.services)
-
-    @staticmethod
-    def staleness(workers: int) -> int:
-        """Return N - 1, the mean staleness of a push.
-
-        Between two pushes of a worker each other worker pushes once, on average.
-        """
-        return workers - 1
 
     # -- synchronous ---------------------------------------------------------------
 
@@ -120,70 +92,3 @@ class Setting:
         messages = 2 * (workers - 1)
         reduce = messages * (share + self.latency_seconds)
         return workers / (self.step_seconds + reduce)
-
-    def gain(self, period: int, workers: int) -> float:
-        """Return the ratio of asynchronous to synchronous steps per second."""
-        return self.steps(period, workers) / self.synchronous_steps(workers)
-
-    def bandwidths_of_gain(
-        self, gain: float, period: int, workers: int
-    ) -> tuple[float, float] | None:
-        """Return the range of bytes per second where the gain is at least ``gain``.
-
-        The range ends at fast networks, because there no worker waits for messages. It
-        may begin above 0, because many workers saturate the center's link on a slow
-        network. A missing end is 0 or infinity. None if no network has this gain.
-        """
-
-        def reached(bandwidth: float) -> bool:
-            there = replace(self, bytes_per_second=bandwidth)
-            return there.gain(period, workers) >= gain
-
-        tried = [SLOWEST * 10 ** (k / 4) for k in range(4 * DECADES + 1)]
-        inside = [k for k, bandwidth in enumerate(tried) if reached(bandwidth)]
-        if not inside:
-            return None
-        low, high = 0.0, math.inf
-        if inside[-1] + 1 < len(tried):
-            high = _edge(reached, tried[inside[-1]], tried[inside[-1] + 1])
-        if inside[0]:
-            low = _edge(reached, tried[inside[0]], tried[inside[0] - 1])
-        return low, high
-
-    def row(self, period: int, workers: int) -> dict[str, Any]:
-        """Return the row of a plan for a period and a number of workers."""
-        flow = self.flows(period, workers)[-1]
-        return {
-            "workers": workers,
-            "period": period,
-            "steps_per_second": period * flow.throughput,
-            "synchronous_steps_per_second": self.synchronous_steps(workers),
-            "gain": self.gain(period, workers),
-            "utilization": flow.utilization,
-            "waiting_seconds": flow.waiting,
-            "staleness": self.staleness(workers),
-            "knee": self.knee(period),
-        }
-
-
-def describe_band(ends: tuple[float, float] | None) -> str:
-    """Return a range of bandwidths (bytes per second) as text."""
-    if ends is None:
-        return "on no network"
-    low, high = map(_bits, ends)
-    if math.isinf(ends[1]):
-        return f"from {low} on" if ends[0] else "on every network"
-    return f"from {low} to {high}" if ends[0] else f"up to {high}"
-
-
-def _bits(bandwidth: float) -> str:
-    bits = 8 * bandwidth
-    return f"{bits / 1e6:.2g} Mbit/s" if bits < 1e8 else f"{bits / 1e9:.2g} Gbit/s"
-
-
-def _edge(holds: Callable[[float], bool], inside: float, outside: float) -> float:
-    """Return the edge between ``inside``, where ``holds`` is true, and ``outside``."""
-    for _ in range(HALVINGS):
-        middle = math.sqrt(inside * outside)
-        inside, outside = (middle, outside) if holds(middle) else (inside, middle)
-    return inside

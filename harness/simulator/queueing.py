@@ -20,7 +20,7 @@ from typing import NamedTuple
 from harness.errors import HarnessError
 from lockstep.messages.errors import sentence
 
-__all__ = ["Flow", "bound", "knee", "mean_values"]
+__all__ = ["Flow", "bound", "mean_values"]
 
 
 class Flow(NamedTuple):
@@ -70,16 +70,6 @@ def bound(think: float, services: Sequence[float], customers: int) -> float:
     _require(think, services, customers)
     free = customers / (think + sum(services))
     return min(free, 1 / max(services)) if max(services) else free
-
-
-def knee(think: float, services: Sequence[float]) -> float:
-    """Return N* = (Z + sum S) / max S, where the asymptotes meet.
-
-    With more customers, some always wait for the busiest station.
-    """
-    _require(think, services, 1)
-    slowest = max(services)
-    return (think + sum(services)) / slowest if slowest else float("inf")
 
 
 def _require(think: float, services: Sequence[float], customers: int) -> None:

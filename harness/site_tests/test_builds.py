@@ -55,7 +55,6 @@ from pathlib import Path
 from harness.pages import write
 if sys.argv[2] == "few":
     write.adam_insert = lambda folder: ""
-    write.planner_inserts = lambda folder, answers: {}
 write.write_pages(Path(sys.argv[1]) / "docs", Path(sys.argv[1]) / "results")
 """
 

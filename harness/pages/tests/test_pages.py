@@ -116,7 +116,6 @@ def test_the_same_results_give_the_same_bytes_and_import_no_framework(
 def few_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out the figures that take long and depend on no results."""
     monkeypatch.setattr(write, "adam_insert", lambda folder: "")
-    monkeypatch.setattr(write, "planner_inserts", lambda folder, answers: {})
 
 
 @pytest.mark.usefixtures("few_figures")

@@ -11,7 +11,7 @@ import pytest
 
 from harness.errors import HarnessError
 from harness.simulator.events import Queue
-from harness.simulator.queueing import bound, knee, mean_values
+from harness.simulator.queueing import bound, mean_values
 
 NETWORKS: list[tuple[float, tuple[float, ...]]] = [
     (1.0, (0.1,)),
@@ -56,20 +56,9 @@ def test_littles_law_counts_every_customer_once(
         assert at_stations == pytest.approx(sum(flow.queues))
 
 
-@pytest.mark.parametrize(("think", "services"), NETWORKS)
-def test_the_asymptotes_meet_at_the_knee(
-    think: float, services: tuple[float, ...]
-) -> None:
-    meeting = knee(think, services)
-    assert meeting / (think + sum(services)) == pytest.approx(1 / max(services))
-    below, above = (bound(think, services, int(meeting) + k) for k in (-1, 2))
-    assert below < above == pytest.approx(1 / max(services))
-
-
 def test_stations_that_take_no_time_change_nothing() -> None:
     alone, beside = (mean_values(1.0, s, 20)[-1] for s in ((0.2,), (0.0, 0.2, 0.0)))
     assert beside.throughput == pytest.approx(alone.throughput)
-    assert knee(2.0, (0.0, 0.0)) == float("inf")
     assert bound(2.0, (0.0,), 8) == 4.0
 
 

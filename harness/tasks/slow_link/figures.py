@@ -10,7 +10,10 @@ from harness.tasks.worker_team.drawing import histograms, rates
 
 __all__ = ["drawings"]
 
-LINES = "Lines: what the planner expects on a link that was measured in the same run."
+LINES = (
+    "Lines: what the queueing model expects on a link that was measured in the same "
+    "run."
+)
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:

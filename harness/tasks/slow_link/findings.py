@@ -72,7 +72,7 @@ def _answer(contents: Mapping[str, pd.DataFrame]) -> str:
         f"Over links that carry {mbit:.0f} Mbit/s, {who} {shown} times as many "
         f"steps per second as DDP if each exchanges after every {steps_named} step, "
         f"and {every:.1f} times as many if after every step. Workers and DDP take "
-        f"{over.min():.2f} to {over.max():.2f} times what the planner "
+        f"{over.min():.2f} to {over.max():.2f} times what the queueing model "
         "expects."
     )
 
@@ -86,8 +86,8 @@ def _small_print(steps: pd.DataFrame) -> list[str]:
         "that of the computer.",
         "Bytes are those that the interfaces of the workers' machines have sent, with "
         "all headers and whatever Ray says beside the weights.",
-        "The expectation is the planner's: bandwidth and latency of the link and the "
-        "time of a step were measured in the same run, and the CPU time of the "
+        "The expectation is the queueing model's: bandwidth and latency of the "
+        "link and the time of a step were measured in the same run, and the CPU time of the "
         "center's process was read.",
         f"A rank of DDP sends {_megabytes(steps, tables.DDP)} MB a step, a worker "
         f"with a period of {LONGER[0]} {_megabytes(steps, f'period {LONGER[0]}')} MB, "
@@ -104,7 +104,7 @@ def _of_one_exchange(records: Sequence[Record]) -> str:
     measured = [record.summary["seconds/exchange"] for record in records]
     return (
         f"An exchange of a worker that is alone takes {1e3 * np.median(measured):.0f} "
-        f"ms, by the planner {1e3 * np.median(planned):.0f} ms."
+        f"ms, by the queueing model {1e3 * np.median(planned):.0f} ms."
     )
 
 

@@ -1,4 +1,4 @@
-"""The planner's prediction, from measurements of the link and of one worker."""
+"""The queueing model's prediction, from measurements of the link and of one worker."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["LAW", "setting"]
 
 
 def setting(record: Record) -> Setting:
-    """Return the setting of a run, measured as described on the page on planning.
+    """Return the setting of a run, with the numbers that it measured.
 
     A step is timed without an exchange, the link is measured by a program that sends
     zeros, and the center's time is the CPU time of its process.

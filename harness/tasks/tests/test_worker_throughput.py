@@ -165,19 +165,6 @@ def test_settings_that_cannot_be_used_are_one_sentence(
 # -- findings --------------------------------------------------------------------------
 
 
-def test_the_answer_compares_with_ddp_and_with_the_planner() -> None:
-    steps = expected_steps(ALONE, 10, 8)
-    judgement = findings.judge(records(expected=0.9, ddp=steps * 0.9 / 4))
-    every_step = expected_steps(ALONE, 1, 8) / steps * 4
-    assert judgement.answer == (
-        "On one machine, 8 workers take 4.0 times as many steps per second as DDP if "
-        f"each exchanges after every 10th step, and {every_step:.1f} times as many if "
-        "after every step. They take 0.90 to 0.90 times what the planner expects from "
-        "the times of one worker."
-    )
-    assert findings.match(judgement.tables, judgement.tables)["matches"].all()
-
-
 def test_bytes_that_are_not_counted_are_said() -> None:
     uncounted = [
         dataclasses.replace(

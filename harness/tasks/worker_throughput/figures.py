@@ -11,7 +11,8 @@ from harness.tasks.worker_team.drawing import histograms, rates
 __all__ = ["drawings"]
 
 LINES = (
-    "Lines through AGN's points: what the planner expects from the times of one worker."
+    "Lines through AGN's points: what the queueing model expects from the times of one "
+    "worker."
 )
 
 

@@ -1,4 +1,4 @@
-"""Compute the answer: what AGN saves against DDP, and whether the planner is right."""
+"""Compute the answer: AGN against DDP, and against the queueing model."""
 
 from __future__ import annotations
 
@@ -69,7 +69,8 @@ def _answer(steps: pd.DataFrame) -> str:
         f"On one machine, {every} {over_ddp[QUOTED]:.1f} times as many steps per "
         f"second as DDP if each exchanges after every {QUOTED}th step, and "
         f"{over_ddp[1]:.1f} times as many if after every step. They take {low:.2f} to "
-        f"{high:.2f} times what the planner expects from the times of one worker."
+        f"{high:.2f} times what the queueing model expects from the times of "
+        "one worker."
     )
 
 

@@ -1,4 +1,4 @@
-"""The planner's prediction for workers, from the measured times of one worker.
+"""The queueing model's prediction for workers, from the measured times of one worker.
 
 On one machine there is no link, so the center is the only station. A single worker
 never waits. So the time of an exchange has two parts: the worker's own part, and the
