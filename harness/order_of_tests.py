@@ -26,7 +26,6 @@ LONG_FILES = (
     "impls/lockstep/tf/tests/base/test_replicas.py",
     "harness/runs/tests/test_repeatable.py",
     "harness/parity/tests/test_mutants.py",
-    "harness/composition/tests/test_archives.py",
     "harness/pages/tests/test_pages.py",
     "impls/lockstep/keras3/tests/step/test_optimize_loss.py",
     "impls/lockstep/tf/tests/test_multitask.py",
@@ -61,7 +60,6 @@ ONE_PROCESS = (
     # They share processes in which every script leaves the frameworks as they were.
     (
         "harness/tests/test_examples.py",
-        "harness/composition/tests/test_archives.py",
         "harness/composition/tests/test_checkpoints.py",
         "harness/pages/tests/test_readme.py",
         f"{KERAS}/test_multitask.py",
