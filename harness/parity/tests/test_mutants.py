@@ -10,9 +10,9 @@ import pytest
 
 from harness.parity import drivers
 from harness.parity.cases import GOLDEN, Case, read_cases
-from harness.parity.mutant import Mutant, planted
-from harness.parity.mutants import MUTANTS
 from harness.parity.replay import replay
+from harness.parity.tests.mutants import MUTANTS
+from harness.parity.tests.mutants.mutant import Mutant, planted
 
 FAMILIES = sorted({family for mutant in MUTANTS for family in mutant.families})
 

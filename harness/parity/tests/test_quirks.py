@@ -8,19 +8,19 @@ import runpy
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import closing
-from dataclasses import fields
+from contextlib import AbstractContextManager, closing
+from dataclasses import fields, replace
 from functools import cache
+from unittest import mock
 
 import pytest
 
 from harness.parity import drivers
 from harness.parity.cases import FOUND, GOLDEN, Case, read_cases
 from harness.parity.catalogue import Entry, entries
-from harness.parity.mutant import without_quirk
 from harness.parity.replay import replay
 from harness.processes.children import ROOT
-from lockstep import registry
+from lockstep import quirks, registry
 from lockstep.quirks import Quirks
 
 SCRIPTS = ROOT / "docs" / "examples" / "differences"
@@ -141,6 +141,12 @@ def test_every_section_is_a_quirk_or_has_the_reason_why_not() -> None:
 @pytest.mark.parametrize("quirk", NOT_ON_THE_REFERENCE)
 def test_a_quirk_of_other_backends_is_not_recorded_on_the_reference(quirk: str) -> None:
     assert quirk in QUIRKS and not quoted_cases(quirk)
+
+
+def without_quirk(name: str) -> AbstractContextManager[object]:
+    """Disable one quirk of strict for objects created inside the block."""
+    others = replace(quirks.STRICT, **{name: False})
+    return mock.patch.object(quirks, "STRICT", others)
 
 
 QUOTED = [quirk for quirk in QUIRKS if quoted_cases(quirk)]

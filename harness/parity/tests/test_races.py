@@ -14,7 +14,7 @@ import pytest
 from harness.parity import drivers
 from harness.parity.cases import GOLDEN, Case, array, read_cases
 from harness.parity.families import BY_FAMILY
-from harness.parity.races import (
+from harness.parity.tests.races import (
     Look,
     Race,
     backoff_race,

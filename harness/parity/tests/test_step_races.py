@@ -14,7 +14,7 @@ import pytest
 from harness.parity import drivers
 from harness.parity.cases import Case
 from harness.parity.families import BY_FAMILY
-from harness.parity.races import either, traces
+from harness.parity.tests.races import either, traces
 from harness.parity.tests.test_races import Weights, is_near_one_of, page_of
 from lockstep import registry
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.parity.mutant import Mutant, constant, instead, of_class
+from harness.parity.tests.mutants.mutant import Mutant, constant, instead, of_class
 
 __all__ = ["mutants"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.parity.mutant import Mutant, before, instead
+from harness.parity.tests.mutants.mutant import Mutant, before, instead
 from lockstep.interface import Array, Rows
 
 __all__ = ["mutants"]

@@ -7,7 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from harness.parity.mutant import Mutant, after, constant, instead, of_class
+from harness.parity.tests.mutants.mutant import (
+    Mutant,
+    after,
+    constant,
+    instead,
+    of_class,
+)
 from lockstep.interface import Rows
 
 __all__ = ["mutants"]

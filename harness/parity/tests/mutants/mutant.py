@@ -11,7 +11,6 @@ from unittest import mock
 
 import numpy as np
 
-from lockstep import quirks
 from lockstep.interface import Array
 
 __all__ = [
@@ -25,7 +24,6 @@ __all__ = [
     "one_percent_more",
     "planted",
     "replaced",
-    "without_quirk",
 ]
 
 Change = Callable[[Any], Any]
@@ -54,14 +52,6 @@ def planted(mutant: Mutant) -> Iterator[None]:
     path, _, attribute = mutant.target.rpartition(".")
     owner: Any = pkgutil.resolve_name(f"lockstep.reference.{path}")
     with mock.patch.object(owner, attribute, mutant.change(getattr(owner, attribute))):
-        yield
-
-
-@contextmanager
-def without_quirk(name: str) -> Iterator[None]:
-    """Disable one quirk of strict for objects created inside the block."""
-    others = replace(quirks.STRICT, **{name: False})
-    with mock.patch.object(quirks, "STRICT", others):
         yield
 
 

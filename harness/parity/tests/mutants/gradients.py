@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.parity.mutant import (
+from harness.parity.tests.mutants.mutant import (
     Mutant,
     after,
     before,
