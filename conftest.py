@@ -8,7 +8,6 @@ from collections.abc import Generator
 import pytest
 
 pytest_plugins = [
-    "harness.nets.sentences",
     "harness.long_tests",
     "harness.order_of_tests",
     "harness.tests.shared_processes",

@@ -149,12 +149,6 @@ def catalogue(session: nox.Session) -> None:
 
 
 @nox.session
-def layout(session: nox.Session) -> None:
-    """Count the size of the code and the calls of the main steps, for Contributing."""
-    run(session, "core", "harness", "layout", *session.posargs)
-
-
-@nox.session
 def mutants(session: nox.Session) -> None:
     """Change single operators of a backend and run its tests; it can go on.
 
@@ -227,14 +221,6 @@ def browser(session: nox.Session) -> None:
     # Each process has its browser; what is left of one's pages another takes over.
     parallel = [*PROCESSES, "--dist", "worksteal"]
     run(session, "site", "pytest", "harness/site_tests", *parallel, *session.posargs)
-
-
-@nox.session
-def properdocs(session: nox.Session) -> None:
-    """Show that the maintained fork of MkDocs 1 builds the same site unchanged."""
-    run(session, "site", "harness", "pages")
-    target = ["--config-file", "mkdocs.yml", "--site-dir", session.create_tmp()]
-    run(session, "site", "properdocs", "build", "--strict", *target)
 
 
 @nox.session

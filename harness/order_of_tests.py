@@ -36,7 +36,6 @@ LONG_FILES = (
     "impls/lockstep/tf/tests/scaling/test_loss_scaling.py",
     "harness/tasks/tests/test_multitask_digits.py",
     "harness/composition/tests/test_checkpoints.py",
-    "harness/nets/tests/test_frozen.py",
 )
 """Test files that take more than twenty seconds, about the longest first."""
 TF, KERAS = "impls/lockstep/tf/tests", "impls/lockstep/keras3/tests"

@@ -1,4 +1,4 @@
-"""Commands about the code itself: its size, and the mutants that tests catch."""
+"""The command about the mutants that tests catch."""
 
 from __future__ import annotations
 
@@ -6,22 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from harness.commands.options import TABLE_WIDTH
 from lockstep import registry
 
-__all__ = ["layout", "mutants"]
-
-
-def layout() -> None:
-    """Count the size of the code and the calls of a step; write results/layout.json."""
-    from harness.layout.report import ROOT, count_layout, write_layout
-    from harness.records.files import RESULTS
-
-    counts = count_layout(ROOT)
-    counts.print(Console(width=max(Console().width, TABLE_WIDTH)))
-    print(f"wrote {write_layout(counts, RESULTS)}")
+__all__ = ["mutants"]
 
 
 def mutants(

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from harness.commands.checkout import layout, mutants
+from harness.commands.checkout import mutants
 from harness.commands.findings import compare, pages, plot, readme
 from harness.commands.frozen import frozen
 from harness.commands.measurements import bench, list_everything, run_experiments
@@ -67,7 +67,6 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
     "plot": plot,
     "pages": pages,
     "readme": readme,
-    "layout": layout,
     "mutants": mutants,
 }
 """Name of a command -> its function, in the order of ``--help``."""

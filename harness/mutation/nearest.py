@@ -33,11 +33,12 @@ EXAMPLES = (
 )
 """The test of the examples in a module's docstrings."""
 
-SIGNATURES = "harness/nets/tests/test_frozen.py::test_signatures_are_as_frozen[{}]"
+SIGNATURES = (
+    "impls/lockstep/tests/test_signatures.py::test_signatures_are_those_of_the_file[{}]"
+)
 """The test of a backend's public signatures, defaults of arguments included."""
 
 SHARED = (
-    "impls/lockstep/docstrings/tests/test_documented.py",
     "impls/lockstep/tests/test_same_errors.py",
     "impls/lockstep/tests/test_strict_names.py",
     "impls/lockstep/ray/tests/test_backends.py",

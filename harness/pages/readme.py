@@ -42,14 +42,14 @@ def costs(results: Path = RESULTS) -> str:
     )
 
 
-def _row(benchmark: str, what: str, results: Path) -> dict[str, Any]:
+def _row(benchmark: str, what: str, results: Path) -> dict[Any, Any]:
     """Return the first row of a benchmark's table that measures ``what``."""
     finding = bench.compare(declare_bench.find(benchmark), results)
     if finding is None:
         remedy = f"measure it: python -m harness bench {benchmark}"
         raise HarnessError(sentence(benchmark, "published results", "none", remedy))
     table = finding.tables["rows"]
-    rows: list[dict[str, Any]] = table[table["what"] == what].to_dict("records")
+    rows: list[dict[Any, Any]] = table[table["what"] == what].to_dict("records")
     return rows[0]
 
 

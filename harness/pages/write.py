@@ -45,8 +45,6 @@ from harness.pages.parity.heat import family_map
 from harness.pages.parity.inserts import parity_inserts
 from harness.pages.parity.oracles import oracle_inserts
 from harness.pages.project.checkout import checkout_inserts
-from harness.pages.project.layout import layout_inserts
-from harness.pages.project.mutants import mutants_inserts
 from harness.records.code import Sources
 from harness.records.files import folder as records
 from harness.records.staleness import staleness_of
@@ -87,9 +85,7 @@ def write_pages(
             **checkout_inserts(ROOT),
             **composition_inserts(),
             **differences_inserts(ROOT, results),
-            **layout_inserts(results),
             **reference_inserts(BACKENDS),
-            **mutants_inserts(results),
             "names": names_insert(),
             "parity_heat": family_map(results),
             "parity_causes": causes_insert(),

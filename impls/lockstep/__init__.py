@@ -17,10 +17,7 @@ its own:
 Importing ``lockstep`` imports no framework; :func:`lockstep.load` imports one by name.
 """
 
-from lockstep import moved
 from lockstep._version import __version__
 from lockstep.registry import BACKENDS, load
-
-moved.install()
 
 __all__ = ["BACKENDS", "__version__", "load"]

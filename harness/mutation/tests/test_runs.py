@@ -16,7 +16,6 @@ from harness.mutation import run, summary
 from harness.mutation.mutant import ROOT, Edit, Mutant
 from harness.mutation.run import FOLDER, Request, run_mutants
 from harness.mutation.summary import describe, read_reasons, summarize
-from harness.pages.project.mutants import NOT_YET, mutants_inserts
 from harness.records.log import read_lines
 from harness.statistics import share_interval
 from lockstep import registry
@@ -228,20 +227,6 @@ def test_every_reason_is_that_of_a_recorded_survivor() -> None:
     reasons = read_reasons()
     assert reasons.keys() <= alive
     assert all(len(reason) > 20 for reason in reasons.values())
-
-
-def test_the_page_shows_shares_and_survivors(tmp_path: Path) -> None:
-    assert "Not measured yet" in mutants_inserts(tmp_path)["mutants"]
-    (tmp_path / "mutants").mkdir()
-    write(tmp_path / "mutants", RESULTS)
-    inserts = mutants_inserts(tmp_path)
-    first, *_ = inserts["mutants"].splitlines()
-    assert first == (
-        "Tried so far: on reference 3 of 5, of which 66.7% were killed, "
-        "66.7% at the first try (95% interval 9.4% to 99.2%)."
-    )
-    assert "a &lt;= b" in inserts["mutants_alive"]
-    assert NOT_YET in inserts["mutants_alive"]
 
 
 def test_a_line_for_the_terminal_has_the_killer_and_the_change() -> None:

@@ -1,19 +1,20 @@
 """The arguments of the originals on each backend, from recorded signatures.
 
-The signatures are read from the snapshot ``signatures``, so no framework is needed. A
-test keeps the snapshot current.
+The signatures are read from a file that a test keeps current, so no framework
+is needed.
 """
 
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from harness.nets.snapshots import read
 from harness.pages.markup.tables import CARDS, Cell, table
 from harness.pages.markup.templating import render
+from harness.processes.children import ROOT
 from lockstep.docstrings import TEXTS
 from lockstep.messages.tests.original_signatures import SIGNATURES
 from lockstep.registry import BACKENDS
@@ -21,6 +22,7 @@ from lockstep.registry import BACKENDS
 __all__ = ["REASONS", "Argument", "arguments", "names_insert", "parameters"]
 
 REQUIRED, ABSENT = "required", "–"
+RECORDED = ROOT / "impls" / "lockstep" / "tests" / "signatures.json"
 
 REASONS: Mapping[str, str] = {
     "params": "PyTorch makes an optimizer of parameters, and they come first.",
@@ -73,7 +75,7 @@ class Argument:
 
 def arguments() -> list[Argument]:
     """Return the arguments of each tool: the original's, then the backends' own."""
-    recorded = read("signatures")
+    recorded = json.loads(RECORDED.read_text("utf-8"))
     return [
         Argument(
             tool, name, original.get(name), {b: o.get(name) for b, o in own.items()}

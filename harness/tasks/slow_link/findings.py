@@ -87,8 +87,8 @@ def _small_print(steps: pd.DataFrame) -> list[str]:
         "Bytes are those that the interfaces of the workers' machines have sent, with "
         "all headers and whatever Ray says beside the weights.",
         "The expectation is the queueing model's: bandwidth and latency of the "
-        "link and the time of a step were measured in the same run, and the CPU time of the "
-        "center's process was read.",
+        "link and the time of a step were measured in the same run, and the CPU time "
+        "of the center's process was read.",
         f"A rank of DDP sends {_megabytes(steps, tables.DDP)} MB a step, a worker "
         f"with a period of {LONGER[0]} {_megabytes(steps, f'period {LONGER[0]}')} MB, "
         f"with {int(steps['workers'].max())} of them.",

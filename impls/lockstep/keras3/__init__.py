@@ -5,6 +5,7 @@ Each wrapper is a ``keras.optimizers.Optimizer``; functions such as clipping wor
 ``fit``, callbacks and ``.keras`` files.
 """
 
+import sys
 from typing import TYPE_CHECKING
 
 from lockstep.registry import BACKENDS, installed, missing_framework
@@ -75,6 +76,9 @@ from lockstep.keras3.workers.agn import AGNOptimizer as AGNOptimizer
 from lockstep.keras3.workers.center import AGNCustomGetter as AGNCustomGetter
 from lockstep.messages.base.pipeline import pipeline_of as pipeline_of
 from lockstep.messages.step.summaries import OPTIMIZER_SUMMARIES as OPTIMIZER_SUMMARIES
+
+# So that `import lockstep.keras3.lr_policies` finds it, too.
+sys.modules[f"{__name__}.lr_policies"] = lr_policies
 
 if not TYPE_CHECKING:  # A type checker reads what is imported as itself.
     __all__ = list(BACKENDS["keras3"].public_names())

@@ -7,6 +7,7 @@ rate schedulers and ``GradScaler`` work as with any other optimizer; the methods
 same names with the originals' exact behaviour.
 """
 
+import sys
 from typing import TYPE_CHECKING
 
 from lockstep.registry import BACKENDS, installed, missing_framework
@@ -71,6 +72,9 @@ from lockstep.pytorch.step.regularization import (
 )
 from lockstep.pytorch.workers.agn import AGNOptimizer as AGNOptimizer
 from lockstep.pytorch.workers.center import AGNCustomGetter as AGNCustomGetter
+
+# So that `import lockstep.pytorch.lr_policies` finds it, too.
+sys.modules[f"{__name__}.lr_policies"] = lr_policies
 
 if not TYPE_CHECKING:  # A type checker reads what is imported as itself.
     __all__ = list(BACKENDS["pytorch"].public_names())

@@ -5,6 +5,7 @@ array, :class:`~lockstep.interface.Rows` (sparse) or None (absent). The base rul
 TensorFlow 1.15 bit for bit.
 """
 
+import sys
 from typing import TYPE_CHECKING
 
 from lockstep.interface import Rows as Rows
@@ -65,6 +66,9 @@ from lockstep.reference.tensors.variable import Variable as Variable
 from lockstep.reference.workers.agn import AGNOptimizer as AGNOptimizer
 from lockstep.reference.workers.center import AGNCustomGetter as AGNCustomGetter
 from lockstep.registry import BACKENDS
+
+# So that `import lockstep.reference.lr_policies` finds it, too.
+sys.modules[f"{__name__}.lr_policies"] = lr_policies
 
 if not TYPE_CHECKING:  # Type checkers read the imports above instead.
     __all__ = list(BACKENDS["reference"].public_names())

@@ -7,6 +7,7 @@ NovoGrad. Adam and RMSProp raise for variables whose dtype cannot represent thei
 scalars.
 """
 
+import sys
 from typing import TYPE_CHECKING
 
 from lockstep.registry import BACKENDS, installed, missing_framework
@@ -67,6 +68,9 @@ MomentumOptimizer = tf.compat.v1.train.MomentumOptimizer
 # OpenSeq2Seq's spelling.
 _clip_by_global_norm = clip_by_global_norm
 _clip_gradients_by_norm = clip_gradients_by_norm
+
+# So that `import lockstep.tf.lr_policies` finds it, too.
+sys.modules[f"{__name__}.lr_policies"] = lr_policies
 
 if not TYPE_CHECKING:  # A type checker reads what is imported as itself.
     __all__ = list(BACKENDS["tf"].public_names())

@@ -1,1 +1,0 @@
-"""Functions of tensors that several capabilities need."""
