@@ -35,7 +35,7 @@ LONG_FILES = (
     "harness/declarations/tests/test_own_experiments.py",
     "impls/lockstep/tf/tests/scaling/test_loss_scaling.py",
     "harness/tasks/tests/test_multitask_digits.py",
-    "harness/composition/tests/test_checkpoints.py",
+    "harness/tests/stacks/test_resume.py",
 )
 """Test files that take more than twenty seconds, about the longest first."""
 TF, KERAS = "impls/lockstep/tf/tests", "impls/lockstep/keras3/tests"
@@ -59,7 +59,7 @@ ONE_PROCESS = (
     # They share processes in which every script leaves the frameworks as they were.
     (
         "harness/tests/test_examples.py",
-        "harness/composition/tests/test_checkpoints.py",
+        "harness/tests/stacks/test_resume.py",
         "harness/pages/tests/test_readme.py",
         f"{KERAS}/test_multitask.py",
         f"{KERAS}/masters/test_mixed_precision_resume.py",

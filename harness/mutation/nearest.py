@@ -42,9 +42,9 @@ SHARED = (
     "impls/lockstep/tests/test_same_errors.py",
     "impls/lockstep/tests/test_strict_names.py",
     "impls/lockstep/ray/tests/test_backends.py",
-    "harness/composition/tests/test_nesting.py",
-    "harness/composition/tests/test_variables.py",
-    "harness/composition/tests/test_larc.py",
+    "harness/tests/stacks/test_nesting.py",
+    "harness/tests/stacks/test_variables.py",
+    "harness/tests/stacks/test_larc.py",
 )
 """Tests shared by all backends. The names of a backend's tests contain its name."""
 

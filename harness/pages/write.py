@@ -33,7 +33,7 @@ from harness.pages.findings.sources import (
 )
 from harness.pages.home import home_inserts
 from harness.pages.library.adams import adam_insert
-from harness.pages.library.composition import composition_inserts
+from harness.pages.library.data_parallel import parallel_table
 from harness.pages.library.differences import differences_inserts
 from harness.pages.library.names import names_insert
 from harness.pages.library.problems import problems_insert
@@ -83,7 +83,7 @@ def write_pages(
             "base_optimizers": optimizers_insert(),
             "pipeline": pipeline_insert(),
             **checkout_inserts(ROOT),
-            **composition_inserts(),
+            "data_parallel": parallel_table(),
             **differences_inserts(ROOT, results),
             **reference_inserts(BACKENDS),
             "names": names_insert(),

@@ -6,10 +6,14 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from harness.composition.layers import BASES
-from harness.composition.stacks import has_masters, notes_of, skips
-from harness.composition.wrappers.agn import ROUND
-from harness.composition.wrappers.row_clipping import MAX_NORM
+from harness.tests.stacks.stacks import (
+    BASES,
+    MAX_NORM,
+    ROUND,
+    has_masters,
+    notes_of,
+    skips,
+)
 from lockstep import reference
 from lockstep.interface import Array
 from lockstep.reference.clipping.clip_rows import clip_rows
@@ -19,14 +23,14 @@ from lockstep.reference.tensors.variable import Variable
 __all__ = ["Pipeline"]
 
 PERIOD = 2
-"""Period of the dynamic scale in :func:`harness.composition.layers.dynamic_scale`."""
+"""Period of the dynamic scale in :func:`harness.tests.stacks.stacks.dynamic`."""
 
 
 class Pipeline:
     """Variables, a bare optimizer of the reference, and the stages around it.
 
     Args:
-        stack: as in :func:`harness.composition.stacks.build`.
+        stack: as in :func:`harness.tests.stacks.stacks.build`.
         values: initial values. The rows of the first may be clipped.
 
     Attributes:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.composition.layers import BASES
-from harness.composition.tests.test_nesting import BACKENDS
 from harness.parity.drivers.protocol import Driver
+from harness.tests.stacks.stacks import BASES
+from harness.tests.stacks.test_nesting import BACKENDS
 from lockstep.interface import Array
 from lockstep.registry import load
 

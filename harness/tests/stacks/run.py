@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from harness.composition.stacks import build, has_masters, model_of, skips
 from harness.parity.drivers.protocol import Driver
+from harness.tests.stacks.stacks import build, has_masters, model_of, skips
 from lockstep.interface import Array, Gradient, Rows
 
 __all__ = ["STEPS", "Run", "gradients"]

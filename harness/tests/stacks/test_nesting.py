@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from collections.abc import Iterator
-from itertools import permutations, product
+from itertools import permutations
 from typing import Any
 
 import numpy as np
 import pytest
 
-from harness.composition.by_hand import Pipeline
-from harness.composition.stacks import (
+from harness.parity.drivers.protocol import Driver
+from harness.tests.stacks.pipeline import Pipeline
+from harness.tests.stacks.stacks import (
+    NESTINGS,
+    OTHER_WAY,
     build,
     has_masters,
     model_of,
@@ -19,9 +23,8 @@ from harness.composition.stacks import (
     refusal_of,
     skips,
 )
-from harness.composition.wrappers import MODULES, NESTINGS, TITLES
-from harness.parity.drivers.protocol import Driver
 from lockstep.interface import Array, Gradient
+from lockstep.messages.errors import LockstepError
 from lockstep.registry import load
 
 BACKENDS = {
@@ -45,11 +48,6 @@ TRIPLES = [
     "masters-dynamic multitask agn Momentum",
     "agn multitask agn Momentum",
 ]
-
-
-def test_each_pair_of_wrappers_is_declared_once() -> None:
-    declared = [pair for module in MODULES for pair in module.NESTINGS]
-    assert sorted(declared) == sorted(product(TITLES, repeat=2))
 
 
 # One number a row, so that its norm is exact.
@@ -207,3 +205,41 @@ def test_a_note_says_something_that_shows(stack) -> None:
     notes = notes_of(stack)
     for note in notes:
         assert without(notes - {note}) != without(notes), note
+
+
+STRICT = {
+    "multitask multitask": "the original refuses a wrapper",
+    "multitask rows": "",
+    "multitask dynamic": "",
+    "multitask agn": "",
+    "rows multitask": "",
+    "rows rows": "",
+    "rows dynamic": "",
+    "rows agn": "",
+    "dynamic multitask": "MixedPrecisionLossScaleOptimizer",
+    "dynamic rows": "",
+    "dynamic agn": "",
+    "agn multitask": "",
+    "agn rows": "",
+    "agn dynamic": OTHER_WAY,
+    "agn agn": "shared already",
+}
+"""Pair -> part of the error; empty where the originals nest.
+
+Pairs with masters are left out: the originals do not take a dynamic scale there."""
+
+
+@pytest.mark.parametrize("pair", STRICT)
+@pytest.mark.parametrize("name", BACKENDS)
+def test_strict_nests_what_the_originals_nest(name: str, pair: str) -> None:
+    backend, mode, needs = BACKENDS[name]
+    pytest.importorskip(needs, reason=f"needs {needs}")
+    module = importlib.import_module(f"harness.parity.drivers.{backend}")
+    stack, driver = f"{pair} Momentum", module.make_driver(mode, load(backend, True))
+    with contextlib.closing(driver):
+        if STRICT[pair]:
+            with pytest.raises(LockstepError, match=STRICT[pair]):
+                trained(stack, "zeros first", driver)
+        else:
+            steps = trained(stack, "zeros first", driver)
+            assert not np.array_equal(steps[0][1], HEAD)

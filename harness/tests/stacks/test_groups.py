@@ -10,11 +10,14 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch")
 
-from harness.composition.layers import Model  # noqa: E402
-from harness.composition.stacks import has_masters, skips  # noqa: E402
-from harness.composition.wrappers import LAYERS  # noqa: E402
-from harness.composition.wrappers.row_clipping import MAX_NORM  # noqa: E402
 from harness.parity.drivers.pytorch import make_driver  # noqa: E402
+from harness.tests.stacks.stacks import (  # noqa: E402
+    LAYERS,
+    MAX_NORM,
+    Model,
+    has_masters,
+    skips,
+)
 from lockstep import pytorch, reference  # noqa: E402
 from lockstep.reference.clipping.clip_rows import clip_rows  # noqa: E402
 from lockstep.reference.tensors.variable import Variable  # noqa: E402
@@ -94,7 +97,7 @@ def parameters(stack: str) -> list[Any]:
 def wrapped(stack: str, base: Any, weights: list[Any]) -> Any:
     driver = make_driver("", pytorch)
     for layer in reversed(stack.split()):
-        base = LAYERS[layer].wrap(driver, base, Model(weights))
+        base = LAYERS[layer](driver, base, Model(weights))
     return base
 
 

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.composition.layers import Model
-from harness.composition.stacks import build, has_masters, skips
 from harness.parity.drivers.protocol import Driver
+from harness.tests.stacks.stacks import Model, build, has_masters, skips
 from lockstep.interface import Array
 from lockstep.registry import load
 

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from harness.composition.run import Run
 from harness.parity.drivers.protocol import Driver
+from harness.tests.stacks.run import Run
 from lockstep.registry import load
 
 __all__ = ["SAVERS", "BackendSaver", "KerasSaver", "Saver"]
