@@ -8,7 +8,7 @@ from collections.abc import Generator
 import pytest
 
 pytest_plugins = [
-    "harness.long_tests",
+    "harness.selection",
     "harness.order_of_tests",
     "harness.tests.shared_processes",
 ]

@@ -45,6 +45,9 @@ TORCH_INDEX = os.environ.get(
 # How pytest shares its tests among processes: one more than cores, because each waits
 # now and then for processes that its tests start.
 PROCESSES = ["-n", str(min(4, 1 + (os.cpu_count() or 1)))]
+FRAMEWORKS = ("torch", "tensorflow", "none")
+IGNORED = "--ignore=harness/site_tests"
+NO_TESTS = 5  # pytest's exit status if nothing was selected
 UV = shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
 VARIABLES = {
     "PYTHONPATH": os.pathsep.join([str(ROOT / "impls"), str(ROOT)]),
@@ -120,12 +123,11 @@ def reformat(session: nox.Session) -> None:
 
 @nox.session
 def unit(session: nox.Session) -> None:
-    """Run the tests that lie beside the code, e.g. nox -s unit -- -k multitask."""
-    # A file stays in one process: what it sets up once is shared. -- -n 0 for none.
-    # harness/order_of_tests.py has their order, and which files stay together.
-    ignored = "--ignore=harness/site_tests"
-    parallel = [*PROCESSES, "--dist", "loadfile", "--no-loadscope-reorder"]
-    run(session, "core", "pytest", ignored, *parallel, *session.posargs)
+    """Run the tests that lie beside the code; -- --changed: those a change touches.
+
+    Arguments go to pytest, e.g. nox -s unit -- -k multitask
+    """
+    by_framework(session, *session.posargs)
 
 
 @nox.session
@@ -159,19 +161,18 @@ def mutants(session: nox.Session) -> None:
 
 
 @nox.session
-def soak(session: nox.Session) -> None:
-    """Run the long tests that `tests` leaves out; it goes on where it was ended.
-
-    Without arguments it also builds the site and runs those of the site. With some,
-    for example: nox -s soak -- -k mutants
-    """
-    shown = ["-s", "-v", "-o", "console_output_style=progress-even-when-capture-no"]
-    long = ["pytest", "-m", "soak", *shown]
-    ignored = "--ignore=harness/site_tests"
-    run(session, "core", *long, ignored, *session.posargs)
+def slow(session: nox.Session) -> None:
+    """Run what `tests` leaves out: failures, clusters, all scripts of pages."""
+    by_framework(session, "-m", "slow and not soak", *session.posargs)
     if not session.posargs:
         site(session)
-        run(session, "site", *long, "harness/site_tests")
+        run(session, "site", "pytest", "-m", "slow", "harness/site_tests")
+
+
+@nox.session
+def soak(session: nox.Session) -> None:
+    """Run the tests that take hours, e.g. nox -s soak -- -k kill."""
+    run(session, "core", "pytest", "-v", "-m", "soak", IGNORED, *session.posargs)
 
 
 @nox.session
@@ -269,6 +270,24 @@ def lock(session: nox.Session) -> None:
 def run(session: nox.Session, name: str, module: str, *args: str) -> None:
     """Run a Python module in the environment `name`, made first if need be."""
     session.run(str(python_of(session, name)), "-m", module, *args, env=VARIABLES)
+
+
+def by_framework(session: nox.Session, *args: str) -> None:
+    """Run pytest once for each framework, so that no process imports two of them.
+
+    A file stays in one process, because what it sets up once is shared. A run that
+    selects no test is no failure.
+    """
+    parallel = [IGNORED, *PROCESSES, "--dist", "loadfile", "--no-loadscope-reorder"]
+    python, failed = str(python_of(session, "core")), []
+    for name in FRAMEWORKS:
+        command = [python, "-m", "pytest", "--framework", name, *parallel, *args]
+        try:
+            session.run(*command, env=VARIABLES, success_codes=[0, NO_TESTS])
+        except CommandFailed:
+            failed.append(name)
+    if failed:
+        raise CommandFailed(f"pytest failed: {', '.join(failed)}")
 
 
 def on_gpu(session: nox.Session, name: str, *tests: str) -> None:

@@ -39,32 +39,31 @@ PLACES = (
 )
 
 
-REFERENCE = "generated/reference/"
-"""The pages of the API, which one template writes for every backend."""
+SAMPLES = {"index.html", "multitask.html", "parity.html"}
+"""Hand-written pages on which the default tests run all checks."""
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark the checks of a page as soak that similar pages have, too.
+    """Mark checks of a page as slow that similar pages have, too.
 
-    Of a folder of generated pages, always check the index and the longest one. Of the
-    others, also check the API on PyTorch and whatever has results, but for the slowest.
+    Of each folder of generated pages, the index and the longest page have all checks.
+    Other pages have the slowest check, for accessibility, in the slow tests, and pages
+    of the API all checks.
     """
     page = getattr(item, "callspec", None) and item.callspec.params.get("visit")
-    if not page or not page.startswith("generated/") or page in samples():
+    if not page or page in samples():
         return
-    is_slowest = "nothing_keeps_people" in item.name
-    others = page.startswith(REFERENCE) and not page.startswith(f"{REFERENCE}pytorch")
-    if is_slowest or others:
-        item.add_marker(pytest.mark.soak)
+    if page.startswith("generated/reference/") or "nothing_keeps_people" in item.name:
+        item.add_marker(pytest.mark.slow)
 
 
 @cache
 def samples() -> frozenset[str]:
-    """Return the index and the longest page of each folder of generated pages."""
+    """Return the pages on which the default tests run all checks."""
     pages = sorted((SITE / "generated").rglob("*.html"), key=lambda p: p.stat().st_size)
     longest = {page.parent: page for page in pages}.values()
     chosen = [*longest, *(page for page in pages if page.name == "index.html")]
-    return frozenset(page.relative_to(SITE).as_posix() for page in chosen)
+    return frozenset(page.relative_to(SITE).as_posix() for page in chosen) | SAMPLES
 
 
 def find_browser() -> str | None:

@@ -10,6 +10,7 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 from socket import socket
+from typing import Any
 
 import pytest
 
@@ -59,9 +60,16 @@ def frameworks_of(script: Path) -> set[str]:
     return {alias.name for node in imports for alias in node.names} & FRAMEWORKS
 
 
-def marks_of(script: Path) -> list[pytest.MarkDecorator]:
-    """Let one wait for the soak whose twin on PyTorch does not."""
-    return [pytest.mark.soak] * (script.name == "workers_ray_keras3.py")
+def slow_in_folders(scripts: list[Path]) -> list[Any]:
+    """Mark scripts of a folder as slow, but for the first of each framework."""
+    chosen, first = [], set[tuple[Path, str]]()
+    for script in scripts:
+        place = script.parent, min(frameworks_of(script), default="")
+        is_like_another = script.parent != EXAMPLES and place in first
+        first.add(place)
+        marks = [pytest.mark.slow] * is_like_another
+        chosen.append(pytest.param(script, marks=marks, id=title(script)))
+    return chosen
 
 
 def title(script: Path) -> str:
@@ -87,7 +95,7 @@ def run_alone(*command: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    "script", sorted({*SCRIPTS} - {*FOR_RANKS} - {*ALONE}), ids=title
+    "script", slow_in_folders(sorted({*SCRIPTS} - {*FOR_RANKS} - {*ALONE}))
 )
 def test_example_prints_what_the_site_shows(script: Path, processes: Processes) -> None:
     require_frameworks(script)
@@ -97,11 +105,8 @@ def test_example_prints_what_the_site_shows(script: Path, processes: Processes) 
     assert printed == script.with_suffix(".out").read_text("utf-8")
 
 
-@pytest.mark.parametrize(
-    "script",
-    [pytest.param(script, marks=marks_of(script)) for script in ALONE],
-    ids=title,
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("script", ALONE, ids=title)
 def test_example_of_its_own_process_prints_what_the_site_shows(script: Path) -> None:
     require_frameworks(script)
     done = run_alone(script)
@@ -122,6 +127,7 @@ def ranks() -> subprocess.CompletedProcess[str]:
     return run_alone(*TORCHRUN, *(word for pair in pairs for word in pair))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", FOR_RANKS, ids=title)
 def test_two_ranks_print_what_the_site_shows(
     script: Path, ranks: subprocess.CompletedProcess[str]
@@ -143,17 +149,6 @@ def test_every_backend_prints_the_same_trajectory(example: str) -> None:
     printed = [path.read_text("utf-8") for path in EXAMPLES.glob(f"{example}_*.out")]
     assert len(printed) >= 3
     assert len(set(printed)) == 1
-
-
-@pytest.mark.parametrize("task", ["multitask", "embeddings", "mixed_precision"])
-def test_whole_scripts_are_short_and_resume_on_every_backend(task: str) -> None:
-    scripts = sorted(EXAMPLES.glob(f"end_to_end/{task}_*.py"))
-    assert len(scripts) == 3
-    assert all(len(s.read_text("utf-8").splitlines()) < 60 for s in scripts)
-    printed = {s.with_suffix(".out").read_text("utf-8") for s in scripts}
-    assert len(printed) == 1
-    assert all("the resumed run has the same" in text for text in printed)
-    assert not any("False" in text for text in printed)
 
 
 def test_every_difference_is_on_the_page() -> None:

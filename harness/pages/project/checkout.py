@@ -12,7 +12,7 @@ __all__ = ["checkout_inserts"]
 
 def checkout_inserts(root: Path) -> dict[str, str]:
     """Return the inserts: two commands, the sessions of the noxfile, the examples."""
-    tests = (root / ".ci" / "run").read_text("utf-8").strip().splitlines()[-1]
+    tests = (root / ".ci" / "run").read_text("utf-8").strip().splitlines()[-2]
     home = root / "docs" / "examples"
     folders = ("", "coming_from", "end_to_end", "ranks")
     examples = sorted(path for name in folders for path in (home / name).glob("*.py"))

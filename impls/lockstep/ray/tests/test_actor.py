@@ -26,12 +26,12 @@ def assert_same_bits(one: Any, other: Any) -> None:
 
 
 RULES = [
-    pytest.param("SGD", {"lr": 0.1}, "gradient", marks=pytest.mark.soak),
-    pytest.param(
-        "SGD", {"lr": 0.1, "momentum": 0.9}, "gradient", marks=pytest.mark.soak
-    ),
     ("Adam", {"lr": 0.1}, "gradient"),
-    ("Adam", {"lr": 0.1}, "delta"),
+    pytest.param("SGD", {"lr": 0.1}, "gradient", marks=pytest.mark.slow),
+    pytest.param(
+        "SGD", {"lr": 0.1, "momentum": 0.9}, "gradient", marks=pytest.mark.slow
+    ),
+    pytest.param("Adam", {"lr": 0.1}, "delta", marks=pytest.mark.slow),
 ]
 
 
@@ -87,6 +87,7 @@ def test_a_fixed_order_of_steps_gives_the_bits_of_one_process(
     assert (status["rounds"], status["workers"]) == (7, 3)
 
 
+@pytest.mark.slow
 def test_of_two_first_workers_at_once_one_fills_the_center(
     ray: Any, center: RayCenter, remote_trainers: Any
 ) -> None:
@@ -96,6 +97,7 @@ def test_of_two_first_workers_at_once_one_fills_the_center(
     assert_same_bits(found[0], center.weights())
 
 
+@pytest.mark.slow
 def test_a_task_with_a_worker_of_numpy_shares_the_center(
     ray: Any, center: RayCenter
 ) -> None:
@@ -129,6 +131,7 @@ def test_a_task_with_a_worker_of_numpy_shares_the_center(
     assert (status["workers"], status["staleness"]) == (1, {0: 1, 1: 1})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("every", "repeated"), [(1, 1), (100, 0)])
 def test_a_push_whose_reply_is_lost_is_applied_once(
     every: int, repeated: int, center: RayCenter, tmp_path: Path, monkeypatch

@@ -34,6 +34,8 @@ from lockstep.ray.tests.random_kills import (
 from lockstep.ray.tests.small_workers import WORKERS
 from lockstep.ray.tests.trainer import FullDisk, Trainer
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_killed_worker_blocks_nobody_and_a_new_one_rejoins(
     address: str, center: RayCenter

@@ -17,6 +17,8 @@ HEAD = "node:__internal_head__"
 SECONDS = 20.0
 """How long Ray may take to count what is left; it takes about one."""
 
+pytestmark = pytest.mark.slow
+
 
 def wait_until_left(ray: Any, name: str, number: float) -> None:
     deadline = time.monotonic() + SECONDS

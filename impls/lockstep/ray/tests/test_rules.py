@@ -18,6 +18,9 @@ from lockstep.ray import RayCenter
 from lockstep.ray.tests.processes import process_of
 from lockstep.ray.tests.small_workers import WORKERS
 
+pytestmark = pytest.mark.slow
+
+
 ORDER = [0, 1, 1, 0, 0, 0, 1, 1, 0, 0]
 
 
@@ -40,9 +43,7 @@ def tf_rule(worker: Any) -> Any:
 RULES = {"keras3": keras_rule, "tf": tf_rule}
 
 
-@pytest.mark.parametrize(
-    "backend", [pytest.param("keras3", marks=pytest.mark.soak), "tf"]
-)
+@pytest.mark.parametrize("backend", ["keras3", "tf"])
 def test_a_rule_moves_the_center_by_the_bits_of_one_process(
     backend: str, ray: Any, center: RayCenter, tmp_path: Path
 ) -> None:

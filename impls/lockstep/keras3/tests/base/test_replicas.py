@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +15,15 @@ from harness.tests.shared_processes import TWO_DEVICES, Processes
 from lockstep.keras3.tests import mirrored
 from lockstep.keras3.tests.mirrored import MAKE, RULES, ways
 
-# The stack has the first three; the fourth is a rule like NovoGrad.
-LONG = ("multitask", "scale", "rows", "ftrl")
-"""Wrappers that wait for the soak."""
 CASES = [(k, n) for k in MAKE for n in (1, 2) if n == 2 or k not in RULES]
 
 
-def is_long(name: str, count: int) -> bool:
-    """Tell what waits for the soak: of a single replica the stack shows enough."""
-    return name in LONG or (count == 1 and name != "stack")
-
-
+RULED = ("scale", "masters")
+"""Wrappers that skip a step that overflows."""
+# The stack has all wrappers.
 PARAMETERS = [
-    pytest.param(*case, marks=[pytest.mark.soak] * is_long(*case)) for case in CASES
+    pytest.param(*case, marks=[pytest.mark.slow] * (case[0] != "stack"))
+    for case in CASES
 ]
 
 
@@ -35,10 +31,10 @@ PARAMETERS = [
 def runs(
     pytestconfig: pytest.Config, processes: Processes
 ) -> dict[tuple[str, int, str], Any]:
-    everything = "not soak" not in pytestconfig.getoption("markexpr")
+    everything = "not slow" not in pytestconfig.getoption("markexpr")
     chosen: dict[str, list[int]] = {}
     for name, count in CASES:
-        if everything or not is_long(name, count):
+        if everything or name == "stack":
             chosen.setdefault(name, []).append(count)
     request = Request(str(Path(mirrored.__file__)), [json.dumps(chosen)])
     printed = processes.output_of(TWO_DEVICES, ["tensorflow", "keras"], request)
@@ -46,11 +42,6 @@ def runs(
     return {
         (n, count, way): (weights, state) for n, count, way, weights, state in found
     }
-
-
-def soaked(names: Iterable[str]) -> list[Any]:
-    mark = pytest.mark.soak
-    return [pytest.param(n, marks=mark) if n in LONG else n for n in names]
 
 
 @pytest.mark.parametrize(("name", "count"), PARAMETERS)
@@ -65,7 +56,9 @@ def test_replicas_end_as_the_joined_batch(runs: Any, name: str, count: int) -> N
         np.testing.assert_allclose(weights, expected, bound, bound, way)
 
 
-@pytest.mark.parametrize("name", soaked(["scale", "masters", "stack"]))
+@pytest.mark.parametrize(
+    "name", [*(pytest.param(n, marks=pytest.mark.slow) for n in RULED), "stack"]
+)
 def test_a_step_that_overflows_on_one_replica_is_skipped_on_both(
     runs: Any, name: str
 ) -> None:

@@ -26,22 +26,16 @@ KINDS = (
     "backoff",
     "stack",
 )
-LONG = ("novograd", "fixed", "backoff")
-"""Those that wait for the soak: others have a rule, a fixed and a moving loss scale."""
 IN_GRAPHS = ("multitask", "rows", "dynamic", "masters", "stack")
 """The others differ in their rule only; AGN's getter makes the variables of a graph."""
 CASES = [(k, m, n) for k in KINDS for m in ("eager", "function") for n in (1, 2)]
 CASES += [(kind, "graph", count) for kind in IN_GRAPHS for count in (1, 2)]
 
 
-def is_long(kind: str, mode: str, count: int) -> bool:
-    """Tell what waits for the soak: others have its wrapper, mode or one replica."""
-    repeats = count == 1 or (mode != "eager" and kind not in ("multitask", "masters"))
-    return kind in LONG or (repeats and kind != "stack")
-
-
+# The stack has all wrappers.
 PARAMETERS = [
-    pytest.param(*case, marks=[pytest.mark.soak] * is_long(*case)) for case in CASES
+    pytest.param(*case, marks=[pytest.mark.slow] * (case[0] != "stack"))
+    for case in CASES
 ]
 
 Results = dict[tuple[str, str, int], Any]
@@ -50,8 +44,8 @@ Results = dict[tuple[str, str, int], Any]
 @pytest.fixture(scope="module")
 def results(pytestconfig: pytest.Config, processes: Processes) -> Results:
     """Run the script once; logical CPUs have to be made before TensorFlow starts."""
-    everything = "not soak" not in pytestconfig.getoption("markexpr")
-    chosen = [case for case in CASES if everything or not is_long(*case)]
+    everything = "not slow" not in pytestconfig.getoption("markexpr")
+    chosen = [case for case in CASES if everything or case[0] == "stack"]
     alone = dict.fromkeys((kind, mode, 0) for kind, mode, _ in chosen)
     request = Request(str(SCRIPT), [json.dumps([*alone, *chosen])])
     printed = processes.output_of(TWO_DEVICES, ["tensorflow"], request)
@@ -69,6 +63,7 @@ def test_replicas_equal_one_process_with_the_joined_batch(
     assert reports == told
 
 
+@pytest.mark.slow
 def test_the_steps_tell_wrappers_apart_from_doing_nothing(results: Results) -> None:
     kinds = ("multitask", "rows", "dynamic")
     reports = {kind: results[kind, "eager", 2][1] for kind in kinds}

@@ -6,8 +6,12 @@ import copy
 from collections.abc import Callable
 from types import SimpleNamespace
 
+import pytest
+
 from harness.tests.shared_processes import TWO_DEVICES
 from lockstep.tf.step.replicas import ReplicatedStep
+
+pytestmark = pytest.mark.slow
 
 REPLICAS = """
 cpu = tf.config.list_physical_devices("CPU")[0]
