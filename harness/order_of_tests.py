@@ -21,7 +21,6 @@ LONG_FILES = (
     "impls/lockstep/ray/tests/test_rules.py",
     "impls/lockstep/ray/tests/test_place.py",
     "harness/tests/test_examples.py",
-    "harness/dropin/tests/test_programs.py",
     "impls/lockstep/keras3/tests/base/test_replicas.py",
     "impls/lockstep/tf/tests/base/test_replicas.py",
     "harness/runs/tests/test_repeatable.py",
@@ -32,7 +31,6 @@ LONG_FILES = (
     "harness/tasks/tests/test_worker_throughput.py",
     "harness/parity/tests/test_agreement.py",
     "harness/runs/tests/test_jobs.py",
-    "harness/declarations/tests/test_own_experiments.py",
     "impls/lockstep/tf/tests/scaling/test_loss_scaling.py",
     "harness/tasks/tests/test_multitask_digits.py",
     "harness/tests/stacks/test_resume.py",
@@ -44,7 +42,6 @@ ONE_PROCESS = (
     ("impls/lockstep/ray/tests/",),
     # They share processes of TensorFlow, one for each way in which it is changed.
     (
-        "harness/dropin/tests/",
         f"{KERAS}/base/test_replicas.py",
         f"{TF}/base/",
         f"{TF}/clipping/test_larc.py",

@@ -100,14 +100,14 @@ def oracle(
     seed: Annotated[int, typer.Option(min=0, help="What fresh cases depend on.")] = 0,
 ) -> None:
     """Replay cases and old programs on live TensorFlow 1.15, where Python 3.7 is."""
-    from harness.oracle import terminal
+    from harness.oracle.command import record_cases, replay
 
     if cases and not record:
         raise HarnessError("--cases: expected --record beside it, got none; add it.")
     if cases:
-        raise typer.Exit(terminal.record_fresh(golden, family or (), cases, seed))
-    chosen = (golden, family or (), program or (), record)
-    raise typer.Exit(terminal.run_in_terminal(*chosen, report_file))
+        raise typer.Exit(record_cases(golden, family or (), cases, seed))
+    chosen = (golden, family or (), program or (), record, report_file)
+    raise typer.Exit(replay(*chosen))
 
 
 def catalogue() -> None:

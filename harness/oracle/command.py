@@ -1,110 +1,177 @@
-"""The oracle run: replay recorded cases and old programs on the originals."""
+"""Replay recorded cases and old programs on TensorFlow 1.15, or record new ones."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.dropin.declared import find, programs
-from harness.dropin.running import original, quiet_variables
+import numpy as np
+from rich.console import Console
+
 from harness.errors import HarnessError
-from harness.oracle.environment import ROOT
-from harness.oracle.programs import record, replay_program
-from harness.oracle.report import Report, judged
-from harness.parity.cases import FAMILIES, GOLDEN, require_folder
+from harness.oracle import old_programs
+from harness.oracle.drawing.families import DRAWN
+from harness.oracle.environment import (
+    ROOT,
+    MissingOracleError,
+    oracle_python,
+    quiet_variables,
+)
+from harness.oracle.report import Report, judged, print_report, write_report
+from harness.parity.cases import FAMILIES, FOUND, GOLDEN, require_folder
+from harness.parity.report import check_writable
 from harness.processes.children import run_command
-from lockstep.messages.errors import unknown_name
+from lockstep.messages.errors import sentence, unknown_name
 
-__all__ = ["Request", "run_oracle"]
+__all__ = ["draw_cases", "record_cases", "replay", "write_cases"]
 
-
-@dataclass(frozen=True)
-class Request:
-    """What to replay. An empty selection means all.
-
-    With only families, no program is run. With only programs, no case is replayed.
-    """
-
-    golden: Path = GOLDEN
-    families: Sequence[str] = ()
-    programs: Sequence[str] = ()
-    record: bool = False
+WIDTH = 160
 
 
-def run_oracle(
-    request: Request, python: Path, on_done: Callable[[str, int], None]
-) -> Report:
-    """Replay the selected cases and programs with the interpreter of the originals.
+def replay(
+    golden: Path,
+    families: Sequence[str],
+    programs: Sequence[str],
+    record: bool,
+    report_file: Path | None,
+) -> int:
+    """Replay cases and programs, print and write a report; return the exit status.
+
+    With only families, no program is run. With only programs, no case is replayed. If
+    the originals cannot be run, print the reason and return 0.
 
     Args:
-        request: what to replay.
-        python: the interpreter that has TensorFlow 1.15.
-        on_done: called with the name of each finished item and the total of its kind.
+        golden: a folder of recorded cases.
+        families: of the cases; empty for all.
+        programs: their names; empty for all.
+        record: whether to record anew what the programs print.
+        report_file: where to write the report.
 
     Raises:
         HarnessError: an unknown family or program, or the replay ended early.
     """
-    for family in request.families:
+    for family in families:
         if family not in FAMILIES:
             raise HarnessError(str(unknown_name("family", family, FAMILIES)))
-    require_folder(request.golden)
-    chosen = [find(name) for name in request.programs]
+    require_folder(golden)
+    chosen = [old_programs.find(name) for name in programs]
+    if not chosen and not families:
+        chosen = list(old_programs.programs().values())
+    if report_file is not None:
+        check_writable(report_file)
+    try:
+        python = oracle_python()
+    except MissingOracleError as missing:
+        print(f"oracle: skipped: {missing}.")
+        return 0
     report = Report()
-    if not chosen:
-        _replay_cases(request, python, report, on_done)
-    if request.families and not chosen:
-        return report
-    interpreter = original(python, quiet_variables())
-    chosen = chosen or list(programs().values())
-    for program in chosen:
-        if request.record and program.live:
-            record(program, interpreter, _versions(python))
-        report.programs.append(replay_program(program, interpreter))
-        on_done(program.name, len(chosen))
-    report.environment = report.environment or _versions(python)
-    return report
+    with Console(stderr=True).status("replaying") as status:
+        arguments = ["--versions"]
+        if families or not programs:
+            arguments = [str(golden.resolve()), *families]
+        announced: dict[str, Any] = {}
+
+        def take(content: dict[str, Any]) -> None:
+            if announced:
+                report.cases.append(judged(content))
+                done = f"{len(report.cases)} of {announced['cases']}"
+                status.update(f"{content['family']}: {done}")
+            announced.update({} if announced else content)
+
+        _run_live(python, ["harness.oracle.live", *arguments], "", take)
+        if len(report.cases) != announced.get("cases"):
+            got = f"{len(report.cases)} of {announced.get('cases', 'unknown')}"
+            text = f"oracle: expected a row for every case, got {got}"
+            raise HarnessError(f"{text}; replay one family alone.")
+        report.environment = announced["environment"]
+        for program in chosen:
+            status.update(program.name)
+            if record:
+                old_programs.record(program, python, report.environment)
+            report.programs.append(old_programs.replay(program, python))
+    console = Console(width=max(Console().width, WIDTH))
+    print_report(report, console)
+    if report_file is not None:
+        write_report(report, report_file)
+        console.print(f"wrote {report_file}")
+    return int(report.failed)
 
 
-def _replay_cases(
-    request: Request,
+def record_cases(folder: Path, families: Sequence[str], count: int, seed: int) -> int:
+    """Draw cases, record them on the originals and write a file for each family.
+
+    Raises:
+        HarnessError: the folder has the recordings of Lockstep, a family cannot be
+            drawn, or the recording ended early.
+    """
+    if folder.resolve() in (GOLDEN.resolve(), FOUND.resolve()):
+        remedy = "name another one; what was recorded is never written again"
+        text = sentence("--golden", "a folder of your own", str(folder), remedy)
+        raise HarnessError(text)
+    for family in families:
+        if family not in DRAWN:
+            raise HarnessError(str(unknown_name("family", family, list(DRAWN))))
+    try:
+        python = oracle_python()
+    except MissingOracleError as missing:
+        print(f"oracle: skipped: {missing}.")
+        return 0
+    folder.mkdir(parents=True, exist_ok=True)
+    for family in families or DRAWN:
+        write_cases(folder, family, count, seed, python)
+        print(f"wrote {count} cases to {folder / family}.json", flush=True)
+    print(f"next: parity --golden {folder}")
+    return 0
+
+
+def draw_cases(family: str, count: int, seed: int) -> Iterator[dict[str, Any]]:
+    """Yield ``count`` cases, each determined by seed, family and number."""
+    component, draw = DRAWN[family]
+    for number in range(count):
+        place = list(DRAWN).index(family)
+        kind, inputs = draw(np.random.default_rng([seed, place, number]))
+        yield {
+            "family": family,
+            "id": f"{family}-s{seed}-{number:04d}",
+            "kind": kind,
+            "source": f"{component} (live tensorflow 1.15.5)",
+            "inputs": inputs,
+        }
+
+
+def write_cases(folder: Path, family: str, count: int, seed: int, python: Path) -> None:
+    """Record cases of a family and write a golden file, whole or not at all."""
+    drawn = "".join(f"{json.dumps(c)}\n" for c in draw_cases(family, count, seed))
+    recorded: list[dict[str, Any]] = []
+    _run_live(python, ["harness.oracle.live.record"], drawn, recorded.append)
+    if len(recorded) != count:
+        text = f"oracle: expected {count} recorded cases, got {len(recorded)}"
+        raise HarnessError(f"{text}; record fewer at once.")
+    head = {"format": 1, "family": family, "split": "live"}
+    lines = [
+        json.dumps({key: value for key, value in case.items() if key != "family"})
+        for case in recorded
+    ]
+    text = json.dumps(head)[:-1] + ', "cases": [\n' + ",\n".join(lines) + "\n]}\n"
+    unfinished = folder / f"{family}.json.part"
+    unfinished.write_text(text, "utf-8")
+    unfinished.replace(folder / f"{family}.json")
+
+
+def _run_live(
     python: Path,
-    report: Report,
-    on_done: Callable[[str, int], None],
+    module: Sequence[str],
+    stdin: str,
+    take: Callable[[dict[str, Any]], None],
 ) -> None:
-    """Run the child process that replays the cases, and read its lines."""
-    announced: dict[str, Any] = {}
-
-    def take(line: str) -> None:
-        content = json.loads(line)
-        if not announced:
-            announced.update(content)
-            report.environment = content["environment"]
-            return
-        report.cases.append(judged(content))
-        on_done(report.cases[-1].family, announced["cases"])
-
-    golden = str(request.golden.resolve())
-    module = ["-W", "ignore", "-m", "harness.oracle.live", golden]
-    command = [str(python), *module, *request.families]
+    """Run a module under Python 3.7; hand over each line of JSON that it prints."""
+    command = [str(python), "-W", "ignore", "-m", *module]
     variables = {**quiet_variables(), "PYTHONPATH": str(ROOT)}
-    status, errors = run_command(command, "", take, variables)
-    if status or len(report.cases) != announced.get("cases"):
-        last = (errors.strip().splitlines() or ["no error was printed"])[-1]
-        done = f"{len(report.cases)} of {announced.get('cases', 'unknown')}"
-        text = f"oracle: expected a row for every case, got {done}, status {status}"
-        raise HarnessError(f"{text}: {last}")
-
-
-def _versions(python: Path) -> dict[str, str]:
-    """Return the versions that the originals run on."""
-    lines: list[str] = []
-    module = ["-W", "ignore", "-m", "harness.oracle.live", "--versions"]
-    variables = {**quiet_variables(), "PYTHONPATH": str(ROOT)}
-    status, errors = run_command([str(python), *module], "", lines.append, variables)
+    status, errors = run_command(
+        command, stdin, lambda line: take(json.loads(line)), variables
+    )
     if status:
-        raise HarnessError(f"oracle: TensorFlow 1.15 does not start: {errors[-300:]}")
-    versions: dict[str, str] = json.loads(lines[-1])["environment"]
-    return versions
+        last = (errors.strip().splitlines() or ["no error was printed"])[-1]
+        raise HarnessError(f"oracle: {module[0]} ended with status {status}: {last}")

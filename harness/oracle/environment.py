@@ -9,9 +9,14 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from harness.dropin.running import quiet_variables
-
-__all__ = ["HOME", "MissingOracleError", "find_python", "oracle_python"]
+__all__ = [
+    "HOME",
+    "ROOT",
+    "MissingOracleError",
+    "find_python",
+    "oracle_python",
+    "quiet_variables",
+]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 HOME = ROOT / ".envs/oracle"
@@ -93,3 +98,9 @@ def _build(base: Path, home: Path, python: Path) -> None:
         if done.returncode:
             last = (done.stderr.strip().splitlines() or ["no error was printed"])[-1]
             raise MissingOracleError(f"TensorFlow 1.15 could not be installed: {last}")
+
+
+def quiet_variables() -> dict[str, str]:
+    """Return variables for a child of another Python, without those of this one."""
+    others = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+    return {**others, "TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONDONTWRITEBYTECODE": "1"}

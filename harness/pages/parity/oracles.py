@@ -6,8 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import get_args
 
-from harness.dropin.declared import find, programs
-from harness.dropin.moving import lines
+from harness.oracle.old_programs import find, programs
 from harness.oracle.report import ProgramRow, Report, Status, read_report
 from harness.pages.markup.tables import CARDS, Cell, Notes, table
 from harness.pages.markup.templating import number, render
@@ -31,7 +30,6 @@ def oracle_inserts(results: Path) -> dict[str, str]:
             "families": _families(report),
             "programs": _programs(report),
         }
-    texts["imports"] = _imports()
     return {f"oracle_{name}": text for name, text in texts.items()}
 
 
@@ -98,19 +96,3 @@ def _apart(row: ProgramRow, notes: tuple[str, ...]) -> Cell:
 def _why(row: ProgramRow) -> str:
     apart = row.ulp or row.exchanged
     return row.reason or (find(row.name).reason if apart else "")
-
-
-def _imports() -> str:
-    """The import lines of old code and their replacements."""
-    rows: list[list[Cell | str]] = [
-        [
-            Cell(line.original.replace("{rest}", "NAME"), None, "code"),
-            Cell(
-                "; ".join(filter(None, line.moved)).replace("{rest}", "NAME"),
-                None,
-                "code",
-            ),
-        ]
-        for line in lines()
-    ]
-    return table("Import lines that change", ["Old code", "Becomes"], rows, style=CARDS)

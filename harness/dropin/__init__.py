@@ -1,1 +1,0 @@
-"""Programs written for TensorFlow 1.15. To run them here, only imports change."""

@@ -1,0 +1,115 @@
+"""What cannot be judged, drawn or read is said on its page and stops no other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+
+from harness.declarations import declare
+from harness.errors import HarnessError
+from harness.figures.plot import draw
+from harness.judgement.compare import compare
+from harness.pages.findings.sources import EXPERIMENTS
+from harness.pages.write import write_findings
+from harness.records.files import folder
+from harness.records.metrics import Metric
+from harness.tasks import part
+from harness.tests.synthetic import publish
+
+NAME, TASK = "absent_tasks", "multitask_digits"
+
+
+@pytest.fixture
+def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> declare.Experiment:
+    """The only experiment that there is, with results of its own in ``tmp_path``."""
+    text = (declare.EXPERIMENTS / f"{NAME}.toml").read_text("utf-8")
+    monkeypatch.setattr(declare, "EXPERIMENTS", tmp_path)
+    (tmp_path / f"{NAME}.toml").write_text(text, "utf-8")
+    experiment = declare.read(tmp_path / f"{NAME}.toml")
+    publish(experiment, tmp_path, publish=False)
+    return experiment
+
+
+def page_of(experiment: declare.Experiment, root: Path) -> str:
+    source = replace(EXPERIMENTS, questions=lambda: [experiment])
+    write_findings(root / "pages", source, root)
+    return (root / "pages" / "experiments" / f"{experiment.name}.md").read_text("utf-8")
+
+
+def broken(*_: Any) -> Any:
+    raise KeyError("a value that nobody tried")
+
+
+@pytest.mark.filterwarnings("ignore:.*cannot draw")
+def test_records_that_a_task_cannot_judge(
+    experiment: declare.Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(part(TASK, "findings"), "judge", broken)
+    finding = compare(experiment, tmp_path)
+    assert finding is not None and finding.verdict == ""
+    assert f"cannot be judged: harness.tasks.{TASK} got KeyError" in finding.answer
+    assert "cannot be judged" in page_of(experiment, tmp_path)
+
+
+def test_a_metric_that_cannot_be_read(
+    experiment: declare.Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metrics = part(TASK, "findings").METRICS
+    monkeypatch.setitem(metrics, "loss", Metric(broken, "nats", "smaller"))
+    finding = compare(experiment, tmp_path)
+    assert finding is not None and finding.verdict == ""
+    assert "KeyError" in page_of(experiment, tmp_path)
+
+
+def test_a_figure_that_cannot_be_drawn(
+    experiment: declare.Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(part(TASK, "figures"), "drawings", broken)
+    finding = compare(experiment, tmp_path)
+    assert finding is not None
+    with pytest.raises(HarnessError, match=f"{TASK} cannot draw this finding"):
+        draw(finding, tmp_path / "plots")
+    with pytest.warns(UserWarning, match="cannot draw"):
+        page = page_of(experiment, tmp_path)
+    assert "cannot draw this finding" in page and finding.verdict in page
+
+
+def test_damaged_records(experiment: declare.Experiment, tmp_path: Path) -> None:
+    path = folder(experiment.name, False, tmp_path) / "tf.jsonl"
+    path.write_text("{]\n" + path.read_text("utf-8"), "utf-8")
+    with pytest.warns(UserWarning, match=r"tf\.jsonl, line 1"):
+        page = page_of(experiment, tmp_path)
+    assert "line 1" in page and "restore the file" in page
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error"),
+    [
+        ('backends = ["pytorch", "tf"]', 'backends = ["numpy"]', "backend"),
+        ("checkpoints = 10 ", 'checkpoints = "x" ', "checkpoints: expected a whole"),
+        ('"none", "default"]', '"none", "none"]', "expected different combinations"),
+        ("presence = [1.0", 'presence = ["a"', "presence: expected a probability"),
+    ],
+)
+def test_what_a_task_cannot_run_is_refused_in_one_sentence(
+    old: str, new: str, error: str, tmp_path: Path
+) -> None:
+    text = (declare.EXPERIMENTS / f"{NAME}.toml").read_text("utf-8")
+    assert old in text
+    path = tmp_path / "own.toml"
+    path.write_text(text.replace(old, new), "utf-8")
+    with pytest.raises(HarnessError, match=error) as refused:
+        declare.read(path)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_file_name_that_no_page_could_have_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "<img onerror=x>.toml"
+    path.write_text((declare.EXPERIMENTS / f"{NAME}.toml").read_text("utf-8"), "utf-8")
+    with pytest.raises(HarnessError, match="file name: expected letters, digits"):
+        declare.read(path)
