@@ -175,4 +175,4 @@ def interval(row: Mapping[Any, Any], name: str = "", form: str = ".2f") -> str:
 
 
 ENVIRONMENT = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True)
-ENVIRONMENT.filters.update(short=short, percent=percent, interval=interval)
+ENVIRONMENT.filters.update(short=short, percent=percent, interval=interval, exp=np.exp)

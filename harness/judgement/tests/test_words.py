@@ -18,7 +18,7 @@ from harness.pages.findings.page import Answered, finding_page
 TEXTS = sorted(declare.EXPERIMENTS.glob("*.md"))
 NAMES = [path.stem for path in TEXTS]
 
-WITH_DIGITS = r"\b(?:float16|float32|bfloat16|TF32|beta2|Keras 3|TensorFlow 1)\b"
+WITH_DIGITS = r"\b(?:[Ff]loat16|float32|bfloat16|TF32|beta2|Keras 3|TensorFlow 1)\b"
 """Names that have digits; every other digit must come from a record."""
 
 

@@ -16,7 +16,6 @@ from harness.figures.plot import Drawing
 from harness.figures.style import THIN, WIDTH, Theme
 from harness.figures.tables import first_backend, grouped
 from harness.tasks.absent_heads.arms import MEAN, NONE, WRAPPED
-from harness.tasks.absent_heads.sentences import NAME, RATE, better, worse
 
 __all__ = ["LINES", "NAMES", "comparison", "heads", "sweep"]
 
@@ -26,6 +25,9 @@ NAMES = {
     "default": "with wrapper",
     "strict": "strict wrapper",
 }
+NAME, RATE = "optimizer.name", "optimizer.learning_rate"
+"""Columns of a table of choices."""
+
 LINES = {NONE: "-", MEAN: "-.", "default": "--", "strict": ":"}
 MARKERS = {NONE: "o", MEAN: "v", "default": "s", "strict": "D"}
 
@@ -166,9 +168,10 @@ def comparison(table: pd.DataFrame, what: str) -> Drawing:
 
 def _title_of_comparison(table: pd.DataFrame, what: str) -> str:
     rows = table[table["wrapper"].isin(WRAPPED)]
+    lower, higher = (rows["ratio_low"] > 1).sum(), (rows["ratio_high"] < 1).sum()
     return (
-        f"Tuned, the wrapper ends with a lower {what} in {len(better(rows))} and a "
-        f"higher one in {len(worse(rows))} of {len(rows)} cases"
+        f"Tuned, the wrapper ends with a lower {what} in {lower} and a "
+        f"higher one in {higher} of {len(rows)} cases"
     )
 
 

@@ -1,18 +1,17 @@
-"""Compute the answer: float16's final loss against float32's, and scale recovery."""
+"""Tables of float16's final loss against float32's, and of scale recovery."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
-from harness.figures.tables import first_backend
-from harness.judgement.finding import NO_ANSWER, Judgement, joined
+from harness.judgement.finding import Judgement
 from harness.records.metrics import Metric
 from harness.records.record import Record
 from harness.statistics import Interval, overlap
-from harness.tasks.checks import Check, Holds, all_hold, both, listed
+from harness.tasks.checks import Check, Holds, all_hold, both
 from harness.tasks.deep_digits import tables
 from harness.tasks.deep_digits.settings import Settings
 
@@ -41,7 +40,7 @@ PINNED = (9_000, 13_000)
 
 
 def judge(records: Sequence[Record]) -> Judgement:
-    """Make tables of the records, check them and state the answer."""
+    """Make tables of the records, and check them."""
     cells = tables.cells(records)
     frames = {
         "losses": tables.losses(cells),
@@ -52,11 +51,7 @@ def judge(records: Sequence[Record]) -> Judgement:
         "curves": tables.curves(cells),
     }
     settings = {cell.settings.label: cell.settings for cell in cells}
-    return Judgement(
-        answer=_answer(frames, settings),
-        tables=frames,
-        small_print=_small_print(frames, checks(frames, settings), settings),
-    )
+    return Judgement(tables=frames, checks=checks(frames, settings))
 
 
 def match(
@@ -173,146 +168,3 @@ def _column(table: pd.DataFrame, name: str) -> dict[str, float]:
 
 
 # -- sentences -------------------------------------------------------------------------
-
-
-def _answer(
-    frames: Mapping[str, pd.DataFrame], settings: Mapping[str, Settings]
-) -> str:
-    losses, scales = first_backend(frames["losses"]), first_backend(frames["scales"])
-    sentences = [
-        *_of_the_original(losses, settings),
-        *_of_others(losses, settings),
-        *_of_recovery(scales, settings),
-    ]
-    return " ".join(sentences) or f"{NO_ANSWER}."
-
-
-def _of_the_original(
-    losses: pd.DataFrame, settings: Mapping[str, Settings]
-) -> Iterator[str]:
-    """Quote the final loss of each scaler with quirks against float32."""
-    base = losses[(losses["dtype"] == "float32") & (losses["scale"] == "none")]
-    strict = losses[losses["method"].isin(_strict(settings))]
-    for _, row in strict[strict["ratio"].notna()].iterrows():
-        ends = f"{row['loss']:.3f} against {base['loss'].iloc[0]:.3f} nats"
-        yield (
-            f"With the original's {settings[row['method']].scale} the held-out loss "
-            f"ends at {_ratio(row)} times float32's ({ends})."
-        )
-
-
-def _of_others(losses: pd.DataFrame, settings: Mapping[str, Settings]) -> Iterator[str]:
-    """Quote the ratio to float32 of each other scale, and without a scale."""
-    known = losses[losses["ratio"].notna()]
-    scaled = known[known["method"].isin(scaled_of(settings))]
-    parts = [
-        f"{_ratio(row)} with {_short(row['method'])}" for _, row in scaled.iterrows()
-    ]
-    plain = known[known["method"] == floor_of(settings)]
-    parts += [f"{_ratio(row)} without a scale" for _, row in plain.iterrows()]
-    if parts:
-        yield f"The same ratio is {joined(parts)}."
-
-
-def _of_recovery(
-    scales: pd.DataFrame, settings: Mapping[str, Settings]
-) -> Iterator[str]:
-    """Quote the steps until each scale recovered in the runs."""
-    moving = scales[scales["moves"] & ~scales["method"].isin(_strict(settings))]
-    parts = []
-    for _, row in moving.iterrows():
-        part = f"{_short(row['method'])} {_steps(row['recovery'])}"
-        if row["unrecovered"] and np.isfinite(row["recovery"]):
-            part += f" (in {row['unrecovered']} of {row['runs']} runs not at all)"
-        parts.append(part)
-    if not parts:
-        return
-    yield f"To recover from one overflow the scale takes: {', '.join(parts)}."
-    yield from _of_windows(moving, settings)
-
-
-def _of_windows(
-    moving: pd.DataFrame, settings: Mapping[str, Settings]
-) -> Iterator[str]:
-    """Yield sentences about the growth window and its effect."""
-    here = set(moving["method"])
-    windows = {m: n for m, n in _windows(settings).items() if m in here}
-    if not windows or max(windows.values()) >= USUAL_WINDOW:
-        return
-    counts = joined([str(n) for n in dict.fromkeys(windows.values())])
-    names = joined([_short(label) for label in windows])
-    yield (
-        f"For {names} this is one growth window, which is {counts} steps here and "
-        f"{USUAL_WINDOW} by default."
-    )
-    others = moving[~moving["method"].isin(windows)]
-    slower = others[others["recovery"] > max(windows.values())]
-    if len(slower):
-        names = joined([_short(label) for label in slower["method"]])
-        yield f"Their advantage over {names} comes from this setting."
-
-
-def _strict(settings: Mapping[str, Settings]) -> list[str]:
-    return [label for label, each in settings.items() if each.strict]
-
-
-def _short(label: str) -> str:
-    return label.removeprefix("fp16, ")
-
-
-def _ratio(row: pd.Series) -> str:
-    return f"{row['ratio']:.2f} [{row['ratio_low']:.2f}, {row['ratio_high']:.2f}]"
-
-
-def _steps(steps: float) -> str:
-    return f"{steps:.0f} steps" if np.isfinite(steps) else "more steps than followed"
-
-
-def _small_print(
-    frames: Mapping[str, pd.DataFrame],
-    checked: Sequence[Check],
-    settings: Mapping[str, Settings],
-) -> list[str]:
-    first = next(iter(settings.values()))
-    return [
-        *listed(checked),
-        *_of_zeros(frames, settings),
-        *_of_the_quirk(frames["scales"], settings),
-        f"The loss is multiplied by 2^{first.loss_log2} and the rate divided by it: "
-        "nothing changes in float32. A scale here is as good as one smaller by that "
-        "factor for a loss that is left alone.",
-        f"Every run has one infinite loss, at step {first.overflow}; all skip it.",
-        "A scale has recovered when it is above half of what it was before the "
-        "overflow. The numbers are those of the runs. The table of the simulation is "
-        "something else: there each scaler of the NumPy reference is shown gradients "
-        "of one size, and nothing is trained.",
-        "All weights have float32 masters. Median over seeds, intervals bootstrapped "
-        "over them (95%); splits, batches and first weights of a seed are the same "
-        "in every run. All methods have the same learning rate, which was not tuned.",
-    ]
-
-
-def _of_zeros(
-    frames: Mapping[str, pd.DataFrame], settings: Mapping[str, Settings]
-) -> Iterator[str]:
-    """Compare the law of float16's limits with the measured zeros."""
-    at_one = frames["underflow"][frames["underflow"]["scale_log2"] == 0]
-    law = dict(zip(at_one["gradients"], at_one["flushed"].astype(float), strict=True))
-    floor = floor_of(settings)
-    for kind in law if floor else ():
-        share = _column(frames["scales"], f"zero_{kind}")[floor]
-        yield (
-            f"Of the float32 gradients of {kind}, {law[kind]:.0%} are too small for "
-            f"float16; in float16 without a scale {share:.0%} were 0."
-        )
-
-
-def _of_the_quirk(scales: pd.DataFrame, settings: Mapping[str, Settings]) -> list[str]:
-    """Return a sentence about each scaler with the quirks, on each backend."""
-    strict = [label for label, each in settings.items() if each.strict]
-    return [
-        f"{row['method']} on {row['backend']}: in {row['pinned']} of {row['runs']} "
-        "runs an overflow of its own had pinned the scale before the injected one; in "
-        f"{row['nan']} it ended as NaN, after a step whose gradients all were 0."
-        for _, row in scales[scales["method"].isin(strict)].iterrows()
-    ]

@@ -1,4 +1,4 @@
-"""Compute the answer: what the wrappers cost on a GPU, with and without a graph."""
+"""Tables of what the wrappers cost on a GPU, with and without a graph."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from harness.records.record import Record
 from harness.statistics import Interval, overlap
 from harness.tasks.cells import on_gpus
 from harness.tasks.gpu_steps import tables
-from harness.tasks.gpu_steps.settings import GRAPH, STACKS, WAYS
-from harness.tasks.overhead.shapes import shapes_of
 
 __all__ = ["APART", "METRICS", "judge", "match"]
 
@@ -28,11 +26,11 @@ NOTHING = "Not measured yet on a GPU; runs on a CPU are not counted."
 
 
 def judge(records: Sequence[Record]) -> Judgement:
-    """Make a table of the runs on GPUs and state the answer, or that there are none."""
+    """Make a table of the runs on GPUs, or say that there are none."""
     if not on_gpus(records):
-        return Judgement(NOTHING, {}, _small_print(records))
+        return Judgement(answer=NOTHING)
     table = tables.steps(records)
-    return Judgement(_answer(table), {"steps": table}, _small_print(records))
+    return Judgement(tables={"steps": table})
 
 
 def match(
@@ -69,34 +67,3 @@ METRICS = {
     "launches": Metric(_on_gpu("launches"), "launches a step", "smaller"),
 }
 """The metrics by which runs are compared."""
-
-
-def _answer(table: pd.DataFrame) -> str:
-    device = table["device"].iloc[0]
-    rows = {(r["stack"], r["way"]): r for _, r in table.iterrows()}
-    parts = [
-        f"{what} {rows[key]['time']:,.0f} us ({tables.waits(rows[key]['waits'])})"
-        for key, what in (
-            (("bare", "host"), "a bare step takes"),
-            (("all", "host"), "one with all wrappers"),
-            (("all", GRAPH), "the same in a CUDA graph"),
-        )
-        if key in rows
-    ]
-    return f"On {device}, {', '.join(parts)}." if parts else NOTHING
-
-
-def _small_print(records: Sequence[Record]) -> list[str]:
-    config = records[0].config
-    count, zeros = len(shapes_of(config["model"])), config["zeros"]
-    return [
-        f"A step copies the {count} gradients of the model {config['model']}, {zeros} "
-        "of them all zero, scales a loss where there is a scale, and updates; forward "
-        "and backward are left out.",
-        *(f"{name}: {what}." for name, what in STACKS.items()),
-        *(f"{name}: {what}." for name, what in WAYS.items()),
-        "A wait is an operation of which PyTorch reports that the host waits for the "
-        "GPU. A launch is a call that gives work to the GPU; a graph is one.",
-        "Times are of many steps in a row, until the GPU has finished the last one. "
-        "Medians over seeds of the median over rounds, intervals bootstrapped (95%).",
-    ]

@@ -1,29 +1,20 @@
-"""Compute the answer: final losses and movement of heads, without and with wrapper."""
+"""Tables of final losses and of the movement of heads, without and with wrapper."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
-from harness.figures.tables import first_backend
-from harness.judgement.finding import NO_ANSWER, Judgement
+from harness.judgement.finding import Judgement
 from harness.records.record import Record
-from harness.tasks.absent_heads.sentences import of_ranges
-from harness.tasks.absent_heads.tables import matched, rate_of
+from harness.tasks.absent_heads.tables import comparison, matched, rate_of
 from harness.tasks.checks import Check, Holds, all_hold
-from harness.tasks.multitask_digits import tables, tuned
+from harness.tasks.multitask_digits import tables
 from harness.tasks.multitask_digits.metrics import METRICS
-from harness.tasks.multitask_digits.small_print import (
-    changed,
-    lawless,
-    percent,
-    rarest,
-    small_print,
-)
 
-__all__ = ["APART", "METRICS", "judge", "match", "of_choices"]
+__all__ = ["APART", "METRICS", "judge", "match"]
 
 APART = ("optimizer.name", "wrapper", "presence")
 """The settings that distinguish runs in the tables."""
@@ -33,10 +24,10 @@ STATE_TOLERANCE = 1e-3
 
 
 def judge(records: Sequence[Record]) -> Judgement:
-    """Make tables of the records, check the laws and state the answer."""
+    """Make tables of the records, and check the laws."""
     cells = tables.cells(records)
     if _have_own_rates(cells):
-        return tuned.judge(cells)
+        return Judgement(tables=_tuned(cells))
     frames = {
         "movement": tables.movement(cells),
         "laws": tables.theory(cells),
@@ -45,12 +36,22 @@ def judge(records: Sequence[Record]) -> Judgement:
         "curves": tables.curves(cells),
         "backends": tables.backends(cells),
     }
-    checked = _checks(frames)
-    return Judgement(
-        answer=_answer(frames),
-        tables=frames,
-        small_print=small_print(frames, cells[0].settings, checked),
-    )
+    return Judgement(tables=frames, checks=_checks(frames))
+
+
+def _tuned(cells: Sequence[tables.Cell]) -> dict[str, pd.DataFrame]:
+    """Return the tables of arms that each have their own best learning rate.
+
+    Only the first backend is compared, because the rates are its own.
+    """
+    first = [cell for cell in cells if cell.backend == cells[0].backend]
+    return {
+        "comparison": comparison(first, lambda c: c.labels, METRICS["loss"].read),
+        "losses": tables.losses(first),
+        "heads": tables.heads(first),
+        "curves": tables.curves(cells),
+        "backends": tables.backends(cells),
+    }
 
 
 def match(
@@ -68,11 +69,6 @@ def match(
     return matched(published[name], own[name], keys)
 
 
-def of_choices(choices: pd.DataFrame) -> str:
-    """Return a sentence about the learning rates that a sweep chose."""
-    return of_ranges(choices)
-
-
 def _have_own_rates(cells: Sequence[tables.Cell]) -> bool:
     """Whether an optimizer has several learning rates."""
     rates = {(c.settings.optimizer["name"], rate_of(c)) for c in cells}
@@ -80,6 +76,17 @@ def _have_own_rates(cells: Sequence[tables.Cell]) -> bool:
 
 
 # -- laws ------------------------------------------------------------------------------
+
+
+TOLERANCE = 0.05
+"""The margin around a law that must contain the whole interval of the movement."""
+
+
+def lawless(movement: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows whose interval is not fully within the margin of their law."""
+    low, high = movement["ratio_low"], movement["ratio_high"]
+    within = (low >= 1 - TOLERANCE) & (high <= 1 + TOLERANCE)
+    return movement[~within & movement["law"].notna()]
 
 
 def _checks(frames: Mapping[str, pd.DataFrame]) -> list[Check]:
@@ -112,64 +119,6 @@ def _decays(state: pd.DataFrame) -> Holds:
 
 
 # -- sentences -------------------------------------------------------------------------
-
-
-def _answer(frames: Mapping[str, pd.DataFrame]) -> str:
-    """Return sentences about the losses, the heads and the optimizer state."""
-    movement = frames["movement"]
-    sentences = [
-        *_of_losses(frames["losses"]),
-        *_of_heads(movement),
-        *_of_probes(movement),
-    ]
-    if _keeps(frames["state"]):
-        sentences.append(
-            "With the wrapper the optimizer state of an absent task keeps every bit."
-        )
-    return " ".join(sentences) or f"{NO_ANSWER}."
-
-
-def _of_losses(losses: pd.DataFrame) -> Iterator[str]:
-    """Count the losses that the wrapper lowers and raises, on the first backend."""
-    if losses.empty:
-        return
-    rows = first_backend(rarest(losses))
-    lower, higher = changed(rows)
-    yield (
-        f"With each task in {percent(rows)} of the batches, the wrapper makes "
-        f"{len(lower)} of {len(rows)} held-out losses lower and {len(higher)} higher."
-    )
-
-
-def _of_heads(movement: pd.DataFrame) -> Iterator[str]:
-    """Quote the movement of the real heads, relative to an always present task."""
-    parts = [
-        f"{_number(moved['none'])} times as far with {name} "
-        f"({_number(moved['default'])} times with the wrapper)"
-        for name, moved in tables.head_ratios(movement).items()
-    ]
-    if parts:
-        yield (
-            "In each step with its task, the head of such a rare task moves "
-            f"{', '.join(parts)} as the head of a task that is in every batch."
-        )
-
-
-def _of_probes(movement: pd.DataFrame) -> Iterator[str]:
-    """Quote the movement of a weight with a constant gradient, with Adam."""
-    rows = rarest(first_backend(movement))
-    adam = rows[(rows["optimizer"] == "Adam") & (rows["presence"] < 1)]
-    measured = adam.set_index("wrapper")["measured"]
-    if {"none", "default"} <= set(measured.index):
-        yield (
-            "A weight with a constant gradient moves "
-            f"{_number(measured['none'])} times as far with Adam "
-            f"({_number(measured['default'])} times with the wrapper)."
-        )
-
-
-def _number(value: float) -> str:
-    return f"{value:.0f}" if value >= 10 else f"{value:.1f}"
 
 
 # -- rows ------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from harness.statistics import bootstrap, median
 from harness.tasks.embeddings.cells import Cell
 from harness.timing import AGAIN
 
-__all__ = ["baselines", "cost", "of_limit", "promise", "ratio"]
+__all__ = ["baselines", "cost", "promise", "ratio"]
 
 RATIOS = (
     *(("clip", "none"), ("lookup", "none"), ("clip", "lookup"), ("lookup", "clip")),
@@ -91,10 +91,4 @@ def ratio(table: pd.DataFrame, what: str, limit: str, against: str) -> pd.DataFr
     """Return the rows of the cost table that compare two limits."""
     chosen = (table["what"] == what) & (table["limit"] == limit)
     rows: pd.DataFrame = table[chosen & (table["against"] == against)]
-    return rows
-
-
-def of_limit(table: pd.DataFrame, limit: str) -> pd.DataFrame:
-    """Return the rows of a limit."""
-    rows: pd.DataFrame = table[table["limit"] == limit]
     return rows

@@ -18,6 +18,7 @@ from harness.figures.style import DARK, LIGHT, WIDTH, Theme
 from harness.figures.tables import first_backend
 from harness.judgement.finding import Finding
 from harness.tasks.stable_rates.findings import PLAIN, extremes, factor, named
+from harness.tasks.stable_rates.tables import BAR
 
 __all__ = ["drawings"]
 
@@ -51,7 +52,7 @@ def sweeps(finding: Finding) -> Drawing:
         canvas.supylabel("batch (images a step)", fontsize=9)
         panels[-1].set_xlabel("learning rate")
         outlined = _outline(0, 0, 1, theme)
-        outlined.set_label("rates that train about as well as the best")
+        outlined.set_label(f"rates that reach {100 * BAR:.0f} %")
         canvas.legend(handles=[outlined], loc="outside lower right")
 
     return Drawing(
@@ -78,6 +79,8 @@ def _title_of_sweeps(ranges: pd.DataFrame) -> str:
 
 def _ends(row: pd.Series) -> str:
     """Return the rates of a range as text."""
+    if not row["lowest"]:
+        return "no rate"
     if row["lowest"] == row["highest"]:
         return f"a rate of {row['lowest']:g}"
     return f"rates from {row['lowest']:g} to {row['highest']:g}"
@@ -112,7 +115,8 @@ def _heat(panel: Axes, theme: Theme, table: pd.DataFrame) -> None:
             ink = _ink_on(theme, accuracy)
             panel.text(column, row, f"{100 * accuracy:.0f}", color=ink, **CENTERED)
         inside = [k for k, held in enumerate(stable.loc[batch]) if held]
-        panel.add_patch(_outline(inside[0], row, len(inside), theme))
+        if inside:
+            panel.add_patch(_outline(inside[0], row, len(inside), theme))
 
 
 def _ink_on(theme: Theme, accuracy: float) -> str:

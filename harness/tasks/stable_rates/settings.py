@@ -35,7 +35,8 @@ class Settings:
         width: the units of each layer.
         momentum: the momentum of SGD.
         rates: learning rates in increasing order; a new net is trained at each.
-        margin: the distance from the best accuracy that is still in the stable range.
+        margin: the distance from the best accuracy that an arm may have; a run reports
+            the range of rates within it.
     """
 
     method: Mapping[str, Any]

@@ -19,9 +19,11 @@ __all__ = ["ARM", "Cell", "cells", "range_of", "ranges", "sweeps"]
 
 ARM = ["method", "batch", "backend"]
 
+BAR = 0.9
+"""The held-out accuracy that a good rate reaches: nine of ten digits, for every arm."""
+
 ROUNDING = 1e-6
-"""The error of a difference of two shares in float32. A rate whose accuracy is below
-the best one by exactly the margin is in the range."""
+"""The error of a share in float32. A rate whose accuracy is the bar is good."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class Cell:
     def median_range(self) -> Range:
         """The stable range of the median accuracies."""
         medians = np.median(self.accuracies, axis=0).tolist()
-        return _stable_range(self.settings.rates, medians, self.settings.margin)
+        return _stable_range(self.settings.rates, medians)
 
 
 def cells(records: Sequence[Record]) -> list[Cell]:
@@ -76,7 +78,8 @@ def ranges(of: Sequence[Cell]) -> pd.DataFrame:
     """A row per method and batch: medians over the seeds, with intervals.
 
     ``best`` is the highest accuracy of a sweep. ``width`` is the factor by which the
-    rate may change in its stable range. ``best_rate``, ``lowest`` and ``highest``
+    rate may change in its stable range, 0 without a good rate; ``reached`` is the
+    number of runs with one. ``best_rate``, ``lowest`` and ``highest``
     belong to the median accuracies. ``open`` is whether this range reaches an end of
     the sweep, so that it may be wider.
     """
@@ -86,13 +89,11 @@ def ranges(of: Sequence[Cell]) -> pd.DataFrame:
 def range_of(record: Record) -> Range:
     """Return the stable range of a run."""
     series = record.series
-    return _stable_range(series["rate"], series["accuracy"], record.config["margin"])
+    return _stable_range(series["rate"], series["accuracy"])
 
 
-def _stable_range(
-    rates: Sequence[float], accuracies: Sequence[float], margin: float
-) -> Range:
-    return stable_range(rates, accuracies, margin + ROUNDING)
+def _stable_range(rates: Sequence[float], accuracies: Sequence[float]) -> Range:
+    return stable_range(rates, accuracies, BAR - ROUNDING)
 
 
 def _range(cell: Cell) -> dict[str, Any]:
@@ -106,6 +107,8 @@ def _range(cell: Cell) -> dict[str, Any]:
     }
     row |= bootstrap(median, [each.best for each in of_runs]).named("best")
     row |= _middle(widths).named("width")
+    row["bar"] = BAR
+    row["reached"] = int((widths > 0).sum())
     row |= {name: getattr(ends, name) for name in ("best_rate", "lowest", "highest")}
     row["open"] = ends.lowest == rates[0] or ends.highest == rates[-1]
     return row
@@ -116,4 +119,5 @@ def _middle(factors: Floats) -> Interval:
 
     So with an even number of runs it is the geometric mean of the two middle ones.
     """
-    return Interval(*map(np.exp, bootstrap(median, np.log(factors))))
+    with np.errstate(divide="ignore"):
+        return Interval(*map(np.exp, bootstrap(median, np.log(factors))))

@@ -35,5 +35,5 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
     accuracies = [share if math.isfinite(loss) else 0.0 for loss, share in ends]
     rates = [float(rate) for rate in settings.rates]
     series = {"rate": rates, "loss": losses, "accuracy": accuracies}
-    found = stable_range(rates, accuracies, settings.margin)
+    found = stable_range(rates, accuracies, max(accuracies) - settings.margin)
     return Outcome("ok", "", series, found._asdict())

@@ -11,9 +11,8 @@ import pytest
 
 from harness.declarations.declare import Run
 from harness.records.record import Record
-from harness.tasks.absent_heads import sentences
 from harness.tasks.absent_heads.tables import against_zeros, comparison, matched
-from harness.tasks.multitask_digits import findings, tables
+from harness.tasks.multitask_digits import tables
 from harness.tasks.multitask_digits.metrics import METRICS
 from harness.tests.makers import made_up, with_metric
 
@@ -58,50 +57,9 @@ def test_runs_that_differ_in_more_are_not_paired() -> None:
     assert list(against_zeros([fed, changed])) == []
 
 
-@pytest.mark.parametrize(
-    ("wrapped", "counted"),
-    [
-        (1.0, "1 of 1 cases (Adam at p = 0.5 by 50%) and with a higher one in 0."),
-        (3.0, "0 of 1 cases and with a higher one in 1 (Adam at p = 0.5 by 50%)."),
-    ],
-)
-def test_the_answer_counts_what_is_lower_and_what_is_higher(
-    wrapped: float, counted: str
-) -> None:
-    losses = {("none", 0.1): 2.0, ("mean", 0.1): 9.0, ("default", 0.01): wrapped}
-    answer = findings.judge(records(losses)).answer
-    assert answer.endswith(counted) and "lower held-out loss than zeros" in answer
-
-
-def test_the_answer_says_if_nothing_is_lower_or_higher() -> None:
-    losses = {("none", 0.1): 2.0, ("mean", 0.1): 9.0, ("default", 0.01): 2.0}
-    answer = findings.judge(records(losses)).answer
-    assert "neither a lower nor a higher held-out loss than zeros (1 cases)" in answer
-
-
 def test_a_run_that_diverged_is_worse_than_any_other() -> None:
     table = compared({("none", 0.1): math.inf, ("default", 0.1): 1})
     assert table["ratio"].tolist() == [math.inf]
-    assert len(sentences.better(table)) == 1
-
-
-def test_ranges_are_compared_by_optimizer_and_presence() -> None:
-    choices = pd.DataFrame(
-        {
-            "optimizer.name": ["Adam", "Adam", "RMSProp", "RMSProp", "Momentum"],
-            "wrapper": ["none", "default", "none", "default", "none"],
-            "presence": 0.02,
-            "optimizer.learning_rate": [0.01, 0.1, 0.01, 0.01, 1.0],
-            "width": [3.0, 10.0, 3.0, 1.0, 100.0],
-        }
-    )
-    sentence = sentences.of_ranges(choices)
-    assert "is larger in 1 of 2 cases and smaller in 0" in sentence
-    assert sentence.endswith("is wider in 1 and narrower in 1.")
-    assert sentences.of_ranges(choices.drop(columns="wrapper")) == ""
-    assert sentences.of_ranges(choices[choices["wrapper"] == "none"]) == ""
-    same = sentences.of_ranges(choices.assign(width=1.0, **{sentences.RATE: 0.1}))
-    assert same.startswith("The best rate is the same with and without the wrapper")
 
 
 def test_own_ratios_match_where_intervals_overlap() -> None:

@@ -185,11 +185,7 @@ def judged(changed: str = "", loss: float = 0.4, zeros: float = 0.0) -> Any:
 
 def test_records_in_which_scaled_losses_match_pass_every_check() -> None:
     judgement = judged()
-    assert judgement.answer.startswith(
-        "With the original's LogMax the held-out loss ends at 1.00 [1.00, 1.00] times"
-    )
-    assert "5.75 [5.75, 5.75] without a scale" in judgement.answer
-    assert not any(line.startswith("Does not") for line in judgement.small_print)
+    assert False not in dict(judgement.checks).values()
     assert findings.match(judgement.tables, judgement.tables)["matches"].all()
 
 
@@ -203,38 +199,9 @@ def test_records_in_which_scaled_losses_match_pass_every_check() -> None:
 def test_a_backend_that_behaves_otherwise_fails_a_check(
     label: str, changes: dict[str, float]
 ) -> None:
-    failed = [
-        line
-        for line in judged(label, **changes).small_print
-        if line.startswith("Does not hold")
-    ]
+    checks = judged(label, **changes).checks
+    failed = [check for check, holds in checks if holds is False]
     assert len(failed) == 1 and "most gradients are 0" in failed[0]
-
-
-def test_the_answer_begins_with_the_original() -> None:
-    made = [
-        record(run, "pytorch", 0.8 if run.config["method"].get("strict") else 0.4, 0.0)
-        for run in RUNS
-    ]
-    answer = findings.judge(made).answer
-    ratio, losses = "2.00 [2.00, 2.00] times float32's", "(0.800 against 0.400 nats)"
-    assert answer.startswith(
-        f"With the original's LogMax the held-out loss ends at {ratio} {losses}."
-    )
-
-
-def test_a_window_that_is_not_the_usual_one_is_said() -> None:
-    scales = [8.0] * 101 + [4.0] * 100
-    made = []
-    for run in RUNS:
-        each = record(run, "pytorch", 0.4, 0.0)
-        if run.config["method"]["label"] == "fp16, LogMax":
-            summary = {**each.summary, **around(scales, 100)}
-            each = dataclasses.replace(each, summary=summary)
-        made.append(each)
-    answer = findings.judge(made).answer
-    assert "is 50 steps here and 2000 by default" in answer
-    assert answer.endswith("Their advantage over LogMax comes from this setting.")
 
 
 def test_a_scale_that_became_nan_is_told_and_counts_as_the_lowest() -> None:
@@ -247,12 +214,9 @@ def test_a_scale_that_became_nan_is_told_and_counts_as_the_lowest() -> None:
             summary = {**made.summary, **around(scales, of.overflow), "scale": np.nan}
             made = dataclasses.replace(made, summary=summary)
         records.append(made)
-    judgement = findings.judge(records)
-    told = "LogMax strict on pytorch: in 0 of 3 runs"
-    assert any(told in line for line in judgement.small_print)
-    assert any("in 1 it ended as NaN" in line for line in judgement.small_print)
-    scales_of = judgement.tables["scales"].set_index("method")
-    assert scales_of.loc["fp16, LogMax strict", "lowest"] == 2
+    scales_of = findings.judge(records).tables["scales"].set_index("method")
+    row = scales_of.loc["fp16, LogMax strict"]
+    assert (row["lowest"], row["pinned"], row["nan"]) == (2, 0, 1)
 
 
 # -- backends ------------------------------------------------------------------------

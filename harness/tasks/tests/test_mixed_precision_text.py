@@ -128,28 +128,8 @@ def records(bits: dict[str, float], seeds: int = 4) -> list[Record]:
     return made
 
 
-def test_the_answer_begins_with_the_worst_arm() -> None:
-    bits = {"fp16 alone, dynamic": 4.5, "fp16, LogMax strict": 6.0}
-    answer = findings.judge(records(bits)).answer
-    assert answer == (
-        "fp16 LogMax strict ends at 2.00 [2.00, 2.00] and fp16 alone dynamic ends at "
-        "1.50 [1.50, 1.50] times float32's 3.00 bits per held-out byte. "
-        f"The other {len(HALF) - 2} arms in half precision end within 0.00% of "
-        "float32."
-    )
-
-
-def test_an_original_that_ends_where_float32_does_is_named() -> None:
-    answer = findings.judge(records({})).answer
-    assert answer == (
-        f"All {len(HALF)} arms in half precision end within 0.00% of float32, the "
-        "original's LogMax among them."
-    )
-
-
 def test_a_run_that_diverged_counts_as_the_worst() -> None:
     judgement = findings.judge(records({"bf16 alone": np.inf}))
-    assert judgement.answer.startswith("bf16 alone ends at inf [inf, inf] times")
     ends = judgement.tables["ends"].set_index("method")
     assert ends.loc["bf16 alone", "bits"] == np.inf
     assert findings.match(judgement.tables, judgement.tables)["matches"].all()
@@ -162,11 +142,8 @@ def test_an_arm_that_applies_an_infinite_gradient_fails_the_check() -> None:
         dataclasses.replace(r, summary=summary) if r.config == made[0].config else r
         for r in made
     ]
-    for given, holds in ((made, "skipped"), (first, "Does not hold")):
-        lines = findings.judge(given).small_print
-        assert any(line.startswith("Does not hold") for line in lines) == (
-            holds == "Does not hold"
-        )
+    for given, holds in ((made, True), (first, False)):
+        assert [held for _, held in findings.judge(given).checks] == [holds]
 
 
 def test_a_target_that_is_not_reached_takes_infinitely_many_steps() -> None:

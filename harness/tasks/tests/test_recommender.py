@@ -218,15 +218,6 @@ def made_up(step: float, lookup: float, served: float) -> list[Record]:
     return records
 
 
-def test_the_answer_quotes_times_beside_those_of_the_same_work() -> None:
-    answer = findings.judge(made_up(1.5, 2.0, 1.3)).answer
-    assert "in the lookup takes 2.00 times as long as reading clipped rows" in answer
-    assert "takes 1.50 times as long as one that normalizes (identical work" in answer
-    assert "differs by factors of 1.00)" in answer
-    assert "NDCG@10 ends at 1.000 without a limit" in answer
-    assert "(most popular films: 0.200)" in answer
-
-
 def test_metrics_of_time_compare_two_times_of_one_run() -> None:
     records = made_up(1.5, 2.0, 1.3)
     (clipped,) = [r for r in records if r.config["limit"] == "clip" and r.seed == 0]

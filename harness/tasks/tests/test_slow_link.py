@@ -237,7 +237,20 @@ def test_the_model_is_asked_with_what_was_measured() -> None:
     assert LAW.reduced(record) == pytest.approx(4 / (5e-3 + reduce))
 
 
+def test_the_table_compares_with_ddp_and_with_the_model() -> None:
+    _, of_four = sorted(records(), key=lambda r: r.config["workers"])
+    assert LAW.reduced is not None
+    ddp = LAW.reduced(of_four)
+    judgement = findings.judge(records(expected=0.9, ddp=0.8 * ddp))
+    gains = [0.9 * LAW.expected(of_four, period) / ddp / 0.8 for period in PERIODS]
+    steps = judgement.tables["steps"]
+    rows = steps[(steps["workers"] == 4) & (steps["mode"] != "DDP")]
+    assert rows["over_ddp"].tolist() == pytest.approx(gains)
+    assert rows["over_expected"].tolist() == pytest.approx([0.9] * len(PERIODS))
+    assert findings.match(judgement.tables, judgement.tables)["matches"].all()
+
+
 def test_without_a_run_that_ended_well_there_is_no_answer() -> None:
     skipped = [dataclasses.replace(r, status="skipped") for r in records()]
     judgement = findings.judge(skipped)
-    assert "do not answer" in judgement.answer and not judgement.tables
+    assert not judgement.tables

@@ -9,7 +9,7 @@ import pytest
 
 from harness.declarations import declare
 from harness.records.record import Outcome, Record
-from harness.tasks.stable_rates import findings, tables, training
+from harness.tasks.stable_rates import tables, training
 from harness.tasks.stable_rates.data import make_plan
 from harness.tasks.stable_rates.ranges import stable_range
 from harness.tasks.stable_rates.settings import IMAGES, Settings
@@ -45,13 +45,15 @@ def run(**changes: Any) -> Outcome:
         ([0.9, 0.1, 0.9, 0.9, 0.1], (0.0, 0.0)),  # What lies apart is not in it.
         ([0.1, 0.1, 0.1, 0.5, 0.9], (4.0, 4.0)),
         ([0.9, 0.9, 0.9, 0.9, 0.9], (0.0, 4.0)),
+        ([0.1, 0.1, 0.8, 0.5, 0.1], (-np.inf, -np.inf)),  # None is good.
     ],
 )
-def test_a_range_is_what_lies_around_the_best_rate_within_the_margin(
+def test_a_range_is_what_lies_around_the_best_rate_above_the_bar(
     accuracies: list[float], ends: tuple[float, float]
 ) -> None:
-    of = stable_range([10.0**k for k in range(5)], accuracies, 0.05)
-    assert np.log10([of.lowest, of.highest]).tolist() == list(ends)
+    of = stable_range([10.0**k for k in range(5)], accuracies, 0.85)
+    with np.errstate(divide="ignore"):
+        assert np.log10([of.lowest, of.highest]).tolist() == list(ends)
     assert of.best == max(accuracies)
 
 
@@ -144,7 +146,7 @@ def records(accuracies: dict[str, list[list[float]]]) -> list[Record]:
         if each.seed >= len(accuracies[settings.label]):
             continue
         shares = accuracies[settings.label][each.seed]
-        ends = stable_range(settings.rates, shares, settings.margin)
+        ends = stable_range(settings.rates, shares, max(shares) - settings.margin)
         series = {"rate": settings.rates, "loss": shares, "accuracy": shares}
         made.append(
             record_of(each, "pytorch", Outcome("ok", "", series, ends._asdict()))
@@ -152,33 +154,14 @@ def records(accuracies: dict[str, list[list[float]]]) -> list[Record]:
     return made
 
 
-def test_the_answer_names_the_widest_range_and_what_it_costs() -> None:
-    narrow = [0.1] * 4 + [0.9] + [0.1] * 5
-    wide = [0.1] * 3 + [0.8] * 7
-    shares = {
-        "none": [narrow, narrow],
-        "LARC clip": [wide, wide],
-        "global norm": [narrow[::-1]] * 2,
-    }
-    assert findings.judge(records(shares)).answer == (
-        "With a batch of 1,024, the learning rate may change by a factor of 1,000 or "
-        "more with LARC clip and of 1 with plain SGD, but the best accuracy is 80% "
-        "against 90%. The factor and the accuracy are 1 and 90% with global norm."
-    )
-    alone = findings.judge(records({"LARC clip": [wide, wide]})).answer
-    assert alone.endswith("1,000 or more with LARC clip, whose best accuracy is 80%.")
-
-
-@pytest.mark.parametrize(("right", "width"), [(326, 0.1 / 0.03), (325, 1)])
-def test_an_accuracy_that_is_a_margin_below_the_best_one_is_in_the_range(
-    right: int, width: float
-) -> None:
-    """5% of 360 images are 18 of them, also where float32 rounds a share down."""
+@pytest.mark.parametrize(("right", "width"), [(324, 0.1 / 0.03), (323, 1)])
+def test_an_accuracy_that_is_the_bar_is_in_the_range(right: int, width: float) -> None:
+    """90% of 360 images are 324 of them, also where float32 rounds a share down."""
     shares = np.array([0] * 3 + [right, 344] + [0] * 5, np.float32) / np.float32(360)
     (record,) = records({"none": [shares.tolist()]})
     assert tables.range_of(record).width == pytest.approx(width)
     shown = tables.sweeps(tables.cells([record]))["stable"]
-    assert shown.sum() == (2 if right == 326 else 1)
+    assert shown.sum() == (2 if right == 324 else 1)
 
 
 def test_widths_are_medians_on_a_logarithmic_scale() -> None:

@@ -10,7 +10,7 @@ import pytest
 from harness.declarations import declare
 from harness.declarations.declare import Run
 from harness.records.record import Outcome, Record
-from harness.tasks.warm_up import findings, tables, training
+from harness.tasks.warm_up import tables, training
 from harness.tasks.warm_up.settings import OPTIMIZERS, Settings
 from harness.tests.synthetic import record_of
 from lockstep.messages.errors import LockstepError
@@ -94,23 +94,6 @@ def records(losses: dict[tuple[str, float, float], list[float]]) -> list[Record]
             ended = Outcome("ok", "", {}, summary if np.isfinite(bits) else {})
             made.append(record_of(of, "pytorch", ended))
     return made
-
-
-def test_the_answer_compares_novograd_with_the_others_at_their_best() -> None:
-    losses = {
-        ("NovoGrad", 0.0, 0.01): [3.0, 3.2],
-        ("NovoGrad", 0.1, 0.01): [3.2, 3.2],
-        ("NovoGrad", 0.3, 0.01): [3.0, 3.0],
-        ("AdamW", 0.0, 0.01): [4.0, 4.0],
-        ("AdamW", 0.1, 0.01): [2.5, 2.5],
-        ("SGD", 0.0, 0.01): [3.25, 3.25],
-    }
-    assert findings.judge(records(losses)).answer == (
-        "NovoGrad ends at 3.10 bits per byte without warm-up and 3.00 bits per byte "
-        "with it: 0.50 above AdamW and 0.25 below SGD at their best. Warm-up changes "
-        "the others' losses by -1.50 (AdamW); the state takes 1.00 (NovoGrad), 2.00 "
-        "(AdamW) and 1.00 (SGD) bytes per byte of weights."
-    )
 
 
 def test_a_run_that_diverged_is_worse_than_any_and_has_no_state() -> None:

@@ -1,4 +1,4 @@
-"""Compute the answer: the speedup of each precision in examples per second."""
+"""Tables of the speedup of each precision in examples per second."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from harness.records.record import Record
 from harness.statistics import Interval, overlap
 from harness.tasks.cells import on_gpus
 from harness.tasks.throughput import tables
-from harness.tasks.throughput.settings import MODES
 
 __all__ = ["APART", "METRICS", "judge", "match"]
 
@@ -27,12 +26,12 @@ NOTHING = "Not measured yet on a GPU; runs on a CPU are not counted."
 
 
 def judge(records: Sequence[Record]) -> Judgement:
-    """Make a table of the runs on GPUs and state the answer, or that there are none."""
+    """Make a table of the runs on GPUs, or say that there are none."""
     usable = on_gpus(records)
     if not usable:
-        return Judgement(NOTHING, {}, _small_print())
+        return Judgement(answer=NOTHING)
     table = tables.rates(usable)
-    return Judgement(_answer(table), {"rates": table}, _small_print())
+    return Judgement(tables={"rates": table})
 
 
 def match(
@@ -64,28 +63,3 @@ def _rate(row: pd.Series, whose: str) -> Interval:
     return Interval(
         *(row[f"{name}_{whose}"] for name in ("rate", "rate_low", "rate_high"))
     )
-
-
-def _answer(table: pd.DataFrame) -> str:
-    first = tables.first_net(table)
-    base = first[first["mode"] == "fp32"]["rate"].tolist()
-    where = f"On {first['device'].iloc[0]} ({first['net'].iloc[0]})"
-    if not base:
-        parts = [f"{row['mode']} {row['rate']:,.0f}" for _, row in first.iterrows()]
-        return f"{where}, examples a second: {', '.join(parts)}."
-    others = first[first["mode"] != "fp32"]
-    parts = [f"{row['mode']} {row['speedup']:.2f}" for _, row in others.iterrows()]
-    faster = f"; times as many: {', '.join(parts)}" if parts else ""
-    return f"{where} float32 trains {base[0]:,.0f} examples a second{faster}."
-
-
-def _small_print() -> list[str]:
-    return [
-        "A step is forward, backward and update of a stack of square layers with ReLU, "
-        "SGD with momentum, the same batch every time; data loading is left out.",
-        *(f"{mode}: {what}." for mode, what in MODES.items()),
-        "float32 is PyTorch's default: matrix products without TF32.",
-        "OpenSeq2Seq claims 1.5 to 3 times less training time for its models on its "
-        "GPUs; this is a net of matrix products alone, so an upper end.",
-        "Medians over seeds of the median over rounds, intervals bootstrapped (95%).",
-    ]

@@ -1,4 +1,4 @@
-"""Compute the answer: examples per second with a wrapper, relative to a bare step."""
+"""Tables of examples per second with a wrapper, relative to a bare step."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from harness.judgement.finding import NO_ANSWER, Judgement
+from harness.judgement.finding import Judgement
 from harness.records.metrics import Metric
 from harness.records.record import Record
 from harness.statistics import Interval, overlap
 from harness.tasks.training_throughput import tables
-from harness.tasks.training_throughput.settings import BATCH, WORKLOADS
 from harness.tasks.training_throughput.training import CONTROL
 
 __all__ = ["APART", "METRICS", "judge", "match"]
@@ -40,9 +39,9 @@ METRICS = {"ratio": _over_bare("wrapped"), "control": _over_bare(CONTROL)}
 
 
 def judge(records: Sequence[Record]) -> Judgement:
-    """Make a table of the records and state the answer."""
+    """Make a table of the records."""
     table = tables.rates(records)
-    return Judgement(_answer(table), {"rates": table}, _small_print(table))
+    return Judgement(tables={"rates": table})
 
 
 def match(
@@ -67,46 +66,3 @@ RATIO = ("ratio", "ratio_low", "ratio_high")
 
 def _interval(row: pd.Series, whose: str = "") -> Interval:
     return Interval(*(np.asarray(row[f"{name}{whose}"]) for name in RATIO))
-
-
-def _answer(table: pd.DataFrame) -> str:
-    timed = table[table["seeds"] > 0].sort_values("ratio", kind="stable")
-    if not len(timed):
-        return f"{NO_ANSWER}."
-    worst, best = timed.iloc[0], timed.iloc[-1]
-    text = f"A wrapped step has {_quoted(worst)} times the throughput of the bare step"
-    if len(timed) > 1:
-        text += f" at worst, and {_quoted(best)} times at best"
-    low, high = timed["control"].min(), timed["control"].max()
-    return (
-        f"{text}. Two identical bare steps differ by a factor of "
-        f"{low:.2f} to {high:.2f}."
-    )
-
-
-def _quoted(row: pd.Series) -> str:
-    interval = f"[{row['ratio_low']:.2f}, {row['ratio_high']:.2f}]"
-    where = f"{row['workload']}, {row['precision']}, {row['backend']}"
-    return f"{row['ratio']:.2f} {interval} ({where})"
-
-
-def _small_print(table: pd.DataFrame) -> list[str]:
-    missing = table[table["seeds"] == 0][["precision", "device"]].drop_duplicates()
-    untimed = (
-        f"Not measured yet: {row['precision']} on {row['device']}."
-        for _, row in missing.iterrows()
-    )
-    return [
-        *(f"{name}: {what}." for name, what in WORKLOADS.items()),
-        "A step is forward, backward and update, with the same batch every time: "
-        f"{', '.join(f'{count} ({name})' for name, count in BATCH.items())}. The base "
-        "optimizer is SGD, with momentum for dense weights. It is among the cheapest, "
-        "so that what a wrapper adds shows. TensorFlow's Adam cannot train bfloat16 "
-        "weights, because 1 - beta2 is 0 there.",
-        "Each run takes bare, wrapped and bare steps again in turns, in one process "
-        "and one thread; a rate follows from the tenth percentile of their times. "
-        "Ratios are made within a run. Medians over seeds with 95% intervals.",
-        "TensorFlow and Keras steps are compiled by tf.function, those of PyTorch are "
-        "eager.",
-        *untimed,
-    ]
