@@ -8,7 +8,7 @@ function enhance(holder) {
   let figure = holder.previousElementSibling;
   while (figure && !figure.matches("figure.ls-plot")) figure = figure.previousElementSibling;
   if (!figure) return;
-  const state = { panel: data.panels[0], log: data.log, hidden: new Set(), at: null };
+  const state = { panel: data.panels[0], log: false, hidden: new Set(), at: null };
   const swap = make("button", { type: "button", className: "ls-explore", textContent: "Explore the values" });
   swap.setAttribute("aria-expanded", "false");
   figure.after(swap);

@@ -43,11 +43,11 @@ def plot(
     name: Annotated[str, typer.Argument(help="An experiment or a benchmark.")],
     out: Annotated[Path, typer.Option(help="The folder to draw into.")] = Path("plots"),
 ) -> None:
-    """Draw a finding's figures as SVG, PDF and CSV."""
+    """Draw a finding's figures as SVG and CSV."""
     from harness.figures.plot import draw
 
     for figure in draw(_finding(name), out):
-        print(f"{figure.title}\n  {figure.light}\n  {figure.dark}\n  {figure.pdf}")
+        print(f"{figure.title}\n  {figure.light}\n  {figure.dark}\n  {figure.csv}")
 
 
 def pages() -> None:
@@ -59,11 +59,16 @@ def pages() -> None:
 
 
 def readme() -> None:
-    """Write the costs and the figure of README.md from published results."""
-    from harness.pages.readme import README, write_costs, write_figure
+    """Write the costs and figure of README.md, and the figures of example scripts."""
+    from harness.pages.readme import (
+        README,
+        write_costs,
+        write_figure,
+        write_illustrations,
+    )
 
     write_costs()
-    for path in (README, *write_figure()):
+    for path in (README, *write_figure(), *write_illustrations()):
         print(f"wrote {path}")
 
 

@@ -1,4 +1,4 @@
-"""Draw the figures of a finding as SVG (light, dark, narrow), PDF and CSV.
+"""Draw the figures of a finding as SVG (light and dark) and CSV.
 
 The content comes from the task (``harness.tasks.TASK.figures``), or from
 ``harness.bench.figures`` for every benchmark. The same finding gives the same bytes.
@@ -7,6 +7,7 @@ The content comes from the task (``harness.tasks.TASK.figures``), or from
 from __future__ import annotations
 
 import importlib
+import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from io import StringIO
@@ -15,15 +16,14 @@ from typing import Any, TypeAlias
 
 import matplotlib as mpl
 import pandas as pd
-from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure as Canvas
+from matplotlib.text import Text
 
 from harness.errors import HarnessError
-from harness.figures.narrow import Column, fold
 from harness.figures.style import DARK, LIGHT, Theme, in_dark
 from harness.figures.svg import compact
-from harness.judgement.finding import Finding
+from harness.judgement.finding import PREDICTIONS, Finding
 from harness.tasks import TASKS, part
 
 __all__ = [
@@ -36,14 +36,11 @@ __all__ = [
     "draw",
     "draw_one",
     "drawings_of",
+    "svg_of",
 ]
 
 SVG_METADATA = {"Date": None, "Creator": None}
-PDF_METADATA = {"CreationDate": None, "Creator": None, "Producer": None}
 """The metadata of files, without anything that changes from day to day."""
-
-NARROW_ENDS = ("narrow.light.svg", "narrow.dark.svg")
-"""The suffixes of the files for phones; there is no PDF for phones."""
 
 TITLE_WIDTH = 0.95
 """The maximum length of a line of the title, as a share of the figure's width."""
@@ -82,9 +79,8 @@ class Figure:
     """A drawn figure: its texts and its files.
 
     Attributes:
-        narrow_light, narrow_dark: the files for phones.
-        size, narrow_size: width and height in pixels. With them, a browser reserves the
-            space, so the page does not move when the file is loaded.
+        size: width and height in pixels. With them, a browser reserves the space, so
+            the page does not move when the file is loaded.
     """
 
     name: str
@@ -93,12 +89,8 @@ class Figure:
     caption: str
     light: Path
     dark: Path
-    pdf: Path
     csv: Path
-    narrow_light: Path
-    narrow_dark: Path
     size: Size
-    narrow_size: Size
 
 
 def draw(finding: Finding, folder: Path) -> list[Figure]:
@@ -108,7 +100,7 @@ def draw(finding: Finding, folder: Path) -> list[Figure]:
         HarnessError: the task's code fails to draw the finding.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    if not finding.tables:
+    if not finding.tables.keys() - {PREDICTIONS}:
         return []
     try:
         return [draw_one(drawing, folder) for drawing in drawings_of(finding)]
@@ -130,73 +122,58 @@ def drawings_of(finding: Finding) -> Iterator[Drawing]:
 
 
 def draw_one(drawing: Drawing, folder: Path) -> Figure:
-    """Draw one figure into ``folder``, in the width of a page and of a phone."""
-    light, dark, pdf, csv, narrow_light, narrow_dark = (
-        folder / f"{drawing.name}.{end}"
-        for end in ("light.svg", "dark.svg", "pdf", "csv", *NARROW_ENDS)
+    """Draw one figure into ``folder``."""
+    light, dark, csv = (
+        folder / f"{drawing.name}.{end}" for end in ("light.svg", "dark.svg", "csv")
     )
     with mpl.rc_context(LIGHT.rc):
         painted = canvas(drawing, LIGHT)
-        _write_svg(painted, light)
-        _write_pdf(painted, pdf)
-        column = canvas(drawing, LIGHT, narrow=True)
-        _write_svg(column, narrow_light)
-    _write_dark(drawing, light, dark)
-    _write_dark(drawing, narrow_light, narrow_dark, narrow=True)
+        svg = svg_of(painted)
+    _write(light, svg)
+    if "<image" in svg:  # its pixels have their colours in them
+        with mpl.rc_context(DARK.rc):
+            _write(dark, svg_of(canvas(drawing, DARK)))
+    else:  # painting it again would take much longer
+        _write(dark, in_dark(svg))
     drawing.data.to_csv(csv, index=False, float_format="%.6g", lineterminator="\n")
     words = (drawing.name, drawing.title, drawing.alt, drawing.caption)
-    files = (light, dark, pdf, csv, narrow_light, narrow_dark)
-    return Figure(*words, *files, _pixels(painted), _pixels(column))
-
-
-def _pixels(painted: Canvas) -> Size:
     width, height = painted.bbox.size
-    return round(width), round(height)
+    return Figure(*words, light, dark, csv, (round(width), round(height)))
 
 
-def _write_svg(painted: Canvas, path: Path) -> None:
-    """Write a painted figure as SVG, without ``savefig``, which would draw it twice."""
+def svg_of(painted: Canvas) -> str:
+    """Return a painted figure as SVG; ``savefig`` would draw it twice."""
     content, target = StringIO(), FigureCanvasSVG(painted)
     target.print_svg(content, metadata=SVG_METADATA)  # type: ignore[no-untyped-call]
-    path.write_text(compact(content.getvalue()), "utf-8", newline="\n")
+    return compact(content.getvalue())
 
 
-def _write_dark(
-    drawing: Drawing, light: Path, dark: Path, narrow: bool = False
-) -> None:
-    """Write a figure in the dark theme, with the text of the light one.
-
-    Painting it again takes much longer. It is only necessary for an image, whose pixels
-    have their colours in them.
-    """
-    svg = light.read_text("utf-8")
-    if "<image" in svg:
-        with mpl.rc_context(DARK.rc):
-            _write_svg(canvas(drawing, DARK, narrow), dark)
-    else:
-        dark.write_text(in_dark(svg), "utf-8", newline="\n")
+def _write(path: Path, svg: str) -> None:
+    path.write_text(svg, "utf-8", newline="\n")
 
 
-def _write_pdf(painted: Canvas, path: Path) -> None:
-    """Write a figure as PDF, with the layout of the SVG written before."""
-    painted.set_layout_engine("none")
-    target = FigureCanvasPdf(painted)
-    target.print_pdf(path, metadata=PDF_METADATA)  # type: ignore[no-untyped-call]
-
-
-def canvas(drawing: Drawing, theme: Theme, narrow: bool = False) -> Canvas:
+def canvas(drawing: Drawing, theme: Theme) -> Canvas:
     """Return a painted figure with its title, in the settings of a theme.
 
-    A title that is wider than the figure is broken, and the figure becomes higher. A
-    ``narrow`` figure is for a phone.
+    A title that is wider than the figure is broken, and the figure becomes higher.
     """
-    painted = (Column if narrow else Canvas)(figsize=drawing.size)
+    painted = Canvas(figsize=drawing.size)
     drawing.paint(painted, theme)
     look: dict[str, Any] = {"x": 0.01, "ha": "left", "weight": "bold"}
     title = painted.suptitle(drawing.title, **look, parse_math=False)
-    fold(title, painted.bbox.width * TITLE_WIDTH)
+    _fold(title, painted.bbox.width * TITLE_WIDTH)
     width, height = painted.get_size_inches()
     painted.set_size_inches(width, height + title.get_text().count("\n") * LINE)
-    if isinstance(painted, Column):
-        painted.settle()
     return painted
+
+
+def _fold(text: Text, limit: float) -> None:
+    """Break a text into as few even lines as fit into ``limit`` pixels."""
+    words = text.get_text()
+    lines = 1
+    while text.get_window_extent().width > limit and lines < len(words.split()):
+        lines += 1
+        length = -(-len(words) // lines)
+        while len(textwrap.wrap(words, length)) > lines:
+            length += 1
+        text.set_text(textwrap.fill(words, length))

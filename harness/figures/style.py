@@ -70,7 +70,6 @@ class Theme:
             "grid.linewidth": 0.6,
             "legend.frameon": False,
             "lines.linewidth": 1.6,
-            "pdf.fonttype": 42,
             "savefig.facecolor": "none",
             "svg.fonttype": "path",
             "svg.hashsalt": "lockstep",

@@ -20,6 +20,7 @@ from harness.declarations import declare
 from harness.declarations.toml_files import Key, TomlFile
 from harness.judgement import verdicts
 from harness.judgement.finding import PREDICTIONS, Finding
+from harness.judgement.norms import equal_without_zeros
 
 __all__ = [
     "NOT_MEASURED",
@@ -40,11 +41,14 @@ NOT_MEASURED = "not measured yet"
 NO_VERDICT = "illustration"
 """Shown instead of a verdict: the claim restates arithmetic."""
 
+NORMS = "multitask_clip"
+"""The family of recorded cases that test the claim about the global norm."""
+
 OF = ("source", "ours")
 REQUIRED = ("name", "of", "claim", "source", "figure")
 OF_EXPERIMENT = ("experiment", "primaries", "picture")
 OF_BENCHMARK = ("benchmark", "peer", "low", "picture")
-KEYS = (*REQUIRED, *OF_EXPERIMENT, *OF_BENCHMARK[:-1], "missing")
+KEYS = (*REQUIRED, *OF_EXPERIMENT, *OF_BENCHMARK[:-1], "page", "cases", "missing")
 
 
 @dataclass(frozen=True)
@@ -58,11 +62,13 @@ class Claim:
         figure: the result that the source reports.
         experiment: name of the experiment that tests the claim; empty if none does.
         primaries: names of the experiment's comparisons that answer the claim
-            together; empty for an illustration.
+            together.
         benchmark: name of the benchmark that tests the claim, instead of an experiment.
         peer: denominator of the benchmark's ratios, as named in its file.
         low: the claim predicts ratios above this one.
         picture: name of a figure of the experiment or benchmark.
+        page: the tool's page, with an anchor, that shows the claim by a short script.
+        cases: the family of recorded cases that test the claim, on this page.
         missing: what would answer the claim, if neither tests it.
     """
 
@@ -77,6 +83,8 @@ class Claim:
     peer: str = ""
     low: float = 0.0
     picture: str = ""
+    page: str = ""
+    cases: str = ""
     missing: str = ""
 
     @property
@@ -92,6 +100,12 @@ def answer(claim: Claim, finding: Finding | None) -> tuple[str, list[dict[Any, A
         claim: the claim.
         finding: of its experiment or benchmark; None if there are no results.
     """
+    if claim.cases:
+        equal, count = equal_without_zeros()
+        outcome = verdicts.REFUTED if equal == count else verdicts.UNDECIDED
+        return verdicts.verdict_of([outcome]) or NOT_MEASURED, []
+    if claim.page:
+        return NO_VERDICT, []
     if not claim.test:
         return NO_RECORD, []
     if finding is None:
@@ -100,8 +114,6 @@ def answer(claim: Claim, finding: Finding | None) -> tuple[str, list[dict[Any, A
         ratios = _ratios(claim, finding)
         outcomes = [row["outcome"] for row in ratios]
         return verdicts.verdict_of(outcomes) or NOT_MEASURED, ratios
-    if not claim.primaries:
-        return NO_VERDICT, []
     rows = _judged(finding)
     verdict = finding.verdicts.get(claim.name) or NOT_MEASURED
     return verdict, [rows[name] for name in claim.primaries if name in rows]
@@ -174,6 +186,8 @@ def _claim(file: TomlFile, key: Key) -> Claim:
         _require_primaries(file, key)
     if required == OF_BENCHMARK:
         _require_peer(file, key)
+    if table.get("cases", NORMS) != NORMS:
+        raise file.unknown((*key, "cases"), "family", [NORMS])
     return Claim(**table)
 
 
@@ -181,7 +195,11 @@ def _required(table: Mapping[str, Any]) -> Sequence[str]:
     """Return the keys that a claim needs, depending on what tests it."""
     if "experiment" in table:
         return OF_EXPERIMENT
-    return OF_BENCHMARK if "benchmark" in table else ("missing",)
+    if "benchmark" in table:
+        return OF_BENCHMARK
+    if "page" in table:
+        return ("page", "cases") if "cases" in table else ("page",)
+    return ("missing",)
 
 
 def _require_peer(file: TomlFile, key: Key) -> None:
@@ -208,6 +226,6 @@ def _require_primaries(file: TomlFile, key: Key) -> None:
         if name not in names:
             kind = f"comparison of {experiment.name}"
             raise file.unknown((*key, "primaries", k), kind, names)
-    if bool(table["primaries"]) == bool(experiment.reason):
-        expected = "comparisons of an experiment, and none of an illustration"
-        raise file.error((*key, "primaries"), expected, table["primaries"])
+    if not table["primaries"]:
+        expected = f"comparisons of {experiment.name}"
+        raise file.error((*key, "primaries"), expected, "none")

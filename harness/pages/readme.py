@@ -1,17 +1,24 @@
-"""The published results in the README: what steps cost, and one figure."""
+"""What `harness readme` writes: costs and figure of the README, figures of scripts."""
 
 from __future__ import annotations
 
+import contextlib
+import io
+import runpy
 import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
+from matplotlib.figure import Figure as Canvas
+
 from harness.bench import compare as bench
 from harness.bench import declare as declare_bench
 from harness.declarations import declare
 from harness.errors import HarnessError
-from harness.figures.plot import draw_one
+from harness.figures.plot import draw_one, svg_of
+from harness.figures.style import LIGHT, in_dark
 from harness.judgement import compare
 from harness.processes.children import ROOT
 from harness.records.files import RESULTS
@@ -19,12 +26,27 @@ from harness.records.files import folder as record_folder
 from harness.tasks import part
 from lockstep.messages.errors import sentence
 
-__all__ = ["ASSETS", "README", "costs", "write_costs", "write_figure"]
+__all__ = [
+    "ASSETS",
+    "ILLUSTRATIONS",
+    "README",
+    "costs",
+    "write_costs",
+    "write_figure",
+    "write_illustrations",
+]
 
 README = ROOT / "README.md"
 ASSETS = ROOT / "docs" / "assets"
 DRAWN = "absent_tasks"
 """The experiment of the figure."""
+
+EXAMPLES = ROOT / "docs" / "examples"
+ILLUSTRATIONS = ("lost_updates", "policy_curves", "scaler_limits")
+"""The scripts of tools' pages that have a function ``draw(figure)``."""
+
+SIZE = (4.4, 2.8)
+"""The size of their figures in inches, 422 pixels wide in a browser."""
 
 START, END = "<!-- costs:", "<!-- end of the costs -->"
 
@@ -70,7 +92,7 @@ def write_costs(readme: Path = README, results: Path = RESULTS) -> None:
 def write_figure(folder: Path = ASSETS, results: Path = RESULTS) -> list[Path]:
     """Draw the effect of absent tasks on updates, in a light and a dark theme.
 
-    The home page shows it, too, with narrow versions for phones.
+    The home page shows it, too.
 
     Raises:
         HarnessError: there are no published results to draw.
@@ -83,8 +105,23 @@ def write_figure(folder: Path = ASSETS, results: Path = RESULTS) -> list[Path]:
     with tempfile.TemporaryDirectory() as scratch:
         brief = part(finding.task, "figures").brief(finding)
         figure = draw_one(brief, Path(scratch))
-        wide, narrow = (
-            (figure.light, figure.dark),
-            (figure.narrow_light, figure.narrow_dark),
-        )
-        return [Path(shutil.copy(path, folder / path.name)) for path in wide + narrow]
+        return [
+            Path(shutil.copy(path, folder / path.name))
+            for path in (figure.light, figure.dark)
+        ]
+
+
+def write_illustrations(folder: Path = ASSETS) -> list[Path]:
+    """Run the example scripts that draw, and write their figures in both themes."""
+    files = []
+    for name in ILLUSTRATIONS:
+        with contextlib.redirect_stdout(io.StringIO()):
+            script = runpy.run_path(str(EXAMPLES / f"{name}.py"))
+        with mpl.rc_context(LIGHT.rc):
+            painted = Canvas(figsize=SIZE)
+            script["draw"](painted)
+            light = svg_of(painted)
+        for theme, svg in (("light", light), ("dark", in_dark(light))):
+            files.append(folder / f"{name}.{theme}.svg")
+            files[-1].write_text(svg, "utf-8", newline="\n")
+    return files

@@ -150,7 +150,6 @@ METRICS: Mapping[tuple[str, str], tuple[Reader, float]] = {
     ("asynchronous_digits", "accuracy"): (summed("accuracy"), LARGER),
     ("asynchronous_digits", "mean accuracy"): (summed("mean_accuracy"), LARGER),
     ("deep_digits", "loss"): (at_the_end("loss"), SMALLER),
-    ("gradient_norm", "norm ratio"): (summed("ratio"), SMALLER),
     ("link_prediction", "mrr"): (at_the_end("mrr"), LARGER),
     ("link_prediction", "validation mrr"): (at_the_end("mrr/validation"), LARGER),
     ("mixed_precision_text", "bits"): (at_the_end("bits"), SMALLER),

@@ -13,7 +13,7 @@ import pytest
 
 from harness.processes.children import ROOT
 
-SOME_RESULTS = ("lost_updates", "larc_overhead", "parity", "oracle")
+SOME_RESULTS = ("larc", "larc_overhead", "parity", "oracle")
 """An experiment, a benchmark and the other pages' data; all results take minutes."""
 
 

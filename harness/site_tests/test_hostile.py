@@ -35,7 +35,7 @@ PAYLOADS = {
 }
 """Field -> payload; a label has at most 30 characters."""
 
-NAME = "learning_rate_policies"
+NAME = "larc"
 ALIVE = """() => [...document.querySelectorAll("*")].filter(e =>
     [...e.attributes].some(a => /^on/.test(a.name) || /^javascript:/.test(a.value)))
     .map(e => e.outerHTML)"""
@@ -51,7 +51,7 @@ def hostile_experiment(home: Path) -> declare.Experiment:
         lines.append(f"{key} = {json.dumps(PAYLOADS[key])}" if known else line)
     path = home / f"{NAME}.toml"
     label = json.dumps(PAYLOADS["label"])
-    path.write_text("\n".join(lines).replace('"fixed"', label, 1), "utf-8")
+    path.write_text("\n".join(lines).replace('"LARC scale"', label), "utf-8")
     return declare.read(path)
 
 

@@ -7,7 +7,6 @@ itself. See ``synthetic`` for records of the multitask experiment that follow it
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,18 +17,15 @@ from harness.records.metrics import metrics_of
 from harness.records.record import Outcome, Record
 from harness.tasks import part
 from harness.tasks.deep_digits.training import around
-from harness.tasks.lost_updates.laws import share_lost
 from harness.tasks.movie_genres.metrics import RAREST
 from harness.tasks.movie_genres.settings import GENRES
 from harness.tasks.multitask_digits.settings import TASKS
-from harness.tasks.policy_digits import laws as policy_laws
-from harness.tasks.scaler_limits.settings import PEER, RAISES
 from harness.tasks.stable_rates.ranges import stable_range
 from harness.tasks.stable_rates.tables import range_of
 from harness.tasks.worker_team.settings import PERIODS
 from harness.tests.synthetic import multitask_outcome, record_of
 
-__all__ = ["made_up", "scaler_as_promised", "with_metric"]
+__all__ = ["made_up", "with_metric"]
 
 Generator = np.random.Generator
 
@@ -38,33 +34,6 @@ def made_up(run: Run, backend: str, rng: Generator) -> Record:
     """Return the record of a run that ended well."""
     settings = part(run.task, "settings").Settings(**run.config)
     return record_of(run, backend, MAKERS[run.task](settings, backend, rng))
-
-
-def scaler_as_promised(of: Any, backend: str) -> Outcome:
-    """Return what a run of ``scaler_limits`` leads to if every claim holds."""
-    if of.situation == "clipping":
-        ones = [1.0] * of.after
-        series = {"step": ones, "unequal": [0.0] * of.after, "right": ones}
-        return Outcome("ok", "", series, {"longer": 3})
-    peer, overflow = of.subject == PEER, of.situation == "overflow"
-    stops = of.subject == RAISES and overflow
-    steps = of.before + (min(100, of.limit) if stops else of.limit)
-    after = 0 if stops else of.after
-    stuck = peer and not overflow and backend == "tf"
-    scale = (0.0 if peer else 1.0) if overflow else 2.0**127
-    done = [float(not overflow)] * (steps - of.before)
-    fine = float(not peer or not overflow)
-    series = {
-        "step": [float(k + 1) for k in range(steps + after)],
-        "scale": [scale] * (steps + after),
-        "infinite": [float(stuck)] * (steps + after),
-        "applied": [1.0] * of.before + done + [float(not stuck)] * after,
-        "right": [1.0] * of.before + done + [fine * (not stuck)] * after,
-        "finite": [1.0] * steps + [fine] * after,
-    }
-    said = overflow and not peer
-    told = {"told_at": 100 if said else math.nan, "raised": float(of.subject == RAISES)}
-    return Outcome("ok", "not finite: head" if said else "", series, told)
 
 
 def _asynchronous(of: Any, backend: str, rng: Generator) -> Outcome:
@@ -95,14 +64,6 @@ def _deep(of: Any, backend: str, rng: Generator) -> Outcome:
         for kind in ("weights", "activations"):
             summary |= {f"{kind}/{name}": n for name, n in counts.items()}
     return Outcome("ok", "", series, summary)
-
-
-def _gradient_norm(of: Any, backend: str, rng: Generator) -> Outcome:
-    stock = rng.uniform(1, 5, of.lists if of.is_random else 1)
-    norms = {"multitask": (1.25 * stock).tolist(), "stock": stock.tolist()}
-    counts = {"entries": [8.0] * len(stock), "unequal": [2.0] * len(stock)}
-    summary = {"ratio": 1.25, "equal": 0.0, "unequal": 0.25}
-    return Outcome("ok", "", {**norms, **counts}, summary)
 
 
 def _link(of: Any, backend: str, rng: Generator) -> Outcome:
@@ -140,12 +101,6 @@ def _genres(of: Any, backend: str, rng: Generator) -> Outcome:
     return Outcome("ok", "", series, {"baseline": 1.1})
 
 
-def _lost(of: Any, backend: str, rng: Generator) -> Outcome:
-    share = share_lost(of.ratio) if of.method == "fp16" else 0.0
-    summary = {"first": share, "lost": share, "numpy": share, "moved": 1 - share}
-    return Outcome("ok", "", {}, summary)
-
-
 def _mixed_text(of: Any, backend: str, rng: Generator) -> Outcome:
     names, points = ("bits", "scale", "skipped"), len(of.measured_at)
     series = {name: rng.uniform(1, 8, points).tolist() for name in names}
@@ -157,21 +112,6 @@ def _mixed_text(of: Any, backend: str, rng: Generator) -> Outcome:
 
 def _multitask(of: Any, backend: str, rng: Generator) -> Outcome:
     return multitask_outcome(of, float(rng.uniform(0.5, 2)), rng)
-
-
-def _policy(of: Any, backend: str, rng: Generator) -> Outcome:
-    rates = policy_laws.rates(of, np.arange(of.steps + 1.0))
-    series = {
-        "step": [float(step) for step in of.measured_at],
-        "rate": rates[of.measured_at].tolist(),
-        "loss": rng.uniform(0.1, 2, len(of.measured_at)).tolist(),
-    }
-    peak = {"peak": float(rates.max()), "peak_step": int(rates.argmax())}
-    return Outcome("ok", "", series, {"loss": series["loss"][-1], **peak})
-
-
-def _scaler(of: Any, backend: str, rng: Generator) -> Outcome:
-    return scaler_as_promised(of, backend)
 
 
 def _stable_rates(of: Any, backend: str, rng: Generator) -> Outcome:
@@ -303,10 +243,6 @@ def _set_over_bare(record: Any, name: str, value: float) -> None:
     record.summary[f"rate/{variant}"] = value * record.summary["rate/bare"]
 
 
-def _set_ratio(record: Any, name: str, value: float) -> None:
-    record.summary["ratio"] = value
-
-
 def _set_to_target(record: Any, name: str, value: float) -> None:
     record.summary["to_target"] = value
 
@@ -369,7 +305,6 @@ SETTERS: Mapping[tuple[str, str], Callable[[Any, str, float], None]] = {
     ("asynchronous_digits", "accuracy"): _set_accuracy,
     ("asynchronous_digits", "mean accuracy"): _set_accuracy,
     **{("gpu_steps", name): _set_on_gpu for name in metrics_of("gpu_steps")},
-    ("gradient_norm", "norm ratio"): _set_ratio,
     ("mixed_precision_text", "steps to target"): _set_to_target,
     ("movie_genres", "error"): _set_error,
     ("movie_genres", "documentary error"): _set_error,
@@ -396,15 +331,11 @@ MAKERS: Mapping[str, Callable[[Any, str, Generator], Outcome]] = {
     "asynchronous_digits": _asynchronous,
     "deep_digits": _deep,
     "gpu_steps": _gpu_steps,
-    "gradient_norm": _gradient_norm,
     "link_prediction": _link,
-    "lost_updates": _lost,
     "mixed_precision_text": _mixed_text,
     "movie_genres": _genres,
     "multitask_digits": _multitask,
-    "policy_digits": _policy,
     "recommender": _recommender,
-    "scaler_limits": _scaler,
     "slow_link": _slow_link,
     "stable_rates": _stable_rates,
     "throughput": _throughput,

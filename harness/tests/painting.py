@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import product
-
 import matplotlib as mpl
 from matplotlib.text import Text
 
@@ -13,14 +11,14 @@ from harness.judgement.finding import Finding
 
 
 def paint(finding: Finding) -> set[str]:
-    """Put every figure on a wide and a narrow canvas; return their names.
+    """Put every figure on a canvas; return their names.
 
     No title or legend may lie outside.
     """
     drawings = list(drawings_of(finding))
-    for drawing, narrow in product(drawings, (False, True)):
+    for drawing in drawings:
         with mpl.rc_context(LIGHT.rc):
-            painted = canvas(drawing, LIGHT, narrow)
+            painted = canvas(drawing, LIGHT)
             painted.draw_without_rendering()
             for text in titles(painted):
                 box = text.get_window_extent()

@@ -37,7 +37,7 @@ def test_the_list_as_json_names_everything(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     # To judge which of all published records are stale takes long.
-    few = ("learning_rate_policies", "larc_overhead")
+    few = ("absent_tasks", "larc_overhead")
     monkeypatch.setattr(
         listing,
         "folder",
@@ -104,17 +104,17 @@ def test_a_run_takes_seeds_and_names_the_next_command(
     def sweep(
         experiments: Any, request: run.Request, kind: type[run.Sweep]
     ) -> list[Report]:
-        assert [experiment.name for experiment in experiments] == ["lost_updates"]
+        assert [experiment.name for experiment in experiments] == ["absent_tasks"]
         requests.append(request)
         kinds.append(kind)
         return [Report("pytorch")]
 
     monkeypatch.setattr(run, "sweep", sweep)
-    lines = said("run", "lost_updates", "--seeds", "2", "--jobs", "3").splitlines()
+    lines = said("run", "absent_tasks", "--seeds", "2", "--jobs", "3").splitlines()
     assert (requests[0].seeds, requests[0].jobs) == (2, 3)
     assert lines[-1].startswith("Next: ")
-    assert "-m harness compare lost_updates" in lines[-1]
-    said("run", "lost_updates", "--stale")
+    assert "-m harness compare absent_tasks" in lines[-1]
+    said("run", "absent_tasks", "--stale")
     assert kinds == [run.Sweep, Revalidation]
     for option in (("--scale", "std"), ("--seeds", "1")):
         result = CliRunner().invoke(cli.app, ["run", "--stale", *option])
@@ -122,12 +122,12 @@ def test_a_run_takes_seeds_and_names_the_next_command(
 
 
 def test_the_first_seeds_of_a_scale_are_its_first_runs() -> None:
-    experiment = declare.find("lost_updates")
+    experiment = declare.find("absent_tasks")
     every, some = experiment.runs("quick"), experiment.runs("quick", 1)
     assert [r.id for r in some] == [r.id for r in every][: len(some)]
     assert {r.seed for r in some} == {0}
     for count in (0, 4):
-        with pytest.raises(HarnessError, match="--seeds: expected 1 to 3"):
+        with pytest.raises(HarnessError, match="--seeds: expected 1 to 2"):
             experiment.runs("quick", count)
 
 
@@ -177,7 +177,7 @@ def test_a_device_that_torch_does_not_know_is_one_short_sentence(
     from harness.tasks import backends
 
     with pytest.raises(HarnessError, match=said) as refused:
-        backends.prepare("harness.tasks.lost_updates", "pytorch", device)
+        backends.prepare("harness.tasks.multitask_digits", "pytorch", device)
     assert len(str(refused.value)) < 250 and str(refused.value).endswith("use cpu.")
 
 
@@ -187,7 +187,7 @@ def test_the_next_command_is_short_in_the_checkout(
     monkeypatch.chdir(ROOT)
     inside = ROOT / ".envs" / "core" / "bin" / "python"
     monkeypatch.setattr(sys, "executable", str(inside))
-    line = measurements.next_command(["lost_updates"])
+    line = measurements.next_command(["absent_tasks"])
     assert line.startswith(f"Next: {Path('.envs/core/bin/python')} -m harness compare")
 
 
@@ -195,11 +195,11 @@ def test_an_experiment_that_is_not_committed_is_not_published(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run, "sweep", lambda *_, **__: pytest.fail("work was done"))
-    path = tmp_path / "lost_updates.toml"
+    path = tmp_path / "absent_tasks.toml"
     path.write_bytes((declare.EXPERIMENTS / path.name).read_bytes())
     monkeypatch.setattr(declare, "EXPERIMENTS", tmp_path)
-    result = CliRunner().invoke(cli.app, ["run", "lost_updates", "--publish"])
+    result = CliRunner().invoke(cli.app, ["run", "absent_tasks", "--publish"])
     assert isinstance(result.exception, HarnessError)
-    assert "lost_updates.toml: expected a file that is committed" in str(
+    assert "absent_tasks.toml: expected a file that is committed" in str(
         result.exception
     )

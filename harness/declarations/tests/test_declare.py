@@ -9,6 +9,7 @@ import pytest
 
 from harness.declarations import declare
 from harness.errors import HarnessError
+from harness.tests.declared import declared
 
 GOOD = (declare.EXPERIMENTS / "absent_tasks.toml").read_text("utf-8")
 
@@ -228,5 +229,5 @@ def test_the_prediction_follows_what_is_judged_and_no_wording(
     assert (declare.read(path).prediction == expected) == same
 
 
-def test_an_illustration_predicts_nothing() -> None:
-    assert declare.find("lost_updates").prediction == ""
+def test_an_illustration_predicts_nothing(tmp_path: Path) -> None:
+    assert declared(tmp_path).prediction == ""

@@ -52,8 +52,7 @@ def figures(
 
 
 def files(figure: Figure) -> list[Path]:
-    narrow = [figure.narrow_light, figure.narrow_dark]
-    return [figure.light, figure.dark, *narrow, figure.pdf, figure.csv]
+    return [figure.light, figure.dark, figure.csv]
 
 
 def test_the_same_results_give_the_same_bytes(
@@ -66,35 +65,13 @@ def test_the_same_results_give_the_same_bytes(
             assert one.read_bytes() == other.read_bytes(), one.name
 
 
-def test_every_figure_has_words(drawings: list[Drawing]) -> None:
-    assert [d.name for d in drawings] == ["losses", "movement", "state", "backends"]
-    for drawing in drawings:
-        assert all(len(t) > 20 for t in (drawing.title, drawing.alt, drawing.caption))
-
-
-def test_every_figure_has_its_words_and_files(
+def test_a_dark_figure_equals_one_that_is_painted_in_the_dark_theme(
     drawings: list[Drawing], figures: list[Figure]
 ) -> None:
     for figure, drawing in zip(figures, drawings, strict=False):
-        words = (figure.name, figure.title, figure.alt, figure.caption)
-        assert words == (drawing.name, drawing.title, drawing.alt, drawing.caption)
-        assert [path.suffix for path in files(figure)] == [
-            *[".svg"] * 4,
-            ".pdf",
-            ".csv",
-        ]
-        assert all(path.stat().st_size > 500 for path in files(figure))
-
-
-def test_a_dark_figure_equals_one_that_is_painted_in_the_dark_theme(
-    drawings: list[Drawing], figures: list[Figure], tmp_path: Path
-) -> None:
-    painted = tmp_path / "dark.svg"
-    for figure, drawing in zip(figures, drawings, strict=False):
-        for narrow, path in ((False, figure.dark), (True, figure.narrow_dark)):
-            with mpl.rc_context(style.DARK.rc):
-                plot._write_svg(plot.canvas(drawing, style.DARK, narrow), painted)
-            assert painted.read_bytes() == path.read_bytes(), path.name
+        with mpl.rc_context(style.DARK.rc):
+            painted = plot.svg_of(plot.canvas(drawing, style.DARK))
+        assert painted == figure.dark.read_text("utf-8"), figure.name
 
 
 def test_an_image_is_painted_in_both_themes(
@@ -107,12 +84,6 @@ def test_an_image_is_painted_in_both_themes(
     light, dark = (p.read_text("utf-8") for p in (figure.light, figure.dark))
     assert "<image" in light
     assert style.in_dark(light) != dark
-
-
-def test_files_say_nothing_of_the_day(figures: list[Figure]) -> None:
-    for figure in figures:
-        assert "<dc:date>" not in figure.light.read_text("utf-8")
-        assert b"CreationDate" not in figure.pdf.read_bytes()
 
 
 def test_light_and_dark_have_the_same_methods_and_backends() -> None:

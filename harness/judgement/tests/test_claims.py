@@ -16,6 +16,7 @@ from harness.judgement import claims
 from harness.judgement.claims import Claim, answer, read_claims
 from harness.judgement.compare import compare
 from harness.judgement.finding import PREDICTIONS, Finding
+from harness.judgement.norms import equal_without_zeros
 from harness.pages.findings.claims import claims_page
 from harness.pages.findings.page import Answered
 
@@ -54,8 +55,16 @@ def test_a_claim_without_results_says_why(finding: Finding, transe: Claim) -> No
     untested = Claim("a", "source", "b", "c", "d", missing="Nothing yet.")
     assert answer(untested, None) == ("not tested", [])
     assert answer(transe, None) == ("not measured yet", [])
-    of_arithmetic = dataclasses.replace(transe, primaries=[])
-    assert answer(of_arithmetic, finding) == ("illustration", [])
+    shown = Claim("a", "ours", "b", "c", "d", page="multitask.md")
+    assert answer(shown, None) == ("illustration", [])
+
+
+def test_the_claim_about_norms_follows_from_recorded_cases() -> None:
+    (claim,) = [each for each in read_claims() if each.cases]
+    equal, count = equal_without_zeros()
+    assert count > 0 and answer(claim, None) == ("not reproduced", [])
+    row = claims_page([]).partition(f'id="{claim.name}"')[2].partition("</tr>")[0]
+    assert f"{equal} of {count}" in row
 
 
 RATIOS = {
@@ -144,15 +153,11 @@ DAMAGES = {
     "experiment without comparisons": (
         'primaries = ["heads-adam", "heads-momentum"]',
         "primaries = []",
-        "expected comparisons of an experiment",
+        "expected comparisons of absent_tasks",
     ),
-    "illustration with comparisons": (
-        'experiment = "learning_rate_policies"\nprimaries = []',
-        'experiment = "lost_updates"\nprimaries = ["x"]',
-        "comparison of lost_updates",
-    ),
+    "unknown family": ('= "multitask_clip"', '= "multitask_clop"', "'multitask_clip'?"),
     "no reason": (
-        'experiment = "learning_rate_policies"\nprimaries = []\npicture = "rates"',
+        'page = "schedules/policies.md#curves"',
         'misses = "No experiment"',
         "got 'misses'",
     ),

@@ -13,7 +13,7 @@ from harness.declarations import declare
 from harness.declarations.declare import Experiment
 from harness.judgement.compare import compare
 from harness.judgement.finding import Finding
-from harness.records.files import RESULTS, folder
+from harness.records.files import folder
 from harness.tasks.multitask_digits.figures import beside
 from harness.tests.synthetic import publish, without_harm
 
@@ -118,13 +118,6 @@ def test_runs_of_scale_quick_have_effects_and_no_verdict(
     assert set(table["outcome"]) == {"not judged"}
     assert np.isfinite(table["estimate"]).all()
     assert "These runs are of scale quick" in finding.notices[0]
-
-
-def test_an_illustration_has_its_reason_and_no_verdict() -> None:
-    experiment = declare.find("lost_updates")
-    finding = found(experiment, RESULTS)
-    assert (finding.verdict, finding.notices) == ("", [experiment.reason])
-    assert "predictions" not in finding.tables
 
 
 def test_missing_and_diverged_runs_are_said(

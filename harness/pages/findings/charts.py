@@ -31,7 +31,6 @@ class Chart:
         x: column of the horizontal axis, and its title.
         y: column of the vertical axis, and its title.
         band: columns of the lower and the upper end of the interval, if there is one.
-        log: whether the vertical axis is logarithmic at first.
         names: value in the data -> the text that is shown for it.
     """
 
@@ -40,7 +39,6 @@ class Chart:
     panels: Sequence[str]
     series: Sequence[str]
     band: tuple[str, str] | None = None
-    log: bool = False
     names: Mapping[str, str] | None = None
 
     @property
@@ -72,17 +70,6 @@ CHARTS: Mapping[tuple[str, str], Chart] = {
         series=["method"],
         band=("loss_low", "loss_high"),
     ),
-    ("scaler_limits", "scales"): Chart(
-        x=("step", "step"),
-        y=("scale", "loss scale"),
-        panels=["situation"],
-        series=["scaler", "backend"],
-        log=True,
-        names={
-            "overflow": "every step overflows",
-            "zeros": "no gradients, growth at every step",
-        },
-    ),
 }
 """Experiment and figure -> the chart."""
 
@@ -106,7 +93,6 @@ def _content(chart: Chart, data: pd.DataFrame) -> dict[str, Any]:
     return {
         "x": chart.x[1],
         "y": chart.y[1],
-        "log": chart.log,
         "panels": [
             {
                 "name": _name(chart, rows, chart.panels, key),

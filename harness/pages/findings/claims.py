@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness.bench.compare import written
-from harness.judgement.claims import NO_VERDICT, Claim, answer, read_claims
+from harness.judgement.claims import Claim, answer, read_claims
 from harness.judgement.finding import Finding
+from harness.judgement.norms import equal_without_zeros
 from harness.pages.findings.page import Answered
 from harness.pages.findings.verdicts import effect
 from harness.pages.markup.badges import Badge
@@ -43,16 +44,20 @@ def _row(claim: Claim, answered: Mapping[str, Answered]) -> dict[str, Any]:
     finding = _published(each)
     verdict, results = answer(claim, finding)
     folder = "benchmarks" if claim.benchmark else "experiments"
+    page = f"../{claim.page.replace('.md', '.html')}" if claim.page else ""
+    title = "On the tool's page" if claim.page else ""
     has_picture = each is not None and claim.picture in [f.name for f in each.figures]
     return {
         "claim": claim,
-        "title": each.question.title if each else "",
+        "title": each.question.title if each else title,
         "badge": Badge(verdict),
-        "page": f"{folder}/{claim.test}.html",
-        "results": [
+        "page": page or f"{folder}/{claim.test}.html",
+        "results": _norms()
+        if claim.cases
+        else [
             _ratio(row, claim) if claim.benchmark else _result(row) for row in results
         ],
-        "note": _note(claim, finding, verdict),
+        "note": claim.missing,
         "picture": claim.picture if has_picture else "",
     }
 
@@ -72,8 +77,9 @@ def _result(row: Mapping[Any, Any]) -> str:
     return f"{row['claim']}: {effect(row)}, {control}{row['outcome']}"
 
 
-def _note(claim: Claim, finding: Finding | None, verdict: str) -> str:
-    """Return the text that is shown if there are no results."""
-    if verdict == NO_VERDICT and finding is not None:
-        return " ".join(finding.notices)
-    return claim.missing
+def _norms() -> list[str]:
+    equal, count = equal_without_zeros()
+    return [
+        f"For {equal} of {count} recorded lists of gradients with tensors of zeros, "
+        "the original's norm has the bits of the norm without these tensors"
+    ]

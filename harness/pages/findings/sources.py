@@ -38,7 +38,7 @@ class Question(Protocol):
 
 
 class Figure(Protocol):
-    """A drawn figure: NAME.SCHEME.svg, NAME.narrow.SCHEME.svg, NAME.pdf, NAME.csv."""
+    """A drawn figure: NAME.light.svg, NAME.dark.svg and NAME.csv."""
 
     @property
     def name(self) -> str:

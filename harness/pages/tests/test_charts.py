@@ -18,26 +18,26 @@ HOSTILE = "</script><img src=x onerror=hacked=1>"
 
 
 def content(folder: Path, rows: list[dict[str, Any]]) -> Any:
-    pd.DataFrame(rows).to_csv(folder / "scales.csv", index=False)
-    chart = chart_of("scaler_limits", "scales", folder)
+    pd.DataFrame(rows).to_csv(folder / "losses.csv", index=False)
+    chart = chart_of("absent_tasks", "losses", folder)
     assert chart is not None
     return json.loads(re.findall(r"json\">(.*?)</script>", str(chart), re.DOTALL)[0])
 
 
-def row(step: int, scale: float, scaler: str = "ours") -> dict[str, Any]:
-    of = {"situation": "overflow", "backend": "tf", "step": step, "scale": scale}
-    return {"scaler": scaler, **of}
+def row(step: int, loss: float, wrapper: str = "default") -> dict[str, Any]:
+    of = {"optimizer": "Adam", "task": "digit", "backend": "tf", "wrapper": wrapper}
+    return {**of, "step": step, "median": loss, "low": loss, "high": loss}
 
 
 def test_rows_of_a_panel_and_a_line_stay_together(tmp_path: Path) -> None:
-    rows = [row(1, 2.0), row(1, 4.0, "theirs"), row(2, 1.0)]
+    rows = [row(1, 2.0), row(1, 4.0, "none"), row(2, 1.0)]
     data = content(tmp_path, rows)
     (panel,) = data["panels"]
-    assert (data["y"], data["log"]) == ("loss scale", True)
-    assert panel["name"] == "every step overflows"
-    assert panel["series"] == [
-        {"name": "ours, tf", "x": [1, 2], "y": [2, 1]},
-        {"name": "theirs, tf", "x": [1], "y": [4]},
+    assert panel["name"] == "Adam, digit"
+    lines = [(line["name"], line["x"], line["y"]) for line in panel["series"]]
+    assert lines == [
+        ("with the wrapper, tf", [1, 2], [2, 1]),
+        ("without the wrapper, tf", [1], [4]),
     ]
 
 
@@ -50,16 +50,16 @@ def test_numbers_that_json_cannot_hold_reach_the_reader(tmp_path: Path) -> None:
 def test_a_text_cannot_leave_its_element(tmp_path: Path) -> None:
     (panel,) = content(tmp_path, [row(1, 1.0, HOSTILE)])["panels"]
     assert panel["series"][0]["name"] == f"{HOSTILE}, tf"
-    chart = chart_of("scaler_limits", "scales", tmp_path)
+    chart = chart_of("absent_tasks", "losses", tmp_path)
     assert str(chart).count("<") == 4
 
 
-@pytest.mark.parametrize("columns", [["scaler", "step"], []])
+@pytest.mark.parametrize("columns", [["wrapper", "step"], []])
 def test_other_data_have_no_chart(columns: list[str], tmp_path: Path) -> None:
     frame = pd.DataFrame([row(1, 1.0)])
-    frame[columns].to_csv(tmp_path / "scales.csv", index=not columns)
-    assert chart_of("scaler_limits", "scales", tmp_path) is None
-    assert chart_of("scaler_limits", "other", tmp_path) is None
+    frame[columns].to_csv(tmp_path / "losses.csv", index=not columns)
+    assert chart_of("absent_tasks", "losses", tmp_path) is None
+    assert chart_of("absent_tasks", "other", tmp_path) is None
 
 
 def test_the_experiments_with_charts_are_there() -> None:

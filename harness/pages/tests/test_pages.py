@@ -92,7 +92,7 @@ print(*{'torch', 'tensorflow', 'keras'} & set(sys.modules))
 def test_the_same_results_give_the_same_bytes_and_import_no_framework(
     docs: Path, results: Path, tmp_path: Path
 ) -> None:
-    shutil.copytree(ROOT / "results" / "lost_updates", results / "lost_updates")
+    shutil.copytree(ROOT / "results" / "larc", results / "larc")
     alone = tmp_path / "alone"
     alone.mkdir()
     done = subprocess.run(
@@ -105,7 +105,7 @@ def test_the_same_results_give_the_same_bytes_and_import_no_framework(
     )
     assert done.stdout.split() == []
     first = contents(alone / "generated")
-    assert any(name.startswith("experiments/lost_updates/") for name in first)
+    assert any(name.startswith("experiments/larc/") for name in first)
     written = write_pages(docs, results, jobs=2)
     assert contents(docs / "generated") == first
     assert len(written) == len(first)
@@ -261,7 +261,6 @@ class Picture:
     alt: str
     caption: str
     size: tuple[int, int] = (720, 360)
-    narrow_size: tuple[int, int] = (355, 710)
 
 
 FINDING = Finding(
@@ -312,9 +311,6 @@ def page_of(finding: Finding, folder: Path, results: Path) -> str:
         '<img width="720" height="360" alt="A &#91;line&#93; that rises" '
         'loading="lazy" src="absent_tasks/drawn.light.svg#only-light">',
         'src="absent_tasks/drawn.dark.svg#only-dark">',
-        'srcset="absent_tasks/drawn.narrow.light.svg" width="355" height="710">',
-        'srcset="absent_tasks/drawn.narrow.dark.svg" width="355" height="710">',
-        "[PDF](absent_tasks/drawn.pdf)",
         "[CSV](absent_tasks/drawn.csv)",
         "[CSV](absent_tasks/table-how-far.csv)",
         "nox -s reproduce -- absent_tasks --scale std",

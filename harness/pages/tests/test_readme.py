@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from harness.errors import HarnessError
-from harness.pages.readme import ASSETS, write_costs, write_figure
+from harness.pages.readme import ASSETS, write_costs, write_figure, write_illustrations
 from harness.processes.children import ROOT
 from harness.tests.script_process import Request
 from harness.tests.shared_processes import UNCHANGED, Processes
 from lockstep import registry
 
 README = (ROOT / "README.md").read_text("utf-8")
-HOME = (ROOT / "docs" / "index.md").read_text("utf-8")
 EXAMPLES = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
@@ -51,9 +51,11 @@ def test_the_costs_are_those_of_the_published_records(tmp_path: Path) -> None:
     assert copy.read_text("utf-8") == README, "run python -m harness readme"
 
 
-def test_the_figure_is_drawn_from_the_published_records(tmp_path: Path) -> None:
-    for fresh in write_figure(tmp_path):
-        assert f"assets/{fresh.name}" in README + HOME
+@pytest.mark.parametrize("write", [write_figure, write_illustrations])
+def test_the_committed_figures_are_those_that_are_drawn(
+    write: Callable[[Path], list[Path]], tmp_path: Path
+) -> None:
+    for fresh in write(tmp_path):
         committed = (ASSETS / fresh.name).read_text("utf-8")
         words, numbers = parts_of(fresh.read_text("utf-8"))
         committed_words, committed_numbers = parts_of(committed)

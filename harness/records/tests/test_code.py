@@ -80,15 +80,14 @@ def test_a_file_that_is_changed_later_is_not_what_was_imported(tmp_path: Path) -
 
 
 def test_a_run_s_modules_are_ours_and_no_other_task_s() -> None:
-    import harness.tasks.lost_updates.settings
-    import harness.tasks.scaler_limits.settings  # noqa: F401
 
-    modules = Sources().of(imported("lost_updates"))
-    assert {"lockstep.messages.errors", "harness.tasks.lost_updates.settings"} <= set(
-        modules
-    )
+    modules = Sources().of(imported("multitask_digits"))
+    assert {
+        "lockstep.messages.errors",
+        "harness.tasks.multitask_digits.settings",
+    } <= set(modules)
     assert not {"harness.tasks", "lockstep._version"} & set(modules)
-    assert not any(name.startswith("harness.tasks.scaler_limits") for name in modules)
+    assert not any(name.startswith("harness.tasks.deep_digits") for name in modules)
     others = "numpy", "harness.records", "lockstep.docstrings"
     assert not any(name.startswith(others) for name in modules)
     assert code_digest(modules) == code_digest(dict(reversed(modules.items())))

@@ -23,7 +23,7 @@ from harness.records.store import Store
 from harness.records.verified import Verification, group_of, read_verified
 from harness.tests.synthetic import record_of
 
-EXPERIMENT = declare.find("lost_updates")
+EXPERIMENT = declare.find("absent_tasks")
 RUNS = EXPERIMENT.runs("quick")
 NORMS, ROWS = "lockstep.norms", "lockstep.rows"
 CODE = Code(None, None, "")
@@ -127,7 +127,7 @@ def test_only_settled_records_that_count_are_counted(
 def test_what_is_no_longer_declared_does_not_count(home: Path, checkout: Path) -> None:
     publish(home, checkout, slice(0, 3))
     assert len(counted_records(EXPERIMENT, home)) == 3
-    fewer = {"method": ["fp16"], "ratio": [256.0]}
+    fewer = {name: values[:1] for name, values in EXPERIMENT.vary.items()}
     declared = replace(EXPERIMENT, vary=fewer)
     assert [r.id for r in counted_records(declared, home)] == [RUNS[0].id]
 
@@ -195,12 +195,12 @@ BROKEN: dict[str, Callable[[Path], object]] = {
 def test_the_list_goes_on_after_files_that_cannot_be_read(
     name: str, tmp_path: Path
 ) -> None:
-    folder = tmp_path / "lost_updates"
+    folder = tmp_path / "absent_tasks"
     folder.mkdir()
     (folder / "tf.jsonl").write_text("")
     BROKEN[name](folder / name)
     listed = everything(tmp_path)["experiments"]
-    (entry,) = (each for each in listed if each["name"] == "lost_updates")
+    (entry,) = (each for each in listed if each["name"] == "absent_tasks")
     assert entry["published"]["records"] is None
     assert f"{name}, line 1: expected" in entry["published"]["problem"]
     assert entry["local"] == {"records": 0, "stale": 0}
@@ -212,9 +212,9 @@ def test_the_list_counts_records_and_stale_ones(
 ) -> None:
     from rich.console import Console
 
-    publish(home / "lost_updates", checkout, slice(0, 3))
+    publish(home / "absent_tasks", checkout, slice(0, 3))
     listed = everything(home)
-    (entry,) = (e for e in listed["experiments"] if e["name"] == "lost_updates")
+    (entry,) = (e for e in listed["experiments"] if e["name"] == "absent_tasks")
     # The made-up modules are none of this checkout.
     assert entry["published"] == {"records": 3, "stale": 3}
     print_everything(listed, Console(width=200))

@@ -59,7 +59,7 @@ def short(name: str, **settings: Any) -> Run:
 
 def published_of(backend: str) -> Record:
     """Return a published record."""
-    home = folder("learning_rate_policies", True, RESULTS)
+    home = folder("absent_tasks", True, RESULTS)
     return next(r for r in read(home / f"{backend}.jsonl") if r.status == "ok")
 
 
@@ -87,13 +87,6 @@ def test_two_fresh_processes_agree_to_the_bit(first: Made, backend: str) -> None
     assert_same(outcome, here, second, there)
 
 
-@pytest.mark.soak
-def test_two_fresh_processes_agree_on_lost_updates(backend: str) -> None:
-    run = short("lost_updates", **SHORT)
-    ((one,), here), ((other,), there) = made([run], backend), made([run], backend)
-    assert_same(one, here, other, there)
-
-
 def test_another_seed_is_another_outcome(first: Made) -> None:
     (outcome, other, _), here = first
     assert not compare_outcomes(outcome, other, (here, here)).equal
@@ -102,7 +95,7 @@ def test_another_seed_is_another_outcome(first: Made) -> None:
 def test_a_published_run_is_repeated(first: Made, backend: str) -> None:
     (*_, again), here = first
     published = published_of(backend)
-    home = folder("learning_rate_policies", True, RESULTS)
+    home = folder("absent_tasks", True, RESULTS)
     environments = read_environments(home / f"{backend}.environments.jsonl")
     then = environments[published.environment]
     equality = compare_outcomes(published.outcome, again, (then, here))

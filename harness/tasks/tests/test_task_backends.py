@@ -24,12 +24,12 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 
 def test_a_backend_can_work_on_the_cpu(backend: str) -> None:
-    backends.prepare("harness.tasks.lost_updates", backend, "cpu")
+    backends.prepare("harness.tasks.multitask_digits", backend, "cpu")
 
 
 def test_a_device_that_is_not_there_is_refused_in_one_sentence(backend: str) -> None:
     with pytest.raises(HarnessError) as caught:
-        backends.prepare("harness.tasks.lost_updates", backend, ABSENT[backend])
+        backends.prepare("harness.tasks.multitask_digits", backend, ABSENT[backend])
     told = str(caught.value)
     assert ABSENT[backend] in told
     assert "use cpu" in told
