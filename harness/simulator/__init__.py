@@ -1,8 +1,8 @@
 """Asynchronous workers in simulated time: deterministic, in NumPy, in one process.
 
 Each method of data-parallel training is one file. :func:`simulate` runs its workers in
-simulated seconds. :func:`interleave` runs them in a given order, without times. The
-same seed gives the same order of events, and so the same staleness of every push.
+simulated seconds. The same seed gives the same order of events, and so the same
+staleness of every push.
 
 >>> import numpy as np
 >>> def gradients(weights, worker, generator):
@@ -21,7 +21,7 @@ from harness.simulator.events import Timing
 from harness.simulator.gathering import Downpour, DynSGD
 from harness.simulator.method import Method, Weights
 from harness.simulator.rule import Rule
-from harness.simulator.run import Push, Run, interleave, simulate
+from harness.simulator.run import Push, Run, simulate
 from harness.simulator.synchronous import Synchronous
 
 __all__ = [
@@ -36,6 +36,5 @@ __all__ = [
     "Synchronous",
     "Timing",
     "Weights",
-    "interleave",
     "simulate",
 ]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -14,7 +13,7 @@ from harness.simulator.events import Queue, Timing
 from harness.simulator.method import Gradients, Method, Pushed, Weights
 from lockstep.messages.errors import sentence
 
-__all__ = ["Interleaving", "Push", "Run", "interleave", "simulate"]
+__all__ = ["Interleaving", "Push", "Run", "simulate"]
 
 Gradient = Callable[[Weights, int, np.random.Generator], Gradients]
 """(weights, number of the worker, its generator) -> gradients at these weights."""
@@ -48,10 +47,6 @@ class Run:
     steps: int = 0
     bytes_moved: int = 0
     seconds: float = 0.0
-
-    def staleness_histogram(self) -> dict[int, int]:
-        """Return staleness -> number of pushes, in ascending order."""
-        return dict(sorted(Counter(push.staleness for push in self.pushes).items()))
 
 
 class Interleaving:
@@ -99,36 +94,6 @@ class Interleaving:
     def pull(self, worker: int, reply: Weights) -> None:
         """Deliver the reply to a push."""
         self.workers[worker] = self.method.pull(self.workers[worker], reply)
-
-
-def interleave(
-    method: Method,
-    weights: Weights,
-    workers: int,
-    events: Iterable[tuple[int, Gradients]],
-) -> Iterable[Interleaving]:
-    """Run local steps in the order of ``events``; pushes and pulls take no time.
-
-    Args:
-        method: the method. If it waits for all workers, they must take turns in
-            ``events``.
-        weights: the initial weights of the server and of every worker.
-        workers: the number of workers.
-        events: (number of the worker, its gradients).
-
-    Yields:
-        The same object after each event: its ``workers`` and its ``server``.
-    """
-    state = Interleaving(method, weights, workers)
-    waiting: dict[int, tuple[Weights, Any]] = {}
-    for number, gradients in events:
-        if state.step(number, gradients):
-            waiting[number] = method.push(state.workers[number])
-        if waiting and (len(waiting) == workers or not method.waits_for_all):
-            for sender, reply in state.apply(waiting).items():
-                state.pull(sender, reply)
-            waiting = {}
-        yield state
 
 
 def simulate(

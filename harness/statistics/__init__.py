@@ -8,7 +8,6 @@ function here turns it into NaN.
 from harness.statistics.effects import (
     Effect,
     Floats,
-    interquartile_mean,
     median,
     paired_effects,
     ratio_of_sums,
@@ -32,7 +31,6 @@ __all__ = [
     "beyond",
     "bootstrap",
     "holm",
-    "interquartile_mean",
     "median",
     "overlap",
     "paired_effects",

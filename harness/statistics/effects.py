@@ -13,7 +13,6 @@ from lockstep.messages.errors import sentence
 __all__ = [
     "Effect",
     "Floats",
-    "interquartile_mean",
     "median",
     "paired_effects",
     "ratio_of_sums",
@@ -109,20 +108,6 @@ def median(values: Floats) -> Floats:
         middle: Floats = np.median(values, axis=1)
     opposite = np.isnan(middle) & ~np.isnan(values).any(axis=1)
     return np.where(opposite, 0.0, middle)
-
-
-def interquartile_mean(values: Floats) -> Floats:
-    """Return the mean of the middle half of the seeds, the second axis.
-
-    The number of seeds cut at each end is a quarter, rounded down: of 5 values, 3
-    remain. Source: Agarwal et al., "Deep Reinforcement Learning at the Edge of the
-    Statistical Precipice", 2021, which recommends it for summaries over tasks. Same as
-    `scipy.stats.trim_mean` with 0.25, which takes over a second to import.
-    """
-    cut = values.shape[1] // 4
-    middle = np.sort(values, axis=1)[:, cut : values.shape[1] - cut]
-    result: Floats = middle.mean(axis=1)
-    return result
 
 
 def ratio_of_sums(numerators: Floats, denominators: Floats) -> Floats:

@@ -15,10 +15,10 @@ import pytest
 from harness.parity import drivers
 from harness.parity.cases import GOLDEN, Case, read_cases
 from harness.parity.distance import distance
-from harness.parity.drivers.framework_rules import keras_optimizers as rules
 from harness.parity.drivers.reference import NumpyDriver
 from harness.parity.families.clipping import variable_clipping
 from harness.parity.tables import excuse
+from harness.parity.tests import keras_rules as rules
 from lockstep import registry
 
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")

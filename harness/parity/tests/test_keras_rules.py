@@ -15,7 +15,7 @@ import pytest
 
 from harness.parity.cases import GOLDEN, Case, gradient, read_cases
 from harness.parity.distance import distance
-from harness.parity.drivers.framework_rules import keras_optimizers as rules
+from harness.parity.tests import keras_rules as rules
 from lockstep import reference
 from lockstep.interface import Rows
 from lockstep.reference.optimizers.rules import ftrl

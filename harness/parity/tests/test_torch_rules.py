@@ -14,8 +14,13 @@ import pytest
 
 from harness.parity.cases import GOLDEN, Case, gradient, read_cases
 from harness.parity.distance import distance
-from harness.parity.drivers.framework_rules.torch_optimizers import TorchAdam, TorchSGD
+from harness.parity.drivers.framework_rules.torch_optimizers import (
+    TorchAdam,
+    TorchOptimizer,
+)
+from harness.parity.tests import torch_sgd
 from lockstep import reference
+from lockstep.messages.optimizers.parameters import TORCH_SGD
 
 torch = pytest.importorskip("torch")
 pytorch = pytest.importorskip("lockstep.pytorch")
@@ -30,6 +35,13 @@ CASES = [
 EXACT, SQRT = 0.0, 4.0
 """SGD only adds and multiplies. torch's float32 sqrt is not correctly rounded on a CPU,
 so that Adam's steps are up to 2 ULP off, of which some add up."""
+
+
+class TorchSGD(TorchOptimizer):
+    """``torch.optim.SGD(lr, momentum, nesterov=...)``."""
+
+    spec, rule = TORCH_SGD, torch_sgd
+
 
 RULES: dict[
     str, tuple[Callable[..., Any], Callable[..., Any], dict[str, str], float]

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from harness.errors import HarnessError
 from harness.statistics import (
-    interquartile_mean,
     median,
     paired_effects,
     relative_gap,
@@ -50,14 +48,6 @@ def test_a_median_of_infinities_of_both_signs_is_no_nan() -> None:
     values = np.array([[-INF, -INF, INF, INF], [-INF, 1, 2, INF], [1, INF, INF, INF]])
     assert median(values).tolist() == [0, 1.5, INF]
     assert np.isnan(median(np.array([[np.nan, 1.0]])))
-
-
-@pytest.mark.parametrize("count", [1, 4, 5, 10, 11])
-def test_the_interquartile_mean_is_scipys_trimmed_mean(count: int) -> None:
-    values = np.random.default_rng(count).normal(size=(3, count, 2))
-    expected = stats.trim_mean(values, 0.25, axis=1)
-    # The same numbers, summed in another order.
-    np.testing.assert_allclose(interquartile_mean(values), expected, rtol=1e-13)
 
 
 def test_steps_to_target_is_the_first_evaluation_that_is_good_enough() -> None:

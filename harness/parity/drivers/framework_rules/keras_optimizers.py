@@ -1,4 +1,4 @@
-"""Keras 3's own optimizers over NumPy variables.
+"""Keras 3's own Adam over NumPy variables, and what its optimizers share.
 
 They are the standard for the wrapper around ``keras.optimizers``. Golden data -> the
 reference with TF1's rules verifies the logic of a wrapper. The reference with Keras'
@@ -11,22 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from harness.parity.drivers.framework_rules import keras_adam, keras_sgd
+from harness.parity.drivers.framework_rules import keras_adam
 from lockstep.interface import Array, Rows
 from lockstep.messages.optimizers.parameters import OPTIMIZERS
 from lockstep.reference.optimizers.classes import RuleOptimizer
-from lockstep.reference.optimizers.rules import adagrad, ftrl, rmsprop
 from lockstep.reference.tensors.rows import densify
 from lockstep.reference.tensors.variable import Variable
 
-__all__ = [
-    "KerasAdagrad",
-    "KerasAdam",
-    "KerasAdamW",
-    "KerasFtrl",
-    "KerasRMSprop",
-    "KerasSGD",
-]
+__all__ = ["FloatPolicy", "KerasAdam", "KerasOptimizer"]
 
 
 class KerasOptimizer(RuleOptimizer):
@@ -55,37 +47,7 @@ class FloatPolicy(KerasOptimizer):
         return self.rule.Policy(**self.arguments)
 
 
-class KerasSGD(FloatPolicy):
-    """``keras.optimizers.SGD`` with momentum."""
-
-    spec, rule = OPTIMIZERS["Momentum"], keras_sgd
-
-
 class KerasAdam(FloatPolicy):
     """``keras.optimizers.Adam``."""
 
     spec, rule = OPTIMIZERS["Adam"], keras_adam
-
-
-class KerasAdamW(FloatPolicy):
-    """``keras.optimizers.AdamW``: the decay is multiplied by the rate."""
-
-    spec, rule = OPTIMIZERS["AdamW"], keras_adam
-
-
-class KerasAdagrad(KerasOptimizer):
-    """``keras.optimizers.Adagrad`` with epsilon 0: TF1's dense rule."""
-
-    spec, rule = OPTIMIZERS["Adagrad"], adagrad
-
-
-class KerasRMSprop(KerasOptimizer):
-    """``keras.optimizers.RMSprop`` with the mean square starting at 1: TF1's rule."""
-
-    spec, rule = OPTIMIZERS["RMSProp"], rmsprop
-
-
-class KerasFtrl(KerasOptimizer):
-    """``keras.optimizers.Ftrl``: TF1's dense rule."""
-
-    spec, rule = OPTIMIZERS["Ftrl"], ftrl

@@ -6,11 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from harness.parity.drivers.framework_rules.torch_sgd import multiply_add
 from lockstep.interface import Array
 from lockstep.reference.optimizers.rules import Shared, Slots
 
-__all__ = ["Policy", "update_dense"]
+__all__ = ["Policy", "multiply_add", "update_dense"]
 
 
 class Policy(NamedTuple):
@@ -41,3 +40,15 @@ def update_dense(
     denominator = np.sqrt(v) / dtype(correction2) + dtype(policy.eps)
     change = dtype(-policy.lr / correction1) * m / denominator
     return variable + change, {"m": m, "v": v, "step": step}
+
+
+def multiply_add(addend: Array, factor: float | Array, values: Array) -> Array:
+    """Return ``addend + factor values`` with one rounding, like a fused multiply-add.
+
+    ``factor`` is cast to the dtype first. The exact product of two float32 numbers fits
+    into float64. The only difference to a true fused operation is the second rounding.
+    """
+    cast = np.asarray(factor, addend.dtype).astype(np.float64)
+    exact = addend.astype(np.float64) + cast * values.astype(np.float64)
+    rounded: Array = exact.astype(addend.dtype)
+    return rounded

@@ -1,4 +1,4 @@
-"""torch's own SGD and Adam over NumPy variables.
+"""torch's own Adam over NumPy variables, and what its optimizers share.
 
 They are the standard for the wrapper around torch's own optimizers. Golden data -> the
 reference with TF1's rules verifies the logic of a wrapper. The reference with torch's
@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from harness.parity.drivers.framework_rules import torch_adam, torch_sgd
+from harness.parity.drivers.framework_rules import torch_adam
 from lockstep.interface import Array
-from lockstep.messages.optimizers.parameters import TORCH_ADAM, TORCH_SGD
+from lockstep.messages.optimizers.parameters import TORCH_ADAM
 from lockstep.reference.optimizers.classes import RuleOptimizer
 from lockstep.reference.tensors.variable import Variable
 
-__all__ = ["TorchAdam", "TorchSGD"]
+__all__ = ["TorchAdam", "TorchOptimizer"]
 
 
 class TorchOptimizer(RuleOptimizer):
@@ -30,12 +30,6 @@ class TorchOptimizer(RuleOptimizer):
     def initial_slots(self, variable: Variable) -> dict[str, Array]:
         """Return new slots, and a step counter for this variable."""
         return {**super().initial_slots(variable), "step": np.zeros((), np.int64)}
-
-
-class TorchSGD(TorchOptimizer):
-    """``torch.optim.SGD(lr, momentum, nesterov=...)``."""
-
-    spec, rule = TORCH_SGD, torch_sgd
 
 
 class TorchAdam(TorchOptimizer):

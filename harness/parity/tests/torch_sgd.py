@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-
+from harness.parity.drivers.framework_rules.torch_adam import multiply_add
 from lockstep.interface import Array
 from lockstep.reference.optimizers.rules import Shared, Slots
 
-__all__ = ["Policy", "multiply_add", "update_dense"]
+__all__ = ["Policy", "update_dense"]
 
 
 class Policy(NamedTuple):
@@ -39,15 +38,3 @@ def update_dense(
         step = multiply_add(gradient, policy.momentum, momentum)
     moved = multiply_add(variable, -policy.lr, step)
     return moved, {"momentum": momentum, "step": slots["step"] + 1}
-
-
-def multiply_add(addend: Array, factor: float | Array, values: Array) -> Array:
-    """Return ``addend + factor values`` with one rounding, like a fused multiply-add.
-
-    ``factor`` is cast to the dtype first. The exact product of two float32 numbers fits
-    into float64. The only difference to a true fused operation is the second rounding.
-    """
-    cast = np.asarray(factor, addend.dtype).astype(np.float64)
-    exact = addend.astype(np.float64) + cast * values.astype(np.float64)
-    rounded: Array = exact.astype(addend.dtype)
-    return rounded
