@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
-from harness.pages.library.names import REASONS, arguments, names_insert, parameters
+from harness.pages.library.names import REASONS, arguments, parameters
 from lockstep.messages.tests.original_signatures import SIGNATURES
 from lockstep.registry import BACKENDS
 
@@ -40,23 +38,3 @@ def test_a_recorded_signature_is_read(signature: str, expected: object) -> None:
         assert read == {"x": "required", "dtype": "'float32'"}
     else:
         assert (read if isinstance(expected, dict) else list(read)) == expected
-
-
-def test_a_default_that_differs_is_shown_on_each_backend() -> None:
-    insert = names_insert()
-    [row] = re.findall(r"<tr>.*>use_norm<.*>clip_by_global_norm<.*", insert)
-    assert row.count(">=<") == 0 and row.count(">None<") == len(BACKENDS)
-    assert REASONS["use_norm"] in row
-
-
-@pytest.mark.parametrize(
-    ("tool", "source"),
-    [
-        ("AdamOptimizer", "tf.train"),
-        ("AdamWOptimizer", "tf.contrib.opt"),
-        ("FixedLossScale", "tf.train.experimental"),
-        ("NovoGrad", "OpenSeq2Seq"),
-    ],
-)
-def test_a_row_has_the_source_of_its_original(tool: str, source: str) -> None:
-    assert f"<small>{tool}</small><small>{source}</small>" in names_insert()

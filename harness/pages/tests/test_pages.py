@@ -29,7 +29,6 @@ from harness.pages.parity.inserts import parity_inserts
 from harness.pages.write import write_findings, write_pages
 from harness.parity import drivers
 from harness.parity.cases import GOLDEN, read_cases
-from harness.parity.catalogue import entries
 from harness.parity.quotes import Quoted
 from harness.parity.replay import replay
 from harness.parity.row import Divergence, Row
@@ -144,13 +143,6 @@ def test_a_stale_page_disappears(docs: Path, results: Path) -> None:
     (docs / "generated" / "stale.md").write_text("old", "utf-8")
     write_pages(docs, results)
     assert not (docs / "generated" / "stale.md").exists()
-
-
-def test_the_contents_name_every_difference_with_its_marks(results: Path) -> None:
-    shown = differences_inserts(ROOT, results)["differences_contents"]
-    for entry in entries():
-        (line,) = [row for row in shown.splitlines() if f'"#{entry.anchor}"' in row]
-        assert re.findall(r'class="ls-mark (\w+)"', line) == list(entry.does)
 
 
 def test_an_entry_shows_what_was_recorded_beside_both_modes(results: Path) -> None:
@@ -303,33 +295,6 @@ def page_of(finding: Finding, folder: Path, results: Path) -> str:
     return (folder / "experiments" / "absent_tasks.md").read_text("utf-8")
 
 
-@pytest.mark.parametrize(
-    "part",
-    [
-        "They move it.",
-        "Read it so.",
-        '<img width="720" height="360" alt="A &#91;line&#93; that rises" '
-        'loading="lazy" src="absent_tasks/drawn.light.svg#only-light">',
-        'src="absent_tasks/drawn.dark.svg#only-dark">',
-        "[CSV](absent_tasks/drawn.csv)",
-        "[CSV](absent_tasks/table-how-far.csv)",
-        "nox -s reproduce -- absent_tasks --scale std",
-        "Verdict: reproduced.",
-        "- Two seeds.",
-        "    Judged late.",
-        "- Missing: tf: 3 of 5 runs.",
-        "<dd>quick</dd>",
-        ">unknown</td>",
-    ],
-)
-def test_a_page_shows_everything_of_its_finding(
-    part: str, tmp_path: Path, published: Path
-) -> None:
-    page = page_of(FINDING, tmp_path / "generated", published)
-    assert part in page
-    assert "our own run" not in page
-
-
 def test_a_users_own_run_stands_beside_the_published_one(
     tmp_path: Path, published: Path
 ) -> None:
@@ -450,21 +415,6 @@ ROW = {
 """A comparison as ``harness.judgement.verdicts`` writes it."""
 
 
-def test_settings_that_both_arms_share_are_named_once() -> None:
-    arms = {"arm": "a = 1, p = 2, q = 3", "against": "a = 4, p = 2, q = 3"}
-    html = results_html(with_row(**arms))
-    assert "<small>x: x, a = 1 against a = 4; both with p = 2, q = 3</small>" in html
-    assert "a = 1 against a = 4</small>" in results_html(
-        with_row(arm="a = 1", against="a = 4")
-    )
-
-
-def test_a_table_without_rows_is_left_out(tmp_path: Path, published: Path) -> None:
-    tables = {**FINDING.tables, "nothing at all": pd.DataFrame({"p": []})}
-    page = page_of(replace(FINDING, tables=tables), tmp_path / "generated", published)
-    assert "How far, 2 rows" in page and "Nothing at all" not in page
-
-
 def with_row(**changes: object) -> Finding:
     frame = pd.DataFrame([{**ROW, **changes}])
     return replace(FINDING, tables={PREDICTIONS: frame, **FINDING.tables})
@@ -476,50 +426,6 @@ def test_predictions_that_are_not_judged_are_no_illustration() -> None:
     assert Answered(question, predicted, True).badges == [Badge("not judged")]
     drawn = Answered(question, replace(FINDING, verdict=""), True)
     assert drawn.badges == [Badge("illustration")]
-
-
-@pytest.mark.parametrize(
-    ("changes", "cells"),
-    [
-        (
-            {},
-            [
-                "ratio above 1.00",
-                "ratio 1.25 [1.12, 1.50]",
-                "p-value &lt; 0.001",
-                "7 seeds",
-            ],
-        ),
-        ({"predicted_low": -0.0488, "predicted_high": 0.0488}, ["ratio 0.952 to 1.05"]),
-        (
-            {"effect": "difference", "predicted_low": -np.inf, "predicted_high": -0.01}
-            | {"estimate": -0.118, "low": -0.13, "high": -0.0916, "p": 0.29},
-            [
-                "difference below −0.0100",
-                "difference −0.118 [−0.130, −0.0916]",
-                ">p-value 0.29<",
-            ],
-        ),
-        ({"estimate": np.inf, "high": np.inf}, ["ratio ∞ [1.12, ∞]"]),
-        ({"judged": False, "backend": "keras3"}, [">keras3<"]),
-    ],
-)
-def test_predictions_stand_beside_results_in_units_of_a_reader(
-    changes: dict[str, object], cells: list[str]
-) -> None:
-    html = results_html(with_row(**changes))
-    for cell in cells:
-        assert cell in html, html
-    # What is compared and why stands beside the judged backend alone.
-    assert ("<small>Reason: y</small>" in html) == changes.get("judged", True)
-
-
-def test_a_page_shows_predictions_and_notices(tmp_path: Path, published: Path) -> None:
-    page = page_of(with_row(), tmp_path / "generated", published)
-    section = page.partition("## Prediction and result")[2].partition("\n## ")[0]
-    assert "    Judged late." in section
-    assert "(absent_tasks/table-predictions.csv)" in section
-    assert page.count("Predictions and results") == 2  # Its caption and its label.
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from harness.pages.library.problems import Problem, problems, problems_insert
+from harness.pages.library.problems import Problem, problems
 from harness.processes.children import ROOT
 
 ALL = problems()
@@ -34,11 +34,3 @@ def test_a_statement_about_another_tool_is_shown_by_a_script_or_an_experiment() 
     # What nothing here runs has been reported, and what is said of Lockstep is tested.
     rest = [problem for problem in ALL if not problem.elsewhere]
     assert rest and all(each.reported and each.tests for each in rest)
-
-
-def test_the_insert_has_each_problem_and_its_reports() -> None:
-    insert = problems_insert()
-    for problem in ALL:
-        assert problem.address in insert
-        assert all(address in insert for _, address in problem.issues)
-    assert "https://github.com/pytorch/pytorch/issues/99640" in insert
