@@ -23,7 +23,7 @@ from lockstep.pytorch.base.foreign_state import (
     spec_of,
 )
 from lockstep.pytorch.base.gradients import named_parameters
-from lockstep.pytorch.base.stack import comes_with_torch
+from lockstep.pytorch.base.stack import base_of, comes_with_torch
 
 __all__ = ["check_bare", "check_base", "number_in"]
 
@@ -36,7 +36,7 @@ STEP = "step"
 def check_bare(owner: str, saved: Mapping[str, Any], optimizer: Optimizer) -> None:
     """Raise for a state from which an optimizer without a wrapper cannot continue."""
     check_groups(owner, saved, optimizer, has_masters=False)
-    check_base(owner, saved, optimizer)
+    check_base(owner, saved, base_of(optimizer))
 
 
 def check_base(owner: str, saved: Mapping[str, Any], base: Optimizer) -> None:

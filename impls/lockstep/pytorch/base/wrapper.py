@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -37,6 +38,7 @@ from lockstep.pytorch.tensors.zero_test import all_zero_flags
 
 __all__ = ["OptimizerWrapper", "needs_closure", "restore_numbers"]
 
+MISSING = object()
 HOOK_TABLES = [name for name in Optimizer.__annotations__ if name.endswith("_hooks")]
 
 
@@ -108,9 +110,30 @@ class OptimizerWrapper(TrainV1, Optimizer):
         self._patch_step_function()
 
     def __getattr__(self, name: str) -> Any:
+        """Forward an attribute of the wrapped optimizer, but none of its methods.
+
+        A method such as the first step of a two-step optimizer would update past the
+        wrapper: unscaled, unclipped, with zeros. ``train`` and ``eval`` are forwarded.
+        """
+        owner = type(self).__name__
+        missing = f"{owner!r} object has no attribute {name!r}"
         if name == "inner_optimizer" or name.startswith("__"):
-            raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
-        return getattr(self.inner_optimizer, name)
+            raise AttributeError(missing)
+        inner = self.inner_optimizer
+        while isinstance(inner, OptimizerWrapper):
+            with contextlib.suppress(AttributeError):
+                return object.__getattribute__(inner, name)
+            inner = inner.inner_optimizer
+        value = getattr(inner, name, MISSING)
+        if value is MISSING:
+            raise AttributeError(missing)
+        if callable(value) and name not in ("train", "eval"):
+            raise AttributeError(
+                f"{missing}: expected a method of the wrapper, got one of "
+                f"{type(inner).__name__}, which would update past it; call "
+                f"inner_optimizer.{name} if that is what you want."
+            )
+        return value
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.inner_optimizer!r})"

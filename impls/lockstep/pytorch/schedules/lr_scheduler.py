@@ -175,15 +175,26 @@ class PolicyLR(LRScheduler):
         return {name: getattr(self, name) for name in KEPT}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Load a state from ``state_dict``; the optimizer's rates do not change.
+        """Load a state from ``state_dict``, and write the rate of its step.
+
+        So a run goes on at the right rate, in whichever order optimizer and scheduler
+        are loaded. A scheduler of a ``SequentialLR`` that has not begun writes nothing.
 
         Raises:
-            ValueError: this is no state of a ``PolicyLR``; nothing is changed.
+            ValueError: this is no state of a ``PolicyLR``, or one of another number of
+                groups; nothing is changed.
         """
         words.check_schedule(state_dict, KEPT, len(self.base_lrs))
+        groups, step = self.optimizer.param_groups, state_dict["last_epoch"]
+        if len(groups) != len(self.base_lrs):
+            then, now = len(self.base_lrs), len(groups)
+            raise refusals.GROUPS_CHANGED.error(then=then, now=now)
+        rate = self._rate(step) if step >= 0 else None
         self.__dict__.pop("ratios", None)
         self._equal = 0
         self.__dict__.update(state_dict)
+        if rate is not None:
+            self._write_each(groups, rate)
 
     def _write_each(self, groups: Sequence[dict[str, Any]], rate: float) -> None:
         """Write the rate of each group; remember whether all groups have the same."""
