@@ -34,12 +34,12 @@ def catching(mutant: Mutant, family: str) -> Iterator[str]:
         yield from (case.id for case in cases if status(case) != "passed")
 
 
-# The soak tries them all.
+# The slow tests try them all.
 @pytest.mark.parametrize(
     "mutant",
     [
         pytest.param(
-            mutant, id=str(mutant), marks=[pytest.mark.soak] * (number % 8 > 0)
+            mutant, id=str(mutant), marks=[pytest.mark.slow] * (number % 8 > 0)
         )
         for number, mutant in enumerate(MUTANTS)
     ],
@@ -50,7 +50,7 @@ def test_every_family_that_claims_to_notice_a_mistake_does(mutant: Mutant) -> No
             assert next(found, None), f"no case of {family} notices: {mutant}"
 
 
-@pytest.mark.soak
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_case_notices_some_mistake(family: str) -> None:
     own = [mutant for mutant in MUTANTS if family in mutant.families]

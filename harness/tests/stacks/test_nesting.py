@@ -171,11 +171,11 @@ def test_a_pair_is_the_pipeline_to_the_bit_or_refused(stack, driver) -> None:
 
 
 def triples() -> list[Any]:
-    """Return each triple with each backend; TensorFlow has a third outside the soak."""
+    """Return each triple with each backend; on TensorFlow two thirds are slow."""
     return [
         pytest.param(
             *(driver, stack),
-            marks=[pytest.mark.soak]
+            marks=[pytest.mark.slow]
             * (driver in ("tf eager", "keras3") and place % 3 > 0),
         )
         for driver in BACKENDS
