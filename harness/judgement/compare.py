@@ -90,22 +90,24 @@ def _judge(experiment: Experiment, records: Sequence[Record]) -> Finding | None:
     if declared - arms or len(declared) < len(experiment.arms(scale)):
         return None
     apart, left_out = _judged_records(experiment, scale, usable)
-    judgement, fault = _judgement(experiment.task, apart)
+    judgement = _judgement(experiment.task, apart)
     finding = Finding(
         experiment=experiment.name,
         task=experiment.task,
         title=experiment.title,
         question=experiment.question,
-        answer=fault or judgement.answer,
+        answer=judgement.note,
         verdict="",
         tables=judgement.tables,
-        small_print=[*judgement.small_print, *listed(judgement.checks)],
+        small_print=listed(judgement.checks),
         missing=[*left_out, *_missing(experiment, scale, chosen)],
         provenance=_provenance(scale, usable),
     )
     judged = _with_verdict(finding, experiment, usable)
     whole = _with_choices(judged, experiment, scale)
-    return whole if fault else with_words(whole, experiment, judgement.checks)
+    if judgement.note:
+        return whole
+    return with_words(whole, experiment, judgement.checks)
 
 
 def _with_choices(finding: Finding, experiment: Experiment, scale: str) -> Finding:
@@ -169,8 +171,8 @@ def _verdicts_of(experiment: Experiment, table: pd.DataFrame) -> dict[str, str]:
     }
 
 
-def _judgement(task: str, records: Sequence[Record]) -> tuple[Judgement, str]:
-    """Return a task's judgement, and the error if its code raises one.
+def _judgement(task: str, records: Sequence[Record]) -> Judgement:
+    """Return a task's judgement, or a note of the error if its code raises one.
 
     A fault in one user's experiment must not break the pages of all others.
     """
@@ -179,8 +181,8 @@ def _judgement(task: str, records: Sequence[Record]) -> tuple[Judgement, str]:
     except HarnessError:
         raise
     except Exception as error:
-        return Judgement(), _not_judged(task, error)
-    return judgement, ""
+        return Judgement(note=_not_judged(task, error))
+    return judgement
 
 
 def _not_judged(task: str, error: Exception) -> str:

@@ -11,9 +11,7 @@ import pandas as pd
 
 from harness.tasks.checks import Check
 
-__all__ = ["NO_ANSWER", "PREDICTIONS", "Finding", "Judgement", "joined"]
-
-NO_ANSWER = "The runs of this experiment do not answer its task's question"
+__all__ = ["PREDICTIONS", "Finding", "Judgement", "joined"]
 
 PREDICTIONS = "predictions"
 """The table of primary comparisons, computed by ``harness.judgement.verdicts``."""
@@ -31,12 +29,12 @@ class Judgement:
     Attributes:
         tables: by name. The tables of plots are the data of the plots.
         checks: what must hold by arithmetic or by the rule, and whether it does.
+        note: why there are no tables; then it is the answer.
     """
 
-    answer: str = ""
     tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
-    small_print: Sequence[str] = ()
     checks: Sequence[Check] = ()
+    note: str = ""
 
 
 @dataclass(frozen=True)

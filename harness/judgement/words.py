@@ -59,7 +59,7 @@ def with_words(
     """Add the answer and the small print; a default one if the words do not fit."""
     path = EXPERIMENTS / f"{experiment.name}.md"
     if not path.exists():
-        return dataclasses.replace(finding, answer=finding.answer or _default(finding))
+        return dataclasses.replace(finding, answer=_default(finding))
     head, text = front_matter(path)
     try:
         sections = _sections(_filled(text, finding, experiment, checks))

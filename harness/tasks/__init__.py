@@ -9,12 +9,10 @@ A task is a package with these parts, which are imported by name when they are n
     ``train(config, seed, backend, device)``: one run, in a worker process. Only this
     part imports a framework, in its model files such as ``torch_model``.
 ``findings``
-    ``judge(records)``: tables and the answer, from records alone, for any values of
-    the settings;
+    ``judge(records)``: tables and checks, from records alone, for any values of the
+    settings; the words are in ``experiments/NAME.md``;
     ``APART``: the settings that distinguish runs in its tables;
-    ``match(published, own)``: whether a user's own tables agree with the published;
-    ``of_choices(choices)``, optional: a sentence of the answer about the values that a
-    sweep chose, with one row per arm.
+    ``match(published, own)``: whether a user's own tables agree with the published.
 ``figures``
     ``drawings(finding)``: the plots, from a finding alone.
 

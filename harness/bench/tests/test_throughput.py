@@ -46,7 +46,7 @@ def judged(subject: dict[str, str], fp16: float) -> Any:
 
 def test_runs_on_a_cpu_are_no_answer() -> None:
     judgement = judged(CPU, 1000.0)
-    assert judgement.answer.startswith("Not measured yet")
+    assert judgement.note.startswith("Not measured yet")
     assert dict(judgement.tables) == {}
     assert findings.match(judgement.tables, judgement.tables).empty
 

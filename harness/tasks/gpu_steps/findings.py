@@ -28,7 +28,7 @@ NOTHING = "Not measured yet on a GPU; runs on a CPU are not counted."
 def judge(records: Sequence[Record]) -> Judgement:
     """Make a table of the runs on GPUs, or say that there are none."""
     if not on_gpus(records):
-        return Judgement(answer=NOTHING)
+        return Judgement(note=NOTHING)
     table = tables.steps(records)
     return Judgement(tables={"steps": table})
 

@@ -49,8 +49,7 @@ def _tuned(cells: Sequence[tables.Cell]) -> dict[str, pd.DataFrame]:
         "comparison": comparison(first, lambda c: c.labels, METRICS["loss"].read),
         "losses": tables.losses(first),
         "heads": tables.heads(first),
-        "curves": tables.curves(cells),
-        "backends": tables.backends(cells),
+        "curves": tables.curves(first),
     }
 
 

@@ -47,7 +47,7 @@ def _cost(finding: Finding) -> Drawing:
     step = ratio(cost, "step", "clip", "none")["estimate"]
     return Drawing(
         "cost",
-        f"Normalising takes {quoted(lookup, '.1f')} times a bare lookup, clipping "
+        f"Normalizing takes {quoted(lookup, '.1f')} times a bare lookup, clipping "
         f"{quoted(step, '.1f')} times a bare step",
         alt="Time of a served lookup and of a training step, over that without a "
         f"limit, with intervals. {finding.answer}",

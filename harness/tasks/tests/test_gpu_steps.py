@@ -48,7 +48,7 @@ def judged(subject: dict[str, str]) -> Any:
 
 def test_runs_on_a_cpu_are_no_answer() -> None:
     judgement = judged(CPU)
-    assert judgement.answer.startswith("Not measured yet")
+    assert judgement.note.startswith("Not measured yet")
     assert dict(judgement.tables) == {}
     assert findings.match(judgement.tables, judgement.tables).empty
     assert np.isnan(findings.METRICS["waits"].read(record(RUNS[0], CPU, waits=1)))

@@ -28,6 +28,8 @@ def rates(finding: Finding) -> Drawing:
     measured = finding.tables["rates"].dropna(subset=["speedup"])
     table = first_net(measured)
     best = table.sort_values("speedup").iloc[-1]
+    tf32 = table[table["mode"] == "tf32"]["speedup"]
+    base, over = ("TF32", tf32.iloc[0]) if len(tf32) else ("float32", 1.0)
 
     def paint(canvas: Canvas, theme: Theme) -> None:
         axes = canvas.subplots()
@@ -56,8 +58,8 @@ def rates(finding: Finding) -> Drawing:
 
     return Drawing(
         "rates",
-        f"{best['mode']} trains {best['speedup']:.1f} times as fast as float32 on "
-        f"{best['device']}",
+        f"{best['mode']} trains {best['speedup'] / over:.1f} times as fast as {base} "
+        f"on {best['device']}",
         alt=f"Examples a second of each precision over float32's. {finding.answer}",
         caption="Median over seeds with its 95% interval; numbers are examples a "
         "second. Grey: without any part of Lockstep.",

@@ -29,7 +29,7 @@ def judge(records: Sequence[Record]) -> Judgement:
     """Make a table of the runs on GPUs, or say that there are none."""
     usable = on_gpus(records)
     if not usable:
-        return Judgement(answer=NOTHING)
+        return Judgement(note=NOTHING)
     table = tables.rates(usable)
     return Judgement(tables={"rates": table})
 

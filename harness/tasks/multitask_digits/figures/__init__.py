@@ -40,5 +40,3 @@ def tuned(finding: Finding) -> Iterator[Drawing]:
         yield comparison(tables["comparison"], "held-out loss")
     if tables["heads"]["ratio"].notna().any():
         yield heads(tables["heads"], "All heads of a run together.")
-    if len(tables["backends"]):
-        yield backends(finding)
