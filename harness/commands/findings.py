@@ -25,6 +25,8 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Print the answer that the recorded results give, with its small print."""
+    from harness.judgement.words import tables_digest
+
     finding = _finding(name)
     if as_json:
         print(json.dumps(finding.as_json(), indent=1))
@@ -36,6 +38,8 @@ def compare(
         verdict = [f"verdict: {result.verdict}."] if result.verdict else []
         lines = (*verdict, *result.notices, *result.small_print, *result.missing)
         print(*(f"- {line}" for line in lines), sep="\n")
+    if name in declare.known():
+        print(f"- tables: {tables_digest(finding.tables)} (experiments/{name}.md)")
     _print_staleness(name)
 
 

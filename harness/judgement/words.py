@@ -3,8 +3,9 @@
 ``experiments/NAME.md`` has the sections ``## Answer`` and ``## Small print`` (a list).
 It is a Jinja template. Its values are the tables by name, whose rows ``at`` finds, the
 comparisons (``result("NAME")``), the settings of all runs (``settings``), and whether
-each check holds. Its front matter has a digest of the tables for which the words were
-last read, and the verdict of each claim that they are about.
+each check holds. Its front matter has the verdict of each claim that the words are
+about, and a digest of the tables for which they were last read. The present digest is
+printed by ``harness compare NAME``.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from functools import cache
 from pathlib import Path
@@ -11,8 +12,8 @@ import pytest
 from harness.declarations import declare
 from harness.judgement.claims import NO_VERDICT, answer, claims_of
 from harness.judgement.compare import compare
-from harness.judgement.finding import Finding
-from harness.judgement.words import front_matter, short
+from harness.judgement.finding import PREDICTIONS, Finding
+from harness.judgement.words import front_matter, short, with_words
 from harness.pages.findings.page import Answered, finding_page
 
 TEXTS = sorted(declare.EXPERIMENTS.glob("*.md"))
@@ -50,6 +51,16 @@ def test_words_page_and_ledger_have_the_same_verdicts(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_words_fit_the_published_records(name: str) -> None:
     assert not [line for line in finding_of(name).notices if "do not fit" in line]
+
+
+def test_runs_of_other_arms_get_a_default_answer_and_a_note() -> None:
+    finding = finding_of("novograd")
+    table = finding.tables[PREDICTIONS].iloc[:1]
+    other = dataclasses.replace(finding, tables={PREDICTIONS: table}, notices=[])
+    answered = with_words(other, declare.find("novograd"), [])
+    assert answered.answer == "Predictions: 1 confirmed."
+    (note,) = answered.notices
+    assert note.startswith("The words of novograd.md do not fit these runs: ")
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def times(finding: Finding) -> Drawing:
     slowest = graphs.max() / graphs.get("bare", np.nan) if len(graphs) else np.nan
     return Drawing(
         "times",
-        f"In a CUDA graph the slowest stack takes {slowest:.1f} times a bare step on "
+        f"In a CUDA graph the slowest stack takes {slowest:.0f} times a bare step on "
         f"{table['device'].iloc[0]}",
         alt=f"Microseconds a step of each stack and way. {finding.answer}",
         caption="Median over seeds with its 95% interval; beside the bars the time and "
