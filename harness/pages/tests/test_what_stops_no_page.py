@@ -60,7 +60,7 @@ def test_a_metric_that_cannot_be_read(
     experiment: declare.Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     metrics = part(TASK, "findings").METRICS
-    monkeypatch.setitem(metrics, "loss", Metric(broken, "nats", "smaller"))
+    monkeypatch.setitem(metrics, "head movement", Metric(broken, "", "smaller"))
     finding = compare(experiment, tmp_path)
     assert finding is not None and finding.verdict == ""
     assert "KeyError" in page_of(experiment, tmp_path)
