@@ -1,1 +1,1 @@
-"""Inserts about the checkout, the size of the code, and its mutants."""
+"""Inserts about the checkout."""

@@ -157,12 +157,3 @@ def test_the_counts_are_saved(tmp_path: Path) -> None:
     other.build(model.trainable_variables)
     tf.train.Checkpoint(optimizer=other).read(saved).assert_consumed()
     assert (int(other.skipped_in_a_row), int(other.skipped_steps)) == (1, 2)
-
-
-def test_the_count_of_an_old_file_is_both() -> None:
-    optimizer, w = scaled(), weight()
-    optimizer.build([w])
-    named = {v.name: v for v in optimizer.variables}
-    named["skipped_in_a_row"].assign(3)  # what 0.1.0 saved
-    apply(optimizer, w, INF)
-    assert (int(optimizer.skipped_in_a_row), int(optimizer.skipped_steps)) == (4, 4)

@@ -1,7 +1,7 @@
 """Counts of skipped steps, in a row and in all, and the report of a stall.
 
-Checkpoints of 0.1.0 have one number, ``skipped_in_a_row``. They still load, in a Saver
-too, because the upper half of that number counts the skipped steps before this row.
+One variable, ``skipped_in_a_row``, holds both counts: its upper half counts the skipped
+steps before this row.
 """
 
 from __future__ import annotations

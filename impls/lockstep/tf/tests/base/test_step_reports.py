@@ -125,20 +125,6 @@ def test_skips_are_saved(make: Any, tmp_path: Path) -> None:
     assert (int(again.skipped_steps), int(again.skipped_in_a_row)) == (3, 0)
 
 
-@pytest.mark.parametrize("make", [Scaled, Masters])
-def test_the_count_of_an_old_checkpoint_is_taken_for_both(
-    make: Any, tmp_path: Path
-) -> None:
-    # Checkpoints of 0.1.0 hold the steps skipped in a row under this name.
-    old = tf.Module()
-    old.skipped_in_a_row = tf.Variable(5, dtype=tf.int64)
-    path = tf.train.Checkpoint(opt=old).save(str(tmp_path / "state"))
-    opt = make(sgd(), 8.0)
-    status = tf.train.Checkpoint(opt=opt).restore(path)
-    status.expect_partial()
-    assert (int(opt.skipped_steps), int(opt.skipped_in_a_row)) == (5, 5)
-
-
 def test_reports_name_the_weights_of_the_model_on_every_level() -> None:
     w, head = (tf.Variable([1.0], dtype=tf.float16, name=n) for n in ("w", "head"))
     inner = ls.MultitaskOptimizerWrapper(sgd())
