@@ -120,8 +120,16 @@ def answer(claim: Claim, finding: Finding | None) -> tuple[str, list[dict[Any, A
 
 
 def claims_of(experiment: str) -> list[Claim]:
-    """Return the claims that an experiment tests; none for a user's own experiment."""
-    return [claim for claim in read_claims() if claim.experiment == experiment]
+    """Return the claims that an experiment tests; none for a user's own experiment.
+
+    Only these are checked, so that an error in another experiment's file stops nothing.
+    """
+    file = TomlFile(declare.CLAIMS)
+    return [
+        _claim(file, ("claim", k))
+        for k, table in enumerate(file.content["claim"])
+        if table.get("experiment") == experiment
+    ]
 
 
 def _ratios(claim: Claim, finding: Finding) -> list[dict[Any, Any]]:
