@@ -1,8 +1,11 @@
-"""Pytest options that choose tests: ``--framework`` and ``--changed``.
+"""Which tests run: the options ``--framework`` and ``--changed``, the mark ``sample``.
 
 ``--framework torch``, ``tensorflow`` or ``none`` chooses the tests of one framework, so
 that a process imports no other. Each test belongs to one of the three: by its folder
 in ``impls``, else by the backend among its parameters, else to ``none``.
+
+``@pytest.mark.sample(3)`` leaves three of a function's cases for each framework, spread
+evenly, in the default run. The others are marked ``slow``.
 
 ``--changed`` chooses the test files that a change touches: those that changed since the
 branch left ``main``, or that import a changed module, directly or through others.
@@ -38,7 +41,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-    """Deselect what the options do not choose."""
+    """Mark what samples leave out, and deselect what the options do not choose."""
+    leave_samples(items)
     chosen = list(items)
     framework = config.getoption("--framework")
     if framework:
@@ -50,6 +54,23 @@ def pytest_collection_modifyitems(
         kept = set(map(id, chosen))
         config.hook.pytest_deselected(items=[i for i in items if id(i) not in kept])
         items[:] = chosen
+
+
+def leave_samples(items: list[pytest.Item]) -> None:
+    """Mark cases of sampled test functions as slow, but for some of each framework."""
+    functions: dict[tuple[str, str], list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("sample") and not item.get_closest_marker("soak"):
+            name = item.nodeid.partition("[")[0]
+            functions.setdefault((name, framework_of(item)), []).append(item)
+    for cases in functions.values():
+        mark = cases[0].get_closest_marker("sample")
+        assert mark is not None
+        (count,) = mark.args
+        kept = {k * len(cases) // count for k in range(count)}
+        for position, item in enumerate(cases):
+            if position not in kept:
+                item.add_marker(pytest.mark.slow)
 
 
 def framework_of(item: pytest.Item) -> str:

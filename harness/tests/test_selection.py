@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.selection import framework_of, touched_tests
+from harness.selection import framework_of, leave_samples, touched_tests
 
 PYTORCH = "impls/lockstep/pytorch/tests/test_a.py"
 
@@ -65,3 +65,31 @@ def test_a_change_touches_what_imports_it(
 
 def test_a_change_of_what_any_test_may_read_touches_all(checkout: Path) -> None:
     assert touched_tests([checkout / "pyproject.toml"], checkout) is None
+
+
+class Case:
+    """A test item with marks."""
+
+    def __init__(self, nodeid: str, *marks: pytest.MarkDecorator) -> None:
+        self.nodeid, self.marks = nodeid, list(marks)
+        self.path = Path("harness/tests/test_a.py")
+
+    def get_closest_marker(self, name: str) -> pytest.Mark | None:
+        return next((mark.mark for mark in self.marks if mark.name == name), None)
+
+    def add_marker(self, mark: pytest.MarkDecorator) -> None:
+        self.marks.append(mark)
+
+
+@pytest.mark.parametrize(
+    ("count", "left"), [(1, "0"), (2, "02"), (3, "013"), (9, "01234")]
+)
+def test_a_sample_is_spread_over_the_cases(count: int, left: str) -> None:
+    cases: list[Any] = [
+        Case(f"test_a.py::test_it[{k}]", pytest.mark.sample(count)) for k in range(5)
+    ]
+    others: list[Any] = [Case("test_a.py::test_other[0]")]
+    leave_samples([*cases, *others])
+    assert not others[0].get_closest_marker("slow")
+    kept = [c.nodeid[-2] for c in cases if not c.get_closest_marker("slow")]
+    assert "".join(kept) == left

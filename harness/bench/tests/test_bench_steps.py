@@ -52,6 +52,7 @@ def model_of(task: str, backend: str) -> ModuleType:
     return found
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("name", "backend", "setup"), SMALL)
 def test_the_variants_are_ours_and_the_peers_of_the_table(
     name: str, backend: str, setup: Setup

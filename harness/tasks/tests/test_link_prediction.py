@@ -127,6 +127,7 @@ def test_chance_is_the_mean_over_random_rows() -> None:
     assert (ranks <= 10).mean() == pytest.approx(expected["hits/chance"], rel=0.1)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("penalty", (0.0, 0.1))
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_step_is_that_of_the_loss(backend: str, penalty: float) -> None:
@@ -158,6 +159,7 @@ def test_a_step_is_that_of_the_loss(backend: str, penalty: float) -> None:
     assert np.allclose(model.tables()["entity"], rows["entity"], atol=1e-6)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ("GradientDescent", "Adam"))
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_rows_that_a_step_names_end_within_the_limit(backend: str, name: str) -> None:
@@ -200,6 +202,7 @@ def test_a_run_does_not_depend_on_those_before_it(backend: str) -> None:
     assert run(backend, seed=3, optimizer=adam) == alone
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("limit", Settings.LIMITS)
 @pytest.mark.parametrize("other", ("tf", "keras3"))
 def test_backends_start_equal_and_agree_on_a_short_run(limit: str, other: str) -> None:

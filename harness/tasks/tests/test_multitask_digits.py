@@ -78,6 +78,7 @@ def test_schedules_are_nested_and_parity_leaves_at_the_end() -> None:
     assert often[40:].any()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_probes_count_what_the_laws_speak_of(backend: str) -> None:
     rate = 0.5
@@ -89,6 +90,7 @@ def test_probes_count_what_the_laws_speak_of(backend: str) -> None:
         )
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_an_absent_task_is_fed_exact_zeros(backend: str) -> None:
     series = run(backend).series
@@ -107,6 +109,7 @@ def test_a_run_does_not_depend_on_those_before_it(backend: str) -> None:
     assert run(backend, seed=3) == alone
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("wrapper", "names"),
     [

@@ -110,6 +110,7 @@ def test_chance_is_the_mean_over_random_scores() -> None:
         assert expected[f"{name}/popularity"] > 5 * mean
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_clipping_holds_named_rows_and_leaves_others_as_they_were(
     backend: str,
@@ -127,6 +128,7 @@ def test_clipping_holds_named_rows_and_leaves_others_as_they_were(
     assert np.array_equal(table[others], before[others])
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_adam_moves_clipped_rows_back_above_the_limit(backend: str) -> None:
     adam = {"name": "Adam", "learning_rate": 0.3}
@@ -152,6 +154,7 @@ def test_a_lookup_hands_out_rows_within_the_limit_and_stores_longer_ones(
     assert series["above"] == [0, 0, 0]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("limit", Settings.LIMITS)
 @pytest.mark.parametrize("other", ("tf", "keras3"))
 def test_backends_start_equal_and_agree_on_a_short_run(limit: str, other: str) -> None:
@@ -178,6 +181,7 @@ def test_runs_that_clip_time_every_limit(backend: str) -> None:
     assert not names & run(backend, limit="none").summary.keys()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_run_does_not_depend_on_the_timing_before_it(backend: str) -> None:
     alone = run(backend, seed=3, limit="none").series

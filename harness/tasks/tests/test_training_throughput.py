@@ -41,6 +41,7 @@ def losses(backend: str, workload: str, precision: str, wrapped: bool) -> list[f
     return [before, subject.loss()]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("workload", WORKLOADS)
 @pytest.mark.parametrize(
     ("backend", "precision"),

@@ -165,6 +165,7 @@ def scenarios_of(stack: str, driver: Driver) -> list[str]:
     return [found[skips(stack)]] if "agn" in stack else found[:2]
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("stack", PAIRS)
 def test_a_pair_is_the_pipeline_to_the_bit_or_refused(stack, driver) -> None:
     assert_as_the_table_says(stack, driver)
@@ -184,6 +185,7 @@ def triples() -> list[Any]:
     ]
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(("driver", "stack"), triples(), indirect=["driver"])
 def test_a_triple_is_what_its_pairs_say(stack, driver) -> None:
     assert_as_the_table_says(stack, driver)
@@ -229,6 +231,7 @@ STRICT = {
 Pairs with masters are left out: the originals do not take a dynamic scale there."""
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("pair", STRICT)
 @pytest.mark.parametrize("name", BACKENDS)
 def test_strict_nests_what_the_originals_nest(name: str, pair: str) -> None:

@@ -97,6 +97,7 @@ def test_a_variable_that_is_frozen_for_a_while_is_as_if_absent(stack, driver) ->
     assert not np.array_equal(got[1], HEAD.astype(got[1].dtype))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.filterwarnings("ignore:Gradients do not exist")
 @everyone
 def test_a_variable_that_appears_later_is_as_if_absent_until_then(

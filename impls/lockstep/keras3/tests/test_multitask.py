@@ -57,6 +57,7 @@ def same(first: Any, second: Any) -> bool:
     return all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("inner", INNER)
 def test_fit_leaves_the_absent_head_and_its_slots_alone(inner: str) -> None:
     optimizer = MultitaskOptimizerWrapper(INNER[inner]())

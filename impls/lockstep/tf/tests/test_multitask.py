@@ -67,6 +67,7 @@ PATTERNS = {
 WITHOUT_ZEROS = [*DENSE[:3], *([d[0], TABLE, d[2]] for d in DENSE[3:])]
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("rule", WRAPPED)
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_every_step_equals_the_reference(
@@ -81,6 +82,7 @@ def test_every_step_equals_the_reference(
     assert_close(got, expected, within=TOLERANCE.get(rule, 0))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("rule", WRAPPED)
 def test_without_zeros_it_is_the_bare_optimizer_to_the_bit(
     new_driver: Hosts, names: Any, rule: str
@@ -183,6 +185,7 @@ def nest_loss_scale(optimizer: Any) -> Any:
     return MultitaskOptimizerWrapper(scaler(optimizer, 8.0))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("wrap", [nest_ours, nest_loss_scale])
 def test_it_works_around_other_wrappers(
     new_driver: Hosts, wrap: Callable[[Any], Any]
@@ -266,6 +269,7 @@ def test_eager_gradients_honour_grad_loss(names: Any) -> None:
     assert found is variable
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("rule", ["Momentum", "Adam", "Ftrl"])
 def test_nothing_is_traced_after_the_second_call(rule: str, names: Any) -> None:
     variables = [tf.Variable(value) for value in VALUES]

@@ -41,6 +41,7 @@ def checked() -> Iterator[None]:
         tf.debugging.disable_check_numerics()
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", STEPS)
 @pytest.mark.parametrize("gradient", [0.0, 1.0])

@@ -77,6 +77,7 @@ def operations(graph: tf.Graph) -> int:
     return len(definition.node) + sum(len(each.node_def) for each in functions)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", [*OPTIMIZERS, "larc"])
 def test_no_step_is_traced_anew_and_the_graph_does_not_grow(name: str) -> None:
     weights = weights_of(name)

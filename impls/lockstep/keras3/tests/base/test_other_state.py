@@ -50,6 +50,7 @@ def saved(optimizer: Any, path: Path, dtype: str = "float32") -> keras.Model:
     return model
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("other", [name for name in STACKS if name != "dynamic"])
 def test_a_scale_is_never_another_number_of_a_file(other: str, tmp_path: Path) -> None:
     path = tmp_path / "model.weights.h5"
@@ -108,6 +109,7 @@ def test_a_wrapper_that_is_not_built_is_told_to_build(tmp_path: Path) -> None:
     assert int(optimizer.iterations) == 1
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_the_same_stack_is_loaded_without_a_warning(dtype: str, tmp_path: Path) -> None:
     path = tmp_path / "model.weights.h5"

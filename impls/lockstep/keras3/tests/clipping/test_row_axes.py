@@ -80,6 +80,7 @@ def is_clipped(kernel: keras.Variable) -> bool:
     return bool((np.linalg.norm(kernel.numpy(), axis=1) < 1.01).all())
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("kind", "names"),
     [

@@ -51,6 +51,7 @@ def rows_of(indices: list[int], values: Any, count: int) -> tf.IndexedSlices:
     )
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("way", ["eager", "graph", "jit"])
 def test_fit_clips_the_rows_of_the_batch(way: str) -> None:
     trained = model()
@@ -68,6 +69,7 @@ def test_fit_clips_the_rows_of_the_batch(way: str) -> None:
     assert (norms(after)[others] > 1.5).all()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("way", ["graph", "jit"])
 def test_compiled_steps_are_the_eager_ones(way: str) -> None:
     tables = []
@@ -113,6 +115,7 @@ def test_fit_with_loss_scaling_clips() -> None:
 
 
 # Keras turns a variable into an array as NumPy 2 does not like it.
+@pytest.mark.sample(1)
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 @pytest.mark.parametrize("names", [keras3, keras3_strict], ids=["default", "strict"])
 def test_a_saved_model_goes_on_as_if_it_had_not_been(
@@ -203,6 +206,7 @@ def clip_w(opt: Any, axes: Any = (1,), max_norm: float = 1) -> Any:
     return VariableClippingOptimizer(opt, {"w": axes}, max_norm)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("jit", [None, False, True], ids=["eager", "graph", "jit"])
 @pytest.mark.parametrize("nest", NESTS)
 def test_multitask_outside_leaves_a_zero_gradient_unclipped(
@@ -241,6 +245,7 @@ def test_accumulated_gradients_are_clipped_where_they_are_applied() -> None:
     assert norms(table) == pytest.approx([1] * 4)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("around", ["nothing", "multitask"])
 @pytest.mark.parametrize("jit", [None, False, True], ids=["eager", "graph", "jit"])
 def test_an_absent_gradient_at_the_due_step_does_not_keep_the_sum_from_the_clipping(

@@ -78,6 +78,7 @@ def bare() -> tuple[list[np.ndarray], list[np.ndarray]]:
 
 
 # Keras' scaling takes the place of ours.
+@pytest.mark.sample(1)
 @pytest.mark.filterwarnings("ignore:.*expected no loss scaling of Keras:UserWarning")
 @pytest.mark.parametrize("around", OUTERMOST)
 @pytest.mark.parametrize("outside", [False, True], ids=["compile adds", "by hand"])

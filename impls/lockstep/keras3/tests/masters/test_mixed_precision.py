@@ -36,6 +36,7 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 
+@pytest.mark.sample(3)
 @each_half
 @each_mode
 def test_steps_too_small_for_the_weight_add_up_in_the_master(

@@ -44,6 +44,7 @@ def test_load_weights_moves_the_masters(tmp_path: Path) -> None:
     assert bits(model.optimizer.masters) == bits(wide)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("jit", [False, True], ids=["graph", "xla"])
 @each_half
 def test_fit_scales_and_trains_through_masters(jit: bool, dtype: str) -> None:

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 
+@pytest.mark.sample(2)
 @each_mode
 def test_a_multitask_wrapper_around_it_keeps_masters_too(mode: str) -> None:
     w, z = half([1.0]), half([1.0], name="z")
@@ -58,6 +59,7 @@ def accumulating() -> keras.optimizers.Optimizer:
     return keras.optimizers.SGD(0.5, gradient_accumulation_steps=2)
 
 
+@pytest.mark.sample(1)
 @each_mode
 def test_a_sum_whose_last_gradient_is_absent_reaches_the_model(mode: str) -> None:
     w, z = half([1.0]), half([1.0], name="z")
@@ -69,6 +71,7 @@ def test_a_sum_whose_last_gradient_is_absent_reaches_the_model(mode: str) -> Non
     assert z.numpy().tolist() == optimizer.master(z).numpy().tolist() == [0.75]
 
 
+@pytest.mark.sample(2)
 @each_mode
 def test_accumulated_gradients_are_judged_around_it(mode: str) -> None:
     w, z = half([1.0]), half([1.0], name="z")

@@ -38,6 +38,7 @@ SAVED: dict[str, Callable[[], Any]] = {
 }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", SAVED)
 def test_a_file_resumes_to_the_bit(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "model.keras"

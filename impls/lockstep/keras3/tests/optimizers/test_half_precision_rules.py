@@ -37,6 +37,7 @@ def trained(make: Callable[[], Any], dtype: str, sparse: bool) -> tuple[Any, Any
     return tf.cast(weight.value, tf.float32).numpy(), optimizer
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("dtype", "sparse"),
     [

@@ -43,6 +43,7 @@ def values(variables: Any) -> list[Any]:
     return [variable.numpy().tolist() for variable in variables]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "way", ["eager", "graph", pytest.param("jit", marks=pytest.mark.soak)]
 )

@@ -48,6 +48,7 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_200_random_steps_move_the_scale_as_in_the_reference(
     options: dict[str, Any],

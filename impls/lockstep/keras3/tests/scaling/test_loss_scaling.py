@@ -58,6 +58,7 @@ def test_the_method_of_tensorflow_1_sees_the_state_but_not_under_strict() -> Non
 # Skipping
 
 
+@pytest.mark.sample(1)
 @each_mode
 def test_200_overflowing_steps_change_no_bit(mode: str) -> None:
     w = keras.Variable([1.0, 2.0], name="w")
@@ -75,6 +76,7 @@ def test_200_overflowing_steps_change_no_bit(mode: str) -> None:
     assert bits([w]) != before[:1] and int(optimizer.skipped_in_a_row) == 0
 
 
+@pytest.mark.sample(1)
 @each_mode
 def test_the_scale_stays_finite_under_zero_gradients(mode: str) -> None:
     w = keras.Variable([1.0, 2.0])
@@ -125,6 +127,7 @@ def test_a_fixed_scale_skips_unless_strict() -> None:
 # Fit
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("jit", [False, True], ids=["graph", "xla"])
 def test_fit_leaves_an_overflowing_batch_out(jit: bool) -> None:
     optimizer = scaled(DynamicLossScale(64.0, 2))
@@ -217,6 +220,7 @@ def test_a_stall_in_fit_raises_and_names_the_tensors() -> None:
     assert int(optimizer.skipped_in_a_row) == 5
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("at_floor", ["warn", "ignore"])
 def test_a_stall_in_fit_is_printed_once_or_ignored(at_floor: str, capfd: Any) -> None:
     optimizer = scaled(2.0, at_floor=at_floor, floor_patience=3)

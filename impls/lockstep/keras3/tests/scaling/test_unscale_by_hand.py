@@ -33,6 +33,7 @@ absent_is_fine = pytest.mark.filterwarnings("ignore:Gradients do not exist")
 each_wrapper = pytest.mark.parametrize("name", MAKE)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("mode", ["eager", "function"])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @each_wrapper
@@ -126,6 +127,7 @@ def mixed_float16() -> Any:
     keras.mixed_precision.set_global_policy(before)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["scale", "masters"])
 def test_keras_scale_around_one_of_ours_is_warned_of(
     mixed_float16: None, name: str

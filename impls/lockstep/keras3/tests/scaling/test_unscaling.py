@@ -65,6 +65,7 @@ def test_gradients_of_a_scaled_loss_are_divided_once(mode: str) -> None:
         assert w.numpy().tolist() == EXPECTED
 
 
+@pytest.mark.sample(4)
 @each_mode
 @pytest.mark.parametrize("around", ["nothing", "multitask", "rows"])
 @pytest.mark.parametrize("scales", [False, True], ids=["plainly", "by itself"])
@@ -202,6 +203,7 @@ def test_duplicate_rows_that_overflow_when_summed_are_an_overflow() -> None:
     assert table.numpy().ravel().tolist() == [1, 1, 1, 1]
 
 
+@pytest.mark.sample(2)
 @each_mode
 @pytest.mark.parametrize("gradient", [[0.0, 0.0], None], ids=["zero", "absent"])
 def test_a_step_left_out_by_a_multitask_wrapper_uses_up_its_divisor(
@@ -243,6 +245,7 @@ class Trained(tf.Module):
         return tf.identity(value)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "wrapper", [MixedPrecisionLossScaleOptimizer, MixedPrecisionOptimizerWrapper]
 )

@@ -107,6 +107,7 @@ FEW = {("bare", "eager"), ("clip", "jit"), ("multitask", "graph"), ("multitask",
 """What does not wait for the soak."""
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("wrap", "way"),
     [
@@ -142,6 +143,7 @@ def test_our_own_optimizers_take_a_schedule() -> None:
 
 
 # Keras turns a variable into an array as NumPy 2 does not like it.
+@pytest.mark.sample(1)
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 @pytest.mark.parametrize("made", [PolicySchedule, strict.PolicySchedule])
 def test_a_saved_model_goes_on_as_if_it_had_not_been(tmp_path: Path, made: Any) -> None:

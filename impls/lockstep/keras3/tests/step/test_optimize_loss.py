@@ -62,6 +62,7 @@ def is_long(run: str, limit: str, scale: str, dtype: str) -> bool:
     return traced or (run, dtype) not in WAYS
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("run", "limit", "scale", "dtype"),
     [pytest.param(*case, marks=[pytest.mark.soak] * is_long(*case)) for case in ALL],
@@ -78,6 +79,7 @@ def test_four_micro_batches_of_8_are_one_batch_of_32(run, limit, scale, dtype) -
         assert ours.numpy().tolist() == theirs.numpy().tolist()
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("limit", LIMITS.values(), ids=LIMITS)
 @pytest.mark.parametrize("run", HOW.values(), ids=HOW)
 def test_the_loss_scale_changes_no_bit_of_an_update(run, limit) -> None:
@@ -100,6 +102,7 @@ OPTIMIZERS = {
 }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "optimizer",
     [
@@ -185,6 +188,7 @@ def test_sparse_gradients_stay_sparse_when_they_are_added_up(run) -> None:
     assert slot.numpy()[:, 0].tolist() == [0.5, 0.75, 0.5, 2.75]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("run", HOW.values(), ids=HOW)
 @pytest.mark.parametrize("limit", LIMITS.values(), ids=LIMITS)
 @pytest.mark.parametrize("bad", [np.inf, np.nan])

@@ -13,6 +13,7 @@ from lockstep import keras3 as ls
 from lockstep.keras3.tests.steps import HOW, PARTS, step_of, variable, weight_in
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("run", HOW.values(), ids=HOW)
 def test_a_checkpoint_carries_everything_on_to_the_bit(run, tmp_path: Path) -> None:
     options = {"dtype": "mixed", "loss_scaling": "LogMax", "iter_size": 3}

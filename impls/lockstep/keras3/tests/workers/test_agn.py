@@ -49,6 +49,7 @@ def test_workers_of_one_process_share_one_center() -> None:
     assert int(one.local_step) == int(other.local_step) == 2
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("way", ["eager", "graph", "jit"])
 def test_fit_pushes_and_pulls(way: str) -> None:
     trained = model()
@@ -66,6 +67,7 @@ def test_fit_pushes_and_pulls(way: str) -> None:
     assert int(worker.local_step) == 3
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("way", ["graph", "jit"])
 def test_compiled_steps_are_the_eager_ones(way: str) -> None:
     found = []

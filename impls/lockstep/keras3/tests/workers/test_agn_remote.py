@@ -95,6 +95,7 @@ FEW = ("momentum", "average", "wrappers", "strict powers of beta")
 """The others wait for the soak."""
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "name",
     [pytest.param(n, marks=[pytest.mark.soak] * (n not in FEW)) for n in RULES],
@@ -122,6 +123,7 @@ def test_the_center_moves_as_that_of_one_process(name: str, tmp_path: Path) -> N
     assert host.center.counters.rounds == 7
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("commit", ["gradient", "delta"])
 def test_a_wrapper_around_moves_the_center_as_in_one_process(
     commit: str, tmp_path: Path

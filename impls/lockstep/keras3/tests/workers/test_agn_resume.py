@@ -23,6 +23,7 @@ from lockstep.keras3.tests.workers.worker_pairs import (
 
 
 # Keras turns a variable into an array as NumPy 2 does not like it.
+@pytest.mark.sample(2)
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 @pytest.mark.parametrize("names", [keras3, keras3_strict], ids=["default", "strict"])
 @pytest.mark.parametrize("rule", ["SGD", "Adam"])

@@ -60,6 +60,7 @@ CASES: dict[str, tuple[list[Any], float, list[list[Any]]]] = {
 
 
 # Momentum is the rule of gradient descent with a slot.
+@pytest.mark.sample(10)
 @pytest.mark.parametrize(
     "rule",
     [pytest.param("GradientDescent", marks=pytest.mark.soak), "Momentum", "Adam"],

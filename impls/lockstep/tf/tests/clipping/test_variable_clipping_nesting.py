@@ -68,6 +68,7 @@ SOME_ZERO = [
 
 
 # Without nests both rules are tested in test_variable_clipping.py.
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "rule", ["Momentum", pytest.param("Adam", marks=pytest.mark.soak)]
 )
@@ -80,6 +81,7 @@ def test_nests_equal_the_reference(
 
 
 # The last one has the first one inside, and of the second one what differs.
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "nest",
     [
@@ -95,6 +97,7 @@ def test_deep_nests_equal_the_reference(new_driver: Hosts, nest: str) -> None:
     assert_close(got, expected, within=0)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("nest", "clipped"), [("multitask(clip)", False), ("clip(multitask)", True)]
 )

@@ -43,6 +43,7 @@ SCALES: dict[str, Callable[[], Any]] = {
 }
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("scale", SCALES)
 def test_each_kind_of_scale_trains_the_masters_as_float32_would(
     new_driver: Hosts, scale: str
@@ -97,6 +98,7 @@ def test_a_master_beyond_the_model_is_clamped_and_returns(
     assert driver.read(wrapper.master(w)).tolist() == [largest, -largest, 1]
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("scale", ["integer", "dynamic_object", "backoff"])
 @pytest.mark.parametrize("bad", [np.inf, np.nan])
 def test_a_step_that_is_not_finite_changes_no_bit(

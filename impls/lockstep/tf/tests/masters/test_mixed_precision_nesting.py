@@ -55,6 +55,7 @@ COMPOSED: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("order", COMPOSED)
 def test_with_a_multitask_wrapper_an_all_zero_gradient_moves_nothing(
     new_driver: Hosts, order: str

@@ -24,6 +24,7 @@ VALUES, *DENSE = draw(5, [(3,), (4, 2)], steps=3)
 SPARSE = [[d[0], rows([3, 1, 3], d[1][:3], 4, 2)] for d in DENSE]
 
 
+@pytest.mark.sample(15)
 @pytest.mark.parametrize("rule", RULES)
 def test_every_optimizer_equals_the_reference(
     new_driver: Callable[..., Any], names: Any, rule: str

@@ -39,6 +39,7 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("count", [pytest.param(200, marks=pytest.mark.soak), 60])
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_random_steps_move_the_scale_as_in_the_reference(

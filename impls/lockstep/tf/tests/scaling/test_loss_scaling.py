@@ -55,6 +55,7 @@ def scaled(names: Any, *inside: str) -> Callable[[Any], Any]:
     return wrap
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("rule", ["Momentum", "Adam", "Adagrad"])
 def test_every_step_equals_the_reference(
     new_driver: Hosts, names: Any, rule: str
@@ -65,6 +66,7 @@ def test_every_step_equals_the_reference(
     assert_close(got, expected, within=TOLERANCE.get(rule, 0))
 
 
+@pytest.mark.sample(1)
 def test_it_works_around_and_inside_a_multitask_wrapper(new_driver: Hosts) -> None:
     around = scaled(lockstep_tf, "MultitaskOptimizerWrapper")
     inside = scaled(lockstep_tf)

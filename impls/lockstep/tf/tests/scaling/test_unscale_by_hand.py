@@ -93,6 +93,7 @@ def test_without_unscaling_the_step_divides_once(wrap: Any) -> None:
     assert values_of(variables)[0] == [-0.5, -0.5]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("factor", [0.0, 1.0], ids=["some zero", "none zero"])
 @wrappers
 @both
@@ -268,6 +269,7 @@ def test_gradients_and_step_may_stand_in_two_functions(wrap: Any) -> None:
     assert values_of(variables) == values_of(expected)
 
 
+@pytest.mark.sample(1)
 @wrappers
 def test_each_branch_of_a_condition_may_apply_the_gradients(wrap: Any) -> None:
     optimizer, variables = make(wrap, tf.float32)

@@ -24,6 +24,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 STEPS = (0, 1, 3, 4, 9, 17)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("dtype", [tf.int32, tf.int64])
 @pytest.mark.parametrize(
     "policies", [lr_policies, strict_policies], ids=["default", "strict"]

@@ -58,6 +58,7 @@ def is_long(run: str, limit: str, scale: str, dtype: str) -> bool:
     return traced or (run, dtype) not in WAYS
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     ("run", "limit", "scale", "dtype"),
     [pytest.param(*case, marks=[pytest.mark.soak] * is_long(*case)) for case in ALL],
@@ -82,6 +83,7 @@ def test_four_micro_batches_of_8_are_one_batch_of_32(run, limit, scale, dtype) -
         assert ours.numpy().tolist() == theirs.numpy().tolist()
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("limit", LIMITS.values(), ids=LIMITS)
 @pytest.mark.parametrize("run", HOW.values(), ids=HOW)
 def test_the_loss_scale_changes_no_bit_of_an_update(run, limit) -> None:
@@ -181,6 +183,7 @@ def test_the_sum_is_judged_for_zero_not_each_micro_batch(run) -> None:
     assert (weight.numpy() != 1).all()
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("run", HOW.values(), ids=HOW)
 @pytest.mark.parametrize("limit", LIMITS.values(), ids=LIMITS)
 @pytest.mark.parametrize("bad", [np.inf, np.nan])

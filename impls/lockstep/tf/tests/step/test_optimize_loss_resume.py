@@ -53,6 +53,7 @@ class Training(tf.Module):
         return [variable.numpy() for variable in held]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("run", HOW.values(), ids=HOW)
 @pytest.mark.parametrize("options", SETTINGS.values(), ids=SETTINGS)
 def test_a_checkpoint_carries_everything_on_to_the_bit(

@@ -90,6 +90,7 @@ NESTS: dict[str, Callable[[Any, Any, Any], Any]] = {
 }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("nest", NESTS.values(), ids=NESTS)
 def test_what_parity_does_not_cover_is_the_reference_to_the_bit(
     new_driver: Callable[..., Any], nest: Callable[[Any, Any, Any], Any]

@@ -41,6 +41,7 @@ RULES: dict[str, tuple[Callable[[], Any], Any]] = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", RULES)
 def test_the_center_moves_as_that_of_one_process(name: str, tmp_path: Path) -> None:
     """A crash with a checkpoint of each round and a lost reply change no bit."""

@@ -36,6 +36,7 @@ SCALES = {2: (0, 1), 3: (0, 0), 5: (1, 0)}
 """Rounds of which a mean gradient is zero, or both are."""
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("name", "names"), [*((name, lockstep_tf) for name in WRAPPERS), ("rows", strict)]
 )
