@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 from harness.bench.declare import Setup
-from harness.records.code import Sources, imported
 from harness.records.machine import start_of_run
 from harness.runs.worker import introduce
 from harness.timing import Rounds, Steps, build_steps
@@ -76,7 +75,6 @@ class Measurements:
                 reason = f"{type(error).__name__}: {error}".splitlines()[0]
             duration = round(time.monotonic() - begin, 3)
             self.setups[key] = {**origin, "duration": duration, "reason": reason}
-            self.setups[key]["modules"] = Sources().of(modules_of(setup.task))
         times = self.times[key]
         if isinstance(times, Exception):
             raise times
@@ -102,15 +100,6 @@ class Measurements:
         for _ in range(count):
             rounds()
         return rounds.seconds
-
-
-def modules_of(task: str) -> Iterator[str]:
-    """Yield our modules that a setup uses, without those of other tasks."""
-    own = ("harness.tasks.overhead", f"harness.tasks.{task}")
-    for name in imported(task):
-        package = ".".join(name.split(".")[:3])
-        if not name.startswith("harness.tasks.") or package in own:
-            yield name
 
 
 def test_variant(

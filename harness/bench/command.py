@@ -10,15 +10,14 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
-from harness.bench.declare import Benchmark, Setup
+from harness.bench.declare import Benchmark
 from harness.bench.judge import PROCESSES
 from harness.bench.process import Job, Measurement, measure
 from harness.errors import HarnessError
 from harness.processes.environment import describe
-from harness.records.code import Sources, commit_of
+from harness.records.code import code_digest, commit_of
 from harness.records.files import RESULTS, folder
 from harness.records.record import Code, Record, digest
-from harness.records.staleness import Freshness
 from harness.records.store import Store
 from harness.timing import low_quantile
 from lockstep import registry
@@ -106,7 +105,7 @@ def _plan(
     request: Request, backends: Sequence[str], stores: Mapping[tuple[str, str], Store]
 ) -> Iterator[Job]:
     """Yield the processes to start. Backends take turns, so all progress equally."""
-    fresh = {} if request.again else _fresh_records(request, stores)
+    fresh = {} if request.again else _measured_before(request, stores)
     for number in range(COUNTS[request.scale]):
         for backend in backends:
             setups = [
@@ -132,17 +131,15 @@ def _plan(
                 )
 
 
-def _fresh_records(
+def _measured_before(
     request: Request, stores: Mapping[tuple[str, str], Store]
 ) -> dict[tuple[str, str], list[Record]]:
     """Return the records that need not be measured again, by benchmark and backend.
 
-    They have the scale, the device, the environment and the code of this request.
+    They have the scale, the device and the environment of this request.
     """
-    sources, fresh = Sources(), {}
+    fresh = {}
     for (name, backend), store in stores.items():
-        home = folder(name, request.publish, request.root)
-        freshness = Freshness(home, backend, sources)
         framework = registry.find(backend).framework or "numpy"
         environment = digest(describe(framework, request.device), 8)
         fresh[name, backend] = [
@@ -153,7 +150,6 @@ def _fresh_records(
             and record.subject["device"] == request.device
             # Only the measuring process knows the name of a GPU.
             and (record.environment == environment or request.device != "cpu")
-            and not freshness.is_stale(record)
         ]
     return fresh
 
@@ -182,28 +178,16 @@ def _record(
             reason=result.reason,
             series=seconds,
             summary={name: low_quantile(times) for name, times in seconds.items()},
-            code=Code(commit, dirty, store.code(result.modules)),
+            code=Code(commit, dirty, code_digest(setup.task, job.backend)),
             scale=request.scale,
             command=request.command,
             process=job.number,
             start=result.start,
             duration=result.duration,
             load=result.load,
-            supersedes=_superseded(store, job, setup),
         )
         store.append(record)
         yield record
-
-
-def _superseded(store: Store, job: Job, setup: Setup) -> str | None:
-    """Return the digest of the last record of the same setup, device and process."""
-    place = setup.id, job.device, job.number
-    before = [
-        record
-        for record in store.records
-        if (record.id, record.subject["device"], record.process or 0) == place
-    ]
-    return digest(before[-1].as_json(), 12) if before else None
 
 
 def rounded(seconds: float) -> float:

@@ -16,10 +16,8 @@ from harness.bench.declare import Benchmark, Row
 from harness.bench.growth import exponents
 from harness.bench.judge import PROCESSES, effect_of, verdict
 from harness.judgement.finding import Finding
-from harness.records.code import Sources
 from harness.records.files import RESULTS, folder, read
 from harness.records.record import Record
-from harness.records.staleness import Freshness
 from harness.timing import low_quantile
 
 __all__ = [
@@ -59,19 +57,17 @@ def compare(benchmark: Benchmark, root: Path = RESULTS) -> Finding | None:
 def measured(benchmark: Benchmark, home: Path, device: str = CPU) -> Measured:
     """Read the last measurement of each setup on a device: one record per process.
 
-    All records of a measurement have the same scale and environment, and all are fresh
-    or all are stale. The last record of a setup belongs to its last measurement.
+    All records of a measurement have the same scale and environment. The last record of
+    a setup belongs to its last measurement.
     """
     chosen: dict[tuple[str, str], dict[int, Record]] = {}
     kinds: dict[tuple[str, str], Any] = {}
-    sources = Sources()
     for backend in benchmark.backends:
-        freshness = Freshness(home, backend, sources)
         for record in read(home / f"{backend}.jsonl"):
             if record.status != "ok" or record.subject["device"] != device:
                 continue
             key = backend, record.id
-            kind = record.scale, record.environment, freshness.is_stale(record)
+            kind = record.scale, record.environment
             same = chosen.get(key, {}) if kinds.get(key) == kind else {}
             chosen[key] = {**same, record.process or 0: record}
             kinds[key] = kind

@@ -45,7 +45,6 @@ class Result:
     Attributes:
         reason: why there are no times; empty if there are.
         seconds: variant -> the time of each round.
-        modules: the modules that were imported, with their digests.
     """
 
     reason: str
@@ -53,7 +52,6 @@ class Result:
     load: float | None
     duration: float
     seconds: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    modules: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

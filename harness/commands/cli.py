@@ -12,7 +12,12 @@ import typer
 from harness.commands.checkout import mutants
 from harness.commands.findings import compare, pages, plot, readme
 from harness.commands.frozen import frozen
-from harness.commands.measurements import bench, list_everything, run_experiments
+from harness.commands.measurements import (
+    bench,
+    check,
+    list_everything,
+    run_experiments,
+)
 from harness.commands.parity import catalogue, oracle, parity
 from harness.errors import HarnessError
 from lockstep import __version__
@@ -62,6 +67,7 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
     "oracle": oracle,
     "catalogue": catalogue,
     "run": run_experiments,
+    "check": check,
     "bench": bench,
     "compare": compare,
     "plot": plot,

@@ -40,7 +40,7 @@ def compare(
         print(*(f"- {line}" for line in lines), sep="\n")
     if name in declare.known():
         print(f"- tables: {tables_digest(finding.tables)} (experiments/{name}.md)")
-    _print_staleness(name)
+    _print_age(name)
 
 
 def plot(
@@ -94,19 +94,15 @@ def _finding(name: str) -> Finding:
     return finding
 
 
-def _print_staleness(name: str) -> None:
-    """Print the number of stale records, published ones and the user's own."""
+def _print_age(name: str) -> None:
+    """Print when the published records and the user's own were made."""
     from harness.bench import declare as benchmarks
     from harness.judgement.counted import counted_records
-    from harness.records.code import Sources
+    from harness.records.age import age_of
     from harness.records.files import folder
-    from harness.records.staleness import staleness_of
 
     benchmark = name in benchmarks.known()
     of = benchmarks.find(name) if benchmark else declare.find(name)
-    sources = Sources()
     for place, publish in (("published", True), ("your own", False)):
-        home = folder(name, publish)
-        staleness = staleness_of(home, sources, counted_records(of, home))
-        if staleness.stale:
-            print(f"- {place}: {staleness}")
+        if age := age_of(counted_records(of, folder(name, publish))):
+            print(f"- {place}: {age}")

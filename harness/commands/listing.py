@@ -17,9 +17,7 @@ from harness.declarations.declare import Experiment
 from harness.errors import HarnessError
 from harness.judgement.counted import counted_records
 from harness.parity.cases import FAMILIES
-from harness.records.code import Sources
 from harness.records.files import RESULTS, folder
-from harness.records.staleness import staleness_of
 from lockstep import registry
 
 __all__ = ["everything", "print_everything"]
@@ -28,9 +26,8 @@ __all__ = ["everything", "print_everything"]
 def everything(root: Path = RESULTS) -> dict[str, list[dict[str, Any]]]:
     """Return everything that can be run, as a JSON object.
 
-    ``root`` is the folder of the results whose stale records are counted.
+    ``root`` is the folder of the results whose records are counted.
     """
-    sources = Sources()
     experiments = [declare.find(name) for name in declare.known()]
     timed = [benchmarks.find(name) for name in benchmarks.known()]
     return {
@@ -44,7 +41,7 @@ def everything(root: Path = RESULTS) -> dict[str, list[dict[str, Any]]]:
                 "seeds": {name: s.seeds for name, s in experiment.scales.items()},
                 "budget_minutes": experiment.budget_minutes,
                 "tune": experiment.tune and dataclasses.asdict(experiment.tune),
-                **_counts(experiment, root, sources),
+                **_counts(experiment, root),
             }
             for experiment in experiments
         ],
@@ -53,7 +50,7 @@ def everything(root: Path = RESULTS) -> dict[str, list[dict[str, Any]]]:
                 "name": benchmark.name,
                 "title": benchmark.title,
                 "question": benchmark.question,
-                **_counts(benchmark, root, sources),
+                **_counts(benchmark, root),
             }
             for benchmark in timed
         ],
@@ -69,8 +66,8 @@ def everything(root: Path = RESULTS) -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def _counts(of: Experiment | Benchmark, root: Path, sources: Sources) -> dict[str, Any]:
-    """Return the numbers of all and of stale records, published and the user's own.
+def _counts(of: Experiment | Benchmark, root: Path) -> dict[str, Any]:
+    """Return the number of records, published and the user's own.
 
     If a file cannot be read, the entry has the error instead.
     """
@@ -78,11 +75,9 @@ def _counts(of: Experiment | Benchmark, root: Path, sources: Sources) -> dict[st
     for place, publish in (("published", True), ("local", False)):
         try:
             home = folder(of.name, publish, root)
-            staleness = staleness_of(home, sources, counted_records(of, home))
+            counts[place] = {"records": len(counted_records(of, home))}
         except HarnessError as error:
-            counts[place] = {"records": None, "stale": None, "problem": str(error)}
-        else:
-            counts[place] = {"records": staleness.records, "stale": staleness.stale}
+            counts[place] = {"records": None, "problem": str(error)}
     return counts
 
 
@@ -103,9 +98,7 @@ def _counted(entry: Mapping[str, Any]) -> str:
         if "problem" in counts:
             parts.append(f"{place} records cannot be read: {counts['problem']}")
         elif counts["records"] or place == "published":
-            parts.append(
-                f"{counts['records']} {place} records, {counts['stale']} stale"
-            )
+            parts.append(f"{counts['records']} {place} records")
     return "; ".join(parts)
 
 

@@ -15,12 +15,11 @@ from rich.console import Console
 
 from harness.commands.options import AsJson, Backends, Device, Names, Publish
 from harness.declarations import declare
-from harness.errors import HarnessError
 from harness.records.code import require_committed
 from harness.runs import run
-from harness.runs.revalidate import Revalidation
+from harness.runs.check import check as compare_arms
 
-__all__ = ["bench", "list_everything", "next_command", "run_experiments"]
+__all__ = ["bench", "check", "list_everything", "next_command", "run_experiments"]
 
 
 def list_everything(as_json: AsJson = False) -> None:
@@ -35,16 +34,10 @@ def list_everything(as_json: AsJson = False) -> None:
 
 def run_experiments(
     experiments: Names = None,
-    scale: Annotated[
-        str | None, typer.Option(help="quick, std or full; default: quick.")
-    ] = None,
+    scale: Annotated[str, typer.Option(help="quick, std or full.")] = "quick",
     backend: Backends = None,
     device: Device = "cpu",
     publish: Publish = False,
-    stale: Annotated[
-        bool,
-        typer.Option("--stale", help="Revalidate records that other code made."),
-    ] = False,
     seeds: Annotated[
         int | None, typer.Option(help="Only the first so many seeds of the scale.")
     ] = None,
@@ -61,17 +54,14 @@ def run_experiments(
     ] = None,
 ) -> None:
     """Do the runs that are missing; what is recorded already is kept."""
-    if stale and (scale or seeds):
-        text = "expected neither --scale nor --seeds beside it, got one; leave it out"
-        raise HarnessError(f"--stale: {text}.")
     names = dict.fromkeys(experiments or declare.known())
     chosen = [declare.find(name) for name in names]
     for experiment in chosen:
-        experiment.runs(scale or "quick", seeds)  # raises before any work
+        experiment.runs(scale, seeds)  # raises before any work
         if publish:
             require_committed(declare.EXPERIMENTS / f"{experiment.name}.toml")
     request = run.Request(
-        scale or "quick",
+        scale,
         backend or (),
         device,
         publish,
@@ -80,11 +70,26 @@ def run_experiments(
         cluster=cluster,
         command=shlex.join(sys.argv[1:]),
     )
-    kind = Revalidation if stale else run.Sweep
-    failed = any(report.failed for report in run.sweep(chosen, request, kind))
+    failed = any(report.failed for report in run.sweep(chosen, request))
     if not failed:
         print(next_command([experiment.name for experiment in chosen]))
     raise typer.Exit(int(failed))
+
+
+def check(
+    name: Annotated[str, typer.Argument(help="An experiment.")],
+    backend: Backends = None,
+    device: Device = "cpu",
+) -> None:
+    """Run one seed of each arm again and compare with the published record.
+
+    Nothing is written. The exit status is 1 if an arm is different.
+    """
+    different = 0
+    for arm in compare_arms(declare.find(name), backend or (), device):
+        print(arm, flush=True)
+        different += arm.result == "different"
+    raise typer.Exit(int(different > 0))
 
 
 def next_command(names: Sequence[str]) -> str:

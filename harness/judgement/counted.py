@@ -17,7 +17,7 @@ def counted_records(of: Experiment | Benchmark, home: Path) -> list[Record]:
     """Return the settled records of all declared runs, one per run.
 
     For a benchmark these are the last measurement of each setup. Records that the file
-    no longer declares are history: they are neither judged nor revalidated.
+    no longer declares are history: they are not judged.
 
     Raises:
         HarnessError: a file is damaged.

@@ -23,7 +23,7 @@ def module_digest(source: str) -> str:
     do not change it. So a mutant is tried again only when the code changes.
     """
     tree = _WithoutNames().visit(ast.parse(source))
-    return source_digest(ast.unparse(tree))
+    return source_digest(ast.unparse(tree), sentences=True)
 
 
 class _WithoutNames(ast.NodeTransformer):

@@ -45,9 +45,8 @@ from harness.pages.parity.heat import family_map
 from harness.pages.parity.inserts import parity_inserts
 from harness.pages.parity.oracles import oracle_inserts
 from harness.pages.project.checkout import checkout_inserts
-from harness.records.code import Sources
+from harness.records.age import age_of
 from harness.records.files import folder as records
-from harness.records.staleness import staleness_of
 from lockstep.messages.errors import sentence
 
 __all__ = ["write_findings", "write_pages"]
@@ -131,10 +130,10 @@ def write_findings(
 
     ``spread``: a function like ``map``, for the slow part of each question.
     """
-    home, code = folder / source.folder, Sources()
+    home = folder / source.folder
     answer = partial(_answer, home, source, results)
     answers = [
-        _with_staleness(answered, source, results, code)
+        _with_age(answered, source, results)
         for answered in spread(answer, source.questions())
     ]
     for answered in answers:
@@ -172,19 +171,17 @@ def _answer(home: Path, source: Source, results: Path, question: Question) -> An
     return Answered(*of, charts=shown)
 
 
-def _with_staleness(
-    answered: Answered, source: Source, results: Path, code: Sources
-) -> Answered:
-    """Add the staleness of the records; if it is unknown, drop the finding."""
+def _with_age(answered: Answered, source: Source, results: Path) -> Answered:
+    """Add the age of the records; if they cannot be read, drop the finding."""
     question, published = answered.question, answered.published
     if answered.finding is None:
         return answered
     try:
         place = records(question.name, published, results)
-        staleness = staleness_of(place, code, source.counted(question, place))
+        age = age_of(source.counted(question, place))
     except HarnessError as error:
         return Answered(question, None, published, problems=(str(error),))
-    return replace(answered, staleness=staleness)
+    return replace(answered, age=age)
 
 
 def _draw(

@@ -1,8 +1,9 @@
-"""The code of a run: digests of the modules that it imported, and the commit.
+"""The code of a run: one digest of the modules that it uses, and the commit.
 
-A module's digest is computed from its syntax tree without docstrings and positions. So
-comments, line breaks and the version of Python do not change it. It is computed from
-the source, so whether a record's code is current can be checked without a framework.
+The digest is computed from the syntax trees of the modules, without docstrings, without
+the arguments of raised exceptions and without positions. So comments, line breaks,
+sentences and the version of Python do not change it. Nothing is imported, so no
+framework is needed to compare a record with the current code.
 """
 
 from __future__ import annotations
@@ -10,25 +11,16 @@ from __future__ import annotations
 import ast
 import hashlib
 import subprocess
-import sys
-from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from harness.errors import HarnessError
 from harness.records.record import digest
-from harness.tasks import TASKS
+from lockstep import registry
 from lockstep.messages.errors import sentence
 
-__all__ = [
-    "Sources",
-    "code_digest",
-    "commit_of",
-    "imported",
-    "require_committed",
-    "source_digest",
-]
+__all__ = ["code_digest", "commit_of", "require_committed", "source_digest"]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -41,76 +33,60 @@ PACKAGES = {
 }
 """Packages that affect the numbers of a run -> their folder in the checkout."""
 
-NAMING_ONLY = ("lockstep._version", "harness.tasks")
-"""Modules that contain a version and the names of tasks. They change no number."""
-
-DOCSTRINGS = "lockstep.docstrings"
-"""The module that completes docstrings. It changes no number either."""
+NAMING_ONLY = ("lockstep._version", "harness.tasks", "lockstep.docstrings")
+"""Modules with a version, the names of tasks and texts. They change no number."""
 
 CODE_FOLDERS = ("impls", "harness", "experiments")
 """Folders whose changes make a checkout dirty. Results do not: runs write there."""
 
 
-class Sources:
-    """The modules of a checkout, each read once.
+@cache
+def code_digest(task: str, backend: str, root: Path = ROOT) -> str:
+    """Return sixteen hexadecimal digits of the code that a task runs on a backend.
 
-    A worker asks for a digest soon after a module was imported. Later changes of the
-    file were not part of the run.
+    The modules are those that the task, its model for the backend and the backend
+    import, at the top or inside a function. A module that is gone is left out.
     """
-
-    def __init__(self, root: Path = ROOT) -> None:
-        self.root = root
-        self._digests: dict[str, str | None] = {}
-
-    def digest(self, module: str) -> str | None:
-        """Return sixteen hexadecimal digits, or None if there is no such module."""
-        if module not in self._digests:
-            self._digests[module] = self._read(module)
-        return self._digests[module]
-
-    def of(self, modules: Iterator[str]) -> dict[str, str]:
-        """Return the digests of the modules that have a source."""
-        digests = {name: self.digest(name) for name in sorted(modules)}
-        return {name: text for name, text in digests.items() if text is not None}
-
-    def _read(self, module: str) -> str | None:
+    model = registry.find(backend).model_file
+    waiting = [f"harness.tasks.{task}.{name}" for name in ("training", model)]
+    waiting.append(f"lockstep.{backend}")
+    digests: dict[str, str] = {}
+    while waiting:
+        module = waiting.pop()
         package = next((name for name in PACKAGES if _within(module, name)), None)
-        if package is None:
-            return None
-        path = self.root / PACKAGES[package] / module.replace(".", "/")
-        for file in (path.with_name(f"{path.name}.py"), path / "__init__.py"):
-            if file.is_file():
-                return source_digest(file.read_text("utf-8"))
-        return None
+        if package is None or module in digests:
+            continue
+        path = root / PACKAGES[package] / module.replace(".", "/")
+        files = path.with_name(f"{path.name}.py"), path / "__init__.py"
+        if file := next(filter(Path.is_file, files), None):
+            digests[module], imports = _read(file.read_text("utf-8"))
+            waiting += [module.rpartition(".")[0], *imports]
+    kept = {name: each for name, each in digests.items() if name not in NAMING_ONLY}
+    return digest(kept, 16)
 
 
 @cache
-def source_digest(source: str) -> str:
+def _read(source: str) -> tuple[str, tuple[str, ...]]:
+    """Return the digest of a source, and the names that it imports."""
+    imports: list[str] = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            imports += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            # A name may be a module of the package.
+            imports += [f"{node.module}.{alias.name}" for alias in node.names]
+            imports.append(node.module)
+    return source_digest(source), tuple(imports)
+
+
+def source_digest(source: str, sentences: bool = False) -> str:
     """Return sixteen hexadecimal digits of a module's source.
 
-    A source that does not parse gets the digest of its text. Every page compares the
-    same modules with its records, and parsing them takes seconds, so it is done once.
+    Args:
+        sentences: whether the arguments of raised exceptions count.
     """
-    try:
-        text = _canonical(ast.parse(source))
-    except (SyntaxError, ValueError, RecursionError):
-        text = source
+    text = _canonical(ast.parse(source), sentences)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def code_digest(modules: Mapping[str, str]) -> str:
-    """Return the id of a state of the code: sixteen hexadecimal digits."""
-    return digest(dict(modules), 16)
-
-
-def imported(task: str) -> Iterator[str]:
-    """Yield our modules that this process imported, without those of other tasks."""
-    others = [f"harness.tasks.{name}" for name in TASKS if name != task]
-    for module in list(sys.modules):
-        ours = any(_within(module, package) for package in PACKAGES)
-        if ours and not any(_within(module, other) for other in others):
-            if module not in NAMING_ONLY and not _within(module, DOCSTRINGS):
-                yield module
 
 
 def commit_of(root: Path = ROOT) -> tuple[str | None, bool | None]:
@@ -162,18 +138,21 @@ def _within(module: str, package: str) -> bool:
     return module == package or module.startswith(f"{package}.")
 
 
-def _canonical(node: Any) -> str:
+def _canonical(node: Any, sentences: bool) -> str:
     """Return a syntax tree as text, without positions, docstrings and empty fields.
 
     ``ast.dump`` differs between versions of Python. This text does not: a field that a
     new version adds is empty in code that does not use it.
     """
     if isinstance(node, list):
-        return f"[{','.join(_canonical(item) for item in node if not _is_text(item))}]"
+        items = [_canonical(item, sentences) for item in node if not _is_text(item)]
+        return f"[{','.join(items)}]"
     if not isinstance(node, ast.AST):
         return repr(node)
+    if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and not sentences:
+        node = ast.Raise(node.exc.func, node.cause)
     fields = [
-        f"{name}={_canonical(value)}"
+        f"{name}={_canonical(value, sentences)}"
         for name, value in ast.iter_fields(node)
         if value is not None and value != [] and name not in ("kind", "type_comment")
     ]

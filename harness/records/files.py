@@ -1,20 +1,18 @@
 """The folders of records, and reading their files.
 
-A file belongs to one experiment and one backend. ``pytorch.environments.jsonl`` and
-``pytorch.code.jsonl`` are in the same folder as ``pytorch.jsonl``. They hold each
-environment and each state of the code of these runs once.
+A file belongs to one experiment and one backend. ``pytorch.environments.jsonl`` is in
+the same folder as ``pytorch.jsonl`` and holds each environment of these runs once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from harness.records.log import damaged, read_lines
 from harness.records.record import Record, UnknownSchemaError, digest
 
-__all__ = ["RESULTS", "folder", "read", "read_code", "read_environments"]
+__all__ = ["RESULTS", "folder", "read", "read_environments"]
 
 RESULTS = Path(__file__).parent.parent.parent / "results"
 
@@ -44,36 +42,9 @@ def read(path: Path) -> list[Record]:
 
 def read_environments(path: Path) -> dict[str, dict[str, Any]]:
     """Return the environments of a file by id. Each id must match its content."""
-    return _by_id(path, lambda content: digest(content, 8))
-
-
-def read_code(path: Path) -> dict[str, dict[str, str]]:
-    """Return the modules of each state of the code by id, with their digests."""
-    known = _by_id(path, _code_id)
-    return {identifier: content["modules"] for identifier, content in known.items()}
-
-
-def _code_id(content: dict[str, Any]) -> str:
-    modules = content["modules"]
-    texts = isinstance(modules, dict) and all(
-        isinstance(text, str) for text in modules.values()
-    )
-    if not texts or content.keys() != {"modules"}:
-        raise ValueError("no table of modules with their digests")
-    return digest(modules, 16)
-
-
-def _by_id(
-    path: Path, identify: Callable[[dict[str, Any]], str]
-) -> dict[str, dict[str, Any]]:
-    """Return the lines of a file by id. Each id must match the content of its line."""
     known = {}
     for number, content in enumerate(read_lines(path), start=1):
-        stated = content.pop("id")
-        try:
-            follows = identify(content)
-        except (KeyError, ValueError, RecursionError) as error:
-            raise damaged(path, number, f"{type(error).__name__} ({error})") from error
+        stated, follows = content.pop("id"), digest(content, 8)
         if stated != follows:
             raise damaged(path, number, f"id {stated} of what has the id {follows}")
         known[stated] = content

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from harness.errors import HarnessError
-from harness.records.record import SCHEMAS
+from harness.records.record import SCHEMA
 from lockstep.messages.errors import sentence
 
 __all__ = ["Log", "damaged", "read_lines"]
@@ -110,7 +110,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 def damaged(path: Path, number: int, got: str, remedy: str = RESTORE) -> HarnessError:
     """Return the error for a line that cannot be read."""
-    expected = f"a record of schema {' or '.join(map(str, SCHEMAS))}"
+    expected = f"a record of schema {SCHEMA}"
     return HarnessError(sentence(f"{path}, line {number}", expected, got, remedy))
 
 

@@ -14,35 +14,28 @@ from typing import Any, Literal
 import numpy as np
 
 __all__ = [
-    "SCHEMAS",
+    "SCHEMA",
     "Code",
     "Outcome",
     "Record",
     "Status",
     "UnknownSchemaError",
     "digest",
-    "is_code",
     "latest",
 ]
 
-SCHEMAS = (1, 2)
-"""Schemas that can be read. Schema 1 has neither the code of a run nor its origin."""
+SCHEMA = 3
+"""Version of the format that is written and read."""
 
 Status = Literal["ok", "diverged", "error", "skipped"]
 STATUSES = ("ok", "diverged", "error", "skipped")
 
-FIRST_KEYS = (
-    *("schema", "experiment", "id", "task", "config", "seed", "subject"),
-    *("environment", "status", "reason", "series", "summary"),
-)
-"""The keys of schema 1, in order."""
-
 KEYS = (
     *("schema", "experiment", "id", "task", "config", "seed", "subject", "code"),
     *("environment", "scale", "command", "process", "start", "duration", "load"),
-    *("prediction", "supersedes", "status", "reason", "series", "summary"),
+    *("prediction", "status", "reason", "series", "summary"),
 )
-"""The keys of schema 2, in order."""
+"""The keys of a record, in order."""
 
 
 class UnknownSchemaError(ValueError):
@@ -65,27 +58,33 @@ class Outcome:
     series: Mapping[str, Sequence[float]] = field(default_factory=dict)
     summary: Mapping[str, float] = field(default_factory=dict)
 
+    def in_float32(self) -> Outcome:
+        """Return the outcome as it is read back from a record."""
+        series = {k: [_number(_shortest(v)) for v in c] for k, c in self.series.items()}
+        summary = {k: _number(_shortest(v)) for k, v in self.summary.items()}
+        return dataclasses.replace(self, series=series, summary=summary)
+
 
 @dataclass(frozen=True)
 class Code:
-    """The code that a run imported.
+    """The code that computed a run.
 
     Attributes:
         commit: of the repository; None if git knows none.
         dirty: whether tracked code differed from the commit, or some was untracked.
-        digest: id of a line in the code file.
+        digest: of the modules, by ``code.code_digest``; empty if unknown.
     """
 
-    commit: str | None
-    dirty: bool | None
-    digest: str
+    commit: str | None = None
+    dirty: bool | None = None
+    digest: str = ""
 
 
 @dataclass(frozen=True)
 class Record:
     """One line: a run, its machine and code, and its outcome.
 
-    A record without ``code`` has schema 1, so it has no field that follows ``code``.
+    The oldest records lack ``scale`` and the fields after it.
 
     Attributes:
         id: the run's id, the same on every backend.
@@ -101,7 +100,6 @@ class Record:
             if the system cannot tell.
         prediction: digest of the experiment's predictions at that time; empty if it had
             none.
-        supersedes: digest of the record that this one replaces.
     """
 
     experiment: str
@@ -115,7 +113,7 @@ class Record:
     reason: str
     series: Mapping[str, Sequence[float]]
     summary: Mapping[str, float]
-    code: Code | None = None
+    code: Code = Code()
     scale: str | None = None
     command: str | None = None
     process: int | None = None
@@ -123,12 +121,6 @@ class Record:
     duration: float | None = None
     load: float | None = None
     prediction: str = ""
-    supersedes: str | None = None
-
-    @property
-    def schema(self) -> int:
-        """The schema that this record is written in."""
-        return 1 if self.code is None else 2
 
     @property
     def settled(self) -> bool:
@@ -145,23 +137,16 @@ class Record:
         """The part that is identical when the run is repeated in a fresh process."""
         return Outcome(self.status, self.reason, self.series, self.summary)
 
-    @property
-    def digest(self) -> str:
-        """Twelve hexadecimal digits by which other records refer to this one."""
-        return digest(self.as_json(), 12)
-
     def as_json(self) -> dict[str, Any]:
         """Return the record for JSON: shortest form of float32, null if not finite."""
-        content = {**vars(self), "schema": self.schema}
+        content = {**vars(self), "schema": SCHEMA}
         # Not asdict of all: it copies every number of the series, which is slow.
         content["config"] = copy.deepcopy(self.config)
         content["subject"] = dict(self.subject)
-        if self.code is not None:
-            content["code"] = dataclasses.asdict(self.code)
+        content["code"] = dataclasses.asdict(self.code)
         content["series"] = {k: list(map(_shortest, v)) for k, v in self.series.items()}
         content["summary"] = {k: _shortest(v) for k, v in self.summary.items()}
-        keys = FIRST_KEYS if self.code is None else KEYS
-        return {key: content[key] for key in keys}
+        return {key: content[key] for key in KEYS}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Record:
@@ -174,14 +159,12 @@ class Record:
         """
         fields = dict(content)
         schema = fields.pop("schema")
-        if schema not in SCHEMAS or isinstance(schema, bool):
+        if schema != SCHEMA:
             raise UnknownSchemaError(f"schema {schema}")
-        if unknown := content.keys() - set(KEYS if schema == 2 else FIRST_KEYS):
+        if unknown := content.keys() - set(KEYS):
             raise ValueError(f"unknown keys: {', '.join(sorted(unknown))}")
         _require_kinds(fields)
-        if schema == 2:
-            _require_origin(fields)
-            fields["code"] = Code(**fields["code"])
+        fields["code"] = Code(**fields["code"])
         series = fields["series"].items()
         fields["series"] = {k: [_number(v) for v in values] for k, values in series}
         fields["summary"] = {k: _number(v) for k, v in fields["summary"].items()}
@@ -192,14 +175,12 @@ class Record:
 def latest(records: Sequence[Record]) -> list[Record]:
     """Return the valid record of each key.
 
-    This is the last record of the key, but a settled record takes precedence. Of
-    several settled records it is the first, unless a later one supersedes it.
+    This is its first settled record, or else its last one.
     """
     chosen: dict[tuple[str, str, str], Record] = {}
     for record in records:
         before = chosen.get(record.key)
-        replaces = record.settled and record.supersedes is not None
-        if before is None or not before.settled or replaces:
+        if before is None or not before.settled:
             chosen[record.key] = record
     return list(chosen.values())
 
@@ -211,50 +192,32 @@ def digest(content: Any, digits: int) -> str:
 
 
 def _require_kinds(fields: Mapping[str, Any]) -> None:
-    """Raise ValueError unless every field of schema 1 has the right type."""
-    texts = ("experiment", "id", "task", "environment", "reason")
-    wrong = [name for name in texts if not isinstance(fields[name], str)]
-    tables = ("config", "subject", "series", "summary")
-    wrong += [name for name in tables if not isinstance(fields[name], dict)]
-    wrong += ["seed"] if type(fields["seed"]) is not int else []
-    _refuse(wrong)
+    """Raise ValueError unless every field has the right type."""
+    number, text = (int, float, type(None)), (str, type(None))
+    kinds: dict[str, Any] = {
+        **dict.fromkeys(("experiment", "id", "task", "environment", "reason"), str),
+        **dict.fromkeys(("config", "subject", "code", "series", "summary"), dict),
+        **dict.fromkeys(("scale", "command", "start"), text),
+        **dict.fromkeys(("duration", "load"), number),
+        **{"prediction": str, "seed": int, "process": (int, type(None))},
+    }
+    wrong = [
+        name
+        for name, kind in kinds.items()
+        if not isinstance(fields[name], kind) or isinstance(fields[name], bool)
+    ]
+    if wrong:
+        raise ValueError(f"another kind of value in {', '.join(wrong)}")
     if fields["status"] not in STATUSES:
         raise ValueError(f"status {fields['status']}")
-    subject = fields["subject"]
+    subject, code = fields["subject"], fields["code"]
     named = {"backend", "device"} <= subject.keys()
     if not (named and all(isinstance(text, str) for text in subject.values())):
         raise ValueError("subject without texts for backend and device")
+    if code.keys() != {"commit", "dirty", "digest"} or type(code["digest"]) is not str:
+        raise ValueError("code without commit, dirty and digest")
     if not all(isinstance(column, list) for column in fields["series"].values()):
         raise ValueError("series that are no lists")
-
-
-def _require_origin(fields: Mapping[str, Any]) -> None:
-    """Raise ValueError unless every field that schema 2 added has the right type."""
-    texts = ("scale", "command", "start", "prediction")
-    wrong = [name for name in texts if not isinstance(fields[name], str)]
-    wrong += ["process"] if type(fields["process"]) is not int else []
-    wrong += [] if _is_number(fields["duration"]) else ["duration"]
-    load, supersedes = fields["load"], fields["supersedes"]
-    wrong += [] if load is None or _is_number(load) else ["load"]
-    wrong += [] if isinstance(supersedes, str | None) else ["supersedes"]
-    wrong += [] if is_code(fields["code"]) else ["code"]
-    _refuse(wrong)
-
-
-def is_code(content: Any) -> bool:
-    """Whether a JSON value has the fields and types of ``Code``."""
-    return (
-        isinstance(content, dict)
-        and content.keys() == {"commit", "dirty", "digest"}
-        and isinstance(content["commit"], str | None)
-        and isinstance(content["dirty"], bool | None)
-        and isinstance(content["digest"], str)
-    )
-
-
-def _refuse(wrong: Sequence[str]) -> None:
-    if wrong:
-        raise ValueError(f"another kind of value in {', '.join(wrong)}")
 
 
 def _require_id(fields: Mapping[str, Any]) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from harness.declarations.declare import Experiment, Run
+from harness.records.code import code_digest
 from harness.records.record import Code, Record, latest
 from harness.records.store import Store
 from harness.runs.workers import Answer, Crash, Worker
@@ -95,6 +96,8 @@ class Part:
         self.backend = report.backend
         self.name = f"{experiment.name}, {self.backend}"
         self.origin = origin
+        digest = code_digest(experiment.task, self.backend)
+        self.code = Code(*origin.checkout, digest)
         self.store = stack.enter_context(Store(home, self.backend))
         self.waiting: deque[Run] = deque()
         self.running = self.threads = self.crashes = self.missing = 0
@@ -132,8 +135,7 @@ class Part:
             return None
         reason = f"the worker process ended ({crash.reason})"
         outcome = {"status": "error", "reason": reason, "series": {}, "summary": {}}
-        modules = worker.introduction["modules"]
-        return self._append(run, {**crash.start, "modules": modules, **outcome}, worker)
+        return self._append(run, {**crash.start, **outcome}, worker)
 
     def stop(self, reason: str) -> None:
         """Give up the waiting runs and report the reason."""
@@ -143,30 +145,23 @@ class Part:
         self.report.stop(f"{reason.removesuffix('.')}. {left}; {again}.")
         self.waiting.clear()
 
-    def record_of(self, run: Run, answer: Answer, worker: Worker) -> Record:
-        """Return the record of a run; write its environment and code if new."""
+    def _append(self, run: Run, answer: Answer, worker: Worker) -> Record:
+        """Append the record of a run and count it."""
         assert worker.introduction is not None
-        rest = {k: v for k, v in answer.items() if k not in ("id", "modules")}
-        return Record(
+        record = Record(
             **asdict(run),
-            **rest,
+            **{name: value for name, value in answer.items() if name != "id"},
             scale=self.origin.scale,
             command=self.origin.command,
             id=run.id,
             subject=worker.introduction["subject"],
             environment=self.store.environment(worker.introduction["environment"]),
-            code=Code(*self.origin.checkout, self.store.code(answer["modules"])),
+            code=self.code,
             process=worker.number,
             prediction=self.experiment.prediction,
         )
-
-    def keep(self, record: Record) -> Record:
-        """Append a record and count it."""
         self.store.append(record)
         self.report.counts[record.status] += 1
         if record.reason:
             self.report.reasons[record.reason] += 1
         return record
-
-    def _append(self, run: Run, answer: Answer, worker: Worker) -> Record:
-        return self.keep(self.record_of(run, answer, worker))

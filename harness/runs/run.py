@@ -66,12 +66,8 @@ class Request:
     command: str = ""
 
 
-def sweep(
-    experiments: Sequence[Experiment], request: Request, kind: type[Sweep] | None = None
-) -> list[Report]:
+def sweep(experiments: Sequence[Experiment], request: Request) -> list[Report]:
     """Do every run of a scale that has no settled record yet.
-
-    With ``kind``, other runs are done instead, such as ``revalidate.Revalidation``.
 
     Results do not depend on ``jobs``. Tasks that measure time are run last, by one
     worker at a time.
@@ -89,8 +85,7 @@ def sweep(
         shown = stack.enter_context(progress(jobs))
         checkout = commit_of()
         origin = Origin(request.scale, request.command, checkout)
-        begun = kind or Sweep
-        sweeps = [begun(each, request, origin, shown, stack) for each in experiments]
+        sweeps = [Sweep(each, request, origin, shown, stack) for each in experiments]
         timed = [each for each in sweeps if each.experiment.task in TIMED]
         others = [each for each in sweeps if each not in timed]
         for each in sweeps:
@@ -132,8 +127,6 @@ class Sweep:
         stage: ``validation``, ``report`` or, when all is done, ``end``.
     """
 
-    report_kind: type[Report] = Report
-
     def __init__(
         self,
         experiment: Experiment,
@@ -145,24 +138,13 @@ class Sweep:
         self.experiment, self.request, self.shown = experiment, request, shown
         self.stage: Literal["validation", "report", "end"] = "validation"
         names = request.backends or experiment.backends
-        self.reports = {name: self.report_kind(name) for name in names}
+        self.reports = {name: Report(name) for name in names}
         home = folder(experiment.name, request.publish, request.root)
         self.parts = {
-            name: self._part(report, home, origin, stack)
+            name: Part(experiment, report, request.device, home, origin, stack)
             for name, report in self.reports.items()
             if _can_run(experiment, name, bool(request.backends), report)
-            and self._has_work(name, home)
         }
-
-    def _part(
-        self, report: Report, home: Path, origin: Origin, stack: ExitStack
-    ) -> Part:
-        device = self.request.device
-        return Part(self.experiment, report, device, home, origin, stack)
-
-    def _has_work(self, backend: str, home: Path) -> bool:
-        """Whether to open the files of a backend."""
-        return True
 
     def begin(self) -> None:
         """Request the first runs, and show the total number of runs."""

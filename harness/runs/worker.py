@@ -20,7 +20,6 @@ from typing import Any, TextIO
 from harness.declarations.declare import Run
 from harness.errors import HarnessError
 from harness.processes import environment
-from harness.records.code import Sources, imported
 from harness.records.machine import start_of_run
 from harness.records.record import Outcome
 from harness.tasks import part
@@ -32,17 +31,15 @@ __all__ = ["attempt", "introduce", "main", "measure"]
 
 def main(task: str, backend: str, device: str) -> None:
     """Do the runs in the order in which they are read."""
-    sources = Sources()
     answers = _private_output()
     try:
         part(task, "training").prepare(backend, device)
     except Exception as error:
         _send(answers, {"refused": _in_one_line(error)})
         sys.exit(1)
-    modules = sources.of(imported(task))
-    _send(answers, {**introduce(backend, device), "modules": modules})
+    _send(answers, introduce(backend, device))
     for line in sys.stdin:
-        _send(answers, measure(Run(**json.loads(line)), backend, device, sources))
+        _send(answers, measure(Run(**json.loads(line)), backend, device))
 
 
 def introduce(backend: str, device: str) -> dict[str, Any]:
@@ -60,13 +57,12 @@ def introduce(backend: str, device: str) -> dict[str, Any]:
     return {"subject": subject, "environment": described}
 
 
-def measure(run: Run, backend: str, device: str, sources: Sources) -> dict[str, Any]:
-    """Do one run. Return its outcome, start, duration, load and imported code."""
+def measure(run: Run, backend: str, device: str) -> dict[str, Any]:
+    """Do one run. Return its outcome, start, duration and load."""
     answer, begin = {"id": run.id, **start_of_run()}, time.monotonic()
     outcome = attempt(run, backend, device)
     answer["duration"] = round(time.monotonic() - begin, 3)
-    modules = sources.of(imported(run.task))
-    return {**answer, "modules": modules, **dataclasses.asdict(outcome)}
+    return {**answer, **dataclasses.asdict(outcome)}
 
 
 def attempt(run: Run, backend: str, device: str) -> Outcome:

@@ -56,7 +56,7 @@ def is_declared(settings: Mapping[str, Any], declared: Mapping[str, Any]) -> boo
 def runs_of(name: str, declared: Mapping[str, Any]) -> pd.DataFrame:
     """Return the published runs of scale std: settings, seed, backend and record.
 
-    The first record of a run is used, unless a later one supersedes it.
+    The first settled record of a run is used.
     """
     report = range(declared["scale"]["std"]["seeds"])
     validation = range(
@@ -65,7 +65,7 @@ def runs_of(name: str, declared: Mapping[str, Any]) -> pd.DataFrame:
     rows = {}
     for path in sorted((ROOT / "results" / name).glob("*.jsonl")):
         if path.stem not in declared["backends"]:
-            continue  # The file is an environment, code or a verification.
+            continue  # The file has environments.
         for line in path.read_text("utf-8").splitlines():
             record = json.loads(line)
             settings, seed, key = flat(record["config"]), record["seed"], record["id"]
@@ -74,7 +74,7 @@ def runs_of(name: str, declared: Mapping[str, Any]) -> pd.DataFrame:
             row = {**settings, "seed": seed, "backend": backend, "record": record}
             used = seed in report or seed in validation
             settled = record["status"] in ("ok", "diverged")
-            counts = (key, backend) not in rows or record.get("supersedes")
+            counts = (key, backend) not in rows
             if used and settled and counts and is_declared(settings, declared):
                 rows[key, backend] = row
     return pd.DataFrame(list(rows.values()))

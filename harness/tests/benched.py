@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 
 from harness.bench.declare import Benchmark
 from harness.bench.judge import PROCESSES
-from harness.records.code import Sources
 from harness.records.files import folder
-from harness.records.record import Code, Record
+from harness.records.record import Record
 from harness.records.store import Store
 from harness.timing import AGAIN
 
 __all__ = ["ENVIRONMENT", "write_times"]
 
 ENVIRONMENT = {"python": "3"}
-MODULE = "harness.timing"
 
 
 def write_times(
@@ -28,20 +25,16 @@ def write_times(
     spread: float = 0.01,
     publish: bool = True,
     scale: str = "std",
-    stale: bool = False,
-    first_schema: bool = False,
     device: str = "cpu",
 ) -> None:
     """Write records in which a variant's time is its factor, in milliseconds.
 
     From process to process the times of ours differ by up to ``spread``, as a share.
     """
-    digest = "0" * 16 if stale else Sources().digest(MODULE)
     for backend in benchmark.backends:
         with Store(folder(benchmark.name, publish, root), backend) as store:
             common = {
                 "environment": store.environment(ENVIRONMENT),
-                "code": Code(None, None, store.code({MODULE: str(digest)})),
                 "scale": scale,
                 "command": "bench",
                 "start": "2026-01-01T00:00:00Z",
@@ -75,6 +68,4 @@ def write_times(
                         process=process,
                         **common,
                     )
-                    if first_schema:
-                        record = dataclasses.replace(record, code=None)
                     store.append(record)

@@ -15,8 +15,6 @@ from harness.errors import HarnessError
 from harness.figures.plot import draw_one, drawings_of
 from harness.judgement.finding import Finding
 from harness.pages.findings.sources import BENCHMARKS
-from harness.records.code import Sources
-from harness.records.staleness import staleness_of
 from harness.tasks.multitask_overhead.zeros import SHARES, zero_flags
 from harness.tasks.overhead.shapes import MODELS, arrays
 from harness.tests.benched import write_times
@@ -154,20 +152,6 @@ def test_a_new_measurement_replaces_the_last_one(tmp_path: Path) -> None:
     rows = finding_of(tmp_path).tables["rows"]
     assert (rows["value"] == 1).all()
     assert set(rows["processes"]) == {1}
-
-
-def test_times_of_other_code_are_not_mixed_with_those_of_today(tmp_path: Path) -> None:
-    write_times(OVERHEAD, tmp_path, {"ours": 9.0}, stale=True)
-    assert set(finding_of(tmp_path).tables["rows"]["processes"]) == {PROCESSES}
-    write_times(OVERHEAD, tmp_path, {"ours": 1.0}, 2, spread=0.0)
-    assert set(finding_of(tmp_path).tables["rows"]["processes"]) == {2}
-
-
-def test_times_of_schema_1_are_read_and_stale(tmp_path: Path) -> None:
-    write_times(OVERHEAD, tmp_path, {"ours": 1.0}, 1, first_schema=True)
-    assert finding_of(tmp_path).verdict.endswith("not judged")
-    staleness = staleness_of(tmp_path / OVERHEAD.name, Sources())
-    assert staleness.stale == staleness.records == staleness.unknown > 0
 
 
 def test_a_users_own_times_stand_beside_the_published_ones(tmp_path: Path) -> None:

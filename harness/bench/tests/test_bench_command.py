@@ -17,8 +17,6 @@ from harness.bench.judge import PROCESSES
 from harness.bench.process import Measurement, Result
 from harness.errors import HarnessError
 from harness.records.files import read as read_records
-from harness.records.files import read_code
-from harness.records.record import digest
 from lockstep import registry
 
 SMOKE = """
@@ -91,11 +89,6 @@ def test_native_entries_have_the_times_that_are_recorded(
     lines: list[str] = []
     bench(request, lines.append)
     assert not lines, "what is measured already was measured again"
-    (code,) = {record.code.digest for record in records.values() if record.code}
-    home = request.root / "local" / "smoke"
-    modules = read_code(home / f"{backend}.code.jsonl")[code]
-    assert {"harness.timing", "harness.tasks.multitask_overhead.zeros"} <= set(modules)
-    assert not any("masters_overhead" in name for name in modules)
 
 
 def test_a_setup_that_fails_is_recorded_as_an_error_with_its_reason(
@@ -176,21 +169,6 @@ def test_a_restart_measures_only_the_missing_processes(
     assert [number for _, number in second] == list(range(2, PROCESSES))
     bench(request, print)
     assert len(second) == PROCESSES - 2
-
-
-def test_a_measurement_made_again_names_what_it_supersedes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("torch", reason="torch is not installed")
-    request = smoke(tmp_path)
-    monkeypatch.setattr(command, "measure", fake([]))
-    bench(request, print)
-    bench(dataclasses.replace(request, again=True), print)
-    before, after = records_of(request)[:2], records_of(request)[2:]
-    assert [record.supersedes for record in before] == [None, None]
-    assert [record.supersedes for record in after] == [
-        digest(record.as_json(), 12) for record in before
-    ]
 
 
 def test_unknown_names_are_refused_before_anything_is_timed(tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ from harness.processes.children import ROOT
 from harness.records.files import folder
 from harness.runs import run
 from harness.runs.parts import Report
-from harness.runs.revalidate import Revalidation
 from lockstep import __version__
 
 
@@ -36,7 +35,7 @@ def test_the_version_is_that_of_lockstep() -> None:
 def test_the_list_as_json_names_everything(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    # To judge which of all published records are stale takes long.
+    # Reading all published records takes long.
     few = ("absent_tasks", "larc_overhead")
     monkeypatch.setattr(
         listing,
@@ -99,14 +98,10 @@ def test_a_run_takes_seeds_and_names_the_next_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     requests: list[run.Request] = []
-    kinds: list[type[run.Sweep]] = []
 
-    def sweep(
-        experiments: Any, request: run.Request, kind: type[run.Sweep]
-    ) -> list[Report]:
+    def sweep(experiments: Any, request: run.Request) -> list[Report]:
         assert [experiment.name for experiment in experiments] == ["absent_tasks"]
         requests.append(request)
-        kinds.append(kind)
         return [Report("pytorch")]
 
     monkeypatch.setattr(run, "sweep", sweep)
@@ -114,11 +109,6 @@ def test_a_run_takes_seeds_and_names_the_next_command(
     assert (requests[0].seeds, requests[0].jobs) == (2, 3)
     assert lines[-1].startswith("Next: ")
     assert "-m harness compare absent_tasks" in lines[-1]
-    said("run", "absent_tasks", "--stale")
-    assert kinds == [run.Sweep, Revalidation]
-    for option in (("--scale", "std"), ("--seeds", "1")):
-        result = CliRunner().invoke(cli.app, ["run", "--stale", *option])
-        assert "--stale: expected neither" in str(result.exception)
 
 
 def test_the_first_seeds_of_a_scale_are_its_first_runs() -> None:

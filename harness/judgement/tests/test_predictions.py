@@ -63,7 +63,7 @@ def shown_by(record: Record, history: dict[str, datetime]) -> str | None:
     It is the commit that the record names. A rebase or a squash removes such commits:
     the last one that was made before the run started then takes its place.
     """
-    if record.code is None or record.code.commit is None:
+    if record.code.commit is None:
         return None
     if record.code.commit in history:
         return record.code.commit
@@ -85,7 +85,7 @@ def late(
     history = history_of(checkout)
     held: dict[str, str] = {}
     for record in records:
-        if not record.prediction or record.code is None:
+        if not record.prediction:
             continue
         commit = shown_by(record, history)
         if commit is None:

@@ -21,7 +21,6 @@ from harness.pages.findings.verdicts import results_html
 from harness.pages.markup.badges import Badge
 from harness.pages.markup.tables import Cell, frame_table, records_table, table
 from harness.pages.markup.templating import render
-from harness.records.staleness import Staleness
 
 __all__ = ["Answered", "finding_page", "index_page", "table_files", "thumbnails"]
 
@@ -39,7 +38,7 @@ class Answered:
         figures: the figures of the finding, drawn.
         own_figures: the figures of a user's own run, shown after the published ones.
         problems: sentences about unreadable records, or about figures not drawn.
-        staleness: the staleness of the records behind the finding.
+        age: when the records were made, and whether the code has changed since.
         charts: the interactive charts, by the names of their figures.
     """
 
@@ -49,13 +48,8 @@ class Answered:
     figures: Sequence[Figure] = ()
     own_figures: Sequence[Figure] = ()
     problems: Sequence[str] = ()
-    staleness: Staleness | None = None
+    age: str = ""
     charts: Mapping[str, Markup] = field(default_factory=dict)
-
-    @property
-    def stale(self) -> str:
-        """How many records are stale and why; empty if none is stale."""
-        return str(self.staleness) if self.staleness and self.staleness.stale else ""
 
     @property
     def answer(self) -> str:

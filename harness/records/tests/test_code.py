@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from harness.errors import HarnessError
-from harness.records.code import (
-    Sources,
-    code_digest,
-    commit_of,
-    imported,
-    require_committed,
-)
+from harness.records.code import code_digest, commit_of, require_committed
 from harness.records.code import source_digest as digest_of
-from harness.records.files import read_code
-from harness.records.store import Store
 
 SOURCE = '''
 """A module."""
@@ -46,7 +37,6 @@ OTHER = {
     "another name": SOURCE.replace("double", "twice"),
     "another argument": SOURCE.replace("x: int", "x: int = 0"),
     "nothing for a number": SOURCE.replace("SIZE = 3", "SIZE = None"),
-    "what does not parse": SOURCE.replace("return", "retur"),
     "a text that is used": SOURCE.replace("SIZE = 3", 'SIZE = "3"'),
 }
 
@@ -67,30 +57,44 @@ def test_the_digest_is_the_same_under_every_version_of_python() -> None:
     assert digest_of(SOURCE) == "df2fca78d8fb1b93"
 
 
-def test_a_file_that_is_changed_later_is_not_what_was_imported(tmp_path: Path) -> None:
-    file = tmp_path / "impls" / "lockstep" / "norms.py"
-    file.parent.mkdir(parents=True)
-    file.write_text("A = 1\n")
-    sources = Sources(tmp_path)
-    before = sources.digest("lockstep.norms")
-    file.write_text("A = 2\n")
-    assert sources.digest("lockstep.norms") == before == digest_of("A = 1")
-    assert Sources(tmp_path).digest("lockstep.norms") == digest_of("A = 2")
-    assert Sources(tmp_path).digest("lockstep.absent") is None
+TRAINING = """
+from lockstep.norms import norm
+
+def train(rate):
+    if rate < 0:
+        raise ValueError(f"expected a rate of at least 0, got {rate}")
+    return norm(rate)
+"""
 
 
-def test_a_run_s_modules_are_ours_and_no_other_task_s() -> None:
-
-    modules = Sources().of(imported("multitask_digits"))
-    assert {
-        "lockstep.messages.errors",
-        "harness.tasks.multitask_digits.settings",
-    } <= set(modules)
-    assert not {"harness.tasks", "lockstep._version"} & set(modules)
-    assert not any(name.startswith("harness.tasks.deep_digits") for name in modules)
-    others = "numpy", "harness.records", "lockstep.docstrings"
-    assert not any(name.startswith(others) for name in modules)
-    assert code_digest(modules) == code_digest(dict(reversed(modules.items())))
+@pytest.mark.parametrize(
+    ("file", "text", "same"),
+    [
+        ("harness/tasks/toy/training.py", TRAINING.replace("expected", "I want"), True),
+        ("harness/tasks/toy/training.py", TRAINING.replace("< 0", "<= 0"), False),
+        ("impls/lockstep/norms.py", "def norm(x): return abs(x)", False),
+        ("impls/lockstep/rows.py", "ROWS = 2", True),
+        ("harness/tasks/toy/findings.py", "VERDICT = 2", True),
+    ],
+    ids=["a sentence", "a rule", "a module it imports", "another module", "findings"],
+)
+def test_a_digest_changes_with_what_computes_the_run(
+    file: str, text: str, same: bool, tmp_path: Path
+) -> None:
+    sources = {
+        "harness/tasks/toy/training.py": TRAINING,
+        "harness/tasks/toy/findings.py": "VERDICT = 1",
+        "impls/lockstep/norms.py": "def norm(x): return x",
+        "impls/lockstep/rows.py": "ROWS = 1",
+    }
+    digests = []
+    for name, changed in (("before", sources), ("after", {**sources, file: text})):
+        for each, source in changed.items():
+            path = tmp_path / name / each
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(source, "utf-8")
+        digests.append(code_digest("toy", "pytorch", tmp_path / name))
+    assert (digests[0] == digests[1]) == same
 
 
 def git(folder: Path, *words: str) -> None:
@@ -159,28 +163,3 @@ def test_without_git_or_a_repository_there_is_no_commit(
     assert commit_of(tmp_path) == (None, None)
     monkeypatch.setenv("PATH", "")
     assert commit_of() == (None, None)
-
-
-def test_a_state_of_the_code_is_written_once_and_checked(tmp_path: Path) -> None:
-    path = tmp_path / "tf.code.jsonl"
-    modules = {"lockstep.messages.errors": "0" * 16}
-    for _ in range(2):
-        with Store(tmp_path, "tf") as store:
-            assert store.code(modules) == code_digest(modules)
-    assert read_code(path) == {code_digest(modules): modules}
-    assert len(path.read_text().splitlines()) == 1
-    path.write_text(path.read_text().replace("errors", "terrors"))
-    with pytest.raises(HarnessError, match=r"tf\.code\.jsonl, line 1: expected"):
-        Store(tmp_path, "tf")
-
-
-def test_a_digest_is_that_of_a_fresh_interpreter() -> None:
-    code = "from harness.records.code import source_digest as d; print(d({!r}))"
-    done = subprocess.run(
-        [sys.executable, "-c", code.format(SOURCE)],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={"PYTHONPATH": ":".join(sys.path), "PYTHONHASHSEED": "7"},
-    )
-    assert done.stdout.strip() == digest_of(SOURCE)

@@ -186,7 +186,7 @@ def test_a_run_that_fails_is_an_error_and_the_rest_goes_on(
         assert report.counts == {"ok": 6, "error": 2}
         bad = [r for r in records(tmp_path, report.backend) if r.status == "error"]
         assert {(record.seed, record.reason) for record in bad} == {(2, FAILS[fails])}
-        assert all(r.code is not None and r.duration is not None for r in bad)
+        assert all(r.code.digest and r.duration is not None for r in bad)
     monkeypatch.delenv("TOY_FAILS")
     for report in sweep(experiment, tmp_path, jobs=jobs):
         assert (report.settled, report.counts, report.failed) == (6, {"ok": 2}, False)

@@ -1,0 +1,99 @@
+"""``harness check`` compares a new run of each arm with its record."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import tasks
+from harness.declarations import declare
+from harness.declarations.declare import Experiment
+from harness.errors import HarnessError
+from harness.runs import check, run, workers
+from harness.tests import toy_worker
+from lockstep import registry
+
+TEXT = """question = "Does it go on?"
+title = "Toy"
+task = "toy"
+backends = ["reference"]
+budget_minutes = 1
+kind = "illustration"
+reason = "toy"
+[fixed]
+steps = 1
+rate = 0.1
+[vary]
+arm = ["plain", "wrapped"]
+"""
+
+
+@pytest.fixture
+def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
+    """An experiment of two arms with published records of three seeds."""
+    monkeypatch.setattr(declare, "TASKS", (*tasks.TASKS, "toy"))
+    monkeypatch.setattr(declare, "runs_on", lambda task: ["reference"])
+    paths = [*tasks.__path__, str(toy_worker.FOLDER)]
+    monkeypatch.setattr(tasks, "__path__", paths)
+    monkeypatch.setattr(workers, "MODULE", "harness.tests.toy_worker")
+    monkeypatch.setattr(registry, "installed", lambda name: True)
+    scales = [
+        f'[scale.{name}]\nseeds = 3\nbecause = "toy"\n' for name in declare.SCALES
+    ]
+    path = tmp_path / "toy.toml"
+    path.write_text(TEXT + "".join(scales), "utf-8")
+    experiment = declare.read(path)
+    run.sweep([experiment], run.Request("quick", root=tmp_path, publish=True))
+    return experiment
+
+
+def change(root: Path, to: Callable[[float], float]) -> None:
+    """Change the numbers of the records of the wrapped arm."""
+    path = root / "toy" / "reference.jsonl"
+    lines: list[Any] = list(map(json.loads, path.read_text("utf-8").splitlines()))
+    for line in lines:
+        if line["config"]["arm"] == "wrapped":
+            line["summary"] = {k: to(value) for k, value in line["summary"].items()}
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+
+
+@pytest.mark.parametrize(
+    ("to", "expected"),
+    [
+        (lambda value: value, "equal"),
+        (lambda value: value * (1 + 1e-5), "close"),
+        (lambda value: value * 1.01, "different"),
+    ],
+)
+def test_one_seed_of_each_arm_is_compared_and_nothing_is_written(
+    to: Callable[[float], float], expected: str, published: Experiment, tmp_path: Path
+) -> None:
+    change(tmp_path, to)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.jsonl")}
+    checks = list(check.check(published, root=tmp_path))
+    assert [each.result for each in checks] == ["equal", expected]
+    assert str(checks[0]) == 'reference, arm "plain", seed 0: equal to the bit'
+    assert before == {path: path.read_bytes() for path in tmp_path.rglob("*.jsonl")}
+
+
+def test_a_run_that_crashes_is_different(
+    published: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOY_FAILS", "kill 0")
+    checks = list(check.check(published, root=tmp_path))
+    assert [each.result for each in checks] == ["different"] * 2
+    assert "signal 9" in str(checks[0])
+
+
+def test_what_cannot_be_checked_is_one_sentence(
+    published: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(HarnessError, match="expected records of reference on xpu"):
+        list(check.check(published, device="xpu", root=tmp_path))
+    monkeypatch.setattr(check, "TIMED", ("toy",))
+    with pytest.raises(HarnessError, match="got one that measures time"):
+        list(check.check(published, root=tmp_path))
