@@ -25,7 +25,7 @@ from harness.records.code import commit_of
 from harness.records.files import RESULTS, folder, read
 from harness.records.record import latest
 from harness.runs.parts import Origin, Part, Report
-from harness.runs.progress import Progress, progress
+from harness.runs.progress import Progress
 from harness.runs.schedule import Schedule, do_all
 from harness.runs.workers import Hosts
 from harness.tasks import TIMED
@@ -82,7 +82,7 @@ def sweep(experiments: Sequence[Experiment], request: Request) -> list[Report]:
     with ExitStack() as stack:
         hosts: Hosts = Cluster(request.cluster) if request.cluster else Children()
         jobs = request.jobs or hosts.cores
-        shown = stack.enter_context(progress(jobs))
+        shown = stack.enter_context(Progress(jobs))
         checkout = commit_of()
         origin = Origin(request.scale, request.command, checkout)
         sweeps = [Sweep(each, request, origin, shown, stack) for each in experiments]
@@ -90,7 +90,7 @@ def sweep(experiments: Sequence[Experiment], request: Request) -> list[Report]:
         others = [each for each in sweeps if each not in timed]
         for each in sweeps:
             each.begin()
-        missing = shown.tally.total
+        missing = shown.total
         if missing:
             at_once = jobs if any(map(_has_runs, others)) else 1
             shown.write(f"{missing} runs to do; worker processes: {at_once}")

@@ -7,50 +7,50 @@ import io
 import pytest
 from rich.console import Console
 
-from harness.runs.progress import Bars, Lines, Tally, duration
+from harness.runs.progress import Progress
 
 
 def test_the_time_left_is_that_of_all_parts_shared_by_the_jobs() -> None:
-    tally = Tally(jobs=2)
-    tally.expect("a", 10)
-    tally.expect("b", 5)
-    assert tally.left is None
-    tally.count("a", 60.0)
+    progress = Progress(jobs=2)
+    progress.expect("a", 10)
+    progress.expect("b", 5)
+    assert progress.left is None
+    progress.advance("a", 60.0)
     # In the first run of a part a framework loads what it needs.
-    assert tally.left is None
-    tally.count("a", 4.0)
-    tally.count("a", 2.0)
+    assert progress.left is None
+    progress.advance("a", 4.0)
+    progress.advance("a", 2.0)
     # A run takes 3 s; of b nothing is known yet.
-    assert tally.left == pytest.approx((7 * 3 + 5 * 3) / 2)
-    tally.count("b", 60.0)
-    tally.count("b", 9.0)
-    assert tally.left == pytest.approx((7 * 3 + 3 * 9) / 2)
-    assert (tally.done, tally.total) == (5, 15)
+    assert progress.left == pytest.approx((7 * 3 + 5 * 3) / 2)
+    progress.advance("b", 60.0)
+    progress.advance("b", 9.0)
+    assert progress.left == pytest.approx((7 * 3 + 3 * 9) / 2)
+    assert (progress.done, progress.total) == (5, 15)
 
 
 def test_nothing_is_left_when_every_run_was_the_first_of_its_part() -> None:
-    tally = Tally()
-    tally.expect("a", 1)
-    tally.count("a", 60.0)
-    assert tally.left == 0
+    progress = Progress()
+    progress.expect("a", 1)
+    progress.advance("a", 60.0)
+    assert progress.left == 0
 
 
 def test_earlier_runs_tell_how_long_a_part_takes() -> None:
-    tally = Tally()
-    tally.expect("a", 10, before=7.0)
-    assert tally.left == pytest.approx(70)
-    tally.expect("a", 4)
-    assert tally.left == pytest.approx(28)
-    tally.count("a", 60.0)
-    assert tally.left == pytest.approx(21)
-    tally.count("a", 1.0)
-    assert tally.left == pytest.approx(2)
+    progress = Progress()
+    progress.expect("a", 10, before=7.0)
+    assert progress.left == pytest.approx(70)
+    progress.expect("a", 4)
+    assert progress.left == pytest.approx(28)
+    progress.advance("a", 60.0)
+    assert progress.left == pytest.approx(21)
+    progress.advance("a", 1.0)
+    assert progress.left == pytest.approx(2)
 
 
 def test_lines_have_the_part_the_whole_and_the_time_left(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with Lines(Tally()) as lines:
+    with Progress() as lines:
         lines.expect("a", 2)
         lines.expect("b", 3)
         for part in ("a", "b", "b", "a", "b"):
@@ -63,16 +63,16 @@ def test_lines_have_the_part_the_whole_and_the_time_left(
 
 
 def test_a_part_that_stops_early_leaves_no_time() -> None:
-    lines = Lines(Tally())
+    lines = Progress()
     lines.expect("a", 100)
     lines.advance("a", 1.0)
     lines.close("a")
-    assert (lines.tally.total, lines.tally.left) == (1, 0)
+    assert (lines.total, lines.left) == (1, 0)
 
 
 def test_on_a_terminal_bars_show_the_whole_and_the_part_at_work() -> None:
     stream = io.StringIO()
-    with Bars(Tally(), Console(file=stream, force_terminal=True, width=100)) as bars:
+    with Progress(console=Console(file=stream, force_terminal=True, width=100)) as bars:
         bars.expect("absent, tf", 3)
         bars.expect("later, tf", 2)
         bars.advance("absent, tf", 99.0)
@@ -88,10 +88,3 @@ def test_on_a_terminal_bars_show_the_whole_and_the_part_at_work() -> None:
     assert "absent, tf" in shown and "later, tf" not in shown
     assert "a [sentence]" in shown
     assert "absent, tf" not in after
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0.4, "0 s"), (99, "99 s"), (150, "2.5 min"), (9000, "2.5 h")]
-)
-def test_a_duration_has_the_unit_that_suits_it(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
