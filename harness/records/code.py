@@ -67,9 +67,16 @@ def code_digest(task: str, backend: str, root: Path = ROOT) -> str:
 
 @cache
 def _read(source: str) -> tuple[str, tuple[str, ...]]:
-    """Return the digest of a source, and the names that it imports."""
+    """Return the digest of a source, and the names that it imports.
+
+    A source that does not parse gets the digest of its text.
+    """
     imports: list[str] = []
-    for node in ast.walk(ast.parse(source)):
+    try:
+        tree = ast.parse(source)
+    except SyntaxError:
+        return digest(source, 16), ()
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             imports += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:

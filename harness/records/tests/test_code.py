@@ -73,10 +73,18 @@ def train(rate):
         ("harness/tasks/toy/training.py", TRAINING.replace("expected", "I want"), True),
         ("harness/tasks/toy/training.py", TRAINING.replace("< 0", "<= 0"), False),
         ("impls/lockstep/norms.py", "def norm(x): return abs(x)", False),
+        ("impls/lockstep/norms.py", "def norm(x) return x", False),
         ("impls/lockstep/rows.py", "ROWS = 2", True),
         ("harness/tasks/toy/findings.py", "VERDICT = 2", True),
     ],
-    ids=["a sentence", "a rule", "a module it imports", "another module", "findings"],
+    ids=[
+        "a sentence",
+        "a rule",
+        "a module it imports",
+        "no syntax",
+        "another module",
+        "findings",
+    ],
 )
 def test_a_digest_changes_with_what_computes_the_run(
     file: str, text: str, same: bool, tmp_path: Path

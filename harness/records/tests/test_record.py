@@ -170,11 +170,6 @@ def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
         Log(tmp_path / "file" / "r.jsonl")
 
 
-def test_a_log_without_lines_leaves_no_file(tmp_path: Path) -> None:
-    write(tmp_path / "r.jsonl")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_settled_record_outlives_a_later_error() -> None:
     error = replace(RECORD, status="error", reason="x")
     assert latest([error, RECORD]) == [RECORD]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
 import random
 import threading
@@ -14,10 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from harness import tasks
-from harness.commands import listing
 from harness.declarations import declare
 from harness.declarations.declare import SCALES, Experiment
 from harness.errors import HarnessError
@@ -110,14 +107,6 @@ def test_outcomes_do_not_depend_on_the_number_of_workers(tmp_path: Path) -> None
         sweep(experiment, tmp_path / str(jobs), jobs=jobs)
     assert len(outcomes(tmp_path / "1")) == 2 * 5 * 3 + 2 * 2 * 4
     assert outcomes(tmp_path / "2") == outcomes(tmp_path / "1")
-
-
-def test_each_of_two_workers_does_the_runs_of_one_backend(tmp_path: Path) -> None:
-    sweep(toy(tmp_path), tmp_path, jobs=2)
-    of_first = {record.process for record in records(tmp_path)}
-    of_second = {record.process for record in records(tmp_path, "pytorch")}
-    assert len(of_first | of_second) >= 2
-    assert of_first.isdisjoint(of_second)
 
 
 @pytest.mark.parametrize(("timed", "at_once"), [((), 2), (("toy",), 1)])
@@ -363,25 +352,6 @@ def test_a_page_has_the_choices_whatever_the_order_of_lines(tmp_path: Path) -> N
     assert list(table["rate"]) == [0.1, 0.3]
     assert len(before.tables["losses"]) == 2 * 2 * 4
     assert before.missing == []
-
-
-def test_the_list_has_the_sweep_and_the_budget(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    experiment = toy(tmp_path, tuned=True)
-    monkeypatch.setattr(declare, "known", lambda: ["toy"])
-    monkeypatch.setattr(declare, "find", lambda name: experiment)
-    found = listing.everything(tmp_path)
-    (entry,) = found["experiments"]
-    assert json.loads(json.dumps(entry["tune"])) == {
-        "seeds": 3,
-        "metric": "loss",
-        "path": "rate",
-        "values": [0.01, 0.03, 0.1, 0.3, 1.0],
-    }
-    stream = io.StringIO()
-    listing.print_everything(found, Console(file=stream, width=200))
-    assert "at most 1 min at scale std; tunes rate, 5 values;" in stream.getvalue()
 
 
 def test_a_std_sweep_over_its_budget_is_said_so(

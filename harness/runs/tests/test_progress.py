@@ -28,13 +28,6 @@ def test_the_time_left_is_that_of_all_parts_shared_by_the_jobs() -> None:
     assert (progress.done, progress.total) == (5, 15)
 
 
-def test_nothing_is_left_when_every_run_was_the_first_of_its_part() -> None:
-    progress = Progress()
-    progress.expect("a", 1)
-    progress.advance("a", 60.0)
-    assert progress.left == 0
-
-
 def test_earlier_runs_tell_how_long_a_part_takes() -> None:
     progress = Progress()
     progress.expect("a", 10, before=7.0)
