@@ -14,7 +14,6 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import asdict, dataclass
 from itertools import zip_longest
 from operator import itemgetter
@@ -188,16 +187,14 @@ def _failed_case(
 
     They are replayed either only in the modes of `LASTING`, or only in the others.
     """
-    from harness.parity import drivers
-    from harness.parity.replay import replay
+    from harness.parity.replay import judge
 
     for mode, case in cases_of(backend, names):
         if (mode in LASTING) is not lasting:
             continue
         allowance.begin("case", f"{mode} {case.id}")
-        with closing(drivers.load(backend, mode)) as driver:
-            if replay(case, driver).status == "failed":
-                return f"{mode} {case.id}"
+        if judge(case, backend, mode).status == "failed":
+            return f"{mode} {case.id}"
     return ""
 
 

@@ -8,72 +8,30 @@ of a family, an entry gives other arguments with which they must agree.
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
-from functools import cache
 from itertools import zip_longest
-from pathlib import Path
-from types import MappingProxyType
-from typing import Any, NamedTuple
 
 import numpy as np
 
 from harness.parity.cases import CannotInterpretError, Case
 from harness.parity.distance import Distance, distance
 from harness.parity.drivers.protocol import Driver
-from harness.parity.families import BY_FAMILY
-from harness.parity.replay import Comparison, divergence, settled_before
+from harness.parity.replay import (
+    Comparison,
+    Replay,
+    divergence,
+    outcome,
+    replay_states,
+    settled_before,
+)
 from harness.parity.row import Row, Status
-from harness.parity.tables import Tolerance, tolerance
-from lockstep.interface import Array, Rows
+from harness.parity.tables import Difference, Tolerance, differences, tolerance
 
-__all__ = [
-    "Difference",
-    "Replay",
-    "agree",
-    "allowed",
-    "differences",
-    "replay_states",
-]
+__all__ = ["agree", "allowed"]
 
 UNLIKE = Distance(np.inf, np.inf, ())
-
-Replay = tuple[list[Mapping[str, Array]], Exception | None]
-"""The states of a replay, and the error if it ended in one."""
-
-
-class Difference(NamedTuple):
-    """A kind of cases in which the modes may differ: by ``ulp``, or in any way.
-
-    With ``alike_with`` (arguments by name) they must agree, except in quantities whose
-    names begin with one of ``but_for``.
-    """
-
-    anchor: str
-    family: str
-    kinds: Sequence[str]
-    reason: str
-    optimizers: Sequence[str] = ()
-    ulp: float = np.inf
-    backends: Sequence[str] = ()
-    alike_with: Mapping[str, Any] = MappingProxyType({})
-    but_for: Sequence[str] = ()
-
-    def concerns(self, case: Case, backend: str) -> bool:
-        """Whether this entry applies to ``case`` on ``backend``."""
-        listed = case.family == self.family and case.kind in self.kinds
-        here = not self.backends or backend in self.backends
-        named = not self.optimizers or case.optimizer in self.optimizers
-        return listed and here and named
-
-    @property
-    def comparison(self) -> str:
-        """The arguments of the changed case that was compared, and the reason."""
-        arguments = ", ".join(f"{name} = {v}" for name, v in self.alike_with.items())
-        left = f", but for {' and '.join(self.but_for)}" if self.but_for else ""
-        return f"compared with {arguments}{left}: {self.reason}"
 
 
 def allowed(case: Case, backend: str) -> Tolerance:
@@ -120,7 +78,7 @@ def agree(case: Case, make_driver: Callable[[bool], Driver]) -> Row:
         "raises" in case.expected and isinstance(strict[1], errors)
     ):
         # If both modes fail in the same way, that is not agreement.
-        return Row(*fields, "failed", f"under strict {_outcome(strict[1])}")
+        return Row(*fields, "failed", f"under strict {outcome(strict[1])}")
     with closing(make_driver(False)) as driver:
         default = replay_states(replayed, driver)
     return _judged(fields, strict, default, allowed(case, driver.backend), entry)
@@ -153,36 +111,9 @@ def _judged(
     return Row(*fields, status, reason, float(worst), float(raw), place)
 
 
-def replay_states(case: Case, driver: Driver) -> Replay:
-    """Replay ``case`` to its end, or until it raises an error."""
-    states: list[Mapping[str, Array]] = []
-    try:
-        for state in BY_FAMILY[case.family].replay(case, driver):
-            states.append(dict(_copied(state)))
-    except CannotInterpretError:
-        raise
-    except Exception as error:
-        return states, error
-    return states, None
-
-
-def _outcome(error: Exception | None) -> str:
-    return "no error" if error is None else f"{type(error).__name__}: {error}"
-
-
-def _copied(state: Mapping[str, Any]) -> Iterator[tuple[str, Array]]:
-    """Yield copies, since a backend may change an array in its next step."""
-    for name, value in state.items():
-        if isinstance(value, Rows):
-            yield f"{name}/indices", np.array(value.indices)
-            yield f"{name}/values", np.array(value.values)
-        else:
-            yield name, np.array(value)
-
-
 def _compare(strict: Replay, default: Replay) -> Iterator[Comparison]:
     """Yield a comparison of the replays' errors, then one for each quantity."""
-    ends = [np.array(_outcome(e).partition(":")[0]) for _, e in (default, strict)]
+    ends = [np.array(outcome(e).partition(":")[0]) for _, e in (default, strict)]
     yield Comparison(0, "the error", ends[0], ends[1], distance(ends[0], ends[1]))
     for step, (right, left) in enumerate(zip_longest(strict[0], default[0])):
         for name in {**(right or {}), **(left or {})}:
@@ -199,7 +130,7 @@ def _explain(
     first: Comparison, limit: Tolerance, strict: Replay, default: Replay
 ) -> str:
     if first.quantity == "the error":
-        ends = [_outcome(error) for _, error in (default, strict)]
+        ends = [outcome(error) for _, error in (default, strict)]
         return f"by default {ends[0]}; under strict {ends[1]}"
     where = divergence(first)
     return (
@@ -207,11 +138,3 @@ def _explain(
         f"default {where.got}, under strict {where.expected}; "
         f"{first.distance.ulp:g} ULP, allowed {limit.ulp:g} ({limit.reason})"
     )
-
-
-@cache
-def differences() -> Sequence[Difference]:
-    """Read ``differences.toml``."""
-    path = Path(__file__).parent / "differences.toml"
-    entries = tomllib.loads(path.read_text("utf-8"))["difference"]
-    return [Difference(**entry) for entry in entries]

@@ -13,6 +13,7 @@ from typing import Any
 from harness.errors import HarnessError
 from harness.parity.cases import GOLDEN, Case, read_cases
 from harness.parity.plan import plan_backend
+from harness.parity.replay import WITHOUT_STRICT
 from harness.parity.row import Row
 from harness.processes.children import Children, run_lines
 from lockstep import registry
@@ -96,9 +97,15 @@ def _backends(request: Request, result: Result) -> list[registry.Backend]:
     for mode in request.modes:
         if mode not in known:
             raise unknown_name("mode", mode, known)
+    alone = [b.name for b in chosen if request.default and b.name in WITHOUT_STRICT]
+    if alone:
+        text = f"--default: expected a backend that has strict, got {alone[0]}"
+        raise HarnessError(f"{text}; leave --default out, its default is judged so.")
     able = []
     for backend in chosen or registry.BACKENDS.values():
         if request.modes and not set(request.modes) & set(backend.modes):
+            continue
+        if request.default and backend.name in WITHOUT_STRICT:
             continue
         if registry.installed(backend.name):
             able.append(backend)

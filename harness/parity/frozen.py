@@ -28,10 +28,9 @@ from typing import Any, NamedTuple
 
 from harness.errors import HarnessError
 from harness.parity import drivers
-from harness.parity.agreement import replay_states
 from harness.parity.cases import GOLDEN, Case, read_cases
 from harness.parity.drivers.protocol import Driver
-from harness.parity.replay import settled_before
+from harness.parity.replay import replay_states, settled_before
 from harness.processes.child import unsearched
 from harness.processes.children import Children, run_lines
 from lockstep import registry

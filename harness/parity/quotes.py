@@ -20,11 +20,11 @@ import numpy as np
 
 from harness.errors import HarnessError
 from harness.parity import drivers
-from harness.parity.agreement import Replay, replay_states
 from harness.parity.cases import FOUND, GOLDEN, Case, read_cases
 from harness.parity.catalogue import Quote, entries
 from harness.parity.distance import distance
 from harness.parity.families import BY_FAMILY
+from harness.parity.replay import Replay, replay_states
 from harness.processes.children import ROOT, run_lines
 from lockstep.interface import Array
 from lockstep.messages.errors import sentence

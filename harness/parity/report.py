@@ -58,7 +58,8 @@ def write_report(rows: Sequence[Row], report: Path, device: str = "cpu") -> None
 def print_rows(result: Result, console: Console) -> None:
     """Print a line per family and backend, then failures and the reasons of skips."""
     table = _table("backend", "mode", "family")
-    for title in ("cases", "passed", "failed", "skipped", "max ULP"):
+    ways = "as documented", "refused alike"
+    for title in ("cases", "passed", *ways, "failed", "skipped", "max ULP"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("worst case: first diverging step and quantity", no_wrap=True)
     rows = sorted(result.rows, key=_family_key)
@@ -118,8 +119,11 @@ def _summary(rows: Sequence[Row]) -> Iterable[str | Text]:
     compared = [row for row in rows if row.max_ulp is not None]
     worst = max(compared, key=_distance, default=None)
     yield str(len(rows))
+    ways = Counter(row.way for row in rows if row.status == "passed")
     in_part = sum(row.in_part for row in rows)
     yield f"{counts['passed']}" + (f" ({in_part} in part)" if in_part else "")
+    yield str(ways["as documented"])
+    yield str(ways["refused alike"])
     yield Text(str(counts["failed"]), style="bold red" if counts["failed"] else "")
     yield str(counts["skipped"])
     yield "-" if worst is None else f"{_distance(worst):.3g}"

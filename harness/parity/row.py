@@ -6,9 +6,10 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-__all__ = ["Divergence", "Row", "Status"]
+__all__ = ["Against", "Divergence", "Row", "Status"]
 
 Status = Literal["passed", "failed", "skipped"]
+Against = Literal["", "recording", "reference", "framework rule", "refusal"]
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,9 @@ class Row:
     """A case on a backend in one execution mode. Distances are None if not compared.
 
     If the case passed, ``reason`` names the quantities that were not compared.
+    ``against``: what the case was compared with, or ``refusal`` if the backend and the
+    reference both refuse it. Where this is not the recording, ``difference`` is the
+    anchor of the listed difference.
     """
 
     id: str
@@ -39,6 +43,15 @@ class Row:
     max_ulp: float | None = None
     max_ulp_raw: float | None = None
     first_divergence: Divergence | None = None
+    against: Against = ""
+    difference: str = ""
+
+    @property
+    def way(self) -> str:
+        """In which of three ways the case is right, if it passed, in words."""
+        if self.against == "refusal":
+            return "refused alike"
+        return "as documented" if self.difference else "as the original"
 
     @property
     def in_part(self) -> bool:

@@ -1,18 +1,28 @@
-"""The two tables that decide how a case is judged: tolerances and capabilities."""
+"""The tables that judge a case: tolerances, capabilities and listed differences."""
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from harness.parity.cases import Case
 from lockstep.messages.optimizers.parameters import OPTIMIZERS
 
-__all__ = ["Tolerance", "excuse", "excused_quantities", "floor", "tolerance"]
+__all__ = [
+    "Difference",
+    "Tolerance",
+    "differences",
+    "excuse",
+    "excused_quantities",
+    "floor",
+    "tolerance",
+]
 
 
 @dataclass(frozen=True)
@@ -123,3 +133,44 @@ def _has(case: Case, arguments: Mapping[str, Any]) -> bool:
 @cache
 def _table(name: str) -> Mapping[str, Any]:
     return tomllib.loads((Path(__file__).parent / name).read_text("utf-8"))
+
+
+class Difference(NamedTuple):
+    """A kind of cases in which the default may differ: by ``ulp``, or in any way.
+
+    With ``alike_with`` (arguments by name) strict and default must agree, except in
+    quantities whose names begin with one of ``but_for``. ``rule`` names a module of
+    ``drivers.framework_rules``, which gives what is right on a backend whose default
+    is not the reference's.
+    """
+
+    anchor: str
+    family: str
+    kinds: Sequence[str]
+    reason: str
+    optimizers: Sequence[str] = ()
+    ulp: float = math.inf
+    backends: Sequence[str] = ()
+    alike_with: Mapping[str, Any] = MappingProxyType({})
+    but_for: Sequence[str] = ()
+    rule: str = ""
+
+    def concerns(self, case: Case, backend: str) -> bool:
+        """Whether this entry applies to ``case`` on ``backend``."""
+        listed = case.family == self.family and case.kind in self.kinds
+        here = not self.backends or backend in self.backends
+        named = not self.optimizers or case.optimizer in self.optimizers
+        return listed and here and named
+
+    @property
+    def comparison(self) -> str:
+        """The arguments of the changed case that was compared, and the reason."""
+        arguments = ", ".join(f"{name} = {v}" for name, v in self.alike_with.items())
+        left = f", but for {' and '.join(self.but_for)}" if self.but_for else ""
+        return f"compared with {arguments}{left}: {self.reason}"
+
+
+@cache
+def differences() -> Sequence[Difference]:
+    """Read ``differences.toml``."""
+    return [Difference(**entry) for entry in _table("differences.toml")["difference"]]

@@ -3,12 +3,14 @@
 ``python -m harness.parity.worker BACKEND MODE GOLDEN DEVICE [--explain] [--default]``
 reads case ids from standard input, one per line, and writes one JSON row per line to
 standard output. With ``--default``, a row compares the default with strict.
+A backend without strict is judged on its default.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -17,7 +19,18 @@ from harness.parity import drivers
 from harness.parity.agreement import agree
 from harness.parity.cases import Case, read_cases
 from harness.parity.drivers.protocol import Driver
-from harness.parity.replay import compare, element, replay
+from harness.parity.replay import (
+    WITHOUT_STRICT,
+    State,
+    compare,
+    difference_of,
+    documented,
+    element,
+    judge,
+    recorded,
+    replay_states,
+)
+from harness.parity.row import Row
 from harness.processes.child import unsearched
 
 __all__ = ["main"]
@@ -28,26 +41,32 @@ def main(arguments: list[str]) -> None:
     backend, mode, golden, device = arguments[:4]
     cases = {case.id: case for case in read_cases(Path(golden))}
     # A new driver for every replay, so that no state is shared.
+    strict = backend not in WITHOUT_STRICT
     make_driver = partial(drivers.load, backend, mode, device=device)
     with unsearched():
-        make_driver().close()
+        make_driver(strict).close()
     for identifier in filter(None, sys.stdin.read().split("\n")):
         case = cases[identifier]
         if "--default" in arguments:
-            row = agree(case, make_driver).as_json()
+            row = agree(case, make_driver)
         else:
-            with closing(make_driver()) as driver:
-                row = replay(case, driver).as_json()
+            row = judge(case, backend, mode, device)
+        content = row.as_json()
         if "--explain" in arguments:
-            with closing(make_driver()) as driver:
-                row["explanation"] = explain(case, driver)
-        print(json.dumps(row), flush=True)
+            with closing(make_driver(strict)) as driver:
+                content["explanation"] = explain(case, driver, row)
+        print(json.dumps(content), flush=True)
 
 
-def explain(case: Case, driver: Driver) -> list[dict[str, object]]:
+def explain(case: Case, driver: Driver, row: Row) -> list[dict[str, object]]:
     """Return every compared quantity at its worst element, with hexadecimal values."""
-    if "raises" in case.expected:
+    if "raises" in case.expected and row.against == "recording":
         return []
+    entry = difference_of(case, driver.backend)
+    if entry is None or row.against == "recording":
+        expected: Iterable[State] = recorded(case)
+    else:
+        expected = documented(case, entry)[0]
     return [
         {
             "step": step,
@@ -58,7 +77,9 @@ def explain(case: Case, driver: Driver) -> list[dict[str, object]]:
             "ulp": str(distance.ulp),
             "raw": str(distance.raw),
         }
-        for step, quantity, got, expected, distance, _ in compare(case, driver)
+        for step, quantity, got, expected, distance, _ in compare(
+            case, replay_states(case, driver)[0], expected
+        )
     ]
 
 

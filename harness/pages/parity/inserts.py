@@ -94,6 +94,7 @@ TOOLS = {
 """Insert of a tool's page -> the tool."""
 STATUS = ("skipped", "failed")
 IN_PART = "passed in part"
+WAYS = ("as the original", "as documented", "refused alike")
 
 
 def parity_inserts(results: Path) -> dict[str, str]:
@@ -165,6 +166,8 @@ def _verdict(summary: Summary) -> Cell:
     if not summary.replayed:
         return Cell("–", None, "none")
     parts = [ulps(worst.max_ulp)] if worst else []
+    if set(summary.ways) - {WAYS[0]}:
+        parts += [f"{summary.ways[way]} {way}" for way in WAYS if summary.ways[way]]
     in_part = sum(row.in_part for row in summary.rows)
     parts += [f"{in_part} in part"] if in_part else []
     parts += [f"{counts[s]} {s}" for s in STATUS if counts[s]]
@@ -183,7 +186,7 @@ def _worst(report: Report) -> str:
                 rows.append([_code(family), mode.label, *_where(row)])
     if not rows:
         return "Every replayed case gives the recorded bits.\n"
-    columns = ["Family", "Backend", "Case", "ULP", "Raw ULP", "Leaves the record at"]
+    columns = ["Family", "Backend", "Case", "ULP", "Raw ULP", "First difference"]
     title = "The largest distance of each family on each backend"
     return table(title, columns, rows)
 
@@ -194,7 +197,7 @@ def _where(row: Row) -> list[Cell | str]:
     if first is None:
         return [*cells, ""]
     place = f"{first.quantity}, step {first.step + 1}, element {first.index}"
-    values = f"{_decimal(first.got)}, recorded {_decimal(first.expected)}"
+    values = f"{_decimal(first.got)}, expected {_decimal(first.expected)}"
     return [*cells, Cell(place, place, "wrap", (values,))]
 
 
@@ -232,7 +235,7 @@ def _cases(report: Report) -> str:
         outcomes = [_outcome(row) for row in rows_by_mode]
         rows.append([Cell(name, name, "code", (rows_of_case[0].kind,)), *outcomes])
     columns = ["Case", *(mode.label for mode in report.modes)]
-    title = "Every case on every backend: the largest distance from the recording"
+    title = "Every case on every backend: the largest distance"
     return table(title, columns, rows, filtered=True, style="matrix")
 
 
@@ -243,9 +246,11 @@ def _outcome(row: Row | None) -> Cell:
         failed = row.status == "failed"
         sort, style = (float("inf"), "bad") if failed else (None, "none")
         return Cell(row.status, sort, style)
+    notes = (f"{row.way}: {row.difference}",) if row.difference else ()
     if row.max_ulp is None:
-        return Cell("raises", 0.0, "good")
-    return Cell(ulps(row.max_ulp), row.max_ulp, "good")
+        raises = row.against in ("recording", "refusal")
+        return Cell("raises" if raises else "works", 0.0, "good", notes)
+    return Cell(ulps(row.max_ulp), row.max_ulp, "good", notes)
 
 
 def _tolerances() -> str:

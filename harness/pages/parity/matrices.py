@@ -57,6 +57,11 @@ class Summary:
         return Counter(row.status for row in self.rows)
 
     @property
+    def ways(self) -> Counter[str]:
+        """The number of passed cases per way in which they are right."""
+        return Counter(row.way for row in self.rows if row.status == "passed")
+
+    @property
     def replayed(self) -> int:
         """The number of cases that were replayed and judged."""
         return self.counts["passed"] + self.counts["failed"]

@@ -87,6 +87,7 @@ print(*{'torch', 'tensorflow', 'keras'} & set(sys.modules))
 """
 
 
+@pytest.mark.slow
 def test_the_same_results_give_the_same_bytes_and_import_no_framework(
     docs: Path, results: Path, tmp_path: Path
 ) -> None:
@@ -212,6 +213,24 @@ def test_the_matrix_counts_what_the_report_says(
     assert f">{passed} of {len(clip)}<" in matrix
     larc = sum(row.family == "larc" for row in rows)
     assert f">{larc} of {larc}<" in matrix
+
+
+def test_a_cell_counts_the_ways_in_which_cases_are_right(
+    results: Path, rows: Sequence[Row]
+) -> None:
+    listed = {"difference": "larc-sparse", "max_ulp": 0.5}
+    larc = [row for row in rows if row.family == "larc"]
+    other = replace(larc[0], against="reference", **listed)
+    refused = replace(larc[1], against="refusal", difference="clip-limit")
+    write_report(results, [other, refused, *larc[2:]])
+    inserts = parity_inserts(results)
+    for words in (
+        f"{len(larc) - 2} as the original",
+        "1 as documented",
+        "1 refused alike",
+    ):
+        assert words in inserts["parity_matrix"]
+    assert "as documented: larc-sparse" in inserts["parity_cases"]
 
 
 def test_a_failure_shows_wherever_its_case_does(

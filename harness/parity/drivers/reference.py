@@ -17,6 +17,7 @@ from lockstep.interface import Array, Gradient
 from lockstep.messages.optimizers.parameters import RULES
 from lockstep.reference.optimizers.classes import Optimizer, base_of
 from lockstep.reference.tensors.variable import Variable
+from lockstep.reference.workers.center import Center
 
 __all__ = ["NumpyDriver", "make_driver"]
 
@@ -29,6 +30,7 @@ class NumpyDriver:
     def __init__(self, mode: str, names: ModuleType) -> None:
         self.mode = mode
         self.names = names
+        self.make_center: type[Center] = Center
 
     def variable(self, name: str, value: Array, kind: str | None = None) -> Variable:
         """Create a variable. There is only one kind here."""
@@ -42,7 +44,7 @@ class NumpyDriver:
         """Create workers that share one center."""
         workers: list[Worker] = []
         for _ in range(count):
-            center = workers[0].getter.center if workers else None
+            center = workers[0].getter.center if workers else self.make_center()
             getter = self.names.AGNCustomGetter("/cpu:0", center=center)
             own = getter([Variable(name, value) for name, value in named.items()])
             centers = [getter._global_map[variable] for variable in own]

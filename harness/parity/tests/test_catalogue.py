@@ -11,7 +11,6 @@ from dataclasses import replace
 import pytest
 
 from harness.errors import HarnessError
-from harness.parity.agreement import differences
 from harness.parity.cases import FOUND, GOLDEN, Case, read_cases
 from harness.parity.catalogue import (
     MARKS,
@@ -22,6 +21,7 @@ from harness.parity.catalogue import (
     entries,
 )
 from harness.parity.quotes import RECORD, Quoted, quote, quotes_of
+from harness.parity.tables import differences
 from harness.processes.children import ROOT
 from lockstep import registry
 

@@ -35,6 +35,7 @@ def catching(mutant: Mutant, family: str) -> Iterator[str]:
 
 
 # The slow tests try them all.
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(
     "mutant",
     [

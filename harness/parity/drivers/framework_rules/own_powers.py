@@ -1,0 +1,35 @@
+"""The reference with powers of beta at the center, as torch's and Keras' workers do.
+
+There the center has an optimizer of its own, whose powers advance with each push.
+"""
+
+from __future__ import annotations
+
+from harness.parity.drivers.reference import NumpyDriver
+from lockstep import registry
+from lockstep.messages.workers.center import Update
+from lockstep.reference.optimizers.classes import base_of
+from lockstep.reference.optimizers.rules import Shared
+from lockstep.reference.workers.center import Center
+
+__all__ = ["OwnPowers", "make_driver"]
+
+
+class OwnPowers(Center):
+    """A center that applies a push with its own powers instead of the worker's."""
+
+    powers: Shared | None = None
+
+    def _apply(self, update: Update) -> None:
+        base = base_of(update.optimizer)
+        workers = base.shared
+        base.shared = self.powers or type(base)(**base.arguments).shared
+        super()._apply(update)
+        self.powers, base.shared = base.shared, workers
+
+
+def make_driver() -> NumpyDriver:
+    """Return a driver whose workers share such a center."""
+    driver = NumpyDriver("numpy", registry.load("reference"))
+    driver.make_center = OwnPowers
+    return driver

@@ -1,0 +1,95 @@
+"""A default without strict: as the original, as documented, or refused alike."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+
+from harness.parity import drivers, replay
+from harness.parity.cases import GOLDEN, read_cases
+from harness.parity.replay import WITHOUT_STRICT, judge
+from harness.parity.row import Row
+from harness.parity.tables import differences
+from harness.parity.tests.judged import case
+from lockstep import registry
+
+
+def judged(family: str, identifier: str) -> Row:
+    return judge(case(family, identifier), "pytorch", "eager")
+
+
+@pytest.mark.parametrize("backend", sorted(WITHOUT_STRICT))
+@pytest.mark.parametrize("part", ["few", pytest.param("all", marks=pytest.mark.soak)])
+def test_every_case_is_right_in_one_of_three_ways(backend: str, part: str) -> None:
+    cases = read_cases(GOLDEN)
+    kinds = {(c.family, c.kind): c for c in reversed(cases)}
+    mode = registry.find(backend).modes[0]
+    with warnings.catch_warnings():
+        # As in the processes of the command.
+        warnings.simplefilter("ignore")
+        chosen = cases if part == "all" else kinds.values()
+        rows = [judge(case, backend, mode) for case in chosen]
+    assert [f"{r.id}: {r.reason}" for r in rows if r.status == "failed"] == []
+    ways = {row.way for row in rows if row.status == "passed"}
+    assert ways == {"as the original", "as documented", "refused alike"}
+
+
+def test_a_documented_case_names_its_difference_and_its_yardstick() -> None:
+    floor = judged("loss_scale_dynamic", "loss_scale_dynamic-p-018")
+    assert (floor.status, floor.against) == ("passed", "reference")
+    assert floor.difference == "dynamic-scale-floor"
+    powers = judged("agn", "agn-p-007")
+    assert (powers.status, powers.against) == ("passed", "framework rule")
+    norm = judged("clip_by_global_norm", "clip_by_global_norm-p-036")
+    assert (norm.status, norm.against) == ("passed", "refusal")
+
+
+@pytest.mark.parametrize(
+    ("family", "identifier", "against"),
+    [
+        ("loss_scale_dynamic", "loss_scale_dynamic-p-018", "reference"),
+        ("clip_by_global_norm", "clip_by_global_norm-p-036", "refusal"),
+    ],
+)
+def test_the_original_behaviour_is_wrong_where_a_difference_is_listed(
+    family: str, identifier: str, against: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = drivers.load
+
+    def original(backend: str, *rest: Any, **given: Any) -> Any:
+        if backend == "pytorch":
+            return load("reference")
+        return load(backend, *rest, **given)
+
+    monkeypatch.setattr(drivers, "load", original)
+    row = judged(family, identifier)
+    assert (row.status, row.against) == ("failed", against)
+
+
+def test_a_difference_that_is_not_listed_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay, "differences", list)
+    row = judged("loss_scale_dynamic", "loss_scale_dynamic-p-018")
+    assert (row.status, row.against) == ("failed", "recording")
+
+
+def test_a_framework_rule_is_another_than_the_reference(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plain = [entry._replace(rule="") for entry in differences()]
+    monkeypatch.setattr(replay, "differences", lambda: plain)
+    row = judged("agn", "agn-p-007")
+    assert (row.status, row.against) == ("failed", "reference")
+
+
+def test_two_replays_that_are_broken_alike_are_not_right(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(*_: object) -> replay.Replay:
+        return [], AttributeError("nothing is here")
+
+    monkeypatch.setattr(replay, "replay_states", broken)
+    row = judged("clip_by_global_norm", "clip_by_global_norm-p-036")
+    assert row.status == "failed"
+    assert "nothing is here" in row.reason
