@@ -13,6 +13,7 @@ import hashlib
 import os
 import shutil
 import socket
+import subprocess
 import sys
 import time
 import zipfile
@@ -275,19 +276,23 @@ def run(session: nox.Session, name: str, module: str, *args: str) -> None:
 def by_framework(session: nox.Session, *args: str) -> None:
     """Run pytest once for each framework, so that no process imports two of them.
 
-    A file stays in one process, because what it sets up once is shared. A run that
-    selects no test is no failure.
+    A file stays in one process, because what it sets up once is shared. It is a failure
+    if none of the three runs selects a test.
     """
     parallel = [IGNORED, *PROCESSES, "--dist", "loadfile", "--no-loadscope-reorder"]
-    python, failed = str(python_of(session, "core")), []
+    python = str(python_of(session, "core"))
+    wanted = {**os.environ, **VARIABLES}
+    variables = {name: value for name, value in wanted.items() if value is not None}
+    ends = {}
     for name in FRAMEWORKS:
         command = [python, "-m", "pytest", "--framework", name, *parallel, *args]
-        try:
-            session.run(*command, env=VARIABLES, success_codes=[0, NO_TESTS])
-        except CommandFailed:
-            failed.append(name)
+        session.log(f"---- pytest --framework {name} ----")
+        ends[name] = subprocess.call(command, cwd=ROOT, env=variables)
+    failed = [name for name, end in ends.items() if end not in (0, NO_TESTS)]
     if failed:
         raise CommandFailed(f"pytest failed: {', '.join(failed)}")
+    if set(ends.values()) == {NO_TESTS} and "--changed" not in args:
+        raise CommandFailed("pytest: expected tests, got none; look at the arguments")
 
 
 def on_gpu(session: nox.Session, name: str, *tests: str) -> None:

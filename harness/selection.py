@@ -23,8 +23,8 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 FRAMEWORKS = ("torch", "tensorflow", "none")
 FOLDERS = {"pytorch": "torch", "tf": "tensorflow", "keras3": "tensorflow"}
-EVERYWHERE = ("conftest.py", "pyproject.toml", ".toml", ".txt", ".json")
-"""Endings of files that any test may read."""
+OF_PAGES = (".md", ".css", ".js", ".svg")
+"""Endings of files that only the tests of the site read."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -97,7 +97,8 @@ def changed_files() -> list[Path]:
         )
         return done.stdout.splitlines()
 
-    (base,) = git("merge-base", "main", "HEAD") or ["HEAD"]
+    known = git("for-each-ref", "--format=%(refname:short)", "refs/heads/main")
+    (base,) = git("merge-base", *known, "HEAD") if known else ["HEAD"]
     names = git("diff", "--name-only", base)
     names += git("ls-files", "--others", "--exclude-standard")
     return [ROOT / name for name in names]
@@ -105,19 +106,20 @@ def changed_files() -> list[Path]:
 
 def touched_tests(changed: list[Path], root: Path) -> set[Path] | None:
     """Return the test files that a change touches; None if it may touch all of them."""
-    code = [p for p in changed if {"impls", "harness"} & set(p.relative_to(root).parts)]
-    if any(
-        p.name.endswith(EVERYWHERE) for p in changed if p in code or p.parent == root
-    ):
+    tops = root / "impls", root / "harness"
+    code = {p for p in changed if p.suffix == ".py" and {*p.parents} & {*tops}}
+    others = {path for path in changed if path.suffix not in OF_PAGES} - code
+    if others or any(path.name == "conftest.py" for path in code):
         return None
-    files = [p for top in ("impls", "harness") for p in (root / top).rglob("*.py")]
-    module = {name_of(path, root): path for path in files}
+    files = [path for top in tops for path in top.rglob("*.py")]
+    # With those that were deleted, because what imports them breaks.
+    module = {name_of(path, root): path for path in {*files, *code}}
     users: dict[Path, set[Path]] = {}
     for path in files:
         for name in imports_of(path):
             if name in module:
                 users.setdefault(module[name], set()).add(path)
-    touched, waiting = set[Path](), list(code)
+    touched, waiting = set[Path](), [*code]
     while waiting:
         path = waiting.pop()
         if path not in touched:

@@ -51,6 +51,7 @@ def checkout(tmp_path: Path) -> Path:
     [
         ("impls/lockstep/norms.py", {"test_clip.py", "test_run.py"}),
         ("impls/lockstep/tests/test_rate.py", {"test_rate.py"}),
+        ("impls/lockstep/clip.py", {"test_clip.py", "test_run.py"}),
         ("docs/index.md", set()),
     ],
 )
@@ -63,8 +64,20 @@ def test_a_change_touches_what_imports_it(
     } == touched
 
 
-def test_a_change_of_what_any_test_may_read_touches_all(checkout: Path) -> None:
-    assert touched_tests([checkout / "pyproject.toml"], checkout) is None
+@pytest.mark.parametrize(
+    "changed", ["pyproject.toml", "docs/examples/rows.py", "experiments/larc.toml"]
+)
+def test_a_change_of_what_any_test_may_read_touches_all(
+    checkout: Path, changed: str
+) -> None:
+    assert touched_tests([checkout / changed], checkout) is None
+
+
+def test_a_deleted_module_touches_what_imports_it(checkout: Path) -> None:
+    deleted = checkout / "impls/lockstep/norms.py"
+    deleted.unlink()
+    found = touched_tests([deleted], checkout)
+    assert checkout / "impls/lockstep/tests/test_clip.py" in (found or ())
 
 
 class Case:
