@@ -12,7 +12,6 @@ import pytest
 from harness.parity import drivers, tables
 from harness.parity import replay as replaying
 from harness.parity.cases import FAMILIES, GOLDEN, Case, read_cases
-from harness.parity.families import BY_FAMILY
 from harness.parity.plan import plan_backend
 from harness.parity.row import Row
 from harness.parity.tests.judged import MULTITASK, changed, judged, single
@@ -201,11 +200,28 @@ def test_everything_means_every_mode() -> None:
     )
 
 
-def test_the_published_report_has_every_family() -> None:
+def published() -> dict[tuple[str, str, str], Row]:
     path = ROOT / "results" / "parity" / "report.json"
     rows = [Row.from_json(row) for row in json.loads(path.read_text("utf-8"))]
-    assert {row.family for row in rows} == set(FAMILIES), "publish the report again"
-    assert BY_FAMILY.keys() == set(FAMILIES)
+    return {(row.backend, row.mode, row.id): row for row in rows}
+
+
+def test_the_published_report_has_every_family() -> None:
+    families = {row.family for row in published().values()}
+    assert families == set(FAMILIES), "publish the report again"
+
+
+@pytest.mark.parametrize("backend", registry.BACKENDS)
+def test_a_fresh_replay_has_the_status_of_the_published_report(backend: str) -> None:
+    if not registry.installed(backend):
+        pytest.skip(f"{registry.find(backend).framework} is not installed")
+    (mode, *_), rows = registry.find(backend).modes, published()
+    cases = read_cases(GOLDEN, ["multitask"])
+    plan, _ = plan_backend(cases, registry.find(backend), [mode], False)
+    for case in plan[mode]:
+        row = replaying.judge(case, backend, mode)
+        known = rows[backend, mode, case.id]
+        assert (row.status, row.against) == (known.status, known.against)
 
 
 # Tolerances
