@@ -58,4 +58,6 @@ def draw(figure):
     panels[1, 0].set_ylabel("learning rate")
     for panel in panels[1]:
         panel.set_xlabel("step")
-    panels[0, 1].legend()
+    figure.legend(
+        *panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2
+    )

@@ -230,7 +230,7 @@ def _goals(entries: Sequence[Mapping[str, Any]]) -> str:
 def _answer(
     benchmark: Benchmark, present: Sequence[tuple[Row, Mapping[str, Any]]], goals: str
 ) -> str:
-    """Return the most important values, and the number of goals met."""
+    """Return the most important values, or the number of goals met if none is."""
     parts = [
         f"{written(entry)}{' times' if row.measure == 'ratio' else ''} {row.headline}"
         for row, entry in present
@@ -241,7 +241,7 @@ def _answer(
     if not parts:
         return f"{goals[:1].upper()}{goals[1:]}."
     listed = ", ".join(parts[:-1]) + " and " * (len(parts) > 1) + parts[-1]
-    return f"{benchmark.answer.format(listed)}; {goals}."
+    return f"{benchmark.answer.format(listed)}."
 
 
 def _small_print(records: Sequence[Record]) -> Iterator[str]:

@@ -111,8 +111,8 @@ class Source:
 EXPERIMENTS = Source(
     folder="experiments",
     title="Experiments",
-    introduction="Each experiment is one file that asks one question. The answers are "
-    "computed from the published results when this site is built.",
+    introduction="Each experiment asks one question. The numbers of its answer "
+    "come from the published results when this site is built.",
     questions=experiments,
     compare=compare.compare,
     commands={

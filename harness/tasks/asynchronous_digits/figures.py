@@ -75,8 +75,8 @@ def grid(finding: Finding) -> Drawing:
         _title(table),
         alt="Accuracy of the shared weights at the end, over the number of workers and "
         f"the period, one heat map a method. {finding.answer}",
-        caption="Held-out accuracy in per cent, median over seeds, at the best rate of "
-        f"a method. At {LOW:.0%} and below, cells have no color.",
+        caption="Held-out accuracy in per cent, median over seeds, at the same "
+        f"learning rate. At {LOW:.0%} and below, cells have no color.",
         data=table,
         size=(WIDTH, 0.5 + 2.2 * lines),
         paint=paint,

@@ -45,7 +45,7 @@ def times(finding: Finding) -> Drawing:
             axes.errorbar(rows["time"], places, xerr=spread, fmt="none", ecolor="gray")
             for place, (_, row) in zip(places, rows.iterrows(), strict=True):
                 if np.isfinite(row["time"]):
-                    text = f" {row['time']:,.0f} us, {waits(row['waits'])}"
+                    text = f" {row['time']:,.0f} µs, {waits(row['waits'])}"
                     axes.annotate(text, (row["time_high"], place), va="center")
         axes.margins(x=0.3)
         axes.set_yticks(range(len(stacks)), stacks)
@@ -60,8 +60,9 @@ def times(finding: Finding) -> Drawing:
         f"In a CUDA graph the slowest stack takes {slowest:.0f} times a bare step on "
         f"{table['device'].iloc[0]}",
         alt=f"Microseconds a step of each stack and way. {finding.answer}",
-        caption="Median over seeds with its 95% interval; beside the bars the time and "
-        "how often a step waits for the GPU.",
+        caption="Median over seeds with its 95% interval. Beside each bar is the time "
+        "and how often a step waits for the GPU. Host: a step as usual. Capturable: "
+        "with capturable=True, but without a graph.",
         data=table,
         size=(WIDTH, 4.4),
         paint=paint,

@@ -52,7 +52,7 @@ def sweeps(finding: Finding) -> Drawing:
         canvas.supylabel("batch (images a step)", fontsize=9)
         panels[-1].set_xlabel("learning rate")
         outlined = _outline(0, 0, 1, theme)
-        outlined.set_label(f"rates that reach {100 * BAR:.0f} %")
+        outlined.set_label(f"rates that reach {100 * BAR:.0f}%")
         canvas.legend(handles=[outlined], loc="outside lower right")
 
     return Drawing(
