@@ -60,6 +60,11 @@ def parity(
     from harness.errors import HarnessError
     from harness.parity import frozen as trajectories
 
+    if record and (mode or behaviour or family or case):
+        raise HarnessError(
+            "--record: expected no choice but of backends, because a file holds all "
+            "cases, got a mode, behaviour, family or case; leave it out."
+        )
     for name in behaviour or ():
         if name not in trajectories.BEHAVIOURS:
             raise HarnessError(
@@ -80,7 +85,7 @@ def parity(
             progress.update(task, advance=1, description=name)
 
         if record:
-            for path in trajectories.record(choice, advance):
+            for path in trajectories.record(backend or (), advance):
                 print(f"wrote {path.name}")
             return
         differ = 0

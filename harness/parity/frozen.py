@@ -88,6 +88,11 @@ def replayed(choice: Choice, on_case: OnCase) -> dict[str, dict[str, Any]]:
         for behaviour in choice.behaviours or BEHAVIOURS
         if not choice.modes or mode in choice.modes
     ]
+    if not jobs:
+        raise HarnessError(
+            f"frozen parity: expected a mode of the backends, got {choice.modes!r}; "
+            "leave --mode out for all."
+        )
     contents: dict[str, dict[str, Any]] = {}
     children = Children()
 
@@ -121,11 +126,11 @@ def replayed(choice: Choice, on_case: OnCase) -> dict[str, dict[str, Any]]:
     return contents
 
 
-def record(choice: Choice, on_case: OnCase) -> list[Path]:
-    """Freeze the trajectories of today; return the written files."""
+def record(backends: Sequence[str], on_case: OnCase) -> list[Path]:
+    """Freeze all trajectories of today for these backends; return the files."""
     FOLDER.mkdir(exist_ok=True)
     paths = []
-    for backend, content in replayed(choice, on_case).items():
+    for backend, content in replayed(Choice(backends), on_case).items():
         text = json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
         paths.append(FOLDER / f"{backend}.json.xz")
         paths[-1].write_bytes(lzma.compress(text, preset=9))
@@ -147,16 +152,19 @@ def compare(choice: Choice, on_case: OnCase) -> Iterator[tuple[str, int, list[st
             )
         frozen = json.loads(lzma.decompress(path.read_bytes()))
         chosen = cases_of(choice)
-        for part in (key for key in content if key != "trajectories"):
-            before, after = frozen.get(part, {}), content[part]
+        whole = not (choice.modes or choice.behaviours)
+        for part in dict.fromkeys([*content, *(frozen if whole else ())]):
+            if part == "trajectories":
+                continue
+            before, after = frozen.get(part, {}), content.get(part, {})
             differing = [n for n in chosen if before.get(n) != after.get(n)]
             lines = []
             for name in differing:
                 old = frozen["trajectories"].get(before.get(name))
                 new = content["trajectories"].get(after.get(name))
                 lines.append(f"{name}: {difference(old, new)}")
-            equal = len([name for name in chosen if name in after]) - len(differing)
-            yield f"{backend} {part}", equal, lines
+            equal = [n for n in chosen if n in after and before.get(n) == after[n]]
+            yield f"{backend} {part}", len(equal), lines
 
 
 def difference(before: Trajectory | None, after: Trajectory | None) -> str:

@@ -51,6 +51,7 @@ def test_the_costs_are_those_of_the_published_records(tmp_path: Path) -> None:
     assert copy.read_text("utf-8") == README, "run python -m harness readme"
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("write", [write_figure, write_illustrations])
 def test_the_committed_figures_are_those_that_are_drawn(
     write: Callable[[Path], list[Path]], tmp_path: Path

@@ -82,6 +82,7 @@ def test_every_listed_difference_has_an_entry_that_quotes_it() -> None:
 # -- true ------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_the_published_quotes_are_what_a_replay_gives(
     recorded: list[Quoted], backend: str

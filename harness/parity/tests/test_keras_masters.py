@@ -34,6 +34,7 @@ CASES = [
 """Every third, for the sake of time: Keras builds an optimizer for each."""
 
 
+@pytest.mark.sample(5)
 @pytest.mark.filterwarnings(
     # Keras says so of every absent gradient, around a wrapper or not.
     "ignore:Gradients do not exist:UserWarning"

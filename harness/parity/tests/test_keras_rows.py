@@ -53,6 +53,7 @@ def test_the_cases_that_are_another_trajectory_are_here() -> None:
     assert {case.optimizer for case in CASES} >= {"Adam", "Momentum", "RMSProp", "Ftrl"}
 
 
+@pytest.mark.sample(7)
 @pytest.mark.filterwarnings("ignore:Gradients do not exist:UserWarning")
 @pytest.mark.filterwarnings("ignore:VariableClippingOptimizer:UserWarning")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)

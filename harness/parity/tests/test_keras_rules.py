@@ -94,6 +94,7 @@ def power(policy: Any, accum: Any) -> Any:
     return driver.tf.pow(accum, exponent).numpy()
 
 
+@pytest.mark.sample(4)
 @cases_and_rules(CASES)
 def test_the_wrapped_optimizer_of_the_framework_follows_its_own_rule(
     case: Case, rule: str, monkeypatch: pytest.MonkeyPatch

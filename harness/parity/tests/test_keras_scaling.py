@@ -33,6 +33,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sample(7)
 @pytest.mark.filterwarnings(
     # Keras says so of every absent gradient, around a wrapper or not.
     "ignore:Gradients do not exist:UserWarning"

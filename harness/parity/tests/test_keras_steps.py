@@ -42,6 +42,7 @@ PASSED_ON = ("dtype", "clip_gradients", "larc_params", "loss_scaling", "iter_siz
 Given = list[Any]
 
 
+@pytest.mark.sample(5)
 @cases_and_rules(CASES)
 def test_steps_of_a_framework_s_optimizer_follow_its_own_rule(
     case: Case, rule: str, monkeypatch: pytest.MonkeyPatch

@@ -64,6 +64,7 @@ def assert_near(
             assert distance(np.array(got[quantity]), value).ulp <= ulp, quantity
 
 
+@pytest.mark.sample(15)
 @backends
 @pytest.mark.parametrize("case", TRAINED, ids=lambda case: case.id)
 def test_without_memory_the_default_is_the_original(name: str, case: Case) -> None:

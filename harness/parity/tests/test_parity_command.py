@@ -154,6 +154,7 @@ run_parity(Request(families=["multitask"]), print)
 """
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("end", [os.killpg, os.kill], ids=["group", "parent alone"])
 def test_ctrl_c_ends_the_drivers_that_run_and_starts_no_others(
     tmp_path: Path, end: Callable[[int, int], None]

@@ -70,6 +70,7 @@ def states(name: str, case: Case) -> Iterator[Mapping[str, Array]]:
             yield {quantity: np.array(value) for quantity, value in state.items()}
 
 
+@pytest.mark.sample(14)
 @pytest.mark.parametrize("name", BACKENDS)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("rule", RULES)

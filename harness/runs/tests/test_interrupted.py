@@ -84,6 +84,7 @@ SIGNALS = [
 ]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("number", "send", "status", "jobs"),
     SIGNALS,

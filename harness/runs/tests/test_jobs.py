@@ -109,6 +109,7 @@ def test_outcomes_do_not_depend_on_the_number_of_workers(tmp_path: Path) -> None
     assert outcomes(tmp_path / "2") == outcomes(tmp_path / "1")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("timed", "at_once"), [((), 2), (("toy",), 1)])
 def test_the_first_line_has_the_workers_that_there_will_be(
     tmp_path: Path,
@@ -155,6 +156,7 @@ FAILS = {
 }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("jobs", "fails"),
     [

@@ -68,6 +68,7 @@ def coverage(statistic: Callable[..., Floats], shape: str, n: int) -> float:
     return float(np.mean(held))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("n", [5, 10, 20])
 def test_the_bootstrap_of_a_median_covers_93_to_97_percent(shape: str, n: int) -> None:

@@ -37,6 +37,7 @@ def run(**changes: Any) -> Any:
     return train({**SHORT, **changes}, 0, "reference", "cpu")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_learns_and_repeats(method: str) -> None:
     outcome = run(method=method, minibatches=1600)

@@ -235,6 +235,7 @@ def trained(backend: str, label: str) -> Outcome:
     return training.train(config, 0, backend, "cpu")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("label", ["fp32", "fp16, dynamic", "fp16, LogMax"])
 def test_backends_take_the_same_first_steps(label: str) -> None:
     torch, tf = (trained(backend, label) for backend in ("pytorch", "tf"))

@@ -58,6 +58,7 @@ def update(
     return first, second, corrected * first / (np.sqrt(second) + 1e-12)
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("presence", (0.5, 0.1, 0.02))
 @pytest.mark.parametrize("wrapper", ("none", "default", "strict"))
 @pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda o: o["name"])

@@ -72,6 +72,7 @@ def trained(label: str) -> Any:
     return train(ARMS[label], 0, "pytorch", "cpu")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("label", ARMS)
 def test_every_arm_begins_alike_skips_what_is_infinite_and_learns(label: str) -> None:
     outcome, wide = trained(label), trained("fp32")

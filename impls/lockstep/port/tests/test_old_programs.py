@@ -27,6 +27,7 @@ def ported(text: str) -> Ported:
     return port(text.encode())
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", programs())
 def test_only_imports_of_an_old_program_change(name: str) -> None:
     before, result = source_of(name), ported(source_of(name))
@@ -90,6 +91,7 @@ def in_full(program: str) -> str:
     return program
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     "name", [name for name in programs() if in_full(source_of(name)) != source_of(name)]
 )
