@@ -46,14 +46,13 @@ SAMPLES = {"index.html", "multitask.html", "parity.html"}
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark checks of a page as slow that similar pages have, too.
 
-    Of each folder of generated pages, the index and the longest page have all checks.
-    Other pages have the slowest check, for accessibility, in the slow tests, and pages
-    of the API all checks.
+    Of each folder of generated pages, the default tests check the index and the longest
+    page. Hand-written pages lack only the slowest check, for accessibility.
     """
     page = getattr(item, "callspec", None) and item.callspec.params.get("visit")
     if not page or page in samples():
         return
-    if page.startswith("generated/reference/") or "nothing_keeps_people" in item.name:
+    if page.startswith("generated/") or "nothing_keeps_people" in item.name:
         item.add_marker(pytest.mark.slow)
 
 

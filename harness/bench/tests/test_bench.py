@@ -35,6 +35,7 @@ def test_without_records_there_is_no_finding(tmp_path: Path) -> None:
     assert compare(OVERHEAD, tmp_path) is None
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("ours", "spread", "expected"),
     [(0.4, 0.01, "met"), (3.0, 0.01, "missed"), (1.0, 0.9, "undecided")],

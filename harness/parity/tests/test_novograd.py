@@ -75,6 +75,7 @@ def test_without_memory_the_default_is_the_original(name: str, case: Case) -> No
             assert_near(found, recorded, BACKENDS[name])
 
 
+@pytest.mark.sample(25)
 @backends
 @pytest.mark.parametrize("case", TRAINED, ids=lambda case: case.id)
 def test_the_first_step_of_the_default_is_the_original_s(name: str, case: Case) -> None:
@@ -170,6 +171,7 @@ def assert_published(
                 assert distance(found[quantity], value).ulp <= BACKENDS[name], quantity
 
 
+@pytest.mark.sample(13)
 @backends
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("given", SETTINGS, ids=str)

@@ -68,6 +68,7 @@ RULES: dict[
 }
 
 
+@pytest.mark.sample(36)
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_the_wrapped_optimizer_of_the_framework_follows_its_own_rule(

@@ -171,6 +171,7 @@ def optimizer_key() -> tuple[tuple[str, Any], ...]:
     return tuple(Settings(**config()).optimizer.items())
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_run_that_leaves_the_numbers_has_diverged(backend: str) -> None:
     outcome = run(backend, optimizer={"name": "GradientDescent", "learning_rate": 1e30})

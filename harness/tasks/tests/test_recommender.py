@@ -168,6 +168,7 @@ def test_backends_start_equal_and_agree_on_a_short_run(limit: str, other: str) -
         assert values == pytest.approx(theirs[column], rel=1e-4, abs=1e-6), column
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_runs_that_clip_time_every_limit(backend: str) -> None:
     summary = run(backend).summary

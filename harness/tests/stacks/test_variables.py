@@ -88,6 +88,7 @@ def assert_same(got: list[Array], expected: list[Array]) -> None:
         np.testing.assert_array_equal(a, b, str(number))
 
 
+@pytest.mark.sample(6)
 @pytest.mark.filterwarnings("ignore:Gradients do not exist")
 @everyone
 def test_a_variable_that_is_frozen_for_a_while_is_as_if_absent(stack, driver) -> None:

@@ -106,6 +106,7 @@ def test_a_callback_sets_the_rate_of_the_wrapped_optimizer() -> None:
     assert int(model.optimizer.iterations) == int(inner.iterations) == 2
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("traced", [False, True], ids=["eager", "function"])
 def test_a_loop_with_a_tape_works(traced: bool) -> None:
     w, z = keras.Variable([1.0, 2.0]), keras.Variable([3.0])
@@ -184,6 +185,7 @@ def test_a_zero_gradient_leaves_the_means_of_adafactor_alone(built: bool) -> Non
     assert optimizer.get_slot(z, "r") is inner._r[1]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("compiled", [False, True])
 def test_nadam_counts_steps_without_updates_in_its_product(compiled: bool) -> None:
     pairs = [[keras.Variable([1.0]), keras.Variable([1.0])] for _ in range(2)]

@@ -92,6 +92,7 @@ def test_without_zeros_it_is_the_bare_optimizer_to_the_bit(
     assert_same_bits(replay(new_driver(names), rule, wrap, VALUES, WITHOUT_ZEROS), bare)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("rule", ["Momentum", "Adam"])
 def test_a_zero_gradient_is_an_absent_one_to_the_bit(
     new_driver: Hosts, rule: str
@@ -104,6 +105,7 @@ def test_a_zero_gradient_is_an_absent_one_to_the_bit(
     )
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("rule", ["RMSProp", "AdamW"])
 def test_two_alternating_heads_leave_each_other_alone(
     new_driver: Hosts, names: Any, rule: str
@@ -123,6 +125,7 @@ def test_two_alternating_heads_leave_each_other_alone(
         assert moved.any(), f"the other head did not move in step {step}"
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("names", "expected"),
     [(lockstep_tf, 0.9**2), (lockstep_strict, 0.9**3)],

@@ -55,6 +55,7 @@ def apply(optimizer: Any, w: Any, values: Any) -> None:
     optimizer.apply_gradients([(None if values is None else tf.constant(values), w)])
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", MAKE)
 def test_a_report_is_never_none_and_never_old(name: str) -> None:
     optimizer, w = MAKE[name](), weight()

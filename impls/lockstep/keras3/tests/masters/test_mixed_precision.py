@@ -93,6 +93,7 @@ def test_a_tape_with_scale_loss_does_the_same(mode: str) -> None:
     assert optimizer.master(w).numpy().tolist() == [0.875, 0.875]
 
 
+@pytest.mark.sample(1)
 @each_mode
 def test_a_skipped_step_changes_no_bit(mode: str) -> None:
     w, b = half([1.0, 2.0]), keras.Variable([1.0], name="b")

@@ -93,6 +93,7 @@ WRAPPED: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", WRAPPED)
 def test_a_checkpoint_of_tensorflow_resumes_to_the_bit(
     kind: str, tmp_path: Path

@@ -86,6 +86,7 @@ def stack(wrapper: str, clipping: Any) -> Any:
     return strict.MixedPrecisionLossScaleOptimizer(clipping, scale)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("mode", ["eager", "function"])
 @pytest.mark.parametrize("wrapper", ["multitask", "fixed", "dynamic"])
 def test_strict_clipping_inside_corrects_a_row_as_often_as_it_is_named(

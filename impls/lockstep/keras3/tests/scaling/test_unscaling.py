@@ -116,6 +116,7 @@ def test_strict_refuses_float16() -> None:
 # Clipping
 
 
+@pytest.mark.sample(1)
 @each_mode
 def test_clipping_does_not_see_the_scale(mode: str) -> None:
     def clipped_run(scale: float) -> list[bytes]:
@@ -135,6 +136,7 @@ def test_clipping_does_not_see_the_scale(mode: str) -> None:
     assert clipped_run(1.0) == clipped_run(2.0**16)
 
 
+@pytest.mark.sample(3)
 @each_mode
 @pytest.mark.parametrize(
     "wrap", [MixedPrecisionLossScaleOptimizer, MixedPrecisionOptimizerWrapper]

@@ -201,6 +201,7 @@ def test_a_round_is_one_call(tmp_path: Path) -> None:
     assert host.calls == ["push", "push"]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("make", "told"),
     [

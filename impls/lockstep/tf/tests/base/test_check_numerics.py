@@ -101,6 +101,7 @@ def test_larc_computes_no_infinity(
     assert [result.numpy().tolist() for result in results] == [[0.0, 0.0], [1.0, 1.0]]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", ["poly_decay", "cosine_decay"])
 def test_a_rate_without_a_warm_up_computes_no_infinity(

@@ -47,6 +47,7 @@ print(" ".join(np.asarray(part).tobytes().hex() for part in state))
 """
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("way", ["eager", "function", "saver"])
 def test_a_fresh_process_goes_on_to_the_bit(
     shared: Callable[..., str], tmp_path: Path, way: str

@@ -42,6 +42,7 @@ print(before[0].tolist())
 """
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("module", ["", ".strict"], ids=["default", "strict"])
 @pytest.mark.parametrize("behaviour", ["v2", "v1"])
 def test_the_documentation_example_runs_with_its_import_changed(
@@ -92,6 +93,7 @@ print("same")
 """
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("kind", "mode"),
     [
@@ -108,6 +110,7 @@ def test_both_kinds_of_variables_equal_the_reference(
     assert shared("v1", AGAINST_REFERENCE, mode, kind) == "same"
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("strict", [False, True], ids=["default", "strict"])
 def test_a_reference_variable_under_control_flow_v2_is_refused_in_a_sentence(
     shared: Callable[..., str], strict: bool

@@ -14,6 +14,7 @@ from lockstep.tf.tests.trajectory import RULES
 v1 = tf.compat.v1
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("rule", ["Momentum", "Adam"])
 @pytest.mark.parametrize("outer", [False, True], ids=["clip", "multitask(clip)"])
 def test_nothing_is_traced_after_the_second_call(

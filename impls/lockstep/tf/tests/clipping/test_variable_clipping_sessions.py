@@ -41,6 +41,7 @@ print("same")
 """
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("kind", "mode"),
     [

@@ -62,6 +62,7 @@ def test_each_kind_of_scale_trains_the_masters_as_float32_would(
     assert found.tobytes() == driver.read(w).tobytes()
 
 
+@pytest.mark.sample(2)
 def test_float16_and_bfloat16_have_masters_and_wider_ones_are_their_own(
     new_driver: Hosts,
 ) -> None:
@@ -147,6 +148,7 @@ def test_a_sparse_gradient_stays_sparse(new_driver: Hosts) -> None:
     assert found.values.tolist() == given.values.tolist()
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("scale", ["integer", "dynamic", "backoff"])
 def test_duplicate_rows_that_overflow_when_summed_are_not_finite(
     new_driver: Hosts, scale: str
@@ -201,6 +203,7 @@ def test_a_norm_of_exactly_the_limit_is_not_clipped() -> None:
     assert w.numpy().tolist() == [-41]
 
 
+@pytest.mark.sample(1)
 def test_a_norm_that_overflows_skips_the_step(new_driver: Hosts) -> None:
     run = Training(new_driver(), masters(1.0, clip_norm=1.0), START)
     run.step([STEPS[0]])

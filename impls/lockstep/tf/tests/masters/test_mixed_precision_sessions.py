@@ -125,6 +125,7 @@ print(" ".join(np.asarray(part).tobytes().hex() for part in parts))
 """
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("way", ["eager", "function", "saver", "graph", "graph_saver"])
 def test_a_fresh_process_goes_on_to_the_bit(
     shared: Callable[..., str], tmp_path: Path, way: str

@@ -109,6 +109,7 @@ print(" ".join(np.asarray(part).tobytes().hex() for part in (w, h, *slots)))
 """
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("way", ["eager", "function", "saver"])
 def test_a_fresh_process_goes_on_to_the_bit(
     shared: Callable[..., str], tmp_path: Path, way: str

@@ -75,6 +75,7 @@ def test_it_works_around_and_inside_a_multitask_wrapper(new_driver: Hosts) -> No
         assert_same_bits(replay(new_driver(), "Momentum", wrap, VALUES, STEPS), plain)
 
 
+@pytest.mark.sample(3)
 def test_200_overflowing_steps_change_no_bit(new_driver: Hosts, names: Any) -> None:
     driver = new_driver(names)
     w = driver.variable("w", VALUES[1])

@@ -176,6 +176,7 @@ def test_what_is_no_list_of_gradients_is_refused(wrap: Any) -> None:
     assert len(optimizer.unscale_gradients([tf.ones([2]), None])) == 2
 
 
+@pytest.mark.sample(1)
 @wrappers
 @both
 def test_functions_take_the_same_steps(wrap: Any, dtype: Any) -> None:
@@ -189,6 +190,7 @@ def test_functions_take_the_same_steps(wrap: Any, dtype: Any) -> None:
     assert optimizer.last_step.reason.startswith("no step in eager mode yet")
 
 
+@pytest.mark.sample(1)
 @wrappers
 @both
 def test_graphs_take_the_same_steps(wrap: Any, dtype: Any) -> None:

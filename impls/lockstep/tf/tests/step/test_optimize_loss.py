@@ -106,6 +106,7 @@ OPTIMIZERS = {
 }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "optimizer",
     [

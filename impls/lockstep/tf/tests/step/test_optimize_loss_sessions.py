@@ -78,6 +78,7 @@ PRINTED = [
 ]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("module", ["", ".strict"], ids=["default", "strict"])
 @pytest.mark.parametrize("behaviour", ["v2", "v1"])
 def test_a_program_of_openseq2seq_runs_with_its_import_changed(
@@ -283,6 +284,7 @@ def touching(weight: tf.Variable, found: Iterable[tf.Operation]) -> list[tf.Oper
     return [op for op in found if any(given is target for given in op.inputs)]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("names", [ls, strict], ids=["default", "strict"])
 @pytest.mark.parametrize("use_resource", [True, False], ids=["resource", "reference"])
 @pytest.mark.parametrize("sparse", [True, False], ids=["sparse", "dense"])
