@@ -167,7 +167,8 @@ def slow(session: nox.Session) -> None:
     by_framework(session, "-m", "slow and not soak", *session.posargs)
     if not session.posargs:
         site(session)
-        run(session, "site", "pytest", "-m", "slow", "harness/site_tests")
+        parallel = [*PROCESSES, "--dist", "worksteal"]
+        run(session, "site", "pytest", "-m", "slow", "harness/site_tests", *parallel)
 
 
 @nox.session
