@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lockstep.messages.errors import UnsupportedError, sentence
+from lockstep.errors import UnsupportedError, sentence
 
 __all__ = ["HarnessError", "no_device"]
 

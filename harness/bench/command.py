@@ -21,7 +21,7 @@ from harness.records.record import Code, Record, digest
 from harness.records.store import Store
 from harness.timing import low_quantile
 from lockstep import registry
-from lockstep.messages.errors import unknown_name
+from lockstep.errors import unknown_name
 
 __all__ = ["COUNTS", "Request", "bench"]
 

@@ -15,7 +15,7 @@ from harness.declarations.toml_files import Key, TomlFile
 from harness.errors import HarnessError
 from harness.records.record import digest
 from harness.timing import AGAIN
-from lockstep.messages.errors import unknown_name
+from lockstep.errors import unknown_name
 from lockstep.registry import BACKENDS
 
 __all__ = ["FOLDER", "Benchmark", "Row", "find", "known", "read"]

@@ -21,7 +21,7 @@ from harness.commands.measurements import (
 from harness.commands.parity import catalogue, oracle, parity
 from harness.errors import HarnessError
 from lockstep import __version__
-from lockstep.messages.errors import LockstepError, sentence
+from lockstep.errors import LockstepError, sentence
 
 __all__ = ["app", "main"]
 

@@ -12,7 +12,7 @@ import typer
 from harness.commands.options import AsJson
 from harness.declarations import declare
 from harness.errors import HarnessError
-from lockstep.messages.errors import unknown_name
+from lockstep.errors import unknown_name
 
 if TYPE_CHECKING:
     from harness.judgement.finding import Finding

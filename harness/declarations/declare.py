@@ -32,7 +32,7 @@ from harness.declarations.tune import FIRST_SEED, Choice, Tune
 from harness.errors import HarnessError
 from harness.records.record import digest
 from harness.tasks import TASKS, part, runs_on
-from lockstep.messages.errors import LockstepError, sentence, unknown_name
+from lockstep.errors import LockstepError, sentence, unknown_name
 from lockstep.registry import BACKENDS
 
 __all__ = [

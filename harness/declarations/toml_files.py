@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from harness.errors import HarnessError
-from lockstep.messages.errors import LockstepError, sentence, unknown_name
+from lockstep.errors import LockstepError, sentence, unknown_name
 
 __all__ = ["Key", "TomlFile", "dotted"]
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from harness.errors import HarnessError
 from harness.records.metrics import Metric, metrics_of
-from lockstep.messages.errors import sentence
+from lockstep.errors import sentence
 
 if TYPE_CHECKING:
     import pandas as pd

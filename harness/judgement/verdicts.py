@@ -56,7 +56,7 @@ from harness.statistics import (
     within,
 )
 from harness.tasks.cells import backend_of
-from lockstep.messages.errors import sentence
+from lockstep.errors import sentence
 
 __all__ = [
     "COLUMNS",

@@ -23,7 +23,7 @@ from harness.mutation.mutant import ROOT, Mutant, source_of
 from harness.mutation.nearest import EXAMPLES, SHARED
 from harness.parity.cases import FOUND, GOLDEN
 from lockstep import registry
-from lockstep.messages.errors import sentence
+from lockstep.errors import sentence
 
 __all__ = ["CACHE", "Place", "Reach", "Unit", "place_of", "read_reach", "units_of"]
 

@@ -20,7 +20,7 @@ from harness.mutation.trials import Trials
 from harness.processes.environment import child_variables
 from harness.records.files import RESULTS
 from harness.records.log import Log, read_lines
-from lockstep.messages.errors import sentence
+from lockstep.errors import sentence
 
 __all__ = ["FOLDER", "Request", "run_mutants"]
 

@@ -23,7 +23,7 @@ from harness.mutation.mutant import ROOT, Mutant, source_of
 from harness.mutation.nearest import Check
 from harness.mutation.reach import Reach
 from harness.mutation.trial import Outcome
-from lockstep.messages.errors import sentence
+from lockstep.errors import sentence
 
 __all__ = ["LIMITS", "Trials"]
 

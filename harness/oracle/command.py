@@ -23,7 +23,7 @@ from harness.oracle.report import Report, judged, print_report, write_report
 from harness.parity.cases import FAMILIES, FOUND, GOLDEN, require_folder
 from harness.parity.report import check_writable
 from harness.processes.children import run_command
-from lockstep.messages.errors import sentence, unknown_name
+from lockstep.errors import sentence, unknown_name
 
 __all__ = ["draw_cases", "record_cases", "replay", "write_cases"]
 

@@ -27,7 +27,7 @@ from harness.oracle.environment import quiet_variables
 from harness.oracle.report import ProgramRow, Status
 from harness.parity.distance import distance
 from harness.processes.environment import child_variables
-from lockstep.messages.errors import unknown_name
+from lockstep.errors import unknown_name
 
 __all__ = ["Program", "differences", "find", "programs", "record", "replay", "run"]
 

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from harness.errors import HarnessError
-from lockstep.messages.errors import sentence
+from lockstep.errors import sentence
 
 __all__ = [
     "CaseRow",

@@ -24,7 +24,7 @@ from harness.processes.children import ROOT
 from harness.records.files import RESULTS
 from harness.records.files import folder as record_folder
 from harness.tasks import part
-from lockstep.messages.errors import sentence
+from lockstep.errors import sentence
 
 __all__ = [
     "ASSETS",

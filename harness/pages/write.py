@@ -47,7 +47,7 @@ from harness.pages.parity.oracles import oracle_inserts
 from harness.pages.project.checkout import checkout_inserts
 from harness.records.age import age_of
 from harness.records.files import folder as records
-from lockstep.messages.errors import sentence
+from lockstep.errors import sentence
 
 __all__ = ["write_findings", "write_pages"]
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from harness.discovery import in_order
 from harness.errors import HarnessError
+from lockstep.errors import sentence, unknown_name
 from lockstep.interface import Array, Gradient, Rows
-from lockstep.messages.errors import sentence, unknown_name
 
 __all__ = [
     "FAMILIES",

@@ -17,7 +17,7 @@ from harness.parity.replay import WITHOUT_STRICT
 from harness.parity.row import Row
 from harness.processes.children import Children, run_lines
 from lockstep import registry
-from lockstep.messages.errors import unknown_name
+from lockstep.errors import unknown_name
 
 __all__ = ["Request", "Result", "run_parity"]
 

@@ -26,8 +26,8 @@ from harness.parity.distance import distance
 from harness.parity.families import BY_FAMILY
 from harness.parity.replay import Replay, replay_states
 from harness.processes.children import ROOT, run_lines
+from lockstep.errors import sentence
 from lockstep.interface import Array
-from lockstep.messages.errors import sentence
 
 __all__ = ["RECORD", "Quoted", "quote", "quotes_of", "record_quotes"]
 

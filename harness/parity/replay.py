@@ -32,8 +32,8 @@ from harness.parity.tables import (
     floor,
     tolerance,
 )
+from lockstep.errors import LockstepError
 from lockstep.interface import Array, Rows
-from lockstep.messages.errors import LockstepError
 
 __all__ = [
     "WITHOUT_STRICT",

@@ -19,7 +19,7 @@ from harness.parity.command import Result
 from harness.parity.row import Row
 from harness.processes.environment import device_name, version
 from lockstep import __version__, registry
-from lockstep.messages.errors import sentence
+from lockstep.errors import sentence
 
 __all__ = ["check_writable", "print_explanation", "print_rows", "write_report"]
 

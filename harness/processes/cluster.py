@@ -16,7 +16,7 @@ from typing import Any
 from harness.errors import HarnessError
 from harness.processes.children import ROOT, Children
 from harness.records.code import commit_of
-from lockstep.messages.errors import sentence
+from lockstep.errors import sentence
 
 __all__ = ["Cluster", "NodeLostError", "RemoteConversation"]
 

@@ -18,7 +18,7 @@ from typing import Any
 from harness.errors import HarnessError
 from harness.records.record import digest
 from lockstep import registry
-from lockstep.messages.errors import sentence
+from lockstep.errors import sentence
 
 __all__ = ["code_digest", "commit_of", "require_committed", "source_digest"]
 

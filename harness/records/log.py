@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from harness.errors import HarnessError
 from harness.records.record import SCHEMA
-from lockstep.messages.errors import sentence
+from lockstep.errors import sentence
 
 __all__ = ["Log", "damaged", "read_lines"]
 

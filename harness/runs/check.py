@@ -23,7 +23,7 @@ from harness.records.record import Outcome, Record, latest
 from harness.runs.workers import Crash, Lost, Refusal, Worker
 from harness.tasks import TIMED
 from lockstep import registry
-from lockstep.messages.errors import sentence, unknown_name
+from lockstep.errors import sentence, unknown_name
 
 __all__ = ["TOLERANCE", "Check", "check", "compare_outcomes"]
 

@@ -30,7 +30,7 @@ from harness.runs.schedule import Schedule, do_all
 from harness.runs.workers import Hosts
 from harness.tasks import TIMED
 from lockstep import registry
-from lockstep.messages.errors import MissingFrameworkError, sentence, unknown_name
+from lockstep.errors import MissingFrameworkError, sentence, unknown_name
 
 __all__ = ["Request", "Sweep", "sweep"]
 

@@ -24,7 +24,7 @@ from harness.records.machine import start_of_run
 from harness.records.record import Outcome
 from harness.tasks import part
 from lockstep import __version__, registry
-from lockstep.messages.errors import LockstepError, UnsupportedError
+from lockstep.errors import LockstepError, UnsupportedError
 
 __all__ = ["attempt", "introduce", "main", "measure"]
 

@@ -16,7 +16,7 @@ import numpy as np
 from harness.errors import HarnessError
 from harness.simulator.method import Gradients, Pushed, Weights
 from harness.simulator.rule import Rule, RuleState
-from lockstep.messages.errors import sentence
+from lockstep.errors import sentence
 
 __all__ = ["EASGD"]
 

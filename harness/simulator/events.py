@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.errors import HarnessError
-from lockstep.messages.errors import sentence
+from lockstep.errors import sentence
 
 __all__ = ["Queue", "Timing"]
 

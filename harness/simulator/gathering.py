@@ -12,8 +12,8 @@ import numpy as np
 
 from harness.simulator.method import Gradients, Pushed, Weights
 from harness.simulator.rule import Rule, RuleState
+from lockstep.errors import unknown_name
 from lockstep.interface import Array, Rows
-from lockstep.messages.errors import unknown_name
 from lockstep.messages.workers.agn import COMMITS, DELTA, GRADIENT, WRAPPER
 
 __all__ = ["Downpour", "DynSGD", "Gathering", "GatheringServer", "GatheringWorker"]

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from harness.errors import HarnessError
 from harness.simulator.queueing import bound, mean_values
-from lockstep.messages.errors import sentence
+from lockstep.errors import sentence
 
 __all__ = ["Setting"]
 

@@ -11,7 +11,7 @@ import numpy as np
 from harness.errors import HarnessError
 from harness.simulator.events import Queue, Timing
 from harness.simulator.method import Gradients, Method, Pushed, Weights
-from lockstep.messages.errors import sentence
+from lockstep.errors import sentence
 
 __all__ = ["Interleaving", "Push", "Run", "simulate"]
 

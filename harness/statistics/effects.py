@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.errors import HarnessError
-from lockstep.messages.errors import sentence
+from lockstep.errors import sentence
 
 __all__ = [
     "Effect",

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from harness.tasks.settings import require, require_label
 from lockstep import registry
-from lockstep.messages.errors import unknown_name
+from lockstep.errors import unknown_name
 
 __all__ = ["SCALES", "ScaledSettings", "make_scale"]
 

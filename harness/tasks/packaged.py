@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 from harness.errors import HarnessError
-from lockstep.messages.errors import sentence
+from lockstep.errors import sentence
 
 __all__ = ["packaged_file"]
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from lockstep.messages.errors import OutOfRangeError, sentence, unknown_name
+from lockstep.errors import OutOfRangeError, sentence, unknown_name
 from lockstep.messages.optimizers.parameters import OPTIMIZERS
 
 __all__ = [

@@ -35,7 +35,8 @@ def test_the_page_has_commands_of_ray_and_the_example() -> None:
 
 
 def test_the_pages_refusals_are_errors_of_the_package() -> None:
-    from lockstep.messages import errors, ray
+    from lockstep import errors
+    from lockstep.messages import ray
 
     named = set(re.findall(r"`(\w+Error)`", PAGE))
     assert len(named) == 3

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lockstep._version import __version__
-from lockstep.messages.errors import LockstepError
+from lockstep.errors import LockstepError
 from lockstep.port import command
 from lockstep.ray import watch
 from lockstep.registry import BACKENDS

@@ -7,8 +7,8 @@ import importlib.util
 from dataclasses import dataclass
 from types import ModuleType
 
+from lockstep.errors import MissingFrameworkError, sentence, unknown_name
 from lockstep.interface import EXPORTS
-from lockstep.messages.errors import MissingFrameworkError, sentence, unknown_name
 
 __all__ = [
     "BACKENDS",

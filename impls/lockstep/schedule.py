@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 
 from lockstep import registry
-from lockstep.interface import Array
-from lockstep.messages.errors import (
+from lockstep.errors import (
     LockstepError,
     MissingFrameworkError,
     OutOfRangeError,
     sentence,
 )
+from lockstep.interface import Array
 from lockstep.messages.schedules.lr_policies import find
 
 __all__ = ["Schedule", "as_text", "parse", "schedule", "write_files"]

@@ -19,7 +19,7 @@ from harness.tasks.multitask_overhead.zeros import SHARES, zero_flags
 from harness.tasks.overhead.shapes import MODELS, arrays
 from harness.tests.benched import write_times
 from harness.tests.painting import paint
-from lockstep.messages.errors import UnknownNameError
+from lockstep.errors import UnknownNameError
 
 OVERHEAD = find("multitask_overhead")
 GOALS = sum(row.goal is not None for row in OVERHEAD.rows)

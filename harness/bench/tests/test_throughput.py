@@ -16,7 +16,7 @@ from harness.processes import environment
 from harness.records.record import Record
 from harness.tasks.throughput import findings
 from harness.tasks.throughput.settings import MODES, Settings
-from lockstep.messages.errors import LockstepError, OutOfRangeError
+from lockstep.errors import LockstepError, OutOfRangeError
 
 RUNS = declare.find("throughput").runs("quick")
 CPU = {"backend": "pytorch", "device": "cpu"}

@@ -8,7 +8,7 @@ import pytest
 
 from harness.declarations.toml_files import TomlFile, dotted
 from harness.errors import HarnessError
-from lockstep.messages.errors import unknown_name
+from lockstep.errors import unknown_name
 
 TEXT = '''\
 title = "A"        # alpha

@@ -14,7 +14,7 @@ from harness.errors import HarnessError
 from harness.pages.markup.templating import render
 from harness.parity.catalogue import MARKS, Entry, entries
 from harness.parity.quotes import Quoted
-from lockstep.messages.errors import sentence
+from lockstep.errors import sentence
 from lockstep.registry import BACKENDS
 
 __all__ = ["COMMAND", "Section", "differences_inserts", "read_quotes", "sections"]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from harness.errors import HarnessError
 from harness.pages.markup.templating import render
-from lockstep.messages.errors import sentence
+from lockstep.errors import sentence
 from lockstep.registry import BACKENDS
 
 __all__ = [

@@ -14,7 +14,7 @@ from typing import Any
 from harness.errors import HarnessError
 from harness.parity.cases import FAMILIES
 from harness.parity.row import Row
-from lockstep.messages.errors import sentence
+from lockstep.errors import sentence
 from lockstep.registry import BACKENDS
 
 __all__ = [

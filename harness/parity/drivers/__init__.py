@@ -6,7 +6,7 @@ import importlib
 
 from harness.parity.drivers.protocol import Driver
 from lockstep import registry
-from lockstep.messages.errors import unknown_name
+from lockstep.errors import unknown_name
 
 __all__ = ["load"]
 

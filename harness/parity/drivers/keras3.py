@@ -26,10 +26,10 @@ import tensorflow as tf
 from harness.parity.drivers.numpy_values import to_numpy, to_tensor
 from harness.parity.drivers.protocol import Worker
 from harness.parity.drivers.tensors import Step, TensorDriver, use_device
+from lockstep.errors import OutOfRangeError
 from lockstep.interface import Array, Gradient
 from lockstep.keras3.base.gradients import value_of
 from lockstep.keras3.base.slots import base_of
-from lockstep.messages.errors import OutOfRangeError
 
 __all__ = ["EagerDriver", "FunctionDriver", "make_driver"]
 

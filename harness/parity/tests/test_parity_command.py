@@ -27,7 +27,7 @@ from harness.parity.report import check_writable, write_report
 from harness.parity.row import Row
 from harness.parity.tests.judged import MULTITASK, changed, judged
 from harness.processes.children import ROOT
-from lockstep.messages.errors import UnknownNameError
+from lockstep.errors import UnknownNameError
 
 
 def reference_only(**options: Any) -> Request:

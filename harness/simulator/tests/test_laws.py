@@ -27,7 +27,7 @@ from harness.simulator import (
     simulate,
 )
 from harness.simulator.tests.interleaving import interleave
-from lockstep.messages.errors import UnknownNameError
+from lockstep.errors import UnknownNameError
 
 START = {"w": np.array([1.0, -2.0]), "b": np.array(0.5)}
 SGD = Rule("GradientDescent", learning_rate=0.05)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from harness.tasks.settings import require, require_counts, require_number
-from lockstep.messages.errors import unknown_name
+from lockstep.errors import unknown_name
 
 __all__ = ["METHODS", "Settings"]
 

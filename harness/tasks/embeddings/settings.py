@@ -14,7 +14,7 @@ from harness.tasks.settings import (
     require_spread,
     spread,
 )
-from lockstep.messages.errors import unknown_name
+from lockstep.errors import unknown_name
 
 __all__ = ["EmbeddingSettings"]
 

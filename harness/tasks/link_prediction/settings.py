@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from harness.tasks.embeddings.settings import EmbeddingSettings
 from harness.tasks.settings import require, require_number
-from lockstep.messages.errors import unknown_name
+from lockstep.errors import unknown_name
 
 __all__ = ["GRAPHS", "Settings"]
 

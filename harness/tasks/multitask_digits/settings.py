@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.tasks.absent_heads.arms import WRAPPERS
 from harness.tasks.settings import bound, require, require_counts, spread
-from lockstep.messages.errors import unknown_name
+from lockstep.errors import unknown_name
 
 __all__ = ["ABSENTEE", "TASKS", "Settings"]
 

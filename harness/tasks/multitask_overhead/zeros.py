@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from harness.tasks.overhead.shapes import shapes_of
-from lockstep.messages.errors import unknown_name
+from lockstep.errors import unknown_name
 
 __all__ = ["SHARES", "zero_flags"]
 

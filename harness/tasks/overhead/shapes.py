@@ -7,8 +7,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from lockstep.errors import unknown_name
 from lockstep.interface import Array
-from lockstep.messages.errors import unknown_name
 
 __all__ = ["MODELS", "arrays", "shapes_of"]
 

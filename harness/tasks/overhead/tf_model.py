@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lockstep.messages.errors import unknown_name
+from lockstep.errors import unknown_name
 
 COMPILERS: Mapping[str, bool | None] = {"": None, "xla": True}
 """The setting of a row -> ``jit_compile`` of ``tf.function``."""

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from harness.errors import HarnessError
 from harness.tasks.worker_team.measurement import sent_bytes
-from lockstep.messages.errors import UnsupportedError, sentence
+from lockstep.errors import UnsupportedError, sentence
 
 __all__ = [
     "INTERFACE",

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.tasks.settings import require, require_counts, require_label
+from lockstep.errors import unknown_name
 from lockstep.messages.clipping.larc import larc_policy
-from lockstep.messages.errors import unknown_name
 
 __all__ = ["IMAGES", "Settings"]
 

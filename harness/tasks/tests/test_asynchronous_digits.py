@@ -12,7 +12,7 @@ from harness.errors import HarnessError
 from harness.tasks.asynchronous_digits import tables
 from harness.tasks.asynchronous_digits.settings import METHODS, Settings
 from harness.tasks.asynchronous_digits.training import prepare, train
-from lockstep.messages.errors import LockstepError
+from lockstep.errors import LockstepError
 
 SHORT = {
     "method": "agn-delta",

@@ -15,7 +15,7 @@ from harness.records.record import Outcome, Record
 from harness.tasks.deep_digits import findings, laws
 from harness.tasks.deep_digits.settings import Settings
 from harness.tasks.deep_digits.training import around
-from lockstep.messages.errors import LockstepError, OutOfRangeError
+from lockstep.errors import LockstepError, OutOfRangeError
 
 EXPERIMENT = declare.find("mixed_precision")
 RUNS = EXPERIMENT.runs("quick")

@@ -13,7 +13,7 @@ from harness.declarations import declare
 from harness.records.record import Record
 from harness.tasks.gpu_steps import findings
 from harness.tasks.gpu_steps.settings import GRAPH, STACKS, Settings
-from lockstep.messages.errors import LockstepError, OutOfRangeError
+from lockstep.errors import LockstepError, OutOfRangeError
 
 RUNS = declare.find("gpu_steps").runs("quick")
 CPU = {"backend": "pytorch", "device": "cpu"}

@@ -14,7 +14,7 @@ from harness.tasks.embeddings.rows import OVER, norms
 from harness.tasks.embeddings.trainer import Trainer, trainer_of
 from harness.tasks.link_prediction import data, findings, metrics, training
 from harness.tasks.link_prediction.settings import Settings
-from lockstep.messages.errors import LockstepError
+from lockstep.errors import LockstepError
 
 BACKENDS = [
     pytest.param(

@@ -15,7 +15,7 @@ from harness.tasks.mixed_precision_text.data import make_plan
 from harness.tasks.mixed_precision_text.settings import Settings
 from harness.tasks.mixed_precision_text.training import of_scales, train
 from harness.tests.makers import made_up, with_metric
-from lockstep.messages.errors import LockstepError
+from lockstep.errors import LockstepError
 
 EXPERIMENT = declare.find("mixed_precision_text")
 ARMS = {

@@ -27,7 +27,7 @@ from harness.tasks.slow_link.settings import Settings
 from harness.tasks.tests.test_worker_throughput import SECONDS_TO_END, marked
 from harness.tasks.worker_team.settings import PERIODS
 from harness.tests.makers import made_up
-from lockstep.messages.errors import LockstepError, UnsupportedError
+from lockstep.errors import LockstepError, UnsupportedError
 
 MACHINES = "harness.tasks.tests.two_machines"
 RUNS = declare.find("slow_link").runs("quick")

@@ -14,7 +14,7 @@ from harness.tasks.stable_rates.data import make_plan
 from harness.tasks.stable_rates.ranges import stable_range
 from harness.tasks.stable_rates.settings import IMAGES, Settings
 from harness.tests.synthetic import record_of
-from lockstep.messages.errors import LockstepError
+from lockstep.errors import LockstepError
 
 LARC = {"larc_eta": 0.001, "larc_mode": "clip"}
 SHORT = {

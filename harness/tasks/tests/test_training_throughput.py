@@ -16,7 +16,7 @@ from harness.tasks.training_throughput import findings, training
 from harness.tasks.training_throughput.data import LIMIT, make_plan
 from harness.tasks.training_throughput.settings import WORKLOADS, Settings
 from harness.tests.makers import made_up
-from lockstep.messages.errors import LockstepError
+from lockstep.errors import LockstepError
 
 EXPERIMENT = declare.find("training_throughput")
 RUNS = EXPERIMENT.runs("quick")

@@ -13,7 +13,7 @@ from harness.records.record import Outcome, Record
 from harness.tasks.warm_up import tables, training
 from harness.tasks.warm_up.settings import OPTIMIZERS, Settings
 from harness.tests.synthetic import record_of
-from lockstep.messages.errors import LockstepError
+from lockstep.errors import LockstepError
 
 SHORT = {
     "optimizer": "NovoGrad",

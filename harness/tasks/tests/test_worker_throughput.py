@@ -24,7 +24,7 @@ from harness.tasks.worker_throughput import findings
 from harness.tasks.worker_throughput.law import expected_steps, most_steps
 from harness.tasks.worker_throughput.settings import Settings
 from harness.tests.makers import made_up
-from lockstep.messages.errors import LockstepError
+from lockstep.errors import LockstepError
 
 RUNS = declare.find("worker_throughput").runs("quick")
 ALONE = {"seconds/step": 5e-3, "seconds/exchange": 4e-3, "seconds/center": 1e-3}

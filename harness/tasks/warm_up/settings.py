@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from harness.tasks.byte_transformer.data import Shape
 from harness.tasks.settings import require, require_counts, require_number
-from lockstep.messages.errors import unknown_name
+from lockstep.errors import unknown_name
 
 __all__ = ["OPTIMIZERS", "Settings"]
 

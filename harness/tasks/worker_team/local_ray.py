@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from harness.errors import HarnessError
-from lockstep.messages.errors import sentence
+from lockstep.errors import sentence
 
 __all__ = ["ONE_MACHINE", "Team", "local_ray", "on_machine", "require_ray", "stop_ray"]
 

@@ -23,8 +23,8 @@ from harness.tests.stacks.stacks import (
     refusal_of,
     skips,
 )
+from lockstep.errors import LockstepError
 from lockstep.interface import Array, Gradient
-from lockstep.messages.errors import LockstepError
 from lockstep.registry import load
 
 BACKENDS = {

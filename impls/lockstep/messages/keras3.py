@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from lockstep.messages.errors import (
+from lockstep.errors import (
     DtypeError,
     LockstepError,
     MalformedPairsError,

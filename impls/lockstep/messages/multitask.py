@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lockstep.interface import StepReport
-from lockstep.messages.base import pipeline
-from lockstep.messages.errors import (
+from lockstep.checks import check_norm_limit
+from lockstep.errors import (
     DtypeError,
     NonFiniteNormError,
     NotAnOptimizerError,
@@ -15,8 +14,9 @@ from lockstep.messages.errors import (
     Refusal,
     UnsupportedError,
 )
+from lockstep.interface import StepReport
+from lockstep.messages.base import pipeline
 from lockstep.messages.nouns import Nouns
-from lockstep.messages.ranges import check_norm_limit
 
 __all__ = [
     "SCOPE",

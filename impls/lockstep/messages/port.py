@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lockstep.messages.errors import LockstepError, MissingFrameworkError, Refusal
+from lockstep.errors import LockstepError, MissingFrameworkError, Refusal
 
 __all__ = [
     "NOTEBOOK",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lockstep.messages.errors import (
+from lockstep.errors import (
     DtypeError,
     LossNotCallableError,
     MalformedPairsError,

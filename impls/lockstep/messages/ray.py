@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import zip_longest
 
-from lockstep.messages.errors import (
+from lockstep.errors import (
     DtypeError,
     GetterError,
     LockstepError,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lockstep.messages.errors import (
+from lockstep.errors import (
     DtypeError,
     LockstepError,
     LossNotCallableError,

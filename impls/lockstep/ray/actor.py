@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
+from lockstep.errors import LockstepError
 from lockstep.messages import ray as refusals
-from lockstep.messages.errors import LockstepError
 from lockstep.ray.served_center import ServedCenter
 
 __all__ = ["NAMESPACE", "CenterActor", "RayHost"]

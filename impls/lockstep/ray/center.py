@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from lockstep.errors import unknown_name
 from lockstep.interface import Array
 from lockstep.messages import ray as refusals
-from lockstep.messages.errors import unknown_name
 from lockstep.ray.actor import RayHost
 
 __all__ = ["RayCenter", "as_ray_center", "as_ray_host", "host_of"]

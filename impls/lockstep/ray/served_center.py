@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lockstep.errors import UnsupportedError
 from lockstep.interface import Array
 from lockstep.messages import ray as refusals
-from lockstep.messages.errors import UnsupportedError
 from lockstep.ray import checkpoint
 from lockstep.ray.checks import check_layout, check_membership, nonfinite_names
 from lockstep.ray.counters import Activity, Counters, size

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from lockstep.messages.errors import OutOfRangeError, UnsupportedError, sentence
+from lockstep.errors import OutOfRangeError, UnsupportedError, sentence
 from lockstep.ray.actor import import_ray
 from lockstep.ray.center import RayCenter
 

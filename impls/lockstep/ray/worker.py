@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from lockstep._version import __version__
+from lockstep.errors import LockstepError
 from lockstep.interface import Array
-from lockstep.messages.errors import LockstepError
 from lockstep.messages.ray import CenterEmptyError
 from lockstep.messages.step import numbers as tags
 from lockstep.ray.counters import size

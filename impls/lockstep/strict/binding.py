@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
-from lockstep.messages.errors import (
+from lockstep.errors import (
     MissingArgumentError,
     UnknownArgumentError,
     sentence,

@@ -11,8 +11,8 @@ import pytest
 
 import lockstep
 from lockstep import registry
+from lockstep.errors import MissingFrameworkError, UnknownNameError
 from lockstep.interface import EXPORTS
-from lockstep.messages.errors import MissingFrameworkError, UnknownNameError
 from lockstep.tests.import_laws import (
     FRAMEWORKS,
     forbidden_imports,

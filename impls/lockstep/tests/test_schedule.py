@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from lockstep import __version__, cli, schedule
-from lockstep.messages.errors import LockstepError
+from lockstep.errors import LockstepError
 from lockstep.reference import lr_policies
 
 POLY = ["learning_rate=0.1", "decay_steps=1000", "warmup_steps=100"]

@@ -17,9 +17,8 @@ from typing import Any
 
 import pytest
 
-from lockstep import registry
+from lockstep import errors, registry
 from lockstep.interface import EXPORTS
-from lockstep.messages import errors
 
 FILE = Path(__file__).parent / "signatures.json"
 # Modules and addresses, which change when something is moved.

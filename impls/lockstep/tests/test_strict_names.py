@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from lockstep import registry
+from lockstep.checks import dtype_name
 from lockstep.interface import EXPORTS, Wrapper
-from lockstep.messages.ranges import dtype_name
 from lockstep.messages.tests.original_signatures import (
     BEFORE,
     BESIDE,

@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from lockstep.errors import warn_user
 from lockstep.interface import GATE_OP, NO_EAGER_STEP, NO_GRADIENTS, StepReport
 from lockstep.keras3.base.gradients import (
     Gradient,
@@ -29,7 +30,6 @@ from lockstep.keras3.base.train_v1 import (
 )
 from lockstep.messages import keras3 as words
 from lockstep.messages.base.pairs import as_pairs
-from lockstep.messages.errors import warn_user
 
 __all__ = ["Wrapper", "layers_of", "refuse_factor", "refuse_scale"]
 

@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 
 from lockstep.docstrings import documented
+from lockstep.errors import warn_user
 from lockstep.interface import StepReport
 from lockstep.keras3.base.gradients import (
     Gradient,
@@ -37,7 +38,6 @@ from lockstep.keras3.clipping.row_writing import (
 )
 from lockstep.messages.base.pipeline import not_an_optimizer
 from lockstep.messages.clipping import variable_clipping as words
-from lockstep.messages.errors import warn_user
 from lockstep.messages.masters import refusals as masters_refusals
 from lockstep.messages.nouns import KERAS3
 from lockstep.messages.workers.agn import refuse_row_clipping_around

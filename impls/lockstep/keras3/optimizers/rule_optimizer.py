@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 import keras
 import tensorflow as tf
 
+from lockstep.checks import require
 from lockstep.keras3.base.gradients import without_duplicates
 from lockstep.keras3.base.replicas import together
 from lockstep.keras3.base.slots import Slots
 from lockstep.keras3.base.train_v1 import StateList, TrainV1, shown_rate
 from lockstep.messages import keras3 as words
 from lockstep.messages.optimizers.parameters import OptimizerSpec
-from lockstep.messages.ranges import require
 
 __all__ = ["RuleOptimizer"]
 

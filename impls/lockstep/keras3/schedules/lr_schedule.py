@@ -7,9 +7,9 @@ from typing import Any
 import keras
 import numpy as np
 
+from lockstep.checks import dtype_name
 from lockstep.keras3.base.gradients import value_of
 from lockstep.keras3.schedules import lr_policies
-from lockstep.messages.ranges import dtype_name
 from lockstep.messages.schedules import lr_policies as words
 from lockstep.messages.schedules import refusals
 

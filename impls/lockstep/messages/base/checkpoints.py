@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any
 
+from lockstep.checks import number_of
+from lockstep.errors import OutOfRangeError, UnsupportedError, with_article
 from lockstep.messages.base import refusals
-from lockstep.messages.errors import OutOfRangeError, UnsupportedError, with_article
-from lockstep.messages.ranges import number_of
 
 __all__ = [
     "LAYOUT",

@@ -6,9 +6,9 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from lockstep.errors import VarListError, with_article
 from lockstep.interface import GATE_GRAPH, GATE_NONE, GATE_OP
 from lockstep.messages.base import refusals
-from lockstep.messages.errors import VarListError, with_article
 
 __all__ = [
     "check_count",

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from lockstep.errors import NotAnOptimizerError, with_article
 from lockstep.interface import WRAPPERS
 from lockstep.messages.base import refusals
-from lockstep.messages.errors import NotAnOptimizerError, with_article
 from lockstep.messages.nouns import Nouns
 from lockstep.messages.scaling import refusals as scaling_refusals
 

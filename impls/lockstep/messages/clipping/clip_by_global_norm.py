@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence, ValuesView
 from numbers import Real
 from typing import Any
 
+from lockstep.checks import CHOOSE, check_norm_limit, require
 from lockstep.messages.clipping import refusals
-from lockstep.messages.ranges import CHOOSE, check_norm_limit, require
 
 __all__ = [
     "BY_NORM",

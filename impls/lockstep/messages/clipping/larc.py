@@ -6,12 +6,12 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from lockstep.messages.clipping import refusals
-from lockstep.messages.errors import (
+from lockstep.checks import CHOOSE, is_positive, require
+from lockstep.errors import (
     OutOfRangeError,
     unknown_name,
 )
-from lockstep.messages.ranges import CHOOSE, is_positive, require
+from lockstep.messages.clipping import refusals
 from lockstep.quirks import quirks_of
 
 __all__ = [

@@ -6,14 +6,14 @@ import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from lockstep.interface import StepReport
-from lockstep.messages.clipping import refusals
-from lockstep.messages.errors import (
+from lockstep.checks import is_positive, number_of, require
+from lockstep.errors import (
     UnknownNameError,
     nearest,
     sentence,
 )
-from lockstep.messages.ranges import is_positive, number_of, require
+from lockstep.interface import StepReport
+from lockstep.messages.clipping import refusals
 
 __all__ = [
     "MARGINS",

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from lockstep.messages.errors import (
+from lockstep.errors import (
     DtypeError,
     sentence,
 )

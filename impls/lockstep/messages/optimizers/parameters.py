@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lockstep.messages.errors import OutOfRangeError, sentence, unknown_name
+from lockstep.errors import OutOfRangeError, sentence, unknown_name
 
 __all__ = [
     "NOVOGRAD",

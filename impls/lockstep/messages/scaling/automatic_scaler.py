@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any, NamedTuple
 
-from lockstep.messages.base.pairs import refuse_complex, refuse_integers
-from lockstep.messages.errors import (
+from lockstep.checks import HELD, is_scale, number_of, require
+from lockstep.errors import (
     UnknownNameError,
     nearest,
     sentence,
 )
-from lockstep.messages.ranges import HELD, is_scale, number_of, require
+from lockstep.messages.base.pairs import refuse_complex, refuse_integers
 from lockstep.messages.scaling import refusals
 from lockstep.quirks import quirks_of
 

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any, NamedTuple
 
-from lockstep.messages.errors import (
+from lockstep.checks import HELD, is_scale, number_of, require
+from lockstep.errors import (
     UnknownArgumentError,
     UnknownNameError,
     unknown_name,
 )
-from lockstep.messages.ranges import HELD, is_scale, number_of, require
 from lockstep.messages.scaling import refusals
 from lockstep.quirks import quirks_of
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from numbers import Real
 from typing import Any
 
-from lockstep.interface import StepReport
-from lockstep.messages.errors import (
+from lockstep.checks import CHOOSE, check_norm_limit, require
+from lockstep.errors import (
     ScaleStalledError,
 )
-from lockstep.messages.ranges import CHOOSE, check_norm_limit, require
+from lockstep.interface import StepReport
 from lockstep.messages.scaling import refusals
 
 __all__ = [

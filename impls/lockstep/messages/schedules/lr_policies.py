@@ -14,12 +14,12 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from lockstep.messages.errors import (
+from lockstep.checks import FLOATS, dtype_name, with_full_name
+from lockstep.errors import (
     sentence,
     unknown_name,
 )
 from lockstep.messages.optimizers.parameters import REQUIRED, Parameter
-from lockstep.messages.ranges import FLOATS, dtype_name, with_full_name
 from lockstep.messages.schedules import refusals
 from lockstep.quirks import quirks_of
 from lockstep.strict.binding import bound

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lockstep.messages.ranges import number_of, require
+from lockstep.checks import number_of, require
 from lockstep.messages.schedules import refusals
 
 __all__ = [

@@ -8,14 +8,14 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from lockstep.messages.errors import (
+from lockstep.checks import dtype_name, number_of
+from lockstep.errors import (
     NotASequenceError,
     RateFunctionError,
     UnsupportedError,
     VarListError,
     with_article,
 )
-from lockstep.messages.ranges import dtype_name, number_of
 from lockstep.messages.step import refusals
 from lockstep.messages.step.reduction import check_engine
 from lockstep.messages.step.training_step import OWNER

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from lockstep.checks import require
 from lockstep.interface import StepReport
-from lockstep.messages.ranges import require
 from lockstep.messages.step import refusals
 
 __all__ = [

@@ -7,14 +7,14 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
+from lockstep.checks import FLOATS, dtype_name, number_of
+from lockstep.errors import unknown_name, with_article
 from lockstep.messages.base.pipeline import in_order, stages_of, strictly_ordered
 from lockstep.messages.clipping import larc
 from lockstep.messages.clipping import refusals as clipping_refusals
 from lockstep.messages.clipping.clip_by_global_norm import check_limit
-from lockstep.messages.errors import unknown_name, with_article
 from lockstep.messages.masters import mixed_precision
 from lockstep.messages.masters import refusals as masters_refusals
-from lockstep.messages.ranges import FLOATS, dtype_name, number_of
 from lockstep.messages.scaling.automatic_scaler import algorithm_name
 from lockstep.messages.step import refusals
 from lockstep.messages.step.training_step import OWNER

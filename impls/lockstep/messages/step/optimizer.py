@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from lockstep.messages.errors import (
+from lockstep.errors import (
     NotAnOptimizerError,
     UnknownArgumentError,
     nearest,

@@ -7,7 +7,7 @@ from numbers import Integral
 from types import NoneType
 from typing import Any, Protocol
 
-from lockstep.messages.errors import with_article
+from lockstep.errors import with_article
 from lockstep.messages.step import refusals
 
 __all__ = [

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from numbers import Integral
 from typing import Any, NamedTuple, Protocol
 
-from lockstep.messages.errors import unknown_name
-from lockstep.messages.ranges import require
+from lockstep.checks import require
+from lockstep.errors import unknown_name
 from lockstep.messages.step import refusals
 
 __all__ = [

@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lockstep.interface import StepReport
-from lockstep.messages.errors import (
+from lockstep.checks import number_of
+from lockstep.errors import (
     NoGradientsError,
 )
-from lockstep.messages.ranges import number_of
+from lockstep.interface import StepReport
 from lockstep.messages.step import refusals
 
 __all__ = [

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from lockstep.messages import errors
+from lockstep import errors
 
 __all__ = ["EVERYWHERE", "WHOLE_ONLY", "Cells", "Kit", "Mistake", "Wrap", "clipped"]
 

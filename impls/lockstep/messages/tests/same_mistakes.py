@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from lockstep.messages import errors
+from lockstep import errors
 from lockstep.messages.tests.kit import Kit, Mistake, Wrap
 from lockstep.messages.tests.tools import collected
 

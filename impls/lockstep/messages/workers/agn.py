@@ -6,11 +6,11 @@ import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from lockstep.interface import StepReport
-from lockstep.messages.base.pipeline import has_layer, not_an_optimizer, stages_of
-from lockstep.messages.errors import (
+from lockstep.errors import (
     unknown_name,
 )
+from lockstep.interface import StepReport
+from lockstep.messages.base.pipeline import has_layer, not_an_optimizer, stages_of
 from lockstep.messages.nouns import Nouns
 from lockstep.messages.workers import refusals
 

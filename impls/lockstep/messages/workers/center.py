@@ -6,7 +6,7 @@ import threading
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, Self
 
-from lockstep.messages.errors import UnsupportedError
+from lockstep.errors import UnsupportedError
 from lockstep.messages.workers import refusals
 
 __all__ = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from lockstep.messages.errors import GetterError
+from lockstep.errors import GetterError
 from lockstep.messages.workers import refusals
 
 __all__ = [

@@ -10,11 +10,11 @@ from typing import Any
 from torch import Tensor
 from torch.optim import Optimizer
 
+from lockstep.errors import LockstepError
 from lockstep.messages import pytorch as words
 from lockstep.messages.base import refusals
 from lockstep.messages.base.differentiation import not_listed
 from lockstep.messages.base.pairs import as_pairs, require_gradients, require_like
-from lockstep.messages.errors import LockstepError
 from lockstep.messages.nouns import PYTORCH
 from lockstep.pytorch.tensors import shards
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 
 from torch import Tensor
 
+from lockstep.errors import warn_user
 from lockstep.messages import pytorch as words
-from lockstep.messages.errors import warn_user
 
 __all__ = ["has_reentrant_checkpoint", "warn_of_reentrant"]
 

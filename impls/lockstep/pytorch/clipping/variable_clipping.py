@@ -10,12 +10,12 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lockstep.docstrings import documented
+from lockstep.errors import warn_user
 from lockstep.interface import NO_GRADIENTS, NO_STEP, StepReport
 from lockstep.messages import pytorch as torch_host
 from lockstep.messages.base.pipeline import not_an_optimizer
 from lockstep.messages.clipping import refusals
 from lockstep.messages.clipping import variable_clipping as words
-from lockstep.messages.errors import warn_user
 from lockstep.messages.masters import refusals as masters_refusals
 from lockstep.messages.nouns import PYTORCH
 from lockstep.messages.step import numbers as tags

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
-from lockstep.messages.errors import warn_user
+from lockstep.errors import warn_user
 from lockstep.messages.masters import mixed_precision as words
 from lockstep.messages.masters import refusals
 from lockstep.pytorch.base.gradients import dtype_name, named_parameters

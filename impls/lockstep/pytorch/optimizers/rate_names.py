@@ -10,8 +10,8 @@ from typing import Any, TypeVar, cast
 
 from torch import Tensor
 
+from lockstep.checks import with_full_name
 from lockstep.messages import pytorch as words
-from lockstep.messages.ranges import with_full_name
 from lockstep.pytorch.tensors.rounding import plain
 
 __all__ = ["TORCH_NAMES", "as_number", "torch_arguments", "with_torch_names"]

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from lockstep.errors import warn_user
 from lockstep.interface import NO_GRADIENTS, NO_STEP, StepReport
 from lockstep.messages import pytorch as torch_messages
 from lockstep.messages.base import checkpoints as layouts
-from lockstep.messages.errors import warn_user
 from lockstep.messages.scaling import loss_scaling as words
 from lockstep.messages.scaling import refusals
 from lockstep.messages.step import numbers as tags

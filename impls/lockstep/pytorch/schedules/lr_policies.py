@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from lockstep.docstrings import documented
-from lockstep.messages.errors import OutOfRangeError
+from lockstep.errors import OutOfRangeError
 from lockstep.messages.schedules import lr_policies as words
 from lockstep.pytorch.tensors.scalars import (
     Number,

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from lockstep.messages.errors import warn_user
-from lockstep.messages.ranges import with_full_name
+from lockstep.checks import with_full_name
+from lockstep.errors import warn_user
 from lockstep.messages.schedules import lr_policies as specs
 from lockstep.messages.schedules import lr_schedules as words
 from lockstep.messages.schedules import refusals

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch.nn import Parameter
 
+from lockstep.errors import LockstepError
 from lockstep.interface import NO_STEP
-from lockstep.messages.errors import LockstepError
 from lockstep.pytorch import (
     MultitaskOptimizerWrapper,
     clip_gradients_by_global_norm,

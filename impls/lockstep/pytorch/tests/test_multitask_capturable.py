@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch.nn import Parameter
 
+from lockstep.errors import UnsupportedError
 from lockstep.interface import NO_GRADIENTS
-from lockstep.messages.errors import UnsupportedError
 from lockstep.pytorch import (
     DynamicLossScale,
     MixedPrecisionLossScaleOptimizer,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lockstep import registry
-from lockstep.messages.errors import DtypeError, GetterError, UnsupportedError
+from lockstep.errors import DtypeError, GetterError, UnsupportedError
 from lockstep.messages.ray import TrainingEndedError
 from lockstep.ray.tests.local_host import LocalHost
 from lockstep.ray.tests.small_workers import WORKERS, SmallWorker, remote_center

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import lockstep
-from lockstep.messages.errors import (
+from lockstep.errors import (
     GetterError,
     LockstepError,
     MissingFrameworkError,

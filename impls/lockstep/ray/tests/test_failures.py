@@ -20,7 +20,7 @@ import pytest
 pytest.importorskip("ray", reason="needs Ray: pip install ray")
 pytest.importorskip("torch", reason="needs PyTorch")
 
-from lockstep.messages.errors import UnsupportedError
+from lockstep.errors import UnsupportedError
 from lockstep.messages.ray import CenterLostError, TrainingEndedError
 from lockstep.ray import RayCenter
 from lockstep.ray.actor import RayHost

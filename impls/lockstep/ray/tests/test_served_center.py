@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lockstep.messages.errors import OutOfRangeError, ShapeError, UnsupportedError
+from lockstep.errors import OutOfRangeError, ShapeError, UnsupportedError
 from lockstep.messages.ray import CenterEmptyError, CenterLostError, TrainingEndedError
 from lockstep.ray.served_center import ServedCenter
 from lockstep.ray.tests.served import (

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import numpy as np
 import pytest
 
-from lockstep.messages.errors import UnsupportedError
+from lockstep.errors import UnsupportedError
 from lockstep.ray import checkpoint
 from lockstep.ray.served_center import ServedCenter
 from lockstep.ray.shared_weights import Start, SummedWeights, layout

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lockstep.cli import main
-from lockstep.messages.errors import OutOfRangeError
+from lockstep.errors import OutOfRangeError
 from lockstep.ray import RayCenter, center
 from lockstep.ray.served_center import ServedCenter
 from lockstep.ray.tests.served import push, served

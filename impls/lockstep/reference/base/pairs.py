@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from lockstep.errors import MalformedPairsError, sentence, with_article
 from lockstep.interface import Gradient, Rows
 from lockstep.messages.base import refusals
 from lockstep.messages.base.differentiation import not_listed
@@ -15,7 +16,6 @@ from lockstep.messages.base.pairs import (
     require_gradients,
     require_like,
 )
-from lockstep.messages.errors import MalformedPairsError, sentence, with_article
 from lockstep.messages.nouns import REFERENCE
 from lockstep.reference.tensors.variable import Variable
 

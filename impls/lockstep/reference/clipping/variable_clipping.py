@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from lockstep.docstrings import documented
+from lockstep.errors import warn_user
 from lockstep.interface import NO_STEP, Array, Gradient, Rows, StepReport
 from lockstep.messages.base.pipeline import not_an_optimizer
 from lockstep.messages.clipping import refusals
 from lockstep.messages.clipping import variable_clipping as words
-from lockstep.messages.errors import warn_user
 from lockstep.messages.masters import refusals as masters_refusals
 from lockstep.messages.nouns import REFERENCE
 from lockstep.messages.workers.agn import refuse_row_clipping_around

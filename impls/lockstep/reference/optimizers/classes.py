@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from lockstep.docstrings import documented
+from lockstep.errors import sentence
 from lockstep.interface import (
     GATE_GRAPH,
     GATE_NONE,
@@ -25,7 +26,6 @@ from lockstep.messages.base.differentiation import (
     check_options,
     refuse_text,
 )
-from lockstep.messages.errors import sentence
 from lockstep.messages.optimizers.parameters import OPTIMIZERS, OptimizerSpec
 from lockstep.quirks import quirks_of
 from lockstep.reference.base.pairs import (

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lockstep.docstrings import documented
+from lockstep.errors import warn_user
 from lockstep.interface import (
     NO_GRADIENTS,
     NO_STEP,
@@ -17,7 +18,6 @@ from lockstep.interface import (
     StepReport,
 )
 from lockstep.messages.base.pipeline import refuse_second_scale
-from lockstep.messages.errors import warn_user
 from lockstep.messages.scaling import loss_scaling as words
 from lockstep.messages.scaling import refusals
 from lockstep.messages.scaling.loss_scale import check_gradient_dtype

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lockstep.docstrings import documented
+from lockstep.errors import OutOfRangeError
 from lockstep.interface import Array
-from lockstep.messages.errors import OutOfRangeError
 from lockstep.messages.schedules import lr_policies as words
 from lockstep.messages.schedules.lr_policies import checked
 from lockstep.quirks import quirks_of

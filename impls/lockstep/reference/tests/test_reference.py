@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from lockstep import reference
-from lockstep.interface import Array, Rows
-from lockstep.messages.errors import (
+from lockstep.errors import (
     DtypeError,
     MalformedPairsError,
     NoGradientsError,
@@ -19,6 +18,7 @@ from lockstep.messages.errors import (
     OutOfRangeError,
     ShapeError,
 )
+from lockstep.interface import Array, Rows
 from lockstep.reference import MultitaskOptimizerWrapper, Variable, strict
 from lockstep.reference.tensors.rows import densify, sum_duplicates
 from lockstep.reference.tensors.zero_test import flush_subnormals, is_all_zero

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lockstep.errors import with_article
 from lockstep.messages import tf as words
 from lockstep.messages.base import refusals
 from lockstep.messages.base.differentiation import (
@@ -19,7 +20,6 @@ from lockstep.messages.base.pairs import (
     as_pairs,
     require_gradients,
 )
-from lockstep.messages.errors import with_article
 from lockstep.messages.nouns import TF
 from lockstep.tf.shared.tensors.gradients import check_like
 

@@ -11,12 +11,12 @@ import numpy as np
 import tensorflow as tf
 
 from lockstep.docstrings import documented
+from lockstep.errors import warn_user
 from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.messages import tf as tf_host
 from lockstep.messages.base.pairs import refuse_complex
 from lockstep.messages.base.pipeline import not_an_optimizer
 from lockstep.messages.clipping import variable_clipping as words
-from lockstep.messages.errors import warn_user
 from lockstep.messages.nouns import TF
 from lockstep.messages.workers.agn import refuse_row_clipping_around
 from lockstep.quirks import quirks_of

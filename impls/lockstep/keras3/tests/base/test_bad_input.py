@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from lockstep import keras3 as lockstep_keras
+from lockstep.errors import UnsupportedError
 from lockstep.keras3 import (
     AGNCustomGetter,
     AGNOptimizer,
@@ -20,7 +21,6 @@ from lockstep.keras3 import (
     optimize_loss,
     strict,
 )
-from lockstep.messages.errors import UnsupportedError
 from lockstep.messages.optimizers.parameters import OPTIMIZERS, REQUIRED
 
 ONE = tf.ones([2])

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from lockstep import keras3 as lockstep
-from lockstep.messages.errors import LockstepError
+from lockstep.errors import LockstepError
 from lockstep.messages.tests.bad_values import bad_values
 
 

@@ -10,6 +10,7 @@ import keras
 import pytest
 import tensorflow as tf
 
+from lockstep import errors
 from lockstep.keras3 import (
     MixedPrecisionLossScaleOptimizer,
     MixedPrecisionOptimizerWrapper,
@@ -18,7 +19,6 @@ from lockstep.keras3 import (
     VariableClippingOptimizer,
     optimize_loss,
 )
-from lockstep.messages import errors
 
 
 def adam() -> Any:

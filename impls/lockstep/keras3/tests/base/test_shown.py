@@ -11,12 +11,12 @@ import pytest
 import tensorflow as tf
 
 from lockstep import keras3 as ls
-from lockstep.keras3 import strict
-from lockstep.messages.errors import (
+from lockstep.errors import (
     OutOfRangeError,
     RateFunctionError,
     UnknownNameError,
 )
+from lockstep.keras3 import strict
 
 
 def sgd() -> keras.optimizers.Optimizer:

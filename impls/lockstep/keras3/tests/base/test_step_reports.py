@@ -10,9 +10,9 @@ import pytest
 import tensorflow as tf
 
 from lockstep import keras3 as ls
+from lockstep.errors import NoGradientsError
 from lockstep.interface import NO_EAGER_STEP, NO_GRADIENTS
 from lockstep.keras3.base.wrapper import layers_of
-from lockstep.messages.errors import NoGradientsError
 
 INF, ZERO, ONE = [float("inf"), 1.0], [0.0, 0.0], [1.0, 1.0]
 

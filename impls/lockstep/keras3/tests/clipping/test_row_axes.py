@@ -12,8 +12,8 @@ import pytest
 import tensorflow as tf
 
 from lockstep import keras3
+from lockstep.errors import UnknownNameError, UnsupportedError
 from lockstep.keras3 import strict
-from lockstep.messages.errors import UnknownNameError, UnsupportedError
 
 # Keras turns a variable into an array as NumPy 2 does not like it.
 pytestmark = pytest.mark.filterwarnings(

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import pytest
 
+from lockstep.errors import UnsupportedError
 from lockstep.keras3 import (
     MixedPrecisionLossScaleOptimizer,
     MixedPrecisionOptimizerWrapper,
@@ -18,7 +19,6 @@ from lockstep.keras3 import (
     pipeline_of,
 )
 from lockstep.keras3.tests.scaling.models import X, fit, model_with
-from lockstep.messages.errors import UnsupportedError
 
 pytestmark = pytest.mark.filterwarnings(
     # Keras hands its variables to NumPy in a way that NumPy 2 warns of.

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lockstep import errors
 from lockstep.keras3 import (
     DynamicLossScale,
     FixedLossScale,
@@ -28,7 +29,6 @@ from lockstep.keras3.tests.masters.models import (
     momentum,
     rounded,
 )
-from lockstep.messages import errors
 
 pytestmark = pytest.mark.filterwarnings(
     # Keras hands its variables to NumPy in a way that NumPy 2 warns of.

@@ -6,6 +6,7 @@ import keras
 import pytest
 import tensorflow as tf
 
+from lockstep import errors
 from lockstep.keras3 import MultitaskOptimizerWrapper, VariableClippingOptimizer
 from lockstep.keras3.tests.masters.models import (
     MODES,
@@ -14,7 +15,6 @@ from lockstep.keras3.tests.masters.models import (
     half,
     masters_of,
 )
-from lockstep.messages import errors
 
 pytestmark = pytest.mark.filterwarnings(
     # Keras hands its variables to NumPy in a way that NumPy 2 warns of.

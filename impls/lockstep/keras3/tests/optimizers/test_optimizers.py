@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from lockstep import keras3
 from lockstep import tf as lockstep_tf
+from lockstep.errors import OutOfRangeError
 from lockstep.keras3 import strict
-from lockstep.messages.errors import OutOfRangeError
 from lockstep.messages.optimizers.parameters import RULES
 
 ARGUMENTS: dict[str, dict[str, Any]] = {

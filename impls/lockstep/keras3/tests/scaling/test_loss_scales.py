@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import lockstep
-from lockstep import reference
+from lockstep import errors, reference
 from lockstep.keras3 import (
     AutomaticLossScaler,
     DynamicLossScale,
@@ -29,7 +29,6 @@ from lockstep.keras3.tests.scaling.models import (
     momentum,
     scaled,
 )
-from lockstep.messages import errors
 
 pytestmark = pytest.mark.filterwarnings(
     # Keras hands its variables to NumPy in a way that NumPy 2 warns of.

@@ -14,6 +14,7 @@ import pytest
 import tensorflow as tf
 
 import lockstep
+from lockstep import errors
 from lockstep.interface import NO_EAGER_STEP
 from lockstep.keras3 import (
     DynamicLossScale,
@@ -36,7 +37,6 @@ from lockstep.keras3.tests.scaling.models import (
     scaled,
     stepper,
 )
-from lockstep.messages import errors
 
 pytestmark = pytest.mark.filterwarnings(
     # Keras hands its variables to NumPy in a way that NumPy 2 warns of.

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from lockstep import keras3 as ls
-from lockstep.messages.errors import (
+from lockstep.errors import (
     DtypeError,
     LossNotCallableError,
     MalformedPairsError,

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lockstep.errors import GetterError
 from lockstep.keras3 import AGNCustomGetter, AGNOptimizer
-from lockstep.messages.errors import GetterError
 from lockstep.tests.registering import assert_second_waits
 
 

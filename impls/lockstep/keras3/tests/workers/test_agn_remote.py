@@ -11,6 +11,11 @@ import numpy as np
 import pytest
 
 from lockstep import keras3
+from lockstep.errors import (
+    OutOfRangeError,
+    UnknownNameError,
+    UnsupportedError,
+)
 from lockstep.keras3 import AGNCustomGetter, AGNOptimizer, strict
 from lockstep.keras3.tests.workers.worker_pairs import (
     model,
@@ -21,11 +26,6 @@ from lockstep.keras3.tests.workers.worker_pairs import (
     worker_of,
 )
 from lockstep.keras3.workers.remote import RemoteCenter
-from lockstep.messages.errors import (
-    OutOfRangeError,
-    UnknownNameError,
-    UnsupportedError,
-)
 from lockstep.ray.tests.local_host import LocalHost
 
 ORDER = [0, 1, 1, 2, 0, 2, 0, 0, 1, 1, 2, 2, 2, 2]

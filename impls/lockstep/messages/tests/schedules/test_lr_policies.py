@@ -12,7 +12,7 @@ import pytest
 
 from harness.parity import drivers
 from lockstep import registry
-from lockstep.messages.errors import UnknownNameError
+from lockstep.errors import UnknownNameError
 from lockstep.messages.schedules.lr_policies import POLICIES, find
 
 ARGUMENTS: dict[str, dict[str, Any]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from lockstep.messages import errors
+from lockstep import errors
 from lockstep.messages.tests.kit import EVERYWHERE, Cells, Mistake, clipped
 
 __all__ = ["MISTAKES", "PARALLEL", "SIGNATURES"]

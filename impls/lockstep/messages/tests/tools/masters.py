@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lockstep.messages import errors
+from lockstep import errors
 from lockstep.messages.tests.kit import EVERYWHERE, Cells, Mistake, Wrap
 
 __all__ = ["MISTAKES", "PARALLEL", "SIGNATURES", "WRAPPERS"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from lockstep.messages import errors
+from lockstep import errors
 from lockstep.messages.tests.kit import EVERYWHERE, Cells, Kit, Mistake, Wrap
 
 __all__ = ["MISTAKES", "PARALLEL", "SIGNATURES", "WRAPPERS"]

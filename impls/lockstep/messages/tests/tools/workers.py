@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lockstep.messages import errors
+from lockstep import errors
 from lockstep.messages.tests.kit import WHOLE_ONLY, Cells, Kit, Mistake
 
 __all__ = ["MISTAKES", "PARALLEL", "SIGNATURES"]

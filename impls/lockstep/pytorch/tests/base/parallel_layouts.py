@@ -17,7 +17,7 @@ from torch.distributed.tensor.parallel import (
 )
 from torch.nn.parallel import DistributedDataParallel
 
-from lockstep.messages.errors import LockstepError
+from lockstep.errors import LockstepError
 from lockstep.pytorch.tests.base.parallel_cases import Case, Net
 
 __all__ = ["train"]

@@ -9,7 +9,7 @@ from torch import nn
 from torch.optim.lr_scheduler import StepLR
 
 from lockstep import pytorch as lockstep
-from lockstep.messages.errors import LockstepError
+from lockstep.errors import LockstepError
 from lockstep.pytorch import lr_policies
 
 

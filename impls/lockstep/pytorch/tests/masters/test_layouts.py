@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.optim import Adagrad, AdamW
 
-from lockstep.messages.errors import UnsupportedError
+from lockstep.errors import UnsupportedError
 from lockstep.pytorch import MixedPrecisionOptimizerWrapper
 
 FUSED = {

@@ -8,7 +8,7 @@ import random
 import pytest
 import torch
 
-from lockstep.messages.errors import LockstepError
+from lockstep.errors import LockstepError
 from lockstep.pytorch import DynamicLossScale, MixedPrecisionLossScaleOptimizer
 from lockstep.pytorch.scaling.dynamic_scale import (
     DynamicState,

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn import Parameter
 
-from lockstep.messages.errors import UnsupportedError, VarListError
+from lockstep.errors import UnsupportedError, VarListError
 from lockstep.pytorch import (
     AGNCustomGetter,
     AGNOptimizer,

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from lockstep.messages.errors import ScaleStalledError
+from lockstep.errors import ScaleStalledError
 from lockstep.pytorch import (
     AutomaticLossScaler,
     DynamicLossScale,

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 
-from lockstep.messages.errors import UnsupportedError
+from lockstep.errors import UnsupportedError
 from lockstep.pytorch import (
     AutomaticLossScaler,
     DynamicLossScale,

@@ -14,7 +14,7 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler, SequentialLR
 
 from harness.tests.script_process import Request
 from harness.tests.shared_processes import Processes
-from lockstep.messages.errors import OutOfRangeError
+from lockstep.errors import OutOfRangeError
 from lockstep.pytorch import (
     MomentumOptimizer,
     MultitaskOptimizerWrapper,

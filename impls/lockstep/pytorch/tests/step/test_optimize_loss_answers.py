@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.nn import Parameter
 
+from lockstep.errors import RateFunctionError
 from lockstep.interface import NO_STEP
-from lockstep.messages.errors import RateFunctionError
 from lockstep.pytorch import optimize_loss, strict
 
 

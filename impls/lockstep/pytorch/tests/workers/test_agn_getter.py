@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import Parameter
 
-from lockstep.messages.errors import GetterError
+from lockstep.errors import GetterError
 from lockstep.pytorch import AGNCustomGetter, AGNOptimizer
 
 

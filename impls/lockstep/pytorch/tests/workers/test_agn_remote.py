@@ -10,7 +10,7 @@ import torch
 from torch.nn import Parameter
 
 from lockstep import pytorch
-from lockstep.messages.errors import UnsupportedError
+from lockstep.errors import UnsupportedError
 from lockstep.messages.ray import TrainingEndedError
 from lockstep.messages.workers.agn import GLOBAL_VARIABLE_NAME
 from lockstep.pytorch import (

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn import Parameter
 
-from lockstep.messages.errors import DtypeError, UnsupportedError
+from lockstep.errors import DtypeError, UnsupportedError
 from lockstep.messages.ray import CenterLostError
 from lockstep.pytorch import AGNCustomGetter, AGNOptimizer
 from lockstep.pytorch.tests.workers.worker_pairs import RemoteTeam, sgd

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from lockstep import reference as lockstep
-from lockstep.messages.errors import LockstepError
+from lockstep.errors import LockstepError
 from lockstep.messages.tests.bad_values import bad_values
 
 

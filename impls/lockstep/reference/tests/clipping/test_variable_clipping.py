@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from lockstep import reference
+from lockstep.errors import LockstepError
 from lockstep.interface import Array, Rows
 from lockstep.messages.clipping.variable_clipping import MARGINS
-from lockstep.messages.errors import LockstepError
 from lockstep.quirks import STRICT
 from lockstep.reference import (
     MultitaskOptimizerWrapper,

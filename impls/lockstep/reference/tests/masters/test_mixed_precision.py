@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lockstep.messages.errors import (
+from lockstep.errors import (
     OutOfRangeError,
     ScaleStalledError,
     UnsupportedError,

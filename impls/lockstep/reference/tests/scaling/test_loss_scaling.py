@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lockstep import reference
-from lockstep.messages.errors import LockstepError, ScaleStalledError
+from lockstep.errors import LockstepError, ScaleStalledError
 from lockstep.reference import (
     DynamicLossScale,
     FixedLossScale,

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from lockstep import reference as ls
+from lockstep.errors import DtypeError, LossNotCallableError, VarListError
 from lockstep.interface import NO_GRADIENTS, NO_STEP, Rows
-from lockstep.messages.errors import DtypeError, LossNotCallableError, VarListError
 from lockstep.messages.scaling.loss_scaling import ScaledStepReport
 from lockstep.reference import strict
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lockstep.messages.errors import LockstepError
+from lockstep.errors import LockstepError
 from lockstep.reference import lr_policies
 
 DECAYS: dict[str, dict[str, Any]] = {

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lockstep import reference as ls
-from lockstep.messages.errors import DtypeError, ShapeError
+from lockstep.errors import DtypeError, ShapeError
 from lockstep.messages.tests.step_mistakes import mistakes
 
 weight = ls.Variable("weight", [1.0, 2.0], np.float32)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lockstep.messages.errors import GetterError
+from lockstep.errors import GetterError
 from lockstep.reference import AGNCustomGetter, Variable
 from lockstep.tests.registering import assert_second_waits
 

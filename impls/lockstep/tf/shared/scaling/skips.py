@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
-from lockstep.messages.errors import warn_user
+from lockstep.errors import warn_user
 from lockstep.messages.scaling import loss_scaling as words
 from lockstep.messages.scaling.refusals import STALLED
 from lockstep.tf.shared.scaling.scaled_step import ScaledStep

@@ -15,7 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from lockstep.docstrings import documented
-from lockstep.messages.errors import OutOfRangeError
+from lockstep.errors import OutOfRangeError
 from lockstep.messages.schedules import lr_policies as words
 from lockstep.messages.schedules.lr_policies import checked
 from lockstep.quirks import quirks_of

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lockstep import errors
 from lockstep import tf as tf_backend
-from lockstep.messages import errors
 from lockstep.messages.tf import CrossReplicaError, EagerLossError
 from lockstep.tf import (
     AdamWOptimizer,

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from lockstep import tf as lockstep
-from lockstep.messages.errors import LockstepError
+from lockstep.errors import LockstepError
 from lockstep.messages.tests.bad_values import bad_values
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from lockstep.messages import errors
+from lockstep import errors
 from lockstep.tf import (
     DynamicLossScale,
     GradientDescentOptimizer,

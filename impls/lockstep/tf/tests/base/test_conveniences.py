@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from lockstep import tf as ls
-from lockstep.messages.errors import LockstepError, OutOfRangeError, UnknownNameError
+from lockstep.errors import LockstepError, OutOfRangeError, UnknownNameError
 from lockstep.tf import strict
 
 v1 = tf.compat.v1

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lockstep import errors
 from lockstep import tf as ls
-from lockstep.messages import errors
 from lockstep.tf import strict
 
 

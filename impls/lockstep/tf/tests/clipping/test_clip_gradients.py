@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lockstep import reference
+from lockstep import errors, reference
 from lockstep.interface import Rows
-from lockstep.messages import errors
 from lockstep.reference import strict as reference_strict
 from lockstep.tf import clip_by_global_norm, clip_gradients_by_global_norm
 from lockstep.tf import strict as lockstep_strict

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from harness.tests.shared_processes import TWO_DEVICES
-from lockstep.messages.errors import DtypeError
+from lockstep.errors import DtypeError
 from lockstep.messages.step.summaries import SummaryRecord
 from lockstep.tf import (
     _clip_by_global_norm,

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lockstep import errors
 from lockstep.interface import NO_EAGER_STEP
-from lockstep.messages import errors
 from lockstep.messages.tf import CrossReplicaError
 from lockstep.tf import MomentumOptimizer, VariableClippingOptimizer
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lockstep.messages import errors
+from lockstep import errors
 from lockstep.tf import (
     AdamOptimizer,
     AutomaticLossScaler,

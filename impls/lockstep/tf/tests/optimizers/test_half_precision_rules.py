@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from lockstep import tf as ls
-from lockstep.messages.errors import UnsupportedError
+from lockstep.errors import UnsupportedError
 from lockstep.tf import strict
 
 v1 = tf.compat.v1

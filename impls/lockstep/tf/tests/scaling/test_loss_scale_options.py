@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lockstep import reference
-from lockstep.messages import errors
+from lockstep import errors, reference
 from lockstep.tf import (
     DynamicLossScale,
     FixedLossScale,

@@ -11,8 +11,8 @@ import pytest
 import tensorflow as tf
 
 from harness.parity import drivers
+from lockstep import errors
 from lockstep import tf as lockstep_tf
-from lockstep.messages import errors
 from lockstep.tf import (
     AdamOptimizer,
     AutomaticLossScaler,

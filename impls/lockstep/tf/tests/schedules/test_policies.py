@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from lockstep import reference
-from lockstep.messages.errors import OutOfRangeError
+from lockstep.errors import OutOfRangeError
 from lockstep.tf import MomentumOptimizer, lr_policies
 from lockstep.tf.strict import lr_policies as strict_policies
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lockstep.messages.errors import GetterError
+from lockstep.errors import GetterError
 from lockstep.tests.registering import assert_second_waits
 from lockstep.tf import AGNCustomGetter, AGNOptimizer, GradientDescentOptimizer
 

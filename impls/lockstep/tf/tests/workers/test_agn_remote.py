@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from lockstep import tf as lockstep_tf
-from lockstep.messages.errors import OutOfRangeError, UnsupportedError
+from lockstep.errors import OutOfRangeError, UnsupportedError
 from lockstep.ray.tests.local_host import LocalHost
 from lockstep.tf import (
     AdamOptimizer,

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from lockstep import tf as lockstep_tf
-from lockstep.messages.errors import UnsupportedError
+from lockstep.errors import UnsupportedError
 from lockstep.ray.tests.local_host import LocalHost
 from lockstep.tf import AdamOptimizer, GradientDescentOptimizer, strict
 from lockstep.tf.tests.workers.remote_team import Team

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from lockstep.messages.errors import OutOfRangeError, UnknownArgumentError, sentence
+from lockstep.errors import OutOfRangeError, UnknownArgumentError, sentence
 
 __all__ = [
     "CHOOSE",
