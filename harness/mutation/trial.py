@@ -154,7 +154,9 @@ def _import_error(task: Mapping[str, Any]) -> Outcome | None:
     """Import the backend and the mutant. Return the outcome if that fails."""
     try:
         importlib.import_module(f"lockstep.{task['backend']}")
-        importlib.import_module(f"lockstep.{task['backend']}.strict")
+        registry = importlib.import_module("lockstep.registry")
+        if registry.find(task["backend"]).has_strict:
+            importlib.import_module(f"lockstep.{task['backend']}.strict")
         importlib.import_module(task["module"] or "lockstep")
     except Exception as error:
         got = f"{type(error).__name__}: {error}".splitlines()[0]

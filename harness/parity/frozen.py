@@ -87,6 +87,7 @@ def replayed(choice: Choice, on_case: OnCase) -> dict[str, dict[str, Any]]:
         for mode in registry.find(backend).modes
         for behaviour in choice.behaviours or BEHAVIOURS
         if not choice.modes or mode in choice.modes
+        if behaviour == "default" or registry.find(backend).has_strict
     ]
     if not jobs:
         raise HarnessError(

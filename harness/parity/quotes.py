@@ -28,6 +28,7 @@ from harness.parity.replay import Replay, replay_states
 from harness.processes.children import ROOT, run_lines
 from lockstep.errors import sentence
 from lockstep.interface import Array
+from lockstep.registry import BACKENDS
 
 __all__ = ["RECORD", "Quoted", "quote", "quotes_of", "record_quotes"]
 
@@ -75,10 +76,14 @@ def quotes_of(backend: str) -> list[Quoted]:
 
 
 def quote(anchor: str, selection: Quote, case: Case) -> Quoted:
-    """Replay a case in both modes and quote the results and the recording."""
+    """Replay a case in both modes and quote the results and the recording.
+
+    Where the backend has no strict, the reference's is quoted.
+    """
     backend, _, mode = selection.backend.partition(":")
     recorded = _recorded(case)
-    with closing(drivers.load(backend, mode or None)) as driver:
+    original = backend if BACKENDS[backend].has_strict else "reference"
+    with closing(drivers.load(original, mode or None)) as driver:
         strict = replay_states(case, driver)
         alike = driver.expects(case.expected.get("raises", ""))
     with closing(drivers.load(backend, mode or None, strict=False)) as driver:

@@ -34,6 +34,7 @@ from harness.parity.tables import (
 )
 from lockstep.errors import LockstepError
 from lockstep.interface import Array, Rows
+from lockstep.registry import BACKENDS
 
 __all__ = [
     "WITHOUT_STRICT",
@@ -53,7 +54,7 @@ __all__ = [
     "settled_before",
 ]
 
-WITHOUT_STRICT = frozenset({"pytorch"})
+WITHOUT_STRICT = frozenset(b.name for b in BACKENDS.values() if not b.has_strict)
 """Backends whose default is judged; the others are judged under strict."""
 COPY = re.compile("/(local|global|worker [0-9]+ at last)/")
 """The copy of a variable in a quantity of AGN. Rounding errors move between copies."""

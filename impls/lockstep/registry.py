@@ -7,7 +7,12 @@ import importlib.util
 from dataclasses import dataclass
 from types import ModuleType
 
-from lockstep.errors import MissingFrameworkError, sentence, unknown_name
+from lockstep.errors import (
+    MissingFrameworkError,
+    UnsupportedError,
+    sentence,
+    unknown_name,
+)
 from lockstep.interface import EXPORTS
 
 __all__ = [
@@ -36,6 +41,7 @@ class Backend:
             by default.
         runs_on: a package that the framework itself needs.
         alias: another name that users may give by mistake.
+        has_strict: whether it has a ``strict`` module.
         model_file: the module of a task with the model for this backend.
         colors: its colors in figures on light and on dark pages.
         marker: its marker in figures.
@@ -48,6 +54,7 @@ class Backend:
     extras: tuple[str, ...] = ()
     runs_on: str | None = None
     alias: str = ""
+    has_strict: bool = True
     model_file: str = ""
     colors: tuple[str, str] = ("", "")
     marker: str = ""
@@ -106,6 +113,7 @@ BACKENDS: dict[str, Backend] = {
             modes=("eager",),
             extras=("PolicyLR", "TensorBoardRecorder"),
             alias="torch",
+            has_strict=False,
             model_file="torch_model",
             colors=("#009e73", "#3ecf9f"),
             marker="o",
@@ -145,8 +153,15 @@ def load(name: str, strict: bool = False) -> ModuleType:
         UnknownNameError: there is no such backend; the error suggests the nearest name.
         MissingFrameworkError: its framework is not installed; the error says how to
             install it.
+        UnsupportedError: the backend has no ``strict`` module.
     """
     if not installed(name):
         raise missing_framework(name)
+    if strict and not BACKENDS[name].has_strict:
+        having = " or ".join(b.name for b in BACKENDS.values() if b.has_strict)
+        raise UnsupportedError(
+            f"lockstep.{name}.strict: expected a backend with the originals' exact "
+            f"behaviour, got one with a single behaviour; load {having}."
+        )
     module = f"lockstep.{name}.strict" if strict else f"lockstep.{name}"
     return importlib.import_module(module)

@@ -1,15 +1,21 @@
+import numpy as np
 import torch
 
-from lockstep import pytorch
-from lockstep.pytorch import strict
+from lockstep import pytorch, reference
 
-for name, lockstep in ("default", pytorch), ("strict", strict):
-    w = torch.nn.Parameter(torch.tensor([4.0]))
+weights = {
+    "default on PyTorch": (pytorch, torch.nn.Parameter(torch.tensor([4.0]))),
+    "strict, and the reference": (reference, reference.Variable("w", np.float32([4]))),
+}
+for name, (lockstep, w) in weights.items():
     getter = lockstep.AGNCustomGetter("cpu")
-    adam = lockstep.AdamOptimizer(getter([w]), 0.5, beta1=0.5)
+    given = getter([w])
+    on_torch = lockstep is pytorch
+    arguments = [given] if on_torch else []
+    adam = lockstep.AdamOptimizer(*arguments, learning_rate=0.5, beta1=0.5)
     opt = lockstep.AGNOptimizer(adam, 1, getter, communication_period=2)
     opt.get_init_op(0)
     for _ in range(4):  # two pushes
-        opt.apply_gradients([(torch.ones(1), w)])
-    center = getter.center.optimizer.param_groups[0]["beta1_power"]
-    print(f"{name}: worker {adam.param_groups[0]['beta1_power']}, center {center}")
+        opt.apply_gradients([(torch.ones(1) if on_torch else np.ones(1, "f4"), w)])
+    shared = opt.get_slot(w, opt.GLOBAL_VARIABLE_NAME)
+    print(f"{name}: the center's weight is {shared.tolist()[0]:.4f}")

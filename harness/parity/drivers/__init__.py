@@ -12,16 +12,18 @@ __all__ = ["load"]
 
 
 def load(
-    name: str, mode: str | None = None, strict: bool = True, device: str = "cpu"
+    name: str, mode: str | None = None, strict: bool | None = None, device: str = "cpu"
 ) -> Driver:
     """Return the driver of the backend ``name`` in one of its execution modes.
+
+    ``strict``: replay the originals' behaviour; None: if the backend has it.
 
     Raises:
         UnknownNameError: there is no such backend or mode. It names the nearest one.
         UnsupportedError: the backend cannot use ``device`` here.
     """
     backend = registry.find(name)
-    names = registry.load(name, strict)
+    names = registry.load(name, backend.has_strict if strict is None else strict)
     chosen = mode or backend.modes[0]
     if chosen not in backend.modes:
         raise unknown_name(f"mode of {name}", chosen, backend.modes)

@@ -73,6 +73,8 @@ def test_masters_have_the_limits_of_their_variables_but_not_under_strict(
 ) -> None:
     if not registry.installed(backend):
         pytest.skip(f"{registry.find(backend).framework} is not installed")
+    if strict and not registry.find(backend).has_strict:
+        pytest.skip(f"{backend} has one behaviour")
     driver = drivers.load(backend, strict=strict)
     w = driver.variable("w", np.float16([3, 4]))
     sgd = driver.optimizer("GradientDescent", {"learning_rate": 1.0}, [w])

@@ -3,8 +3,8 @@
 ``step``, ``zero_grad``, ``param_groups``, ``state_dict``, hooks, ``deepcopy``, learning
 rate schedulers and ``GradScaler`` work as with any other optimizer; the methods of
 ``tf.compat.v1.train.Optimizer`` (``compute_gradients``, ``apply_gradients``,
-``minimize``, ``get_slot``, ...) work besides. :mod:`lockstep.pytorch.strict` has the
-same names with the originals' exact behaviour.
+``minimize``, ``get_slot``, ...) work besides. There is one behaviour, the documented
+one; ``lockstep.tf.strict`` has the originals' exact behaviour.
 """
 
 import sys

@@ -28,7 +28,8 @@ PLACE = re.compile(r" at 0x[0-9a-fA-F]+|\b(?:[A-Za-z_]\w*\.)+(?=[A-Za-z_])")
 def signatures_of(backend: str) -> dict[str, dict[str, str]]:
     """Return ``default`` and ``strict`` -> public name -> its signature."""
     found = {}
-    for mode in ("default", "strict"):
+    has_strict = registry.find(backend).has_strict
+    for mode in ("default", "strict") if has_strict else ("default",):
         module = registry.load(backend, strict=mode == "strict")
         names = sorted({*EXPORTS, *module.__all__})
         found[mode] = dict(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -113,8 +114,11 @@ class _Optimized:
         self.named = named
         chosen = case.inputs["lr_policy"]
         # In both modes the original's policies: they have their own cases.
-        policies = registry.load(driver.backend, strict=True).lr_policies
+        has_strict = registry.find(driver.backend).has_strict
+        policies = registry.load(driver.backend, has_strict).lr_policies
         self.policy = getattr(policies, chosen["name"])
+        if not has_strict:
+            self.policy = partial(self.policy, strict=True)
         self.policy_args = chosen["args"]
         self.rate: Any = None
         self.made: Any = None

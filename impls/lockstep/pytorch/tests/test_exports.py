@@ -11,7 +11,6 @@ import pytest
 from lockstep import pytorch
 from lockstep.interface import EXPORTS, Wrapper
 from lockstep.messages.optimizers.parameters import RULES
-from lockstep.pytorch import strict
 from lockstep.tests.test_package import pure, signatures
 
 PYTORCH = Path(pytorch.__file__).parent
@@ -80,8 +79,3 @@ def test_methods_take_the_arguments_of_every_wrapper(name, wrapper):
     assert [(p.name, p.default) for p in found.values()] == [
         (p.name, p.default) for p in expected.values()
     ]
-
-
-def test_strict_classes_are_subclasses():
-    for name in (*WRAPPERS, "FtrlOptimizer", "NovoGrad"):
-        assert issubclass(getattr(strict, name), getattr(pytorch, name))

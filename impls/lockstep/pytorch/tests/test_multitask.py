@@ -12,13 +12,10 @@ from lockstep.interface import NO_STEP
 from lockstep.pytorch import (
     MultitaskOptimizerWrapper,
     clip_gradients_by_global_norm,
-    strict,
 )
-from lockstep.pytorch.base.wrapper import OptimizerWrapper
 from lockstep.pytorch.tests.subjects import (
     ALL,
     OWN,
-    TF1,
     TORCH,
     TwoHeads,
     assert_same_bits,
@@ -143,14 +140,13 @@ def test_gradients_are_put_back(make):
     assert all(a is b for a, b in zip(before, after, strict=True))
 
 
-@pytest.mark.parametrize("options", [{}, {"strict": True}], ids=["default", "strict"])
-def test_gradients_are_put_back_when_the_step_fails(options):
+def test_gradients_are_put_back_when_the_step_fails():
     class Broken(torch.optim.SGD):
         def step(self, closure=None):
             raise RuntimeError("out of memory")
 
     model = TwoHeads()
-    wrapper = wrapped(lambda params: Broken(params, lr=0.1), model, **options)
+    wrapper = wrapped(lambda params: Broken(params, lr=0.1), model)
     model(torch.ones(2, 3), 1.0, 0.0).backward()
     before = [parameter.grad for parameter in model.parameters()]
     with pytest.raises(RuntimeError, match="out of memory"):
@@ -159,11 +155,10 @@ def test_gradients_are_put_back_when_the_step_fails(options):
     assert all(a is b for a, b in zip(before, after, strict=True))
 
 
-@pytest.mark.parametrize("options", [{}, {"strict": True}], ids=["default", "strict"])
 @everyone
-def test_a_closure_is_called_once_and_its_zeros_are_seen(make, options):
+def test_a_closure_is_called_once_and_its_zeros_are_seen(make):
     model = TwoHeads()
-    wrapper = wrapped(make, model, **options)
+    wrapper = wrapped(make, model)
     before = head(snapshot(model, wrapper), "b")
     calls = []
 
@@ -314,92 +309,6 @@ def test_by_default_the_wrapped_optimizer_is_untouched():
     assert model.b.weight not in sgd.state
     train(model, sgd, "a")
     assert model.b.weight in sgd.state
-
-
-class TestStrict:
-    """The quirks of ``tf.contrib.opt.MultitaskOptimizerWrapper``."""
-
-    @everyone
-    def test_the_wrapped_optimizer_filters_by_itself_from_then_on(self, make):
-        model = TwoHeads()
-        optimizer = make(model.parameters())
-        strict.MultitaskOptimizerWrapper(optimizer)
-        before = head(snapshot(model, optimizer), "b")
-        train(model, optimizer, "aa")
-        assert_same_bits(head(snapshot(model, optimizer), "b"), before)
-        assert not torch.equal(model.a.weight, TwoHeads().a.weight)
-
-    @everyone
-    def test_the_wrapped_optimizer_still_takes_a_closure(self, make):
-        model = TwoHeads()
-        optimizer = make(model.parameters())
-        strict.MultitaskOptimizerWrapper(optimizer)
-        before = head(snapshot(model, optimizer), "b")
-
-        def closure():
-            optimizer.zero_grad()
-            loss = model(torch.ones(2, 3), 1.0, 0.0)
-            loss.backward()
-            return loss
-
-        assert optimizer.step(closure) > 0
-        assert_same_bits(head(snapshot(model, optimizer), "b"), before)
-        assert not torch.equal(model.a.weight, TwoHeads().a.weight)
-
-    @everyone
-    def test_without_zeros_the_bits_are_those_of_the_bare_optimizer(self, make):
-        bare, ours = TwoHeads(), TwoHeads()
-        optimizer = make(bare.parameters())
-        wrapper = strict.MultitaskOptimizerWrapper(make(ours.parameters()))
-        train(bare, optimizer, "++")
-        train(ours, wrapper, "++")
-        assert_same_bits(snapshot(ours, wrapper), snapshot(bare, optimizer))
-
-    @pytest.mark.parametrize("strictly", [False, True])
-    def test_the_powers_of_beta_advance_on_zeros_only_under_strict(self, strictly):
-        model = TwoHeads()
-        wrapper = wrapped(TF1["TF1 Adam"], model, strict=strictly)
-        before = snapshot(model, wrapper)
-        train(model, wrapper, "00")
-        powers = wrapper.param_groups[0]["beta1_power"]
-        assert powers == pytest.approx(0.9**3 if strictly else 0.9)
-        assert_same_bits(snapshot(model, wrapper), before)
-
-    @pytest.mark.parametrize("strictly", [False, True])
-    @pytest.mark.parametrize("make", [TORCH["SGD"], TF1["GradientDescent"]])
-    def test_subnormals_are_zero_only_under_strict(self, make, strictly):
-        parameter = Parameter(torch.zeros(2))
-        wrapper = MultitaskOptimizerWrapper(make([parameter]), strict=strictly)
-        parameter.grad = torch.full((2,), 1e-39)
-        wrapper.step()
-        assert (parameter[0] == 0) == strictly
-        assert wrapper.last_step.applied != strictly
-
-    @pytest.mark.parametrize("dampening", [0.0, 0.5])
-    def test_used_directly_fused_sgd_lets_a_task_join_later(self, dampening):
-        found = []
-        for fused in (False, True):
-            model = TwoHeads()
-            options = {"momentum": 0.9, "dampening": dampening, "fused": fused}
-            sgd = torch.optim.SGD(model.parameters(), lr=0.1, **options)
-            strict.MultitaskOptimizerWrapper(sgd)
-            train(model, sgd, "aab+b")
-            found.append(snapshot(model, sgd))
-        torch.testing.assert_close(found[1], found[0], rtol=1e-6, atol=1e-7)
-
-    def test_around_another_wrapper_it_has_no_effect(self):
-        model = TwoHeads()
-        inner = OptimizerWrapper(TF1["Momentum"](model.parameters()))
-        wrapper = strict.MultitaskOptimizerWrapper(inner)
-        train(model, wrapper, "+")
-        before = model.b.weight.detach().clone()
-        train(model, wrapper, "a")
-        assert not torch.equal(model.b.weight, before)
-
-    def test_a_multitask_wrapper_is_refused(self):
-        inner = MultitaskOptimizerWrapper(TORCH["SGD"]([Parameter(torch.ones(1))]))
-        with pytest.raises(TypeError, match="the original refuses a wrapper"):
-            strict.MultitaskOptimizerWrapper(inner)
 
 
 def test_integer_gradients_are_not_clipped() -> None:

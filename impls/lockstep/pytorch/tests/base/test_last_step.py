@@ -19,7 +19,6 @@ from lockstep.pytorch import (
     MixedPrecisionOptimizerWrapper,
     MultitaskOptimizerWrapper,
     VariableClippingOptimizer,
-    strict,
 )
 
 
@@ -44,7 +43,6 @@ def agn(opt):
 
 STACKS = {
     "multitask": (MultitaskOptimizerWrapper,),
-    "strict multitask": (strict.MultitaskOptimizerWrapper,),
     "rows": (rows,),
     "scaled": (scaled,),
     "masters": (masters,),

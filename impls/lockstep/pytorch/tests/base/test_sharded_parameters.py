@@ -22,7 +22,6 @@ from lockstep.pytorch import (
     optimize_loss,
     post_process_gradients,
     reduce_gradients,
-    strict,
 )
 from lockstep.pytorch.tests.ranks import needs_gloo, on_two_ranks
 from lockstep.pytorch.tests.subjects import TwoHeads
@@ -49,10 +48,6 @@ def capturable(opt: Optimizer) -> MixedPrecisionLossScaleOptimizer:
 WRAPPERS: dict[str, Callable[[Optimizer], Optimizer]] = {
     "agn": agn,
     "capturable": capturable,
-    "masters": lambda opt: strict.MixedPrecisionOptimizerWrapper(opt, 8.0),
-    "multitask": strict.MultitaskOptimizerWrapper,
-    "rows": lambda opt: strict.VariableClippingOptimizer(opt, {}, 1.0),
-    "scaled": lambda opt: strict.MixedPrecisionLossScaleOptimizer(opt, 8.0),
 }
 
 

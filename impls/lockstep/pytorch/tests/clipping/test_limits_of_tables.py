@@ -11,7 +11,6 @@ import torch
 from torch.nn import Parameter
 
 from lockstep import pytorch, reference
-from lockstep.pytorch import strict
 
 
 def tables(dtype: torch.dtype = torch.float32) -> tuple[Parameter, Parameter]:
@@ -69,19 +68,6 @@ def test_other_keys_and_bad_norms_are_one_sentence(given: str) -> None:
     expected = "got -1.0" if given == "bad" else "one norm for each key"
     with pytest.raises(ValueError, match=f"max_norm: expected .*{expected}"):
         clipping(users, items, limits[given])
-
-
-def test_strict_takes_the_original_s_one_norm() -> None:
-    users, items = tables()
-    optimizer = clipping(users, items, 2.5, strict)
-    zero_step(optimizer, users, items)
-    assert users.tolist() == items.tolist() == [[1.5, 2.0]]
-
-
-def test_strict_takes_no_mapping() -> None:
-    users, items = tables()
-    with pytest.raises(TypeError, match="max_norm: expected one norm for all"):
-        clipping(users, items, {users: 1.0, "items": 2.0}, strict)
 
 
 def test_the_reference_takes_a_mapping_too() -> None:

@@ -7,7 +7,7 @@ import torch
 from torch.nn import Parameter
 
 from lockstep.interface import NO_STEP
-from lockstep.pytorch import VariableClippingOptimizer, strict
+from lockstep.pytorch import VariableClippingOptimizer
 from lockstep.pytorch.tests.clipping.models import clipping, stepped
 
 W, STRANGER = Parameter(torch.full((2, 3), 7.0)), Parameter(torch.ones(4))
@@ -60,22 +60,6 @@ def test_bad_input_is_refused_in_one_sentence_and_changes_nothing(changes, error
         VariableClippingOptimizer(opt, dims, limit, **given)
     assert before is None or vars(opt) == before
     assert W.eq(7.0).all()
-
-
-def test_strict_takes_any_limit_and_checks_axes_at_the_step():
-    parameter = Parameter(torch.tensor([[3.0, 4.0]]))
-    flipped = strict.VariableClippingOptimizer
-    sgd = torch.optim.SGD([parameter], lr=1.0)
-    flipped(sgd, {parameter: [1]}, -1.0).apply_gradients(
-        [(torch.zeros(1, 2), parameter)]
-    )
-    torch.testing.assert_close(parameter.detach(), torch.tensor([[-0.6, -0.8]]))
-    optimizer = flipped(sgd, {parameter: [2], STRANGER: [0]}, 1.0)
-    with pytest.raises(ValueError, match="which has 2, got 2"):
-        optimizer.apply_gradients([(torch.ones(1, 2), parameter)])
-    torch.testing.assert_close(parameter.detach(), torch.tensor([[-0.6, -0.8]]))
-    with pytest.raises(TypeError, match="a list of axes"):
-        flipped(sgd, {parameter: 1}, 1.0)
 
 
 def test_strict_norms_of_float16_overflow():

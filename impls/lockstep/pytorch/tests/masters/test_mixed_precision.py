@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 from torch.nn import Parameter
 
-from lockstep import pytorch
 from lockstep.pytorch import (
     DynamicLossScale,
     MixedPrecisionOptimizerWrapper,
-    strict,
 )
 from lockstep.pytorch.tests.masters.models import (
     assert_same,
@@ -158,39 +155,6 @@ def test_a_gradient_of_another_dtype_is_refused(gradient):
     assert weight.tolist() == [1.0, 1.0]
     optimizer.apply_gradients([(torch.ones(2), weight)])
     assert weight.tolist() == [0.0, 0.0]
-
-
-class TestStrict:
-    def test_a_static_scale_applies_what_is_not_finite(self):
-        weight = Parameter(torch.ones(2).half())
-        sgd = strict.GradientDescentOptimizer([("weight", weight)], 1.0)
-        optimizer = strict.MixedPrecisionOptimizerWrapper(sgd, 8.0)
-        optimizer.apply_gradients([(torch.tensor([torch.inf, 1.0]).half(), weight)])
-        assert weight.tolist() == [-65504.0, 0.0]
-        assert optimizer.last_step.nonfinite == ("weight",)
-
-    @pytest.mark.parametrize("given", [8, np.float32(8), "Backoff", "dynamic"])
-    def test_an_unusable_scale_fails_when_it_is_used(self, given):
-        weight = Parameter(torch.ones(2).half())
-        sgd = strict.GradientDescentOptimizer([weight], 1.0)
-        optimizer = strict.MixedPrecisionOptimizerWrapper(sgd, given)
-        with pytest.raises(AttributeError, match="a float or an AutomaticLossScaler"):
-            optimizer.compute_gradients(lambda: weight.sum().float())
-
-    def test_an_absent_gradient_is_refused(self):
-        one, other = Parameter(torch.ones(2).half()), Parameter(torch.ones(2).half())
-        sgd = strict.GradientDescentOptimizer([("one", one), ("other", other)], 1.0)
-        optimizer = strict.MixedPrecisionOptimizerWrapper(sgd, 8.0)
-        with pytest.raises(ValueError, match="a gradient for the float16 variable"):
-            optimizer.compute_gradients(lambda: one.sum().float())
-
-    def test_bfloat16_has_no_masters_and_slots_are_not_seen(self):
-        weight = Parameter(torch.ones(2).bfloat16())
-        adam = pytorch.AdamOptimizer([weight], 1.0)
-        optimizer = strict.MixedPrecisionOptimizerWrapper(adam, 8.0)
-        assert optimizer.master(weight) is weight
-        assert optimizer.get_slot(weight, "m") is None
-        assert optimizer.get_slot_names() == optimizer.variables() == []
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)

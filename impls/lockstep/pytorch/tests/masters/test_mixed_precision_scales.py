@@ -14,7 +14,6 @@ from lockstep.pytorch import (
     DynamicLossScale,
     FixedLossScale,
     MixedPrecisionOptimizerWrapper,
-    strict,
 )
 from lockstep.pytorch.tests.masters.models import (
     SCALES,
@@ -226,26 +225,6 @@ def test_the_norm_is_of_the_gradients_of_this_step_alone(then, capturable):
 def test_a_wrong_word_for_the_floor_is_refused(name, wrong):
     with pytest.raises(ValueError, match=f"OptimizerWrapper: {name}"):
         wrapped(mixed(), **{name: wrong})
-
-
-@pytest.mark.parametrize("shape", [(3, 2), (0, 2)], ids=["no rows named", "no rows"])
-@pytest.mark.parametrize("loss_scale", ["automatic", "number"])
-def test_strict_an_automatic_scale_skips_a_step_without_any_element(shape, loss_scale):
-    weight, step = (
-        Parameter(torch.ones(shape).half()),
-        torch.zeros((), dtype=torch.int64),
-    )
-    scale = strict.AutomaticLossScaler("Backoff") if loss_scale == "automatic" else 8.0
-    inner = strict.AdamOptimizer([weight], learning_rate=0.1)
-    optimizer = strict.MixedPrecisionOptimizerWrapper(inner, scale)
-    before = optimizer.loss_scale
-    rows = torch.zeros(shape).half().to_sparse(1).coalesce()
-    assert not rows.values().numel()
-    optimizer.apply_gradients([(rows, weight)], step)
-    skips = loss_scale == "automatic"
-    assert optimizer.last_step.applied is not skips
-    assert step == (0 if skips else 1)
-    assert float(optimizer.loss_scale) == float(before) / (2 if skips else 1)
 
 
 def test_a_float32_gradient_that_came_after_unscaling_is_refused() -> None:

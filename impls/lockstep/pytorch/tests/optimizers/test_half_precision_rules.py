@@ -13,7 +13,6 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from lockstep import pytorch
-from lockstep.pytorch import strict
 
 STEPS = 12
 ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -173,23 +172,3 @@ def test_a_state_that_was_saved_in_half_precision_is_widened(
         assert torch.equal(slot, old["state"][0][name].float())
     ours.step()
     assert half.isfinite().all()
-
-
-@halves
-@pytest.mark.parametrize("rule", sorted(ARGUMENTS.keys() - {"NovoGrad"}))
-def test_strict_computes_in_the_dtype_of_the_parameter(
-    rule: str, dtype: torch.dtype
-) -> None:
-    half, _ = pair(dtype)
-    ours = make(rule, [half], strict)
-    half.grad = dense(1.0, dtype)[0]
-    ours.step()
-    assert {slot.dtype for slot in ours.state[half].values()} <= {dtype}
-
-
-def test_strict_adam_in_bfloat16_forgets_the_second_moment_as_the_original() -> None:
-    half, _ = pair(torch.bfloat16)
-    ours = strict.AdamOptimizer([half])
-    half.grad = torch.ones_like(half)
-    ours.step()
-    assert not ours.get_slot(half, "v").any()

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from lockstep.pytorch import FtrlOptimizer, NovoGrad, strict
+from lockstep.pytorch import FtrlOptimizer, NovoGrad
 from lockstep.pytorch.optimizers.rule_optimizer import RuleOptimizer
 from lockstep.pytorch.optimizers.rules import in_pieces
 from lockstep.pytorch.tests.subjects import OWN
@@ -32,10 +32,6 @@ RULES: dict[str, tuple[Callable[[Any], Any], Sequence[torch.dtype]]] = {
             l2_shrinkage_regularization_strength=0.1,
         ),
         DTYPES,
-    ),
-    "strict NovoGrad": (
-        partial(strict.NovoGrad, learning_rate=0.1, weight_decay=0.1),
-        [torch.float32],
     ),
 }
 

@@ -16,7 +16,7 @@ from torch.distributed.checkpoint import state_dict as checkpoint
 from torch.nn import Parameter
 
 from lockstep import pytorch
-from lockstep.pytorch import NovoGrad, strict
+from lockstep.pytorch import NovoGrad
 from lockstep.pytorch.tests.devices import no_syncs, on_devices
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -148,12 +148,6 @@ def test_a_loaded_second_moment_is_a_copy():
     assert moments(optimizer, w)[1].item() == 4.0
 
 
-def test_the_rate_has_to_be_given_but_under_strict():
-    with pytest.raises(TypeError, match="learning_rate"):
-        NovoGrad([weight(1.0)])
-    assert strict.NovoGrad([weight(1.0)]).param_groups[0]["lr"] == 1.0
-
-
 def test_state_is_half_of_adam_s_but_for_a_number_a_tensor():
     shapes = [(64, 32), (32,), (7, 5, 3)]
     states = []
@@ -268,42 +262,6 @@ def test_float16_weights_are_trained_through_masters():
 
 
 # -- strict --------------------------------------------------------------------------
-
-
-def test_strict_refuses_before_anything_changes():
-    w, other = weight(1.0), weight(1.0)
-    optimizer = strict.NovoGrad([w, other])
-    one = torch.ones(1)
-    refused: list[tuple[Any, type[Exception], str]] = [
-        (((one, w),), TypeError, "a list"),
-        (iter([(one, w)]), TypeError, "a list"),
-        ([(one, w), (None, other)], ValueError, "None for param_groups"),
-    ]
-    for pairs, error, words in refused:
-        with pytest.raises(error, match=words):
-            optimizer.apply_gradients(pairs)
-    assert w.item() == 1.0
-
-
-@pytest.mark.parametrize("way", ["step", "apply_gradients"])
-def test_strict_knows_float32_only(way):
-    w = weight(1.0, dtype=torch.float16)
-    optimizer = strict.NovoGrad([w])
-    w.grad = torch.ones_like(w)
-    with pytest.raises(TypeError, match="float32"):
-        if way == "step":
-            optimizer.step()
-        else:
-            optimizer.apply_gradients([(w.grad, w)])
-
-
-def test_strict_stays_strict_in_a_copy():
-    w = weight(1.0)
-    optimizer = deepcopy(strict.NovoGrad([w], beta1=0.0))
-    (w,) = optimizer.param_groups[0]["params"]
-    for gradient in (100.0, 1.0):
-        step(optimizer, w, gradient)
-    assert w.item() == -1.0 and moments(optimizer, w)[1].item() == 0.0
 
 
 def test_hyper_parameters_are_cast_once_for_a_group_and_dtype(monkeypatch):

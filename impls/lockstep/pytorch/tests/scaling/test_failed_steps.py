@@ -18,7 +18,6 @@ from lockstep.pytorch import (
     VariableClippingOptimizer,
     mp_regularizer_wrapper,
     optimize_loss,
-    strict,
 )
 from lockstep.pytorch.base.stack import base_of
 from lockstep.pytorch.scaling import scaled_step
@@ -57,10 +56,6 @@ def worker(opt):
 STACKS = {
     "scaled": (TwoHeads, scaled),
     "scaled, clipped": (TwoHeads, lambda opt: scaled(opt, clip_norm=1e6)),
-    "scaled, strict": (
-        TwoHeads,
-        lambda opt: strict.MixedPrecisionLossScaleOptimizer(opt, SCALE),
-    ),
     "multitask around": (TwoHeads, lambda opt: MultitaskOptimizerWrapper(scaled(opt))),
     "multitask inside": (TwoHeads, lambda opt: scaled(MultitaskOptimizerWrapper(opt))),
     "rows inside": (TwoHeads, lambda opt: scaled(rows(opt))),

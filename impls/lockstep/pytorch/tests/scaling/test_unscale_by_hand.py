@@ -18,7 +18,6 @@ from lockstep.pytorch import (
     MultitaskOptimizerWrapper,
     VariableClippingOptimizer,
     mp_regularizer_wrapper,
-    strict,
 )
 from lockstep.pytorch.tests.masters.models import loss_of, mixed
 from lockstep.pytorch.tests.subjects import ALL, TwoHeads, batches
@@ -296,18 +295,6 @@ def test_a_penalty_is_in_what_is_clipped():
     torch.testing.assert_close(master.grad, 2 * master.detach())
     optimizer.step()
     assert optimizer.last_step.applied
-
-
-def test_strict_applies_what_has_been_made_finite_as_the_original_did():
-    weight = torch.nn.Parameter(torch.zeros(2))
-    sgd = torch.optim.SGD([weight], lr=1.0)
-    optimizer = strict.MixedPrecisionLossScaleOptimizer(sgd, "dynamic")
-    optimizer.scale_loss((weight * torch.tensor([torch.inf, 1.0])).sum()).backward()
-    optimizer.unscale_()
-    assert weight.grad[1] == 1
-    clip_grad_value_([weight], 2.0)
-    optimizer.step()
-    assert weight.tolist() == [-2.0, -1.0] and optimizer.last_step.applied
 
 
 @kinds

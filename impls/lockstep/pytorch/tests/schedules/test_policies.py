@@ -20,9 +20,7 @@ from lockstep.pytorch import (
     MultitaskOptimizerWrapper,
     PolicyLR,
     lr_policies,
-    strict,
 )
-from lockstep.pytorch.strict import lr_policies as strict_policies
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "fixed_lr": {},
@@ -49,14 +47,11 @@ def walk(made: torch.optim.Optimizer, scheduler: LRScheduler, steps: int) -> lis
     return seen
 
 
-@pytest.mark.parametrize(
-    "policies", [lr_policies, strict_policies], ids=["default", "strict"]
-)
+@pytest.mark.parametrize("strict", [False, True], ids=["default", "strict"])
 @pytest.mark.parametrize("name", ARGUMENTS)
-def test_a_tensor_step_gives_a_tensor_of_the_same_rate(
-    policies: Any, name: str
-) -> None:
-    policy = functools.partial(getattr(policies, name), **ARGUMENTS[name])
+def test_a_tensor_step_gives_a_tensor_of_the_same_rate(strict: bool, name: str) -> None:
+    policy = getattr(lr_policies, name)
+    policy = functools.partial(policy, strict=strict, **ARGUMENTS[name])
     for step in (0, 1, 3, 4, 9, 17, 70000):
         rate = policy(torch.tensor(step), learning_rate=0.1)
         if name != "fixed_lr":
@@ -104,20 +99,6 @@ def test_a_callable_may_be_given_instead_of_a_name() -> None:
         made = optimizer(0.1, 0.1)
         seen = walk(made, PolicyLR(made, given), 5)
         assert [row[0] for row in seen] == [1.0, 0.75, 0.5, 0.25, 0.0]
-
-
-def test_strict_is_the_original_by_name_and_by_module() -> None:
-    arguments = {"decay_steps": 4, "min_lr": 0.5}
-    policy = functools.partial(
-        strict_policies.cosine_decay, learning_rate=0.5, **arguments
-    )
-    one, other = optimizer(0.5), optimizer(0.5)
-    named = PolicyLR(one, "cosine_decay", strict=True, **arguments)
-    assert walk(one, named, 6) == walk(other, PolicyLR(other, policy), 6)
-    assert one.param_groups[0]["lr"] == 0.25
-    bound = optimizer(0.5)
-    strict_walk = walk(bound, strict.PolicyLR(bound, "cosine_decay", **arguments), 6)
-    assert strict_walk[-1] == [0.25]
 
 
 def test_it_takes_its_turn_in_a_sequence() -> None:

@@ -8,7 +8,6 @@ from torch import nn
 from torch.nn import Parameter
 
 from lockstep import pytorch as ls
-from lockstep.pytorch import strict
 from lockstep.pytorch.tests.steps import INPUTS, model_in, rate, step_of
 
 LIMITS = {
@@ -297,23 +296,3 @@ def test_the_callers_arguments_stay_as_they_were() -> None:
     given = {"weight_decay": 0.25}
     step_of(model_in(), optimizer="AdamW", optimizer_params=given)(INPUTS)
     assert given == {"weight_decay": 0.25}
-
-
-def test_strict_scales_the_decay_of_a_dict_that_is_used_twice_twice() -> None:
-    given, decays = {"weight_decay": 0.5}, []
-    for _ in range(2):
-        weight = Parameter(torch.ones(2))
-        loss = weight.sum
-        step = strict.optimize_loss(loss, "AdamW", given, lambda step: 0.5, [weight])
-        step()
-        decays.append(step.optimizer.param_groups[0]["weight_decay"])
-    assert decays == [0.25, 0.125]
-    now = given["weight_decay"]
-    assert (float(now), 2 * now, now * torch.tensor(2.0)) == (0.125, 0.25, 0.25)
-    assert (torch.tensor(2.0) * now).item() == 0.25
-
-
-def test_strict_makes_a_scaler_that_it_does_not_use() -> None:
-    weight = Parameter(torch.ones(2))
-    arguments = (weight.sum, "SGD", {}, rate, [weight])
-    assert strict.optimize_loss(*arguments, loss_scaling="Backoff").scaler is not None

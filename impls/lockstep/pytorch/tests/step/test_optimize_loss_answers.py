@@ -10,7 +10,7 @@ from torch.nn import Parameter
 
 from lockstep.errors import RateFunctionError
 from lockstep.interface import NO_STEP
-from lockstep.pytorch import optimize_loss, strict
+from lockstep.pytorch import optimize_loss
 
 
 def stepping(loss: Any, weight: Parameter, rate: Any = 0.5, **options: Any) -> Any:
@@ -55,15 +55,6 @@ def test_an_empty_tuple_is_no_loss() -> None:
         stepping(lambda: (), weight)()
 
 
-def test_strict_takes_no_tuple() -> None:
-    weight = Parameter(torch.ones(1))
-    step = strict.optimize_loss(
-        lambda: (weight.sum(), 1), "SGD", {}, lambda step: 0.5, [weight]
-    )
-    with pytest.raises(TypeError, match="tuple"):
-        step()
-
-
 def test_a_number_is_a_rate_that_never_changes() -> None:
     weight = Parameter(torch.tensor([2.0]))
     step = stepping(lambda: weight.sum(), weight, rate=0.5)
@@ -86,12 +77,6 @@ def test_before_the_first_call_the_last_step_is_that_there_was_none() -> None:
     step()
     step.load_state_dict(step.state_dict())
     assert step.last_step == NO_STEP
-
-
-def test_strict_wants_a_function_of_the_steps() -> None:
-    weight = Parameter(torch.ones(1))
-    with pytest.raises(TypeError, match="callable"):
-        strict.optimize_loss(lambda: weight.sum(), "SGD", {}, 0.5, [weight])
 
 
 def test_the_repr_is_one_line_with_optimizer_steps_rate_and_stages() -> None:

@@ -12,7 +12,7 @@ import torch
 from torch.nn import Parameter
 
 from lockstep import pytorch as ls
-from lockstep.pytorch import OPTIMIZER_SUMMARIES, strict
+from lockstep.pytorch import OPTIMIZER_SUMMARIES
 from lockstep.pytorch.tests.ranks import new_processes
 
 
@@ -55,23 +55,6 @@ def test_the_default_ones_are_told_at_each_step() -> None:
         ("global_gradient_norm", 2): 5.0,
     }
     assert not writer.histograms
-
-
-@pytest.mark.parametrize(
-    ("dtype", "loss_scaling", "told"),
-    [
-        ("mixed", 4.0, []),
-        ("mixed", "Backoff", [2.0**14]),
-        ("float32", "Backoff", [2.0**14]),
-    ],
-)
-def test_strict_tells_the_scale_of_a_scaler_by_name(dtype, loss_scaling, told) -> None:
-    options = {"dtype": dtype, "loss_scaling": loss_scaling}
-    step, writer = step_of(strict.optimize_loss, **options), Writer()
-    step.summaries_to(writer)
-    step()
-    scales = [v for (tag, _), v in writer.scalars.items() if tag == "loss_scale"]
-    assert scales == told
 
 
 def test_all_eight_are_told_under_the_tags_of_the_original() -> None:

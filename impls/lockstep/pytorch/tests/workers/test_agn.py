@@ -10,15 +10,12 @@ from torch.nn import Parameter
 from lockstep import pytorch, reference
 from lockstep.messages.workers.agn import GLOBAL_VARIABLE_NAME, GRAD_VARIABLE_NAME
 from lockstep.pytorch import (
-    AdamOptimizer,
     AGNCustomGetter,
     AGNOptimizer,
-    GradientDescentOptimizer,
     MixedPrecisionLossScaleOptimizer,
     MomentumOptimizer,
     MultitaskOptimizerWrapper,
     VariableClippingOptimizer,
-    strict,
 )
 from lockstep.pytorch.tests.subjects import ALL
 from lockstep.pytorch.tests.workers.worker_pairs import (
@@ -205,35 +202,6 @@ def test_the_default_is_the_references(name, commit) -> None:
         )
 
 
-def test_strict_shares_the_powers_of_beta_and_the_default_does_not() -> None:
-    for names, own, shared in ((strict, 4, 4), (pytorch, 3, 2)):
-        team = Team(lambda p: AdamOptimizer(p, 0.1), count=1, names=names).start()
-        team.step(0)
-        team.step(0)
-        group, center = team.workers[0].param_groups[0], team.center.optimizer
-        assert group["beta1_power"] == pytest.approx(0.9**own)
-        # As strict pushes with the powers of the worker, so they come out.
-        assert center.param_groups[0]["beta1_power"] == pytest.approx(0.9**shared)
-
-
-def test_strict_gathers_on_top_of_the_value_before_the_init_op() -> None:
-    weight = Parameter(torch.tensor([1.0, 2.0]))
-    getter = strict.AGNCustomGetter("cpu")
-    opt = GradientDescentOptimizer(getter([weight]), 0.5)
-    worker = strict.AGNOptimizer(opt, 1, getter, 1)
-    worker.apply_gradients([(torch.ones(2), weight)])
-    assert weight.tolist() == [1.0 - 0.5 * 2.0, 2.0 - 0.5 * 3.0]
-
-
-def test_strict_shows_no_slots() -> None:
-    weight = Parameter(torch.ones(2))
-    getter = strict.AGNCustomGetter("cpu")
-    opt = MomentumOptimizer(getter([weight]), 0.5, 0.9)
-    worker = strict.AGNOptimizer(opt, 1, getter)
-    assert worker.get_slot(weight, "momentum") is None
-    assert (worker.get_slot_names(), worker.variables()) == ([], [])
-
-
 def test_the_default_shows_its_slots_and_the_wrapped_optimizers() -> None:
     weight, worker = single(lambda p: MomentumOptimizer(p, 0.5, 0.9))
     names = ["momentum", GRAD_VARIABLE_NAME, GLOBAL_VARIABLE_NAME]
@@ -263,22 +231,6 @@ def test_wrappers_go_inside() -> None:
     assert weight.tolist() == [1.5, 2.0]
     assert getter.center.parameters["w"].tolist() == [1.5, 2.0]
     assert "a nonzero element; local step 1" in worker.last_step.reason
-
-
-@pytest.mark.parametrize(
-    ("names", "expected"), [(pytorch, [1.5, 2.0]), (strict, [3.0, 4.0])]
-)
-def test_row_clipping_inside_cuts_the_shared_rows_but_not_under_strict(
-    names, expected
-) -> None:
-    weight = Parameter(torch.tensor([3.0, 4.0]))
-    getter = names.AGNCustomGetter("cpu")
-    opt = torch.optim.SGD(getter([("w", weight)]), lr=0.5)
-    opt = names.VariableClippingOptimizer(opt, {weight: [0]}, 2.5)
-    worker = names.AGNOptimizer(opt, 1, getter, 1)
-    worker.get_init_op(0)
-    worker.apply_gradients([(torch.zeros(2), weight)])
-    assert weight.tolist() == getter.center.parameters["w"].tolist() == expected
 
 
 def test_a_loss_scale_goes_outside() -> None:
