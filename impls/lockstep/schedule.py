@@ -23,7 +23,7 @@ from lockstep.errors import (
     sentence,
 )
 from lockstep.interface import Array
-from lockstep.messages.schedules.lr_policies import find
+from lockstep.policies import bind
 
 __all__ = ["Schedule", "as_text", "parse", "schedule", "write_files"]
 
@@ -89,7 +89,7 @@ def schedule(
         LockstepError: there is no such policy, it does not have these arguments, or a
             rate is not finite.
     """
-    bound = find(policy).bind(arguments)
+    bound = bind(policy, arguments)
     policies = registry.load("reference", strict).lr_policies
     function = functools.partial(getattr(policies, policy), **bound)
     # Rates that overflow are an error here, so NumPy need not warn of them.

@@ -47,6 +47,9 @@ HUBS: Mapping[str, tuple[str, str]] = {
 }
 """Backend -> its title and its page in ``docs/reference/``."""
 
+MODULES: Mapping[str, str] = {"lr_scheduler": "schedules"}
+"""Module of a backend that is no folder -> the capability that it belongs to."""
+
 RETURNED: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("pytorch", "base"): ("base.wrapper.OptimizerWrapper",),
     ("tf", "base"): ("base.wrapper.Wrapper",),
@@ -120,6 +123,7 @@ def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
         if isinstance(node, ast.ImportFrom) and (node.module or "").count("."):
             package, part, *rest = f"{node.module}.".split(".")
             capability = "tensors" if part == "interface" else rest[0]
+            capability = MODULES.get(capability, capability)
             if package == "lockstep":
                 yield from ((alias.name, capability) for alias in node.names)
 

@@ -20,7 +20,7 @@ from lockstep.keras3 import get_regularization_loss as get_regularization_loss
 from lockstep.keras3 import pipeline_of as pipeline_of
 from lockstep.keras3 import reduce_gradients as reduce_gradients
 from lockstep.keras3.scaling.loss_scale import LossScale, get
-from lockstep.messages.schedules.lr_policies import strict_module
+from lockstep.policies import strict_module
 from lockstep.registry import BACKENDS
 from lockstep.strict import originals
 from lockstep.strict.binding import bound, classes_in, forwards

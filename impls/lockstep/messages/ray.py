@@ -166,11 +166,6 @@ NOT_PLAIN = Refusal(
     "center {center!r}: expected optimizer state of tensors, numbers and text, "
     "got {got}; a center on Ray cannot save this optimizer.",
 )
-CENTER_IN_STATE = Refusal(
-    UnsupportedError,
-    "AGNOptimizer: expected the state of a worker whose center is on Ray, "
-    "got one that holds a center; such a center loads its own checkpoint.",
-)
 
 
 def require_kinds(expected: Sequence[str], got: Sequence[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from lockstep.messages.schedules.lr_policies import POLICIES
+from lockstep.policies import POLICIES
 from lockstep.registry import BACKENDS
 
 __all__ = ["MODULES", "NAMES", "STRICT", "canonical", "hint", "new_name"]

@@ -7,7 +7,6 @@ rate schedulers and ``GradScaler`` work as with any other optimizer; the methods
 one; ``lockstep.tf.strict`` has the originals' exact behaviour.
 """
 
-import sys
 from typing import TYPE_CHECKING
 
 from lockstep.registry import BACKENDS, installed, missing_framework
@@ -17,6 +16,9 @@ if not installed("pytorch"):
 
 from lockstep.messages.base.pipeline import pipeline_of as pipeline_of
 from lockstep.messages.step.summaries import OPTIMIZER_SUMMARIES as OPTIMIZER_SUMMARIES
+from lockstep.pytorch import lr_policies as lr_policies
+from lockstep.pytorch.agn import AGNCustomGetter as AGNCustomGetter
+from lockstep.pytorch.agn import AGNOptimizer as AGNOptimizer
 from lockstep.pytorch.base.summaries import TensorBoardRecorder as TensorBoardRecorder
 from lockstep.pytorch.clipping.clip_by_norm import (
     clip_by_global_norm as clip_by_global_norm,
@@ -30,6 +32,7 @@ from lockstep.pytorch.clipping.post_process import (
 from lockstep.pytorch.clipping.variable_clipping import (
     VariableClippingOptimizer as VariableClippingOptimizer,
 )
+from lockstep.pytorch.lr_scheduler import PolicyLR as PolicyLR
 from lockstep.pytorch.masters.mixed_precision import (
     MixedPrecisionOptimizerWrapper as MixedPrecisionOptimizerWrapper,
 )
@@ -60,8 +63,6 @@ from lockstep.pytorch.scaling.loss_scale import FixedLossScale as FixedLossScale
 from lockstep.pytorch.scaling.loss_scale_optimizer import (
     MixedPrecisionLossScaleOptimizer as MixedPrecisionLossScaleOptimizer,
 )
-from lockstep.pytorch.schedules import lr_policies as lr_policies
-from lockstep.pytorch.schedules.lr_scheduler import PolicyLR as PolicyLR
 from lockstep.pytorch.step.optimize_loss import (
     OPTIMIZER_CLS_NAMES as OPTIMIZER_CLS_NAMES,
 )
@@ -70,11 +71,6 @@ from lockstep.pytorch.step.reduction import reduce_gradients as reduce_gradients
 from lockstep.pytorch.step.regularization import (
     get_regularization_loss as get_regularization_loss,
 )
-from lockstep.pytorch.workers.agn import AGNOptimizer as AGNOptimizer
-from lockstep.pytorch.workers.center import AGNCustomGetter as AGNCustomGetter
-
-# So that `import lockstep.pytorch.lr_policies` finds it, too.
-sys.modules[f"{__name__}.lr_policies"] = lr_policies
 
 if not TYPE_CHECKING:  # A type checker reads what is imported as itself.
     __all__ = list(BACKENDS["pytorch"].public_names())

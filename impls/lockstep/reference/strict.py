@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lockstep import reference
-from lockstep.messages.schedules.lr_policies import strict_module
+from lockstep.policies import strict_module
 from lockstep.reference import OPTIMIZER_SUMMARIES as OPTIMIZER_SUMMARIES
 from lockstep.reference import Rows as Rows
 from lockstep.reference import Variable as Variable

@@ -1,4 +1,4 @@
-"""A mistake is refused with the same class and sentence on every backend."""
+"""A mistake is refused with the same class of error on every backend."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def kit(request: pytest.FixtureRequest) -> Kit:
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_one_class_and_one_sentence(kit: Kit, mistake: str) -> None:
-    call, error, words = MISTAKES[mistake]
-    with pytest.raises(error, match=words):
+def test_a_mistake_is_one_class(kit: Kit, mistake: str) -> None:
+    call, error, _ = MISTAKES[mistake]
+    with pytest.raises(error):
         call(kit)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import tensorflow as tf
 
 from lockstep import tf as default
-from lockstep.messages.schedules.lr_policies import strict_module
+from lockstep.policies import strict_module
 from lockstep.registry import BACKENDS
 from lockstep.strict import optimizers as original_rules
 from lockstep.strict import originals

@@ -11,7 +11,7 @@ import numpy as np
 from harness.parity.cases import CannotInterpretError, Case, array
 from harness.parity.drivers.protocol import Driver
 from lockstep.interface import Array
-from lockstep.messages.schedules.lr_policies import POLICIES
+from lockstep.policies import POLICIES
 
 __all__ = ["FAMILIES", "KINDS", "expectations", "replay"]
 
@@ -100,9 +100,10 @@ def _named(prefix: str, rate: Any) -> dict[str, Array]:
 
 
 def _read(driver: Driver, rate: Any, case: Case) -> Any:
-    """Read a tensor. Convert a plain number from PyTorch to the recorded dtype."""
+    """Read a tensor. Convert a plain number to the dtype of the case."""
     if hasattr(rate, "dtype"):
         return driver.read(rate)
-    if case.expected.get("dtype", PYTHON) == PYTHON or driver.backend != "pytorch":
-        return rate
-    return array(rate, case.expected["dtype"])
+    dtype = case.expected.get("dtype", PYTHON)
+    if driver.backend == "reference":
+        dtype = case.inputs["args"].get("dtype", dtype)
+    return rate if dtype == PYTHON else array(rate, dtype)

@@ -34,7 +34,7 @@ class Mutant:
     """One mistake: its target, its description, and the families that detect it.
 
     ``change`` is called with the correct object at ``target``, a path inside
-    ``lockstep.reference``, and returns the wrong one.
+    ``lockstep.reference``, or with ``lockstep`` in front, and returns the wrong one.
     """
 
     target: str
@@ -50,7 +50,8 @@ class Mutant:
 def planted(mutant: Mutant) -> Iterator[None]:
     """Replace the correct object by the wrong one inside the block."""
     path, _, attribute = mutant.target.rpartition(".")
-    owner: Any = pkgutil.resolve_name(f"lockstep.reference.{path}")
+    root = "" if path.startswith("lockstep.") else "lockstep.reference."
+    owner: Any = pkgutil.resolve_name(f"{root}{path}")
     with mock.patch.object(owner, attribute, mutant.change(getattr(owner, attribute))):
         yield
 

@@ -16,7 +16,7 @@ from harness.parity.tests.mutants.mutant import (
     one_percent_more,
 )
 from lockstep.interface import Array
-from lockstep.messages.schedules.lr_policies import POLICIES
+from lockstep.policies import POLICIES
 
 __all__ = ["mutants"]
 
@@ -93,16 +93,16 @@ def mutants() -> Iterator[Mutant]:
             yield Mutant(target, "not strict", default, POLICY_CASES)
     yield from (
         Mutant(
-            "schedules.lr_policies.warmed_up", "none", instead(no_warm_up), POLICY_CASES
+            "lockstep.policies.warmed_up", "none", instead(no_warm_up), POLICY_CASES
         ),
         Mutant(
-            "schedules.lr_policies.decay_progress",
+            "lockstep.policies.decay_progress",
             "endless",
             instead(goes_on),
             POLICY_CASES,
         ),
         Mutant(
-            "schedules.lr_policies.words.step_boundaries",
+            "lockstep.policies.step_boundaries",
             "unchecked",
             instead(unchecked_boundaries),
             POLICY_CASES,

@@ -8,10 +8,10 @@ import keras
 import numpy as np
 
 from lockstep.checks import dtype_name
+from lockstep.errors import DtypeError
 from lockstep.keras3.base.gradients import value_of
 from lockstep.keras3.schedules import lr_policies
-from lockstep.messages.schedules import lr_policies as words
-from lockstep.messages.schedules import refusals
+from lockstep.policies import bind
 
 __all__ = ["PolicySchedule"]
 
@@ -49,8 +49,11 @@ class PolicySchedule(keras.optimizers.schedules.LearningRateSchedule):
 
     def __init__(self, policy: str, *, strict: bool = False, **parameters: Any) -> None:
         if not isinstance(policy, str):
-            raise refusals.NOT_A_POLICY_NAME.error(got=policy)
-        bound = words.find(policy).bind(parameters)
+            raise DtypeError(
+                "PolicySchedule: policy: expected the name of a policy, got "
+                f"{policy!r}; pass 'poly_decay', for example."
+            )
+        bound = bind(policy, parameters)
         self.policy = policy
         self.strict = strict
         self.parameters = {name: plain(name, value) for name, value in bound.items()}

@@ -22,9 +22,7 @@ __all__ = [
     "GRAD_VARIABLE_NAME",
     "WRAPPER",
     "check_arguments",
-    "check_counts",
     "check_optimizer",
-    "nothing_done",
     "refuse_iterator",
     "refuse_masters_around",
     "refuse_row_clipping_around",
@@ -113,28 +111,10 @@ def _require_count(name: str, value: Any, remedy: str, least: int = 1) -> None:
         )
 
 
-def check_counts(local_step: Any, communication_period: Any, agn_workers: bool) -> None:
-    """Raise for an invalid saved step count or period; strict allows any period.
-
-    Raises:
-        OutOfRangeError: a step count that is no integer >= 0, or a period below 1.
-    """
-    remedy = "load what state_dict() of this optimizer returned"
-    _require_count("local_step", local_step, remedy, least=0)
-    if not agn_workers:
-        _require_count("communication_period", communication_period, remedy)
-
-
 def refuse_iterator(grads_and_vars: object, agn_iterator: bool) -> None:
     """Strict: raise for pairs that can be read only once, as the original does."""
     if agn_iterator and isinstance(grads_and_vars, Iterator):
         raise refusals.ITERATOR_UNDER_STRICT.error(got=type(grads_and_vars).__name__)
-
-
-def nothing_done(names: Sequence[str]) -> StepReport:
-    """Return the report of a call without gradients, which counts no local step."""
-    reason = f"of {len(names)} gradients {len(names)} absent; no local step"
-    return StepReport(False, reason, tuple(names))
 
 
 def report(

@@ -61,11 +61,6 @@ NOT_A_GETTER = Refusal(
     "AGNOptimizer: custom_getter: expected an AGNCustomGetter, got {got}; "
     "pass the AGNCustomGetter that made the worker's variables.",
 )
-OTHER_COMMIT = Refusal(
-    UnsupportedError,
-    "AGNOptimizer: expected a state of commit={expected!r}, got one of {got!r}; "
-    "make the optimizer with commit={got!r}, or start without the state.",
-)
 NOT_FROM_GETTER = Refusal(
     NotFromGetterError,
     "AGNOptimizer: expected variables made through the AGNCustomGetter, got {name!r}; "
@@ -80,11 +75,6 @@ ITERATOR_UNDER_STRICT = Refusal(
     UnsupportedError,
     "AGNOptimizer: expected a list of pairs, got a one-shot {got}; "
     "make it a list, or leave strict off.",
-)
-OTHER_DEVICE = Refusal(
-    UnsupportedError,
-    "AGNCustomGetter: expected {name!r} on {worker_device}, got {got}; "
-    "move it there first.",
 )
 OTHER_GROUPS = Refusal(
     UnsupportedError,
@@ -121,9 +111,4 @@ NOT_BUILT = Refusal(
     GetterError,
     "AGNCustomGetter: expected a model with its variables, got {got}; "
     "build the model first, or call it once.",
-)
-NOT_A_DEVICE = Refusal(
-    GetterError,
-    "AGNCustomGetter: worker_device: expected a device such as 'cpu' or 'cuda:0', "
-    "got {got!r}; spell it as the framework does.",
 )

@@ -31,9 +31,9 @@ from lockstep.pytorch.base.stack import base_of
 from lockstep.pytorch.base.summaries import TensorBoardRecorder
 from lockstep.pytorch.clipping.clip_by_global_norm import clip_factor
 from lockstep.pytorch.clipping.post_process import own_pairs, post_process
+from lockstep.pytorch.lr_scheduler import write
 from lockstep.pytorch.scaling.automatic_scaler import AutomaticLossScaler
 from lockstep.pytorch.scaling.skipping import SkippingWrapper
-from lockstep.pytorch.schedules.lr_scheduler import write
 from lockstep.pytorch.step.micro_batches import add_share
 from lockstep.pytorch.step.reduction import reduce_gradients
 from lockstep.pytorch.step.saved_state import check_saved

@@ -142,5 +142,6 @@ WORKERS: dict[str, type[SmallWorker]] = {
 def remote_center(backend: str, host: Any) -> Any:
     """Return the view that a worker of a backend has of a center."""
     registry.load(backend)
-    module = __import__(f"lockstep.{backend}.workers.remote", fromlist=["RemoteCenter"])
+    name = "agn_center" if backend == "pytorch" else "workers.remote"
+    module = __import__(f"lockstep.{backend}.{name}", fromlist=["RemoteCenter"])
     return module.RemoteCenter(host)

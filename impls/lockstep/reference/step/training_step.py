@@ -232,7 +232,7 @@ class TrainingStep:
     def decay(self) -> Any:
         """Return AdamW's decay at this step: the rate times ``weight_decay``."""
         decay = self.weight_decay
-        return self.learning_rate * (decay() if callable(decay) else decay)
+        return np.float32(self.learning_rate) * (decay() if callable(decay) else decay)
 
     def clear(self) -> None:
         """Clear the accumulated gradients."""

@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -141,11 +140,6 @@ def test_a_callable_that_returns_no_rate_is_refused_before_it_is_written(rate):
     assert scheduler.optimizer.param_groups[0]["lr"] == 0.1
 
 
-def test_a_callable_that_does_not_take_the_step_is_refused():
-    with pytest.raises(TypeError, match=r"PolicyLR: policy: .*does not take the step"):
-        lockstep.PolicyLR(sgd(), lambda: 0.1)
-
-
 @pytest.mark.parametrize("state", [None, "x", {}, StepLR(sgd(), 3).state_dict()])
 def test_a_policy_goes_on_from_its_own_state_alone(state):
     scheduler = poly()
@@ -155,7 +149,7 @@ def test_a_policy_goes_on_from_its_own_state_alone(state):
     assert scheduler.state_dict() == before
 
 
-@pytest.mark.parametrize("step", [torch.tensor(2.5), True, np.arange(3), 2.5, -1])
+@pytest.mark.parametrize("step", [torch.tensor(2.5), True, 2.5, -1])
 def test_a_policy_counts_steps_in_integers(step):
     with pytest.raises(ValueError, match="global_step: expected an integer >= 0 or a"):
         lr_policies.poly_decay(step, 0.1, 10)
@@ -244,10 +238,6 @@ CALLS = {
     "a bool is no patience": (
         lambda: lockstep.DynamicLossScale(8, hysteresis=True),
         "hysteresis: expected an int >= 1, got True",
-    ),
-    "a cosine has no power": (
-        lambda: lr_policies.cosine_decay(0, 0.1, 10, power=2),
-        "power: expected 1, got 2; leave it out, for a cosine has none, or use poly",
     ),
     "integers are not clipped": (
         lambda: lockstep.clip_gradients_by_global_norm(

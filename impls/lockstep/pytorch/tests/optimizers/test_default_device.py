@@ -74,7 +74,7 @@ def test_numbers_of_functions_are_on_the_cpu() -> None:
         _, norm_of_none = clip_by_global_norm([], 2.5)
         scaler = AutomaticLossScaler("Backoff", {"scale_max": 8.0})
         flags = scaler.check_grads([])
-        rate = lr_policies.transformer_policy(0, 1.0, 64, 10, dtype=torch.bfloat16)
+        rate = lr_policies.transformer_policy(0, 1.0, 64, 10, dtype=torch.float16)
         total = get_regularization_loss(losses={"penalty": penalty})
         numbers = [norm, norm_of_none, scaler.loss_scale, *flags, total]
     assert clipped.tolist() == [1.5, 2.0]

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from lockstep.pytorch import OPTIMIZER_CLS_NAMES, optimize_loss
-from lockstep.pytorch.schedules.lr_policies import poly_decay
+from lockstep.pytorch.lr_policies import poly_decay
 from lockstep.pytorch.tests.ranks import new_processes
 
 PARAMS = {"Momentum": {"momentum": 0.5}, "AdamW": {"weight_decay": 0.1}}

@@ -16,8 +16,12 @@ import tensorflow as tf
 
 from lockstep.docstrings import documented
 from lockstep.errors import OutOfRangeError
-from lockstep.messages.schedules import lr_policies as words
-from lockstep.messages.schedules.lr_policies import checked
+from lockstep.policies import (
+    checked,
+    overlapping_ranges,
+    refuse_limit_of_another_dtype,
+    step_boundaries,
+)
 from lockstep.quirks import quirks_of
 
 __all__ = [
@@ -65,7 +69,7 @@ def piecewise_constant(
         tf.errors.InvalidArgumentError: in a graph, for a step in two ranges of unsorted
             boundaries. In eager mode one error is of both classes.
     """
-    ends = words.step_boundaries(boundaries, decay_rates, steps_per_epoch)
+    ends = step_boundaries(boundaries, decay_rates, steps_per_epoch)
     step = as_step(global_step)
     # A step on a boundary has the old rate, in the default mode too.
     holds = [step <= ends[0]]
@@ -74,12 +78,12 @@ def piecewise_constant(
     rate = tf.zeros_like(step, tf.float32)
     for inside, factor in zip(holds, [1.0, *decay_rates], strict=True):
         rate = tf.where(inside, single(learning_rate * factor), rate)
-    if words.rises(ends):
+    if ends == sorted(ends):
         return rate
     one = tf.reduce_all(tf.reduce_sum(tf.cast(tf.stack(holds), tf.int32), 0) <= 1)
     if tf.executing_eagerly() and not bool(one):
-        raise AmbiguousStepError(words.overlapping_ranges(ends))
-    check = tf.debugging.Assert(one, [words.overlapping_ranges(ends)])
+        raise AmbiguousStepError(overlapping_ranges(ends))
+    check = tf.debugging.Assert(one, [overlapping_ranges(ends)])
     with tf.control_dependencies([] if check is None else [check]):
         return tf.identity(rate)
 
@@ -200,7 +204,7 @@ def transformer_policy(
     strict: bool = False,
 ) -> tf.Tensor:
     if quirks_of(strict).policies_float16:
-        words.refuse_limit_of_another_dtype(max_lr, dtype)
+        refuse_limit_of_another_dtype(max_lr, dtype)
     kind = tf.as_dtype(dtype)
     step = tf.cast(as_step(global_step), kind) + 1
     warm_up = tf.cast(warmup_steps, kind)

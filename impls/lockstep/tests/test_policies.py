@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
+import functools
 import inspect
 import math
+import sys
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from harness.parity import drivers
 from lockstep import registry
-from lockstep.errors import UnknownNameError
-from lockstep.messages.schedules.lr_policies import POLICIES, find
+from lockstep.errors import OutOfRangeError, UnknownNameError
+from lockstep.policies import POLICIES, bind
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "fixed_lr": {},
@@ -36,8 +37,22 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(params=[False, True], ids=["default", "strict"])
-def policies(backend: str, request: pytest.FixtureRequest) -> Any:
-    return registry.load(backend, strict=request.param).lr_policies
+def is_strict(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+@pytest.fixture
+def policies(backend: str, is_strict: bool) -> Any:
+    return policies_of(backend, is_strict)
+
+
+def policies_of(backend: str, strict: bool) -> Any:
+    module = registry.load(backend).lr_policies
+    policies = {
+        name: functools.partial(getattr(module, name), strict=strict)
+        for name in POLICIES
+    }
+    return SimpleNamespace(**policies)
 
 
 def values(rates: Any) -> list[float]:
@@ -49,32 +64,33 @@ def test_every_policy_has_arguments_here() -> None:
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_signatures_are_the_table_on_every_backend(backend: str, name: str) -> None:
+def test_signatures_are_the_same_on_every_backend(backend: str, name: str) -> None:
     policy = getattr(registry.load(backend).lr_policies, name)
-    step, *parameters, strict = inspect.signature(policy).parameters.values()
-    assert step.name == "global_step"
-    assert (strict.name, strict.default) == ("strict", False)
-    spec = POLICIES[name].parameters
-    assert [p.name for p in parameters] == [p.name for p in spec]
-    for ours, theirs in zip(parameters, spec, strict=True):
-        required = ours.default is inspect.Parameter.empty
-        if ours.name != "dtype":
-            assert required or ours.default == theirs.default
+    ours, shared = (
+        {key: p.default for key, p in inspect.signature(of).parameters.items()}
+        for of in (policy, POLICIES[name])
+    )
+    assert list(ours) == list(shared)
+    assert all(ours[key] == shared[key] for key in ours if key != "dtype")
 
 
+@pytest.mark.parametrize("backend", ["reference", "tf"])
 def test_strict_is_a_module_to_import_from(backend: str) -> None:
-    strict = importlib.import_module(f"lockstep.{backend}.strict").lr_policies
-    assert inspect.ismodule(strict)
-    assert strict.poly_decay.__module__ == strict.__name__
+    if not registry.installed(backend):
+        pytest.skip(f"{registry.find(backend).framework} is not installed")
+    strict = registry.load(backend, strict=True).lr_policies
+    assert sys.modules[strict.__name__] is strict
     assert set(strict.__all__) == set(POLICIES)
+    assert "strict" not in inspect.signature(strict.poly_decay).parameters
+    given = {"decay_steps": 4, "min_lr": 0.5}
+    assert float(strict.cosine_decay(4, 0.5, **given)) == 0.25
 
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_every_backend_gives_the_rates_of_the_reference(
-    policies: Any, name: str
+    policies: Any, is_strict: bool, name: str
 ) -> None:
-    is_strict = "strict" in policies.__name__
-    reference = registry.load("reference", strict=is_strict).lr_policies
+    reference = policies_of("reference", is_strict)
     args = ARGUMENTS[name]
     expected = [getattr(reference, name)(s, 0.1, **args) for s in range(STEPS)]
     rates = [getattr(policies, name)(s, 0.1, **args) for s in range(STEPS)]
@@ -100,8 +116,8 @@ def test_an_integer_rate_is_a_rate(backend: str, name: str) -> None:
 def test_strict_refuses_an_integer_rate_as_the_original_did(
     backend: str, name: str
 ) -> None:
-    policy = getattr(registry.load(backend, strict=True).lr_policies, name)
-    with pytest.raises(TypeError, match="expected a float, as the original, got 1"):
+    policy = getattr(policies_of(backend, strict=True), name)
+    with pytest.raises(TypeError):
         policy(4, 1, **ARGUMENTS[name])
 
 
@@ -140,62 +156,65 @@ def test_poly_decays_during_the_warm_up_as_ever(policies: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "change", "words"),
+    ("name", "change"),
     [
-        ("fixed_lr", {"learning_rate": math.nan}, "a finite rate >= 0, got nan"),
-        ("poly_decay", {"learning_rate": -0.1}, "a finite rate >= 0, got -0.1"),
-        ("poly_decay", {"learning_rate": "fast"}, "a finite rate >= 0, got 'fast'"),
-        ("poly_decay", {"decay_steps": 0}, "a number of steps > 0, got 0"),
-        ("poly_decay", {"warmup_steps": -1}, "a number of steps >= 0, got -1"),
-        ("poly_decay", {"power": math.inf}, "a finite exponent > 0, got inf"),
-        ("exp_decay", {"decay_rate": 0.0}, "a factor > 0, got 0.0"),
-        ("exp_decay", {"begin_decay_at": 1.5}, "an integer >= 0), got 1.5"),
-        ("exp_decay", {"use_staircase_decay": "no"}, "a bool, got 'no'"),
-        (
-            "cosine_decay",
-            {"power": 2.0},
-            "expected 1, got 2.0; leave it out, for a cosine",
-        ),
-        ("inv_poly_decay", {"min_lr": math.nan}, "a finite rate >= 0, got nan"),
-        ("inv_poly_decay", {"learning_rate": 0.0}, "a rate > 0, got 0.0"),
-        ("transformer_policy", {"d_model": 0}, "a width > 0, got 0"),
-        ("transformer_policy", {"dtype": "int32"}, "got 'int32'"),
-        ("piecewise_constant", {"decay_rates": [0.5]}, "each of the 1 decay_rates"),
-        ("piecewise_constant", {"boundaries": [1, 2.5]}, r"integers, got \[1, 2.5\]"),
-        ("piecewise_constant", {"decay_rates": [0.5, -1]}, "a list of factors >= 0"),
-        ("piecewise_constant", {"decay_rates": iter([0.5, 0.3])}, "a list of factors"),
-        ("piecewise_constant", {"boundaries": [9, 3], "global_step": 5}, "sort them"),
-        ("fixed_lr", {"global_step": -1}, "an integer >= 0 or a tensor.*got -1"),
-        ("fixed_lr", {"global_step": 1.5}, "an integer >= 0 or a tensor.*got 1.5"),
-        ("fixed_lr", {"global_step": None}, "an integer >= 0 or a tensor.*got None"),
+        ("fixed_lr", {"learning_rate": math.nan}),
+        ("fixed_lr", {"global_step": -1}),
+        ("fixed_lr", {"global_step": 1.5}),
+        ("fixed_lr", {"global_step": None}),
+        ("poly_decay", {"learning_rate": -0.1}),
+        ("poly_decay", {"learning_rate": "fast"}),
+        ("poly_decay", {"decay_steps": 0}),
+        ("poly_decay", {"warmup_steps": -1}),
+        ("poly_decay", {"power": math.inf}),
+        ("exp_decay", {"decay_rate": 0.0}),
+        ("exp_decay", {"begin_decay_at": 1.5}),
+        ("exp_decay", {"use_staircase_decay": "no"}),
+        ("cosine_decay", {"power": 2.0}),
+        ("inv_poly_decay", {"min_lr": math.nan}),
+        ("inv_poly_decay", {"learning_rate": 0.0}),
+        ("transformer_policy", {"d_model": 0}),
+        ("transformer_policy", {"dtype": "int32"}),
+        ("piecewise_constant", {"decay_rates": [0.5]}),
+        ("piecewise_constant", {"boundaries": [1, 2.5]}),
+        ("piecewise_constant", {"decay_rates": [0.5, -1]}),
+        ("piecewise_constant", {"decay_rates": iter([0.5, 0.3])}),
+        ("piecewise_constant", {"boundaries": [9, 3], "global_step": 5}),
     ],
 )
-def test_bad_input_is_one_sentence(
-    backend: str, name: str, change: dict[str, Any], words: str
+def test_bad_arguments_are_refused(
+    backend: str, name: str, change: dict[str, Any]
 ) -> None:
     given = {"global_step": 0, "learning_rate": 0.1, **ARGUMENTS[name], **change}
-    driver = drivers.load(backend)
-    errors = (ValueError, *driver.expects("InvalidArgumentError"))
-    with pytest.raises(errors, match=words.replace(")", r"\)")):
+    with pytest.raises(OutOfRangeError):
         getattr(registry.load(backend).lr_policies, name)(**given)
 
 
+def test_one_rate_has_one_name() -> None:
+    policy = POLICIES["poly_decay"]
+    assert policy(3, lr=0.5, decay_steps=10) == policy(3, 0.5, 10)
+    with pytest.raises(TypeError):
+        policy(3, 0.5, 10, lr=0.5)
+    with pytest.raises(TypeError):
+        policy(3, learning_rate=0.5, lr=0.5, decay_steps=10)
+
+
 def test_no_boundaries_are_an_index_error(policies: Any) -> None:
-    with pytest.raises(IndexError, match="use fixed_lr for a rate that never changes"):
+    with pytest.raises(IndexError):
         policies.piecewise_constant(0, 0.1, [], [])
 
 
 def test_strict_checks_the_power_and_the_step_alone(backend: str) -> None:
-    policies = registry.load(backend, strict=True).lr_policies
+    policies = policies_of(backend, strict=True)
     assert float(policies.poly_decay(-4, -1.0, 4)) == -1.0
-    with pytest.raises(ValueError, match="power: expected a finite exponent > 0"):
+    with pytest.raises(OutOfRangeError):
         policies.inv_poly_decay(0, 0.1, 10, 0.01, power=0.0)
 
 
 def test_unknown_names_are_answered_with_the_nearest() -> None:
-    with pytest.raises(UnknownNameError, match="did you mean 'poly_decay'"):
-        find("pol_decay")
-    with pytest.raises(UnknownNameError, match="did you mean 'decay_steps'"):
-        find("poly_decay").bind({"learning_rate": 0.1, "decay_step": 4})
-    with pytest.raises(ValueError, match=r"decay_steps: expected .* got nothing"):
-        find("poly_decay").bind({"learning_rate": 0.1})
+    with pytest.raises(UnknownNameError, match="'poly_decay'"):
+        bind("pol_decay", {})
+    with pytest.raises(UnknownNameError, match="'decay_steps'"):
+        bind("poly_decay", {"learning_rate": 0.1, "decay_step": 4})
+    with pytest.raises(OutOfRangeError, match="decay_steps"):
+        bind("poly_decay", {"learning_rate": 0.1})

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch
+import numpy as np
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from lockstep.checks import with_full_name
-from lockstep.errors import warn_user
-from lockstep.messages.schedules import lr_policies as specs
-from lockstep.messages.schedules import lr_schedules as words
-from lockstep.messages.schedules import refusals
-from lockstep.messages.step.arguments import check_rate_function
-from lockstep.pytorch.schedules import lr_policies
-from lockstep.quirks import quirks_of
-
-__all__ = ["PolicyLR"]
+from lockstep import policies
+from lockstep.checks import number_of, with_full_name
+from lockstep.errors import (
+    DtypeError,
+    NotAnOptimizerError,
+    OutOfRangeError,
+    UnsupportedError,
+    warn_user,
+)
 
 BLOCK = 1024
 """The number of rates that are computed at a time."""
-KEPT = ("last_epoch", "base_lrs", "_step_count")
+SAVED = ("last_epoch", "base_lrs", "_step_count")
 """Attributes that determine the next rates."""
 
 
@@ -42,7 +42,6 @@ class PolicyLR(LRScheduler):
             ``functools.partial(lr_policies.poly_decay, learning_rate=0.1, ...)``.
         last_epoch: the index of the last completed step, -1 at the beginning of
             training, as in every scheduler of torch.
-        strict: for a name: use the original's rule.
         arguments: for a name: the policy's arguments; ``lr`` is ``learning_rate``.
 
     Raises:
@@ -75,32 +74,43 @@ class PolicyLR(LRScheduler):
         optimizer: Optimizer,
         policy: str | Callable[[int], float],
         last_epoch: int = -1,
-        *,
-        strict: bool = False,
         **arguments: Any,
     ) -> None:
         if not isinstance(optimizer, Optimizer):
-            raise refusals.NOT_SCHEDULABLE.error(got=type(optimizer).__name__)
-        self._unit: float | None = None
+            raise NotAnOptimizerError(
+                "PolicyLR: optimizer: expected a torch.optim.Optimizer, got "
+                f"{type(optimizer).__name__}; pass the optimizer first."
+            )
+        if not isinstance(policy, str) and not callable(policy):
+            raise DtypeError(
+                "PolicyLR: policy: expected the name of a policy or a function of the "
+                f"step, got {policy!r}; pass 'poly_decay', for example."
+            )
+        if callable(policy) and arguments:
+            raise OutOfRangeError(
+                "PolicyLR: expected no further arguments beside a callable, got "
+                f"{', '.join(arguments)}; put them into it with functools.partial."
+            )
+        groups = optimizer.param_groups
+        rates = [float(group.get("initial_lr", group["lr"])) for group in groups]
+        self._default_rate: float | None = None
         if isinstance(policy, str):
-            spec = specs.find(policy)
             arguments = with_full_name("PolicyLR", arguments)
-            rates = initial_rates(optimizer)
-            if "learning_rate" in arguments:
-                self._unit = words.default_rate(optimizer.defaults.get("lr"), rates)
-            bound = spec.bind({"learning_rate": rates[0], **arguments})
-            function = getattr(lr_policies, policy)
-            policy = functools.partial(function, strict=strict, **bound)
-        elif not callable(policy):
-            raise refusals.NOT_A_POLICY.error(got=policy)
-        elif arguments:
-            raise refusals.ARGUMENTS_WITHOUT_NAME.error(got=", ".join(arguments))
-        else:
-            check_rate_function("policy", policy, "PolicyLR")
-        self._policy, self._strict = policy, strict
+            default = optimizer.defaults.get("lr")
+            if "learning_rate" in arguments and 0 < number_of(default) < math.inf:
+                self._default_rate = float(default)
+            elif "learning_rate" in arguments and len(set(rates)) > 1:
+                raise OutOfRangeError(
+                    "PolicyLR: learning_rate: expected a default rate > 0 of the "
+                    f"optimizer, because its groups differ, got {default!r}; leave "
+                    "learning_rate out, and it is that of the first group."
+                )
+            arguments = policies.bind(policy, {"learning_rate": rates[0], **arguments})
+            policy = functools.partial(policies.POLICIES[policy], **arguments)
+        self._policy = policy
         self._rate(0)
         self._ahead: dict[int, float] = {}
-        self._equal = 0
+        self._equal_groups = 0
         super().__init__(optimizer, last_epoch)
 
     def step(self, epoch: int | None = None) -> None:
@@ -115,48 +125,49 @@ class PolicyLR(LRScheduler):
         """
         count = self._step_count
         if count == 1 and not getattr(self.optimizer, "_opt_called", False):
-            warn_user(words.RATE_SKIPPED)
-        step = self.last_epoch + 1 if epoch is None else self._checked(epoch)
+            warn_user(
+                "PolicyLR.step: expected optimizer.step() before it, got none, so that "
+                "the first rate was never used; call scheduler.step() after "
+                "optimizer.step()."
+            )
+        if epoch is None:
+            step = self.last_epoch + 1
+        else:
+            policies.check_step("PolicyLR.step", epoch)
+            step = int(epoch)
         try:
             rate = self._ahead[step]
         except KeyError:
             rate = self._look_ahead(step)
         groups = self.optimizer.param_groups
-        if len(groups) == self._equal:
+        if len(groups) == self._equal_groups:
             for group in groups:
                 if type(group["lr"]) is float:
                     group["lr"] = rate
                 else:
                     write(group, rate)
         else:
-            self._write_each(groups, rate)
+            self._write_each(rate)
         self._step_count, self.last_epoch = count + 1, step
-
-    def _checked(self, epoch: Any) -> int:
-        """Return ``epoch`` as a number; raise unless it is a step."""
-        unchecked = quirks_of(self._strict).arguments_unchecked
-        specs.check_step("PolicyLR.step", epoch, unchecked, arrays=False)
-        return int(epoch)
 
     @functools.cached_property
     def ratios(self) -> list[float]:
-        """The initial rate of each group, divided by the rate that the policy replaces.
-
-        This is i_k / i_0, or i_k / default rate.
-        """
+        """The initial rate of each group over the rate that the policy replaces."""
         rates = [float(rate) for rate in self.base_lrs]
-        unit = rates[0] if self._unit is None else self._unit
+        unit = rates[0] if self._default_rate is None else self._default_rate
         if not unit and any(rates):
-            raise refusals.NO_RATIO.error(rates=rates)
+            raise OutOfRangeError(
+                "PolicyLR: expected a first group with a rate > 0, because the others "
+                f"keep their ratio to it, got {rates}; set the rate of the first group."
+            )
         return [rate / unit if rate != unit else 1.0 for rate in rates]
 
     def __repr__(self) -> str:
         """Show the policy, its arguments, the step and the rate of every group."""
         policy, arguments = self._policy, ""
         while isinstance(policy, functools.partial):
-            named = {k: v for k, v in policy.keywords.items() if k != "strict"}
-            arguments = "".join(f", {k}={v!r}" for k, v in named.items()) + arguments
-            policy = policy.func
+            named = "".join(f", {k}={v!r}" for k, v in policy.keywords.items())
+            policy, arguments = policy.func, named + arguments
         name = getattr(policy, "__name__", type(policy).__name__)
         rates = ", ".join(f"{rate:.6g}" for rate in self.get_lr())
         return f"PolicyLR({name}{arguments}; step {self.last_epoch}, rates {rates})"
@@ -172,7 +183,7 @@ class PolicyLR(LRScheduler):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the scheduler's state, without the policy."""
-        return {name: getattr(self, name) for name in KEPT}
+        return {name: getattr(self, name) for name in SAVED}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Load a state from ``state_dict``, and write the rate of its step.
@@ -184,52 +195,76 @@ class PolicyLR(LRScheduler):
             ValueError: this is no state of a ``PolicyLR``, or one of another number of
                 groups; nothing is changed.
         """
-        words.check_schedule(state_dict, KEPT, len(self.base_lrs))
-        groups, step = self.optimizer.param_groups, state_dict["last_epoch"]
-        if len(groups) != len(self.base_lrs):
-            then, now = len(self.base_lrs), len(groups)
-            raise refusals.GROUPS_CHANGED.error(then=then, now=now)
+        check_state(state_dict, len(self.optimizer.param_groups))
+        step = state_dict["last_epoch"]
         rate = self._rate(step) if step >= 0 else None
         self.__dict__.pop("ratios", None)
-        self._equal = 0
+        self._equal_groups = 0
         self.__dict__.update(state_dict)
         if rate is not None:
-            self._write_each(groups, rate)
+            self._write_each(rate)
 
-    def _write_each(self, groups: Sequence[dict[str, Any]], rate: float) -> None:
+    def _write_each(self, rate: float) -> None:
         """Write the rate of each group; remember whether all groups have the same."""
-        ratios = self.ratios
+        groups, ratios = self.optimizer.param_groups, self.ratios
         if len(groups) != len(ratios):
-            raise refusals.GROUPS_CHANGED.error(then=len(ratios), now=len(groups))
-        self._equal = len(ratios) if set(ratios) == {1.0} else 0
+            raise OutOfRangeError(
+                f"PolicyLR.step: expected the {len(ratios)} parameter groups that the "
+                f"optimizer had, got {len(groups)}; make the scheduler after "
+                "add_param_group."
+            )
+        self._equal_groups = len(ratios) if set(ratios) == {1.0} else 0
         for group, ratio in zip(groups, ratios, strict=True):
             write(group, rate * ratio)
 
     def _rate(self, step: int) -> float:
-        """Return the policy's rate after checking it; strict does not check."""
+        """Return the policy's rate; raise unless it is a finite number >= 0."""
         rate = self._policy(step)
-        if not quirks_of(self._strict).arguments_unchecked:
-            words.check_policy_rate(rate)
+        if not 0 <= number_of(rate) < math.inf:
+            raise OutOfRangeError(
+                "PolicyLR: policy: expected a finite rate >= 0 from the callable, got "
+                f"{rate!r}; return a number."
+            )
         return rate
 
     def _look_ahead(self, step: int) -> float:
         """Compute the block of rates that contains ``step``, and return its rate."""
-        unchecked = vectorised(self._policy)
-        if unchecked is None:
+        policy: Any = self._policy
+        arguments: dict[str, Any] = {}
+        while isinstance(policy, functools.partial) and not policy.args:
+            arguments = {**policy.keywords, **arguments}
+            policy = policy.func
+        if policy not in policies.POLICIES.values():
             return self._rate(step)
         start = step - step % BLOCK
-        steps = torch.arange(start, start + BLOCK, device="cpu")
-        rates = unchecked(steps)
-        is_tensor = isinstance(rates, Tensor)
-        known = rates.expand(BLOCK).tolist() if is_tensor else [rates] * BLOCK
+        steps = np.arange(start, start + BLOCK)
+        try:
+            rates = policy(steps, **arguments)
+        except OutOfRangeError:  # Unsorted boundaries, for some of these steps.
+            return self._rate(step)
+        is_array = isinstance(rates, np.ndarray)
+        known = rates.tolist() if is_array else [float(rates)] * BLOCK
         self._ahead = dict(zip(steps.tolist(), known, strict=True))
         return self._ahead[step]
 
 
-def initial_rates(optimizer: Optimizer) -> list[float]:
-    """Return each group's rate before any scheduler changed it."""
-    groups = optimizer.param_groups
-    return [float(group.get("initial_lr", group["lr"])) for group in groups]
+def check_state(state: Any, groups: int) -> None:
+    """Raise unless this is the state of a ``PolicyLR`` for ``groups`` groups."""
+    fine = isinstance(state, Mapping) and set(state) == set(SAVED)
+    if fine:
+        counts = [state[name] for name in SAVED if name != "base_lrs"]
+        rates = state["base_lrs"]
+        fine = (
+            all(type(count) is int for count in counts)
+            and isinstance(rates, list | tuple)
+            and len(rates) == groups
+            and all(0 <= number_of(rate) < math.inf for rate in rates)
+        )
+    if not fine:
+        raise UnsupportedError(
+            f"PolicyLR: state: expected {', '.join(SAVED)} of a scheduler of {groups} "
+            f"parameter groups, got {state!r}; load what its state_dict() returned."
+        )
 
 
 def write(group: dict[str, Any], rate: float) -> None:
@@ -238,17 +273,3 @@ def write(group: dict[str, Any], rate: float) -> None:
         group["lr"].fill_(rate)
     else:
         group["lr"] = rate
-
-
-def vectorised(policy: Callable[[int], float]) -> Callable[[Tensor], Any] | None:
-    """Return one of our policies without its checks; None for any other callable."""
-    keywords: dict[str, Any] = {}
-    while isinstance(policy, functools.partial) and not policy.args:
-        keywords = {**policy.keywords, **keywords}
-        policy = policy.func
-    if "lr" in keywords:
-        keywords = with_full_name("PolicyLR", keywords)
-    ours = getattr(lr_policies, getattr(policy, "__name__", ""), None)
-    if policy is not ours or not specs.rises(keywords.get("boundaries", ())):
-        return None
-    return functools.partial(ours.__wrapped__, **keywords)

@@ -6,9 +6,8 @@ import torch
 from torch import nn
 from torch.nn import Parameter
 
-from lockstep import pytorch
 from lockstep.pytorch import AGNCustomGetter, AGNOptimizer
-from lockstep.pytorch.workers.remote import RemoteCenter
+from lockstep.pytorch.agn_center import RemoteCenter
 
 __all__ = ["RemoteTeam", "Team", "assert_follows_a_schedule", "same", "sgd", "single"]
 
@@ -16,19 +15,24 @@ __all__ = ["RemoteTeam", "Team", "assert_follows_a_schedule", "same", "sgd", "si
 class Team:
     """Workers, each with a small model; the first model's weights are the center's."""
 
-    def __init__(self, make, count=2, period=2, names=pytorch, **options) -> None:
-        self.models, self.workers, center = [], [], None
+    def __init__(self, make, count=2, period=2, commit="gradient") -> None:
+        self.models, self.workers = [], []
         for number in range(count):
             with torch.random.fork_rng():
                 torch.manual_seed(number)
                 model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
-            getter = names.AGNCustomGetter("cpu", center=center)
-            center = getter.center
+            getter = AGNCustomGetter("cpu", center=self.center_for_next())
             opt = make(getter(model.named_parameters()))
-            worker = names.AGNOptimizer(opt, count, getter, period, **options)
+            worker = AGNOptimizer(opt, count, getter, period, commit=commit)
             self.models.append(model)
             self.workers.append(worker)
-        self.center = center
+
+    def center_for_next(self):
+        return self.center if self.workers else None
+
+    @property
+    def center(self):
+        return self.workers[0].custom_getter.center
 
     def start(self):
         for number, worker in enumerate(self.workers):
@@ -51,17 +55,12 @@ class Team:
 class RemoteTeam(Team):
     """Workers of one center that each see it from a process of their own."""
 
-    def __init__(self, make, host, count=3, period=2, names=pytorch, **options) -> None:
-        self.models, self.workers, self.host = [], [], host
-        for number in range(count):
-            with torch.random.fork_rng():
-                torch.manual_seed(number)
-                model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
-            getter = names.AGNCustomGetter("cpu", center=RemoteCenter(host))
-            opt = make(getter(model.named_parameters()))
-            worker = names.AGNOptimizer(opt, count, getter, period, **options)
-            self.models.append(model)
-            self.workers.append(worker)
+    def __init__(self, make, host, count=3, period=2, commit="gradient") -> None:
+        self.host = host
+        super().__init__(make, count, period, commit)
+
+    def center_for_next(self):
+        return RemoteCenter(self.host)
 
     def shared(self):
         return [torch.tensor(a) for a in self.host.center.present().values()]
@@ -75,12 +74,12 @@ def sgd(params):
     return torch.optim.SGD(params, lr=0.1, momentum=0.5)
 
 
-def single(opt=None, period=2, **options):
+def single(opt=None, period=2, center=None, commit="gradient"):
     """Return a weight of three elements and a worker that trains it."""
     weight = Parameter(torch.tensor([1.0, 2.0, 3.0]))
-    getter = AGNCustomGetter("cpu")
+    getter = AGNCustomGetter("cpu", center=center)
     opt = (opt or (lambda params: torch.optim.SGD(params, lr=0.5)))(getter([weight]))
-    return weight, AGNOptimizer(opt, 1, getter, period, **options)
+    return weight, AGNOptimizer(opt, 1, getter, period, commit=commit)
 
 
 def assert_follows_a_schedule(weight: Parameter, worker: AGNOptimizer) -> None:

@@ -1,0 +1,618 @@
+"""Accumulated gradient normalization: asynchronous workers that share weights.
+
+The shared weights are in :mod:`lockstep.pytorch.agn_center`.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import Parameter
+from torch.optim import Optimizer
+
+from lockstep import errors
+from lockstep.interface import NO_GRADIENTS, NO_STEP, StepReport
+from lockstep.messages.base.pipeline import has_layer, stages_of
+from lockstep.messages.ray import TrainingEndedError
+from lockstep.pytorch.agn_center import Center, RemoteCenter, powers
+from lockstep.pytorch.base.fused_step import overwrites_gradients
+from lockstep.pytorch.base.gradients import named_parameters
+from lockstep.pytorch.base.train_v1 import TrainV1
+from lockstep.pytorch.base.wrapper import OptimizerWrapper, restore_numbers
+from lockstep.pytorch.tensors.foreach import add, copy, divide, subtract, zero
+from lockstep.pytorch.tensors.rounding import plain
+from lockstep.ray.center import RayCenter, as_ray_host
+
+GRADIENT, DELTA = COMMITS = ("gradient", "delta")
+
+# torch.distributed.checkpoint saves only the state and the groups of an optimizer, and
+# loads their entries by name. So ours are in them: tensors in the state of their
+# parameter, numbers in the groups.
+OWN = "agn/"
+ACCUMULATOR, WEIGHT, SLOT = f"{OWN}accumulator", f"{OWN}center", f"{OWN}center/"
+PUSHED = f"{OWN}pushed"  # False while the slots of the center are placeholders.
+LOCAL_STEP, PERIOD = f"{OWN}local_step", f"{OWN}communication_period"
+ADDS_CHANGES = f"{OWN}delta"  # A bool, because flat checkpoints store no text.
+
+StateDict = dict[str, Any]
+
+
+class AGNCustomGetter:
+    """Make the shared weight and the accumulator of each of a worker's parameters.
+
+    torch has no variable scopes, so the getter is called with a model or its parameters
+    instead. Workers of one process share one center.
+
+    Args:
+        worker_device: the device of the worker's parameters and accumulators.
+        center: the :class:`Center` of the other workers, their getter's ``center``;
+            None creates one. ``"ray://NAME"`` or a :class:`~lockstep.ray.RayCenter` is
+            a center in its own process, for workers of other processes and machines.
+
+    Attributes:
+        center: the weights that the workers share.
+        names: parameter -> its name at the center.
+
+    Raises:
+        GetterError: a TypeError; ``center`` is no center.
+
+    Origin: TensorFlow 1.15, ``tf.contrib.opt.AGNCustomGetter``. There an accumulator
+    has the variable's value until the init op has run; here it starts at zero.
+
+    Example:
+        >>> model = torch.nn.Linear(2, 1)
+        >>> first = AGNCustomGetter("cpu")
+        >>> sgd = torch.optim.SGD(first(model), lr=0.1)
+        >>> second = AGNCustomGetter("cpu", center=first.center)
+        >>> _ = second(torch.nn.Linear(2, 1))
+        >>> list(second.center.parameters)
+        ['weight', 'bias']
+    """
+
+    def __init__(
+        self,
+        worker_device: torch.device | str,
+        center: Center | RayCenter | str | None = None,
+    ) -> None:
+        if host := as_ray_host(center):
+            center = RemoteCenter(host)
+        elif center is not None and not isinstance(center, Center):
+            raise errors.GetterError(
+                "AGNCustomGetter: center: expected the center of another worker's "
+                f"getter, got {type(center).__name__}; pass center=getter.center."
+            )
+        else:
+            center = Center() if center is None else center.for_worker()
+        self.center: Center = center
+        self.worker_device = torch.device(worker_device)
+        self.may_add = False
+        self.names: dict[Tensor, str] = {}
+        self._global_map: dict[Tensor, Parameter] = {}
+        self._grad_map: dict[Tensor, Tensor] = {}
+
+    def __call__(
+        self, parameters: nn.Module | Iterable[Tensor] | Iterable[tuple[str, Tensor]]
+    ) -> list[Tensor]:
+        """Register parameters and return them, for the worker's optimizer.
+
+        Parameters that do not require gradients are not registered, and known ones do
+        not change. The worker that registers first may add parameters later; other
+        workers can only use existing ones.
+
+        Args:
+            parameters: a module, its ``named_parameters()`` or its ``parameters()``.
+                The last have their places as names, so all workers must pass them in
+                the same order.
+
+        Raises:
+            GetterError: a TypeError; ``parameters`` is none of these.
+            UnsupportedError: a ValueError; a parameter is on another device; its name
+                is another parameter's; the center has no weight of its name, or one
+                of another shape or dtype. Then nothing is registered.
+        """
+        if isinstance(parameters, nn.Module):
+            parameters = parameters.named_parameters()
+        single = isinstance(parameters, Tensor | Mapping)
+        entries = [None] if single else list(parameters)
+        entries = [e if isinstance(e, tuple) else (None, e) for e in entries]
+        if not all(isinstance(e[-1], Tensor) for e in entries):
+            raise errors.GetterError(
+                "AGNCustomGetter: expected a module, a list of parameters or of pairs "
+                f"(name, parameter), got {parameters!r:.80}; pass the worker's model."
+            )
+        with self.center.lock:
+            new = self._named(entries)
+            self.may_add = self.may_add or not self.center.parameters
+            shared = self.center.join(new, self.may_add)
+            for name, parameter in new.items():
+                self._global_map[parameter] = shared[name]
+                self._grad_map[parameter] = torch.zeros_like(parameter.detach())
+                self.names[parameter] = name
+        return [parameter for _, parameter in entries]
+
+    def _named(self, entries: Iterable[tuple[str | None, Tensor]]) -> dict[str, Tensor]:
+        """Return the new trained parameters by their names at the center."""
+        new: dict[str, Tensor] = {}
+        known, taken = set(self._global_map), set(self.names.values())
+        for place, (name, parameter) in enumerate(entries, start=len(taken)):
+            while name is None and str(place) in taken:
+                place += 1
+            name = str(place) if name is None else name
+            here, device = parameter.device, self.worker_device
+            if here.type != device.type or device.index not in (None, here.index):
+                raise errors.UnsupportedError(
+                    f"AGNCustomGetter: expected {name!r} on {device}, got {here}; move "
+                    "it there first."
+                )
+            if not parameter.requires_grad or parameter in known:
+                continue
+            if name in taken:
+                raise errors.UnsupportedError(
+                    "AGNCustomGetter: expected one parameter of each name, got another "
+                    f"{name!r}; pass one model that has both, or "
+                    "named_parameters(prefix=...)."
+                )
+            new[name] = parameter
+            known.add(parameter)
+            taken.add(name)
+        return new
+
+
+class AGNOptimizer(OptimizerWrapper):
+    """Train a worker's own weights; every P steps push a mean gradient to shared ones.
+
+    With P = ``communication_period``, g a gradient at the worker's weights w, a the
+    accumulator of w and c the shared weights, for each parameter with a gradient:
+
+    1. ``optimizer`` applies g to w;
+    2. a = a + g;
+    3. local_step = local_step + 1, once a call, whatever the number of groups;
+    4. if local_step is a multiple of P: a = a / P; a copy of ``optimizer`` applies a to
+       c, with slots and powers of beta that belong to c, and with this worker's
+       hyper-parameters; then global_step = global_step + 1, w = c, a = 0. The slots of
+       w stay.
+
+    With ``commit="delta"``, as in the paper, step 2 adds to a the change that step 1
+    made to w, and step 4 is c = c + a / P. A parameter whose gradient is absent in the
+    call that ends a round is neither pushed nor pulled.
+
+    ``state_dict`` contains the accumulators, the local step, the shared weights and
+    their state. With a center on Ray it contains only the worker's part, because such a
+    center saves itself. The worker's weights are saved with the model.
+
+    Args:
+        optimizer: any optimizer of torch for dense gradients, a wrapper included; its
+            groups contain the parameters that were passed to the getter.
+        num_worker: the number of workers, >= 1; it changes no result.
+        custom_getter: the :class:`AGNCustomGetter` that made the shared weights.
+        communication_period: P: local steps between two pushes, >= 1.
+        use_locking: without effect.
+        name: the name that ``get_name`` returns.
+        commit: ``"gradient"`` or ``"delta"``.
+
+    Raises:
+        NotAnOptimizerError: a TypeError; ``optimizer`` is no optimizer of torch.
+        GetterError: a TypeError; ``custom_getter`` is no getter of torch.
+        OutOfRangeError: a ValueError; a period or count below 1.
+        UnknownNameError: a ValueError; an unknown ``commit``.
+        UnsupportedError: a ValueError; ``optimizer`` scales losses, trains masters, or
+            needs its closure several times per step (LBFGS), or its groups differ from
+            those of the other workers.
+
+    Origin: TensorFlow 1.15, ``tf.contrib.opt.AGNOptimizer``; J. Hermans, G. Spanakis,
+    R. Moeckel, "Accumulated Gradient Normalization", 2017 (arXiv:1710.02368). There the
+    powers of beta belong to the worker, row clipping inside does not clip the shared
+    rows, and ``get_slot`` and ``variables`` return nothing.
+
+    Example:
+        >>> weight = torch.nn.Parameter(torch.tensor([1.0]))
+        >>> getter = AGNCustomGetter("cpu")
+        >>> sgd = torch.optim.SGD(getter([weight]), lr=0.5)
+        >>> worker = AGNOptimizer(sgd, 1, getter, communication_period=2)
+        >>> with worker.make_session_run_hook(is_chief=True, task_index=0):
+        ...     for gradient in (1.0, 0.5):
+        ...         worker.apply_gradients([(torch.tensor([gradient]), weight)])
+        ...         print(weight.item(), worker.last_step.reason)
+        0.5 every gradient was present; local step 1, 1 more before the push
+        0.625 every gradient was present; local step 2, pushed and pulled
+    """
+
+    GLOBAL_VARIABLE_NAME = "global_center_variable"
+    GRAD_VARIABLE_NAME = "grad_variable"
+
+    _takes_shards = False
+    _ended_round = False
+    _followed = 0
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        num_worker: int,
+        custom_getter: AGNCustomGetter,
+        communication_period: int = 10,
+        use_locking: bool = True,
+        name: str = "AGNOptimizer",
+        commit: str = GRADIENT,
+    ) -> None:
+        if not isinstance(optimizer, Optimizer):
+            raise errors.NotAnOptimizerError(
+                f"AGNOptimizer: expected a torch.optim.Optimizer, got {optimizer!r}; "
+                "pass the optimizer of this worker."
+            )
+        if "unscale" in stages_of(optimizer) or has_layer(optimizer, "AGNOptimizer"):
+            raise errors.UnsupportedError(
+                "AGNOptimizer: expected the optimizer that a worker trains with, got "
+                f"{type(optimizer).__name__}; put the loss scale around AGNOptimizer, "
+                "and make one AGNOptimizer for each worker."
+            )
+        if not isinstance(custom_getter, AGNCustomGetter):
+            raise errors.GetterError(
+                "AGNOptimizer: custom_getter: expected an AGNCustomGetter, got "
+                f"{custom_getter!r}; pass the one that has the worker's parameters."
+            )
+        if commit not in COMMITS:
+            raise errors.unknown_name("AGNOptimizer: commit", commit, COMMITS)
+        _require_count("num_worker", num_worker, 1)
+        _require_count("communication_period", communication_period, 1)
+        super().__init__(optimizer)
+        self.custom_getter = custom_getter
+        self.num_worker = num_worker
+        self.name = name
+        self.commit = commit
+        self.stepped = False
+        self.last_step: StepReport = NO_STEP
+        self._follow(0, plain(communication_period))
+
+    def _follow(self, local_step: int, period: int) -> None:
+        """Update the center's optimizer to match ours, and store our numbers."""
+        center, known = self.custom_getter.center, self.custom_getter._global_map
+        with center.lock:
+            center.follow(self.inner_optimizer, known)
+            center.begin(self.commit)
+            self._followed = len(known)
+            self._write_numbers(self.param_groups, local_step, period)
+
+    def _write_numbers(
+        self, groups: Sequence[StateDict], local_step: int, period: int
+    ) -> None:
+        """Write the worker's numbers and the center's powers of beta into groups."""
+        center, adds = self.custom_getter.center, self.commit == DELTA
+        names = () if center.saves_itself else powers(center.optimizer)
+        for group, shared in zip(groups, center.optimizer.param_groups, strict=False):
+            group |= {f"{SLOT}{name}": shared[name] for name in names}
+            group |= {LOCAL_STEP: local_step, PERIOD: period, ADDS_CHANGES: adds}
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group here and at the center; the getter must know its parameters."""
+        super().add_param_group(param_group)
+        self._follow(self.local_step, self.communication_period)
+
+    @property
+    def local_step(self) -> int:
+        """The number of the worker's steps; the groups store it, for checkpoints."""
+        return int(self.param_groups[0][LOCAL_STEP])
+
+    @property
+    def communication_period(self) -> int:
+        """Local steps between two pushes; stored in the groups and loaded with them."""
+        return self.param_groups[0][PERIOD]
+
+    def get_init_op(self, task_index: int) -> None:
+        """Set every parameter to its shared weight, and its accumulator to 0.
+
+        TensorFlow returns an operation; here it runs immediately. ``task_index`` has no
+        effect, as in the original.
+
+        Raises:
+            NoGradientsError: a ValueError; the getter has no parameters.
+        """
+        if not self.custom_getter._global_map:
+            raise errors.NoGradientsError(
+                "AGNOptimizer.get_init_op: expected at least one trainable parameter, "
+                "got none; call the AGNCustomGetter with the worker's parameters first."
+            )
+        self._begin_round(self.custom_getter._global_map)
+
+    @contextmanager
+    def make_session_run_hook(self, is_chief: bool, task_index: int) -> Iterator[None]:
+        """Return a context that runs the init op on entry.
+
+        Run the training loop inside it. With a center on Ray, the context exits when
+        training is ended, and it notifies the center that this worker is done. The
+        arguments have no effect.
+        """
+        self.get_init_op(task_index)
+        with suppress(TrainingEndedError):
+            yield
+        self.custom_getter.center.leave()
+
+    def step_inner(self) -> None:
+        """Take the local step and accumulate; if a round ends, communicate."""
+        everything = named_parameters(self)
+        present = [parameter for parameter in everything if parameter.grad is not None]
+        if not present or self._only_wants_state(present):
+            self.inner_optimizer.step()
+            self.stepped |= bool(present)
+            if not present:
+                self.note_no_gradients()
+            return
+        for parameter in present:
+            if parameter not in self.custom_getter._global_map:
+                raise errors.NotFromGetterError(
+                    "AGNOptimizer: expected parameters that the AGNCustomGetter has, "
+                    f"got {everything[parameter]!r}; pass it to the getter first, and "
+                    "again if it was frozen then."
+                )
+        before = self._before_step(present)
+        self.inner_optimizer.step()
+        inner = getattr(self.inner_optimizer, "last_step", None)
+        with torch.no_grad():
+            changes = before or [parameter.grad for parameter in present]
+            if self.commit == DELTA:
+                changes = subtract([p.detach() for p in present], before)
+            changes = [g.to_dense() if g.is_sparse else g for g in changes]
+            add(self._accumulators(present), changes)
+        self.stepped = True
+        # The step is counted once; every group stores the same number.
+        local_step = self.local_step + 1
+        for group in self.param_groups:
+            group[LOCAL_STEP] = local_step
+        self._ended_round = local_step % self.communication_period == 0
+        if self._ended_round:
+            self._communicate(present)
+        self.last_step = self._report(inner, everything)
+
+    def _before_step(self, present: Sequence[Tensor]) -> list[Tensor]:
+        """Return copies of what the local step overwrites: the weights, or gradients.
+
+        The list is empty if the step leaves the gradients as they are.
+        """
+        if self.commit == DELTA:
+            return [parameter.detach().clone() for parameter in present]
+        if any(map(overwrites_gradients, self.param_groups)):
+            return [parameter.grad.detach().clone() for parameter in present]
+        return []
+
+    def _accumulators(self, parameters: Iterable[Tensor]) -> list[Tensor]:
+        return [self.custom_getter._grad_map[parameter] for parameter in parameters]
+
+    @torch.no_grad()
+    def _communicate(self, parameters: Sequence[Tensor]) -> None:
+        """End a round for ``parameters``: push the mean changes, then pull."""
+        getter, period = self.custom_getter, self.communication_period
+        if self._followed != len(getter._global_map):
+            # Parameters that were frozen at first have been passed to the getter since.
+            self._follow(self.local_step, period)
+        means = divide(self._accumulators(parameters), period)
+        names = [getter.names[parameter] for parameter in parameters]
+        left_out = {"params", "param_names", *powers(self)}
+        options = [
+            {
+                key: value
+                for key, value in group.items()
+                if key not in left_out and not key.startswith(OWN)
+            }
+            for group in self.param_groups
+        ]
+        changes = dict(zip(names, means, strict=True))
+        getter.center.push(changes, None if self.commit == DELTA else options)
+        self._begin_round(parameters)
+
+    @torch.no_grad()
+    def _begin_round(self, parameters: Iterable[Tensor]) -> None:
+        """Set ``parameters`` to the shared weights, and their accumulators to 0."""
+        parameters, names = list(parameters), self.custom_getter.names
+        pulled = self.custom_getter.center.pull([names[p] for p in parameters])
+        copy([p.detach() for p in parameters], [pulled[names[p]] for p in parameters])
+        zero(self._accumulators(parameters))
+
+    def _report(
+        self, inner: StepReport | None, parameters: Mapping[Tensor, str]
+    ) -> StepReport:
+        """Return what a step did; ``inner`` is the report of a wrapper inside."""
+        left = -self.local_step % self.communication_period
+        ending = f"{left} more before the push" if left else "pushed and pulled"
+        if inner is None:
+            skipped = tuple(name for p, name in parameters.items() if p.grad is None)
+            reason = f"of {len(parameters)} gradients {len(skipped)} absent"
+            reason = reason if skipped else "every gradient was present"
+            inner = StepReport(True, reason, skipped)
+        reason = f"{inner.reason}; local step {self.local_step}, {ending}"
+        return inner._replace(reason=reason)
+
+    def note_no_gradients(self) -> None:
+        """Record a step without gradients: see the base class."""
+        self._ended_round, self.last_step = False, NO_GRADIENTS
+        super().note_no_gradients()
+
+    def took_step(self) -> bool:
+        """Whether the last step ended a round, which ``global_step`` counts."""
+        return self._ended_round
+
+    def step_numbers(self) -> dict[str, float]:
+        """Return the last step's numbers and the local step: see the base class."""
+        own = {"local_step": self.local_step, "ended_round": int(self._ended_round)}
+        return {**super().step_numbers(), **own, **self.custom_getter.center.numbers()}
+
+    def get_name(self) -> str:
+        """Return the constructor's ``name``."""
+        return self.name
+
+    def get_slot(self, var: Tensor, name: str) -> Tensor | None:
+        """Return a slot of a worker's parameter or of a shared weight.
+
+        Besides the wrapped optimizer's slots there are two, named by the constants of
+        this class.
+        """
+        getter = self.custom_getter
+        if name == self.GLOBAL_VARIABLE_NAME:
+            return getter._global_map.get(var)
+        if name == self.GRAD_VARIABLE_NAME:
+            return getter._grad_map.get(var)
+        shared = getter.center.slot(var, name)
+        own = TrainV1.get_slot(self.inner_optimizer, var, name)
+        return own if shared is None else shared
+
+    def get_slot_names(self) -> list[str]:
+        """Return the names of all slots, including the two of this class."""
+        inner = TrainV1.get_slot_names(self.inner_optimizer)
+        return [*inner, self.GRAD_VARIABLE_NAME, self.GLOBAL_VARIABLE_NAME]
+
+    def variables(self) -> list[Tensor]:
+        """Return the state of the wrapped optimizer, the worker and the center."""
+        getter, center = self.custom_getter, self.custom_getter.center
+        shared = [*center.parameters.values(), *TrainV1.variables(center.optimizer)]
+        inner = TrainV1.variables(self.inner_optimizer)
+        return [*inner, *getter._grad_map.values(), *shared]
+
+    @property
+    def state(self) -> Any:
+        """The wrapped optimizer's state, together with ours and the center's.
+
+        While the wrapped optimizer's state is empty before the first step, ours is not
+        added, because checkpoints recognize a new optimizer by its empty state. Entries
+        can be read here, but not created.
+        """
+        state = self.inner_optimizer.state
+        if not (state or self.stepped):
+            return state
+        entries = defaultdict(dict, {p: dict(slots) for p, slots in state.items()})
+        for parameter in self.custom_getter._global_map:
+            entries[parameter] |= self._own_state(parameter, entries[parameter])
+        return entries
+
+    def _own_state(self, parameter: Tensor, slots: StateDict) -> StateDict:
+        """Return our entries of a parameter, for the state of a checkpoint.
+
+        The shared weight has the same ``slots`` as its parameter from the beginning,
+        as placeholders, because torch loads into the state of a new optimizer.
+        """
+        getter, center = self.custom_getter, self.custom_getter.center
+        if center.saves_itself:
+            return {ACCUMULATOR: getter._grad_map[parameter]}
+        weight = getter._global_map[parameter]
+        shared = center.optimizer.state.get(weight, {})
+        empty = {
+            key: torch.zeros_like(slot) if isinstance(slot, Tensor) else slot
+            for key, slot in slots.items()
+        }
+        return {
+            ACCUMULATOR: getter._grad_map[parameter],
+            WEIGHT: weight.detach(),
+            PUSHED: torch.tensor(bool(shared), device="cpu"),
+            **{f"{SLOT}{key}": slot for key, slot in {**empty, **shared}.items()},
+        }
+
+    def _save_inner(self) -> StateDict:
+        """Return the states of the wrapped optimizer, the worker and the center."""
+        saved = super()._save_inner()
+        state = {number: dict(slots) for number, slots in saved["state"].items()}
+        for number, parameter in _numbered(saved, self):
+            if parameter in self.custom_getter._global_map:
+                slots = state.get(number, {})
+                state[number] = slots | self._own_state(parameter, slots)
+        groups = [dict(group) for group in saved["param_groups"]]
+        self._write_numbers(groups, self.local_step, self.communication_period)
+        return {**saved, "state": state, "param_groups": groups}
+
+    def _check_saved(self, state_dict: StateDict) -> None:
+        """Raise for the state of another stack or ``commit``, and for missing parts."""
+        super()._check_saved(state_dict)
+        first, (_, own) = state_dict["param_groups"][0], _split(state_dict)
+        _require_count("local_step", first.get(LOCAL_STEP, 0), 0)
+        _require_count("communication_period", first.get(PERIOD, 1), 1)
+        # A state without this entry has mean gradients.
+        saved = DELTA if first.get(ADDS_CHANGES) else GRADIENT
+        if own["state"] and saved != self.commit:
+            raise errors.UnsupportedError(
+                f"AGNOptimizer: expected a state of commit={self.commit!r}, got one of "
+                f"{saved!r}; make the optimizer with commit={saved!r}."
+            )
+        names, saves_itself = (
+            named_parameters(self),
+            self.custom_getter.center.saves_itself,
+        )
+        for number, parameter in _numbered(own, self):
+            entry, shape = own["state"].get(number, {}), parameter.shape
+            expected = {ACCUMULATOR: shape}
+            expected |= {} if saves_itself else {WEIGHT: shape, PUSHED: ()}
+            got = {key: getattr(entry.get(key), "shape", None) for key in expected}
+            if entry and (got != expected or (saves_itself and WEIGHT in entry)):
+                raise errors.UnsupportedError(
+                    f"AGNOptimizer: expected tensors of the shapes {expected} for "
+                    f"{names[parameter]!r}, got {got} in {list(entry)}; load the state "
+                    "of the same model. A center on Ray loads its own checkpoint."
+                )
+
+    @torch.no_grad()
+    def _load_inner(self, state_dict: StateDict) -> None:
+        """Load a saved state; the state of a bare optimizer changes only that one."""
+        bare, own = _split(state_dict)
+        counts = {LOCAL_STEP: self.local_step, PERIOD: self.communication_period}
+        super()._load_inner(bare)
+        getter, center = self.custom_getter, self.custom_getter.center
+        for number, parameter in _numbered(own, self):
+            entry = own["state"].get(number)
+            if entry and parameter in getter._global_map:
+                getter._grad_map[parameter].copy_(entry[ACCUMULATOR])
+                if not center.saves_itself:
+                    getter._global_map[parameter].copy_(entry[WEIGHT])
+        if own["state"] and not center.saves_itself:
+            shared = _state_of_center(center.optimizer, own)
+            center.optimizer.load_state_dict(shared)
+            restore_numbers(center.optimizer, shared)
+        counts |= {k: self.param_groups[0].get(k, counts[k]) for k in counts}
+        self._follow(counts[LOCAL_STEP], counts[PERIOD])
+        self.stepped |= bool(own["state"])
+
+
+def _require_count(name: str, value: Any, least: int) -> None:
+    """Raise unless a number is an integer that is large enough."""
+    try:
+        fine = operator.index(value) >= least and not isinstance(value, bool)
+    except TypeError:
+        fine = False
+    if not fine:
+        raise errors.OutOfRangeError(
+            f"AGNOptimizer: {name}: expected an integer >= {least}, got {value!r}; "
+            "give such a number."
+        )
+
+
+def _numbered(saved: StateDict, optimizer: Optimizer) -> Iterator[tuple[Any, Tensor]]:
+    """Return the parameters of an optimizer with their numbers in a saved state."""
+    numbers = [k for group in saved["param_groups"] for k in group["params"]]
+    return zip(numbers, named_parameters(optimizer), strict=True)
+
+
+def _split(saved: StateDict) -> tuple[StateDict, StateDict]:
+    """Return the wrapped optimizer's state dict, and our entries in the same form."""
+    bare, own = {}, {}
+    for number, entry in saved["state"].items():
+        ours = {key: v for key, v in entry.items() if str(key).startswith(OWN)}
+        others = {key: v for key, v in entry.items() if key not in ours}
+        own |= {number: ours} if ours else {}
+        bare |= {number: others} if others or not ours else {}
+    return {**saved, "state": bare}, {**saved, "state": own}
+
+
+def _state_of_center(center: Optimizer, own: StateDict) -> StateDict:
+    """Return the saved state of the center's optimizer, in its groups of today."""
+
+    def slots(entry: Mapping[str, Any]) -> StateDict:
+        ours = {key: v for key, v in entry.items() if str(key).startswith(SLOT)}
+        return {key.removeprefix(SLOT): value for key, value in ours.items()}
+
+    groups = [
+        {**group, **slots(saved), "params": saved["params"]}
+        for group, saved in zip(center.param_groups, own["param_groups"], strict=True)
+    ]
+    pushed = {k: entry for k, entry in own["state"].items() if entry[PUSHED]}
+    state = {number: slots(entry) for number, entry in pushed.items()}
+    return {"state": state, "param_groups": groups}

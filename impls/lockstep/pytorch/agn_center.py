@@ -1,0 +1,308 @@
+"""The shared weights of AGN's workers: in their process, or in one of their own.
+
+Workers of one process hold the same :class:`Center`. Workers of several processes have
+a :class:`RemoteCenter` each; the center on Ray applies their pushes with
+:class:`TorchWeights`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+from torch.optim import Optimizer
+
+from lockstep.errors import DtypeError, UnsupportedError
+from lockstep.interface import Array
+from lockstep.pytorch.base.fused_step import in_layouts, step_starting_momentum
+from lockstep.pytorch.base.gradients import gradients_set_to
+from lockstep.pytorch.base.stack import base_of
+from lockstep.pytorch.base.train_v1 import TrainV1
+from lockstep.pytorch.base.wrapper import restore_numbers
+from lockstep.pytorch.tensors.foreach import add
+from lockstep.pytorch.tensors.rounding import rounded
+from lockstep.ray.tree import map_leaves
+from lockstep.ray.view import RemoteView
+from lockstep.ray.worker import Host
+
+Options = Sequence[dict[str, Any]]
+
+
+class Center:
+    """Shared weights with their own optimizer, a copy of the first worker's.
+
+    The copy has no state, and updates the shared weights instead of the worker's.
+    Before a push is applied, its groups get the hyper-parameters of the worker that
+    pushes. So learning-rate schedules take effect.
+
+    Args:
+        device: the device of the shared weights; None means the first worker's.
+
+    Attributes:
+        parameters: name -> shared weight.
+        optimizer: their optimizer; None before the first ``AGNOptimizer``.
+        lock: held while a thread pushes, pulls, or adds weights or groups.
+        saves_itself: whether the center's state is not saved with a worker's.
+    """
+
+    saves_itself = False
+
+    def __init__(self, device: torch.device | str | None = None) -> None:
+        self.device = device
+        self.parameters: dict[str, Parameter] = {}
+        self.optimizer: Optimizer | None = None
+        self.lock = threading.RLock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in vars(self).items() if key != "lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, lock=threading.RLock())
+
+    def for_worker(self) -> Center:
+        """Return the center for another worker."""
+        return self
+
+    def join(self, own: Mapping[str, Tensor], may_add: bool) -> dict[str, Parameter]:
+        """Return all shared weights by name; new ones are copies of a worker's own.
+
+        Raises:
+            UnsupportedError: a ValueError; a shape or dtype differs from the shared
+                weight of its name, or the worker may not add a name.
+        """
+        unknown = [name for name in own if name not in self.parameters]
+        if unknown and not may_add:
+            raise UnsupportedError(
+                f"AGNCustomGetter: expected names that the center has, got {unknown}; "
+                "give each worker's parameters the same names: pass a module or pairs "
+                "(name, parameter). Only the first worker adds names."
+            )
+        for name, parameter in own.items():
+            shared = self.parameters.get(name, parameter)
+            if (shared.shape, shared.dtype) != (parameter.shape, parameter.dtype):
+                raise UnsupportedError(
+                    f"AGNCustomGetter: expected {name!r} to be {shared.dtype} "
+                    f"{list(shared.shape)}, as the shared one, got {parameter.dtype} "
+                    f"{list(parameter.shape)}; use another name."
+                )
+        for name in unknown:
+            copied = own[name].detach().clone()
+            self.parameters[name] = Parameter(copied.to(self.device or copied.device))
+        return self.parameters
+
+    def follow(self, optimizer: Optimizer, shared: Mapping[Tensor, Parameter]) -> None:
+        """Create or extend the optimizer like a worker's; raise if its groups differ.
+
+        ``shared``: the worker's parameter -> the shared weight.
+        """
+        theirs = optimizer.param_groups
+        if self.optimizer is None:
+            own = [p for group in theirs for p in group["params"]]
+            self.optimizer = deepcopy(optimizer, {id(p): shared.get(p, p) for p in own})
+            self.optimizer.state.clear()
+            for group in self.optimizer.param_groups:
+                for name, beta in powers(self.optimizer).items():
+                    group[name] = rounded(group[beta], torch.float32)
+        ours = self.optimizer.param_groups
+        for group in theirs[len(ours) :]:
+            params = [shared.get(parameter, parameter) for parameter in group["params"]]
+            self.optimizer.add_param_group({**group, "params": params})
+        names = {weight: name for name, weight in self.parameters.items()}
+        for group, other in zip(ours, theirs, strict=False):
+            pairs = list(zip(group["params"], other["params"], strict=False))
+            for k, (weight, own) in enumerate(pairs):
+                # Frozen at first, so the group has the first worker's parameter.
+                if weight not in names and own in shared:
+                    group["params"][k] = shared[own]
+            expected = [names[weight] for weight in group["params"] if weight in names]
+            got = [names[shared[own]] for own in other["params"] if own in shared]
+            if got != expected:
+                raise UnsupportedError(
+                    f"AGNOptimizer: expected a group of the parameters {expected}, as "
+                    f"the other workers', got {got}; give every worker's optimizer the "
+                    "same parameters in the same groups."
+                )
+
+    def begin(self, commit: str) -> None:
+        """Prepare for the pushes of a worker with this ``commit``."""
+
+    def pull(self, names: Iterable[str]) -> dict[str, Tensor]:
+        """Return consistent copies of the shared weights by name."""
+        with self.lock:
+            return {name: self.parameters[name].detach().clone() for name in names}
+
+    @torch.no_grad()
+    def push(self, changes: Mapping[str, Tensor], options: Options | None) -> None:
+        """Update the shared weights by one step, or by adding differences.
+
+        Args:
+            changes: name -> mean gradient; with ``options=None``, what is added.
+            options: the hyper-parameters of each group of the worker's optimizer.
+        """
+        with self.lock:
+            weights = list(self.parameters.values())
+            own = {self.parameters[name]: change for name, change in changes.items()}
+            own = {weight: change.to(weight.device) for weight, change in own.items()}
+            if options is None:
+                add([weight.detach() for weight in own], list(own.values()))
+                return
+            groups = self.optimizer.param_groups
+            for group, numbers in zip(groups, options, strict=False):
+                group.update(numbers)
+            gradients = in_layouts(weights, list(map(own.get, weights)), groups)
+            with gradients_set_to(weights, gradients):
+                # A push may have parameters that no push had before.
+                step_starting_momentum(base_of(self.optimizer), self.optimizer.step)
+
+    def slot(self, parameter: Tensor, name: str) -> Tensor | None:
+        """Return a slot of a shared weight by its TF or torch name, or None."""
+        known = self.optimizer is not None
+        return TrainV1.get_slot(self.optimizer, parameter, name) if known else None
+
+    def leave(self) -> None:
+        """Note that a worker is done."""
+
+    def numbers(self) -> dict[str, float]:
+        """Return the numbers of the last push for logging, by tag."""
+        return {}
+
+
+def powers(optimizer: Optimizer) -> Mapping[str, str]:
+    """Return the powers of beta in a TF1 optimizer's groups: name -> beta's name."""
+    return getattr(getattr(base_of(optimizer), "spec", None), "shared", None) or {}
+
+
+class TorchWeights:
+    """The weights of a center in its own process, updated by a torch optimizer.
+
+    It converts arrays for a :class:`Center`, so both compute the same bits.
+    """
+
+    def __init__(self, center: Center) -> None:
+        self.center = center
+
+    def pull(self, names: Iterable[str] | None = None) -> dict[str, Array]:
+        """Return copies of the named weights, or of all."""
+        chosen = self.center.parameters if names is None else names
+        return {n: as_array(t) for n, t in self.center.pull(chosen).items()}
+
+    def push(self, changes: Mapping[str, Array], options: Options | None) -> None:
+        """Take a step with mean gradients and a worker's hyper-parameters."""
+        self.center.push({n: as_tensor(c) for n, c in changes.items()}, options)
+
+    def saved(self) -> Any:
+        """Return the weights and the optimizer's state, as arrays."""
+        state = map_leaves(as_array, self.center.optimizer.state_dict())
+        return {"weights": self.pull(), "optimizer": state}
+
+    @torch.no_grad()
+    def load(self, saved: Any) -> None:
+        """Load weights and state; raise for the state of another optimizer."""
+        optimizer = self.center.optimizer
+        state = map_leaves(as_tensor, saved["optimizer"])
+        for own, group in zip(
+            optimizer.param_groups, state["param_groups"], strict=True
+        ):
+            numbers = {k for k, v in own.items() if isinstance(v, float | tuple)}
+            if not numbers <= group.keys():
+                raise UnsupportedError(
+                    "AGNOptimizer: expected the checkpoint of a center with "
+                    f"{sorted(numbers)}, got one with {sorted(group)}; start with the "
+                    "optimizer that was saved, or in another directory."
+                )
+        for name, weight in saved["weights"].items():
+            self.center.parameters[name].copy_(as_tensor(weight))
+        optimizer.load_state_dict(state)
+        restore_numbers(optimizer, state)
+
+
+class RemoteCenter(RemoteView, Center):
+    """A worker's view of a center in another process: see the base class.
+
+    Its ``parameters`` are the shared weights that this worker pulled last, on the CPU.
+    Its ``optimizer`` is the optimizer that was sent to the center, without state. The
+    center stores the state of the shared weights, and saves it itself.
+    """
+
+    backend = "pytorch"
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self.device = "cpu"
+        for name, weight in self.known.items():
+            self.parameters[name] = Parameter(as_tensor(weight))
+
+    def arrays(self) -> dict[str, Array]:
+        """Return this worker's copies of the shared weights."""
+        return {name: as_array(p) for name, p in self.parameters.items()}
+
+    def join(self, own: Mapping[str, Tensor], may_add: bool) -> dict[str, Parameter]:
+        """Return the shared weights; none is added after the first ``AGNOptimizer``.
+
+        Raises:
+            DtypeError: a TypeError; NumPy does not have the dtype.
+        """
+        for name, parameter in own.items():
+            if parameter.dtype not in (torch.float16, torch.float32, torch.float64):
+                raise DtypeError(
+                    "AGNOptimizer: expected weights of a dtype that NumPy has, got "
+                    f"{parameter.dtype} for {name!r}; train float32 weights."
+                )
+        return super().join(own, may_add and not self.known)
+
+    def rule_of(self, optimizer: Any, clips_rows: bool) -> Any:
+        """Return the optimizer from :meth:`follow`, which has all later groups."""
+        return self.optimizer
+
+    def make_weights(self, rule: Any, weights: dict[str, Array]) -> TorchWeights:
+        """Return weights with the optimizer ``rule``, for another process."""
+        center = Center()
+        center.parameters, center.optimizer = self.parameters, rule
+        return TorchWeights(center)
+
+    def groups(self) -> list[list[str]]:
+        """Return the names in each parameter group."""
+        names = {parameter: name for name, parameter in self.parameters.items()}
+        groups = self.optimizer.param_groups
+        return [[names[p] for p in group["params"] if p in names] for group in groups]
+
+    @torch.no_grad()
+    def pull(self, names: Iterable[str]) -> dict[str, Tensor]:
+        """Return the current shared weights by name."""
+        pulled = self.member.pull(names)
+        for name, weight in pulled.items():
+            np.copyto(as_array(self.parameters[name]), weight)
+        return {name: self.parameters[name].detach() for name in pulled}
+
+    def push(self, changes: Mapping[str, Tensor], options: Options | None) -> None:
+        """Push the accumulated changes and the worker's hyper-parameters.
+
+        Raises:
+            TrainingEndedError: a RuntimeError; training is over.
+            CenterLostError: a ConnectionError; the center is gone.
+            OutOfRangeError: a ValueError; the changes contain inf or NaN, and no weight
+                is updated.
+        """
+        arrays = {name: as_array(change) for name, change in changes.items()}
+        self.send(arrays, map_leaves(on_cpu, options) if options else None)
+
+
+def as_array(leaf: Any) -> Any:
+    """Return a tensor as an array, which shares its memory if it is on the CPU."""
+    return leaf.detach().cpu().numpy() if isinstance(leaf, Tensor) else leaf
+
+
+def as_tensor(leaf: Any) -> Any:
+    """Return an array as a tensor on the CPU; return anything else unchanged."""
+    return torch.tensor(leaf, device="cpu") if isinstance(leaf, np.ndarray) else leaf
+
+
+def on_cpu(leaf: Any) -> Any:
+    """Return a tensor on the CPU; return anything else unchanged."""
+    return leaf.cpu() if isinstance(leaf, Tensor) else leaf
