@@ -1,6 +1,6 @@
 """The API reference: one page per backend and capability.
 
-A backend's ``__init__`` imports each public name from the folder of its capability. It
+A backend's ``__init__`` imports each public name from a module that `MODULES` lists. It
 is parsed and not imported, because the site is built without frameworks.
 """
 
@@ -37,7 +37,26 @@ CAPABILITIES: Mapping[str, str] = {
     "base": "Every wrapper",
     "tensors": "Variables",
 }
-"""Folder of a capability -> the title of its pages."""
+"""Capability -> the title of its pages."""
+
+MODULES: Mapping[str, str] = {
+    **{name: name for name in CAPABILITIES},
+    "interface": "tensors",
+    "variable_clipping": "clipping",
+    "larc": "clipping",
+    "novograd": "optimizers",
+    "loss_scales": "scaling",
+    "loss_scaling": "scaling",
+    "mixed_precision": "masters",
+    "agn": "workers",
+    "lr_policies": "schedules",
+    "lr_scheduler": "schedules",
+    "optimize_loss": "step",
+    "post_process": "step",
+    "wrapper": "base",
+    "pipeline": "base",
+}
+"""File or folder of a backend -> the capability of the names in it."""
 
 HUBS: Mapping[str, tuple[str, str]] = {
     "pytorch": ("PyTorch", "pytorch.md"),
@@ -47,11 +66,8 @@ HUBS: Mapping[str, tuple[str, str]] = {
 }
 """Backend -> its title and its page in ``docs/reference/``."""
 
-MODULES: Mapping[str, str] = {"lr_scheduler": "schedules"}
-"""Module of a backend that is no folder -> the capability that it belongs to."""
-
 RETURNED: Mapping[tuple[str, str], tuple[str, ...]] = {
-    ("pytorch", "base"): ("base.wrapper.OptimizerWrapper",),
+    ("pytorch", "base"): ("wrapper.OptimizerWrapper",),
     ("tf", "base"): ("base.wrapper.Wrapper",),
     ("keras3", "base"): ("base.wrapper.Wrapper",),
     ("reference", "base"): ("optimizers.classes.Optimizer",),
@@ -81,8 +97,8 @@ class Name(NamedTuple):
 def public_names(root: Path) -> dict[str, list[Name]]:
     """Return the public names of each backend, in the order of ``EXPORTS``.
 
-    The capability of a name is the folder from which the NumPy reference imports it. So
-    the name is on the page with the same title for every backend.
+    The capability of a name is that of the module from which the NumPy reference
+    imports it. So the name is on the page with the same title for every backend.
 
     Raises:
         HarnessError: no import determines the capability of a name.
@@ -103,8 +119,8 @@ def _names(backend: str, tree: ast.Module, shared: Mapping[str, str]) -> list[Na
         if name.startswith("_"):
             continue
         if places.get(name) not in CAPABILITIES:
-            expected = f"an import of {name} from the folder of a capability"
-            remedy = f"import it from one of {', '.join(CAPABILITIES)}"
+            expected = f"an import of {name} from a module of a capability"
+            remedy = f"import it from one of {', '.join(MODULES)}"
             raise HarnessError(
                 sentence(f"lockstep.{backend}", expected, "none", remedy)
             )
@@ -116,16 +132,16 @@ def _names(backend: str, tree: ast.Module, shared: Mapping[str, str]) -> list[Na
 def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
     """Yield (name, capability) for each name that a module imports from Lockstep.
 
-    ``lockstep.pytorch.clipping.larc`` has the capability ``clipping``. Types of
-    ``lockstep.interface`` have the capability ``tensors``.
+    ``lockstep.reference.clipping.larc`` has the capability ``clipping``.
     """
     for node in tree.body:
-        if isinstance(node, ast.ImportFrom) and (node.module or "").count("."):
-            package, part, *rest = f"{node.module}.".split(".")
-            capability = "tensors" if part == "interface" else rest[0]
-            capability = MODULES.get(capability, capability)
-            if package == "lockstep":
-                yield from ((alias.name, capability) for alias in node.names)
+        if not isinstance(node, ast.ImportFrom):
+            continue
+        package, *parts = (node.module or "").split(".")
+        for alias in node.names if package == "lockstep" else ():
+            known = [part for part in (*parts, alias.name) if part in MODULES]
+            if known:
+                yield alias.name, MODULES[known[0]]
 
 
 def _assigned(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:

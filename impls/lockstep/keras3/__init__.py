@@ -74,8 +74,8 @@ from lockstep.keras3.step.regularization import (
 )
 from lockstep.keras3.workers.agn import AGNOptimizer as AGNOptimizer
 from lockstep.keras3.workers.center import AGNCustomGetter as AGNCustomGetter
-from lockstep.messages.base.pipeline import pipeline_of as pipeline_of
 from lockstep.messages.step.summaries import OPTIMIZER_SUMMARIES as OPTIMIZER_SUMMARIES
+from lockstep.pipeline import pipeline_of as pipeline_of
 
 # So that `import lockstep.keras3.lr_policies` finds it, too.
 sys.modules[f"{__name__}.lr_policies"] = lr_policies

@@ -14,8 +14,8 @@ from lockstep.registry import BACKENDS, installed, missing_framework
 if not installed("pytorch"):
     raise missing_framework("pytorch")
 
-from lockstep.messages.base.pipeline import pipeline_of as pipeline_of
 from lockstep.messages.step.summaries import OPTIMIZER_SUMMARIES as OPTIMIZER_SUMMARIES
+from lockstep.pipeline import pipeline_of as pipeline_of
 from lockstep.pytorch import lr_policies as lr_policies
 from lockstep.pytorch.agn import AGNCustomGetter as AGNCustomGetter
 from lockstep.pytorch.agn import AGNOptimizer as AGNOptimizer

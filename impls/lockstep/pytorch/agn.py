@@ -18,15 +18,15 @@ from torch.optim import Optimizer
 
 from lockstep import errors
 from lockstep.interface import NO_GRADIENTS, NO_STEP, StepReport
-from lockstep.messages.base.pipeline import has_layer, stages_of
 from lockstep.messages.ray import TrainingEndedError
+from lockstep.pipeline import has_layer, stages_of
+from lockstep.pytorch import gradients
 from lockstep.pytorch.agn_center import Center, RemoteCenter, powers
-from lockstep.pytorch.base.fused_step import overwrites_gradients
-from lockstep.pytorch.base.gradients import named_parameters
-from lockstep.pytorch.base.train_v1 import TrainV1
-from lockstep.pytorch.base.wrapper import OptimizerWrapper, restore_numbers
-from lockstep.pytorch.tensors.foreach import add, copy, divide, subtract, zero
+from lockstep.pytorch.foreach import add, copy, divide, subtract, zero
+from lockstep.pytorch.fused import overwrites_gradients
+from lockstep.pytorch.gradients import named_parameters
 from lockstep.pytorch.tensors.rounding import plain
+from lockstep.pytorch.wrapper import OptimizerWrapper
 from lockstep.ray.center import RayCenter, as_ray_host
 
 GRADIENT, DELTA = COMMITS = ("gradient", "delta")
@@ -456,19 +456,19 @@ class AGNOptimizer(OptimizerWrapper):
         if name == self.GRAD_VARIABLE_NAME:
             return getter._grad_map.get(var)
         shared = getter.center.slot(var, name)
-        own = TrainV1.get_slot(self.inner_optimizer, var, name)
+        own = gradients.get_slot(self.inner_optimizer, var, name)
         return own if shared is None else shared
 
     def get_slot_names(self) -> list[str]:
         """Return the names of all slots, including the two of this class."""
-        inner = TrainV1.get_slot_names(self.inner_optimizer)
+        inner = gradients.get_slot_names(self.inner_optimizer)
         return [*inner, self.GRAD_VARIABLE_NAME, self.GLOBAL_VARIABLE_NAME]
 
     def variables(self) -> list[Tensor]:
         """Return the state of the wrapped optimizer, the worker and the center."""
         getter, center = self.custom_getter, self.custom_getter.center
-        shared = [*center.parameters.values(), *TrainV1.variables(center.optimizer)]
-        inner = TrainV1.variables(self.inner_optimizer)
+        shared = [*center.parameters.values(), *gradients.variables(center.optimizer)]
+        inner = gradients.variables(self.inner_optimizer)
         return [*inner, *getter._grad_map.values(), *shared]
 
     @property
@@ -566,7 +566,6 @@ class AGNOptimizer(OptimizerWrapper):
         if own["state"] and not center.saves_itself:
             shared = _state_of_center(center.optimizer, own)
             center.optimizer.load_state_dict(shared)
-            restore_numbers(center.optimizer, shared)
         counts |= {k: self.param_groups[0].get(k, counts[k]) for k in counts}
         self._follow(counts[LOCAL_STEP], counts[PERIOD])
         self.stepped |= bool(own["state"])

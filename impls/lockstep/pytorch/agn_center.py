@@ -20,13 +20,11 @@ from torch.optim import Optimizer
 
 from lockstep.errors import DtypeError, UnsupportedError
 from lockstep.interface import Array
-from lockstep.pytorch.base.fused_step import in_layouts, step_starting_momentum
-from lockstep.pytorch.base.gradients import gradients_set_to
+from lockstep.pytorch import gradients
 from lockstep.pytorch.base.stack import base_of
-from lockstep.pytorch.base.train_v1 import TrainV1
-from lockstep.pytorch.base.wrapper import restore_numbers
-from lockstep.pytorch.tensors.foreach import add
-from lockstep.pytorch.tensors.rounding import rounded
+from lockstep.pytorch.foreach import add, rounded
+from lockstep.pytorch.fused import in_layouts, step_starting_momentum
+from lockstep.pytorch.gradients import gradients_set_to
 from lockstep.ray.tree import map_leaves
 from lockstep.ray.view import RemoteView
 from lockstep.ray.worker import Host
@@ -163,7 +161,7 @@ class Center:
     def slot(self, parameter: Tensor, name: str) -> Tensor | None:
         """Return a slot of a shared weight by its TF or torch name, or None."""
         known = self.optimizer is not None
-        return TrainV1.get_slot(self.optimizer, parameter, name) if known else None
+        return gradients.get_slot(self.optimizer, parameter, name) if known else None
 
     def leave(self) -> None:
         """Note that a worker is done."""
@@ -219,7 +217,6 @@ class TorchWeights:
         for name, weight in saved["weights"].items():
             self.center.parameters[name].copy_(as_tensor(weight))
         optimizer.load_state_dict(state)
-        restore_numbers(optimizer, state)
 
 
 class RemoteCenter(RemoteView, Center):

@@ -9,8 +9,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from lockstep.interface import Rows as Rows
-from lockstep.messages.base.pipeline import pipeline_of as pipeline_of
 from lockstep.messages.step.summaries import OPTIMIZER_SUMMARIES as OPTIMIZER_SUMMARIES
+from lockstep.pipeline import pipeline_of as pipeline_of
 from lockstep.reference.clipping.clip_by_norm import (
     clip_by_global_norm as clip_by_global_norm,
 )

@@ -17,8 +17,8 @@ if not installed("tf"):
 
 import tensorflow as tf
 
-from lockstep.messages.base.pipeline import pipeline_of as pipeline_of
 from lockstep.messages.step.summaries import OPTIMIZER_SUMMARIES as OPTIMIZER_SUMMARIES
+from lockstep.pipeline import pipeline_of as pipeline_of
 from lockstep.tf.clipping.clip_by_norm import clip_by_global_norm as clip_by_global_norm
 from lockstep.tf.clipping.clip_by_norm import (
     clip_gradients_by_norm as clip_gradients_by_norm,

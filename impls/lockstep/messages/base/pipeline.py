@@ -1,105 +1,17 @@
-"""The pipeline from a gradient to an update: its stages and their order.
-
-Each wrapper performs some of the stages, ``optimize_loss`` others. Wrappers can be
-stacked freely as long as the stages keep the order below.
-"""
+"""Errors for what a wrapper cannot wrap."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-from lockstep.errors import NotAnOptimizerError, with_article
+from lockstep.errors import NotAnOptimizerError
 from lockstep.interface import WRAPPERS
 from lockstep.messages.base import refusals
 from lockstep.messages.nouns import Nouns
 from lockstep.messages.scaling import refusals as scaling_refusals
+from lockstep.pipeline import stages_of
 
-__all__ = [
-    "ARGUMENTS",
-    "STAGES",
-    "Stage",
-    "has_layer",
-    "in_order",
-    "layers_of",
-    "not_an_optimizer",
-    "pipeline_of",
-    "refuse_second_scale",
-    "stages_of",
-    "strictly_ordered",
-]
-
-
-class Stage(NamedTuple):
-    """A stage: its name and its description."""
-
-    name: str
-    sentence: str
-
-
-STAGES: tuple[Stage, ...] = (
-    Stage("unscale", "Gradients of a scaled loss are divided by the scale, once."),
-    Stage("accumulate", "The shares of iter_size micro-batches are added up."),
-    Stage("reduce", "Gradients are averaged over the ranks."),
-    Stage("zero filter", "A gradient without a nonzero element becomes absent."),
-    Stage("finite check", "One gradient that is not finite skips the whole step."),
-    Stage("norm", "The global norm of what is left is taken, in float32."),
-    Stage("clip", "All gradients are multiplied by one factor, for their norm."),
-    Stage("larc", "Each gradient is multiplied by a factor of its own, for LARC."),
-    Stage("update", "The base optimizer moves the variables and its slots."),
-    Stage("row clip", "Rows of the variables that have become too long are cut."),
-)
-"""The stages in order. A pipeline cannot have both "clip" and "larc"."""
-
-PERFORMED: Mapping[str, tuple[str, ...]] = {
-    **{name: wrapping.stages for name, wrapping in WRAPPERS.items()},
-    "LossScaleOptimizer": ("unscale", "finite check"),  # That of Keras.
-}
-"""Class of a wrapper -> its stages."""
-
-ARGUMENTS: Mapping[str, str] = {
-    "unscale": 'dtype="mixed"',
-    "accumulate": "iter_size",
-    "reduce": "on_horovod",
-    "finite check": 'dtype="mixed"',
-    "norm": "clip_gradients",
-    "clip": "clip_gradients",
-    "larc": "larc_params",
-    "update": "optimizer",
-}
-"""Stage -> the argument of ``optimize_loss`` that enables it."""
-
-
-METHODS = (("apply_gradients",), ("step", "param_groups"), ("inner_optimizer",))
-"""Attributes of an optimizer of TF or Keras, of one of torch, and of a wrapper."""
-
-
-def pipeline_of(optimizer: Any) -> tuple[str, ...]:
-    """Return the active stages of a stack of wrappers, in order.
-
-    Args:
-        optimizer: an optimizer or a wrapper of any backend, or the result of
-            ``optimize_loss``.
-
-    Raises:
-        NotAnOptimizerError: a TypeError; anything else, such as a class.
-
-    Example:
-        >>> from lockstep import reference as ls
-        >>> sgd = ls.GradientDescentOptimizer(0.1)
-        >>> scaled = ls.MixedPrecisionLossScaleOptimizer(sgd, "dynamic")
-        >>> pipeline_of(ls.MultitaskOptimizerWrapper(scaled))
-        ('unscale', 'zero filter', 'finite check', 'update')
-    """
-    if isinstance(optimizer, type):
-        raise refusals.NO_PIPELINE.error(got=f"the class {optimizer.__name__}")
-    # The tensor that optimize_loss returns in a graph has a reference to its step.
-    optimizer = getattr(optimizer, "__dict__", {}).get("training_step", optimizer)
-    if "pipeline" in dir(type(optimizer)):
-        return tuple(optimizer.pipeline)
-    if not any(all(hasattr(optimizer, name) for name in names) for names in METHODS):
-        raise refusals.NO_PIPELINE.error(got=with_article(type(optimizer).__name__))
-    return in_order([*stages_of(optimizer), "update"])
+__all__ = ["not_an_optimizer", "refuse_second_scale"]
 
 
 def not_an_optimizer(owner: str, opt: object, nouns: Nouns) -> NotAnOptimizerError:
@@ -111,46 +23,6 @@ def not_an_optimizer(owner: str, opt: object, nouns: Nouns) -> NotAnOptimizerErr
     scales = "unscale" in wrapping.stages
     row = refusals.NOT_SCALABLE if scales else refusals.NOT_AN_OPTIMIZER
     return row.error(owner=owner, nouns=nouns, got=got, remedy=remedy)
-
-
-def stages_of(optimizer: Any) -> Iterator[str]:
-    """Yield the stages that the wrappers of a stack perform."""
-    for layer in layers_of(optimizer):
-        for base in type(layer).__mro__:
-            if base.__name__ in PERFORMED:
-                yield from PERFORMED[base.__name__]
-        if getattr(layer, "clip_norm", None) is not None:
-            yield from ("norm", "clip")
-
-
-def layers_of(optimizer: Any) -> Iterator[Any]:
-    """Yield an optimizer, the optimizer that it wraps, and so on to the innermost."""
-    while optimizer is not None:
-        yield optimizer
-        optimizer = getattr(optimizer, "inner_optimizer", None)
-
-
-def has_layer(optimizer: Any, name: str) -> bool:
-    """Return whether a stack has a wrapper of this class name, or of a subclass."""
-    layers = layers_of(optimizer)
-    return any(cls.__name__ == name for layer in layers for cls in type(layer).__mro__)
-
-
-def in_order(names: Iterable[str]) -> tuple[str, ...]:
-    """Return these stage names without duplicates, in the order of the pipeline."""
-    active = set(names)
-    return tuple(stage.name for stage in STAGES if stage.name in active)
-
-
-def strictly_ordered(pipeline: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the stages in the original's order: the finite check after clipping.
-
-    Quirk ``optimize_loss_order``.
-    """
-    late = ("zero filter", "finite check")
-    place = pipeline.index("update")
-    before = [name for name in pipeline[:place] if name not in late]
-    return (*before, *(n for n in late if n in pipeline), *pipeline[place:])
 
 
 def refuse_second_scale(owner: str, optimizer: Any) -> None:

@@ -205,8 +205,3 @@ NOT_SCALABLE = Refusal(
     NotScalableError,
     "{owner}: expected a {nouns.optimizer}, got {got}; {remedy}.",
 )
-NO_PIPELINE = Refusal(
-    NotAnOptimizerError,
-    "pipeline_of: expected an optimizer, or what optimize_loss returned, got {got}; "
-    "pass the object that takes the steps.",
-)

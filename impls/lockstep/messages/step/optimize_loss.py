@@ -9,7 +9,6 @@ from typing import Any
 
 from lockstep.checks import FLOATS, dtype_name, number_of
 from lockstep.errors import unknown_name, with_article
-from lockstep.messages.base.pipeline import in_order, stages_of, strictly_ordered
 from lockstep.messages.clipping import larc
 from lockstep.messages.clipping import refusals as clipping_refusals
 from lockstep.messages.clipping.clip_by_global_norm import check_limit
@@ -18,6 +17,7 @@ from lockstep.messages.masters import refusals as masters_refusals
 from lockstep.messages.scaling.automatic_scaler import algorithm_name
 from lockstep.messages.step import refusals
 from lockstep.messages.step.training_step import OWNER
+from lockstep.pipeline import in_order, stages_of, strictly_ordered
 from lockstep.quirks import Quirks, quirks_of
 
 __all__ = [

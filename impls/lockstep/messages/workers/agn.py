@@ -10,9 +10,10 @@ from lockstep.errors import (
     unknown_name,
 )
 from lockstep.interface import StepReport
-from lockstep.messages.base.pipeline import has_layer, not_an_optimizer, stages_of
+from lockstep.messages.base.pipeline import not_an_optimizer
 from lockstep.messages.nouns import Nouns
 from lockstep.messages.workers import refusals
+from lockstep.pipeline import has_layer, stages_of
 
 __all__ = [
     "COMMITS",

@@ -27,7 +27,6 @@ from lockstep.messages.step.reduction import Reduction
 from lockstep.messages.step.summaries import check_summaries
 from lockstep.messages.step.training_step import OWNER, DecayNow
 from lockstep.pytorch.base.gradients import named_parameters
-from lockstep.pytorch.base.train_v1 import TrainV1
 from lockstep.pytorch.base.wrapper import OptimizerWrapper, needs_closure
 from lockstep.pytorch.masters.mixed_precision import MixedPrecisionOptimizerWrapper
 from lockstep.pytorch.optimizers import (
@@ -238,9 +237,9 @@ def wrapped(step: TrainingStep, base: Optimizer, loss_scaling: Any) -> Optimizer
     """Return an optimizer that has our methods: with "mixed" one that has masters."""
     settings = step.settings
     words.check_stack(settings, base)
-    if not isinstance(base, TrainV1) and needs_closure(base):
+    if not hasattr(type(base), "took_step") and needs_closure(base):
         raise torch_host.NEEDS_CLOSURE.error(owner=OWNER, opt=type(base).__name__)
     if not settings.mixed:
-        return base if isinstance(base, TrainV1) else OptimizerWrapper(base)
+        return base if hasattr(type(base), "took_step") else OptimizerWrapper(base)
     scale = loss_scaling if step.scaler is None else step.scaler
     return MixedPrecisionOptimizerWrapper(base, scale, strict=settings.strict)

@@ -10,10 +10,10 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from lockstep.messages import pytorch as torch_host
-from lockstep.messages.base.pipeline import layers_of
 from lockstep.messages.step import arguments as checks
 from lockstep.messages.step import refusals
 from lockstep.messages.step.training_step import OWNER
+from lockstep.pipeline import layers_of
 from lockstep.pytorch.base.gradients import named_parameters
 from lockstep.pytorch.masters.mixed_precision import MixedPrecisionOptimizerWrapper
 from lockstep.pytorch.tensors import shards

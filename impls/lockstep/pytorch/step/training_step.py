@@ -31,6 +31,7 @@ from lockstep.pytorch.base.stack import base_of
 from lockstep.pytorch.base.summaries import TensorBoardRecorder
 from lockstep.pytorch.clipping.clip_by_global_norm import clip_factor
 from lockstep.pytorch.clipping.post_process import own_pairs, post_process
+from lockstep.pytorch.gradients import gradients_for_step
 from lockstep.pytorch.lr_scheduler import write
 from lockstep.pytorch.scaling.automatic_scaler import AutomaticLossScaler
 from lockstep.pytorch.scaling.skipping import SkippingWrapper
@@ -151,7 +152,7 @@ class TrainingStep:
         """Return the loss, and pairs of unscaled gradient and tensor to update."""
         answers: list[Any] = []
         loss = partial(self.evaluate, inputs, answers)
-        pairs = self.optimizer._gradients_for_step(loss, self.parameters)
+        pairs = gradients_for_step(self.optimizer, loss, self.parameters)
         return detached(*answers), pairs
 
     def evaluate(self, inputs: Sequence[Any], answers: list[Any]) -> Any:

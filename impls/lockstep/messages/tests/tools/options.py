@@ -6,4 +6,4 @@ from lockstep.messages.tests.kit import WHOLE_ONLY, Cells
 
 __all__ = ["PARALLEL"]
 
-PARALLEL: dict[str, Cells] = {"`strict=True`, `capturable=True`": WHOLE_ONLY}
+PARALLEL: dict[str, Cells] = {"`capturable=True`": WHOLE_ONLY}

@@ -63,7 +63,6 @@ class GradientsInPlace(ScaledGradients):
                 value, self._pending = self._scaled(value)
             with gradients_set_to(everything, [None] * len(everything)):
                 backward(value, weights)
-                self._explain_absent(value, [w for w in weights if w.grad is None])
                 self._forget_unscaled()
                 self._factor_of = factor_of
                 yield

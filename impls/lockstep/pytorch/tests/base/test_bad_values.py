@@ -156,39 +156,6 @@ def test_a_policy_counts_steps_in_integers(step):
 
 
 @pytest.mark.parametrize("optimizer", [scaled, mixed, lambda: step_with().optimizer])
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ({"var_list": 3}, "var_list: expected a list of variables, got"),
-        ({"var_list": weight()}, "var_list: expected a list of variables, got"),
-        ({"grad_loss": "x"}, "grad_loss: expected a number, a tensor or None"),
-    ],
-)
-def test_gradients_are_computed_of_a_list_of_parameters(optimizer, arguments, words):
-    made = optimizer()
-    parameter = made.param_groups[0]["params"][0]
-    with pytest.raises(TypeError, match=words):
-        made.compute_gradients(parameter.sum(), **arguments)
-
-
-@pytest.mark.parametrize("optimizer", [scaled, mixed, lambda: step_with().optimizer])
-@pytest.mark.parametrize("shape", [[1], [3], [1, 2]], ids=str)
-def test_an_upstream_gradient_fits_the_loss(optimizer, shape):
-    made = optimizer()
-    loss = made.param_groups[0]["params"][0].sum()
-    with pytest.raises(ValueError, match=r"grad_loss: expected the shape \[\] of the"):
-        made.compute_gradients(loss, grad_loss=torch.ones(shape))
-
-
-@pytest.mark.parametrize("optimizer", [scaled, mixed, lambda: step_with().optimizer])
-def test_a_complex_loss_is_refused(optimizer):
-    made = optimizer()
-    loss = made.param_groups[0]["params"][0].sum() * 1j
-    with pytest.raises(ValueError, match=r"expected a real loss, got torch.complex64"):
-        made.minimize(loss)
-
-
-@pytest.mark.parametrize("optimizer", [scaled, mixed, lambda: step_with().optimizer])
 def test_a_closure_is_a_function(optimizer):
     with pytest.raises(TypeError, match="step: closure: expected a function"):
         optimizer().step("x")
@@ -258,12 +225,3 @@ CALLS = {
 def test_a_sentence_says_what_is_wrong(call, words):
     with pytest.raises(LockstepError, match=words):
         call()
-
-
-@pytest.mark.parametrize("step", [torch.zeros(()), torch.zeros(1, dtype=torch.int64)])
-def test_a_counter_of_steps_is_one_integer(step: torch.Tensor) -> None:
-    parameter = weight()
-    optimizer = lockstep.GradientDescentOptimizer([parameter], 0.1)
-    with pytest.raises(LockstepError, match="integer"):
-        optimizer.minimize(parameter.sum(), step)
-    assert torch.equal(parameter, torch.ones(2))

@@ -38,7 +38,7 @@ def test_a_wrapper_around_masters_is_refused(between) -> None:
     inner = MixedPrecisionOptimizerWrapper(sgd(weight, other))
     if between:
         inner = VariableClippingOptimizer(inner, {other: [1]}, 1.0)
-    with pytest.raises(ValueError, match="put the wrapper inside"):
+    with pytest.raises(ValueError, match="wrap this wrapper in"):
         MultitaskOptimizerWrapper(inner)
     weight.grad = torch.ones_like(weight)
     inner.step()
@@ -61,19 +61,18 @@ def test_masters_that_come_later_are_refused_at_the_step() -> None:
     optimizer.add_param_group({"params": [("later", later)]})
     for each in (weight, later):
         each.grad = torch.ones_like(each)
-    with pytest.raises(ValueError, match="put the wrapper inside"):
+    with pytest.raises(ValueError, match="wrap this wrapper in"):
         optimizer.step()
     assert (weight == 3).all()
 
 
 @pytest.mark.parametrize("key", ["weight", "name", "master"])
-@pytest.mark.parametrize("strict", [False, True], ids=["default", "strict"])
-def test_row_clipping_outside_of_a_master_is_refused(key, strict) -> None:
+def test_row_clipping_outside_of_a_master_is_refused(key) -> None:
     weight = half()
     inner = MixedPrecisionOptimizerWrapper(sgd(weight))
     found = {"weight": weight, "name": "w0", "master": inner.master(weight)}[key]
-    with pytest.raises(ValueError, match=r"'w0' itself.*put the row clipping inside"):
-        VariableClippingOptimizer(inner, {found: [1]}, 1.0, strict=strict)
+    with pytest.raises(ValueError, match=r"'w0' itself"):
+        VariableClippingOptimizer(inner, {found: [1]}, 1.0)
 
 
 def test_row_clipping_outside_clips_what_has_no_master() -> None:

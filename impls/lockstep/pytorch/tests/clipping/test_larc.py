@@ -335,18 +335,6 @@ def test_losses_that_cannot_be_summed_are_answered(options, error, sentence):
         get_regularization_loss(**options)
 
 
-@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
-def test_complex_gradients_keep_their_imaginary_parts(dtype):
-    gradient = torch.tensor([3 + 4j, 0j], dtype=dtype)
-    (clipped,), norm = clip_by_global_norm([gradient.conj()], 2.5)
-    assert clipped.tolist() == [1.5 - 2j, 0j]
-    assert norm.item() == 5.0
-    parameter = torch.nn.Parameter(torch.zeros(2, dtype=dtype))
-    (kept, _), *_ = clip_gradients_by_norm([(gradient, parameter)], 2.5)
-    assert kept.dtype == dtype
-    assert kept.tolist() == [1.5 + 2j, 0j]
-
-
 def test_integers_are_clipped_in_float32_as_elsewhere():
     clipped, norm = clip_by_global_norm([torch.tensor([3, 4])], 2.5)
     assert clipped[0].tolist() == [1.5, 2.0]

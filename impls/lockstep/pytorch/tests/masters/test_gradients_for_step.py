@@ -11,6 +11,7 @@ from lockstep.pytorch import (
     mp_regularizer_wrapper,
     optimize_loss,
 )
+from lockstep.pytorch.gradients import gradients_for_step
 
 
 def weights_of(seed: int) -> list[Parameter]:
@@ -51,7 +52,7 @@ def test_gradients_equal_those_of_compute_gradients(
         mp_regularizer_wrapper(lambda w: w.square().sum())(weights[1])
     optimizer = wrapped(weights, scale)
     plain = optimizer.compute_gradients(lambda: loss_of(weights), weights)
-    own = optimizer._gradients_for_step(lambda: loss_of(weights), weights)
+    own = gradients_for_step(optimizer, lambda: loss_of(weights), weights)
     for (expected, master), (gradient, variable) in zip(plain, own, strict=True):
         assert variable is master
         if expected is None:
@@ -64,7 +65,7 @@ def test_gradients_equal_those_of_compute_gradients(
 def test_dense_gradients_lie_in_the_buffers_of_the_masters() -> None:
     weights = weights_of(0)
     optimizer = wrapped(weights, 8.0)
-    pairs = optimizer._gradients_for_step(lambda: loss_of(weights), weights)
+    pairs = gradients_for_step(optimizer, lambda: loss_of(weights), weights)
     (flat,) = optimizer.copies.buffers()
     assert pairs[1][0] is flat.gradient_views[1]
 
@@ -74,7 +75,7 @@ def test_compute_gradients_returns_new_memory_each_time() -> None:
     optimizer = wrapped(weights, 8.0)
     first = optimizer.compute_gradients(lambda: loss_of(weights), weights)
     before = [None if g is None else dense(g).clone() for g, _ in first]
-    optimizer._gradients_for_step(lambda: loss_of(weights, 3.0), weights)
+    gradients_for_step(optimizer, lambda: loss_of(weights, 3.0), weights)
     optimizer.compute_gradients(lambda: loss_of(weights, 5.0), weights)
     for copy, (gradient, _) in zip(before, first, strict=True):
         assert copy is None or torch.equal(copy, dense(gradient))

@@ -270,17 +270,6 @@ NO_GROUPS = {
 }
 
 
-@pytest.mark.parametrize("wrapper", WRAPPERS)
-@pytest.mark.parametrize("name", NO_GROUPS)
-def test_what_is_no_group_is_one_sentence(wrapper, name) -> None:
-    group, told = NO_GROUPS[name]
-    optimizer = WRAPPERS[wrapper](pytorch.AdamOptimizer([weight(1.0)]))
-    told = rf"a dict with 'params', a list of parameters, {told}"
-    with pytest.raises(TypeError, match=told):
-        optimizer.add_param_group(group)
-    assert len(optimizer.param_groups) == 1
-
-
 @pytest.mark.parametrize("name", ["NovoGrad", "TF1 Adam"])
 def test_numbers_of_numpy_are_saved_as_those_of_python(name) -> None:
     make = {"NovoGrad": pytorch.NovoGrad, "TF1 Adam": pytorch.AdamOptimizer}[name]

@@ -55,7 +55,6 @@ ODD = {
     "none": ([], 0.0),
     "long and strided": ([torch.ones(200, 300).t(), torch.ones(5)], 60005**0.5),
     "several dtypes": ([torch.ones(9), torch.full((4,), 2.0).double()], 5.0),
-    "complex": ([torch.full((1,), 3 + 4j)], 5.0),
 }
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
@@ -90,25 +88,6 @@ def test_gradients_that_are_views_of_one_tensor_are_clipped_once(
     )
     step()
     assert [w.tolist() for w in weights] == [[[-0.25], [-0.25]]] * 2
-
-
-@pytest.mark.parametrize(
-    "options", [MIXED, {**MIXED, **CLIPPED}, {"larc_params": {"larc_eta": 0.5}}]
-)
-def test_a_lazy_conjugate_is_a_gradient_like_another(options) -> None:
-    ends = []
-    for conjugate in (torch.conj, torch.conj_physical):
-        weight = Parameter(torch.ones(2, dtype=torch.complex64))
-        loss = partial(complex_loss, weight, conjugate)
-        step = optimize_loss(loss, torch.optim.SGD, {}, 0.5, [weight], **options)
-        step()
-        ends.append(weight.detach())
-    assert ends[0].equal(ends[1])
-    assert not ends[0].equal(torch.ones(2, dtype=torch.complex64))
-
-
-def complex_loss(weight: Tensor, conjugate: Callable[[Tensor], Tensor]) -> Tensor:
-    return (conjugate(weight) * (1 + 2j)).real.sum()
 
 
 @ALL

@@ -1,0 +1,221 @@
+"""Steps of fused optimizers, which can divide gradients, and be skipped on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import SGD, Optimizer
+from torch.optim.optimizer import _global_optimizer_pre_hooks
+
+from lockstep.errors import UnsupportedError
+
+Groups = Sequence[Mapping[str, Any]]
+
+
+def is_fused(optimizer: Optimizer, groups: Groups | None = None) -> bool:
+    """Whether ``step`` uses ``grad_scale`` and ``found_inf`` with these groups.
+
+    A copy of a torch optimizer lacks the attribute that shows this, but its groups show
+    it too. ``groups`` are by default those of the optimizer.
+    """
+    able = getattr(optimizer, "_step_supports_amp_scaling", None)
+    groups = optimizer.param_groups if groups is None else groups
+    if able is False or not all([group.get("fused", able) for group in groups]):
+        return False
+    # The module of some classes, such as Adafactor, is the package itself.
+    comes_with_torch = f"{type(optimizer).__module__}.".startswith("torch.optim.")
+    return able is not None or comes_with_torch
+
+
+def path_to_divider(optimizer: Any) -> list[Any] | None:
+    """Return a stack down to an optimizer that can divide gradients as it updates.
+
+    That one is fused and comes last. All wrappers around it have ``_divides_inside``.
+    None if there is no such optimizer, or if a hook could see the gradients before.
+    """
+    if has_hooks(optimizer):
+        return None
+    path = [optimizer]
+    while getattr(path[-1], "_divides_inside", False):
+        path.append(path[-1].inner_optimizer)
+    return path if is_fused(path[-1]) else None
+
+
+def has_hooks(optimizer: Any) -> bool:
+    """Whether a hook or a patched ``step`` could change the gradients first.
+
+    Those of all optimizers inside count too.
+    """
+    if _global_optimizer_pre_hooks:
+        return True
+    while optimizer is not None:
+        own = vars(optimizer)
+        if own.get("_optimizer_step_pre_hooks") or is_patched(optimizer):
+            return True
+        optimizer = own.get("inner_optimizer")
+    return False
+
+
+def is_patched(optimizer: Any) -> bool:
+    """Whether ``step`` was replaced, by others than a scheduler, which only counts."""
+    step = vars(optimizer).get("step")
+    original = getattr(step, "__wrapped__", None) is type(optimizer).step
+    counts = original and hasattr(step, "_wrapped_by_lr_sched")
+    return step is not None and not counts
+
+
+def overwrites_gradients(group: Mapping[str, Any]) -> bool:
+    """Whether torch's step writes into the gradients of this group.
+
+    With Nesterov's momentum, SGD adds it to them if it updates all tensors at once.
+    On the CPU it does that only if it is told to.
+    """
+    if not group.get("nesterov") or group.get("weight_decay") or group.get("maximize"):
+        return False
+    at_once = group.get("foreach")
+    if at_once is None and not group.get("fused"):
+        return not all([parameter.is_cpu for parameter in group["params"]])
+    return bool(at_once)
+
+
+def given_gradients(
+    parameters: Sequence[Tensor], gradients: Sequence[Tensor | None], groups: Groups
+) -> list[Tensor | None]:
+    """Return the gradients of a caller for a step that must not change them."""
+    if any(map(overwrites_gradients, groups)):
+        gradients = [None if g is None else g.clone() for g in gradients]
+    return in_layouts(parameters, gradients, groups)
+
+
+def in_layouts(
+    parameters: Sequence[Tensor], gradients: Sequence[Tensor | None], groups: Groups
+) -> list[Tensor | None]:
+    """Return the gradients; if a group is fused, with the strides of the parameters.
+
+    torch's fused kernels pair the elements of both by their places in memory, so they
+    would read other elements, or beyond the end. ``backward`` returns such gradients,
+    but ``torch.autograd.grad`` and reductions may not.
+    """
+    if not any(group.get("fused") for group in groups):
+        return list(gradients)
+    return [
+        gradient
+        if gradient is None
+        or gradient.layout != torch.strided
+        or gradient.stride() == parameter.stride()
+        else torch.empty_like(parameter, requires_grad=False).copy_(gradient.detach())
+        for parameter, gradient in zip(parameters, gradients, strict=True)
+    ]
+
+
+def step_dividing(
+    optimizer: Optimizer,
+    take: Callable[[], Any],
+    grad_scale: Tensor | None,
+    found_inf: Tensor | None = None,
+) -> None:
+    """Call ``take``; the steps of ``optimizer`` divide the gradients by ``grad_scale``.
+
+    They divide in place, or not at all for None. If ``found_inf`` is 1, they change
+    nothing.
+    """
+    optimizer.grad_scale, optimizer.found_inf = grad_scale, found_inf
+    try:
+        take()
+    finally:
+        del optimizer.grad_scale, optimizer.found_inf
+
+
+def step_undivided(
+    path: Sequence[Any], take: Callable[[], Any], divisor: float, device: torch.device
+) -> None:
+    """Call ``take``, the step of ``path[0]``, in which ``path[-1]`` divides gradients.
+
+    Meanwhile the wrappers around it have ``divisor`` as ``_undivided_by``. ``path``: of
+    :func:`path_to_divider`.
+    """
+    *wrappers, divider = path
+    for wrapper in wrappers:
+        wrapper._undivided_by = divisor
+    try:
+        number = torch.full((), divisor, dtype=torch.float32, device=device)
+        step_dividing(divider, take, number)
+    finally:
+        for wrapper in wrappers:
+            del wrapper._undivided_by
+
+
+def make_momentum(optimizer: Optimizer) -> None:
+    """Create the momentum buffers that fused SGD lacks, filled with zeros.
+
+    SGD creates them uninitialized, and a skipped step would leave them so. And it fails
+    if only some parameters have one. With zeros, the first step has the same result,
+    because momentum 0 + g = g. That is not so with dampening.
+    """
+    if not isinstance(optimizer, SGD):
+        return
+    for group in optimizer.param_groups:
+        needed = group["fused"] and group["momentum"] and not group["dampening"]
+        for parameter in group["params"] if needed else []:
+            if parameter.grad is not None:
+                state = optimizer.state[parameter]
+                if state.get("momentum_buffer") is None:
+                    state["momentum_buffer"] = torch.zeros_like(parameter)
+
+
+def step_starting_momentum(optimizer: Optimizer, take: Callable[[], Any]) -> None:
+    """Call ``take``, the step of ``optimizer``; some momentum buffers may be missing.
+
+    Fused SGD fails if only some parameters have momentum buffers. With dampening, the
+    first step follows another rule than the next ones, and the fused kernel takes all
+    parameters for new, or none. So such a group is not fused meanwhile.
+    """
+    if not isinstance(optimizer, SGD) or not optimizer.state:
+        take()
+        return
+    make_momentum(optimizer)
+    groups = [group for group in optimizer.param_groups if group["fused"]]
+    started = [group for group in groups if some_start(optimizer, group)]
+    for group in started:
+        group["fused"] = False
+    try:
+        take()
+    finally:
+        for group in started:
+            group["fused"] = True
+
+
+def some_start(optimizer: Optimizer, group: Mapping[str, Any]) -> bool:
+    """Whether some parameters with a gradient have a momentum buffer, and some not."""
+    have_one = {
+        optimizer.state.get(parameter, {}).get("momentum_buffer") is not None
+        for parameter in group["params"]
+        if parameter.grad is not None
+    }
+    return bool(group["momentum"]) and len(have_one) == 2
+
+
+def require_fused(
+    owner: str, optimizer: Optimizer, groups: Groups | None = None
+) -> None:
+    """Raise unless ``optimizer`` can skip a step without a host sync.
+
+    Dampened momentum cannot, because its first applied step differs from the others.
+    """
+    groups = optimizer.param_groups if groups is None else groups
+    if not is_fused(optimizer, groups):
+        raise UnsupportedError(
+            f"{owner}: expected a fused optimizer for capturable=True, got "
+            f"{type(optimizer).__name__} that is not; make it so, as in "
+            "torch.optim.Adam(params, fused=True)."
+        )
+    for group in groups:
+        if group.get("momentum") and group.get("dampening"):
+            raise UnsupportedError(
+                f"{owner}: expected momentum without dampening for capturable=True, "
+                f"got {group['dampening']:g}; set dampening to 0, or leave capturable "
+                "off."
+            )

@@ -1,0 +1,544 @@
+"""Gradients of one step, and TensorFlow's methods of an optimizer over torch's.
+
+``compute_gradients``, ``apply_gradients``, ``minimize`` and the slots are functions
+here. The wrappers and the optimizers of TF 1's rules have them as their methods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
+from numbers import Real
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from lockstep.errors import (
+    DtypeError,
+    LossNotCallableError,
+    MalformedPairsError,
+    NoGradientsError,
+    NotASequenceError,
+    OutOfRangeError,
+    ShapeError,
+    UnknownNameError,
+    UnsupportedError,
+    VarListError,
+)
+from lockstep.interface import GATE_GRAPH, GATE_NONE, GATE_OP
+from lockstep.pipeline import stages_of
+from lockstep.pytorch import foreach, fused, shards
+
+Pairs = list[tuple[Tensor | None, Tensor]]
+
+# torch's name of a state tensor -> TF's name. All other names are equal.
+SLOT_NAMES = {
+    "momentum_buffer": "momentum",
+    "exp_avg": "m",
+    "exp_avg_sq": "v",
+    "sum": "accumulator",
+    "square_avg": "rms",
+    "grad_avg": "mg",
+}
+# State of a parameter in torch that is a number, and not a tensor like the parameter.
+COUNTERS = {"step", "eta", "mu", "mu_product"}
+
+
+def named_parameters(optimizer: Optimizer) -> dict[Tensor, str]:
+    """Return each parameter of all groups once, with its name.
+
+    The names are those that the optimizer was constructed with. Without names, it is
+    the position, such as ``param_groups[0]['params'][3]``.
+    """
+    return {
+        parameter: group["param_names"][position]
+        if "param_names" in group
+        else f"param_groups[{number}]['params'][{position}]"
+        for number, group in enumerate(optimizer.param_groups)
+        for position, parameter in enumerate(group["params"])
+    }
+
+
+def name_in(names: Mapping[Tensor, str], parameter: Tensor) -> str:
+    """Return the name of a parameter, also of one that has left the groups since."""
+    return names.get(parameter) or f"a removed parameter {list(parameter.shape)}"
+
+
+def dtype_name(tensor: Tensor) -> str:
+    """Return the name of a tensor's dtype, such as ``float32``."""
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+@contextmanager
+def gradients_set_to(
+    parameters: Iterable[Tensor], gradients: Iterable[Tensor | None]
+) -> Iterator[None]:
+    """Replace ``.grad`` inside the block, and restore it afterwards."""
+    before = [(parameter, parameter.grad) for parameter in parameters]
+    try:
+        for (parameter, _), gradient in zip(before, gradients, strict=True):
+            parameter.grad = gradient
+        yield
+    finally:
+        for parameter, gradient in before:
+            parameter.grad = gradient
+
+
+def refuse_sharded(
+    owner: str, parameters: Iterable[Tensor], option: str | None = None
+) -> None:
+    """Raise if any parameter or gradient is split over ranks.
+
+    ``option``: the argument that needs whole tensors; None if the owner always does.
+    """
+    if shards.are_among(parameters):
+        needed = f" for {option}" if option else ""
+        remedy = f"leave {option} out, or train" if option else "train"
+        raise UnsupportedError(
+            f"{owner}: expected parameters that are whole on each rank{needed}, got a "
+            "DTensor, as fully_shard (FSDP2) or tensor parallelism makes it; "
+            f"{remedy} in DistributedDataParallel."
+        )
+
+
+def parameters_in(owner: str, param_group: Any) -> list[Any]:
+    """Return the entries of 'params': parameters, or pairs of a name and one.
+
+    Raises:
+        NotASequenceError: a TypeError; no dict with a list of tensors.
+    """
+    params = param_group.get("params") if isinstance(param_group, Mapping) else None
+    if isinstance(params, Tensor):
+        return [params]
+    if isinstance(params, Iterable) and not isinstance(params, str | Mapping | Set):
+        entries = list(params)
+        if all(isinstance(plain(entry), Tensor) for entry in entries):
+            return entries
+    raise NotASequenceError(
+        f"{owner}: expected a dict with 'params', a list of parameters, got "
+        f"{param_group!r:.80}; pass {{'params': [...]}}, with other hyper-parameters "
+        "beside it."
+    )
+
+
+def plain(entry: Any) -> Any:
+    """Return a parameter, also of a pair of a name and a parameter."""
+    return entry[-1] if isinstance(entry, tuple) and entry else entry
+
+
+# -- differentiating -------------------------------------------------------------------
+
+
+def compute_gradients(
+    self,
+    loss: Tensor | Callable[[], Tensor],
+    var_list: Iterable[Tensor] | None = None,
+    gate_gradients: int = GATE_OP,
+    aggregation_method: int | None = None,
+    colocate_gradients_with_ops: bool = False,
+    grad_loss: Tensor | float | None = None,
+) -> Pairs:
+    """Differentiate ``loss``; no ``.grad`` is read or written.
+
+    A wrapper inside with a loss scale scales the loss and divides the gradients.
+
+    Args:
+        loss: a callable without arguments that returns the loss, or the loss itself: a
+            0-d tensor, or any shape if ``grad_loss`` is given. Calls of
+            ``torch.utils.checkpoint`` in it need ``use_reentrant=False``.
+        var_list: the parameters; None means every parameter of every group.
+        gate_gradients, aggregation_method, colocate_gradients_with_ops: options of
+            graphs in TensorFlow; checked, without effect here.
+        grad_loss: the upstream gradient of ``loss``; the default is 1.
+
+    Returns:
+        A list of (gradient, parameter), None where ``loss`` does not depend on the
+        parameter or the parameter is frozen.
+
+    Raises:
+        LossNotCallableError: a RuntimeError and TypeError; the loss is not a tensor.
+        VarListError: a TypeError and ValueError; ``var_list`` holds something else than
+            tensors.
+        ValueError: the loss is not 0-d and ``grad_loss`` is missing; a parameter is a
+            DTensor; an option is not one of TensorFlow's.
+    """
+    inner = getattr(self, "inner_optimizer", None)
+    if hasattr(inner, "inner_optimizer") and "unscale" in stages_of(inner):
+        options = gate_gradients, aggregation_method, colocate_gradients_with_ops
+        return inner.compute_gradients(loss, var_list, *options, grad_loss)
+    owner = self.get_name()
+    check_options(owner, gate_gradients, aggregation_method)
+    variables = listed(self, var_list)
+    if shards.are_among(variables):
+        raise UnsupportedError(
+            f"{owner}: expected parameters that are whole on each rank, got a DTensor; "
+            "call loss.backward() and the optimizer's step(), which take DTensors."
+        )
+    value = evaluate(loss) if callable(loss) else loss
+    check_loss(value, grad_loss, owner)
+    if self._for_step:
+        gradients = own_gradients(value, variables)
+    else:
+        gradients = differentiate(value, variables, grad_loss)
+    return list(zip(gradients, variables, strict=True))
+
+
+def gradients_for_step(
+    optimizer: Any, loss: Callable[[], Tensor], variables: Iterable[Tensor]
+) -> Pairs:
+    """Call ``compute_gradients`` for a step that follows at once.
+
+    The step may overwrite the gradients. The next call may use their memory again, so
+    they are valid only until then.
+    """
+
+    def value() -> Tensor:
+        answer = loss()
+        # Only set now, because the loss may itself call ``compute_gradients``.
+        optimizer._for_step = True
+        return answer
+
+    try:
+        return optimizer.compute_gradients(value, variables)
+    finally:
+        optimizer._for_step = False
+
+
+def check_options(owner: str, gate_gradients: Any, aggregation_method: Any) -> None:
+    """Raise unless the options for graphs have values that TensorFlow allows."""
+    if gate_gradients not in (GATE_NONE, GATE_OP, GATE_GRAPH):
+        raise OutOfRangeError(
+            f"{owner}: gate_gradients: expected GATE_NONE, GATE_OP or GATE_GRAPH, got "
+            f"{gate_gradients!r}; leave it out for GATE_OP."
+        )
+    if aggregation_method not in (None, 0, 1, 2):
+        raise OutOfRangeError(
+            f"{owner}: aggregation_method: expected None, 0, 1 or 2, got "
+            f"{aggregation_method!r}; leave it out for None."
+        )
+
+
+def listed(optimizer: Any, var_list: Any) -> list[Tensor]:
+    """Return ``var_list`` as a list of tensors; None means all parameters."""
+    if var_list is None:
+        return list(named_parameters(optimizer))
+    is_list = isinstance(var_list, Iterable) and not isinstance(var_list, str | Tensor)
+    entries = list(var_list) if is_list else [var_list]
+    for entry in entries:
+        if not is_list or not isinstance(entry, Tensor):
+            raise VarListError(
+                f"{optimizer.get_name()}: var_list: expected a list of parameters, got "
+                f"{type(entry).__name__}; list those that are to be trained."
+            )
+    return entries
+
+
+def evaluate(closure: Callable[[], Any] | None) -> Any:
+    """Call a closure with gradients enabled; without one, return None."""
+    if closure is None:
+        return None
+    if not callable(closure):
+        raise MalformedPairsError(
+            "step: closure: expected a function that computes the loss, or None, got "
+            f"{closure!r}; call step()."
+        )
+    with torch.enable_grad():
+        return closure()
+
+
+def check_loss(loss: Any, grad_loss: Any, owner: str) -> None:
+    """Raise unless the loss is 0-d and real, or any tensor that ``grad_loss`` fits."""
+    if not isinstance(loss, Tensor):
+        raise LossNotCallableError(
+            f"{owner}: loss: expected a loss tensor, or a callable that returns one, "
+            f"got {type(loss).__name__}; pass the loss itself, or a function without "
+            "arguments that computes it."
+        )
+    if grad_loss is None:
+        if loss.numel() != 1 or loss.is_complex():
+            got = f"{dtype_name(loss)} of shape {list(loss.shape)}"
+            raise UnsupportedError(
+                f"{owner}: expected a real 0-d loss, got {got}; sum it, or give "
+                "grad_loss of the same shape."
+            )
+        return
+    is_number = isinstance(grad_loss, Real) and not isinstance(grad_loss, bool)
+    if not is_number and not isinstance(grad_loss, Tensor):
+        raise DtypeError(
+            f"{owner}: grad_loss: expected a number, a tensor or None, got "
+            f"{grad_loss!r}; leave it out for 1."
+        )
+    shape = getattr(grad_loss, "shape", torch.Size())
+    try:
+        fits = torch.broadcast_shapes(shape, loss.shape) == loss.shape
+    except RuntimeError:
+        fits = False
+    if not fits:
+        raise ShapeError(
+            f"{owner}: grad_loss: expected the shape {list(loss.shape)} of the loss, "
+            f"got {list(shape)}; give one number for each element of the loss, or one "
+            "for all."
+        )
+
+
+def differentiate(
+    loss: Tensor, variables: Sequence[Tensor], grad_loss: Tensor | float | None
+) -> list[Tensor | None]:
+    """Return d loss / d variable, or None where the loss does not depend on it."""
+    inputs = [variable for variable in variables if variable.requires_grad]
+    if not inputs or not loss.requires_grad:
+        return [None] * len(variables)
+    if grad_loss is not None:
+        grad_loss = torch.as_tensor(grad_loss, dtype=loss.dtype, device=loss.device)
+        grad_loss = grad_loss.expand_as(loss)
+    gradients = iter(torch.autograd.grad(loss, inputs, grad_loss, allow_unused=True))
+    return [
+        next(gradients) if variable.requires_grad else None for variable in variables
+    ]
+
+
+def own_gradients(loss: Tensor, variables: list[Tensor]) -> list[Tensor | None]:
+    """Do as :func:`differentiate`, but no two gradients share memory.
+
+    ``backward`` copies a gradient if another object holds it, but it overlooks views:
+    the gradients of ``a[None] + b[None]`` are two views of one tensor. Afterwards each
+    ``.grad`` is what it was before.
+    """
+    with gradients_set_to(variables, [None] * len(variables)):
+        backward(loss, variables)
+        gradients = [variable.grad for variable in variables]
+    if foreach.share_elements([g for g in gradients if g is not None]):
+        return [None if g is None else g.clone() for g in gradients]
+    return gradients
+
+
+def backward(loss: Tensor, variables: Iterable[Tensor]) -> None:
+    """Add the gradients of these variables to their ``.grad``, and no others."""
+    inputs = [variable for variable in variables if variable.requires_grad]
+    if inputs and loss.requires_grad:
+        torch.autograd.backward(loss, inputs=inputs)
+
+
+# -- applying --------------------------------------------------------------------------
+
+
+def apply_gradients(
+    self,
+    grads_and_vars: Iterable[tuple[Tensor | None, Tensor]],
+    global_step: Tensor | None = None,
+    name: str | None = None,
+) -> None:
+    """Take one ``step()`` with these gradients, and with no others.
+
+    Hooks and schedulers see it as a step. Afterwards every ``.grad`` is what it was
+    before.
+
+    Args:
+        grads_and_vars: pairs of (gradient or None, parameter). A gradient is dense or
+            sparse and has the shape, dtype and device of its parameter.
+        global_step: 0-d integer tensor, advanced by one.
+        name: without effect here.
+
+    Raises:
+        MalformedPairsError: a TypeError; an entry is no (gradient, parameter).
+        NoGradientsError: a ValueError; no pairs, or every gradient is None.
+        ShapeError, DtypeError: a ValueError and a TypeError; a gradient does not fit.
+        ValueError: a parameter is in no group, or named twice.
+    """
+    owner = self.get_name()
+    pairs = check_pairs(grads_and_vars, self, owner)
+    check_counter(global_step, owner)
+    gradients = {id(parameter): gradient for gradient, parameter in pairs}
+    groups = self.param_groups
+    parameters = [p for group in groups for p in group["params"]]
+    given = [gradients.get(id(parameter)) for parameter in parameters]
+    given = fused.given_gradients(parameters, given, groups)
+    with gradients_set_to(parameters, given):
+        self.step()
+    took_step = self.took_step()
+    if global_step is not None:
+        global_step += took_step
+
+
+def minimize(
+    self,
+    loss: Tensor | Callable[[], Tensor],
+    global_step: Tensor | None = None,
+    var_list: Iterable[Tensor] | None = None,
+    gate_gradients: int = GATE_OP,
+    aggregation_method: int | None = None,
+    colocate_gradients_with_ops: bool = False,
+    name: str | None = None,
+    grad_loss: Tensor | float | None = None,
+) -> None:
+    """Call ``compute_gradients`` and pass the result to ``apply_gradients``."""
+    check_counter(global_step, self.get_name())
+    options = gate_gradients, aggregation_method, colocate_gradients_with_ops
+    pairs = self.compute_gradients(loss, var_list, *options, grad_loss)
+    self.apply_gradients(pairs, global_step, name)
+
+
+def check_pairs(grads_and_vars: Any, optimizer: Optimizer, owner: str) -> Pairs:
+    """Return the pairs as a list, or raise before anything changes."""
+    pairs = as_pairs(grads_and_vars, owner)
+    if not pairs:
+        raise NoGradientsError(
+            f"{owner}: expected at least one (gradient, parameter) pair, got an empty "
+            "list; pass the gradients of a step."
+        )
+    # ``id`` is used because the hash of a tensor is slow. Names are only looked up for
+    # errors.
+    left = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    for gradient, parameter in pairs:
+        if id(parameter) not in left:
+            raise_not_a_parameter(gradient, parameter, optimizer, owner)
+        left.remove(id(parameter))
+        if gradient is not None and not is_alike(gradient, parameter):
+            name = named_parameters(optimizer)[parameter]
+            check_gradient(gradient, parameter, name, owner)
+    if all(gradient is None for gradient, _ in pairs):
+        names = named_parameters(optimizer)
+        raise NoGradientsError(
+            f"{owner}: expected a gradient, got None for every one of "
+            f"{', '.join(names[p] for _, p in pairs)}; check that the loss depends on "
+            "them."
+        )
+    refuse_unsplit(pairs, optimizer, owner)
+    return pairs
+
+
+def as_pairs(grads_and_vars: Any, owner: str) -> list[tuple[Any, Any]]:
+    """Return an iterable of pairs as a list."""
+    wrong = None
+    pairs: list[Any] = []
+    if isinstance(grads_and_vars, Iterable):
+        pairs = list(grads_and_vars)
+        for position, pair in enumerate(pairs):
+            if not isinstance(pair, tuple | list) or len(pair) != 2:
+                wrong = f"{type(pair).__name__} at position {position}"
+    else:
+        wrong = repr(grads_and_vars)
+    if wrong is not None:
+        raise MalformedPairsError(
+            f"{owner}: expected an iterable of (gradient, parameter) pairs, got "
+            f"{wrong}; pass what compute_gradients returned."
+        )
+    return [(gradient, parameter) for gradient, parameter in pairs]
+
+
+def raise_not_a_parameter(
+    gradient: Any, parameter: Any, optimizer: Optimizer, owner: str
+) -> None:
+    """Raise for a parameter that is repeated, unknown or not a tensor."""
+    names = {id(p): name for p, name in named_parameters(optimizer).items()}
+    if id(parameter) in names:
+        raise UnsupportedError(
+            f"{owner}: expected each parameter once, got {names[id(parameter)]!r} "
+            "twice; add its gradients up first."
+        )
+    if id(gradient) in names or not isinstance(parameter, Tensor):
+        raise MalformedPairsError(
+            f"{owner}: expected (gradient, parameter) pairs, got "
+            f"{type(parameter).__name__} as the parameter; put the gradient first."
+        )
+    raise UnknownNameError(
+        f"{owner}: expected parameters of this optimizer's groups, got another of "
+        f"shape {list(parameter.shape)}; add it with add_param_group first."
+    )
+
+
+def refuse_unsplit(pairs: Pairs, optimizer: Optimizer, owner: str) -> None:
+    """Raise if a parameter is split over ranks but its gradient is not."""
+    for gradient, parameter in pairs if shards.are_among(p for _, p in pairs) else ():
+        is_whole = gradient is not None and not shards.are_among([gradient])
+        if is_whole and shards.are_among([parameter]):
+            raise UnsupportedError(
+                f"{owner}: expected a DTensor as the gradient of "
+                f"{named_parameters(optimizer)[parameter]!r}, got a whole tensor; "
+                "split it with torch.distributed.tensor.distribute_tensor."
+            )
+
+
+def is_alike(gradient: Any, parameter: Tensor) -> bool:
+    """Whether a gradient has the shape, dtype and device of its parameter."""
+    return (
+        isinstance(gradient, Tensor)
+        and gradient.shape == parameter.shape
+        and gradient.dtype == parameter.dtype
+        and gradient.device == parameter.device
+    )
+
+
+def check_gradient(gradient: Any, parameter: Tensor, name: str, owner: str) -> None:
+    """Raise unless ``gradient`` is None or a tensor that fits ``parameter``."""
+    require_tensor(gradient, owner, name)
+    if gradient is None or is_alike(gradient, parameter):
+        return
+    if gradient.shape != parameter.shape:
+        raise ShapeError(
+            f"{owner}: expected a gradient of shape {list(parameter.shape)} for "
+            f"{name!r}, got {list(gradient.shape)}; pass the gradient of this "
+            "parameter."
+        )
+    if gradient.dtype != parameter.dtype:
+        raise DtypeError(
+            f"{owner}: expected a gradient of dtype {dtype_name(parameter)} for "
+            f"{name!r}, got {dtype_name(gradient)}; cast it first."
+        )
+    raise UnsupportedError(
+        f"{owner}: expected a gradient on {parameter.device} for {name!r}, got "
+        f"{gradient.device}; move it with gradient.to(parameter.device)."
+    )
+
+
+def require_tensor(gradient: Any, owner: str, name: str) -> None:
+    """Raise unless ``gradient`` is None or a tensor."""
+    if gradient is not None and not isinstance(gradient, Tensor):
+        raise MalformedPairsError(
+            f"{owner}: expected a tensor or None, got {type(gradient).__name__} for "
+            f"{name!r}; convert it with torch.as_tensor."
+        )
+
+
+def check_counter(global_step: Any, owner: str) -> None:
+    """Raise unless ``global_step`` is None or a 0-d integer tensor."""
+    if global_step is None:
+        return
+    got = type(global_step).__name__
+    if isinstance(global_step, Tensor):
+        dtype = global_step.dtype
+        is_integer = not (dtype.is_floating_point or dtype.is_complex)
+        if is_integer and dtype != torch.bool and not global_step.dim():
+            return
+        got = f"a {dtype_name(global_step)} tensor of shape {list(global_step.shape)}"
+    raise DtypeError(
+        f"{owner}: expected global_step to be None or a 0-d integer tensor, got {got}; "
+        "make one with torch.zeros((), dtype=torch.int64)."
+    )
+
+
+# -- slots -----------------------------------------------------------------------------
+
+
+def get_slot(self, var: Tensor, name: str) -> Tensor | None:
+    """Return the state tensor of ``var`` with this TF or torch name, or None."""
+    for key, value in self.state.get(var, {}).items():
+        if name in (key, SLOT_NAMES.get(key)):
+            return value
+    return None
+
+
+def get_slot_names(self) -> list[str]:
+    """Return the TF names of the state tensors that exist."""
+    entries = [entry for entry in self.state.values() if isinstance(entry, Mapping)]
+    keys = dict.fromkeys(key for entry in entries for key in entry)
+    return [SLOT_NAMES.get(key, key) for key in keys if key not in COUNTERS]
+
+
+def variables(self) -> list[Tensor]:
+    """Return all state tensors."""
+    entries = [e if isinstance(e, Mapping) else {"": e} for e in self.state.values()]
+    values = (value for entry in entries for value in entry.values())
+    return [value for value in values if isinstance(value, Tensor)]

@@ -1,0 +1,173 @@
+"""DTensors: tensors that are split over ranks, or that all ranks have.
+
+FSDP2 (``fully_shard``) and tensor parallelism create them. Elementwise arithmetic uses
+the part of this rank. A norm or a flag of a whole tensor is combined from those of its
+parts in one collective. So all ranks with a part must call the function.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+MODULE = "torch.distributed.tensor"
+
+
+def are_among(tensors: Iterable[Any]) -> bool:
+    """Whether any of these is a DTensor."""
+    # DTensors need their module of torch, whose import is slow, and several ranks. A
+    # program without these does not check its tensors.
+    module = sys.modules.get(MODULE)
+    if module is None or not dist.is_initialized():
+        return False
+    # Checking each type once is fast, because there are few types.
+    return any([issubclass(kind, module.DTensor) for kind in set(map(type, tensors))])
+
+
+def part_of(tensor: Tensor) -> Tensor:
+    """Return this rank's part, which shares memory; a plain tensor is unchanged."""
+    return tensor.to_local().detach() if are_among([tensor]) else tensor
+
+
+def parts_of(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """Return this rank's part of each tensor, see :func:`part_of`."""
+    tensors = list(tensors)
+    return [part_of(t) for t in tensors] if are_among(tensors) else tensors
+
+
+def added_up(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """Return the sums of DTensors of which each rank has a term; others are unchanged.
+
+    Call it before norms and checks, because they must be those of the sum.
+    """
+    return [
+        added(tensor) if are_among([tensor]) and has_terms(tensor) else tensor
+        for tensor in tensors
+    ]
+
+
+def has_terms(tensor: Any) -> bool:
+    """Whether each rank has one term of the DTensor, and these are not added yet."""
+    return any(placement.is_partial() for placement in tensor.placements)
+
+
+def added(tensor: Any) -> Tensor:
+    """Return the sum of the terms, which all ranks then have."""
+    whole = sys.modules[MODULE].Replicate()
+    return tensor.redistribute(
+        placements=[whole if p.is_partial() else p for p in tensor.placements]
+    )
+
+
+def split_alike(
+    gradients: Sequence[Any], parameters: Sequence[Any]
+) -> Sequence[Tensor | None]:
+    """Return the gradients, split over ranks like their parameters. None stays None."""
+    if not are_among(parameters):
+        return gradients
+    return [
+        g.redistribute(placements=p.placements)
+        if g is not None and are_among([p]) and g.placements != p.placements
+        else g
+        for g, p in zip(gradients, parameters, strict=True)
+    ]
+
+
+def laid_out(tensors: Sequence[Tensor], parts: Sequence[Tensor]) -> list[Tensor]:
+    """Return the parts as DTensors if the tensors that they belong to are DTensors."""
+    if not are_among(tensors):
+        return list(parts)
+    return [
+        sys.modules[MODULE].DTensor.from_local(
+            part,
+            tensor.device_mesh,
+            tensor.placements,
+            run_check=False,
+            shape=tensor.shape,
+            stride=tensor.stride(),
+        )
+        if are_among([tensor])
+        else part
+        for tensor, part in zip(tensors, parts, strict=True)
+    ]
+
+
+def replace_part(tensor: Tensor, part: Tensor) -> None:
+    """Move a parameter, or this rank's part of it, to other memory."""
+    if are_among([tensor]):
+        # FSDP2 does the same, because setting ``.data`` has no effect on the part.
+        tensor._local_tensor = part
+    else:
+        tensor.data = part
+
+
+def saved(tensor: Tensor) -> Tensor:
+    """Return a tensor for a saved state, which shares memory unless it is a DTensor.
+
+    ``torch.save`` fails for a DTensor whose part begins inside a larger buffer.
+    """
+    return tensor.detach().clone() if are_among([tensor]) else tensor.detach()
+
+
+def split_axes(tensor: Tensor) -> set[int]:
+    """Return the axes along which a tensor is split over ranks."""
+    if not are_among([tensor]):
+        return set()
+    return {p.dim for p in tensor.placements if not p.is_replicate()}
+
+
+def all_ranks(flags: Sequence[bool], tensors: Sequence[Tensor]) -> list[bool]:
+    """Return, for each tensor, whether all ranks that have a part set its flag."""
+    numbers = torch.tensor(flags, dtype=torch.int32, device=device_of(tensors))
+    return [bool(k) for k in over_ranks(numbers, tensors, dist.ReduceOp.MIN).tolist()]
+
+
+def combined_norms(norms: Tensor, tensors: Sequence[Tensor]) -> Tensor:
+    """Return the norm of each tensor from the norms of its parts: [n], float64."""
+    return sums(norms.double().square(), tensors).sqrt()
+
+
+def sums(numbers: Tensor, tensors: Sequence[Tensor]) -> Tensor:
+    """Return, for each tensor, the sum of the numbers of its parts: [n]."""
+    return over_ranks(numbers, tensors, dist.ReduceOp.SUM)
+
+
+def largest(numbers: Tensor, tensors: Sequence[Tensor]) -> Tensor:
+    """Return, for each tensor, the largest number of its parts: [n].
+
+    NaN counts as infinity.
+    """
+    known = torch.where(numbers.isnan(), torch.inf, numbers)
+    return over_ranks(known, tensors, dist.ReduceOp.MAX)
+
+
+def over_ranks(
+    numbers: Tensor, tensors: Sequence[Tensor], operation: dist.ReduceOp
+) -> Tensor:
+    """Reduce one number per tensor over the ranks that have a part of it: [n].
+
+    Tensors that are split alike share a collective. All ranks get the same bits.
+    """
+    layouts: dict[Any, list[int]] = defaultdict(list)
+    for position, tensor in enumerate(tensors):
+        if are_among([tensor]):
+            axes = [k for k, p in enumerate(tensor.placements) if not p.is_replicate()]
+            layouts[tensor.device_mesh, tuple(axes)].append(position)
+    reduced = numbers.clone()
+    for (mesh, axes), positions in layouts.items():
+        some = reduced[positions]
+        for axis in axes:
+            dist.all_reduce(some, operation, group=mesh.get_group(axis))
+        reduced[positions] = some
+    return reduced
+
+
+def device_of(tensors: Sequence[Tensor]) -> torch.device:
+    """Return the device on which ranks exchange numbers, which is that of a DTensor."""
+    return next(tensor.device for tensor in tensors if are_among([tensor]))
