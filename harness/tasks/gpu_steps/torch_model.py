@@ -14,6 +14,7 @@ from torch.profiler import ProfilerActivity, profile
 from harness.tasks.gpu_steps.settings import GRAPH, Settings
 from harness.tasks.overhead.torch_model import Gradients, parameters
 from harness.timing import Step
+from lockstep.errors import UnsupportedError
 from lockstep.pytorch import (
     MixedPrecisionLossScaleOptimizer,
     MixedPrecisionOptimizerWrapper,
@@ -85,14 +86,19 @@ def make(stack: str, weights: list[Tensor], on_device: bool) -> Any:
     adam = torch.optim.Adam(weights, lr=RATE, fused=True, capturable=on_device)
     if stack == "bare":
         return adam
+    if stack in ("multitask", "all") and on_device:
+        raise UnsupportedError(
+            "gpu_steps: expected a stack that need not wait for the GPU, got one with "
+            "the multitask wrapper, which asks it once a step; leave the stack out."
+        )
     if stack == "multitask":
-        return MultitaskOptimizerWrapper(adam, capturable=on_device)
+        return MultitaskOptimizerWrapper(adam)
     options: dict[str, Any] = {"clip_norm": NORM, "capturable": on_device}
     if stack == "masters":
         return MixedPrecisionOptimizerWrapper(adam, "dynamic", **options)
     if stack == "scaling":
         return MixedPrecisionLossScaleOptimizer(adam, "dynamic", **options)
-    multitask = MultitaskOptimizerWrapper(adam, capturable=on_device)
+    multitask = MultitaskOptimizerWrapper(adam)
     scaled = MixedPrecisionLossScaleOptimizer(multitask, "dynamic", **options)
     return VariableClippingOptimizer(scaled, {weights[-1]: [1]}, LIMIT)
 

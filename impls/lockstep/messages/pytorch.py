@@ -56,12 +56,6 @@ NOT_SPLIT = Refusal(
     "{owner}: expected a DTensor as the gradient of {name!r}, got a whole tensor; "
     "split it as the parameter is, with torch.distributed.tensor.distribute_tensor.",
 )
-SPLIT_ROWS = Refusal(
-    UnsupportedError,
-    "VariableClippingOptimizer: expected the axes {axes} of {name!r} whole on each "
-    "rank, got a DTensor that is split along {split}; "
-    "split it along other axes, or not at all.",
-)
 EMPTY_NAME = Refusal(
     OutOfRangeError,
     "{owner}: name: expected a name, got ''; give a name, or None for the rule's.",
@@ -75,11 +69,6 @@ NOT_A_GRADIENT = Refusal(
     MalformedPairsError,
     "{owner}: expected a tensor or None, got {got} for {name!r}; "
     "convert it with torch.as_tensor.",
-)
-SWAPPED = Refusal(
-    MalformedPairsError,
-    "{owner}: expected pairs (gradient, parameter), got a pair (parameter, tensor); "
-    "put the gradient first and the parameter second.",
 )
 UNKNOWN_PARAMETER = Refusal(
     UnknownNameError,
@@ -146,12 +135,6 @@ DIFFERENTIABLE = Refusal(
     UnsupportedError,
     "{owner}: expected an optimizer with differentiable=False, got {got} with True; "
     "gradients are unscaled outside of autograd; use it without a loss scale.",
-)
-DIFFERENTIABLE_ROWS = Refusal(
-    UnsupportedError,
-    "VariableClippingOptimizer: expected an optimizer with differentiable=False, "
-    "got {got} with True; "
-    "rows are clipped outside of autograd; use it without row clipping.",
 )
 NOT_FUSED = Refusal(
     UnsupportedError,

@@ -20,18 +20,11 @@ from lockstep.pytorch import lr_policies as lr_policies
 from lockstep.pytorch.agn import AGNCustomGetter as AGNCustomGetter
 from lockstep.pytorch.agn import AGNOptimizer as AGNOptimizer
 from lockstep.pytorch.base.summaries import TensorBoardRecorder as TensorBoardRecorder
-from lockstep.pytorch.clipping.clip_by_norm import (
-    clip_by_global_norm as clip_by_global_norm,
+from lockstep.pytorch.clipping import clip_by_global_norm as clip_by_global_norm
+from lockstep.pytorch.clipping import (
+    clip_gradients_by_global_norm as clip_gradients_by_global_norm,
 )
-from lockstep.pytorch.clipping.clip_by_norm import (
-    clip_gradients_by_norm as clip_gradients_by_norm,
-)
-from lockstep.pytorch.clipping.post_process import (
-    post_process_gradients as post_process_gradients,
-)
-from lockstep.pytorch.clipping.variable_clipping import (
-    VariableClippingOptimizer as VariableClippingOptimizer,
-)
+from lockstep.pytorch.clipping import clip_gradients_by_norm as clip_gradients_by_norm
 from lockstep.pytorch.lr_scheduler import PolicyLR as PolicyLR
 from lockstep.pytorch.masters.mixed_precision import (
     MixedPrecisionOptimizerWrapper as MixedPrecisionOptimizerWrapper,
@@ -41,9 +34,6 @@ from lockstep.pytorch.masters.regularizer import (
 )
 from lockstep.pytorch.multitask import (
     MultitaskOptimizerWrapper as MultitaskOptimizerWrapper,
-)
-from lockstep.pytorch.multitask import (
-    clip_gradients_by_global_norm as clip_gradients_by_global_norm,
 )
 from lockstep.pytorch.optimizers import AdagradOptimizer as AdagradOptimizer
 from lockstep.pytorch.optimizers import AdamOptimizer as AdamOptimizer
@@ -67,9 +57,15 @@ from lockstep.pytorch.step.optimize_loss import (
     OPTIMIZER_CLS_NAMES as OPTIMIZER_CLS_NAMES,
 )
 from lockstep.pytorch.step.optimize_loss import optimize_loss as optimize_loss
+from lockstep.pytorch.step.post_process import (
+    post_process_gradients as post_process_gradients,
+)
 from lockstep.pytorch.step.reduction import reduce_gradients as reduce_gradients
 from lockstep.pytorch.step.regularization import (
     get_regularization_loss as get_regularization_loss,
+)
+from lockstep.pytorch.variable_clipping import (
+    VariableClippingOptimizer as VariableClippingOptimizer,
 )
 
 if not TYPE_CHECKING:  # A type checker reads what is imported as itself.

@@ -1,64 +1,49 @@
-"""The multitask wrapper and its clipping function, for PyTorch."""
+"""The multitask wrapper: a parameter whose gradient is all zero is left alone."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import wraps
+import math
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from contextlib import suppress
+from ctypes import c_float
 from itertools import compress
 from operator import or_
-from types import MethodType
 from typing import Any
+from weakref import ref
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from lockstep.docstrings import documented
+from lockstep.errors import NotAnOptimizerError
 from lockstep.interface import NO_GRADIENTS, NO_STEP, StepReport
-from lockstep.messages import multitask as words
-from lockstep.messages.base.pairs import as_pairs, refuse_integers
-from lockstep.messages.nouns import PYTORCH
-from lockstep.pytorch.base.fused_step import (
-    make_momentum,
-    require_capturable,
-    require_fused,
-    step_each,
-    step_starting_momentum,
-)
-from lockstep.pytorch.base.gradients import (
-    Pairs,
-    dtype_name,
-    gradients_set_to,
-    name_in,
-    named_parameters,
-    refuse_sharded,
-    require_tensor,
-)
-from lockstep.pytorch.base.stack import base_of
-from lockstep.pytorch.base.train_v1 import evaluate
-from lockstep.pytorch.base.wrapper import OptimizerWrapper
-from lockstep.pytorch.clipping.clip_gradients import (
-    clip_factor,
-    global_norm,
-    scale_gradients,
-)
-from lockstep.pytorch.optimizers.rule_optimizer import RuleOptimizer
-from lockstep.pytorch.tensors import foreach
-from lockstep.pytorch.tensors.norms import accurate_norm, magnitudes
-from lockstep.pytorch.tensors.zero_test import (
-    flush_subnormals,
-    largest_vanishing,
-    spread,
-    zero_flags,
-)
-from lockstep.quirks import Quirks, quirks_of
+from lockstep.pipeline import layers_of
+from lockstep.pytorch import foreach, shards
+from lockstep.pytorch.fused import step_starting_momentum
+from lockstep.pytorch.gradients import gradients_set_to, name_in, named_parameters
+from lockstep.pytorch.norms import finite_flags, magnitudes, sum_duplicates
+from lockstep.pytorch.wrapper import OptimizerWrapper
 
-__all__ = ["MultitaskOptimizerWrapper", "clip_gradients_by_global_norm"]
+OWNER = "MultitaskOptimizerWrapper"
+
+# On the CPU, gradients of up to SMALL elements are read whole, those of one shape
+# together. Larger ones are read in growing chunks until an element is not zero.
+SMALL, GROWTH = 1 << 12, 1 << 4
+FLOAT = torch.float32
 
 
-@documented
 class MultitaskOptimizerWrapper(OptimizerWrapper):
-    """...
+    """Skip the update of a parameter and its state if its gradient is all zero.
+
+    For each parameter w with gradient g and state s:
+
+    any(g != 0):  w, s = opt(w, s, g)
+    otherwise:    w and s keep every bit, as if g were None
+
+    So a head of a model keeps its weights and its moments while no batch has its task,
+    and weight decay or momentum do not move it. -0.0 is zero, NaN and infinity are not.
+    The duplicate rows of a sparse gradient are summed before the test.
 
     During the step of ``opt``, ``.grad`` is ``None`` for such a parameter; afterwards
     the gradient is restored. Per-parameter step counts do not advance either. If no
@@ -66,26 +51,15 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
 
     Args:
         opt: any optimizer of torch, a wrapper included.
-        strict: as the original, quirks included: ``opt`` is changed in place, so that
-            its own ``step`` also skips all-zero gradients (this has no effect if
-            ``opt`` is a wrapper); the powers of beta of a TF1 optimizer advance even if
-            every gradient is zero; float32 subnormals count as zero; ``opt`` cannot be
-            a multitask wrapper.
-        capturable: never wait for a GPU, so that a CUDA graph can capture the step.
-            ``opt`` must be fused. Its step, hooks included, is called once for each
-            parameter, and its state also exists for parameters whose gradients were
-            all zero so far. Gradients inside of a loss scale are checked while they are
-            still scaled.
 
     Raises:
-        ...
+        NotAnOptimizerError: a TypeError; ``opt`` is no optimizer of torch.
         ValueError: ``opt`` needs its closure several times a step (LBFGS).
-            With ``capturable``, also if ``opt`` is not fused, if its momentum is
-            dampened, or with ``strict``.
 
     Cost: one element of each gradient is read, in one host sync. Only gradients that
-    begin with a zero are read further. With ``capturable`` all gradients are read once,
-    and there is no sync, but a launch for each parameter.
+    begin with a zero are read further.
+
+    Origin: TensorFlow 1.15, ``tf.contrib.opt.MultitaskOptimizerWrapper``.
 
     Example:
         >>> body, head = (torch.nn.Parameter(torch.ones(2)) for _ in range(2))
@@ -99,37 +73,24 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
         'of 2 gradients 1 all zero'
     """
 
-    _seen: tuple[list[Tensor], list[bool] | Tensor, list[bool], list[bool]] | None
-    _seen = None
-    _skipped: Tensor | None = None
+    _parameters: Sequence[Tensor] | None = None
+    """The parameters of the last step, None before the first step."""
+    _zero: Sequence[bool] = ()
+    _absent: Sequence[bool] = ()
+    _frozen: Sequence[bool] = ()
+    _gradients: tuple[Sequence[Any], Sequence[int]] = (), ()
+    """Weak references to the gradients that were present, and their versions."""
     _reached_inner = False
 
-    def __init__(
-        self, opt: Optimizer, strict: bool = False, *, capturable: bool = False
-    ) -> None:
-        quirks = quirks_of(strict)
-        nesting = quirks.multitask_nesting
-        refused = nesting and isinstance(opt, MultitaskOptimizerWrapper)
-        if refused or not isinstance(opt, Optimizer):
-            raise words.not_an_optimizer(opt, PYTORCH, nesting)
-        if capturable:
-            require_capturable(words.WRAPPER, opt, {"strict": strict})
-        self.strict, self._quirks, self.capturable = strict, quirks, capturable
+    def __init__(self, opt: Optimizer) -> None:
+        if not isinstance(opt, Optimizer):
+            got = f"{type(opt).__name__}; pass the optimizer whose state is to be kept"
+            if isinstance(opt, type):
+                got = f"the class {opt.__name__}; pass an instance"
+            raise NotAnOptimizerError(
+                f"{OWNER}: expected a torch.optim.Optimizer, got {got}."
+            )
         super().__init__(opt)
-        if quirks.multitask_in_place:
-            leave_zeros_out(opt, quirks.multitask_subnormals)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        vars(self).setdefault("capturable", False)
-        quirks = self._quirks = quirks_of(vars(self).get("strict", False))
-        if "strict" in state and quirks.multitask_in_place:
-            leave_zeros_out(self.inner_optimizer, quirks.multitask_subnormals)
-
-    @property
-    def _step_supports_amp_scaling(self) -> bool:
-        """Whether a loss scale may let the step divide gradients, and skip it."""
-        return self.capturable
 
     @property
     def _divides_inside(self) -> bool:
@@ -138,204 +99,196 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
         Not SGD with dampening, because it is not fused in some steps, see
         :func:`step_starting_momentum`.
         """
-        dampened = any([group.get("dampening") for group in self.param_groups])
-        return not (self.capturable or self.strict or dampened)
+        return not any([group.get("dampening") for group in self.param_groups])
 
     def step_inner(self) -> None:
         """Take the step of ``opt`` without all-zero gradients."""
-        parameters = [p for group in self.param_groups for p in group["params"]]
-        if self.capturable:
-            self._step_on_device(parameters)
-            return
-        gradients = [parameter.grad for parameter in parameters]
-        quirks = self._quirks
-        limit = largest_vanishing(self._undivided_by)
-        zero = zero_flags(gradients, quirks.multitask_subnormals, limit)
-        absent = [gradient is None for gradient in gradients]
-        # Usually none is absent, and then none has to be asked whether it is frozen.
-        left_out = frozen(parameters, absent) if any(absent) else absent
-        self._seen = parameters, zero, absent, left_out
-        idle = all(map(or_, zero, absent))
-        in_place = quirks.multitask_in_place
-        # Under strict, opt itself leaves zeros out, and its powers of beta advance.
-        hands_on_all = in_place and (quirks.multitask_shared_state or not idle)
-        self._reached_inner = hands_on_all or not idle
-        if hands_on_all or not (idle or any(zero)):
-            self._step_inside()
-        elif idle:
-            present = [p for p in parameters if p.grad is not None]
-            if self._only_wants_state(present):
-                self.inner_optimizer.step()
+        inner = self.inner_optimizer
+        parameters = [p for group in inner.param_groups for p in group["params"]]
+        gradients = [p.grad for p in parameters]
+        absent = frozen = [gradient is None for gradient in gradients]
+        limit = 0.0 if self._undivided_by == 1 else vanishing(self._undivided_by)
+        if any(absent):
+            # Frozen parameters are not reported. They may be trained later.
+            frozen = [p.grad is None and not p.requires_grad for p in parameters]
+            gradients = [gradient for gradient in gradients if gradient is not None]
+            flags = iter(zero_flags(gradients, limit))
+            zero = [not is_absent and next(flags) for is_absent in absent]
+        else:
+            zero = zero_flags(gradients, limit)
+        self._zero, self._absent, self._frozen = zero, absent, frozen
+        self._parameters = parameters
+        self._reached_inner = not all(map(or_, zero, absent))
+        if not any(zero):
+            if self._reached_inner:
+                self._step_inside()
             else:
                 super().note_no_gradients()
-        else:
+        elif self._reached_inner:
             zeros = list(compress(parameters, zero))
             with gradients_set_to(zeros, [None] * len(zeros)):
                 self._step_inside()
+        elif self._only_wants_state(list(compress(parameters, zero))):
+            inner.step()
+        else:
+            super().note_no_gradients()
         if limit and any(zero):
             # opt did not divide these, but no caller should see them multiplied.
             with torch.no_grad():
-                foreach.zero(list(compress(gradients, zero)))
+                foreach.zero([p.grad for p in compress(parameters, zero)])
+        self._gradients = marks_of(gradients)
 
     def _step_inside(self) -> None:
         """Let ``opt`` step. Parameters may have a gradient now and have no state."""
         inner = self.inner_optimizer
-        step_starting_momentum(base_of(inner), inner.step)
-
-    def _step_on_device(self, parameters: list[Tensor]) -> None:
-        """Take the step of ``opt`` for each parameter; those with zeros skip it.
-
-        A loss scale outside has set ``grad_scale`` and ``found_inf``.
-        """
-        require_fused(words.WRAPPER, self.inner_optimizer)
-        present = [p for p in parameters if p.grad is not None]
-        if not present:
-            self.note_no_gradients()
-            return
-        make_momentum(self.inner_optimizer)
-        grad_scale = getattr(self, "grad_scale", None)
-        self._skipped = getattr(self, "found_inf", None)
-        with torch.no_grad():
-            zero = magnitudes([p.grad for p in present]) == 0
-            skip = zero.float()
-            if self._skipped is not None:
-                skip = skip.maximum(self._skipped)
-        absent = [p.grad is None for p in parameters]
-        self._seen = parameters, zero, absent, frozen(parameters, absent)
-        self._reached_inner = True
-        step_each(self.inner_optimizer, present, skip, grad_scale)
+        *_, base = layers_of(inner)
+        step_starting_momentum(base, inner.step)
 
     def note_no_gradients(self) -> None:
         """Record a step without gradients: see the base class."""
-        self._seen, self._skipped = ([], [], [], []), None
+        self._parameters = self._zero = self._absent = self._frozen = ()
         super().note_no_gradients()
 
     @property
     def last_step(self) -> StepReport:
-        """The report of the last step; before the first step, ``NO_STEP``.
+        """The report of the last step.
 
-        With ``capturable``, reading it waits for the device.
+        Non-finite gradients are counted while the gradients of the step are there,
+        unchanged. Then reading the report reads them all.
         """
-        if self._seen is None:
+        if self._parameters is None:
             return NO_STEP
-        names = named_parameters(self)
-        parameters, zero, absent, left_out = self._seen
-        if all(absent) or (self._skipped is not None and self._skipped.item()):
+        if all(self._absent):
             return NO_GRADIENTS
-        if isinstance(zero, Tensor):
-            zero = spread(zero.tolist(), absent)
-        listed = [not is_frozen for is_frozen in left_out]
-        columns = [name_in(names, p) for p in parameters], zero, absent
-        report = words.report(*(list(compress(c, listed)) for c in columns))
+        names = named_parameters(self)
+        skips = list(map(or_, self._zero, self._absent))
+        listed = [not is_frozen for is_frozen in self._frozen]
+        left_out = [s and not f for s, f in zip(skips, self._frozen, strict=True)]
+        skipped = tuple(name_in(names, p) for p in compress(self._parameters, left_out))
+        counts = {
+            "all zero": sum(self._zero),
+            "absent": sum(self._absent) - sum(self._frozen),
+            "not finite": count_nonfinite(*self._gradients),
+        }
+        parts = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+        reason = "every gradient had a nonzero element"
+        if parts:
+            reason = f"of {sum(listed)} gradients {parts}"
+        report = StepReport(len(skipped) < sum(listed), reason, skipped)
         inner = self.inner_optimizer if self._reached_inner else None
         inner_report = getattr(inner, "last_step", None)
-        return words.report_through(report, inner_report, list(names.values()))
+        if inner_report is None or inner_report.applied:
+            return report
+        reason = f"{reason}; {inner_report.reason}"
+        return inner_report._replace(reason=reason, skipped=tuple(names.values()))
 
 
-def frozen(parameters: Sequence[Tensor], absent: Sequence[bool]) -> list[bool]:
-    """Return which parameters are not reported as absent, because they are frozen.
+def marks_of(gradients: Sequence[Tensor]) -> tuple[Sequence[Any], Sequence[int]]:
+    """Return weak references to gradients, so that they can be freed, and versions."""
+    try:
+        return list(map(ref, gradients)), [g._version for g in gradients]
+    except RuntimeError:  # Tensors that were made in inference mode have no version.
+        return (), ()
 
-    This is looked up in the step, because they may be trained later.
+
+def count_nonfinite(references: Sequence[Any], versions: Sequence[int]) -> int:
+    """Return how many gradients are not finite; 0 if one is gone or changed."""
+    gradients = [reference() for reference in references]
+    if any([gradient is None for gradient in gradients]):
+        return 0
+    if [gradient._version for gradient in gradients] != list(versions):
+        return 0
+    return finite_flags([g for g in gradients if not g.is_complex()]).count(False)
+
+
+def zero_flags(gradients: Sequence[Tensor], limit: float = 0.0) -> list[bool]:
+    """Return, for each gradient, whether all its elements are zero.
+
+    Dense elements with |g| <= ``limit`` count as zero too. First one element of each
+    gradient is read, with one transfer per device. If it is not zero, neither is the
+    gradient. Only the other gradients are read, on a GPU with a second transfer.
     """
-    both = zip(parameters, absent, strict=True)
-    return [gone and not parameter.requires_grad for parameter, gone in both]
+    if shards.are_among(gradients):
+        whole = shards.added_up(gradients)
+        return shards.all_ranks(zero_flags(shards.parts_of(whole)), whole)
+    heads = first_elements(gradients)
+    if not limit and 0.0 not in heads:  # -0.0 equals 0.0, and NaN does not.
+        return [False] * len(gradients)
+    suspected = [abs(head) <= limit for head in heads]
+    flags = iter(all_zero(list(compress(gradients, suspected)), limit))
+    return [is_suspected and next(flags) for is_suspected in suspected]
 
 
-def leave_zeros_out(opt: Optimizer, flush: bool) -> None:
-    """Change ``opt`` permanently, so that its step skips all-zero gradients.
+def first_elements(gradients: Sequence[Tensor]) -> list[Any]:
+    """Return one element of each gradient, or 0 if it has to be read as a whole."""
+    # Reading memory takes less time than making a tensor of one element.
+    with suppress(RuntimeError):  # Sparse gradients have no address.
+        starts = [g.data_ptr() for g in gradients if g.dtype is FLOAT and g.is_cpu]
+        if len(starts) == len(gradients):
+            return [c_float.from_address(at).value if at else 0.0 for at in starts]
+    heads: list[Any] = [0.0] * len(gradients)
+    dense: dict[torch.device, list[int]] = defaultdict(list)
+    for position, gradient in enumerate(gradients):
+        if not gradient.is_sparse and gradient.numel():
+            dense[gradient.device].append(position)
+    for positions in dense.values():
+        views = [gradients[k].as_strided((1,), (1,)) for k in positions]
+        for position, head in zip(
+            positions, foreach.joined(views).tolist(), strict=True
+        ):
+            heads[position] = head
+    return heads
 
-    The original replaces the method of ``opt`` that updates one variable. A wrapper
-    never calls this method, so nothing changes for it. ``flush``: subnormals are zero.
+
+def all_zero(gradients: Sequence[Tensor], limit: float) -> list[bool]:
+    """Return, for each gradient, whether |g| <= ``limit`` for all its elements.
+
+    On a GPU this needs one transfer, and few launches for all of them. On the CPU,
+    small gradients of one shape are read together.
     """
-    if isinstance(opt, RuleOptimizer):
-        opt.ignores_zeros = True
-    elif not isinstance(opt, OptimizerWrapper):
-        step = opt.step
+    groups: dict[Hashable, list[int]] = defaultdict(list)
+    for position, gradient in enumerate(gradients):
+        key: Hashable = gradient.device
+        if gradient.is_cpu:
+            is_small = not gradient.is_sparse and 0 < gradient.numel() <= SMALL
+            is_small = is_small and not gradient.is_complex()
+            key = (gradient.shape, gradient.dtype) if is_small else position
+        groups[key].append(position)
+    flags = [False] * len(gradients)
+    for positions in groups.values():
+        some = [gradients[k] for k in positions]
+        if not some[0].is_cpu:
+            answers = (magnitudes(some) <= limit).tolist()
+        elif len(some) == 1:
+            answers = [is_all_zero(some[0], limit)]
+        else:
+            rows = foreach.joined(some, torch.stack).reshape(len(some), -1)
+            answers = ((rows.amin(1) >= -limit) & (rows.amax(1) <= limit)).tolist()
+        for position, answer in zip(positions, answers, strict=True):
+            flags[position] = answer
+    return flags
 
-        @wraps(step)
-        def step_without_zeros(self: Optimizer, closure: Any = None) -> Any:
-            loss = evaluate(closure)
-            parameters = list(named_parameters(opt))
-            zero = zero_flags([parameter.grad for parameter in parameters], flush)
-            zeros = list(compress(parameters, zero))
-            with gradients_set_to(zeros, [None] * len(zeros)):
-                step_starting_momentum(opt, step)
-            return loss
 
-        opt.step = MethodType(step_without_zeros, opt)
+def is_all_zero(gradient: Tensor, limit: float) -> bool:
+    """Whether |g| <= ``limit`` for all elements, with duplicate rows summed."""
+    values = sum_duplicates(gradient).values if gradient.is_sparse else gradient
+    if values.is_complex():
+        values = torch.view_as_real(values.resolve_conj())
+    values = values.reshape(-1)
+    start, size = 0, SMALL
+    while start < values.numel():
+        low, high = values[start : start + size].aminmax()
+        # In this form, NaN is not zero either.
+        if not (low.item() >= -limit and high.item() <= limit):
+            return False
+        start, size = start + size, size * GROWTH
+    return True
 
 
-@documented
-def clip_gradients_by_global_norm(
-    gradients_variables: Iterable[tuple[Tensor | None, Any]],
-    clip_norm: float = 20.0,
-    error_if_nonfinite: bool = False,
-    strict: bool = False,
-) -> tuple[Pairs, Tensor]:
-    """...
+def vanishing(divisor: float) -> float:
+    """Return the largest |g| that float32 rounds to zero in g / divisor.
 
-    Args:
-        error_if_nonfinite: raise instead of returning NaN; costs a host sync.
-        strict: as the original: the norm has the dtype of the gradients, so float16
-            overflows; sparse gradients and mixed dtypes are refused; float32
-            subnormals count as zero; ``clip_norm`` is not checked.
-
-    Returns:
-        The pairs with clipped gradients (new tensors; None stays None), and the norm:
-        0-d, float32 by default.
-
-    Origin: TensorFlow 1.15, ``tf.contrib.opt.clip_gradients_by_global_norm``. Unlike
-    ``torch.nn.utils.clip_grad_norm_`` it works on pairs, adds no 1e-6 to the norm, and
-    its norm has an error of at most 1e-6 at 100M elements.
-
-    Example:
-        >>> weight = torch.nn.Parameter(torch.zeros(2))
-        >>> pairs, norm = clip_gradients_by_global_norm(
-        ...     [(torch.tensor([3.0, 4.0]), weight)], clip_norm=2.5
-        ... )
-        >>> pairs[0][0].tolist(), norm.item()
-        ([1.5, 2.0], 5.0)
+    ``divisor`` is a finite float32 number. Below half of the smallest float32, 2^-149,
+    and also at this half, a quotient becomes zero.
     """
-    pairs = as_pairs(gradients_variables, words.CLIP)
-    for position, (gradient, _) in enumerate(pairs):
-        require_tensor(gradient, words.CLIP, f"pair {position}")
-    gradients = [gradient for gradient, _ in pairs]
-    quirks = quirks_of(strict)
-    if strict:
-        refuse_sharded(words.CLIP, gradients, "strict=True")
-    check_clipping([g for g in gradients if g is not None], clip_norm, quirks)
-    flush = quirks.multitask_subnormals
-    if flush:
-        gradients = [flushed(gradient) for gradient in gradients]
-    present = [gradient for gradient in gradients if gradient is not None]
-    if quirks.multitask_clip_float16:
-        dtype = present[0].dtype if present else torch.float32
-        norm = global_norm(present, dtype, flush)
-    else:
-        norm = accurate_norm(present)
-    if error_if_nonfinite and not norm.isfinite():
-        raise words.NONFINITE_NORM.error(norm=norm.item())
-    factor = clip_factor(norm, clip_norm, flush)
-    clipped = scale_gradients(gradients, factor)
-    if flush:
-        clipped = [flushed(gradient) for gradient in clipped]
-    return list(zip(clipped, [v for _, v in pairs], strict=True)), norm
-
-
-def check_clipping(present: Sequence[Tensor], clip_norm: Any, quirks: Quirks) -> None:
-    """Raise for an invalid ``clip_norm``, and for gradients that cannot be scaled."""
-    if quirks.multitask_clip_sparse:
-        words.refuse_sparse(any(gradient.is_sparse for gradient in present))
-    dtypes = [dtype_name(gradient) for gradient in present]
-    if quirks.multitask_clip_dtypes:
-        words.refuse_mixed_dtypes(dtypes)
-    if not quirks.multitask_clip_range:
-        words.check_clip_norm(clip_norm)
-    if not quirks.multitask_clip_dtypes:
-        refuse_integers(words.CLIP, dtypes)
-
-
-def flushed(gradient: Tensor | None) -> Tensor | None:
-    """Return a dense gradient with subnormals set to zero; others unchanged."""
-    dense = gradient is not None and not gradient.is_sparse
-    return flush_subnormals(gradient) if dense else gradient
+    return math.floor(divisor / 2) * 2.0**-149

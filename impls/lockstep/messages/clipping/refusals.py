@@ -43,11 +43,6 @@ BAD_RATE = Refusal(
     OutOfRangeError,
     "LARC: lr: expected {expected}, got {got}; pass the learning rate of this step.",
 )
-BAD_NAMES = Refusal(
-    OutOfRangeError,
-    "post_process_gradients: names: expected {expected}, got {got}; "
-    "name every parameter, those without a gradient too.",
-)
 CLIP_AND_LARC = Refusal(
     ClipAndLarcError,
     "optimize_loss: expected clip_gradients or larc_params, got both; "

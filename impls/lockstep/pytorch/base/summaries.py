@@ -8,14 +8,12 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from lockstep.messages.clipping.larc import LarcPolicy
 from lockstep.messages.step import summaries as words
 from lockstep.messages.step.summaries import Summaries
 from lockstep.pytorch.base.gradients import Pairs
-from lockstep.pytorch.clipping.clip_by_global_norm import norm_in_float32
-from lockstep.pytorch.clipping.larc import tensor_norms
+from lockstep.pytorch.larc import LarcPolicy
+from lockstep.pytorch.tensors.norms import accurate_norm, norm_of_each
 from lockstep.pytorch.tensors.rows import sum_duplicates
-from lockstep.quirks import Quirks
 
 __all__ = [
     "StepSummaries",
@@ -89,11 +87,10 @@ class StepSummaries:
             recorder.scalar(tag, value)
 
 
-def record_norm(asked: Summaries, kind: str, pairs: Pairs, quirks: Quirks) -> None:
+def record_norm(asked: Summaries, kind: str, pairs: Pairs) -> None:
     """Record the global norm."""
     if asked.wants(GLOBAL_NORM):
-        gradients = [gradient for gradient, _ in pairs]
-        norm = norm_in_float32(gradients, quirks.clip_duplicates)
+        norm = accurate_norm([g for g, _ in pairs if g is not None])
         asked.scalar(GLOBAL_NORM, kind, norm)
 
 
@@ -115,7 +112,7 @@ def record_values(asked: Summaries, what: str, values: Tensor, name: str) -> Non
         finite = torch.where(values.isfinite(), values, 0)
         asked.histogram(f"{what}s", finite, name)
     if asked.wants(f"{what}_norm"):
-        asked.scalar(f"{what}_norm", f"{what}_norm", tensor_norms([values])[0], name)
+        asked.scalar(f"{what}_norm", f"{what}_norm", norm_of_each([values])[0], name)
 
 
 def record_ratios(
@@ -136,7 +133,7 @@ def record_ratios(
         return
     raw, ratio, rate = numbers
     kinds = {words.LARC_UPDATE: ratio, words.LARC_RATE: rate * ratio}
-    if policy.mode == "clip":
+    if policy.larc_mode == "clip":
         kinds = {words.LARC_CLIP_ON: (raw < 1).int(), **kinds}
     for kind, values in kinds.items():
         for name, value in zip(names, values.unbind(), strict=True):

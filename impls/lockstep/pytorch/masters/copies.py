@@ -16,7 +16,6 @@ from lockstep.messages.masters import mixed_precision as words
 from lockstep.messages.masters import refusals
 from lockstep.pytorch.base.gradients import dtype_name, named_parameters
 from lockstep.pytorch.base.stack import base_of
-from lockstep.pytorch.clipping.variable_clipping import VariableClippingOptimizer
 from lockstep.pytorch.masters.buffers import (
     FlatMasters,
     addresses_of,
@@ -26,6 +25,7 @@ from lockstep.pytorch.masters.buffers import (
 )
 from lockstep.pytorch.optimizers.rule_optimizer import RuleOptimizer
 from lockstep.pytorch.tensors import shards
+from lockstep.pytorch.variable_clipping import VariableClippingOptimizer
 from lockstep.quirks import quirks_of
 
 __all__ = ["MasterCopies", "make_masters", "require_masters", "use_masters"]
@@ -294,9 +294,9 @@ def use_masters(optimizer: Optimizer, masters: Masters, limits_rows: bool) -> No
         group["params"] = [masters.get(p, p) for p in group["params"]]
     while optimizer is not base:
         if isinstance(optimizer, VariableClippingOptimizer) and limits_rows:
-            listed = optimizer.vars_to_clip_dims.items()
+            listed = optimizer.limits.items()
             clipped = {masters.get(p, p): axes for p, axes in listed}
-            optimizer.vars_to_clip_dims = clipped
+            optimizer.limits = clipped
         optimizer = optimizer.inner_optimizer
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from lockstep.pytorch.clipping.clip_gradients import with_values
+from lockstep.pytorch.foreach import with_values
 from lockstep.pytorch.masters.buffers import FlatMasters, add_penalty
 from lockstep.pytorch.masters.regularizer import Regularizer, penalty_gradient
 from lockstep.pytorch.tensors import shards

@@ -14,7 +14,7 @@ from lockstep.messages.step import reduction as words
 from lockstep.messages.step import refusals
 from lockstep.messages.step.reduction import Reduction
 from lockstep.pytorch.base.gradients import Pairs
-from lockstep.pytorch.clipping.clip_by_norm import as_parameter_pairs
+from lockstep.pytorch.clipping import parameter_pairs
 from lockstep.pytorch.tensors import foreach, shards
 
 __all__ = ["GroupReduction", "reduce_gradients"]
@@ -95,7 +95,7 @@ def reduce_gradients(
         [1.0, 1.0]
     """
     words.check_arguments(on_horovod, reduction)
-    pairs = as_parameter_pairs(grads_and_vars, words.REDUCE)
+    pairs = parameter_pairs(grads_and_vars, words.REDUCE)
     if shards.are_among([parameter for _, parameter in pairs]):
         raise torch_messages.SHARDED_LOSS.error(owner=words.REDUCE)
     reduction = default_reduction() if reduction is None else reduction

@@ -29,13 +29,14 @@ from lockstep.messages.step.training_step import (
 from lockstep.pytorch.base.gradients import Pairs
 from lockstep.pytorch.base.stack import base_of
 from lockstep.pytorch.base.summaries import TensorBoardRecorder
-from lockstep.pytorch.clipping.clip_by_global_norm import clip_factor
-from lockstep.pytorch.clipping.post_process import own_pairs, post_process
+from lockstep.pytorch.clipping import clip_factor
 from lockstep.pytorch.gradients import gradients_for_step
+from lockstep.pytorch.larc import larc_policy
 from lockstep.pytorch.lr_scheduler import write
 from lockstep.pytorch.scaling.automatic_scaler import AutomaticLossScaler
 from lockstep.pytorch.scaling.skipping import SkippingWrapper
 from lockstep.pytorch.step.micro_batches import add_share
+from lockstep.pytorch.step.post_process import own_pairs, post_process
 from lockstep.pytorch.step.reduction import reduce_gradients
 from lockstep.pytorch.step.saved_state import check_saved
 from lockstep.pytorch.tensors.finite import finite_flags
@@ -76,6 +77,8 @@ class TrainingStep:
         learning_rate_decay_fn: Callable[[Tensor], Any],
     ) -> None:
         self.settings = settings
+        params = settings.larc_params
+        self.larc = None if params is None else larc_policy(params)
         self.loss = loss
         self.learning_rate_decay_fn = learning_rate_decay_fn
         self.global_step = torch.zeros((), dtype=torch.int64, device="cpu")
@@ -237,7 +240,7 @@ class TrainingStep:
         settings = self.settings
         if settings.on_horovod:
             pairs = reduce_gradients(pairs, True, self.model, self.reduction)
-            pairs = own_pairs(pairs, settings.quirks, in_place=True)
+            pairs = own_pairs(pairs, in_place=True)
         norm = self.clipped_norm(pairs)
         decides = "finite check" in self.pipeline
         finite = decides and norm is not None and math.isfinite(norm)
@@ -302,8 +305,7 @@ class TrainingStep:
             self.names,
             self.learning_rate,
             settings.clip_gradients,
-            settings.larc_policy,
-            settings.quirks,
+            self.larc,
             True,
             norm,
         )

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from lockstep.pytorch.clipping.clip_gradients import with_values
+from lockstep.pytorch.foreach import with_values
 from lockstep.pytorch.tensors import foreach, shards
 from lockstep.pytorch.tensors.norms import magnitudes, stored_values, total_norm
 from lockstep.pytorch.tensors.zero_test import by_device, flush_subnormals

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from lockstep.pytorch.clipping.clip_gradients import lane_sum
 from lockstep.pytorch.optimizers.rules import Shared, Slots
 from lockstep.pytorch.tensors import foreach, fused, shards
+from lockstep.pytorch.tensors.lanes import lane_sum
 from lockstep.pytorch.tensors.norms import norm_of_each, together
 from lockstep.pytorch.tensors.rounding import rounded, rsqrt
 

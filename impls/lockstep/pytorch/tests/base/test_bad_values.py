@@ -105,7 +105,7 @@ def test_a_saved_scale_that_would_never_train_is_refused_and_changes_nothing(sca
 
 def test_a_name_that_two_parameters_have_is_not_clipped_by_chance():
     groups = [{"params": [("t", weight())]}, {"params": [("t", weight())]}]
-    with pytest.raises(ValueError, match="one variable of the name 't', got several"):
+    with pytest.raises(ValueError, match="one parameter of the name 't', got several"):
         opt = torch.optim.SGD(groups, lr=0.1)
         lockstep.VariableClippingOptimizer(opt, {"t": [0]}, 0.5)
 
@@ -216,7 +216,7 @@ CALLS = {
         lambda: lockstep.post_process_gradients(
             [(torch.ones(2), weight())], [], 0.1, None, {"larc_eta": -1.0}
         ),
-        r"larc_eta: expected > 0, finite, got -1.0; choose such a value\.$",
+        r"larc_eta: expected > 0, finite, got -1.0; choose such a number\.$",
     ),
 }
 

@@ -24,7 +24,6 @@ from lockstep.pytorch.scaling.scaled_step import ScaledStep
 
 WRAPPERS = {
     "multitask": MultitaskOptimizerWrapper,
-    "capturable": lambda opt: MultitaskOptimizerWrapper(opt, capturable=True),
     "row clipping": lambda opt: VariableClippingOptimizer(opt, {}, 1.0),
     "loss scale": lambda opt: MixedPrecisionLossScaleOptimizer(opt, 8.0),
     "masters": lambda opt: MixedPrecisionOptimizerWrapper(opt, 8.0),
@@ -124,13 +123,11 @@ def test_a_parameter_may_be_absent_from_the_first_push(dampening):
 
 
 @pytest.mark.parametrize(
-    "inside", [lambda opt: opt, WRAPPERS["capturable"]], ids=["bare", "multitask"]
+    "inside", [lambda opt: opt, MultitaskOptimizerWrapper], ids=["bare", "multitask"]
 )
 @pytest.mark.parametrize("fused", [False, True])
 def test_a_hook_of_the_wrapped_optimizer_gets_unscaled_gradients(fused, inside):
     """For example one that clips."""
-    if not fused and inside is WRAPPERS["capturable"]:
-        inside = MultitaskOptimizerWrapper
     weight, norms = Parameter(torch.ones(4)), []
     sgd = SGD([weight], lr=0.1, fused=fused)
     sgd.register_step_pre_hook(lambda *_: norms.append(weight.grad.norm().item()))

@@ -1,0 +1,452 @@
+"""Row clipping: after each step, hold the norms of a parameter's rows to a limit."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from lockstep.checks import is_positive, number_of
+from lockstep.errors import (
+    AxesError,
+    NotAnOptimizerError,
+    OutOfRangeError,
+    UnknownNameError,
+    UnsupportedError,
+    nearest,
+    warn_user,
+)
+from lockstep.interface import NO_GRADIENTS, NO_STEP, StepReport
+from lockstep.pipeline import has_layer
+from lockstep.pytorch import shards
+from lockstep.pytorch.foreach import rounded
+from lockstep.pytorch.gradients import name_in, named_parameters
+from lockstep.pytorch.wrapper import OptimizerWrapper
+
+OWNER = "VariableClippingOptimizer"
+DIMS = f"{OWNER}: vars_to_clip_dims"
+
+# Rows that rounding leaves above the limit are made smaller by this share. It is a sum
+# of rounding errors: the factor and the product are rounded to float32 or to the dtype
+# itself, half precision is rounded once more, and the norm in float64 has an error.
+MARGINS = {
+    torch.float16: 2.0**-11 + 2.0**-23 + 2.0**-50,
+    torch.bfloat16: 2.0**-8 + 2.0**-23 + 2.0**-50,
+    torch.float32: 2.0**-23 + 2.0**-50,
+    torch.float64: 2.0**-52 + 2.0**-50,
+}
+
+# For smaller limits, squares may have left the range of float32.
+TINY = 1e-15
+QUICK = {torch.float16, torch.bfloat16, torch.float32}
+
+# So many elements, with float64 copies of them, fit into a core's cache.
+BLOCK = 1 << 16
+
+
+class RowLimit(NamedTuple):
+    """The axes of one parameter, and the largest norm over them."""
+
+    axes: tuple[int, ...]
+    max_norm: float
+
+
+class Clipped(NamedTuple):
+    """Which norms of one parameter a step found too large; None if no norm was."""
+
+    indices: Tensor | None
+    shape: torch.Size
+    too_large: Tensor | None
+
+
+def clip_rows(table: Tensor, indices: Tensor | None, limit: RowLimit) -> Clipped:
+    """Clip a table, or its rows ``indices`` [k], in place.
+
+    A row that occurs several times in ``indices`` is computed several times, but with
+    the same value. On the CPU, only rows above the limit are computed and written. To
+    select them on a GPU would need a host sync, so there all rows are.
+    """
+    axes, max_norm = limit
+    rows = table if indices is None else table.index_select(0, indices)
+    if rows.is_cpu and axes and rows.dtype in QUICK:
+        quick = torch.linalg.vector_norm(rows, 2, axes, True, dtype=torch.float32)
+        if not quick.numel() or are_short(quick, rows, max_norm):
+            return Clipped(indices, quick.shape, None)
+    norms, largest = row_norms(rows, axes), rounded(max_norm, wide_dtype(rows))
+    too_large = (norms <= largest).logical_not_()  # NaN counts as too large.
+    places = indices
+    # The order of a sum, so its last bit, may depend on the strides of a table.
+    if rows.is_cpu and rows.dim() and 0 not in axes and rows.is_contiguous():
+        if 2 * int(too_large.count_nonzero()) <= len(rows):
+            long = too_large.nonzero()[:, 0]
+            rows, norms = rows.index_select(0, long), norms.index_select(0, long)
+            places = long if indices is None else indices.index_select(0, long)
+    if rows.numel():
+        clipped = shortened(rows, norms, axes, largest)
+        if places is None:
+            table.copy_(clipped)
+        else:
+            table.index_copy_(0, places, clipped)
+    return Clipped(indices, too_large.shape, too_large)
+
+
+def are_short(norms: Tensor, rows: Tensor, max_norm: float) -> bool:
+    """Whether norms in float32 are so far below the limit that none is too large.
+
+    Up to 2^18 elements the error of a norm is below 1 %, unless squares have left the
+    range of float32: then it is infinite, or the limit must be tiny.
+    """
+    is_sure = max_norm > TINY and rows.numel() <= norms.numel() << 18
+    return is_sure and norms.max().item() < 0.99 * max_norm
+
+
+def shortened(
+    rows: Tensor, norms: Tensor, axes: Sequence[int], largest: float
+) -> Tensor:
+    """Return w min(largest / n, 1), with norms of at most ``largest``."""
+    wide = wide_dtype(rows)
+    # 1 where the norm is not too large, and NaN where it is NaN.
+    factors = norms.reciprocal().mul_(largest).clamp_(max=1.0)
+    clipped = torch.empty_like(rows)
+    torch.mul(rows, factors.to(wide), out=clipped)
+    above = row_norms(clipped, axes) > largest
+    # On a GPU this check would be a host sync.
+    if above.is_cpu and not above.any():
+        return clipped
+    margin = MARGINS[rows.dtype.to_real()]
+    factors = torch.where(above, factors * (1 - margin), factors)
+    return torch.mul(rows, factors.to(wide), out=clipped)
+
+
+def wide_dtype(rows: Tensor) -> torch.dtype:
+    """Return the real dtype in which rows are clipped: at least float32."""
+    return torch.promote_types(rows.dtype.to_real(), torch.float32)
+
+
+def row_norms(rows: Tensor, axes: Sequence[int]) -> Tensor:
+    """Return sqrt(sum over axes of abs(w)^2) in float64; ``axes`` keep length 1."""
+    if not axes:  # For vector_norm, this would mean all of them.
+        return rows.abs().double()
+    wide = torch.promote_types(rows.dtype, torch.float64)
+    size = rows.numel()
+    blocks: Sequence[Tensor] = [rows]
+    if rows.is_cpu and size > BLOCK and min(axes) > 0:
+        blocks = rows.split(max(BLOCK * len(rows) // size, 1))
+    norms = [
+        torch.linalg.vector_norm(block, 2, axes, True, dtype=wide) for block in blocks
+    ]
+    return norms[0] if len(norms) == 1 else torch.cat(norms)
+
+
+class VariableClippingOptimizer(OptimizerWrapper):
+    """After each step, hold the norm of a parameter's rows to a limit.
+
+    For each parameter w that is listed and has a gradient: after ``opt`` has updated
+    it, n = sqrt(sum over its axes of w^2), and where n > max_norm, w = w max_norm / n.
+    Rows with a norm up to max_norm keep their bits. After a sparse gradient, only its
+    rows are read and written, even if ``opt`` updates others, unless the norm is over
+    axis 0.
+
+    With a sparse gradient, the cost grows with the batch and not with the table.
+    Clipping runs after the step and outside of autograd, so a forward pass may use a
+    table several times. A parameter with a gradient of zeros is clipped too, but one
+    whose gradient is None is not. ``last_step`` reports what a step did.
+
+    Args:
+        opt: any torch optimizer, a wrapper included. If it was made from
+            ``named_parameters``, the keys of ``vars_to_clip_dims`` may be names.
+        vars_to_clip_dims: parameter -> list or tuple of axes over which the norm is
+            computed: [1] for the rows of a matrix, [] for its elements. A parameter
+            that is not listed is never clipped.
+        max_norm: the largest norm that is not clipped, > 0 and finite; or a mapping
+            from the keys of ``vars_to_clip_dims`` to such norms.
+        use_locking: without effect.
+        colocate_clip_ops_with_vars: without effect.
+        name: the name that ``get_name`` returns.
+
+    Raises:
+        NotAnOptimizerError: a TypeError; ``opt`` is no optimizer of torch.
+        AxesError: a TypeError; the axes of a parameter are no list of integers.
+        OutOfRangeError: a ValueError; ``max_norm``, an empty name, an axis that a
+            parameter does not have.
+        ValueError: a listed parameter is in no group, ``opt`` trains it through a
+            master, or ``opt`` is differentiable or calls its closure several times a
+            step (LBFGS).
+
+    Cost: one read and one write of the rows that the gradient names. A norm over axis 0
+    needs all rows, so the whole parameter is read; a sparse gradient then causes a
+    warning.
+
+    Origin: TensorFlow 1.15, ``tf.contrib.opt.VariableClippingOptimizer``. Unlike
+    ``torch.nn.Embedding(max_norm=...)`` it changes nothing in the forward pass.
+
+    Example:
+        >>> table = torch.nn.Embedding(3, 2, sparse=True)
+        >>> _ = torch.nn.init.constant_(table.weight, 4.0)
+        >>> sgd = torch.optim.SGD(table.named_parameters(), lr=1.0)
+        >>> optimizer = VariableClippingOptimizer(sgd, {"weight": [1]}, max_norm=2.5)
+        >>> (table(torch.tensor([1, 1])) * torch.tensor([0.5, 0.0])).sum().backward()
+        >>> optimizer.step()
+        >>> table.weight.tolist()
+        [[4.0, 4.0], [1.5, 2.0], [4.0, 4.0]]
+        >>> optimizer.last_step.reason
+        'every gradient was present; 1 of 1 rows clipped'
+    """
+
+    _divides_inside = True
+
+    _report: StepReport | None = NO_STEP
+    """The last step's report; None if it must be made of the next three."""
+    _parameters: Sequence[Tensor] = ()
+    _absent: Sequence[bool] = ()
+    _clipped: Sequence[Clipped] = ()
+
+    def __init__(
+        self,
+        opt: Optimizer,
+        vars_to_clip_dims: Mapping[Tensor | str, Iterable[int]],
+        max_norm: float | Mapping[Tensor | str, float],
+        use_locking: bool = False,
+        colocate_clip_ops_with_vars: bool = False,
+        name: str = "VariableClipping",
+    ) -> None:
+        check_optimizer(opt)
+        if not isinstance(name, str) or not name:
+            raise OutOfRangeError(
+                f"{OWNER}: name: expected a name, got {name!r}; "
+                "leave it out, or give one."
+            )
+        if not isinstance(vars_to_clip_dims, Mapping):
+            raise AxesError(
+                f"{DIMS}: expected a dict {{parameter: axes}}, got "
+                f"{type(vars_to_clip_dims).__name__}; "
+                "for one matrix w whose rows are to be clipped give {w: [1]}."
+            )
+        norms = norms_of(max_norm, vars_to_clip_dims)
+        names = named_parameters(opt)
+        limits: dict[Tensor, RowLimit] = {}
+        for key, dims in vars_to_clip_dims.items():
+            parameter = parameter_of(key, names, opt)
+            if parameter in limits:
+                raise UnsupportedError(
+                    f"{DIMS}: expected each parameter once, got "
+                    f"{names[parameter]!r} twice; leave one of the two out."
+                )
+            axes = axes_of(names[parameter], dims, parameter)
+            limits[parameter] = RowLimit(axes, norms[key])
+        super().__init__(opt)
+        self.limits = limits
+        self.name = name
+
+    def _refuse_masters(self, inner_optimizer: Optimizer) -> None:
+        """Accept masters here: the constructor has checked the listed parameters."""
+
+    def step_inner(self) -> None:
+        """Take the step of the wrapped optimizer, then clip."""
+        inner = self.inner_optimizer
+        parameters = [p for group in inner.param_groups for p in group["params"]]
+        absent = [p.grad is None for p in parameters]
+        touched = [(p, p.grad) for p in self.limits if p.grad is not None]
+        present = parameters
+        if any(absent):
+            present = [p for p in parameters if p.grad is not None]
+            # Frozen parameters are not reported as absent. They may be trained later.
+            absent = [p.grad is None and p.requires_grad for p in parameters]
+        if self._only_wants_state(present):
+            touched = []
+        inner.step()
+        self._clipped = [self._clip(p, gradient) for p, gradient in touched]
+        self._parameters, self._absent = parameters, absent
+        self._report = None if present else NO_GRADIENTS
+
+    def _clip(self, parameter: Tensor, gradient: Tensor) -> Clipped:
+        """Clip a parameter, or the rows of its gradient, outside of autograd."""
+        limit, indices = self.limits[parameter], None
+        if gradient.is_sparse and gradient.sparse_dim():
+            indices = gradient._indices()[0]  # With duplicates.
+            if 0 in limit.axes:
+                name = name_in(named_parameters(self), parameter)
+                warn_user(
+                    f"{OWNER}: expected axes without dimension 0, got a sparse gradient"
+                    f" for {name!r}, clipped over {list(limit.axes)}; the norm runs "
+                    "over all rows, so the whole variable is read and clipped."
+                )
+                indices = None
+        return clip_rows(shards.part_of(parameter).detach(), indices, limit)
+
+    def note_no_gradients(self) -> None:
+        """Record a step without gradients: see the base class."""
+        self._report, self._clipped = NO_GRADIENTS, ()
+        super().note_no_gradients()
+
+    @property
+    def last_step(self) -> StepReport:
+        """The report of the last step. Reading it costs a host sync."""
+        if self._report is not None:
+            return self._report
+        rows, clipped = self._counts()
+        ending = f"{clipped} of {rows} rows clipped"
+        inner = getattr(self.inner_optimizer, "last_step", None)
+        if inner is not None:  # It is more precise about updates.
+            return inner._replace(reason=f"{inner.reason}; {ending}")
+        names, count = named_parameters(self), len(self._parameters)
+        pairs = zip(self._parameters, self._absent, strict=True)
+        skipped = tuple(name_in(names, p) for p, is_absent in pairs if is_absent)
+        updated = f"of {count} gradients {len(skipped)} absent"
+        if not skipped:
+            updated = "every gradient was present"
+        return StepReport(len(skipped) < count, f"{updated}; {ending}", skipped)
+
+    def _counts(self) -> tuple[int, int]:
+        """Return how many norms the last step computed, and how many it clipped."""
+        counts = [counted(clipped) for clipped in self._clipped]
+        return sum(rows for rows, _ in counts), sum(clipped for _, clipped in counts)
+
+    def step_numbers(self) -> dict[str, float]:
+        """Return the numbers of the last step, and its rows: see the base class."""
+        rows, clipped = self._counts()
+        return {**super().step_numbers(), "rows": rows, "clipped_rows": clipped}
+
+    def get_name(self) -> str:
+        """Return the constructor's ``name``."""
+        return self.name
+
+
+def counted(clipped: Clipped) -> tuple[int, int]:
+    """Return how many norms were computed and how many too large, each row once."""
+    indices, shape, too_large = clipped
+    if indices is None:
+        return shape.numel(), 0 if too_large is None else int(too_large.sum())
+    rows, place = indices.unique(return_inverse=True)
+    count = len(rows) * shape[1:].numel()
+    if too_large is None:
+        return count, 0
+    once = too_large.new_zeros(len(rows), *shape[1:])
+    once[place] = too_large
+    return count, int(once.sum())
+
+
+def check_optimizer(opt: Any) -> None:
+    """Raise unless rows can be clipped after the steps of ``opt``."""
+    if not isinstance(opt, Optimizer):
+        got = f"{type(opt).__name__}; pass the optimizer whose steps come first"
+        if isinstance(opt, type):
+            got = f"the class {opt.__name__}; pass an instance"
+        raise NotAnOptimizerError(
+            f"{OWNER}: expected a torch.optim.Optimizer, got {got}."
+        )
+    if has_layer(opt, "AGNOptimizer"):
+        raise UnsupportedError(
+            f"{OWNER}: expected an optimizer of the listed parameters alone, got "
+            "AGNOptimizer; put the row clipping inside of AGNOptimizer: "
+            "it clips the shared rows too."
+        )
+    if any(group.get("differentiable") for group in opt.param_groups):
+        raise UnsupportedError(
+            f"{OWNER}: expected an optimizer with differentiable=False, got "
+            f"{type(opt).__name__} with True; rows are clipped outside of autograd; "
+            "use it without row clipping."
+        )
+
+
+def norms_of(max_norm: Any, keys: Mapping[Any, Any]) -> dict[Any, float]:
+    """Return the largest norm for each key of ``vars_to_clip_dims``."""
+    if isinstance(max_norm, Mapping):
+        if set(max_norm) != set(keys):
+            others = set(max_norm) ^ set(keys)
+            raise UnknownNameError(
+                f"{OWNER}: max_norm: expected one norm for each key of "
+                f"vars_to_clip_dims, got other keys: {', '.join(map(shown, others))}; "
+                "give both mappings the same keys."
+            )
+        norms = dict(max_norm)
+    else:
+        norms = dict.fromkeys(keys, max_norm)
+    for norm in [*norms.values(), *([] if norms else [max_norm])]:
+        if not is_positive(number_of(norm)):
+            raise OutOfRangeError(
+                f"{OWNER}: max_norm: expected a finite number > 0, got {norm!r}; "
+                "give the largest norm that a row may keep."
+            )
+    return norms
+
+
+def parameter_of(key: Any, names: Mapping[Tensor, str], opt: Any) -> Tensor:
+    """Return the parameter for a key of ``vars_to_clip_dims``, or raise."""
+    if isinstance(key, Tensor):
+        found = [key]
+    elif isinstance(key, str):
+        found = [parameter for parameter, name in names.items() if name == key]
+    else:
+        raise AxesError(
+            f"{DIMS}: expected parameters or their names as keys, got "
+            f"{type(key).__name__}; use the parameters themselves as keys."
+        )
+    if len(found) > 1:
+        raise UnsupportedError(
+            f"{DIMS}: expected one parameter of the name {key!r}, got several; "
+            "give them names of their own, or use the parameters themselves as keys."
+        )
+    if found and getattr(opt, "trains_masters", False) and opt.trains_master(found[0]):
+        raise UnsupportedError(
+            f"{OWNER}: expected an optimizer that updates {shown(key)} itself, got "
+            "MixedPrecisionOptimizerWrapper, which updates its master; "
+            "put the row clipping inside of the masters' wrapper, with the same keys."
+        )
+    if found and found[0] in names:
+        return found[0]
+    close = nearest(key, names.values()) if isinstance(key, str) else None
+    remedy = "list what the optimizer updates"
+    if isinstance(key, str):
+        remedy = "make the optimizer of model.named_parameters(), which has names"
+    known = ", ".join(list(names.values())[:8]) + ", ..." * (len(names) > 8)
+    raise UnknownNameError(
+        f"{DIMS}: expected parameters among {known}, got {shown(key)!r}; "
+        + (f"did you mean {close!r}?" if close else f"{remedy}.")
+    )
+
+
+def shown(key: Any) -> str:
+    """Return a short text for a key, without the elements of a tensor."""
+    # To print them would wait for a GPU, and torch may fail to under autocast.
+    is_tensor = isinstance(key, Tensor)
+    return f"a tensor of shape {list(key.shape)}" if is_tensor else f"{key!s:.40}"
+
+
+def axes_of(name: str, dims: Any, parameter: Tensor) -> tuple[int, ...]:
+    """Return the axes of one parameter, nonnegative and ascending, or raise."""
+    try:
+        listed = tuple(dims)
+        if isinstance(dims, str | bytes | Mapping) or bool in map(type, listed):
+            raise TypeError
+        axes = [operator.index(axis) for axis in listed]
+    except TypeError:
+        raise AxesError(
+            f"{DIMS}: expected a list of axes for {name!r}, got {dims!r}; "
+            "give [1] for the rows of a matrix."
+        ) from None
+    rank = parameter.dim()
+    for axis in axes:
+        if not -rank <= axis < rank:
+            raise OutOfRangeError(
+                f"{DIMS}: expected axes of {name!r}, which has {rank}, got {axis}; "
+                "axes count from 0, or from -1 at the end."
+            )
+    resolved = sorted(axis % rank for axis in axes)
+    if len(set(resolved)) < len(resolved):
+        raise OutOfRangeError(
+            f"{DIMS}: expected each axis of {name!r} once, got {axes}; "
+            "leave one of them out."
+        )
+    # Otherwise a norm would need the parts of several ranks.
+    if split := shards.split_axes(parameter) & set(resolved):
+        raise UnsupportedError(
+            f"{OWNER}: expected the axes {resolved} of {name!r} whole on each rank, "
+            f"got a DTensor that is split along {sorted(split)}; "
+            "split it along other axes, or not at all."
+        )
+    return tuple(resolved)
