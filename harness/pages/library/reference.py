@@ -71,7 +71,7 @@ RETURNED: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("tf", "base"): ("base.wrapper.Wrapper",),
     ("keras3", "base"): ("base.wrapper.Wrapper",),
     ("reference", "base"): ("optimizers.classes.Optimizer",),
-    ("pytorch", "step"): ("step.training_step.TrainingStep",),
+    ("pytorch", "step"): ("optimize_loss.TrainingStep",),
     ("tf", "step"): ("step.training_step.TrainingStep", "step.replicas.ReplicatedStep"),
     ("keras3", "step"): ("step.training_step.TrainingStep",),
     ("reference", "step"): ("step.training_step.TrainingStep",),
@@ -86,11 +86,14 @@ class Name(NamedTuple):
     Attributes:
         name: the name that users import.
         capability: the folder that it belongs to.
+        path: the name below the backend's package, with its module if that has the
+            same name.
         framework: the framework's class, if the name is an alias of one.
     """
 
     name: str
     capability: str
+    path: str
     framework: str | None = None
 
 
@@ -108,10 +111,15 @@ def public_names(root: Path) -> dict[str, list[Name]]:
         for backend in HUBS
     }
     shared = dict(_imported(modules["reference"]))
-    return {backend: _names(backend, tree, shared) for backend, tree in modules.items()}
+    return {
+        backend: _names(backend, tree, shared, root / backend)
+        for backend, tree in modules.items()
+    }
 
 
-def _names(backend: str, tree: ast.Module, shared: Mapping[str, str]) -> list[Name]:
+def _names(
+    backend: str, tree: ast.Module, shared: Mapping[str, str], folder: Path
+) -> list[Name]:
     places = {**dict(_imported(tree)), **shared}
     assigned = dict(_assigned(tree))
     names = []
@@ -125,7 +133,10 @@ def _names(backend: str, tree: ast.Module, shared: Mapping[str, str]) -> list[Na
                 sentence(f"lockstep.{backend}", expected, "none", remedy)
             )
         own = ast.unparse(assigned[name]) if name in assigned else None
-        names.append(Name(name, places[name], own))
+        module = folder / f"{name}.py"
+        defines = module.exists() and f"\ndef {name}(" in module.read_text("utf-8")
+        path = f"{name}.{name}" if defines else name
+        names.append(Name(name, places[name], path, own))
     return names
 
 

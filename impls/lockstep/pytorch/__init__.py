@@ -14,12 +14,10 @@ from lockstep.registry import BACKENDS, installed, missing_framework
 if not installed("pytorch"):
     raise missing_framework("pytorch")
 
-from lockstep.messages.step.summaries import OPTIMIZER_SUMMARIES as OPTIMIZER_SUMMARIES
 from lockstep.pipeline import pipeline_of as pipeline_of
 from lockstep.pytorch import lr_policies as lr_policies
 from lockstep.pytorch.agn import AGNCustomGetter as AGNCustomGetter
 from lockstep.pytorch.agn import AGNOptimizer as AGNOptimizer
-from lockstep.pytorch.base.summaries import TensorBoardRecorder as TensorBoardRecorder
 from lockstep.pytorch.clipping import clip_by_global_norm as clip_by_global_norm
 from lockstep.pytorch.clipping import (
     clip_gradients_by_global_norm as clip_gradients_by_global_norm,
@@ -35,6 +33,8 @@ from lockstep.pytorch.masters.regularizer import (
 from lockstep.pytorch.multitask import (
     MultitaskOptimizerWrapper as MultitaskOptimizerWrapper,
 )
+from lockstep.pytorch.optimize_loss import OPTIMIZER_CLS_NAMES as OPTIMIZER_CLS_NAMES
+from lockstep.pytorch.optimize_loss import optimize_loss as optimize_loss
 from lockstep.pytorch.optimizers import AdagradOptimizer as AdagradOptimizer
 from lockstep.pytorch.optimizers import AdamOptimizer as AdamOptimizer
 from lockstep.pytorch.optimizers import AdamWOptimizer as AdamWOptimizer
@@ -45,6 +45,15 @@ from lockstep.pytorch.optimizers import (
 from lockstep.pytorch.optimizers import MomentumOptimizer as MomentumOptimizer
 from lockstep.pytorch.optimizers import NovoGrad as NovoGrad
 from lockstep.pytorch.optimizers import RMSPropOptimizer as RMSPropOptimizer
+from lockstep.pytorch.post_process import OPTIMIZER_SUMMARIES as OPTIMIZER_SUMMARIES
+from lockstep.pytorch.post_process import TensorBoardRecorder as TensorBoardRecorder
+from lockstep.pytorch.post_process import (
+    get_regularization_loss as get_regularization_loss,
+)
+from lockstep.pytorch.post_process import (
+    post_process_gradients as post_process_gradients,
+)
+from lockstep.pytorch.post_process import reduce_gradients as reduce_gradients
 from lockstep.pytorch.scaling.automatic_scaler import (
     AutomaticLossScaler as AutomaticLossScaler,
 )
@@ -52,17 +61,6 @@ from lockstep.pytorch.scaling.loss_scale import DynamicLossScale as DynamicLossS
 from lockstep.pytorch.scaling.loss_scale import FixedLossScale as FixedLossScale
 from lockstep.pytorch.scaling.loss_scale_optimizer import (
     MixedPrecisionLossScaleOptimizer as MixedPrecisionLossScaleOptimizer,
-)
-from lockstep.pytorch.step.optimize_loss import (
-    OPTIMIZER_CLS_NAMES as OPTIMIZER_CLS_NAMES,
-)
-from lockstep.pytorch.step.optimize_loss import optimize_loss as optimize_loss
-from lockstep.pytorch.step.post_process import (
-    post_process_gradients as post_process_gradients,
-)
-from lockstep.pytorch.step.reduction import reduce_gradients as reduce_gradients
-from lockstep.pytorch.step.regularization import (
-    get_regularization_loss as get_regularization_loss,
 )
 from lockstep.pytorch.variable_clipping import (
     VariableClippingOptimizer as VariableClippingOptimizer,

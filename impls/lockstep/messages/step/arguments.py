@@ -28,7 +28,6 @@ __all__ = [
     "check_rate_function",
     "listed",
     "not_a_variable",
-    "other_parameters",
     "rate_function",
     "untrainable",
     "wrong_answer",
@@ -200,13 +199,6 @@ def untrainable(model: Any, expected: str, attribute: str) -> UnsupportedError:
     kind = with_article(type(model).__name__)
     got = f"{kind} without any" if hasattr(model, attribute) else kind
     return refusals.UNTRAINABLE.error(expected=expected, got=got)
-
-
-def other_parameters(left_out: Iterable[str], added: int) -> UnsupportedError:
-    """Build the error for an optimizer whose parameters are not those of the model."""
-    names = ", ".join(left_out)
-    got = f"one without {names}" if names else f"one with {added} others"
-    return refusals.OTHER_PARAMETERS.error(got=got)
 
 
 def wrong_answer(gradients: Any, count: int) -> NotASequenceError | UnsupportedError:

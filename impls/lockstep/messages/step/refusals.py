@@ -9,7 +9,6 @@ from lockstep.errors import (
     MalformedPairsError,
     MissingArgumentError,
     MissingDecayError,
-    NoGradientsError,
     NotAnOptimizerError,
     NotASequenceError,
     NotReducedError,
@@ -66,17 +65,6 @@ UNTRAINABLE = Refusal(
     UnsupportedError,
     "optimize_loss: model: expected {expected}, got {got}; "
     "unfreeze some, or pass var_list.",
-)
-WRAPPED_FOR_RANKS = Refusal(
-    UnsupportedError,
-    "optimize_loss: model: expected the model itself, because no .grad is used and "
-    "nothing would be averaged, got {got}; "
-    "pass model.module and on_horovod=True, and let the loss call model.module.",
-)
-OTHER_PARAMETERS = Refusal(
-    UnsupportedError,
-    "optimize_loss: optimizer: expected an optimizer of the trainable parameters of "
-    "the model, got {got}; pass var_list to train a part, or leave model out.",
 )
 ANSWER_NOT_A_LIST = Refusal(
     NotASequenceError,
@@ -173,11 +161,6 @@ INSTANCE = Refusal(
     "function that makes one, got an instance of {got}{beside}; "
     "pass its class, and its arguments as optimizer_params.",
 )
-SEVERAL_RATES = Refusal(
-    UnsupportedError,
-    "optimize_loss: optimizer: expected an optimizer with one rate, got {got}; "
-    "give its groups the same one, because each step sets it.",
-)
 REDUCED_WITHOUT_RANKS = Refusal(
     OutOfRangeError,
     "reduce_gradients: on_horovod: expected True, got {got!r}; "
@@ -227,11 +210,6 @@ SUMMARIES_NOT_LISTED = Refusal(
     "{owner}: summaries: expected a list of names or None, got {got!r}; "
     "write ['global_gradient_norm'].",
 )
-BAD_WRITER = Refusal(
-    DtypeError,
-    "{owner}: writer: expected what has add_scalar and add_histogram, got {got}; "
-    "pass torch.utils.tensorboard.SummaryWriter(folder).",
-)
 BAD_RECORDER = Refusal(
     DtypeError,
     "{owner}: recorder: expected scalar(tag, value) and histogram(tag, values), or "
@@ -269,27 +247,4 @@ VARYING = Refusal(
     "optimize_loss: iter_size: expected the same gradients, dense or sparse, in each "
     "micro-batch, got another kind for {name!r} than before; "
     "fill in zeros where the loss does not depend on it.",
-)
-LOSS_OF_OTHERS = Refusal(
-    NoGradientsError,
-    "optimize_loss: loss: expected a loss that depends on a parameter of this step, "
-    "got None as the gradient of every one of {names}; "
-    "check that it does; the loss of a deepcopy may still be that of the original "
-    "model: set step.loss to one of the copied parameters.",
-)
-OTHER_STATE = Refusal(
-    UnsupportedError,
-    "optimize_loss: state: expected what state_dict() of the same step object "
-    "returned, got {got}; make the step object with the same arguments before loading.",
-)
-NOT_A_COUNT = Refusal(
-    UnsupportedError,
-    "optimize_loss: {name}: expected an int >= 0, got {got!r}; "
-    "load what state_dict() of the step returned.",
-)
-OTHER_ITER_SIZE = Refusal(
-    UnsupportedError,
-    "optimize_loss: iter_size: expected sums of the iter_size of this step, "
-    "got one of {micro_step} micro-batches with iter_size {iter_size}; "
-    "make the step object with the iter_size that was saved.",
 )

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from numbers import Integral
 from typing import Any, NamedTuple, Protocol
 
-from lockstep.checks import require
 from lockstep.errors import unknown_name
 from lockstep.messages.step import refusals
 
@@ -18,7 +16,6 @@ __all__ = [
     "SummaryRecord",
     "check_recorder",
     "check_summaries",
-    "check_writer",
     "tag",
 ]
 
@@ -118,24 +115,6 @@ def check_summaries(summaries: Iterable[str] | None, owner: str) -> frozenset[st
         if name not in OPTIMIZER_SUMMARIES:
             raise unknown_name(f"{owner}: summaries", name, OPTIMIZER_SUMMARIES)
     return frozenset(names)
-
-
-def check_writer(writer: Any, global_step: Any, owner: str) -> None:
-    """Raise unless ``writer`` can write scalars and ``global_step`` is valid.
-
-    Raises:
-        DtypeError: a TypeError; ``writer`` is no writer, or is a class.
-        OutOfRangeError: a ValueError; ``global_step`` is no step.
-    """
-    is_class = isinstance(writer, type)
-    if is_class or not callable(getattr(writer, "add_scalar", None)):
-        got = f"the class {writer.__name__}" if is_class else repr(writer)
-        expected = "what has add_scalar and add_histogram"
-        raise refusals.BAD_WRITER.error(owner=owner, got=got)
-    counts = isinstance(global_step, Integral) and not isinstance(global_step, bool)
-    fine = global_step is None or (counts and global_step >= 0)
-    expected = "an int >= 0 or None"
-    require(owner, "global_step", global_step, fine, expected)
 
 
 def check_recorder(recorder: Any, owner: str) -> None:

@@ -7,9 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lockstep.checks import number_of
-from lockstep.errors import (
-    NoGradientsError,
-)
 from lockstep.interface import StepReport
 from lockstep.messages.step import refusals
 
@@ -19,15 +16,12 @@ __all__ = [
     "check_rate",
     "joined",
     "loss_and_extras",
-    "loss_of_others",
     "report_accumulated",
     "report_applied",
     "shown",
 ]
 
 OWNER = "optimize_loss"
-AT_MOST = 4
-"""The largest number of names in a message."""
 
 
 class DecayNow:
@@ -96,12 +90,6 @@ def shown(
     now = f"step {step}, rate {float(rate):.6g}"
     stages = " -> ".join(pipeline)
     return f"{OWNER}({type(optimizer).__name__}, {trained}; {now}; {stages})"
-
-
-def loss_of_others(names: Sequence[str]) -> NoGradientsError:
-    """Build the error for a loss that depends on no parameter, as in a copied step."""
-    shown = ", ".join(names[:AT_MOST]) + ", ..." * (len(names) > AT_MOST)
-    return refusals.LOSS_OF_OTHERS.error(names=shown)
 
 
 def report_accumulated(count: int, iter_size: int) -> StepReport:

@@ -129,35 +129,29 @@ def test_what_is_saved_is_not_moved_by_later_steps() -> None:
     assert torch.equal(saved["accumulators"][1], first)
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda s: s.pop("micro_step"), "got optimizer, global_step, iter_size"),
-        (lambda s: s.update(global_step="x"), "global_step: expected an int >= 0"),
-        (lambda s: s.update(global_step=2.7), "global_step: expected an int >= 0"),
-        (lambda s: s.update(global_step=-3), "global_step: expected an int >= 0"),
-        (lambda s: s.update(micro_step=None), "micro_step: expected an int >= 0"),
-        (lambda s: s.update(micro_step=1, iter_size=2), "with iter_size 2"),
-        (lambda s: s.update(accumulators=None), "accumulators None"),
-        (lambda s: s.update(accumulators=["a", "b"]), "accumulators"),
-        (lambda s: s.update(optimizer={}), "the optimizer {}"),
-        (lambda s: s.update(optimizer=None), "the optimizer None"),
-        (lambda s: s["accumulators"].pop(), "sums of shapes"),
-        (lambda s: s["accumulators"].__setitem__(1, torch.ones(7)), "sums of shapes"),
-    ],
-)
-def test_the_state_of_something_else_is_refused_and_nothing_changes(
-    change, words
-) -> None:
+CHANGES = {
+    "a key": lambda saved: saved.pop("micro_step"),
+    "a word": lambda saved: saved.update(global_step="x"),
+    "a negative count": lambda saved: saved.update(global_step=-3),
+    "another iter_size": lambda saved: saved.update(micro_step=1, iter_size=2),
+    "no list": lambda saved: saved.update(accumulators=None),
+    "no tensors": lambda saved: saved.update(accumulators=["a", "b", "c"]),
+    "too few": lambda saved: saved["accumulators"].pop(),
+    "a shape": lambda saved: saved["accumulators"].__setitem__(1, torch.ones(7)),
+    "no optimizer": lambda saved: saved.update(optimizer={}),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_the_state_of_something_else_is_refused_and_nothing_changes(change) -> None:
     _, step = started("Adam", "clipped")
     saved = step.state_dict()
     change(saved)
     advance(step, range(4))
-    before = step.state_dict()
-    with pytest.raises(ValueError, match=words):
+    before = repr(step.state_dict())
+    with pytest.raises(ValueError, match="state"):
         step.load_state_dict(saved)
-    assert step.state_dict()["global_step"] == before["global_step"]
-    assert step.micro_step == 1
+    assert repr(step.state_dict()) == before
 
 
 def stepped(optimizer, arguments, width=2, **options):
@@ -175,22 +169,11 @@ def stepped(optimizer, arguments, width=2, **options):
     return step
 
 
-OTHERS = {
-    "Adam, as Momentum": (("Adam", {}), ("Momentum", {"momentum": 0.5})),
-    "Adam, as SGD": (("Adam", {}), ("SGD", {})),
-    "SGD, as Adam": (("SGD", {}), ("Adam", {})),
-    "Adam, as AdamW": (("Adam", {}), ("AdamW", {"weight_decay": 0.1})),
-    "Adam, as torch's": (("Adam", {}), (torch.optim.Adam, {})),
-    "torch's SGD, as Adam": ((torch.optim.SGD, {}), (torch.optim.Adam, {})),
-    "larger weights": (("Adam", {}, 3), ("Adam", {})),
-}
-
-
 def test_sums_of_another_iter_size_are_refused() -> None:
     saved = stepped("SGD", {}, iter_size=4).state_dict()
-    with pytest.raises(ValueError, match="1 micro-batches with iter_size 4"):
+    with pytest.raises(ValueError, match="iter_size 4"):
         stepped("SGD", {}, iter_size=2).load_state_dict(saved)
-    with pytest.raises(ValueError, match="1 micro-batches with iter_size 4"):
+    with pytest.raises(ValueError, match="iter_size 4"):
         stepped("SGD", {}).load_state_dict(saved)
 
 
@@ -198,9 +181,3 @@ def test_a_state_without_sums_goes_on_with_another_iter_size() -> None:
     step = stepped("SGD", {}, iter_size=2)
     step.load_state_dict(stepped("SGD", {}).state_dict())
     assert (int(step.global_step), step.micro_step) == (1, 0)
-
-
-def test_a_state_of_an_older_torch_may_lack_a_switch() -> None:
-    saved = stepped(torch.optim.Adam, {}).state_dict()
-    del saved["optimizer"]["param_groups"][0]["capturable"]
-    stepped(torch.optim.Adam, {}).load_state_dict(saved)

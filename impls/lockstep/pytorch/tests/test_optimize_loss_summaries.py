@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-from types import ModuleType
-
 import pytest
 import torch
 from torch.nn import Parameter
 
 from lockstep import pytorch as ls
 from lockstep.pytorch import OPTIMIZER_SUMMARIES
-from lockstep.pytorch.tests.ranks import new_processes
 
 
 class Writer:
@@ -104,69 +98,3 @@ def test_nothing_is_told_of_micro_batches_and_skipped_steps() -> None:
     assert not writer.scalars
     step(), step()
     assert ("learning_rate", 1) in writer.scalars
-
-
-def test_a_step_falls_silent_again() -> None:
-    step, writer = step_of(), Writer()
-    step.summaries_to(writer)
-    step.summaries_to(None)
-    step()
-    assert not writer.scalars
-
-
-def write_and_read(folder: Path) -> None:
-    """Write event files with torch's writer, and read them back."""
-    # As where TensorFlow is not installed: TensorBoard has a stub for what it needs.
-    sys.modules["tensorboard.compat.notf"] = ModuleType("notf")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-    from torch.utils.tensorboard import SummaryWriter
-
-    step = step_of(summaries=OPTIMIZER_SUMMARIES, clip_gradients=2.5)
-    with SummaryWriter(folder) as writer:
-        step.summaries_to(writer)
-        step(), step()
-    sizes = {"scalars": 0, "histograms": 0}
-    events = EventAccumulator(str(folder), sizes).Reload()
-    scalars = {
-        (tag, event.step): event.value
-        for tag in events.Tags()["scalars"]
-        for event in events.Scalars(tag)
-    }
-    histograms = {
-        (tag, event.step): (event.histogram_value.num, event.histogram_value.sum)
-        for tag in events.Tags()["histograms"]
-        for event in events.Histograms(tag)
-    }
-    torch.save((scalars, histograms), folder / "found.pt")
-
-
-# In a process of its own, so that TensorBoard can be kept from importing TensorFlow.
-@pytest.mark.skipif(
-    importlib.util.find_spec("tensorboard") is None,
-    reason="TensorBoard, which writes and reads event files, is not installed",
-)
-def test_event_files_hold_the_tags_and_values(tmp_path) -> None:
-    context = new_processes()
-    process = context.Process(target=write_and_read, args=(tmp_path,))
-    process.start()
-    process.join(120)
-    assert process.exitcode == 0
-    scalars, histograms = torch.load(tmp_path / "found.pt")
-    assert scalars == {
-        ("learning_rate", 1): 0.5,
-        ("learning_rate", 2): 0.25,
-        ("global_gradient_norm", 1): 5.0,
-        ("global_gradient_norm", 2): 5.0,
-        ("global_clipped_gradient_norm", 1): 2.5,
-        ("global_clipped_gradient_norm", 2): 2.5,
-        ("gradient_norm/layer_weight", 1): 2.5,
-        ("gradient_norm/layer_weight", 2): 2.5,
-        ("variable_norm/layer_weight", 1): 10.0,
-        ("variable_norm/layer_weight", 2): 8.75,
-    }
-    assert histograms == {
-        ("gradients/layer_weight", 1): (2.0, 3.5),
-        ("gradients/layer_weight", 2): (2.0, 3.5),
-        ("variables/layer_weight", 1): (2.0, 14.0),
-        ("variables/layer_weight", 2): (2.0, 12.25),
-    }

@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch.nn import Parameter
 
-from lockstep.interface import NO_GRADIENTS
 from lockstep.pytorch import (
     AGNCustomGetter,
     AGNOptimizer,
@@ -124,18 +123,6 @@ def test_a_skipped_step_has_no_norm(wrap, capturable):
         "skipped_in_a_row": 1,
     }
     assert all(isinstance(number, int | float) for number in numbers.values())
-
-
-@pytest.mark.parametrize("wrap", [scaled, masters])
-def test_wrappers_inside_do_not_report_their_last_step_for_a_skipped_one(wrap):
-    weight, optimizer = started(wrap, MultitaskOptimizerWrapper, rows)
-    advance(weight, optimizer)
-    advance(weight, optimizer, torch.inf)
-    assert optimizer.step_numbers()["rows"] == 0
-    assert optimizer.step_numbers()["clipped_rows"] == 0
-    inner = optimizer.inner_optimizer
-    assert inner.last_step == inner.inner_optimizer.last_step == NO_GRADIENTS
-    assert not optimizer.last_step.applied
 
 
 def test_a_skipped_step_of_a_worker_ends_no_round():

@@ -1,0 +1,459 @@
+"""What OpenSeq2Seq does with gradients before an update, and TensorBoard summaries.
+
+``reduce_gradients`` averages them over ranks, ``post_process_gradients`` clips them or
+scales them by LARC. ``get_regularization_loss`` adds up penalties.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from lockstep import errors
+from lockstep.pytorch import foreach
+from lockstep.pytorch.clipping import clip_pairs, parameter_pairs
+from lockstep.pytorch.gradients import Pairs, refuse_sharded
+from lockstep.pytorch.larc import (
+    LarcPolicy,
+    larc_policy,
+    larc_rate,
+    larc_ratios,
+    require_alike,
+    scale_by_ratios,
+)
+from lockstep.pytorch.norms import accurate_norm, norm_of_each, sum_duplicates
+
+OWNER = "post_process_gradients"
+
+OPTIMIZER_SUMMARIES = [
+    "learning_rate",
+    "gradients",
+    "gradient_norm",
+    "global_gradient_norm",
+    "variables",
+    "variable_norm",
+    "larc_summaries",
+    "loss_scale",
+]
+DEFAULT_SUMMARIES = ["learning_rate", "global_gradient_norm", "loss_scale"]
+
+
+class TensorBoardRecorder:
+    """Write summaries with a ``torch.utils.tensorboard.SummaryWriter``.
+
+    Args:
+        writer: an object with the methods ``add_scalar`` and ``add_histogram``.
+        global_step: the step under which summaries are written. None lets the writer
+            choose.
+
+    Raises:
+        DtypeError: a TypeError; ``writer`` cannot write scalars.
+
+    Example:
+        >>> class Printer:
+        ...     def add_scalar(self, tag, value, global_step):
+        ...         print(tag, value.item(), global_step)
+        >>> recorder = TensorBoardRecorder(Printer(), global_step=7)
+        >>> recorder.scalar("global_gradient_norm", torch.tensor(2.5))
+        global_gradient_norm 2.5 7
+    """
+
+    def __init__(self, writer: Any, global_step: int | None = None) -> None:
+        if isinstance(writer, type) or not callable(
+            getattr(writer, "add_scalar", None)
+        ):
+            raise errors.DtypeError(
+                "TensorBoardRecorder: writer: expected what has add_scalar and "
+                f"add_histogram, got {writer!r}; pass "
+                "torch.utils.tensorboard.SummaryWriter(folder)."
+            )
+        self.writer = writer
+        self.global_step = global_step
+
+    def scalar(self, tag: str, value: Any) -> None:
+        """Write a 0-d tensor or a number. The writer waits for its value."""
+        self.writer.add_scalar(tag, value, self.global_step)
+
+    def histogram(self, tag: str, values: Tensor) -> None:
+        """Write the values of a tensor."""
+        self.writer.add_histogram(tag, values, self.global_step)
+
+
+class Summaries(NamedTuple):
+    """The requested summaries and their recorder; without one none is computed."""
+
+    names: frozenset[str]
+    recorder: Any
+
+    def scalar(self, name: str, value: Any, tag: str = "", variable: str = "") -> None:
+        """Record a value if ``name`` was requested: under ``tag``, or the name."""
+        if self.recorder is not None and name in self.names:
+            self.recorder.scalar(tag_of(tag or name, variable), value)
+
+    def norm(self, tag: str, pairs: Pairs) -> None:
+        """Record the global norm under this tag."""
+        if self.recorder is not None and "global_gradient_norm" in self.names:
+            norm = accurate_norm([g for g, _ in pairs if g is not None])
+            self.scalar("global_gradient_norm", norm, tag)
+
+    def pairs(self, pairs: Pairs, names: Sequence[str]) -> None:
+        """Record each gradient that is present, and its parameter."""
+        kinds = {"gradients", "gradient_norm", "variables", "variable_norm"}
+        if self.recorder is None or kinds.isdisjoint(self.names):
+            return
+        for (gradient, parameter), name in zip(pairs, names, strict=True):
+            if gradient is None:
+                continue
+            dense = sum_duplicates(gradient).values if gradient.is_sparse else gradient
+            for kind, values in ("gradient", dense), ("variable", parameter.detach()):
+                if f"{kind}s" in self.names:
+                    finite = torch.where(values.isfinite(), values, 0)
+                    self.recorder.histogram(tag_of(f"{kind}s", name), finite)
+                if f"{kind}_norm" in self.names:
+                    norm = norm_of_each([values])[0]
+                    self.scalar(f"{kind}_norm", norm, variable=name)
+
+    def ratios(
+        self, policy: LarcPolicy, names: Sequence[str], raw: Tensor, rate: Tensor
+    ) -> None:
+        """Record LARC's ratios: [n] before the limit of 1; the rate is 0-d or [n]."""
+        if self.recorder is None or "larc_summaries" not in self.names:
+            return
+        clips = policy.larc_mode == "clip"
+        ratios = raw.clamp_max(1) if clips else raw
+        kinds = {"larc_clip_on": (raw < 1).int()} if clips else {}
+        kinds |= {"larc_grad_update": ratios, "larc_final_lr": rate * ratios}
+        for kind, values in kinds.items():
+            for name, value in zip(names, values.unbind(), strict=True):
+                self.scalar("larc_summaries", value, kind, name)
+
+
+def tag_of(kind: str, variable: str) -> str:
+    """Return the tag KIND, or KIND/VARIABLE with ":" replaced by "_"."""
+    return f"{kind}/{variable.replace(':', '_')}" if variable else kind
+
+
+def requested(summaries: Iterable[str] | None, owner: str) -> frozenset[str]:
+    """Return the names of requested summaries; None means the default ones."""
+    if isinstance(summaries, str):
+        raise errors.DtypeError(
+            f"{owner}: summaries: expected a list of names or None, got {summaries!r}; "
+            f"write [{summaries!r}]."
+        )
+    names = DEFAULT_SUMMARIES if summaries is None else list(summaries)
+    for name in names:
+        if name not in OPTIMIZER_SUMMARIES:
+            raise errors.unknown_name(f"{owner}: summaries", name, OPTIMIZER_SUMMARIES)
+    return frozenset(names)
+
+
+@torch.no_grad()
+def post_process_gradients(
+    grads_and_vars: Iterable[tuple[Tensor | None, Tensor]],
+    summaries: Iterable[str] | None,
+    lr: Tensor | float | Sequence[float],
+    clip_gradients: float | None,
+    larc_params: Mapping[str, Any] | None,
+    recorder: Any = None,
+    names: Iterable[str] | None = None,
+    in_place: bool = False,
+) -> Pairs:
+    """Clip gradients by their global norm if asked to, then scale them by LARC.
+
+    LARC multiplies each gradient g of a parameter w by a ratio r, norms in float32:
+
+    clip:  r = min(max(eta |w| / (lr (|g| + epsilon)), min_update), 1)
+    scale: r = max(eta |w| / (|g| + epsilon), min_update)
+
+    If both norms are finite, r is 1 where a norm is 0, and in mode "clip" where lr is
+    0. Gradients of a scaled loss must be unscaled first, because the weights are not
+    scaled.
+
+    Args:
+        grads_and_vars: iterable of (gradient or None, parameter); for LARC a gradient
+            has its parameter's shape, dtype and device.
+        summaries: names out of ``OPTIMIZER_SUMMARIES``; None for the default ones.
+        lr: the learning rate of this step: a number or a 0-d tensor, or one rate for
+            each pair if groups have different rates. Numbers must be finite and >= 0. A
+            tensor is not checked.
+        clip_gradients: as in :func:`clip_gradients_by_norm`; None does not clip.
+        larc_params: ``larc_eta`` (required), ``larc_mode`` ("clip" or "scale"),
+            ``min_update`` and ``epsilon`` (1e-7); None for no LARC.
+        recorder: records the summaries by ``scalar(tag, value)`` and
+            ``histogram(tag, values)``, as :class:`TensorBoardRecorder` does. Without
+            a recorder no summary is computed.
+        names: the names of the parameters, for the tags. The default is the position.
+        in_place: overwrite the gradients if their dtype allows it. This needs less
+            memory and is faster. Gradients that share memory, as
+            ``torch.autograd.grad`` may return them, are copied in any case.
+
+    Returns:
+        The pairs with processed gradients. There is no host sync unless a gradient is
+        sparse.
+
+    Raises:
+        OutOfRangeError, UnknownNameError: ValueErrors; a parameter or a summary that is
+            missing, unknown, of another type or out of range.
+        ShapeError: a ValueError; a gradient has another shape than its parameter.
+        DtypeError: a TypeError; LARC with a gradient of another dtype, or a recorder
+            that is none.
+        MalformedPairsError: a TypeError; not pairs of a gradient and a parameter.
+        NoGradientsError: a ValueError; the list is empty.
+
+    Origin: OpenSeq2Seq (8681d381ed40), ``post_process_gradients``; You, Gitman,
+    Ginsburg: Large Batch Training of Convolutional Networks, 2017.
+
+    Example:
+        >>> weight = torch.nn.Parameter(torch.tensor([3.0, 4.0]))
+        >>> pairs = [(torch.tensor([12.0, 16.0]), weight)]
+        >>> larc = {"larc_eta": 0.015625}
+        >>> processed = post_process_gradients(pairs, [], 0.125, None, larc)
+        >>> processed[0][0].tolist()  # r = 0.015625 * 5 / (0.125 * 20) = 0.03125
+        [0.375, 0.5]
+    """
+    asked = Summaries(requested(summaries, OWNER), recorder)
+    if recorder is not None and not hasattr(recorder, "histogram"):
+        raise errors.DtypeError(
+            f"{OWNER}: recorder: expected scalar(tag, value) and histogram(tag, "
+            f"values), got {recorder!r}; pass TensorBoardRecorder(writer, step)."
+        )
+    policy = None if larc_params is None else larc_policy(larc_params)
+    pairs = own_pairs(parameter_pairs(grads_and_vars, OWNER), in_place)
+    named = [f"parameter_{k}" for k in range(len(pairs))] if recorder else []
+    if names is not None:
+        named = [str(name) for name in names]
+        if len(named) != len(pairs):
+            raise errors.OutOfRangeError(
+                f"{OWNER}: names: expected {len(pairs)}, got {len(named)}; "
+                "name every parameter, those without a gradient too."
+            )
+    if recorder is not None:
+        refuse_sharded(OWNER, [gradient for gradient, _ in pairs], "a recorder")
+    return post_process(pairs, asked, named, lr, clip_gradients, policy, in_place)
+
+
+@torch.no_grad()
+def post_process(
+    pairs: Pairs,
+    asked: Summaries,
+    names: Sequence[str],
+    lr: Tensor | float | Sequence[float],
+    clip_gradients: float | None,
+    policy: LarcPolicy | None,
+    in_place: bool,
+    total: Tensor | None = None,
+) -> Pairs:
+    """Process as :func:`post_process_gradients` does, with checked arguments.
+
+    ``in_place`` needs gradients that share no memory. ``total`` is the global norm, if
+    it is already known.
+    """
+    rate = None if policy is None else larc_rate(lr, pairs)
+    asked.norm("global_gradient_norm", pairs)
+    if clip_gradients is not None:
+        pairs = clip_pairs(pairs, clip_gradients, in_place, total)
+    asked.pairs(pairs, names)
+    if clip_gradients is not None:
+        asked.norm("global_clipped_gradient_norm", pairs)
+    if rate is None or all([gradient is None for gradient, _ in pairs]):
+        return pairs
+    require_alike(pairs)
+    raw, ratios = larc_ratios(policy, pairs, rate)
+    if asked.recorder is not None:
+        both = zip(names, pairs, strict=True)
+        present = [name for name, (gradient, _) in both if gradient is not None]
+        asked.ratios(policy, present, raw, rate)
+    return scale_by_ratios(pairs, ratios, in_place)
+
+
+def own_pairs(pairs: Pairs, in_place: bool) -> Pairs:
+    """Return pairs whose gradients may be overwritten: copies if they share memory."""
+    if not in_place or not foreach.share_elements(
+        [g for g, _ in pairs if g is not None]
+    ):
+        return pairs
+    return [(None if g is None else g.clone(), p) for g, p in pairs]
+
+
+class GroupReduction:
+    """Average over the ranks of a group, with one collective per dtype and device.
+
+    Args:
+        group: a process group. None stands for the group of all ranks.
+        device: the device on which flags are exchanged. None chooses the device that
+            the group's communication back end needs.
+    """
+
+    def __init__(
+        self,
+        group: dist.ProcessGroup | None = None,
+        device: torch.device | str | None = None,
+    ) -> None:
+        self.group = group
+        nccl = device is None and dist.get_backend(group) == "nccl"
+        self.device = torch.device("cuda" if nccl else device or "cpu")
+
+    @property
+    def size(self) -> int:
+        """The number of ranks."""
+        return int(dist.get_world_size(self.group))
+
+    def any(self, flags: Sequence[bool]) -> list[bool]:
+        """Return, for each flag, whether any rank has set it; wait for all ranks."""
+        raised = torch.tensor(flags, dtype=torch.int32, device=self.device)
+        dist.all_reduce(raised, dist.ReduceOp.MAX, group=self.group)
+        return [bool(flag) for flag in raised.tolist()]
+
+    def all_reduce(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Return each tensor's mean, divided before the sum so that it cannot overflow.
+
+        Tensors of one dtype and device are sent in one flat buffer.
+        """
+        means: dict[int, Tensor] = {}
+        for positions in foreach.alike(tensors):
+            part = [tensors[k] for k in positions]
+            flat = foreach.joined([tensor.reshape(-1) for tensor in part])
+            flat.div_(self.size)
+            dist.all_reduce(flat, group=self.group)
+            pieces = flat.split([tensor.numel() for tensor in part])
+            for k, piece, tensor in zip(positions, pieces, part, strict=True):
+                means[k] = piece.view(tensor.shape)
+        return [means[k] for k in range(len(tensors))]
+
+
+@torch.no_grad()
+def reduce_gradients(
+    grads_and_vars: Iterable[tuple[Tensor | None, Tensor]],
+    on_horovod: bool,
+    model: object = None,
+    reduction: Any = None,
+) -> Pairs:
+    """Return each gradient's mean over the ranks.
+
+    g = sum over ranks of (g / ranks). A gradient that is absent on some ranks counts as
+    zeros there. A gradient that is absent on all ranks stays absent; the ranks find
+    this out in a small collective first. A sparse gradient becomes dense.
+
+    Args:
+        grads_and_vars: iterable of (gradient or None, parameter), the same parameters
+            in the same order on every rank.
+        on_horovod: must be True; the original raises otherwise.
+        model: as in OpenSeq2Seq; without effect.
+        reduction: the object that averages, with the attributes ``size``, ``any`` and
+            ``all_reduce`` of :class:`GroupReduction`; all ranks call it in the same
+            order. None averages over all ranks of ``torch.distributed``; if it is not
+            initialized, this rank is the only one.
+
+    Returns:
+        The pairs, with averaged gradients; unchanged for a single rank.
+
+    Raises:
+        NotReducedError: a NotImplementedError; ``on_horovod`` is False.
+        UnsupportedError: a ValueError; the parameters are split over ranks, or the
+            reduction returned another number of means.
+        MalformedPairsError, NoGradientsError: not pairs, or an empty list.
+
+    Origin: OpenSeq2Seq (8681d381ed40), ``reduce_gradients``, on Horovod. The gradients
+    of a model in ``DistributedDataParallel`` are averaged already.
+
+    Example:
+        >>> weight = torch.nn.Parameter(torch.zeros(2))
+        >>> pairs = [(torch.ones(2), weight)]
+        >>> reduce_gradients(pairs, on_horovod=True)[0][0].tolist()
+        [1.0, 1.0]
+    """
+    if not on_horovod:
+        raise errors.NotReducedError(
+            "reduce_gradients: expected on_horovod=True, got False; gradients of "
+            "several towers in one process were never reduced; add them."
+        )
+    pairs = parameter_pairs(grads_and_vars, "reduce_gradients")
+    refuse_sharded("reduce_gradients", [parameter for _, parameter in pairs])
+    if reduction is None and dist.is_available() and dist.is_initialized():
+        reduction = GroupReduction()
+    if reduction is None or reduction.size == 1:
+        return pairs
+    present = list(reduction.any([gradient is not None for gradient, _ in pairs]))
+    chosen = [pair for pair, on_any in zip(pairs, present, strict=True) if on_any]
+    means = list(reduction.all_reduce([_dense(*pair) for pair in chosen]))
+    if len(means) != len(chosen):
+        raise errors.UnsupportedError(
+            f"reduce_gradients: expected {len(chosen)} means from "
+            f"reduction.all_reduce, got {len(means)}; return one for each tensor."
+        )
+    left = iter(means)
+    return [
+        (next(left) if on_any else None, parameter)
+        for (_, parameter), on_any in zip(pairs, present, strict=True)
+    ]
+
+
+def _dense(gradient: Tensor | None, parameter: Tensor) -> Tensor:
+    """Return the gradient as a dense tensor; zeros if this rank has no gradient."""
+    if gradient is None:
+        return torch.zeros_like(parameter)
+    return gradient.to_dense() if gradient.is_sparse else gradient
+
+
+def get_regularization_loss(
+    scope: str | None = None,
+    name: str = "total_regularization_loss",
+    losses: Mapping[str, Tensor | None] | Iterable[Tensor | None] | None = None,
+) -> Tensor:
+    """Return the sum of the losses in float32, each cast first: 0-d.
+
+    The original reads the losses from a collection of its graph. torch has no such
+    collection, so pass the losses, for example the penalties of a model's weights.
+
+    Args:
+        scope: a regular expression that must match at the start of a loss's name.
+        name: as in TensorFlow; without effect.
+        losses: a mapping name -> loss, 0-d, or an iterable of losses. Entries that are
+            None are ignored: :func:`mp_regularizer_wrapper` returns None for a weight
+            in half precision. The sum of no losses is 0.
+
+    Raises:
+        UnsupportedError: a ValueError; no ``losses``, or a scope without names.
+        OutOfRangeError: a ValueError; a loss is not 0-d.
+
+    Origin: OpenSeq2Seq (8681d381ed40), ``get_regularization_loss``.
+
+    Example:
+        >>> penalties = {"encoder/w": torch.tensor(1.5), "decoder/w": torch.tensor(2.0)}
+        >>> get_regularization_loss("encoder", losses=penalties).item()
+        1.5
+    """
+    if losses is None or (scope is not None and not isinstance(losses, Mapping)):
+        raise errors.UnsupportedError(
+            "get_regularization_loss: expected losses={name: loss}, because only a "
+            f"TensorFlow graph collects them, got {losses!r:.80}; without scope they "
+            "need no names."
+        )
+    if isinstance(losses, Mapping):
+        pattern = re.compile(scope or "")
+        losses = [loss for key, loss in losses.items() if pattern.match(str(key))]
+    present = [loss for loss in losses if loss is not None]
+    for loss in present:
+        if not isinstance(loss, Tensor) or loss.dim():
+            raise errors.OutOfRangeError(
+                f"get_regularization_loss: losses: expected 0-d tensors, got {loss!r}; "
+                "sum it first."
+            )
+    # TensorFlow adds two to nine losses first, then sums of eight.
+    first = (len(present) - 2) % 8 + 2
+    starts = range(first, len(present), 8)
+    groups = [present[:first], *(present[start : start + 8] for start in starts)]
+    return _in_turn([_in_turn(group) for group in groups])
+
+
+def _in_turn(losses: Sequence[Tensor]) -> Tensor:
+    """Return the sum of 0-d losses in float32, in order, on the device of the last."""
+    total = torch.zeros((), dtype=torch.float32, device="cpu")
+    for loss in losses:
+        total = total.to(loss.device) + loss.float()
+    return total
