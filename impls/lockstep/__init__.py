@@ -11,7 +11,7 @@ its own:
     ``keras.optimizers.Optimizer`` classes, on Keras' TensorFlow back end.
 ``lockstep.pytorch``
     ``torch.optim.Optimizer`` classes.
-``lockstep.tf.strict``, ``lockstep.reference.strict``, ``lockstep.keras3.strict``
+``lockstep.tf.strict``, ``lockstep.reference.strict``
     the same names bound to the originals' exact behaviour, quirks included.
 
 Importing ``lockstep`` imports no framework; :func:`lockstep.load` imports one by name.

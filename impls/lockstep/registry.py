@@ -102,6 +102,7 @@ BACKENDS: dict[str, Backend] = {
             modes=("eager", "function"),
             extras=("PolicySchedule",),
             runs_on="tensorflow",
+            has_strict=False,
             model_file="keras_model",
             colors=("#a67c00", "#f0d23c"),
             marker="^",

@@ -1,7 +1,7 @@
 """Workers around Keras' own optimizers, against the reference with Keras' rules.
 
-The powers of beta are Keras' count of steps: under strict one count serves the worker
-and the center, which is what the reference does; by default each has its own.
+The powers of beta are Keras' count of steps. The center has its own, as the reference
+with the rule ``own_powers``.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import pytest
 from harness.parity import drivers
 from harness.parity.cases import GOLDEN, Case, read_cases
 from harness.parity.distance import distance
+from harness.parity.drivers.framework_rules.own_powers import OwnPowers
 from harness.parity.drivers.reference import NumpyDriver
 from harness.parity.families.workers import agn
 from harness.parity.tables import excuse
@@ -26,7 +27,6 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 keras = pytest.importorskip("keras")
 keras3 = pytest.importorskip("lockstep.keras3")
-strict = pytest.importorskip("lockstep.keras3.strict")
 
 RULES: dict[str, tuple[Callable[[], Any], Callable[[], Any], float]] = {
     "sgd": (
@@ -56,17 +56,17 @@ def test_workers_follow_the_wrapped_optimizers_own_rule(rule: str) -> None:
     make_reference, make_driver, allowed = RULES[rule]
     start = np.array([0.25, -0.5, 2.0], np.float32)
     ours, theirs = [], []
-    center: Any = None
+    center: Any = OwnPowers()
     other: Any = None
     for _ in range(2):
         getter = reference.AGNCustomGetter("/cpu:0", center)
-        twin = strict.AGNCustomGetter("/cpu:0", other)
+        twin = keras3.AGNCustomGetter("/cpu:0", other)
         center, other = getter.center, twin.center
         (variable,) = getter([reference.Variable("w", start)])
         base = make_reference()
         ours.append((variable, reference.AGNOptimizer(base, 2, getter, PERIOD)))
         (weight,) = twin([keras.Variable(start, name="w")])
-        theirs.append((weight, strict.AGNOptimizer(make_driver(), 2, twin, PERIOD)))
+        theirs.append((weight, keras3.AGNOptimizer(make_driver(), 2, twin, PERIOD)))
     for worker in (w for _, w in (*ours, *theirs)):
         worker.get_init_op(0)
     generator = np.random.default_rng(6)
@@ -109,9 +109,9 @@ def test_sparse_workers_follow_a_rule_that_moves_every_row(name: str) -> None:
     case = Case(recorded.family, name, recorded.kind, inputs, recorded.expected)
     # TensorFlow 1 moves the rows that are named, so a recording is no yardstick here.
     assert excuse(case, "keras3", "eager") and not excuse(recorded, "keras3", "eager")
-    names = registry.load("reference", strict=True)
+    names = registry.load("reference")
     expected = agn.replay(case, KerasRules("numpy", names))
-    driver = drivers.load("keras3", "eager", strict=True)
+    driver = drivers.load("keras3", "eager")
     compared = 0
     for got, wanted in zip(agn.replay(case, driver), expected, strict=True):
         for quantity in wanted.keys() & got.keys():

@@ -1,7 +1,6 @@
 """Row clipping around Keras' rules, where those are another trajectory than recorded.
 
-The recorded gradients go through the reference with Keras' rules and through Keras, as
-the originals' exact wrapper on both.
+The recorded gradients go through the reference with Keras' rules and through Keras.
 """
 
 from __future__ import annotations
@@ -58,9 +57,9 @@ def test_the_cases_that_are_another_trajectory_are_here() -> None:
 @pytest.mark.filterwarnings("ignore:VariableClippingOptimizer:UserWarning")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_clipping_follows_the_rule_of_keras(case: Case) -> None:
-    names = registry.load("reference", strict=True)
+    names = registry.load("reference")
     expected = variable_clipping.replay(case, KerasRules("numpy", names))
-    driver = drivers.load("keras3", "eager", strict=True)
+    driver = drivers.load("keras3", "eager")
     states = variable_clipping.replay(case, driver)
     compared = 0
     for step, (got, wanted) in enumerate(zip(states, expected, strict=True)):

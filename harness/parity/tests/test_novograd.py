@@ -31,7 +31,7 @@ BACKENDS = {
     "pytorch": 8.0,
 }
 """Backend -> the distance allowed, as torch sums the squares in another order."""
-WITH_STRICT = [name for name in BACKENDS if name != "pytorch"]
+WITH_STRICT = [name for name in BACKENDS if name not in ("keras3", "pytorch")]
 OWN_SLOTS = ("tf:eager", "tf:graph", "keras3")
 """Backends whose slots have the dtype of the variable."""
 OWN_MOMENTUM = ("keras3",)

@@ -65,22 +65,11 @@ SAME_ERROR = {
 
 
 KERNELS = "TensorFlow's kernels flush subnormals in both modes"
-RULE = "Keras' own rule: the case is skipped there"
 
 NOT_SHOWN = {
     "tf": {
         "masters_absent": "see SAME_ERROR",
         "multitask_subnormals": KERNELS,
-        "row_clip_subnormals": KERNELS,
-    },
-    "keras3": {
-        "ftrl_nan": RULE,
-        "half_precision_scalars": RULE,
-        "masters_absent": "see SAME_ERROR",
-        "multitask_shared_state": RULE,
-        "multitask_subnormals": KERNELS,
-        "row_clip_below": "1 ULP, and Keras' rule is allowed 8 in this case",
-        "row_clip_duplicates": RULE,
         "row_clip_subnormals": KERNELS,
     },
 }

@@ -51,9 +51,7 @@ class DigitsTrainer:
         make = getattr(lockstep, self.recipe.optimizer)
         self.optimizer = make(**self.recipe.arguments)
         if self.recipe.wrapper != "none":
-            strict = self.recipe.wrapper == "strict"
-            wrap = lockstep.MultitaskOptimizerWrapper
-            self.optimizer = wrap(self.optimizer, strict=strict)
+            self.optimizer = lockstep.MultitaskOptimizerWrapper(self.optimizer)
         self.optimizer.build(list(self.weights.values()))
         batches = tf.TensorSpec([None, plan.batches.shape[1]], tf.int32)
         weights = tf.TensorSpec([None, len(TASKS)], tf.float32)

@@ -33,8 +33,5 @@ BESIDE: dict[str, tuple[str, ...]] = {
     # Horovod is not there; this averages in its place.
     "optimize_loss": ("reduction",),
     "reduce_gradients": ("reduction",),
-    # Keras' own options, such as clipnorm and use_ema: they are in every config.
-    **{f"keras3.{name}": ("options",) for name in RULES},
-    "keras3.AdamOptimizer": ("use_own_namescope_for_non_slot_vars", "options"),
 }
 """Arguments of strict names that come after the original's."""

@@ -8,20 +8,16 @@ import keras
 import pytest
 import tensorflow as tf
 
-from lockstep import keras3 as lockstep_keras
 from lockstep.errors import UnsupportedError
 from lockstep.keras3 import (
     AGNCustomGetter,
     AGNOptimizer,
-    FtrlOptimizer,
     MixedPrecisionLossScaleOptimizer,
     MixedPrecisionOptimizerWrapper,
     MultitaskOptimizerWrapper,
     clip_gradients_by_global_norm,
     optimize_loss,
-    strict,
 )
-from lockstep.messages.optimizers.parameters import OPTIMIZERS, REQUIRED
 
 ONE = tf.ones([2])
 MISTAKES: dict[str, tuple[Any, type[Exception]]] = {
@@ -57,38 +53,10 @@ def test_only_optimizers_can_be_wrapped(given: Any) -> None:
         MultitaskOptimizerWrapper(given)
 
 
-def test_strict_refuses_a_wrapper() -> None:
-    wrapper = strict.MultitaskOptimizerWrapper(keras.optimizers.SGD(0.5))
-    with pytest.raises(TypeError, match="leave strict off"):
-        strict.MultitaskOptimizerWrapper(wrapper)
-
-
 @pytest.mark.parametrize("limit", [0.0, -1.0, float("nan"), float("inf"), "1"])
 def test_a_norm_out_of_range_is_refused(limit: Any) -> None:
     with pytest.raises(ValueError, match="a finite number > 0"):
         clip_gradients_by_global_norm([(ONE, "w")], limit)
-
-
-@pytest.mark.parametrize("spec", OPTIMIZERS.values(), ids=OPTIMIZERS)
-def test_arguments_are_checked_and_survive_the_configuration(spec: Any) -> None:
-    make = getattr(strict, spec.class_name)
-    required = {p.name: 0.5 for p in spec.parameters if p.default is REQUIRED}
-    optimizer = make(**required, clipnorm=2.0)
-    again = make.from_config(optimizer.get_config())
-    assert again.get_config() == optimizer.get_config()
-    assert again.clipnorm == 2.0
-    with pytest.raises(ValueError, match="learning_rate"):
-        checking = getattr(lockstep_keras, spec.class_name)
-        checking(**{**required, "learning_rate": -1.0})
-
-
-def test_ftrl_stands_still_at_rate_0_and_strictly_fails() -> None:
-    w = keras.Variable([1.0, 2.0])
-    optimizer = FtrlOptimizer(0.0)
-    optimizer.apply([ONE], [w])
-    assert w.numpy().tolist() == [1.0, 2.0]
-    with pytest.raises(ValueError, match="learning_rate > 0"):
-        strict.FtrlOptimizer(0.0).apply([ONE], [w])
 
 
 def several(inner: Any) -> Any:

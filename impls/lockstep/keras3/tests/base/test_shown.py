@@ -13,48 +13,12 @@ import tensorflow as tf
 from lockstep import keras3 as ls
 from lockstep.errors import (
     OutOfRangeError,
-    RateFunctionError,
     UnknownNameError,
 )
-from lockstep.keras3 import strict
 
 
 def sgd() -> keras.optimizers.Optimizer:
     return keras.optimizers.SGD(0.5)
-
-
-def test_wrappers_and_rules_show_their_arguments() -> None:
-    scale = ls.DynamicLossScale(8.0, 2)
-    inner = ls.MixedPrecisionLossScaleOptimizer(sgd(), 8.0, clip_norm=2.0)
-    assert repr(ls.MultitaskOptimizerWrapper(inner)) == (
-        "MultitaskOptimizerWrapper(MixedPrecisionLossScaleOptimizer("
-        "SGD(learning_rate=0.5), loss_scale=FixedLossScale(8.0), clip_norm=2.0))"
-    )
-    scaler = ls.AutomaticLossScaler("Backoff", {"scale_max": 64.0})
-    assert "loss_scale=AutomaticLossScaler('backoff', {'scale_max': 64.0})" in repr(
-        ls.MixedPrecisionOptimizerWrapper(sgd(), scaler)
-    )
-    assert f"loss_scale={scale!r}" in repr(
-        ls.MixedPrecisionLossScaleOptimizer(sgd(), scale)
-    )
-    rows = ls.VariableClippingOptimizer(sgd(), {"w": [1]}, 2.0)
-    assert repr(rows) == (
-        "VariableClippingOptimizer(SGD(learning_rate=0.5), "
-        "vars_to_clip_dims={'w': [1]}, max_norm=2.0)"
-    )
-    momentum = ls.MomentumOptimizer(0.5, 0.875)
-    momentum.learning_rate = 0.25
-    assert repr(momentum) == (
-        "MomentumOptimizer(learning_rate=0.25, momentum=0.875, use_nesterov=False)"
-    )
-    schedule = keras.optimizers.schedules.ExponentialDecay(0.1, 1, 0.5)
-    wrapped = strict.MultitaskOptimizerWrapper(keras.optimizers.SGD(schedule))
-    assert "SGD(learning_rate=<ExponentialDecay>)" in repr(wrapped)
-    getter = ls.AGNCustomGetter("/cpu:0")
-    assert repr(ls.AGNOptimizer(sgd(), 1, getter, 2)) == (
-        "AGNOptimizer(SGD(learning_rate=0.5), num_worker=1, communication_period=2, "
-        "commit='gradient')"
-    )
 
 
 def test_a_training_step_shows_its_optimizer_and_stages() -> None:
@@ -78,22 +42,6 @@ def test_a_loss_may_return_more_than_the_loss(mode: str) -> None:
     value, product, named = take(tf.constant([3.0]))
     assert (float(value), float(product[0]), float(named["x"][0])) == (6.0, 6.0, 3.0)
     assert w.numpy().tolist() == [0.5]
-
-
-def test_a_rate_may_be_a_float() -> None:
-    w = keras.Variable([1.0], name="w")
-
-    def make(rate: Any, names: Any = ls) -> Any:
-        return names.optimize_loss(lambda: tf.reduce_sum(w), "SGD", {}, rate, [w])
-
-    make(0.25)()
-    assert w.numpy().tolist() == [0.75]
-    with pytest.raises(OutOfRangeError):
-        make(-0.25)
-    with pytest.raises(RateFunctionError):
-        make("0.25")
-    with pytest.raises(TypeError):
-        make(0.25, strict)
 
 
 ROWS = np.array([[3.0, 4.0], [0.25, 0.5]], np.float32)

@@ -15,7 +15,6 @@ from lockstep.keras3 import (
     get_regularization_loss,
     post_process_gradients,
     reduce_gradients,
-    strict,
 )
 from lockstep.messages.step.summaries import SummaryRecord
 
@@ -100,25 +99,6 @@ def test_a_limit_that_is_no_positive_number_is_refused(limit: Any) -> None:
         clip_gradients_by_norm([ONE], limit)
     with pytest.raises(ValueError, match="clip_norm: expected a finite number > 0"):
         clip_by_global_norm([ONE[0]], limit)
-
-
-@pytest.mark.parametrize("norm", [-2.0, -1])
-def test_a_norm_that_is_a_negative_number_is_refused_unless_strict(norm: Any) -> None:
-    with pytest.raises(ValueError, match="use_norm: expected a number >= 0, got -"):
-        clip_by_global_norm([ONE[0]], 1.0, norm)
-    strict.clip_by_global_norm([ONE[0]], 1.0, norm)
-    assert np.isnan(clip_by_global_norm([ONE[0]], 1.0, float("nan"))[1])
-
-
-def test_a_gradient_of_another_shape_is_not_clipped_unless_strict() -> None:
-    odd = [(tf.ones([3]), ONE[1])]
-    for clip in (
-        lambda: clip_gradients_by_norm(odd, 1.0),
-        lambda: post_process_gradients(odd, [], 0.1, 1.0, None),
-    ):
-        with pytest.raises(ValueError, match=r"shape \[2\] for .*, got \[3\]"):
-            clip()
-    assert len(strict.clip_gradients_by_norm(odd, 1.0)) == 1
 
 
 def test_what_is_no_recorder_is_refused_before_it_is_told_anything() -> None:

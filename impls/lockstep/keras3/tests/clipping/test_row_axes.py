@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from lockstep import keras3
 from lockstep.errors import UnknownNameError, UnsupportedError
-from lockstep.keras3 import strict
 
 # Keras turns a variable into an array as NumPy 2 does not like it.
 pytestmark = pytest.mark.filterwarnings(
@@ -78,44 +75,6 @@ def kernels_of(model: keras.Model) -> list[keras.Variable]:
 
 def is_clipped(kernel: keras.Variable) -> bool:
     return bool((np.linalg.norm(kernel.numpy(), axis=1) < 1.01).all())
-
-
-@pytest.mark.sample(2)
-@pytest.mark.parametrize(
-    ("kind", "names"),
-    [
-        *(pytest.param(kind, keras3, id=f"{kind}-default") for kind in KINDS),
-        *(
-            # Both modes find the variables alike.
-            pytest.param(
-                *(kind, strict),
-                id=f"{kind}-strict",
-                marks=[pytest.mark.soak] * (kind not in ("subclassed", "both twins")),
-            )
-            for kind in KINDS
-        ),
-    ],
-)
-def test_models_of_every_kind_are_loaded_and_clipped_as_before(
-    kind: str, names: Any, tmp_path: Path
-) -> None:
-    make, listed = KINDS[kind]
-    model = make()
-    model(X)
-    sgd = keras.optimizers.SGD(2.0**-10)
-    axes = {path: [1] for path in listed}
-    model.compile(names.VariableClippingOptimizer(sgd, axes, 1.0), "mse")
-    expected = [v.path in listed for v in kernels_of(model)]
-    model.fit(X, Y, verbose=0)
-    for generation in "ab":
-        model.save(tmp_path / f"{generation}.keras")
-        model = keras.models.load_model(tmp_path / f"{generation}.keras")
-        for kernel in kernels_of(model):
-            kernel.assign(kernel + 3)
-        # Not by ``fit``, which hands over an iterator: strict clips nothing after it.
-        variables = model.trainable_variables
-        model.optimizer.apply([tf.zeros(v.shape) for v in variables], variables)
-        assert list(map(is_clipped, kernels_of(model))) == expected
 
 
 def optimizer(listed: list[str]) -> Any:

@@ -14,7 +14,6 @@ import tensorflow as tf
 
 from lockstep import keras3
 from lockstep.keras3 import MultitaskOptimizerWrapper, VariableClippingOptimizer
-from lockstep.keras3 import strict as keras3_strict
 
 IDS = np.array([[1, 1], [2, 5], [5, 1]], np.int32)
 TARGETS = np.float32([[1], [-1], [2]])
@@ -117,7 +116,7 @@ def test_fit_with_loss_scaling_clips() -> None:
 # Keras turns a variable into an array as NumPy 2 does not like it.
 @pytest.mark.sample(1)
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
-@pytest.mark.parametrize("names", [keras3, keras3_strict], ids=["default", "strict"])
+@pytest.mark.parametrize("names", [keras3])
 def test_a_saved_model_goes_on_as_if_it_had_not_been(
     tmp_path: Path, names: Any
 ) -> None:
@@ -285,7 +284,7 @@ def operations(graph: Any) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize("names", [keras3, keras3_strict], ids=["default", "strict"])
+@pytest.mark.parametrize("names", [keras3])
 @pytest.mark.parametrize("nest", ["clip", "clip(clip)"])
 def test_no_operation_of_a_sparse_step_is_as_large_as_the_vocabulary(
     names: Any, nest: str
@@ -324,37 +323,7 @@ def test_dimension_0_takes_the_whole_variable_with_a_warning(axes: list[int]) ->
     assert columns == pytest.approx([length] * 2)
 
 
-def test_strict_has_the_quirks_of_the_original() -> None:
-    names = keras3_strict
-    w = keras.Variable([[9.0, 9.0], [4.0, 0.0]], name="w")
-    sgd = keras.optimizers.SGD(1.0, momentum=0.5)
-    opt = names.VariableClippingOptimizer(sgd, {"w": [1]}, 1.0)
-    thrice = rows_of([1, 1, 1], np.zeros((3, 2)), 2)
-    opt.apply_gradients([(thrice, w)])
-    assert w.numpy().tolist() == [[9, 9], [-5, 0]]
-    opt.apply_gradients(iter([(tf.zeros([2, 2]), w)]))
-    assert w.numpy().tolist() == [[9, 9], [-5, 0]]
-    opt.apply_gradients([(tf.zeros([2, 2]), w)])
-    assert norms(w) == pytest.approx([1, 1])
-    assert opt.variables() == []
-    assert len(opt.variables) == len(sgd.variables)
-    assert names.VariableClippingOptimizer(sgd, {"w": [1]}, -1.0).max_norm == -1
-    with pytest.raises(TypeError, match="max_norm: expected one norm for all"):
-        names.VariableClippingOptimizer(sgd, {"w": [1]}, {"w": 1.0})
-
-
-def test_strict_inner_layers_are_used_up_with_the_outer_one() -> None:
-    w = keras.Variable([[3.0, 4.0]], name="w")
-    names = keras3_strict
-    inner = names.VariableClippingOptimizer(keras.optimizers.SGD(0.0), {"w": [1]}, 1)
-    opt = names.VariableClippingOptimizer(inner, {"w": [1]}, 2)
-    opt.apply_gradients(iter([(tf.zeros([1, 2]), w)]))
-    assert norms(w) == 5
-    opt.apply_gradients([(tf.zeros([1, 2]), w)])
-    assert norms(w) == pytest.approx(1)
-
-
-@pytest.mark.parametrize("names", [keras3, keras3_strict], ids=["default", "strict"])
+@pytest.mark.parametrize("names", [keras3])
 def test_a_bad_axis_is_found_before_anything_changes(names: Any) -> None:
     w = keras.Variable([3.0, 4.0], name="w")
     sgd = keras.optimizers.SGD(1.0)

@@ -40,7 +40,6 @@ KERAS_SCALES: dict[str, Callable[[Any], Any]] = {
     "rows": lambda opt: VariableClippingOptimizer(opt, {}, 1.0),
     "loss scale": lambda opt: MixedPrecisionLossScaleOptimizer(opt, 8.0),
     "masters": lambda opt: MixedPrecisionOptimizerWrapper(opt, 8.0),
-    "strict": lambda opt: MixedPrecisionLossScaleOptimizer(opt, 8.0, strict=True),
     "optimize_loss": lambda opt: optimize_loss(
         lambda: 0.0, opt, None, lambda step: 0.1, [keras.Variable([1.0])]
     ),

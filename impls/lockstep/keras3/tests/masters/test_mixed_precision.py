@@ -14,7 +14,6 @@ from lockstep.keras3 import (
     DynamicLossScale,
     FixedLossScale,
     MixedPrecisionOptimizerWrapper,
-    strict,
 )
 from lockstep.keras3.masters.copies import copy_changes
 from lockstep.keras3.tests.masters.models import (
@@ -182,23 +181,6 @@ def test_masters_follow_what_is_written_into_the_model() -> None:
     optimizer.apply([gradient], [w])
     # Where the weight is what its master rounds to, the master has kept its digits.
     assert optimizer.master(w).numpy().tolist() == [1 - 2 * TINY, 3 - TINY]
-
-
-def test_strict_is_the_original() -> None:
-    w = half([1.0, 2.0])
-    nan = tf.constant([NAN, 1.0], tf.float16)
-    optimizer = strict.MixedPrecisionOptimizerWrapper(momentum(), 4.0)
-    optimizer.apply([nan], [w])
-    assert np.isnan(w.numpy()[0]) and optimizer.master(w).dtype == "float32"
-    assert optimizer.get_slot(w, "momentum") is None and optimizer.variables() == []
-    again = type(optimizer).from_config(optimizer.get_config())
-    assert again.strict and again.scale_object == 4.0
-    with pytest.raises(AttributeError, match="a float or an AutomaticLossScaler"):
-        strict.MixedPrecisionOptimizerWrapper(momentum(), 4).scale_loss(1.0)
-    bfloat16 = half([1.0], "bfloat16")
-    optimizer = strict.MixedPrecisionOptimizerWrapper(momentum())
-    optimizer.build([bfloat16])
-    assert optimizer.masters == []
 
 
 def test_bad_input_is_refused_before_anything_changes() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lockstep.keras3 import mp_regularizer_wrapper, strict
+from lockstep.keras3 import mp_regularizer_wrapper
 from lockstep.keras3.tests.masters.models import MODES, each_mode, half, masters_of
 
 pytestmark = pytest.mark.filterwarnings(
@@ -65,14 +65,3 @@ def test_a_layer_takes_the_regularizer_and_a_file_keeps_it(tmp_path: Path) -> No
     again = keras.models.load_model(tmp_path / "model.keras").layers[0]
     assert float(again.kernel_regularizer(again.kernel)) == 0
     assert again.kernel_regularizer.regularizer.l2 == np.float32(0.25)
-
-
-def test_other_weights_are_regularized_at_once() -> None:
-    regularizer = mp_regularizer_wrapper(keras.regularizers.L2(0.5))
-    assert float(regularizer(keras.Variable([1.0, 2.0]))) == 2.5
-    assert float(regularizer(tf.constant([1.0, 2.0], tf.float16))) == 2.5
-    bfloat16 = half([1.0, 2.0], "bfloat16")
-    assert float(regularizer(bfloat16)) == 0
-    assert float(strict.mp_regularizer_wrapper(tf.nn.l2_loss)(bfloat16.value)) == 2.5
-    with pytest.raises(TypeError, match="a callable of a weight"):
-        mp_regularizer_wrapper(0.5)  # type: ignore[arg-type]

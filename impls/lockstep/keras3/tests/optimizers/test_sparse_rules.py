@@ -11,7 +11,6 @@ import pytest
 import tensorflow as tf
 
 from lockstep import keras3
-from lockstep.keras3 import strict
 
 NAN = float("nan")
 
@@ -64,7 +63,7 @@ def test_a_row_that_is_named_twice_may_be_nan(name: str, mode: str) -> None:
     assert np.argwhere(np.isnan(found[0])).tolist() == [[2, 1]]
 
 
-@pytest.mark.parametrize("names", [keras3, strict], ids=["default", "strict"])
+@pytest.mark.parametrize("names", [keras3])
 @pytest.mark.parametrize("name", ["Adam", "RMSProp"])
 def test_strict_keeps_slots_in_half_precision(name: str, names: Any) -> None:
     made = getattr(names, f"{name}Optimizer")(0.5)
@@ -76,65 +75,3 @@ def test_strict_keeps_slots_in_half_precision(name: str, names: Any) -> None:
     for each in (made, again):
         slots = [v for v in each.variables if v.shape == (1,)]
         assert slots and {v.dtype for v in slots} == {wanted}
-
-
-def stack(wrapper: str, clipping: Any) -> Any:
-    if wrapper == "multitask":
-        return strict.MultitaskOptimizerWrapper(clipping)
-    scale = strict.FixedLossScale(1.0) if wrapper == "fixed" else None
-    scale = scale or strict.DynamicLossScale(1.0)
-    return strict.MixedPrecisionLossScaleOptimizer(clipping, scale)
-
-
-@pytest.mark.sample(4)
-@pytest.mark.parametrize("mode", ["eager", "function"])
-@pytest.mark.parametrize("wrapper", ["multitask", "fixed", "dynamic"])
-def test_strict_clipping_inside_corrects_a_row_as_often_as_it_is_named(
-    wrapper: str, mode: str
-) -> None:
-    gradient = rows_of([2, 0, 2, 2], [[1, 0], [0.5, 0.5], [0.25, 1], [1, 1]], 3)
-    found = []
-    for wrap in (lambda clipping: clipping, lambda clipping: stack(wrapper, clipping)):
-        w = keras.Variable(np.float32([[1, 2], [3, 4], [5, 6]]), name="w")
-        clipping = strict.VariableClippingOptimizer(
-            keras3.AdagradOptimizer(0.5), {w.value.ref(): [1]}, 1.5
-        )
-        apply(wrap(clipping), mode, [gradient], [w])
-        found.append(w.numpy())
-    np.testing.assert_array_equal(*found)
-    # Three corrections of a row of length 8 turn it around.
-    assert (found[0][2] < 0).all()
-
-
-def test_a_dynamic_scale_around_strict_clipping_judges_the_sum() -> None:
-    """Two finite rows whose sum is not: the step is skipped."""
-    w = keras.Variable(np.ones((3, 2), np.float32), name="w")
-    clipping = strict.VariableClippingOptimizer(
-        keras3.AdagradOptimizer(0.5), {w.value.ref(): [1]}, 1.5
-    )
-    made = strict.MixedPrecisionLossScaleOptimizer(
-        clipping, strict.DynamicLossScale(1.0)
-    )
-    made.build([w])
-    made.apply([rows_of([1, 1], [[3e38, 0], [3e38, 0]], 3)], [w])
-    assert (w.numpy() == 1).all() and not made.last_step.applied
-
-
-@pytest.mark.parametrize("mode", ["eager", "function"])
-@pytest.mark.parametrize("wrapper", ["bare", "clipping", "multitask", "dynamic"])
-def test_gradient_descent_subtracts_a_row_as_often_as_it_is_named(
-    wrapper: str, mode: str
-) -> None:
-    """In turn 2^-24 + 2^-24 is lost beside 1; their sum would not be. Also rows that
-    cancel are no gradient of zeros.
-    """
-    inner: Any = keras3.GradientDescentOptimizer(1.0)
-    w = keras.Variable(np.float32([[1, 1], [3, 4]]), name="w")
-    if wrapper == "clipping":
-        inner = strict.VariableClippingOptimizer(inner, {w.value.ref(): [1]}, 9.0)
-    elif wrapper != "bare":
-        inner = stack(wrapper, inner)
-    tiny = 2.0**-24
-    gradient = rows_of([0, 0, 1, 1], [[-tiny, 1e8], [-tiny, -1e8], [0, 0], [0, 0]], 2)
-    apply(inner, mode, [gradient], [w])
-    assert w.numpy().tolist() == [[1, 0], [3, 4]]

@@ -19,7 +19,6 @@ from lockstep.keras3 import (
     FixedLossScale,
     MixedPrecisionLossScaleOptimizer,
     MultitaskOptimizerWrapper,
-    strict,
 )
 from lockstep.keras3.tests.scaling.models import (
     MODES,
@@ -88,7 +87,7 @@ def test_a_scaler_equals_the_reference(mode: str, algorithm: str) -> None:
             np.testing.assert_allclose(got, expected, rtol=1e-5, err_msg=name)
 
 
-@pytest.mark.parametrize("names", [lockstep.keras3, strict], ids=["default", "strict"])
+@pytest.mark.parametrize("names", [lockstep.keras3])
 def test_a_configuration_makes_the_same_object(names: Any) -> None:
     scales = [names.FixedLossScale(3), names.DynamicLossScale(8.0, 3, 4.0)]
     scales += [DynamicLossScale(8.0, **options) for options in OPTIONS]
@@ -125,14 +124,6 @@ def test_a_checkpoint_of_tensorflow_has_the_state_of_scales(tmp_path: Path) -> N
     assert int(again.overflows) == int(other.state["iteration"]) == 3
 
 
-def test_a_number_under_strict_is_a_scale_of_the_strict_module() -> None:
-    for names in (lockstep.keras3, strict):
-        for given, kind in ((4.0, "FixedLossScale"), ("dynamic", "DynamicLossScale")):
-            wrapper = names.MixedPrecisionLossScaleOptimizer(momentum(), given)
-            assert type(wrapper.scale_object) is getattr(names, kind)
-            assert wrapper.scale_object.strict == (names is strict)
-
-
 # Bad input
 
 W = keras.Variable([1.0], name="w")
@@ -140,11 +131,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], type, str]] = {
     "too small": (lambda: FixedLossScale(0.5), ValueError, ">= 1, got 0.5"),
     "a negative scale": (lambda: DynamicLossScale(-1.0), ValueError, "> 0"),
     "patience": (lambda: DynamicLossScale(hysteresis=0), ValueError, "an int >= 1"),
-    "an option": (
-        lambda: DynamicLossScale(strict=True, tolerance=0.5),
-        ValueError,
-        "no tolerance under strict",
-    ),
     "a word": (lambda: scaled("foo"), ValueError, "'dynamic'"),
     "None": (lambda: scaled(None), TypeError, "got None"),
     "no optimizer": (
@@ -175,13 +161,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], type, str]] = {
     "nothing to apply": (lambda: scaled().apply_gradients([]), ValueError, "at least"),
     "all absent": (lambda: scaled().apply([None], [W]), ValueError, "at least one"),
     "a tensor": (lambda: scaled().minimize(tf.ones([])), RuntimeError, "a callable"),
-    "rows without a shape": (
-        lambda: strict.DynamicLossScale().update(
-            [tf.IndexedSlices(tf.ones([1, 1]), tf.constant([0]))]
-        ),
-        ValueError,
-        "dense shape",
-    ),
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -16,9 +15,7 @@ from lockstep.keras3 import (
     PolicySchedule,
     VariableClippingOptimizer,
     lr_policies,
-    strict,
 )
-from lockstep.tf import lr_policies as tf_policies
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "fixed_lr": {},
@@ -34,24 +31,6 @@ STEPS = (0, 1, 3, 4, 9, 17, 70000)
 
 def bits(rate: Any) -> bytes:
     return np.asarray(rate).tobytes()
-
-
-@pytest.mark.parametrize("is_strict", [False, True], ids=["default", "strict"])
-@pytest.mark.parametrize("name", ARGUMENTS)
-def test_a_schedule_is_the_policy_to_the_bit(name: str, is_strict: bool) -> None:
-    arguments = {"learning_rate": 0.1, **ARGUMENTS[name]}
-    schedule = PolicySchedule(name, strict=is_strict, **arguments)
-    counter = keras.Variable(0, dtype="int32", trainable=False)
-    for step in STEPS:
-        counter.assign(step)
-        expected = getattr(tf_policies, name)(step, strict=is_strict, **arguments)
-        for given in (step, counter, counter.value, tf.constant(step)):
-            assert bits(schedule(given)) == bits(expected)
-            policy = getattr(lr_policies, name)
-            if not isinstance(given, keras.Variable):
-                assert bits(policy(given, strict=is_strict, **arguments)) == bits(
-                    expected
-                )
 
 
 @pytest.mark.parametrize("jit", [False, True], ids=["graph", "jit"])
@@ -143,21 +122,6 @@ def test_our_own_optimizers_take_a_schedule() -> None:
 
 
 # Keras turns a variable into an array as NumPy 2 does not like it.
-@pytest.mark.sample(1)
-@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
-@pytest.mark.parametrize("made", [PolicySchedule, strict.PolicySchedule])
-def test_a_saved_model_goes_on_as_if_it_had_not_been(tmp_path: Path, made: Any) -> None:
-    schedule = made("cosine_decay", learning_rate=0.5, decay_steps=9, min_lr=0.25)
-    whole = trained(MultitaskOptimizerWrapper(keras.optimizers.Adam(schedule)))
-    whole.save(tmp_path / "model.keras")
-    part = keras.models.load_model(tmp_path / "model.keras")
-    assert type(part.optimizer.inner_optimizer._learning_rate) is made
-    fit(whole, 6)
-    fit(part, 6)
-    rates = [model.optimizer.learning_rate for model in (whole, part)]
-    assert bits(rates[0]) == bits(rates[1])
-    assert float(rates[0]) == (0.125 if made is strict.PolicySchedule else 0.25)
-    assert bits(whole.get_layer("w").kernel) == bits(part.get_layer("w").kernel)
 
 
 @pytest.mark.parametrize("name", ARGUMENTS)

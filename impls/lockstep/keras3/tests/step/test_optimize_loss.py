@@ -11,7 +11,6 @@ import tensorflow as tf
 from keras import ops
 
 from lockstep import keras3 as ls
-from lockstep.keras3 import strict
 from lockstep.keras3.tests.steps import (
     HOW,
     INPUTS,
@@ -276,29 +275,6 @@ def test_the_flag_of_a_call_goes_before_that_of_the_step() -> None:
     assert step.last_step.reason == "accumulated micro-batch 2 of 2"
     step(tf.constant(INPUTS), skip_update=False)
     assert int(step.global_step) == 1
-
-
-def test_the_callers_arguments_stay_as_they_were_unless_strict() -> None:
-    given = {"weight_decay": 0.25}
-    options = {"optimizer": "AdamW", "optimizer_params": given}
-    options["learning_rate_decay_fn"] = lambda step: 0.5
-    step_of(weight_in(), **options)
-    assert given == {"weight_decay": 0.25}
-    step_of(weight_in(), strict, **options)
-    assert given == {"weight_decay": 0.125}
-
-
-@pytest.mark.parametrize("name", ["Adam", "RMSProp", "AdamW", "Ftrl"])
-def test_a_name_stands_for_the_strict_class_under_strict(name: str) -> None:
-    options = {"weight_decay": 0.25} if name == "AdamW" else {}
-    for names in (ls, strict):
-        weight = weight_in("float16")
-        step = step_of(weight, names, optimizer=name, optimizer_params=options)
-        # The class under strict does not widen the slots of half-precision weights.
-        slots = [v for v in step.optimizer.variables if v.shape == weight.shape]
-        widened = names is ls and name != "Ftrl"
-        assert {v.dtype for v in slots} == {"float32" if widened else "float16"}
-        assert step.optimizer.strict == (names is strict)
 
 
 @pytest.mark.parametrize("traced", [False, True])

@@ -16,7 +16,7 @@ from lockstep.errors import (
     UnknownNameError,
     UnsupportedError,
 )
-from lockstep.keras3 import AGNCustomGetter, AGNOptimizer, strict
+from lockstep.keras3 import AGNCustomGetter, AGNOptimizer
 from lockstep.keras3.tests.workers.worker_pairs import (
     model,
     same,
@@ -39,11 +39,6 @@ def rows(path: str = "hidden/kernel") -> keras.optimizers.Optimizer:
     return keras3.MultitaskOptimizerWrapper(clipping)
 
 
-def strict_rows() -> keras.optimizers.Optimizer:
-    sgd = keras.optimizers.SGD(0.25, momentum=0.9)
-    return strict.VariableClippingOptimizer(sgd, {"hidden/kernel": [0]}, 0.3)
-
-
 RULES: dict[str, tuple[Make, Any]] = {
     "SGD": (lambda: keras.optimizers.SGD(0.1), keras3),
     "momentum": (lambda: keras.optimizers.SGD(0.1, 0.9, nesterov=True), keras3),
@@ -58,8 +53,6 @@ RULES: dict[str, tuple[Make, Any]] = {
     ),
     "NovoGrad": (lambda: keras3.NovoGrad(0.01), keras3),
     "wrappers": (rows, keras3),
-    "strict powers of beta": (lambda: keras.optimizers.Adam(0.01), strict),
-    "strict row clipping": (strict_rows, strict),
 }
 
 
@@ -91,7 +84,7 @@ class Team:
         return list(self.host.center.present().values())
 
 
-FEW = ("momentum", "average", "wrappers", "strict powers of beta")
+FEW = ("momentum", "average", "wrappers")
 """The others wait for the soak."""
 
 

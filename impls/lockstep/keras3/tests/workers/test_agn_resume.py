@@ -10,7 +10,6 @@ import pytest
 import tensorflow as tf
 
 from lockstep import keras3
-from lockstep.keras3 import strict as keras3_strict
 from lockstep.keras3.tests.workers.worker_pairs import (
     model,
     same,
@@ -25,7 +24,7 @@ from lockstep.keras3.tests.workers.worker_pairs import (
 # Keras turns a variable into an array as NumPy 2 does not like it.
 @pytest.mark.sample(2)
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
-@pytest.mark.parametrize("names", [keras3, keras3_strict], ids=["default", "strict"])
+@pytest.mark.parametrize("names", [keras3])
 @pytest.mark.parametrize("rule", ["SGD", "Adam"])
 def test_a_saved_model_goes_on_as_if_it_had_not_been(
     tmp_path: Path, rule: str, names: Any
