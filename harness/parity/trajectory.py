@@ -10,7 +10,7 @@ import numpy as np
 from harness.parity.cases import CannotInterpretError, Case, Variable, array, gradient
 from harness.parity.drivers.protocol import Driver
 from lockstep.interface import Array, Gradient, Rows
-from lockstep.messages.optimizers.parameters import RULES
+from lockstep.optimizers import RULES
 
 __all__ = [
     "Training",

@@ -26,7 +26,7 @@ class Rule:
     """One of the base optimizers of the reference, such as ``Rule("Adam")``.
 
     Args:
-        name: a name of :data:`lockstep.messages.optimizers.parameters.OPTIMIZERS`.
+        name: a name of :data:`lockstep.optimizers.OPTIMIZERS`.
         arguments: the optimizer's arguments, under TensorFlow 1's names.
     """
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lockstep.errors import OutOfRangeError, sentence, unknown_name
-from lockstep.messages.optimizers.parameters import OPTIMIZERS
+from lockstep.optimizers import OPTIMIZERS
 
 __all__ = [
     "bound",

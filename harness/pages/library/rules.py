@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harness.pages.markup.tables import CARDS, Cell, table
 from lockstep.interface import WRAPPERS
-from lockstep.messages.optimizers.parameters import OPTIMIZERS, OptimizerSpec, Parameter
+from lockstep.optimizers import OPTIMIZERS, OptimizerSpec, Parameter
 from lockstep.pipeline import ARGUMENTS, STAGES, Stage
 
 __all__ = ["optimizers_insert", "pipeline_insert"]

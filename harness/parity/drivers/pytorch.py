@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 from harness.errors import no_device
 from harness.parity.drivers.protocol import Worker
 from lockstep.interface import Array, Gradient, Rows
-from lockstep.messages.optimizers.parameters import RULES
+from lockstep.optimizers import RULES
 from lockstep.pytorch.base.stack import base_of
 
 __all__ = ["TorchDriver", "make_driver"]
@@ -180,7 +180,8 @@ class TorchDriver:
     def shared(self, optimizer: Any) -> dict[str, Array]:
         """Return the shared scalars of the base optimizer."""
         base = base_of(optimizer)
-        shared = base.shared(base.param_groups[0])
+        group = base.param_groups[0]
+        shared = {name: group[name] for name in base.spec.shared or {}}
         return {name: np.asarray(value, np.float32) for name, value in shared.items()}
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from harness.errors import no_device
 from harness.parity.drivers.protocol import Worker
 from lockstep.interface import Array, Gradient
-from lockstep.messages.optimizers.parameters import RULES
+from lockstep.optimizers import RULES
 from lockstep.reference.optimizers.classes import Optimizer, base_of
 from lockstep.reference.tensors.variable import Variable
 from lockstep.reference.workers.center import Center

@@ -12,7 +12,7 @@ from harness.errors import no_device
 from harness.parity.drivers import numpy_values
 from harness.parity.drivers.numpy_values import to_numpy, to_tensor
 from lockstep.interface import Gradient
-from lockstep.messages.optimizers.parameters import RULES
+from lockstep.optimizers import RULES
 
 __all__ = ["Regularizers", "Step", "TensorDriver", "use_device"]
 

@@ -9,7 +9,7 @@ from harness.parity.drivers.framework_rules.keras_optimizers import (
     KerasOptimizer,
 )
 from harness.parity.tests import keras_sgd
-from lockstep.messages.optimizers.parameters import OPTIMIZERS
+from lockstep.optimizers import OPTIMIZERS
 from lockstep.reference.optimizers.rules import adagrad, ftrl, rmsprop
 
 __all__ = [

@@ -20,7 +20,7 @@ from harness.parity.drivers.framework_rules.torch_optimizers import (
 )
 from harness.parity.tests import torch_sgd
 from lockstep import reference
-from lockstep.messages.optimizers.parameters import TORCH_SGD
+from lockstep.optimizers import TORCH_SGD
 
 torch = pytest.importorskip("torch")
 pytorch = pytest.importorskip("lockstep.pytorch")

@@ -13,7 +13,7 @@ from harness.records.record import Outcome
 from harness.tasks import backends
 from harness.tasks.embeddings.settings import EmbeddingSettings
 from lockstep.interface import Array
-from lockstep.messages.optimizers.parameters import OPTIMIZERS
+from lockstep.optimizers import OPTIMIZERS
 
 __all__ = [
     "Columns",

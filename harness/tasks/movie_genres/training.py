@@ -14,7 +14,7 @@ from harness.tasks.absent_heads.arms import NONE, WRAPPED, loss_weights
 from harness.tasks.movie_genres.data import Plan, make_plan
 from harness.tasks.movie_genres.settings import GENRES, Settings
 from harness.tasks.movie_genres.trainer import Recipe, Trainer
-from lockstep.messages.optimizers.parameters import OPTIMIZERS
+from lockstep.optimizers import OPTIMIZERS
 
 __all__ = ["prepare", "train"]
 

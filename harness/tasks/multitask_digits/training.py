@@ -15,7 +15,7 @@ from harness.tasks.absent_heads.arms import NONE, WRAPPED, loss_weights
 from harness.tasks.multitask_digits.data import Plan, make_plan
 from harness.tasks.multitask_digits.settings import TASKS, Settings
 from harness.tasks.multitask_digits.trainer import Recipe, Trainer
-from lockstep.messages.optimizers.parameters import OPTIMIZERS
+from lockstep.optimizers import OPTIMIZERS
 
 __all__ = ["prepare", "train"]
 

@@ -33,6 +33,7 @@ from lockstep.pytorch.masters.regularizer import (
 from lockstep.pytorch.multitask import (
     MultitaskOptimizerWrapper as MultitaskOptimizerWrapper,
 )
+from lockstep.pytorch.novograd import NovoGrad as NovoGrad
 from lockstep.pytorch.optimize_loss import OPTIMIZER_CLS_NAMES as OPTIMIZER_CLS_NAMES
 from lockstep.pytorch.optimize_loss import optimize_loss as optimize_loss
 from lockstep.pytorch.optimizers import AdagradOptimizer as AdagradOptimizer
@@ -43,7 +44,6 @@ from lockstep.pytorch.optimizers import (
     GradientDescentOptimizer as GradientDescentOptimizer,
 )
 from lockstep.pytorch.optimizers import MomentumOptimizer as MomentumOptimizer
-from lockstep.pytorch.optimizers import NovoGrad as NovoGrad
 from lockstep.pytorch.optimizers import RMSPropOptimizer as RMSPropOptimizer
 from lockstep.pytorch.post_process import OPTIMIZER_SUMMARIES as OPTIMIZER_SUMMARIES
 from lockstep.pytorch.post_process import TensorBoardRecorder as TensorBoardRecorder

@@ -27,7 +27,6 @@ from lockstep.pytorch.gradients import (
     refuse_sharded,
 )
 from lockstep.pytorch.larc import LarcPolicy, larc_policy
-from lockstep.pytorch.lr_scheduler import write
 from lockstep.pytorch.masters.mixed_precision import MixedPrecisionOptimizerWrapper
 from lockstep.pytorch.norms import finite_flags, total_norm
 from lockstep.pytorch.post_process import (
@@ -438,7 +437,8 @@ class TrainingStep:
 
         That saves two passes. No other stage may need the gradients before.
         """
-        if self.iter_size > 1 or self.on_horovod or self.larc or self.recorder:
+        others = self.iter_size > 1 or self.on_horovod or self.larc is not None
+        if others or self.recorder is not None:
             return False
         if not isinstance(self.optimizer, SkippingWrapper):
             return False
@@ -501,20 +501,14 @@ class TrainingStep:
         finite = checks and norm is not None and math.isfinite(norm)
         # Gradients are checked before they are clipped, because one that is not finite
         # makes the norm, and with it every clipped gradient, non-finite.
-        if (clips or self.recorder) and checks and not finite:
-            fits = all(finite_flags(present))
-        else:
-            fits = True
+        unsure = checks and not finite and (clips or self.recorder is not None)
+        if not unsure or all(finite_flags(present)):
+            pairs = self._post_process(pairs, norm)
         # Clipping multiplies by at most 1, so dense float32 gradients stay finite.
         # Others are rounded, or rows are summed.
-        stay_finite = finite and isinstance(self.optimizer, SkippingWrapper)
-        stay_finite &= all(
-            [g.dtype == torch.float32 and not g.is_sparse for g in present]
-        )
-        if fits:
-            pairs = self._post_process(pairs, norm)
-        if stay_finite:
-            self.optimizer._note_finite([g for g, _ in pairs if g is not None])
+        if finite and isinstance(self.optimizer, SkippingWrapper):
+            if all([g.dtype == torch.float32 and not g.is_sparse for g in present]):
+                self.optimizer._note_finite([g for g, _ in pairs if g is not None])
         absent = self._names_of_absent(pairs)
         self._write_rate()
         self.optimizer.apply_gradients(pairs, self.global_step)
@@ -551,7 +545,10 @@ class TrainingStep:
         """Write the learning rate of this step, and AdamW's decay, into the groups."""
         rate = float(self.learning_rate)
         for group in self.optimizer.param_groups:
-            write(group, rate)
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
             if self.weight_decay is not None:
                 group["weight_decay"] = float(self.decay())
 

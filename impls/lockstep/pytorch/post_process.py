@@ -224,8 +224,10 @@ def post_process_gradients(
         )
     policy = None if larc_params is None else larc_policy(larc_params)
     pairs = own_pairs(parameter_pairs(grads_and_vars, OWNER), in_place)
-    named = [f"parameter_{k}" for k in range(len(pairs))] if recorder else []
-    if names is not None:
+    named: list[str] = []
+    if names is None and recorder is not None:
+        named = [f"parameter_{k}" for k in range(len(pairs))]
+    elif names is not None:
         named = [str(name) for name in names]
         if len(named) != len(pairs):
             raise errors.OutOfRangeError(

@@ -13,7 +13,7 @@ import numpy as np
 
 from harness.parity.drivers.framework_rules import keras_adam
 from lockstep.interface import Array, Rows
-from lockstep.messages.optimizers.parameters import OPTIMIZERS
+from lockstep.optimizers import OPTIMIZERS
 from lockstep.reference.optimizers.classes import RuleOptimizer
 from lockstep.reference.tensors.rows import densify
 from lockstep.reference.tensors.variable import Variable

@@ -13,7 +13,7 @@ import numpy as np
 
 from harness.parity.drivers.framework_rules import torch_adam
 from lockstep.interface import Array
-from lockstep.messages.optimizers.parameters import TORCH_ADAM
+from lockstep.optimizers import TORCH_ADAM
 from lockstep.reference.optimizers.classes import RuleOptimizer
 from lockstep.reference.tensors.variable import Variable
 

@@ -21,8 +21,8 @@ from harness.parity.trajectory import recorded_state
 from lockstep import registry
 from lockstep.interface import Array, Gradient
 from lockstep.messages.masters.mixed_precision import has_master
-from lockstep.messages.optimizers.parameters import OPTIMIZERS, OptimizerSpec
 from lockstep.messages.step.optimizer import CLASS_NAMES
+from lockstep.optimizers import OPTIMIZERS, OptimizerSpec
 
 __all__ = ["FAMILIES", "KINDS", "expectations", "replay"]
 

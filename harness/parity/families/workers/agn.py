@@ -21,7 +21,7 @@ from harness.parity.cases import (
 )
 from harness.parity.drivers.protocol import Driver, Worker
 from lockstep.interface import Array, Gradient
-from lockstep.messages.optimizers.parameters import OPTIMIZERS
+from lockstep.optimizers import OPTIMIZERS
 
 __all__ = ["FAMILIES", "KINDS", "expectations", "replay"]
 

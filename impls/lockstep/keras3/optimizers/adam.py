@@ -8,7 +8,7 @@ import keras
 
 from lockstep.docstrings import documented
 from lockstep.keras3.optimizers.widened import WidenedRule
-from lockstep.messages.optimizers.parameters import OPTIMIZERS
+from lockstep.optimizers import OPTIMIZERS
 from lockstep.quirks import quirks_of
 
 __all__ = ["AdamOptimizer", "AdamWOptimizer"]

@@ -14,7 +14,7 @@ from lockstep.keras3.base.slots import preserved
 from lockstep.keras3.optimizers.rule_optimizer import RuleOptimizer
 from lockstep.keras3.optimizers.widened import WidenedRule
 from lockstep.messages.optimizers import refusals
-from lockstep.messages.optimizers.parameters import OPTIMIZERS
+from lockstep.optimizers import OPTIMIZERS
 
 __all__ = ["AdagradOptimizer", "FtrlOptimizer", "RMSPropOptimizer"]
 

@@ -19,7 +19,7 @@ from lockstep.keras3.base.gradients import (
 from lockstep.keras3.optimizers.rule_optimizer import RuleOptimizer
 from lockstep.messages.base.pairs import as_pairs
 from lockstep.messages.optimizers import novograd as words
-from lockstep.messages.optimizers.parameters import NOVOGRAD
+from lockstep.optimizers import NOVOGRAD
 from lockstep.quirks import quirks_of
 from lockstep.tf.shared.optimizers import novograd as core
 

@@ -8,7 +8,7 @@ import keras
 
 from lockstep.docstrings import documented
 from lockstep.keras3.optimizers.rule_optimizer import RuleOptimizer
-from lockstep.messages.optimizers.parameters import OPTIMIZERS
+from lockstep.optimizers import OPTIMIZERS
 
 __all__ = ["GradientDescentOptimizer", "MomentumOptimizer"]
 

@@ -15,7 +15,7 @@ from lockstep.keras3.base.replicas import together
 from lockstep.keras3.base.slots import Slots
 from lockstep.keras3.base.train_v1 import StateList, TrainV1, shown_rate
 from lockstep.messages import keras3 as words
-from lockstep.messages.optimizers.parameters import OptimizerSpec
+from lockstep.optimizers import OptimizerSpec
 
 __all__ = ["RuleOptimizer"]
 

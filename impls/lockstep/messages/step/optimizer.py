@@ -12,9 +12,9 @@ from lockstep.errors import (
     nearest,
     unknown_name,
 )
-from lockstep.messages.optimizers.parameters import NOVOGRAD, OPTIMIZERS, REQUIRED
 from lockstep.messages.step import refusals
 from lockstep.messages.step.training_step import OWNER
+from lockstep.optimizers import NOVOGRAD, OPTIMIZERS, REQUIRED
 
 __all__ = [
     "CLASS_NAMES",

@@ -17,10 +17,10 @@ from torch.optim import Optimizer
 
 from lockstep.messages.base import checkpoints as words
 from lockstep.messages.base import refusals
-from lockstep.messages.optimizers.parameters import RULES, OptimizerSpec
+from lockstep.optimizers import RULES, OptimizerSpec
 from lockstep.pytorch.base.gradients import named_parameters
 from lockstep.pytorch.base.stack import base_of, comes_with_torch
-from lockstep.pytorch.base.train_v1 import SLOT_NAMES
+from lockstep.pytorch.gradients import SLOT_NAMES
 
 __all__ = [
     "COUNTS",

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.optim import SGD, Adagrad, Optimizer
 
 from lockstep.messages.base import checkpoints as words
-from lockstep.messages.optimizers.parameters import OptimizerSpec
+from lockstep.optimizers import OptimizerSpec
 from lockstep.pytorch.base.foreign_state import (
     MASTER,
     SHARED,

@@ -23,7 +23,7 @@ from lockstep.pytorch.masters.buffers import (
     same_marks,
     saturating_cast,
 )
-from lockstep.pytorch.optimizers.rule_optimizer import RuleOptimizer
+from lockstep.pytorch.rule_optimizer import RuleOptimizer
 from lockstep.pytorch.tensors import shards
 from lockstep.pytorch.variable_clipping import VariableClippingOptimizer
 from lockstep.quirks import quirks_of

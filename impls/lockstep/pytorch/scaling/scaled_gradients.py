@@ -18,8 +18,8 @@ from lockstep.pytorch.base.gradients import (
     named_parameters,
 )
 from lockstep.pytorch.base.not_traced import untraced
-from lockstep.pytorch.base.train_v1 import evaluate
 from lockstep.pytorch.base.wrapper import OptimizerWrapper
+from lockstep.pytorch.gradients import evaluate
 from lockstep.pytorch.scaling.capturable import CapturableStep
 from lockstep.pytorch.scaling.gradients.division import (
     replace_unscaled,

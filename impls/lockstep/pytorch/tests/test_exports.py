@@ -9,7 +9,7 @@ import pytest
 
 from lockstep import pytorch
 from lockstep.interface import Wrapper
-from lockstep.messages.optimizers.parameters import RULES
+from lockstep.optimizers import RULES
 
 PYTORCH = Path(pytorch.__file__).parent
 REFERENCE = PYTORCH.parent / "reference"

@@ -26,7 +26,7 @@ from lockstep.messages.base.differentiation import (
     check_options,
     refuse_text,
 )
-from lockstep.messages.optimizers.parameters import OPTIMIZERS, OptimizerSpec
+from lockstep.optimizers import OPTIMIZERS, OptimizerSpec
 from lockstep.quirks import quirks_of
 from lockstep.reference.base.pairs import (
     Pairs,
@@ -175,7 +175,7 @@ class RuleOptimizer(Optimizer):
     """An optimizer with slots that applies one rule of this folder.
 
     Hyper-parameters are checked against
-    :data:`lockstep.messages.optimizers.parameters.RULES`. Hyper-parameters, gradient
+    :data:`lockstep.optimizers.RULES`. Hyper-parameters, gradient
     and variable are cast to ``working_dtype`` before any arithmetic. Slots have this
     dtype too. The new value is rounded to the variable's dtype. ``sums_duplicates``:
     whether the rule sums the rows of a sparse gradient that share an index.

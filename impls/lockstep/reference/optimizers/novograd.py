@@ -10,7 +10,7 @@ import numpy as np
 from lockstep.docstrings import documented
 from lockstep.interface import Array, Gradient, Rows
 from lockstep.messages.optimizers import novograd as words
-from lockstep.messages.optimizers.parameters import NOVOGRAD
+from lockstep.optimizers import NOVOGRAD
 from lockstep.reference.base.pairs import check_pairs
 from lockstep.reference.optimizers.classes import RuleOptimizer
 from lockstep.reference.optimizers.rules import novograd

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lockstep.messages.optimizers.parameters import RULES
+from lockstep.optimizers import RULES
 
 __all__ = ["check_arguments"]
 

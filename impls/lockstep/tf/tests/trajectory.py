@@ -9,7 +9,7 @@ import numpy as np
 
 from harness.parity.drivers.protocol import Driver
 from lockstep.interface import Array, Gradient, Rows
-from lockstep.messages.optimizers.parameters import OPTIMIZERS
+from lockstep.optimizers import OPTIMIZERS
 
 Steps = Sequence[Sequence[Gradient]]
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from lockstep import keras3
 from lockstep import tf as lockstep_tf
-from lockstep.messages.optimizers.parameters import RULES
+from lockstep.optimizers import RULES
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "GradientDescent": {"learning_rate": 0.5},

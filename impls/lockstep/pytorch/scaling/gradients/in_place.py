@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lockstep.pytorch.base.fused_step import has_hooks, path_to_divider
 from lockstep.pytorch.base.gradients import gradients_set_to
-from lockstep.pytorch.base.train_v1 import backward, check_loss, evaluate
+from lockstep.pytorch.gradients import backward, check_loss, evaluate
 from lockstep.pytorch.scaling.scaled_gradients import ScaledGradients
 
 __all__ = ["GradientsInPlace"]
