@@ -21,7 +21,11 @@ from harness.tasks.row_clipping_overhead.tables import (
     named_rows,
 )
 from harness.timing import Makers, Step
-from lockstep.pytorch import VariableClippingOptimizer
+from lockstep.pytorch.variable_clipping import (
+    RowLimit,
+    VariableClippingOptimizer,
+    clip_rows,
+)
 
 
 def makers(seed: int, device: str, part: str, vocabulary: str) -> Makers:
@@ -68,8 +72,8 @@ def clip_makers(table: Table, seed: int) -> Makers:
 
 def our_clip(table: Table) -> Step:
     """Return the wrapper's clipping after a sparse step."""
-    optimizer = wrapped(table.weight)
-    return table.prepared(lambda: optimizer.clip({table.weight: table.named}))
+    weight, limit = table.weight.detach(), RowLimit((1,), LIMIT)
+    return table.prepared(lambda: clip_rows(weight, table.named, limit))
 
 
 def forward_clip(table: Table) -> Step:

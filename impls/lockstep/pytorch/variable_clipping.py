@@ -39,11 +39,9 @@ MARGINS = {
     torch.float32: 2.0**-23 + 2.0**-50,
     torch.float64: 2.0**-52 + 2.0**-50,
 }
-
 # For smaller limits, squares may have left the range of float32.
 TINY = 1e-15
 QUICK = {torch.float16, torch.bfloat16, torch.float32}
-
 # So many elements, with float64 copies of them, fit into a core's cache.
 BLOCK = 1 << 16
 
@@ -71,26 +69,30 @@ def clip_rows(table: Tensor, indices: Tensor | None, limit: RowLimit) -> Clipped
     select them on a GPU would need a host sync, so there all rows are.
     """
     axes, max_norm = limit
-    rows = table if indices is None else table.index_select(0, indices)
-    if rows.is_cpu and axes and rows.dtype in QUICK:
+    rows, places = table, indices
+    if indices is not None:
+        rows = table.index_select(0, indices)
+    elif rows.is_cpu and axes and rows.dtype in QUICK:
         quick = torch.linalg.vector_norm(rows, 2, axes, True, dtype=torch.float32)
-        if not quick.numel() or are_short(quick, rows, max_norm):
-            return Clipped(indices, quick.shape, None)
+        if are_short(quick, rows, max_norm):
+            return Clipped(None, quick.shape, None)
     norms, largest = row_norms(rows, axes), rounded(max_norm, wide_dtype(rows))
     too_large = (norms <= largest).logical_not_()  # NaN counts as too large.
-    places = indices
-    # The order of a sum, so its last bit, may depend on the strides of a table.
-    if rows.is_cpu and rows.dim() and 0 not in axes and rows.is_contiguous():
-        if 2 * int(too_large.count_nonzero()) <= len(rows):
+    if rows.is_cpu:
+        count = int(too_large.count_nonzero())
+        if not count:
+            return Clipped(indices, too_large.shape, None)
+        # The order of a sum, so its last bit, may depend on the strides of a table.
+        is_separate = rows.dim() and 0 not in axes and rows.is_contiguous()
+        if is_separate and 2 * count <= len(rows):
             long = too_large.nonzero()[:, 0]
             rows, norms = rows.index_select(0, long), norms.index_select(0, long)
             places = long if indices is None else indices.index_select(0, long)
-    if rows.numel():
-        clipped = shortened(rows, norms, axes, largest)
-        if places is None:
-            table.copy_(clipped)
-        else:
-            table.index_copy_(0, places, clipped)
+    clipped = shortened(rows, norms, axes, largest)
+    if places is None:
+        table.copy_(clipped)
+    else:
+        table.index_copy_(0, places, clipped)
     return Clipped(indices, too_large.shape, too_large)
 
 
@@ -100,8 +102,9 @@ def are_short(norms: Tensor, rows: Tensor, max_norm: float) -> bool:
     Up to 2^18 elements the error of a norm is below 1 %, unless squares have left the
     range of float32: then it is infinite, or the limit must be tiny.
     """
-    is_sure = max_norm > TINY and rows.numel() <= norms.numel() << 18
-    return is_sure and norms.max().item() < 0.99 * max_norm
+    if not 0 < rows.numel() <= norms.numel() << 18 or max_norm <= TINY:
+        return False
+    return norms.max().item() < 0.99 * max_norm
 
 
 def shortened(
@@ -319,15 +322,12 @@ class VariableClippingOptimizer(OptimizerWrapper):
 def counted(clipped: Clipped) -> tuple[int, int]:
     """Return how many norms were computed and how many too large, each row once."""
     indices, shape, too_large = clipped
-    if indices is None:
-        return shape.numel(), 0 if too_large is None else int(too_large.sum())
-    rows, place = indices.unique(return_inverse=True)
-    count = len(rows) * shape[1:].numel()
-    if too_large is None:
-        return count, 0
-    once = too_large.new_zeros(len(rows), *shape[1:])
-    once[place] = too_large
-    return count, int(once.sum())
+    if indices is not None:
+        rows, place = indices.unique(return_inverse=True)
+        shape = torch.Size([len(rows), *shape[1:]])
+        if too_large is not None:
+            too_large = too_large.new_zeros(shape).index_copy_(0, place, too_large)
+    return shape.numel(), 0 if too_large is None else int(too_large.sum())
 
 
 def check_optimizer(opt: Any) -> None:
@@ -400,9 +400,7 @@ def parameter_of(key: Any, names: Mapping[Tensor, str], opt: Any) -> Tensor:
     if found and found[0] in names:
         return found[0]
     close = nearest(key, names.values()) if isinstance(key, str) else None
-    remedy = "list what the optimizer updates"
-    if isinstance(key, str):
-        remedy = "make the optimizer of model.named_parameters(), which has names"
+    remedy = "list what the optimizer updates, made of model.named_parameters()"
     known = ", ".join(list(names.values())[:8]) + ", ..." * (len(names) > 8)
     raise UnknownNameError(
         f"{DIMS}: expected parameters among {known}, got {shown(key)!r}; "
