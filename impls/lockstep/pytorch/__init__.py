@@ -23,11 +23,17 @@ from lockstep.pytorch.clipping import (
     clip_gradients_by_global_norm as clip_gradients_by_global_norm,
 )
 from lockstep.pytorch.clipping import clip_gradients_by_norm as clip_gradients_by_norm
+from lockstep.pytorch.loss_scales import AutomaticLossScaler as AutomaticLossScaler
+from lockstep.pytorch.loss_scales import DynamicLossScale as DynamicLossScale
+from lockstep.pytorch.loss_scales import FixedLossScale as FixedLossScale
+from lockstep.pytorch.loss_scaling import (
+    MixedPrecisionLossScaleOptimizer as MixedPrecisionLossScaleOptimizer,
+)
 from lockstep.pytorch.lr_scheduler import PolicyLR as PolicyLR
-from lockstep.pytorch.masters.mixed_precision import (
+from lockstep.pytorch.mixed_precision import (
     MixedPrecisionOptimizerWrapper as MixedPrecisionOptimizerWrapper,
 )
-from lockstep.pytorch.masters.regularizer import (
+from lockstep.pytorch.mixed_precision import (
     mp_regularizer_wrapper as mp_regularizer_wrapper,
 )
 from lockstep.pytorch.multitask import (
@@ -54,14 +60,6 @@ from lockstep.pytorch.post_process import (
     post_process_gradients as post_process_gradients,
 )
 from lockstep.pytorch.post_process import reduce_gradients as reduce_gradients
-from lockstep.pytorch.scaling.automatic_scaler import (
-    AutomaticLossScaler as AutomaticLossScaler,
-)
-from lockstep.pytorch.scaling.loss_scale import DynamicLossScale as DynamicLossScale
-from lockstep.pytorch.scaling.loss_scale import FixedLossScale as FixedLossScale
-from lockstep.pytorch.scaling.loss_scale_optimizer import (
-    MixedPrecisionLossScaleOptimizer as MixedPrecisionLossScaleOptimizer,
-)
 from lockstep.pytorch.variable_clipping import (
     VariableClippingOptimizer as VariableClippingOptimizer,
 )

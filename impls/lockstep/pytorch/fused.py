@@ -53,7 +53,9 @@ def has_hooks(optimizer: Any) -> bool:
         return True
     while optimizer is not None:
         own = vars(optimizer)
-        if own.get("_optimizer_step_pre_hooks") or is_patched(optimizer):
+        hooks = own.get("_optimizer_step_pre_hooks", {}).values()
+        only_check = [getattr(hook, "only_checks", False) for hook in hooks]
+        if not all(only_check) or is_patched(optimizer):
             return True
         optimizer = own.get("inner_optimizer")
     return False

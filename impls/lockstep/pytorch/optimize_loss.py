@@ -27,7 +27,9 @@ from lockstep.pytorch.gradients import (
     refuse_sharded,
 )
 from lockstep.pytorch.larc import LarcPolicy, larc_policy
-from lockstep.pytorch.masters.mixed_precision import MixedPrecisionOptimizerWrapper
+from lockstep.pytorch.loss_scales import AutomaticLossScaler
+from lockstep.pytorch.loss_scaling import ScalingWrapper
+from lockstep.pytorch.mixed_precision import MixedPrecisionOptimizerWrapper
 from lockstep.pytorch.norms import finite_flags, total_norm
 from lockstep.pytorch.post_process import (
     Summaries,
@@ -37,8 +39,6 @@ from lockstep.pytorch.post_process import (
     reduce_gradients,
     requested,
 )
-from lockstep.pytorch.scaling.automatic_scaler import AutomaticLossScaler
-from lockstep.pytorch.scaling.skipping import SkippingWrapper
 from lockstep.pytorch.wrapper import OptimizerWrapper
 
 OPTIMIZER_CLS_NAMES: dict[str, Callable[..., Optimizer]] = {
@@ -159,8 +159,7 @@ def optimize_loss(
     step.skip_update_ph = skip_update_ph
     named = _trained(var_list, model, optimizer)
     base = _make_optimizer(step, named, optimizer, optimizer_params)
-    names_of = named_parameters(base)
-    known = dict(zip(weights_of(base, names_of), names_of.values(), strict=True))
+    known = named_parameters(base)
     step.parameters = weights_of(base, [parameter for _, parameter in named])
     refuse_sharded("optimize_loss", step.parameters)
     _check_optimizer(step, base, known, None if var_list is not None else model)
@@ -274,10 +273,10 @@ def _make_optimizer(
         )
     # The names are only added now, because a function may sort parameters into groups.
     names = {parameter: name for name, parameter in named if name is not None}
-    listed = [weights_of(made, group["params"]) for group in made.param_groups]
-    if all(parameter in names for group in listed for parameter in group):
-        for group, parameters in zip(made.param_groups, listed, strict=True):
-            group["param_names"] = [names[parameter] for parameter in parameters]
+    groups = made.param_groups
+    if all(parameter in names for group in groups for parameter in group["params"]):
+        for group in groups:
+            group["param_names"] = [names[parameter] for parameter in group["params"]]
     return made
 
 
@@ -285,7 +284,8 @@ def weights_of(optimizer: Optimizer, parameters: Iterable[Tensor]) -> list[Tenso
     """Return parameters of an optimizer, with the model's weights for masters."""
     for layer in layers_of(optimizer):
         if isinstance(layer, MixedPrecisionOptimizerWrapper):
-            return layer.copies.weights(parameters)
+            weights = {id(master): w for w, master in layer.masters.items()}
+            return [weights.get(id(p), p) for p in parameters]
     return list(parameters)
 
 
@@ -440,7 +440,7 @@ class TrainingStep:
         others = self.iter_size > 1 or self.on_horovod or self.larc is not None
         if others or self.recorder is not None:
             return False
-        if not isinstance(self.optimizer, SkippingWrapper):
+        if not isinstance(self.optimizer, ScalingWrapper):
             return False
         return self.optimizer._divides_as_it_updates(self.clip_gradients is not None)
 
@@ -506,7 +506,7 @@ class TrainingStep:
             pairs = self._post_process(pairs, norm)
         # Clipping multiplies by at most 1, so dense float32 gradients stay finite.
         # Others are rounded, or rows are summed.
-        if finite and isinstance(self.optimizer, SkippingWrapper):
+        if finite and isinstance(self.optimizer, ScalingWrapper):
             if all([g.dtype == torch.float32 and not g.is_sparse for g in present]):
                 self.optimizer._note_finite([g for g, _ in pairs if g is not None])
         absent = self._names_of_absent(pairs)

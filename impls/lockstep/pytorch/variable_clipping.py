@@ -229,11 +229,12 @@ class VariableClippingOptimizer(OptimizerWrapper):
                 f"{type(vars_to_clip_dims).__name__}; "
                 "for one matrix w whose rows are to be clipped give {w: [1]}."
             )
+        self._refuse_masters(opt)
         norms = norms_of(max_norm, vars_to_clip_dims)
         names = named_parameters(opt)
         limits: dict[Tensor, RowLimit] = {}
         for key, dims in vars_to_clip_dims.items():
-            parameter = parameter_of(key, names, opt)
+            parameter = parameter_of(key, names)
             if parameter in limits:
                 raise UnsupportedError(
                     f"{DIMS}: expected each parameter once, got "
@@ -244,9 +245,6 @@ class VariableClippingOptimizer(OptimizerWrapper):
         super().__init__(opt)
         self.limits = limits
         self.name = name
-
-    def _refuse_masters(self, inner_optimizer: Optimizer) -> None:
-        """Accept masters here: the constructor has checked the listed parameters."""
 
     def step_inner(self) -> None:
         """Take the step of the wrapped optimizer, then clip."""
@@ -375,7 +373,7 @@ def norms_of(max_norm: Any, keys: Mapping[Any, Any]) -> dict[Any, float]:
     return norms
 
 
-def parameter_of(key: Any, names: Mapping[Tensor, str], opt: Any) -> Tensor:
+def parameter_of(key: Any, names: Mapping[Tensor, str]) -> Tensor:
     """Return the parameter for a key of ``vars_to_clip_dims``, or raise."""
     if isinstance(key, Tensor):
         found = [key]
@@ -390,12 +388,6 @@ def parameter_of(key: Any, names: Mapping[Tensor, str], opt: Any) -> Tensor:
         raise UnsupportedError(
             f"{DIMS}: expected one parameter of the name {key!r}, got several; "
             "give them names of their own, or use the parameters themselves as keys."
-        )
-    if found and getattr(opt, "trains_masters", False) and opt.trains_master(found[0]):
-        raise UnsupportedError(
-            f"{OWNER}: expected an optimizer that updates {shown(key)} itself, got "
-            "MixedPrecisionOptimizerWrapper, which updates its master; "
-            "put the row clipping inside of the masters' wrapper, with the same keys."
         )
     if found and found[0] in names:
         return found[0]

@@ -100,7 +100,10 @@ def automatic_policy(
     for name, value in params.items():
         if name not in types:
             raise _unknown("params", name, types)
-        if not isinstance(value, types[name]):
+        whole = isinstance(value, Integral) and not isinstance(value, bool)
+        if types[name] is float and whole and not quirks.backoff_range:
+            params[name] = float(value)
+        elif not isinstance(value, types[name]):
             raise refusals.PARAMETER_TYPE.error(
                 name=name, expected=types[name].__name__, got=value
             )

@@ -10,8 +10,8 @@ from lockstep.checks import CHOOSE, check_norm_limit, require
 from lockstep.errors import (
     ScaleStalledError,
 )
-from lockstep.interface import StepReport
 from lockstep.messages.scaling import refusals
+from lockstep.scalers import ScaledStepReport, report
 
 __all__ = [
     "AT_FLOOR",
@@ -33,47 +33,6 @@ CLEAR = "take the step first, or call zero_grad() to begin again"
 SCALE_AGAIN = "take the step first, or call scale_loss(loss) to begin again"
 PATIENCE = 100
 """Default number of steps skipped in a row at the scale's floor that are a stall."""
-
-
-class ScaledStepReport(StepReport):
-    """A step report with the results of the finite check and of clipping.
-
-    Attributes:
-        nonfinite: names of the variables whose gradients were not finite.
-        norm: the global norm of the unscaled gradients before clipping; None without
-            ``clip_norm``, or if a gradient was not finite.
-        clip_factor: the factor of clipping to ``clip_norm``, at most 1; None if
-            ``norm`` is None or the step was skipped.
-    """
-
-    nonfinite: tuple[str, ...] = ()
-    norm: float | None = None
-    clip_factor: float | None = None
-
-    @classmethod
-    def of(
-        cls,
-        report: StepReport,
-        nonfinite: Sequence[str],
-        norm: float | None = None,
-        clip_factor: float | None = None,
-    ) -> ScaledStepReport:
-        """Return ``report`` with these results."""
-        scaled = cls(*report)
-        scaled.nonfinite = tuple(nonfinite)
-        scaled.norm, scaled.clip_factor = norm, clip_factor
-        return scaled
-
-    def __repr__(self) -> str:
-        """Show every field; a tuple's own repr omits the added ones."""
-        names = (*self._fields, "nonfinite", "norm", "clip_factor")
-        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
-        return f"{type(self).__name__}({fields})"
-
-    def _replace(self, **changes: Any) -> ScaledStepReport:
-        """Return a changed copy that keeps the added fields, for outer wrappers."""
-        copy = super()._replace(**changes)
-        return self.of(copy, self.nonfinite, self.norm, self.clip_factor)
 
 
 def listed_gradients(
@@ -110,53 +69,6 @@ def check_clip_norm(
     number = isinstance(clip_norm, Real)
     require(owner, "clip_norm", clip_norm, number, "a finite number > 0")
     check_norm_limit(owner, "clip_norm", clip_norm, remedy)
-
-
-def report(
-    inner: StepReport | None,
-    names: Sequence[str],
-    nonfinite: Sequence[str],
-    scales: tuple[float, float],
-    applied: bool | None = None,
-    norm: float | None = None,
-    clip_factor: float | None = None,
-    absent: Sequence[str] = (),
-) -> ScaledStepReport:
-    """Return the report of a step: applied or skipped, non-finite tensors, the scale.
-
-    Args:
-        inner: the ``last_step`` of the wrapped optimizer if it was called and has one.
-        names: the names of all variables of the step.
-        nonfinite: the names of those with non-finite gradients.
-        scales: the loss scale before and after the step.
-        applied: whether the step was applied; None: if all gradients were finite. It is
-            given if non-finite gradients are applied (strict, fixed scale), or if only
-            their norm was not finite.
-        norm: the global norm if it was computed.
-        clip_factor: the factor of clipping, if the step was applied.
-        absent: the names of those without a gradient; not needed with ``inner``.
-    """
-    endings = [moved("loss scale", *scales)]
-    applied = not nonfinite if applied is None else applied
-    if norm is not None and clip_factor is not None:
-        endings.append(moved("norm", norm, norm * clip_factor))
-    ending = "; ".join(endings)
-    if not applied:
-        reason = f"skipped, not finite: {named(nonfinite)}; {ending}"
-        step = StepReport(False, reason, tuple(names))
-    elif inner is not None:
-        step = StepReport(*inner)._replace(reason=f"{inner.reason}; {ending}")
-    else:
-        outcome = f"applied, not finite: {named(nonfinite)}" if nonfinite else "finite"
-        outcome += f", {len(absent)} absent" if absent else ""
-        step = StepReport(True, f"{outcome}; {ending}", tuple(absent))
-    return ScaledStepReport.of(step, nonfinite, norm, clip_factor)
-
-
-def moved(what: str, before: float, after: float) -> str:
-    """Return ``what`` with its value, or with both values if they differ."""
-    first, second = f"{before:g}", f"{after:g}"
-    return f"{what} {first}" + (f" -> {second}" if first != second else "")
 
 
 def named(nonfinite: Sequence[str]) -> str:

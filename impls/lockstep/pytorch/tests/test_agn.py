@@ -21,6 +21,7 @@ from lockstep.errors import (
     UnknownNameError,
     UnsupportedError,
 )
+from lockstep.interface import NO_GRADIENTS
 from lockstep.pytorch import (
     AGNCustomGetter,
     AGNOptimizer,
@@ -121,9 +122,10 @@ def test_absent_gradients_are_neither_pushed_nor_pulled() -> None:
 
 def test_a_step_without_any_gradient_is_no_local_step() -> None:
     weight, worker = single()
+    worker.apply_gradients([(torch.ones(3), weight)])
     worker.step()
-    assert worker.local_step == 0
-    assert not worker.last_step.applied
+    assert worker.local_step == 1
+    assert worker.last_step == NO_GRADIENTS
     with pytest.raises(ValueError, match="expected a gradient, got None"):
         worker.apply_gradients([(None, weight)])
 

@@ -395,9 +395,7 @@ def test_compute_gradients_pairs_every_parameter_and_touches_no_grad(make) -> No
 
 
 @pytest.mark.parametrize("name", SUBJECTS)
-def test_compute_gradients_works_under_no_grad(name, request) -> None:
-    if name.endswith(("scale", "masters", "stack")):
-        request.applymarker(pytest.mark.xfail(strict=True, reason="to be mended"))
+def test_compute_gradients_works_under_no_grad(name) -> None:
     weight = Parameter(torch.ones(1))
     with torch.no_grad():
         optimizer = SUBJECTS[name]([weight])
@@ -596,9 +594,7 @@ class PerRow(Optimizer):
 
 @pytest.mark.parametrize("name", WRAPPERS)
 @pytest.mark.parametrize("key", [None, "k"])
-def test_the_state_of_any_optimizer_is_saved_and_loaded(name, key, request) -> None:
-    if key and name in ("scale", "masters", "stack"):
-        request.applymarker(pytest.mark.xfail(strict=True, reason="to be mended"))
+def test_the_state_of_any_optimizer_is_saved_and_loaded(name, key) -> None:
     wrap = WRAPPERS[name]
 
     def made():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lockstep import errors
-from lockstep.messages.tests.kit import EVERYWHERE, Cells, Mistake, Wrap
+from lockstep.messages.tests.kit import WHOLE_ONLY, Cells, Mistake, Wrap
 
 __all__ = ["MISTAKES", "PARALLEL", "SIGNATURES", "WRAPPERS"]
 
@@ -25,5 +25,5 @@ MISTAKES: dict[str, Mistake] = {
 }
 
 PARALLEL: dict[str, Cells] = {
-    "`MixedPrecisionOptimizerWrapper`": EVERYWHERE,
+    "`MixedPrecisionOptimizerWrapper`": WHOLE_ONLY,
 }

@@ -162,10 +162,6 @@ def test_a_closure_is_a_function(optimizer):
 
 
 CALLS = {
-    "a model is a module": (
-        lambda: mixed().as_module(None),
-        r"as_module: expected a torch.nn.Module, got NoneType",
-    ),
     "a config has the constructor's arguments": (
         lambda: lockstep.DynamicLossScale.from_config({"foo": 1}),
         "DynamicLossScale.from_config: argument: expected one of",

@@ -49,7 +49,7 @@ def test_two_ranks_do_as_the_table_says(seen, name, case, layout, cell) -> None:
         assert mine[key] == second[layout][key]
     if cell == "refused":
         assert case.refusal in mine["refused"]
-        assert_close(mine["weights"], dict(Net().named_parameters()), 0)
+        assert_close(mine["weights"], dict(Net().to(case.dtype).named_parameters()), 0)
         return
     assert not mine["refused"], mine["refused"]
     assert (mine["applied"], mine["scales"]) == (alone["applied"], alone["scales"])

@@ -17,10 +17,10 @@ from lockstep.pytorch import (
     MixedPrecisionOptimizerWrapper,
     MultitaskOptimizerWrapper,
     VariableClippingOptimizer,
+    loss_scaling,
     optimize_loss,
 )
 from lockstep.pytorch.base.fused_step import has_hooks
-from lockstep.pytorch.scaling.scaled_step import ScaledStep
 
 WRAPPERS = {
     "multitask": MultitaskOptimizerWrapper,
@@ -196,7 +196,7 @@ def test_the_optimizer_divides_inside_of_wrappers_as_the_loss_scale_does(
         if is_hooked:
             optimizer.register_step_pre_hook(lambda *_: None)
         elif not options.get("dampening"):
-            monkeypatch.setattr(ScaledStep, "divide", no_division)
+            monkeypatch.setattr(loss_scaling, "divide_in_place", no_division)
         wrapper = outer(stack(optimizer), SCALE)
         seen = []
         for kinds in steps:

@@ -51,24 +51,3 @@ def test_given_gradients_stay_as_they_are(around, fused) -> None:
     weight.grad = torch.ones(3)
     scaled.step()
     assert (weight.grad != 1).all()
-
-
-@pytest.mark.parametrize("by", ["minimize", "optimize_loss"])
-def test_masters_inside_of_row_clipping_are_trained(by) -> None:
-    trained = []
-    for wraps in (False, True):
-        weight, table = Parameter(torch.ones(3).half()), Parameter(torch.ones(2, 3))
-        masters = ls.MixedPrecisionOptimizerWrapper(adam(weight, table), 8.0)
-        ls.mp_regularizer_wrapper(lambda w: 0.1 * w.square().sum())(weight)
-        optimizer = masters
-        if wraps:
-            optimizer = ls.VariableClippingOptimizer(masters, {table: [1]}, 100.0)
-        loss = lambda w=weight, t=table: w.float().square().sum() + t.sum()  # noqa: E731
-        step = lambda o=optimizer, f=loss: o.minimize(f)  # noqa: E731
-        if by == "optimize_loss":
-            step = ls.optimize_loss(loss, optimizer, None, 0.1, [weight, table])
-        for _ in range(3):
-            step()
-        trained.append((weight, table, masters.master(weight)))
-    assert all(map(torch.equal, *trained))
-    assert (trained[0][0] < 1).all()

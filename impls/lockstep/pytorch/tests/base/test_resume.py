@@ -19,8 +19,6 @@ from lockstep.pytorch import (
     MultitaskOptimizerWrapper,
     VariableClippingOptimizer,
 )
-from lockstep.pytorch.tests.masters.models import mixed
-from lockstep.pytorch.tests.masters.models import train as train_scaled
 from lockstep.pytorch.tests.ranks import new_processes
 from lockstep.pytorch.tests.subjects import (
     ALL,
@@ -185,32 +183,6 @@ def test_the_first_step_of_a_warm_up_on_zeros_makes_no_state():
     wrapper.param_groups[0]["lr"] = 0.0
     train(model, wrapper, "0")
     assert not wrapper.state
-
-
-@pytest.mark.parametrize(
-    ("wrap", "dtype"), [(scaling, torch.float32), (masters, torch.float16)]
-)
-def test_a_checkpoint_resumes_in_groups_of_another_order(wrap, dtype):
-    runs = [groups_in_order(wrap, dtype, step) for step in (1, -1)]
-    (model, opt), (fresh_model, fresh) = runs
-    train_scaled(model, opt, BEFORE)
-    wholes = [opt.as_module(model) if wrap is masters else model for model, opt in runs]
-    saved = deepcopy(checkpoint.get_optimizer_state_dict(wholes[0], opt))
-    fresh_model.load_state_dict(model.state_dict())
-    checkpoint.set_optimizer_state_dict(wholes[1], fresh, saved)
-    train_scaled(model, opt, AFTER)
-    train_scaled(fresh_model, fresh, AFTER)
-    assert fresh.loss_scale == opt.loss_scale > 4
-    assert fresh.step_numbers() == opt.step_numbers()
-    assert_same_bits(fresh_model.state_dict(), model.state_dict())
-
-
-def groups_in_order(wrap, dtype, step):
-    """Return a model, and its optimizer with groups in this order or its reverse."""
-    model = mixed(dtype)
-    heads = {"params": [*model.a.parameters(), *model.b.parameters()]}
-    groups = [{"params": [*model.body.parameters()], "lr": 0.01}, heads]
-    return model, wrap(torch.optim.Adam(groups[::step], lr=0.05))
 
 
 @pytest.mark.parametrize("alone", [False, True], ids=["beside", "alone"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 
 import pytest
@@ -47,6 +46,7 @@ def capturable(opt: Optimizer) -> MixedPrecisionLossScaleOptimizer:
 
 WRAPPERS: dict[str, Callable[[Optimizer], Optimizer]] = {
     "agn": agn,
+    "masters": MixedPrecisionOptimizerWrapper,
     "capturable": capturable,
 }
 
@@ -170,33 +170,12 @@ def one_row(rank: int) -> list[list[float]]:
     return found
 
 
-def penalized(rank: int) -> dict[str, list[float]]:
-    """Decay half-precision weights by a penalty of their masters, whole and split."""
-    found = {}
-    for name, make in (("whole", TwoHeads), ("split", sharded_in_half)):
-        model = make().bfloat16() if name == "whole" else make()
-        sgd = torch.optim.SGD(model.named_parameters(), lr=0.25)
-        optimizer = MixedPrecisionOptimizerWrapper(sgd, 8.0)
-        weight = model.body.weight
-        optimizer.regularizers[weight] = lambda master: master.square().sum() / 2
-        optimizer.scale_loss(model(torch.ones(2, 3).bfloat16(), 1.0, 1.0)).backward()
-        optimizer.step()
-        whole = getattr(weight, "full_tensor", lambda weight=weight: weight)()
-        found[name] = whole.detach().float().flatten().tolist()
-    return found
-
-
-def sharded_in_half() -> nn.Module:
-    return sharded(torch.bfloat16)
-
-
 def everything(rank: int) -> dict[str, object]:
     return {
         "refusals": refusals(rank),
         "calls": calls_with_whole_gradients(rank),
         "terms": terms(rank),
         "one row": one_row(rank),
-        "penalized": penalized(rank),
     }
 
 
@@ -236,36 +215,3 @@ def test_terms_of_gradients_are_added_up_before_they_are_judged(ranks) -> None:
 def test_one_row_decides_for_all_ranks(ranks) -> None:
     for rank in ranks:
         assert rank["one row"] == [[8.0, 0.0], [8.0, 1.0], [4.0, 0.0]]
-
-
-def test_penalties_of_split_masters_are_those_of_whole_ones(ranks) -> None:
-    for rank in ranks:
-        assert rank["penalized"]["split"] == rank["penalized"]["whole"]
-
-
-def saved_by_torch(rank: int) -> dict[str, torch.Tensor]:
-    """Return this rank's masters, and those that ``torch.save`` wrote and read."""
-    model = sharded(torch.bfloat16)
-    adam = torch.optim.Adam(model.parameters())
-    optimizer = MixedPrecisionOptimizerWrapper(adam, 8.0)
-    for parameter in model.parameters():
-        parameter.grad = torch.ones_like(parameter)
-    optimizer.step()
-    file = io.BytesIO()
-    torch.save(optimizer.state_dict(), file)
-    file.seek(0)
-    read = torch.load(file, weights_only=False)["state"]
-    both = zip(optimizer.master_params(), read.values(), strict=True)
-    return {
-        str(k): torch.stack(
-            [master.to_local().flatten(), entry["master"].to_local().flatten()]
-        )
-        for k, (master, entry) in enumerate(both)
-    }
-
-
-def test_torch_saves_masters_that_are_split_over_ranks(tmp_path):
-    for rank in on_two_ranks(saved_by_torch, tmp_path):
-        assert len(rank) == 6
-        for master, read in rank.values():
-            assert torch.equal(master, read)

@@ -62,14 +62,6 @@ def test_gradients_equal_those_of_compute_gradients(
             assert torch.equal(dense(gradient), dense(expected))
 
 
-def test_dense_gradients_lie_in_the_buffers_of_the_masters() -> None:
-    weights = weights_of(0)
-    optimizer = wrapped(weights, 8.0)
-    pairs = gradients_for_step(optimizer, lambda: loss_of(weights), weights)
-    (flat,) = optimizer.copies.buffers()
-    assert pairs[1][0] is flat.gradient_views[1]
-
-
 def test_compute_gradients_returns_new_memory_each_time() -> None:
     weights = weights_of(0)
     optimizer = wrapped(weights, 8.0)

@@ -88,11 +88,11 @@ def overlapping() -> tuple[nn.Parameter, nn.Parameter, nn.Parameter]:
 
 def test_two_weights_in_one_place_are_refused_because_their_masters_would_differ():
     one, other, beside = overlapping()
-    with pytest.raises(UnsupportedError, match=r"two of shape \[2, 2\] in one place"):
+    with pytest.raises(UnsupportedError, match="memory of their own"):
         MixedPrecisionOptimizerWrapper(torch.optim.SGD([one, beside, other], lr=1.0))
     sgd = torch.optim.SGD([one, beside], lr=1.0)
     optimizer = MixedPrecisionOptimizerWrapper(sgd)
-    with pytest.raises(UnsupportedError, match="memory of its own"):
+    with pytest.raises(UnsupportedError, match="memory of their own"):
         optimizer.add_param_group({"params": [other]})
     assert [len(group["params"]) for group in sgd.param_groups] == [2]
 

@@ -14,9 +14,7 @@ from lockstep import pytorch
 from lockstep.pytorch import (
     MixedPrecisionOptimizerWrapper,
     MultitaskOptimizerWrapper,
-    VariableClippingOptimizer,
 )
-from lockstep.pytorch.masters.checkpoint import KEY, MastersInState, with_masters
 from lockstep.pytorch.tests.masters.models import (
     SCALES,
     assert_same,
@@ -76,14 +74,12 @@ def test_distributed_checkpoints_resume_to_the_bit(name, scale, flat):
     model = mixed()
     optimizer = wrapped(model, name, SCALES[scale]())
     train(model, optimizer, "+ab")
-    whole = optimizer.as_module(model)
-    saved = checkpoint.get_optimizer_state_dict(whole, optimizer, options=options)
+    saved = checkpoint.get_optimizer_state_dict(model, optimizer, options=options)
     saved = copy.deepcopy(saved)
     fresh = mixed()
     loaded = wrapped(fresh, name, SCALES[scale]())
     fresh.load_state_dict(model.state_dict())
-    whole = loaded.as_module(fresh)
-    checkpoint.set_optimizer_state_dict(whole, loaded, saved, options=options)
+    checkpoint.set_optimizer_state_dict(fresh, loaded, saved, options=options)
     train(model, optimizer, "ba+")
     train(fresh, loaded, "ba+")
     assert_same(everything(fresh, loaded), everything(model, optimizer))
@@ -91,12 +87,9 @@ def test_distributed_checkpoints_resume_to_the_bit(name, scale, flat):
 
 
 @pytest.mark.parametrize("before", [False, True])
-@pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("name", ["Adam", "SGD", "TF1 Adam"])
-def test_distributed_checkpoints_keep_frozen_masters_and_those_trained_late(
-    name, before, after
-):
-    """``before`` and ``after``: whether the body is frozen at the start, and then."""
+def test_distributed_checkpoints_keep_masters_that_are_trained_late(name, before):
+    """torch saves nothing of parameters that are frozen then."""
     models = [mixed(), mixed()]
     optimizers = []
     for model in models:
@@ -106,41 +99,15 @@ def test_distributed_checkpoints_keep_frozen_masters_and_those_trained_late(
         models[0].body.weight.add_(0.5)
     train(models[0], optimizers[0], "+")
     for model in models:
-        model.body.requires_grad_(not after)
+        model.body.requires_grad_(True)
     train(models[0], optimizers[0], "+ab")
-    wholes = [
-        optimizer.as_module(model)
-        for model, optimizer in zip(models, optimizers, strict=True)
-    ]
-    saved = checkpoint.get_optimizer_state_dict(wholes[0], optimizers[0])
+    saved = checkpoint.get_optimizer_state_dict(models[0], optimizers[0])
     saved = copy.deepcopy(saved)
     models[1].load_state_dict(models[0].state_dict())
-    checkpoint.set_optimizer_state_dict(wholes[1], optimizers[1], saved)
+    checkpoint.set_optimizer_state_dict(models[1], optimizers[1], saved)
     for model, optimizer in zip(models, optimizers, strict=True):
         train(model, optimizer, "ba+")
-        model.body.requires_grad_(True)
-        train(model, optimizer, "+")
     assert_same(*[everything(*pair) for pair in zip(models, optimizers, strict=True)])
-
-
-@pytest.mark.parametrize("outside", [False, True])
-@pytest.mark.parametrize("steps", ["", "+"])
-def test_distributed_checkpoints_of_the_model_itself_are_refused(steps, outside):
-    model = mixed()
-    optimizer = wrapped(model)
-    train(model, optimizer, steps)
-    saved = copy.deepcopy(optimizer.state_dict())
-    if outside:
-        optimizer = VariableClippingOptimizer(optimizer, {}, 1.0)
-    before = everything(model, optimizer)
-    for call in (
-        lambda: checkpoint.get_optimizer_state_dict(model, optimizer),
-        lambda: checkpoint.set_optimizer_state_dict(model, optimizer, saved),
-        lambda: checkpoint.get_state_dict(model, optimizer),
-    ):
-        with pytest.raises(ValueError, match=r"pass optimizer.as_module\(model\) with"):
-            call()
-    assert_same(everything(model, optimizer), before)
 
 
 def test_distributed_checkpoints_need_no_module_where_nothing_has_a_master():
@@ -195,10 +162,9 @@ def test_distributed_checkpoints_resume_where_one_task_had_no_gradient_yet():
         parameter.grad = torch.full_like(parameter, 0.0 if is_head else 1.0)
     optimizer.step()
     assert "exp_avg" not in optimizer.state_dict()["state"][2]
-    whole = optimizer.as_module(model)
-    saved = copy.deepcopy(checkpoint.get_optimizer_state_dict(whole, optimizer))
+    saved = copy.deepcopy(checkpoint.get_optimizer_state_dict(model, optimizer))
     fresh, loaded = started()
-    checkpoint.set_optimizer_state_dict(loaded.as_module(fresh), loaded, saved)
+    checkpoint.set_optimizer_state_dict(fresh, loaded, saved)
     for each, wrapper in ((model, optimizer), (fresh, loaded)):
         for parameter in each.parameters():
             parameter.grad = torch.ones_like(parameter)
@@ -225,21 +191,3 @@ def test_state_that_was_made_before_is_taken_over_in_float32():
     assert kept.dtype == torch.float32
     step_on(weight, optimizer, torch.ones(2))
     assert optimizer.state[optimizer.master(weight)]["step"] == 2
-
-
-def test_a_master_alone_is_no_state_before_a_step():
-    weight, master = Parameter(torch.ones(2).half()), Parameter(torch.ones(2))
-    base = torch.optim.Adam([master])
-    beside = MastersInState(base, {weight: master})
-    base.state = {master: {KEY: master}}  # as a checkpoint of a fresh optimizer has it
-    beside.free()
-    assert not base.state
-
-
-def test_a_saved_state_has_entries_for_all_only_where_nobody_has_any():
-    own, other = Parameter(torch.ones(2)), Parameter(torch.ones(3))
-    masters = {Parameter(torch.ones(2).half()): own}
-    groups = [{"params": [0, 1]}]
-    for entries, expected in (({}, {0, 1}), ({0: {"step": 1}}, {0})):
-        saved = {"state": entries, "param_groups": groups}
-        assert with_masters(saved, [own, other], masters)["state"].keys() == expected

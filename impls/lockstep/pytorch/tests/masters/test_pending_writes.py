@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch.nn import Parameter
 
-from lockstep.pytorch import MixedPrecisionOptimizerWrapper
 from lockstep.pytorch.tests.masters.models import halves, wrapped_weight
 
 
@@ -76,15 +75,3 @@ def test_masters_keep_their_digits_when_a_group_is_added():
     added(pair)
     step(*pair)
     assert optimizer.master(weight).tolist() == [2.0**-14 - 1] * 2
-
-
-def test_a_written_master_stays_if_another_weight_was_written_through_data():
-    weight, other = (Parameter(torch.zeros(2).half()) for _ in range(2))
-    sgd = torch.optim.SGD([weight, other], lr=1.0)
-    optimizer = MixedPrecisionOptimizerWrapper(sgd)
-    written(optimizer.master(weight), 7)
-    other.data.fill_(2)
-    with pytest.warns(UserWarning, match=r"1 written through \.data"):
-        optimizer.state_dict()
-    step(weight, optimizer)
-    assert (weight.tolist(), other.tolist()) == ([6, 6], [2, 2])

@@ -230,7 +230,6 @@ REFUSED = {
         lambda: torch.optim.SGD(weights(), momentum=0.9, dampening=0.5, fused=True),
         {},
     ),
-    "strict": (lambda: FUSED["Adam"](weights()), {"strict": True}),
     "raise": (lambda: FUSED["Adam"](weights()), {"at_floor": "raise"}),
 }
 

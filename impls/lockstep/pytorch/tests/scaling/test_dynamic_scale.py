@@ -10,13 +10,9 @@ import torch
 
 from lockstep.errors import LockstepError
 from lockstep.pytorch import DynamicLossScale, MixedPrecisionLossScaleOptimizer
-from lockstep.pytorch.scaling.dynamic_scale import (
-    DynamicState,
-    start_dynamic,
-    step_dynamic,
-    step_dynamic_on_device,
-)
+from lockstep.pytorch.loss_scales import step_on_device
 from lockstep.pytorch.tests.devices import no_syncs, on_devices
+from lockstep.scalers import DynamicState, step_dynamic
 
 OPTIONS = {
     "plain": {},
@@ -47,13 +43,13 @@ def test_on_a_device_the_rule_gives_the_same_bits(options, share, device) -> Non
     policy = DynamicLossScale(64.0, **{"increment_period": 3, **options}).policy
     draw = random.Random(7)
     flags = [draw.random() >= share for _ in range(400)]
-    state = start_dynamic(policy)
+    state = DynamicState(policy.initial_loss_scale, 0)
     twin, states = on_device(state, device), []
     answers = torch.tensor(flags, device=device).unbind()
     for finite, flag in zip(flags, answers, strict=True):
         state = step_dynamic(policy, state, finite)
         with no_syncs(device):
-            twin = step_dynamic_on_device(policy, twin, flag)
+            twin = step_on_device(policy, twin, flag)
         states.append((state, twin))
     for step, (expected, found) in enumerate(states):
         assert [tensor.item() for tensor in found] == list(expected), step
@@ -72,18 +68,15 @@ def test_a_division_is_by_a_tensor_since_a_gpu_would_multiply_by_a_reciprocal() 
                 seen.append(args)
             return function(*args, **(kwargs or {}))
 
-    state = on_device(start_dynamic(policy), "cpu")
+    state = on_device(DynamicState(policy.initial_loss_scale, 0), "cpu")
     with Watch():
-        after = step_dynamic_on_device(policy, state, torch.tensor(False))
-    assert after.loss_scale == step_dynamic(policy, start_dynamic(policy), False)[0]
+        after = step_on_device(policy, state, torch.tensor(False))
+    assert (
+        after.loss_scale
+        == step_dynamic(policy, DynamicState(policy.initial_loss_scale, 0), False)[0]
+    )
     assert seen
     assert all(isinstance(value, torch.Tensor) for args in seen for value in args)
-
-
-@pytest.mark.parametrize("place", range(3))
-def test_what_follows_the_multiplier_has_a_name(place) -> None:
-    with pytest.raises(TypeError, match="positional"):
-        DynamicLossScale(64.0, 2000, 2.0, *[1.0] * (place + 1))
 
 
 def scales(pattern: str, **options) -> list[float]:
@@ -132,7 +125,6 @@ BAD = [
     {"tolerance": 1.0},
     {"tolerance": -0.1},
     {"hysteresis": 2, "tolerance": 0.1},
-    {"strict": True, "hysteresis": 2},
 ]
 
 

@@ -2,35 +2,46 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
-from lockstep.messages.scaling.automatic_scaler import LogMaxPolicy
-from lockstep.pytorch.scaling.logmax import log_amax, start_logmax, step_logmax
+from lockstep.pytorch import AutomaticLossScaler
 
 SMALLEST_NORMAL = 2.0**-126
+SUBNORMAL = float(np.nextafter(np.float32(SMALLEST_NORMAL), 0))
 
 
-@pytest.mark.parametrize(
-    ("amax", "expected"),
-    [
-        (0.0, -math.inf),
-        (float(np.nextafter(np.float32(SMALLEST_NORMAL), 0)), -math.inf),
-        (SMALLEST_NORMAL, -126.0),
-        (1.0, 0.0),
-        (2.0**100, 100.0),
-    ],
-)
-def test_only_zero_and_subnormals_have_the_logarithm_of_zero(amax, expected) -> None:
+@pytest.mark.parametrize("amax", [SMALLEST_NORMAL, 1.0, 2.0**100])
+def test_the_mean_is_of_the_binary_logarithm(amax) -> None:
+    scaler = AutomaticLossScaler("LogMax", {"beta1": 0.5})
+    scaler.update_op(False, amax)
     # The quotient of two float32 logarithms is off by half an ULP each.
-    got = log_amax(LogMaxPolicy(), has_nan=False, amax=amax)
-    assert got == pytest.approx(expected, rel=2**-23)
+    expected = pytest.approx(np.log2(amax) / 2, rel=2**-23)
+    assert scaler.state["x_hat"] == expected
 
 
-def test_a_step_without_a_gradient_changes_no_statistic() -> None:
-    policy = LogMaxPolicy()
-    state = step_logmax(policy, start_logmax(policy), has_nan=False, amax=4.0)
-    after = step_logmax(policy, state, has_nan=False, amax=0.0)
-    assert after == state._replace(iteration=state.iteration + 1)
+@pytest.mark.parametrize("amax", [0.0, SUBNORMAL])
+def test_a_step_without_a_gradient_changes_no_statistic(amax) -> None:
+    scaler = AutomaticLossScaler("LogMax")
+    scaler.update_op(False, 4.0)
+    before = scaler.state
+    scaler.update_op(False, amax)
+    assert scaler.state == {**before, "iteration": 2}
+
+
+def test_strict_keeps_the_original_s_quirks() -> None:
+    scaler = AutomaticLossScaler("LogMax", strict=True)
+    scaler.update_op(True, 1.0)
+    assert scaler.loss_scale == 1.0
+    scaler.update_op(False, 0.0)
+    assert scaler.loss_scale.isnan()
+    with pytest.raises(ValueError, match="expected float"):
+        AutomaticLossScaler("LogMax", {"scale_max": 8}, strict=True)
+
+
+@pytest.mark.parametrize("algorithm", ["Backoff", "LogMax"])
+def test_whole_numbers_are_numbers(algorithm) -> None:
+    scalers = [AutomaticLossScaler(algorithm, {"scale_max": m}) for m in (64, 64.0)]
+    for scaler in scalers:
+        scaler.update_op(False, 2.0)
+    assert scalers[0].state == scalers[1].state

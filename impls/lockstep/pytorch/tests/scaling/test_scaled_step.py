@@ -15,8 +15,7 @@ from lockstep.pytorch import (
     MultitaskOptimizerWrapper,
     VariableClippingOptimizer,
 )
-from lockstep.pytorch.scaling.gradients.division import fit, scale_reciprocal
-from lockstep.pytorch.scaling.scaled_step import ScaledStep
+from lockstep.pytorch.loss_scaling import fit, inverse
 from lockstep.pytorch.tensors.norms import LARGEST, total_norm
 from lockstep.pytorch.tests.subjects import ALL, TwoHeads, assert_same_bits, snapshot
 
@@ -294,14 +293,17 @@ def test_finite_gradients_with_a_sum_or_a_norm_that_is_not_are_applied(large) ->
 
 def test_the_reciprocal_of_a_scale_in_a_tensor_stays_on_its_device() -> None:
     scale = torch.full((), 8.0, device="meta")
-    assert scale_reciprocal(scale).device == scale.device
-    assert scale_reciprocal(8.0) == 0.125
+    assert inverse(scale).device == scale.device
+    assert inverse(8.0) == 0.125
 
 
 def test_a_norm_of_the_largest_float32_number_is_finite_at_a_scale_below_1() -> None:
     weight = nn.Parameter(torch.zeros(1))
+    scale = DynamicLossScale(0.5, floor=0.25)
+    sgd = torch.optim.SGD([weight], lr=1.0)
+    optimizer = MixedPrecisionLossScaleOptimizer(sgd, scale, clip_norm=1.0)
+    optimizer.scale_loss(weight.sum())
     weight.grad = torch.full((1,), LARGEST / 2)
-    step = ScaledStep([weight], 0.5)
-    step.look(clip_norm=1.0)
-    assert step.norm == LARGEST
-    assert step.finite
+    optimizer.step()
+    assert optimizer.last_step.norm == LARGEST
+    assert optimizer.last_step.applied

@@ -1,0 +1,179 @@
+"""Steps of an elementwise optimizer on flat buffers instead of many masters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import is_
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import increment_version
+from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
+
+from lockstep.pytorch import foreach
+from lockstep.pytorch.fused import has_hooks
+
+ALIGNMENT = 16
+"""A fused rule computes elements that do not fill a vector register with other bits."""
+LONGEST = 1 << 20
+"""About so many elements go at once: a rule may need as many more for a moment."""
+STEP = "step"
+ELEMENTWISE = {SGD, Adam, AdamW, Adagrad, RMSprop}
+"""Optimizers whose rule treats each element by itself."""
+
+
+class Run(NamedTuple):
+    """Neighbours in a buffer: ``values`` is all of them as one parameter.
+
+    The state of each master is a view of ``state``, so a master without a gradient can
+    leave its run for a step and be updated alone.
+    """
+
+    group: dict[str, Any]
+    masters: Sequence[Tensor]
+    gradients: Sequence[Tensor]
+    values: Tensor
+    state: dict[str, Tensor]
+    steps: Tensor | None
+
+    def is_ready(self) -> bool:
+        """Whether a step of ``values`` equals a step of each master at present."""
+        starts = not self.state and self.group["momentum"]
+        if starts or not same([master.grad for master in self.masters], self.gradients):
+            return False
+        return self.steps is None or len(set(self.steps.tolist())) == 1
+
+    def finish(self) -> None:
+        """Give the masters the step count of ``values``, and increment versions."""
+        increment_version(self.masters)
+        if self.steps is not None:
+            self.steps.fill_(self.state[STEP])
+
+
+class FlatStep:
+    """Steps of an optimizer on a few long tensors, equal bit for bit.
+
+    During a step its groups contain these tensors instead of the masters. An optimizer
+    whose rule does not treat each element by itself steps as usual.
+    """
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self.optimizer = optimizer
+        self._seen: list[Any] = []
+        self._runs: list[Run] = []
+
+    def step(self, flats: Sequence[Any]) -> None:
+        """Let the optimizer take its step on the masters of these buffers."""
+        optimizer = self.optimizer
+        if type(optimizer) in ELEMENTWISE and not (
+            "step" in vars(optimizer)
+            or optimizer._optimizer_step_post_hooks
+            or has_hooks(optimizer)
+        ):
+            if not same(self._parts(flats), self._seen):
+                self._runs = list(runs_in(optimizer, flats))
+                self._seen = self._parts(flats)
+        else:
+            self._runs, self._seen = [], []
+        ready = [run for run in self._runs if run.is_ready()]
+        groups, state = optimizer.param_groups, optimizer.state
+        listed = [group["params"] for group in groups]
+        taken = {id(master) for run in ready for master in run.masters}
+        try:
+            for run in ready:
+                state[run.values] = dict(run.state)
+            for group, parameters in zip(groups, listed, strict=True) if ready else ():
+                flat = [run.values for run in ready if run.group is group]
+                group["params"] = flat + [p for p in parameters if id(p) not in taken]
+            optimizer.step()
+        finally:
+            for group, parameters in zip(groups, listed, strict=True):
+                group["params"] = parameters
+            for run in ready:
+                del state[run.values]
+                run.finish()
+
+    def _parts(self, flats: Sequence[Any]) -> list[Any]:
+        """Return all objects that runs consist of and that a user may replace."""
+        entries = list(self.optimizer.state.values())
+        found: list[Any] = [self.optimizer.state, *flats, *entries]
+        for group in self.optimizer.param_groups:
+            found += [group, group.get("fused"), *group["params"]]
+        return found + [value for entry in entries for value in entry.values()]
+
+
+def same(some: Sequence[Any], others: Sequence[Any]) -> bool:
+    """Whether these are the same objects."""
+    return len(some) == len(others) and all(map(is_, some, others))
+
+
+def runs_in(optimizer: Optimizer, flats: Sequence[Any]) -> Iterator[Run]:
+    """Yield runs of masters on the CPU whose gradients and state can be contiguous."""
+    places = {
+        id(master): (flat, position)
+        for flat in flats
+        if flat.values.is_cpu
+        for position, master in enumerate(flat.masters)
+        if master.grad is flat.gradient_views[position]
+    }
+
+    def place(row: tuple[int, Tensor]) -> Any:
+        """Return a key that is equal for neighbours in the group and in the buffer."""
+        index, parameter = row
+        flat, position = places.get(id(parameter), (None, index))
+        entry = optimizer.state.get(parameter, {})
+        fits = [
+            isinstance(value, Tensor)
+            and value.layout == torch.strided
+            and value.shape == (torch.Size() if name == STEP else parameter.shape)
+            and value.device == parameter.device
+            for name, value in entry.items()
+        ]
+        stateless = isinstance(optimizer, SGD) and not group["momentum"]
+        odd = group.get("fused") and parameter.numel() % ALIGNMENT
+        tiny = group.get("eps", 1) < torch.finfo(torch.float32).tiny
+        if not all(fits) or not (entry or stateless) or odd or tiny:
+            flat = None
+        return flat, position - index, [(k, v.dtype) for k, v in entry.items() if flat]
+
+    for group in optimizer.param_groups:
+        for (flat, offset, kinds), rows in groupby(enumerate(group["params"]), place):
+            positions = [index + offset for index, _ in rows]
+            for run in (
+                foreach.runs_alike(flat.masters, positions, LONGEST) if flat else ()
+            ):
+                if len(run) > 1:
+                    yield make_run(
+                        optimizer, group, flat, slice(run[0], run[-1] + 1), kinds
+                    )
+
+
+def make_run(
+    optimizer: Optimizer, group: Any, flat: Any, which: slice, kinds: Any
+) -> Run:
+    """Return a run of masters, and make their state views of its state."""
+    places, masters = flat.places[which], flat.masters[which]
+    begin, end = places[0][0], places[-1][0] + places[-1][1].numel()
+    values = flat.values[begin:end]
+    values.grad = flat.gradients[begin:end]
+    entries = [optimizer.state[master] for master in masters if kinds]
+    state: dict[str, Tensor] = {}
+    steps = None
+    for name, dtype in kinds:
+        old = [entry[name] for entry in entries]
+        if name == STEP:
+            steps = torch.stack(old)
+            views = list(steps.unbind())
+            state[name] = views[0]
+        else:
+            state[name] = torch.zeros_like(values, dtype=dtype)
+            parts = [(start - begin, shape) for start, shape in places]
+            views = [
+                state[name][s : s + shape.numel()].view(shape) for s, shape in parts
+            ]
+            foreach.copy(views, old)
+        for entry, view in zip(entries, views, strict=True):
+            entry[name] = view
+    return Run(group, masters, flat.gradient_views[which], values, state, steps)

@@ -1,0 +1,938 @@
+"""Float32 masters of half-precision weights: the wrapper of OpenSeq2Seq."""
+
+from __future__ import annotations
+
+import weakref
+from collections import ChainMap, defaultdict
+from collections.abc import (
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
+from contextlib import contextmanager
+from numbers import Real
+from operator import is_
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+from torch.optim import Optimizer
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from lockstep import scalers
+from lockstep.errors import DtypeError, UnknownNameError, UnsupportedError
+from lockstep.interface import GATE_OP
+from lockstep.pipeline import has_layer, layers_of
+from lockstep.pytorch import foreach, gradients, loss_scales
+from lockstep.pytorch.flat_step import ALIGNMENT, FlatStep
+from lockstep.pytorch.loss_scaling import ScalingWrapper, Step, check_scalable
+from lockstep.pytorch.wrapper import MASTER
+
+HALF = {torch.float16: 65504.0, torch.bfloat16: (2 - 2**-7) * 2.0**127}
+"""Dtype with a master -> the magnitude to which its weights are clamped."""
+CHUNK = 1 << 20
+"""About so many masters are rounded into weights at once, from the cache."""
+HAS_GRAD_DTYPE = hasattr(Tensor, "grad_dtype")
+"""Whether ``.grad`` of a half-precision parameter may be float32."""
+OWNER = "MixedPrecisionOptimizerWrapper"
+Regularizer = Callable[[Tensor], Tensor]
+REGISTERED = WeakTensorKeyDictionary()
+"""Weight -> its regularizer, for as long as the weight lives."""
+
+
+class FlatMasters:
+    """The masters of the weights that share a device and a dtype, in flat buffers.
+
+    ``values`` has all masters and ``gradients`` all their gradients. The master and the
+    gradient of each weight are views of them, so a norm or a division needs one kernel,
+    and the optimizer still sees one tensor a weight.
+    """
+
+    def __init__(self, weights: list[Tensor], masters: list[Tensor]) -> None:
+        self.weights, self.masters = weights, masters
+        self.device, self.dtype = weights[0].device, weights[0].dtype
+        starts, size = [], 0
+        for weight in weights:
+            starts.append(size)
+            size += -(-weight.numel() // ALIGNMENT) * ALIGNMENT
+        self.places = [(s, w.shape) for s, w in zip(starts, weights, strict=True)]
+        self.values = torch.zeros(size, dtype=torch.float32, device=self.device)
+        self.gradients = torch.zeros_like(self.values)
+        self.views = self.views_of(self.values)
+        self.gradient_views = self.views_of(self.gradients)
+        foreach.copy(self.views, [master.detach() for master in masters])
+        for master, view in zip(masters, self.views, strict=True):
+            master.data = view
+        self.versions = [weight._version for weight in weights]
+
+    def views_of(self, buffer: Tensor) -> list[Tensor]:
+        """Return a view of ``buffer`` for each weight, in its shape."""
+        return [buffer[s : s + shape.numel()].view(shape) for s, shape in self.places]
+
+    def fits(self) -> bool:
+        """Whether the weights are where they were, in the same dtype."""
+        dtypes = {weight.dtype for weight in self.weights}
+        return dtypes == {self.dtype} and self.weights[0].device == self.device
+
+    def copy_gradients(self, gradients: Sequence[Tensor | None]) -> None:
+        """Copy dense gradients to float32; a weight without one gets zeros.
+
+        After ``unscale_``, the gradient of a weight is a view of the buffer itself.
+        """
+        views = self.gradient_views
+        dense = [g is not None and not g.is_sparse for g in gradients]
+        if not all(dense):
+            foreach.zero(
+                [v for v, is_in in zip(views, dense, strict=True) if not is_in]
+            )
+        if not all(dense) or any(map(is_, views, gradients)):
+            rows = zip(views, gradients, dense, strict=True)
+            pairs = [(v, g) for v, g, is_in in rows if is_in and v is not g]
+            views, gradients = [v for v, _ in pairs], [g for _, g in pairs]
+        foreach.copy(views, gradients)
+
+    @torch.no_grad()
+    def write_weights(self) -> None:
+        """Round the masters into the weights, clamped to the range of their dtype."""
+        largest = HALF[self.dtype]
+        for run in foreach.runs_alike(self.views, range(len(self.views)), CHUNK):
+            first, last = self.places[run[0]], self.places[run[-1]]
+            part = self.values[first[0] : last[0] + last[1].numel()]
+            views = self.views[run[0] : run[-1] + 1]
+            # No magnitude is larger than the norm, which is quick on the CPU.
+            if not part.is_cpu or not torch.linalg.vector_norm(part).item() < largest:
+                views = foreach.clamp(views, largest)
+            foreach.copy(self.weights[run[0] : run[-1] + 1], views)
+        self.versions = [weight._version for weight in self.weights]
+
+    @torch.no_grad()
+    def follow_weights(self) -> None:
+        """Take over weights that were written since the last step.
+
+        An element that is still the rounded master stays: the master has more digits.
+        """
+        versions = [weight._version for weight in self.weights]
+        if versions == self.versions:
+            return
+        largest = HALF[self.dtype]
+        for k, weight in enumerate(self.weights):
+            if versions[k] != self.versions[k]:
+                master = self.views[k]
+                rounded = master.clamp(-largest, largest).to(weight.dtype)
+                master.copy_(torch.where(rounded.eq(weight), master, weight.float()))
+        self.versions = versions
+
+
+class StateOfWeights(MutableMapping):
+    """The state of an optimizer of masters, under the weights instead.
+
+    ``state`` is the optimizer's own. An entry of a weight also has its master.
+    """
+
+    def __init__(self, masters: dict[Tensor, Tensor], state: Any) -> None:
+        self.masters, self.state = masters, state
+
+    def __getitem__(self, key: Any) -> Any:
+        if key not in self.masters:
+            return self.state[key]
+        master = self.masters[key]
+        return ChainMap(self.state[master], {MASTER: master})
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """Return the state of a weight, or ``default`` if it has none."""
+        return self[key] if key in self else default
+
+    def __contains__(self, key: Any) -> bool:
+        return self.master_or(key) in self.state
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if key in self.masters:
+            value = {name: slot for name, slot in value.items() if name != MASTER}
+        self.state[self.master_or(key)] = value
+
+    def __delitem__(self, key: Any) -> None:
+        del self.state[self.master_or(key)]
+
+    def __iter__(self) -> Iterator[Any]:
+        weights = {id(master): weight for weight, master in self.masters.items()}
+        return iter([weights.get(id(key), key) for key in self.state])
+
+    def __len__(self) -> int:
+        return len(self.state)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+    def master_or(self, key: Any) -> Any:
+        """Return the master of a weight, or the key itself."""
+        return self.masters[key] if key in self.masters else key
+
+
+class MixedPrecisionOptimizerWrapper(ScalingWrapper):
+    """Train half-precision weights through float32 masters, with a loss scale.
+
+    Each float16 or bfloat16 parameter w gets a float32 master m. Any other parameter is
+    its own master. In a step, the gradient of m is
+    g = (float32(w.grad) + scale d reg(m)/dm) / scale. If all g are finite,
+    ``optimizer`` updates m, and w becomes m, rounded and clamped to the range of its
+    dtype. Otherwise nothing changes. Then the loss scale is updated once.
+
+    Call ``scale_loss(loss)`` before ``backward`` to multiply by the scale. The next
+    ``step`` divides by it. To clip by hand, call ``unscale_()`` first. It replaces
+    ``.grad`` of half-precision parameters by the unscaled gradient in float32, so
+    ``clip_grad_norm_(model.parameters(), 1.0)`` works; with a torch that has no
+    ``Tensor.grad_dtype``, clip ``master_params()``. ``compute_gradients`` and
+    ``apply_gradients`` do the same with TensorFlow's interface. Their pairs are
+    unscaled float32 gradients and masters.
+
+    ``param_groups`` are those of ``optimizer`` and contain the model's parameters. Only
+    in a step, and inside ``on_masters()``, they contain the masters. If the model is
+    changed between steps, for example by ``model.load_state_dict``, the masters take
+    its new values. Write under ``torch.no_grad()``: writes through ``.data`` cannot be
+    seen and are lost. Step this wrapper, never ``optimizer`` itself.
+
+    Args:
+        optimizer: any torch optimizer of the model's parameters, a wrapper included.
+        loss_scale: None for 1, a number > 0, "dynamic", a loss scale or an
+            ``AutomaticLossScaler``.
+        clip_norm, at_floor, floor_patience: as in ``MixedPrecisionLossScaleOptimizer``.
+
+    Raises:
+        ValueError: ``optimizer`` is no optimizer or scales its loss already; an
+            argument is out of range; a parameter is a DTensor, because ``fully_shard``
+            keeps float32 weights itself.
+
+    State: the masters are in ``state_dict()['state']`` under "master", and the numbers
+    of the scale in ``param_groups[0]``. ``load_state_dict`` rounds the masters into the
+    weights. ``torch.distributed.checkpoint`` takes the model itself.
+
+    Cost: two float32 values for each half-precision element, and one host sync a step.
+
+    Origin: OpenSeq2Seq (8681d381ed40), ``MixedPrecisionOptimizerWrapper``; P.
+    Micikevicius et al., "Mixed Precision Training".
+
+    Example:
+        >>> weight = torch.nn.Parameter(torch.ones(2).half())
+        >>> sgd = torch.optim.SGD([("weight", weight)], lr=0.0001)
+        >>> optimizer = MixedPrecisionOptimizerWrapper(sgd, 128)
+        >>> for _ in range(4):
+        ...     optimizer.zero_grad()
+        ...     optimizer.scale_loss(weight.sum()).backward()
+        ...     optimizer.step()
+        >>> weight.tolist(), optimizer.master(weight)[0].item()
+        ([0.99951171875, 0.99951171875], 0.9995999336242676)
+        >>> optimizer.last_step.reason
+        'finite; loss scale 128'
+    """
+
+    keeps_masters = True
+    # So GradScaler sets ``grad_scale``, which raises an error, see below.
+    _step_supports_amp_scaling = True
+
+    _depth = 0
+    """How many blocks of ``on_masters`` the caller is in."""
+    _swaps: Sequence[tuple[Any, list[Any], list[Any], int]] = ()
+    """For each group: the group, its parameters, their masters, their number."""
+    _flats: Sequence[FlatMasters] = ()
+    _flat_step: FlatStep | None = None
+    _applied: tuple[Tensor | None, int, int] = (None, 0, 0)
+    """A weight, and the id and version of its scaled gradient at the last step."""
+    _loose: Sequence[Tensor] = ()
+    """The parameters without a master."""
+    _copied: Sequence[tuple[Tensor, Tensor | None, int]] = ()
+    """The gradients that ``unscale_`` copied, where it cannot replace them."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        loss_scale: Any = None,
+        *,
+        clip_norm: float | None = None,
+        at_floor: str = "warn",
+        floor_patience: int = 100,
+    ) -> None:
+        check_scalable(OWNER, optimizer)
+        kinds = type(list(layers_of(optimizer))[-1]).__mro__
+        if any(kind.__name__ == "ZeroRedundancyOptimizer" for kind in kinds):
+            raise UnsupportedError(
+                f"{OWNER}: expected an optimizer that updates the parameters of its "
+                "groups, got ZeroRedundancyOptimizer; split weights and masters over "
+                "the ranks with fully_shard (FSDP2) instead."
+            )
+        if has_layer(optimizer, "AGNOptimizer"):
+            raise UnsupportedError(
+                f"{OWNER}: expected an optimizer of this process alone, got "
+                "AGNOptimizer, whose center does not know masters; leave one of the "
+                "two out."
+            )
+        scale = scale_of(loss_scale)
+        super().__init__(optimizer, scale, clip_norm, at_floor, floor_patience)
+        self.masters: dict[Tensor, Tensor] = {}
+        self.regularizers: dict[Tensor, Regularizer] = {}
+        self._guard()
+        self._make_masters()
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._buffers()  # A copy cannot know which weights were written before.
+        return super().__getstate__()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if "masters" in state:
+            self._guard()
+
+    def _guard(self) -> None:
+        """Let the innermost optimizer refuse a step that is not on the masters."""
+        base, wrapper = self._base(), weakref.ref(self)
+
+        def refuse(*_: Any) -> None:
+            if not getattr(wrapper(), "_depth", 0):
+                raise UnsupportedError(
+                    f"{OWNER}: expected step() of the wrapper, which has the masters, "
+                    "got one of the optimizer that it wraps; step the wrapper."
+                )
+
+        # Other hooks may change gradients, so they hinder fused and flat steps.
+        refuse.only_checks = True  # type: ignore[attr-defined]
+        if hasattr(base, "_optimizer_step_pre_hooks"):
+            base.register_step_pre_hook(refuse)
+
+    def _base(self) -> Any:
+        return list(layers_of(self))[-1]
+
+    def _refuse_grad_scaler(self, value: Any) -> NoReturn:
+        raise UnsupportedError(
+            f"{OWNER}: expected a loss multiplied by scale_loss(loss), and step(), got "
+            "a GradScaler; give the wrapper a loss scale, such as 'dynamic', and leave "
+            "it out."
+        )
+
+    grad_scale = property(fset=_refuse_grad_scaler)
+
+    def __getattr__(self, name: str) -> Any:
+        """Forward as every wrapper does; ``train`` and ``eval`` act on the masters."""
+        value = super().__getattr__(name)
+        if name not in ("train", "eval"):
+            return value
+
+        def on_masters(*args: Any, **kwargs: Any) -> Any:
+            with self.on_masters():
+                return value(*args, **kwargs)
+
+        return on_masters
+
+    def _refuse_sharded(self, parameters: Iterable[Tensor]) -> None:
+        """Raise for DTensors, when a group is new and not in each step."""
+        gradients.refuse_sharded(OWNER, parameters)
+
+    # -- masters -----------------------------------------------------------------------
+
+    @property
+    def trains_masters(self) -> bool:
+        """Whether any parameter has a master. Outer wrappers read this."""
+        return bool(self.masters)
+
+    def trains_master(self, parameter: Tensor) -> bool:
+        """Whether a parameter has a master, or is one."""
+        return any(parameter is p for pair in self.masters.items() for p in pair)
+
+    def master(self, parameter: Tensor) -> Tensor:
+        """Return the master of a parameter, or the parameter if it has none."""
+        return self.masters.get(parameter, parameter)
+
+    def master_params(self) -> Iterator[Tensor]:
+        """Yield the masters, and the parameters that have none.
+
+        Between ``unscale_`` and ``step`` they have unscaled gradients.
+        """
+        for parameter in super().master_params():
+            yield self.masters.get(parameter, parameter)
+
+    def _model_parameters(self) -> Iterable[Tensor]:
+        """Return the tensors that ``backward`` gives gradients to."""
+        if not self._depth:
+            return super().master_params()
+        return (weight for swap in self._swaps for weight in swap[1])
+
+    @contextmanager
+    def on_masters(self) -> Iterator[None]:
+        """Put the masters into the groups and the state, then round them to weights.
+
+        For methods of ``optimizer`` that write into its parameters. Gradients are not
+        copied.
+
+        Example:
+            >>> weight = torch.nn.Parameter(torch.ones(2).half())
+            >>> optimizer = MixedPrecisionOptimizerWrapper(torch.optim.SGD([weight]))
+            >>> with optimizer.on_masters():
+            ...     optimizer.param_groups[0]["params"][0].dtype
+            torch.float32
+        """
+        self._enter()
+        try:
+            with torch.no_grad():
+                yield
+        finally:
+            self._exit()
+            if not self._depth:
+                self._write_weights()
+
+    def _enter(self) -> None:
+        """Swap parameters for masters, in all groups and in the state."""
+        if not self._depth:
+            self._buffers()
+            base = self._base()
+            for group, _, masters, _ in self._swaps:
+                group["params"] = masters
+            if self.masters:
+                base.state = base.state.state
+            self._swap_limits(to_masters=True)
+        self._depth += 1
+
+    def _exit(self) -> None:
+        """Swap back, also in groups and a state that were loaded meanwhile."""
+        self._depth -= 1
+        if self._depth:
+            return
+        base, rows = self._base(), zip(self.param_groups, self._swaps, strict=True)
+        self._swaps = [(group, *swap[1:]) for group, swap in rows]
+        for group, weights, _, _ in self._swaps:
+            group["params"] = weights
+        if self.masters:
+            base.state = StateOfWeights(self.masters, base.state)
+        self._swap_limits(to_masters=False)
+
+    def _swap_limits(self, to_masters: bool) -> None:
+        """Let row clipping inside clip the masters, or the weights again."""
+        for layer in layers_of(self.inner_optimizer):
+            if limits := vars(layer).get("limits"):
+                others = self.masters
+                if not to_masters:
+                    others = {master: w for w, master in self.masters.items()}
+                swapped = {others.get(p, p): axes for p, axes in limits.items()}
+                layer.limits = swapped
+
+    def _buffers(self) -> Sequence[FlatMasters]:
+        """Return the flat buffers, for the groups as they are now.
+
+        Masters follow weights that were written since the last step.
+        """
+        if self._depth:
+            return self._flats
+        groups, state = self.param_groups, self._base().state
+        known = [swap[0] for swap in self._swaps]
+        if (
+            list(map(id, groups)) != list(map(id, known))
+            or any([g["params"] is not w or len(w) != n for g, w, _, n in self._swaps])
+            or any([p.dtype in HALF for p in self._loose])
+            or (self.masters and type(state) is not StateOfWeights)
+        ):
+            self._make_masters()
+        elif not all([flat.fits() for flat in self._flats]):
+            self._make_flats()
+        for flat in self._flats:
+            flat.follow_weights()
+        return self._flats
+
+    def _make_masters(self) -> None:
+        """Make masters for parameters that have none, and their state float32."""
+        base = self._base()
+        everything = [p for group in self.param_groups for p in group["params"]]
+        self._refuse_sharded(everything)
+        fresh = [w for w in everything if w.dtype in HALF and w not in self.masters]
+        places = {weight.data_ptr() for weight in self.masters if weight.numel()}
+        state = base.state
+        if isinstance(state, StateOfWeights):
+            state = state.state
+        for weight in fresh:
+            if weight.numel() and weight.data_ptr() in places:
+                raise UnsupportedError(
+                    f"{OWNER}: expected weights with memory of their own, got one of "
+                    f"shape {list(weight.shape)} that begins where another does; tie "
+                    "weights by using one parameter."
+                )
+            places.add(weight.data_ptr())
+        for weight in fresh:
+            values = weight.detach().float().contiguous()
+            master = self.masters[weight] = Parameter(values, weight.requires_grad)
+            if weight in state:
+                state[master] = in_float32(base, weight, state.pop(weight))
+        if self.masters:
+            base.state = StateOfWeights(self.masters, state)
+        self._swaps = [
+            (group, weights, [self.master(w) for w in weights], len(weights))
+            for group in self.param_groups
+            for weights in [group["params"]]
+        ]
+        self._loose = [p for p in everything if p.dtype not in HALF]
+        self._make_flats()
+
+    def _make_flats(self) -> None:
+        """Lay the masters out in buffers, one for each device and dtype."""
+        alike: dict[Any, list[Tensor]] = defaultdict(list)
+        for weight in self.masters:
+            if weight.dtype not in HALF:
+                raise DtypeError(
+                    f"{OWNER}: expected parameters in half precision beside their "
+                    f"float32 masters, got {weight.dtype} for one of shape "
+                    f"{list(weight.shape)}; convert the model first and make the "
+                    "optimizer then."
+                )
+            alike[weight.device, weight.dtype].append(weight)
+        for flat in self._flats:
+            flat.follow_weights()
+        self._flats = [
+            FlatMasters(weights, [self.masters[weight] for weight in weights])
+            for weights in alike.values()
+        ]
+
+    def _write_weights(self) -> None:
+        for flat in self._flats:
+            flat.write_weights()
+
+    # -- gradients ---------------------------------------------------------------------
+
+    def _gathered(self, held: Any) -> tuple[Step, list[Tensor]]:
+        """Give the masters the gradients of the weights, in the flat buffers."""
+        if not self._lent:
+            sparse = self._copy_gradients(1.0 if held is None else held)
+        present = [p for s in self._swaps for p in s[2] if p.grad is not None]
+        if self._lent:
+            return Step(present), [p.grad for p in present]
+        loose = [p.grad for p in self._loose if p.grad is not None]
+        flats = self._flats if len(present) > len(loose) else ()
+        return Step(present), [*[f.gradients for f in flats], *sparse, *loose]
+
+    @torch.no_grad()
+    def _copy_gradients(self, held: float) -> list[Tensor]:
+        """Copy the gradients of the weights and add those of penalties, times ``held``.
+
+        Gradients that ``unscale_`` has copied stay as they are, and have their
+        penalties already. Return the sparse ones, which are not in the buffers.
+        """
+        by_hand = self._by_hand is not None
+        if by_hand and not HAS_GRAD_DTYPE:
+            self._refuse_changed()
+            gradients = [m.grad for m in self.masters.values() if m.grad is not None]
+            return [gradient for gradient in gradients if gradient.is_sparse]
+        penalties = {} if by_hand else self._regularizers()
+        sparse = []
+        for flat in self._flats:
+            gradients = [weight.grad for weight in flat.weights]
+            flat.copy_gradients(gradients)
+            rows = zip(flat.masters, flat.gradient_views, gradients, strict=True)
+            for master, view, gradient in rows:
+                master.grad = None if gradient is None else view
+                if gradient is not None and gradient.is_sparse:
+                    master.grad = gradient.float()
+                    sparse.append(master)
+            for k, weight in enumerate(flat.weights) if penalties else ():
+                if weight in penalties:
+                    master, view = flat.masters[k], flat.gradient_views[k]
+                    if master.grad is not None and master.grad.is_sparse:
+                        view.copy_(master.grad.to_dense())
+                    view.add_(penalty_gradient(penalties[weight], master) * held)
+                    master.grad = view
+        return [m.grad for m in sparse if m.grad.is_sparse]
+
+    def _regularizers(self) -> dict[Tensor, Regularizer]:
+        """Return weight -> regularizer; a frozen weight has no penalty."""
+        for weight, regularizer in REGISTERED.items():
+            if weight in self.masters:
+                self.regularizers[weight] = regularizer
+        return {w: r for w, r in self.regularizers.items() if w.requires_grad}
+
+    def unscale_(self) -> None:
+        """Divide the gradients by the scale now, so that you can clip them.
+
+        ``.grad`` of a half-precision parameter becomes the unscaled gradient in
+        float32, with the penalty's, because float16 could not hold it. With a torch
+        that has no ``Tensor.grad_dtype``, only the masters have it: clip
+        ``master_params()``. For all else see the base class.
+        """
+        self._buffers()
+        super().unscale_()
+        if not HAS_GRAD_DTYPE:
+            self._copied = [(w, w.grad, version_of(w.grad)) for w in self.masters]
+            return
+        for weight, master in self.masters.items():
+            if master.grad is not None:
+                weight.grad = None
+                weight.grad_dtype = None  # Any dtype.
+                weight.grad = master.grad
+
+    def _refuse_changed(self) -> None:
+        """Raise if a gradient was changed that ``unscale_`` could not replace."""
+        for weight, gradient, version in self._copied:
+            if weight.grad is not gradient or version_of(weight.grad) != version:
+                name = gradients.named_parameters(self).get(
+                    self.masters[weight], "a parameter"
+                )
+                raise UnsupportedError(
+                    f"{OWNER}.step: expected the model's gradients as they were at "
+                    f"unscale_(), got a changed one for {name!r}, which the step would "
+                    "not see; change those of master_params(), or call zero_grad()."
+                )
+
+    def _divide(self, step: Step, pieces: Sequence[Tensor], divisor: Any) -> None:
+        """Divide the gradients of the masters in place: see the base class."""
+        if self._lent or any([p.grad is not None for p in self._loose]):
+            pieces = [p.grad for p in step.parameters]
+        super()._divide(step, pieces, divisor)
+
+    def compute_gradients(
+        self,
+        loss: Tensor | Callable[[], Tensor],
+        var_list: Iterable[Tensor] | None = None,
+        gate_gradients: int = GATE_OP,
+        aggregation_method: int | None = None,
+        colocate_gradients_with_ops: bool = False,
+        grad_loss: Tensor | float | None = None,
+    ) -> gradients.Pairs:
+        """Return unscaled float32 gradients with the masters: see the base class.
+
+        ``var_list`` holds the model's parameters.
+        """
+        options = gate_gradients, aggregation_method, colocate_gradients_with_ops
+        return super().compute_gradients(loss, var_list, *options, grad_loss)
+
+    def _divided_pairs(self, pairs: gradients.Pairs, held: Any) -> gradients.Pairs:
+        """Return pairs of an unscaled float32 gradient and a master."""
+        self._buffers()
+        penalties = self._regularizers()
+        places = {
+            id(weight): (master, view)
+            for flat in self._flats
+            for weight, master, view in zip(
+                flat.weights, flat.masters, flat.gradient_views, strict=True
+            )
+        }
+        for k, (gradient, weight) in enumerate(pairs):
+            master, view = places.get(id(weight), (None, None))
+            if master is None:
+                continue
+            if gradient is not None and gradient.is_sparse:
+                gradient = gradient.float()
+            elif gradient is not None and self._for_step:
+                gradient = view.copy_(gradient)
+            elif gradient is not None:
+                gradient = gradient.float().contiguous()
+            if penalties and weight in penalties:
+                penalty = penalty_gradient(penalties[weight], master) * held
+                if gradient is not None:
+                    gradient = gradient.to_dense() if gradient.is_sparse else gradient
+                gradient = penalty if gradient is None else gradient + penalty
+            pairs[k] = gradient, master
+        return super()._divided_pairs(pairs, held)
+
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Tensor | None, Tensor]],
+        global_step: Tensor | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Take one ``step()`` with these gradients: see the base class.
+
+        The pairs contain masters, or half-precision parameters with gradients of the
+        same dtype or of float32.
+        """
+        pairs, owner = [], self.get_name()
+        weights = {id(weight) for weight in self.masters}
+        for gradient, parameter in gradients.as_pairs(grads_and_vars, owner):
+            if id(parameter) in weights:
+                fits = isinstance(gradient, Tensor) and gradient.dtype == torch.float32
+                if gradient is not None and not fits:
+                    parameter_name = gradients.named_parameters(self).get(
+                        parameter, "a parameter"
+                    )
+                    gradients.check_gradient(gradient, parameter, parameter_name, owner)
+                    gradient = gradient.float()
+                parameter = self.masters[parameter]
+            pairs.append((gradient, parameter))
+        self._enter()
+        try:
+            super().apply_gradients(pairs, global_step, name)
+        finally:
+            self._exit()
+
+    def _divides_as_it_updates(self, clips: bool) -> bool:
+        """Whether the update can unscale and clip: see the base class."""
+        # LogMax depends on the largest clipped gradient.
+        if clips and getattr(self.chosen_scale, "needs_amax", False):
+            return False
+        return super()._divides_as_it_updates(clips)
+
+    # -- steps -------------------------------------------------------------------------
+
+    def step_inner(self) -> None:
+        """Copy the gradients, check them, take or skip the step, round the masters."""
+        self._refuse_failed()
+        self._enter()
+        try:
+            step, pieces = self._gathered(self._held)
+            if self._nothing_to_scale(step.parameters):
+                self._held = None
+                self.inner_optimizer.step()
+                return
+            self._refuse_applied()
+            held = self._held
+            self._take(step, pieces, self._step_flat)
+            if held is not None:
+                self._note_applied()
+        finally:
+            if not self._lent and self._by_hand is None:
+                self._release()
+            self._exit()
+
+    def _note_applied(self) -> None:
+        """Remember that the model's gradients still hold the scale."""
+        for weight in self.masters:
+            if weight.grad is not None:
+                self._applied = weight, id(weight.grad), weight.grad._version
+                return
+
+    def _refuse_applied(self) -> None:
+        """Raise for gradients that were applied and that still hold the scale."""
+        weight, gradient, version = self._applied
+        if self._lent or self._held is not None or self._by_hand is not None:
+            return
+        if weight is not None and weight.grad is not None:
+            if (id(weight.grad), weight.grad._version) == (gradient, version):
+                name = gradients.named_parameters(self)[self.masters[weight]]
+                raise UnsupportedError(
+                    f"{OWNER}.step: expected gradients that were not applied yet, got "
+                    f"that of {name!r} again, which holds the loss scale; call "
+                    "zero_grad() and scale_loss(loss).backward() before each step."
+                )
+
+    def _step_flat(self) -> None:
+        """Let the optimizer step, on whole buffers where that is the same."""
+        flat_step = self._flat_step
+        if flat_step is None or flat_step.optimizer is not self.inner_optimizer:
+            flat_step = self._flat_step = FlatStep(self.inner_optimizer)
+        try:
+            flat_step.step(self._flats)
+        finally:
+            self._write_weights()
+
+    def _release(self) -> None:
+        for flat in self._flats:
+            for master in flat.masters:
+                master.grad = None
+
+    def _begin_again(self) -> None:
+        """Forget ``unscale_`` and the gradients that it gave to masters."""
+        if self._by_hand is not None:
+            self._release()
+        super()._begin_again()
+
+    def _forget_unscaled(self) -> None:
+        if self._by_hand is not None:
+            self._release()
+        super()._forget_unscaled()
+
+    @property
+    def last_step(self) -> scalers.ScaledStepReport:
+        """The report of the last step: see the base class."""
+        self._enter()  # So all parameters of the step have names.
+        try:
+            return ScalingWrapper.last_step.fget(self)
+        finally:
+            self._exit()
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group to the wrapped optimizer, and make masters for it."""
+        super().add_param_group(param_group)
+        try:
+            self._buffers()
+        except BaseException:
+            del self.param_groups[-1]
+            raise
+
+    # -- state -------------------------------------------------------------------------
+
+    def _save_inner(self) -> dict[str, Any]:
+        """Return the wrapped optimizer's state with the masters and the scale.
+
+        Distributed checkpoints need an entry for each parameter that is trained, once
+        there is any.
+        """
+        self._enter()
+        try:
+            saved = super()._save_inner()
+            numbers = [k for group in saved["param_groups"] for k in group["params"]]
+            own, state = set(self.masters.values()), dict(saved["state"])
+            for number, parameter in zip(numbers, self.master_params(), strict=True):
+                trained = own and parameter.requires_grad and number not in state
+                if parameter in own or trained:
+                    master = {MASTER: parameter.detach()}
+                    state[number] = {**state.get(number, {}), **master}
+            return {**saved, "state": state}
+        finally:
+            self._exit()
+
+    def _of_inner(self, state_dict: dict[str, Any]) -> dict[str, Any]:
+        """Return a saved state without masters, as the wrapped optimizer saves it."""
+        state = {}
+        for key, entry in state_dict["state"].items():
+            if not isinstance(entry, Mapping) or set(entry) != {MASTER}:
+                state[key] = entry
+            if isinstance(entry, Mapping) and MASTER in entry and len(entry) > 1:
+                state[key] = {k: v for k, v in entry.items() if k != MASTER}
+        return {**state_dict, "state": state}
+
+    def _saved_masters(self, state_dict: dict[str, Any]) -> list[tuple[Tensor, Tensor]]:
+        """Return masters and their saved values; raise if one is missing or misshapen.
+
+        That of a frozen parameter may be missing.
+        """
+        numbers = [k for group in state_dict["param_groups"] for k in group["params"]]
+        rows = zip(numbers, gradients.named_parameters(self).items(), strict=True)
+        found = []
+        for number, (parameter, name) in rows:
+            if parameter not in self.masters:
+                continue
+            master = self.masters[parameter]
+            value = state_dict["state"].get(number, {}).get(MASTER)
+            if value is not None and value.shape == master.shape:
+                found.append((master, value))
+            elif value is not None or parameter.requires_grad:
+                got = "none" if value is None else f"one of shape {list(value.shape)}"
+                raise UnsupportedError(
+                    f"{OWNER}: expected a state with the masters of every "
+                    f"half-precision parameter, got {got} for {name!r}; load the "
+                    "optimizer's state before it is wrapped, or save it again."
+                )
+        return found
+
+    def _check_saved(self, state_dict: dict[str, Any]) -> None:
+        super()._check_saved(state_dict)
+        self._saved_masters(state_dict)
+
+    def _load_inner(self, state_dict: dict[str, Any]) -> None:
+        """Load the masters and the scale, then the state of the wrapped optimizer."""
+        self._buffers()
+        saved = self._saved_masters(state_dict)
+        self._enter()
+        try:
+            super()._load_inner(self._of_inner(state_dict))
+            with torch.no_grad():
+                for master, value in saved:
+                    master.copy_(value)
+        finally:
+            self._write_weights()
+            self._exit()
+
+    def get_name(self) -> str:
+        """Return the name of ``optimizer`` and "-MP"."""
+        return super().get_name() + "-MP"
+
+    def get_slot_names(self) -> list[str]:
+        """Return the TF names of the state tensors that exist."""
+        return [name for name in super().get_slot_names() if name != MASTER]
+
+
+def version_of(gradient: Tensor | None) -> int:
+    """Return the version of a gradient, -1 for none."""
+    return -1 if gradient is None else gradient._version
+
+
+def in_float32(base: Any, weight: Tensor, slots: dict[str, Any]) -> dict[str, Any]:
+    """Return the state of a weight in float32.
+
+    An initial value such as 0.1 is rounded to float32 and not to half precision.
+    """
+    wide = {}
+    for name, value in slots.items():
+        is_half = isinstance(value, Tensor) and value.dtype == weight.dtype
+        wide[name] = value.float().contiguous() if is_half else value
+    if isinstance(base, torch.optim.Adagrad) and not slots["step"]:
+        for group in base.param_groups:
+            if any(weight is parameter for parameter in group["params"]):
+                wide["sum"].fill_(group["initial_accumulator_value"])
+    return wide
+
+
+def scale_of(loss_scale: Any) -> loss_scales.LossScale:
+    """Return the argument of the wrapper as a loss scale object."""
+    if isinstance(loss_scale, loss_scales.AutomaticLossScaler):
+        return loss_scales.automatic_scale(loss_scale)
+    if loss_scale is None or isinstance(loss_scale, Real):
+        return loss_scales.StaticScale(1.0 if loss_scale is None else loss_scale)
+    if isinstance(loss_scale, str) and loss_scale == "dynamic":
+        return loss_scales.DynamicLossScale()
+    if isinstance(loss_scale, loss_scales.LossScale):
+        return loss_scale
+    raise UnknownNameError(
+        f"{OWNER}: loss_scale: expected a number, None, 'dynamic', an "
+        f"AutomaticLossScaler or a loss scale, got {loss_scale!r}; for OpenSeq2Seq's "
+        "scalers pass AutomaticLossScaler('Backoff')."
+    )
+
+
+def mp_regularizer_wrapper(regularizer: Regularizer) -> Callable[[Tensor], object]:
+    """Return a regularizer whose gradient the masters' wrapper computes in float32.
+
+    In float16, the gradient of the penalty of a small weight underflows. So
+    :class:`MixedPrecisionOptimizerWrapper` computes it at the float32 master. A weight
+    has to be registered before the step, but may be registered after the wrapper was
+    constructed. In a copied model, register the weights again, or copy the wrapper too.
+
+    Args:
+        regularizer: returns the penalty of a weight, a 0-d tensor.
+
+    Returns:
+        A function of a weight. For a weight in half precision it stores a weak
+        reference to the weight and returns None, because there is nothing to add to the
+        loss. For any other weight it returns the result of ``regularizer``.
+
+    Raises:
+        DtypeError: a TypeError; ``regularizer`` cannot be called.
+
+    Origin: OpenSeq2Seq (8681d381ed40), ``mp_regularizer_wrapper``.
+
+    Example:
+        >>> l2 = mp_regularizer_wrapper(lambda weight: 0.5 * weight.square().sum())
+        >>> l2(torch.ones(2)).item()
+        1.0
+        >>> l2(torch.nn.Parameter(torch.ones(2).half())) is None
+        True
+    """
+    if not callable(regularizer):
+        raise DtypeError(
+            "mp_regularizer_wrapper: regularizer: expected a callable of a weight, got "
+            f"{type(regularizer).__name__}; pass a function that returns the penalty."
+        )
+
+    def register(weight: Tensor) -> object:
+        if weight.dtype not in HALF:
+            return regularizer(weight)
+        REGISTERED[weight] = regularizer
+        return None
+
+    return register
+
+
+def penalty_gradient(regularizer: Regularizer, master: Tensor) -> Tensor:
+    """Return d penalty / d master."""
+    with torch.enable_grad():
+        weight = master.detach().requires_grad_()
+        penalty = regularizer(weight)
+        gradient = None
+        if (
+            isinstance(penalty, Tensor)
+            and penalty.numel() == 1
+            and penalty.requires_grad
+        ):
+            (gradient,) = torch.autograd.grad(penalty, weight, allow_unused=True)
+    if gradient is None:
+        raise DtypeError(
+            "mp_regularizer_wrapper: regularizer: expected a penalty that is a scalar "
+            f"tensor with a gradient for the weight, got {penalty!r:.80}; compute it "
+            "from the weight in tensors, and sum it."
+        )
+    return gradient
