@@ -33,6 +33,7 @@ ALL_LOCKS = {**LOCKS, "mutants": LOCK_FILES["mutants"]}
 DATA_LOCK = LOCK_FILES["data"]
 # Builds for a GPU depend on the machine's driver: a group of pyproject.toml, no lock.
 GPU = {"gpu_torch": "pytorch", "gpu_tf": "tf"}
+OF_GROUPS = (*GPU, "oldest")
 TORCH = "torch==2.13.0"
 TORCH_LOCK = ROOT / "harness/environments/torch.txt"
 # Where torch has no CUDA, and the only index that it may come from; set the variable to
@@ -182,6 +183,12 @@ def bench(session: nox.Session) -> None:
     """Measure what the wrappers cost and draw the pages anew; -- --quick is short."""
     run(session, "core", "harness", "bench", *session.posargs)
     run(session, "site", "harness", "pages")
+
+
+@nox.session
+def oldest(session: nox.Session) -> None:
+    """Run torch's tests with the oldest torch that pyproject.toml names (gigabytes)."""
+    run(session, "oldest", "pytest", *PROCESSES, "impls/lockstep/pytorch")
 
 
 @nox.session
@@ -344,7 +351,7 @@ def python_of(session: nox.Session, name: str) -> Path:
             f"Python must be 3.11, 3.12 or 3.13, got {sys.version.split()[0]}; "
             "make .venv anew with one of them, e.g. python3.13 -m venv --clear .venv"
         )
-    sources = {**ALL_LOCKS, **dict.fromkeys(GPU, ROOT / "pyproject.toml")}
+    sources = {**ALL_LOCKS, **dict.fromkeys(OF_GROUPS, ROOT / "pyproject.toml")}
     if name not in sources:
         session.error(f"environments: expected {' or '.join(sources)}, got {name!r}")
     home = ROOT / ".envs" / name
@@ -363,7 +370,7 @@ def python_of(session: nox.Session, name: str) -> Path:
 def build(session: nox.Session, name: str, python: Path) -> None:
     """Make the environment `name` from nothing: torch alone, then the hashed lock.
 
-    One for a GPU is made of a group of pyproject.toml instead.
+    One for a GPU, or for the oldest torch, is made of a group of pyproject.toml.
     """
     home, start = ROOT / ".envs" / name, time.perf_counter()
     if home.resolve() != home:
@@ -386,9 +393,9 @@ def build(session: nox.Session, name: str, python: Path) -> None:
     if UV:
         pip = [UV, "pip", "install", "--quiet", "--python", str(python)]
         pip += ["--compile-bytecode"]
-    elif name in GPU:
+    elif name in OF_GROUPS:
         commands += [[*pip, "pip>=25.1"]]  # the first that knows groups
-    if name in GPU:
+    if name in OF_GROUPS:
         commands += [[*pip, "--group", f"{ROOT / 'pyproject.toml'}:{name}"]]
     else:
         commands += [[*pip, "--require-hashes", "-r", str(ALL_LOCKS[name])]]

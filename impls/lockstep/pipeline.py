@@ -110,6 +110,11 @@ def layers_of(optimizer: Any) -> Iterator[Any]:
         optimizer = getattr(optimizer, "inner_optimizer", None)
 
 
+def base_of(optimizer: Any) -> Any:
+    """Return the innermost optimizer: the one that owns the state."""
+    return list(layers_of(optimizer))[-1]
+
+
 def has_layer(optimizer: Any, name: str) -> bool:
     """Return whether a stack has a wrapper of this class name, or of a subclass."""
     layers = layers_of(optimizer)

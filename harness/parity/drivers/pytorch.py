@@ -18,7 +18,7 @@ from harness.errors import no_device
 from harness.parity.drivers.protocol import Worker
 from lockstep.interface import Array, Gradient, Rows
 from lockstep.optimizers import RULES
-from lockstep.pytorch.base.stack import base_of
+from lockstep.pipeline import base_of
 
 __all__ = ["TorchDriver", "make_driver"]
 

@@ -25,7 +25,6 @@ from lockstep.pytorch.agn_center import Center, RemoteCenter, powers
 from lockstep.pytorch.foreach import add, copy, divide, subtract, zero
 from lockstep.pytorch.fused import overwrites_gradients
 from lockstep.pytorch.gradients import named_parameters
-from lockstep.pytorch.tensors.rounding import plain
 from lockstep.pytorch.wrapper import OptimizerWrapper
 from lockstep.ray.center import RayCenter, as_ray_host
 
@@ -267,7 +266,7 @@ class AGNOptimizer(OptimizerWrapper):
         self.commit = commit
         self.stepped = False
         self.last_step: StepReport = NO_STEP
-        self._follow(0, plain(communication_period))
+        self._follow(0, int(communication_period))
 
     def _follow(self, local_step: int, period: int) -> None:
         """Update the center's optimizer to match ours, and store our numbers."""

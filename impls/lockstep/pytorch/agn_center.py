@@ -20,8 +20,8 @@ from torch.optim import Optimizer
 
 from lockstep.errors import DtypeError, UnsupportedError
 from lockstep.interface import Array
+from lockstep.pipeline import base_of
 from lockstep.pytorch import gradients
-from lockstep.pytorch.base.stack import base_of
 from lockstep.pytorch.foreach import add, rounded
 from lockstep.pytorch.fused import in_layouts, step_starting_momentum
 from lockstep.pytorch.gradients import gradients_set_to

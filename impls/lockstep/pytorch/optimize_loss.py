@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_map_only
 from lockstep import errors
 from lockstep.checks import dtype_name, number_of
 from lockstep.interface import NO_STEP, StepReport
-from lockstep.pipeline import in_order, layers_of, stages_of
+from lockstep.pipeline import in_order, stages_of
 from lockstep.pytorch import foreach, optimizers
 from lockstep.pytorch.clipping import check_limit, clip_factor
 from lockstep.pytorch.gradients import (
@@ -160,11 +160,10 @@ def optimize_loss(
     named = _trained(var_list, model, optimizer)
     base = _make_optimizer(step, named, optimizer, optimizer_params)
     known = named_parameters(base)
-    step.parameters = weights_of(base, [parameter for _, parameter in named])
+    step.parameters = [parameter for _, parameter in named]
     refuse_sharded("optimize_loss", step.parameters)
     _check_optimizer(step, base, known, None if var_list is not None else model)
-    pairs = zip(named, step.parameters, strict=True)
-    step.names = [name or known[parameter] for (name, _), parameter in pairs]
+    step.names = [name or known[parameter] for name, parameter in named]
     if dtype == "mixed":
         if isinstance(loss_scaling, str):
             step.scaler = AutomaticLossScaler(loss_scaling, loss_scaling_params)
@@ -278,15 +277,6 @@ def _make_optimizer(
         for group in groups:
             group["param_names"] = [names[parameter] for parameter in group["params"]]
     return made
-
-
-def weights_of(optimizer: Optimizer, parameters: Iterable[Tensor]) -> list[Tensor]:
-    """Return parameters of an optimizer, with the model's weights for masters."""
-    for layer in layers_of(optimizer):
-        if isinstance(layer, MixedPrecisionOptimizerWrapper):
-            weights = {id(master): w for w, master in layer.masters.items()}
-            return [weights.get(id(p), p) for p in parameters]
-    return list(parameters)
 
 
 def _check_optimizer(

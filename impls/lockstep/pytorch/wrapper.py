@@ -208,7 +208,7 @@ class OptimizerWrapper(Optimizer):
         except (RuntimeError, AssertionError, TypeError) as error:
             if "closure" in str(error):
                 # SAM and others take closure=None, and fail without one.
-                self._refuse_closure(list(pipeline.layers_of(self))[-1])
+                self._refuse_closure(pipeline.base_of(self))
             raise
         return loss
 

@@ -8,10 +8,10 @@ import pytest
 
 from lockstep import pytorch as ls
 from lockstep.interface import EXPORTS
-from lockstep.pytorch.base.wrapper import OptimizerWrapper
 from lockstep.pytorch.tests.base.parallel_cases import TOLERANCES, Net, assert_close
 from lockstep.pytorch.tests.base.parallel_rows import CASES, PARALLEL, ROWS
 from lockstep.pytorch.tests.ranks import needs_gloo, on_two_ranks
+from lockstep.pytorch.wrapper import OptimizerWrapper
 
 pytestmark = needs_gloo
 LAYOUTS = "DDP", "FSDP2", "tensor parallel"

@@ -20,7 +20,7 @@ from lockstep.pytorch import (
     loss_scaling,
     optimize_loss,
 )
-from lockstep.pytorch.base.fused_step import has_hooks
+from lockstep.pytorch.fused import has_hooks
 
 WRAPPERS = {
     "multitask": MultitaskOptimizerWrapper,

@@ -16,7 +16,7 @@ from lockstep.pytorch import (
     VariableClippingOptimizer,
 )
 from lockstep.pytorch.loss_scaling import fit, inverse
-from lockstep.pytorch.tensors.norms import LARGEST, total_norm
+from lockstep.pytorch.norms import LARGEST, total_norm
 from lockstep.pytorch.tests.subjects import ALL, TwoHeads, assert_same_bits, snapshot
 
 FUSED = {

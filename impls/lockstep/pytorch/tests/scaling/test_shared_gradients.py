@@ -10,7 +10,7 @@ from lockstep.pytorch import (
     MultitaskOptimizerWrapper,
     post_process_gradients,
 )
-from lockstep.pytorch.tensors.foreach import share_elements
+from lockstep.pytorch.foreach import share_elements
 
 WRAPPERS = [MixedPrecisionLossScaleOptimizer, MixedPrecisionOptimizerWrapper]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lockstep.pytorch.tensors.norms import (
+from lockstep.pytorch.norms import (
     BLOCK,
     SMALL,
     magnitudes,

@@ -1,3 +1,0 @@
-"""Until the last importer has moved: see :mod:`lockstep.pytorch.shards`."""
-
-from lockstep.pytorch.shards import *  # noqa: F403
