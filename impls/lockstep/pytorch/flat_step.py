@@ -1,4 +1,4 @@
-"""Steps of an elementwise optimizer on flat buffers instead of many masters."""
+"""Float32 masters in flat buffers, and steps of an optimizer on them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 from lockstep.pytorch import foreach
 from lockstep.pytorch.fused import has_hooks
 
+HALF = {torch.float16: 65504.0, torch.bfloat16: (2 - 2**-7) * 2.0**127}
+"""Dtype with a master -> the magnitude to which its weights are clamped."""
+CHUNK = 1 << 20
+"""About so many masters are rounded into weights at once, from the cache."""
 ALIGNMENT = 16
 """A fused rule computes elements that do not fill a vector register with other bits."""
 LONGEST = 1 << 20
@@ -22,6 +26,89 @@ LONGEST = 1 << 20
 STEP = "step"
 ELEMENTWISE = {SGD, Adam, AdamW, Adagrad, RMSprop}
 """Optimizers whose rule treats each element by itself."""
+
+
+class FlatMasters:
+    """The masters of the weights that share a device and a dtype, in flat buffers.
+
+    ``values`` has all masters and ``gradients`` all their gradients. The master and the
+    gradient of each weight are views of them, so a norm or a division needs one kernel,
+    and the optimizer still sees one tensor a weight.
+    """
+
+    def __init__(self, weights: list[Tensor], masters: list[Tensor]) -> None:
+        self.weights, self.masters = weights, masters
+        self.device, self.dtype = weights[0].device, weights[0].dtype
+        starts, size = [], 0
+        for weight in weights:
+            starts.append(size)
+            size += -(-weight.numel() // ALIGNMENT) * ALIGNMENT
+        self.places = [(s, w.shape) for s, w in zip(starts, weights, strict=True)]
+        self.values = torch.zeros(size, dtype=torch.float32, device=self.device)
+        self.gradients = torch.zeros_like(self.values)
+        self.views = self.views_of(self.values)
+        self.gradient_views = self.views_of(self.gradients)
+        foreach.copy(self.views, [master.detach() for master in masters])
+        for master, view in zip(masters, self.views, strict=True):
+            master.data = view
+        self.versions = [weight._version for weight in weights]
+
+    def views_of(self, buffer: Tensor) -> list[Tensor]:
+        """Return a view of ``buffer`` for each weight, in its shape."""
+        return [buffer[s : s + shape.numel()].view(shape) for s, shape in self.places]
+
+    def fits(self) -> bool:
+        """Whether the weights are where they were, in the same dtype."""
+        dtypes = {weight.dtype for weight in self.weights}
+        return dtypes == {self.dtype} and self.weights[0].device == self.device
+
+    def copy_gradients(self, gradients: Sequence[Tensor | None]) -> None:
+        """Copy dense gradients to float32; a weight without one gets zeros.
+
+        After ``unscale_``, the gradient of a weight is a view of the buffer itself.
+        """
+        views = self.gradient_views
+        dense = [g is not None and not g.is_sparse for g in gradients]
+        if not all(dense):
+            foreach.zero(
+                [v for v, is_in in zip(views, dense, strict=True) if not is_in]
+            )
+        if not all(dense) or any(map(is_, views, gradients)):
+            rows = zip(views, gradients, dense, strict=True)
+            pairs = [(v, g) for v, g, is_in in rows if is_in and v is not g]
+            views, gradients = [v for v, _ in pairs], [g for _, g in pairs]
+        foreach.copy(views, gradients)
+
+    @torch.no_grad()
+    def write_weights(self) -> None:
+        """Round the masters into the weights, clamped to the range of their dtype."""
+        largest = HALF[self.dtype]
+        for run in foreach.runs_alike(self.views, range(len(self.views)), CHUNK):
+            first, last = self.places[run[0]], self.places[run[-1]]
+            part = self.values[first[0] : last[0] + last[1].numel()]
+            views = self.views[run[0] : run[-1] + 1]
+            # No magnitude is larger than the norm, which is quick on the CPU.
+            if not part.is_cpu or not torch.linalg.vector_norm(part).item() < largest:
+                views = foreach.clamp(views, largest)
+            foreach.copy(self.weights[run[0] : run[-1] + 1], views)
+        self.versions = [weight._version for weight in self.weights]
+
+    @torch.no_grad()
+    def follow_weights(self) -> None:
+        """Take over weights that were written since the last step.
+
+        An element that is still the rounded master stays: the master has more digits.
+        """
+        versions = [weight._version for weight in self.weights]
+        if versions == self.versions:
+            return
+        largest = HALF[self.dtype]
+        for k, weight in enumerate(self.weights):
+            if versions[k] != self.versions[k]:
+                master = self.views[k]
+                rounded = master.clamp(-largest, largest).to(weight.dtype)
+                master.copy_(torch.where(rounded.eq(weight), master, weight.float()))
+        self.versions = versions
 
 
 class Run(NamedTuple):

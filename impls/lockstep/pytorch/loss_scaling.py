@@ -1,15 +1,13 @@
-"""The wrapper that scales the loss, and the step on the gradients of a scaled loss."""
+"""The wrapper that scales the loss and skips steps that are not finite."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import compress
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
@@ -28,118 +26,11 @@ from lockstep.interface import GATE_OP, NO_GRADIENTS, NO_STEP, StepReport
 from lockstep.pytorch import foreach, fused, gradients, norms, shards
 from lockstep.pytorch.gradients import Pairs, name_in, named_parameters
 from lockstep.pytorch.loss_scales import SCALE, AutomaticScale, LossScale, get
+from lockstep.pytorch.scaled_step import Step, divide_in_place, inverse, largest_of
 from lockstep.pytorch.wrapper import OptimizerWrapper
 
 COUNTS = IN_A_ROW, SKIPPED = "skipped_in_a_row", "skipped_steps"
 """The keys of the counts in ``param_groups[0]``."""
-
-
-@dataclass(eq=False)
-class Step:
-    """What is known of one step; a report is made of it when it is read.
-
-    Attributes:
-        parameters: those with a gradient.
-        finite: whether all gradients are finite; 0-d if only the device knows.
-        fits: whether each gradient is finite; None if all are.
-        norm: the global norm of the unscaled gradients in float64, if computed.
-        factor: the factor that clips them, at most 1.
-        amax: the largest unscaled magnitude, if the scale needs it.
-        scales: the loss scales before and after the step.
-        trained: the parameters that a skipped step would have trained.
-        absent: the parameters that an applied step left out.
-    """
-
-    parameters: list[Tensor]
-    finite: Any = True
-    fits: Any = None
-    norm: Any = None
-    factor: Any = 1.0
-    amax: float = 0.0
-    scales: tuple[Any, Any] = (1.0, 1.0)
-    trained: Sequence[Tensor] = ()
-    absent: Sequence[Tensor] = ()
-
-    def look(self, pieces: Sequence[Tensor], held: float, limit: float | None) -> None:
-        """Check and measure the gradients in one host sync.
-
-        A gradient is finite if each unscaled element fits its dtype. With a ``limit``
-        for the norm, the norm must fit float32 too.
-
-        Args:
-            pieces: the gradients of ``parameters``, maybe as fewer tensors.
-            held: the factor that is in the gradients.
-            limit: the largest norm; None for no clipping.
-        """
-        fits_norm = True
-        if limit is None:
-            finite = norms.are_surely_finite(pieces)
-        else:
-            self.norm = norms.total_norm(pieces).item() / held
-            finite = fits_norm = self.norm <= norms.LARGEST
-            self.factor = limit / self.norm if self.norm > limit else 1.0
-        if not finite or held < 1:
-            self.fits = fit([p.grad for p in self.parameters], held)
-            finite = fits_norm and bool(self.fits.all())
-        self.finite = finite
-
-    @torch.no_grad()
-    def look_on_device(self, pieces: Any, held: Tensor, limit: float | None) -> None:
-        """Do as :meth:`look` without a host sync; the results are 0-d tensors."""
-        self.fits = fit([p.grad for p in self.parameters], held)
-        norm = norms.total_norm(pieces) / held
-        self.finite, self.factor = self.fits.all(), torch.ones_like(norm)
-        if limit is not None:
-            self.norm, self.factor = norm, (limit / norm).clamp(max=1.0)
-            self.finite = self.finite & (norm <= norms.LARGEST)
-
-    def nonfinite(self, names: Mapping[Tensor, str]) -> list[str]:
-        """Return the names of the parameters whose gradients were not finite."""
-        if self.fits is None:
-            return []
-        culprits = compress(self.parameters, [not fit for fit in self.fits.tolist()])
-        return [name_in(names, parameter) for parameter in culprits]
-
-
-def fit(gradients: Sequence[Tensor], scale: float | Tensor) -> Tensor:
-    """Return whether each gradient, divided by ``scale``, fits its dtype: [n], bool."""
-    limits = [torch.finfo(gradient.dtype).max for gradient in gradients]
-    quotients = (norms.magnitudes(gradients) / scale).unbind()
-    return torch.stack([q <= limit for q, limit in zip(quotients, limits, strict=True)])
-
-
-@torch.no_grad()
-def divide_in_place(gradients: Sequence[Tensor], divisor: float) -> None:
-    """Multiply by the float32 reciprocal, in float64 by the float64 reciprocal.
-
-    Half precision is multiplied in float32 and rounded once.
-    """
-    exact = 1 / divisor if divisor else math.inf
-    factor = foreach.rounded(exact, torch.float32)
-    values = [g._values() if g.is_sparse else g for g in shards.parts_of(gradients)]
-    for positions in foreach.alike(values):
-        part = [values[k] for k in positions]
-        if part[0].itemsize < 4:
-            foreach.copy(part, foreach.times(part, factor))
-        else:
-            is_double = part[0].dtype == torch.float64
-            foreach.scale_alike_in_place(part, exact if is_double else factor)
-
-
-def largest_of(pieces: Iterable[Tensor], divisor: float) -> float:
-    """Return the largest unscaled magnitude; NaN counts as infinity."""
-    values = [p._values() if p.is_sparse else p for p in pieces]
-    largest = max([0.0, *(v.abs().amax().item() for v in values if v.numel())])
-    with np.errstate(all="ignore"):
-        product = np.float32(largest) * (np.float32(1) / np.float32(divisor))
-    return math.inf if np.isnan(product) else float(product)
-
-
-def inverse(scale: float | Tensor) -> float | Tensor:
-    """Return 1 / scale in float32."""
-    if isinstance(scale, Tensor):
-        return 1 / scale
-    return foreach.reciprocal(foreach.rounded(scale, torch.float32))
 
 
 class ScalingWrapper(OptimizerWrapper):
@@ -161,8 +52,8 @@ class ScalingWrapper(OptimizerWrapper):
     """Gradients of a step that raised, some of which it may have divided."""
     _unscaled: tuple[Tensor, Tensor, int] | None = None
     """A parameter with a gradient, and its version, from before ``scale_loss``."""
-    _stepped = 0
-    """The id of that parameter's gradient at the last step, which is not new."""
+    _stepped: Callable[[], Tensor | None] = staticmethod(lambda: None)
+    """Return that parameter's gradient of the last step, if it is still there."""
     _knows_scale = False
     """Whether the loss scale was ever asked for, or its absence was warned of."""
     _lent = False
@@ -324,7 +215,9 @@ class ScalingWrapper(OptimizerWrapper):
             return
         first = next(iter(self._model_parameters()))
         gradient = first.grad
-        if gradient is not None and id(gradient) != self._stepped and gradient.any():
+        if gradient is None or gradient is self._stepped():
+            return
+        if gradient.any():
             self._unscaled = first, gradient, gradient._version
 
     def _refuse_mixture(self) -> None:
@@ -568,7 +461,10 @@ class ScalingWrapper(OptimizerWrapper):
         """Store a step, count it if it was skipped, and warn or raise for a stall."""
         self._seen, self._took = step, step.finite
         if not self._lent:
-            self._stepped = id(next(iter(self._model_parameters())).grad)
+            gradient = next(iter(self._model_parameters())).grad
+            self._stepped = (
+                (lambda: None) if gradient is None else weakref.ref(gradient)
+            )
         groups, numbers = self.param_groups, self.chosen_scale.numbers
         some_absent = sum([len(g["params"]) for g in groups]) > len(step.parameters)
         if some_absent or step.finite is not True:

@@ -14,7 +14,6 @@ from collections.abc import (
 )
 from contextlib import contextmanager
 from numbers import Real
-from operator import is_
 from typing import Any, NoReturn
 
 import torch
@@ -25,106 +24,19 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from lockstep import scalers
 from lockstep.errors import DtypeError, UnknownNameError, UnsupportedError
-from lockstep.interface import GATE_OP
 from lockstep.pipeline import has_layer, layers_of
-from lockstep.pytorch import foreach, gradients, loss_scales
-from lockstep.pytorch.flat_step import ALIGNMENT, FlatStep
-from lockstep.pytorch.loss_scaling import ScalingWrapper, Step, check_scalable
+from lockstep.pytorch import gradients, loss_scales
+from lockstep.pytorch.flat_step import HALF, FlatMasters, FlatStep
+from lockstep.pytorch.loss_scaling import ScalingWrapper, check_scalable
+from lockstep.pytorch.scaled_step import Step
 from lockstep.pytorch.wrapper import MASTER
 
-HALF = {torch.float16: 65504.0, torch.bfloat16: (2 - 2**-7) * 2.0**127}
-"""Dtype with a master -> the magnitude to which its weights are clamped."""
-CHUNK = 1 << 20
-"""About so many masters are rounded into weights at once, from the cache."""
 HAS_GRAD_DTYPE = hasattr(Tensor, "grad_dtype")
 """Whether ``.grad`` of a half-precision parameter may be float32."""
 OWNER = "MixedPrecisionOptimizerWrapper"
 Regularizer = Callable[[Tensor], Tensor]
 REGISTERED = WeakTensorKeyDictionary()
 """Weight -> its regularizer, for as long as the weight lives."""
-
-
-class FlatMasters:
-    """The masters of the weights that share a device and a dtype, in flat buffers.
-
-    ``values`` has all masters and ``gradients`` all their gradients. The master and the
-    gradient of each weight are views of them, so a norm or a division needs one kernel,
-    and the optimizer still sees one tensor a weight.
-    """
-
-    def __init__(self, weights: list[Tensor], masters: list[Tensor]) -> None:
-        self.weights, self.masters = weights, masters
-        self.device, self.dtype = weights[0].device, weights[0].dtype
-        starts, size = [], 0
-        for weight in weights:
-            starts.append(size)
-            size += -(-weight.numel() // ALIGNMENT) * ALIGNMENT
-        self.places = [(s, w.shape) for s, w in zip(starts, weights, strict=True)]
-        self.values = torch.zeros(size, dtype=torch.float32, device=self.device)
-        self.gradients = torch.zeros_like(self.values)
-        self.views = self.views_of(self.values)
-        self.gradient_views = self.views_of(self.gradients)
-        foreach.copy(self.views, [master.detach() for master in masters])
-        for master, view in zip(masters, self.views, strict=True):
-            master.data = view
-        self.versions = [weight._version for weight in weights]
-
-    def views_of(self, buffer: Tensor) -> list[Tensor]:
-        """Return a view of ``buffer`` for each weight, in its shape."""
-        return [buffer[s : s + shape.numel()].view(shape) for s, shape in self.places]
-
-    def fits(self) -> bool:
-        """Whether the weights are where they were, in the same dtype."""
-        dtypes = {weight.dtype for weight in self.weights}
-        return dtypes == {self.dtype} and self.weights[0].device == self.device
-
-    def copy_gradients(self, gradients: Sequence[Tensor | None]) -> None:
-        """Copy dense gradients to float32; a weight without one gets zeros.
-
-        After ``unscale_``, the gradient of a weight is a view of the buffer itself.
-        """
-        views = self.gradient_views
-        dense = [g is not None and not g.is_sparse for g in gradients]
-        if not all(dense):
-            foreach.zero(
-                [v for v, is_in in zip(views, dense, strict=True) if not is_in]
-            )
-        if not all(dense) or any(map(is_, views, gradients)):
-            rows = zip(views, gradients, dense, strict=True)
-            pairs = [(v, g) for v, g, is_in in rows if is_in and v is not g]
-            views, gradients = [v for v, _ in pairs], [g for _, g in pairs]
-        foreach.copy(views, gradients)
-
-    @torch.no_grad()
-    def write_weights(self) -> None:
-        """Round the masters into the weights, clamped to the range of their dtype."""
-        largest = HALF[self.dtype]
-        for run in foreach.runs_alike(self.views, range(len(self.views)), CHUNK):
-            first, last = self.places[run[0]], self.places[run[-1]]
-            part = self.values[first[0] : last[0] + last[1].numel()]
-            views = self.views[run[0] : run[-1] + 1]
-            # No magnitude is larger than the norm, which is quick on the CPU.
-            if not part.is_cpu or not torch.linalg.vector_norm(part).item() < largest:
-                views = foreach.clamp(views, largest)
-            foreach.copy(self.weights[run[0] : run[-1] + 1], views)
-        self.versions = [weight._version for weight in self.weights]
-
-    @torch.no_grad()
-    def follow_weights(self) -> None:
-        """Take over weights that were written since the last step.
-
-        An element that is still the rounded master stays: the master has more digits.
-        """
-        versions = [weight._version for weight in self.weights]
-        if versions == self.versions:
-            return
-        largest = HALF[self.dtype]
-        for k, weight in enumerate(self.weights):
-            if versions[k] != self.versions[k]:
-                master = self.views[k]
-                rounded = master.clamp(-largest, largest).to(weight.dtype)
-                master.copy_(torch.where(rounded.eq(weight), master, weight.float()))
-        self.versions = versions
 
 
 class StateOfWeights(MutableMapping):
@@ -239,8 +151,8 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
     """For each group: the group, its parameters, their masters, their number."""
     _flats: Sequence[FlatMasters] = ()
     _flat_step: FlatStep | None = None
-    _applied: tuple[Tensor | None, int, int] = (None, 0, 0)
-    """A weight, and the id and version of its scaled gradient at the last step."""
+    _applied: tuple[Tensor, weakref.ref[Tensor], int] | None = None
+    """A weight, and its scaled gradient of the last step with its version."""
     _loose: Sequence[Tensor] = ()
     """The parameters without a master."""
     _copied: Sequence[tuple[Tensor, Tensor | None, int]] = ()
@@ -584,22 +496,6 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
             pieces = [p.grad for p in step.parameters]
         super()._divide(step, pieces, divisor)
 
-    def compute_gradients(
-        self,
-        loss: Tensor | Callable[[], Tensor],
-        var_list: Iterable[Tensor] | None = None,
-        gate_gradients: int = GATE_OP,
-        aggregation_method: int | None = None,
-        colocate_gradients_with_ops: bool = False,
-        grad_loss: Tensor | float | None = None,
-    ) -> gradients.Pairs:
-        """Return unscaled float32 gradients with the masters: see the base class.
-
-        ``var_list`` holds the model's parameters.
-        """
-        options = gate_gradients, aggregation_method, colocate_gradients_with_ops
-        return super().compute_gradients(loss, var_list, *options, grad_loss)
-
     def _divided_pairs(self, pairs: gradients.Pairs, held: Any) -> gradients.Pairs:
         """Return pairs of an unscaled float32 gradient and a master."""
         self._buffers()
@@ -692,22 +588,26 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
         """Remember that the model's gradients still hold the scale."""
         for weight in self.masters:
             if weight.grad is not None:
-                self._applied = weight, id(weight.grad), weight.grad._version
+                gradient = weight.grad
+                self._applied = weight, weakref.ref(gradient), gradient._version
                 return
 
     def _refuse_applied(self) -> None:
         """Raise for gradients that were applied and that still hold the scale."""
-        weight, gradient, version = self._applied
-        if self._lent or self._held is not None or self._by_hand is not None:
+        is_scaled = self._held is not None or self._by_hand is not None
+        if self._applied is None or is_scaled or self._lent:
             return
-        if weight is not None and weight.grad is not None:
-            if (id(weight.grad), weight.grad._version) == (gradient, version):
-                name = gradients.named_parameters(self)[self.masters[weight]]
-                raise UnsupportedError(
-                    f"{OWNER}.step: expected gradients that were not applied yet, got "
-                    f"that of {name!r} again, which holds the loss scale; call "
-                    "zero_grad() and scale_loss(loss).backward() before each step."
-                )
+        weight, applied, version = self._applied
+        gradient = weight.grad
+        if gradient is None or gradient is not applied():
+            return
+        if gradient._version == version:
+            name = gradients.named_parameters(self)[self.masters[weight]]
+            raise UnsupportedError(
+                f"{OWNER}.step: expected gradients that were not applied yet, got that "
+                f"of {name!r} again, which holds the loss scale; call zero_grad() and "
+                "scale_loss(loss).backward() before each step."
+            )
 
     def _step_flat(self) -> None:
         """Let the optimizer step, on whole buffers where that is the same."""

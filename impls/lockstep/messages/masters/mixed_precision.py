@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from lockstep.errors import (
-    DtypeError,
-    sentence,
-)
 from lockstep.messages.masters import refusals
 from lockstep.messages.scaling import loss_scaling
 from lockstep.messages.scaling.loss_scale import scale_argument
@@ -24,12 +20,10 @@ __all__ = [
     "check_at_floor",
     "check_clip_norm",
     "check_regularizer",
-    "halved_since",
     "has_master",
     "master_name",
     "scale_number",
     "stalled",
-    "written_through_data",
 ]
 
 WRAPPER = "MixedPrecisionOptimizerWrapper"
@@ -91,20 +85,3 @@ def check_regularizer(regularizer: object) -> None:
     if not callable(regularizer):
         got = type(regularizer).__name__
         raise refusals.REGULARIZER_NOT_CALLABLE.error(got=got)
-
-
-def halved_since(dtype: str, names: Sequence[str]) -> DtypeError:
-    """Build the error for parameters that became half precision and have no master."""
-    shown = ", ".join(names[:AT_MOST]) + ", ..." * (len(names) > AT_MOST)
-    return refusals.HALVED_SINCE.error(dtype=dtype, shown=shown)
-
-
-def written_through_data(count: int) -> str:
-    """Return the warning for weights that were written through ``.data``."""
-    expected = "weights to be written into under torch.no_grad()"
-    got = f"{count} written through .data, which is looked for now and then only"
-    remedy = (
-        "the masters have taken the values over, those of other steps may be lost; "
-        "write as in 'with torch.no_grad(): weight.clamp_(-1, 1)'"
-    )
-    return sentence(WRAPPER, expected, got, remedy)

@@ -46,18 +46,6 @@ HALF_LOSS = Refusal(
     "MixedPrecisionOptimizerWrapper: expected a float32 loss for an automatic scale, "
     "got {dtype}; cast the loss to float32, or leave strict off.",
 )
-HALVED_SINCE = Refusal(
-    DtypeError,
-    "MixedPrecisionOptimizerWrapper: expected a float32 master for each {dtype} "
-    "parameter, got none for {shown}; "
-    "convert the model first, as model.half() does, and wrap it then.",
-)
-WIDENED_SINCE = Refusal(
-    DtypeError,
-    "MixedPrecisionOptimizerWrapper: expected parameters in half precision beside "
-    "their float32 masters, got {dtype} for one of shape {shape}; "
-    "convert the model first and make the optimizer then.",
-)
 BUILT_ALREADY = Refusal(
     UnsupportedError,
     "MixedPrecisionOptimizerWrapper: expected an optimizer that is not built yet, for "
@@ -75,38 +63,6 @@ MASTERS_INSIDE = Refusal(
     "{owner}: expected an optimizer that updates the model's parameters itself, "
     "got MixedPrecisionOptimizerWrapper, which updates masters; "
     "put the wrapper inside, as in MixedPrecisionOptimizerWrapper({owner}(...)).",
-)
-SPLITS_GROUPS = Refusal(
-    UnsupportedError,
-    "MixedPrecisionOptimizerWrapper: expected an optimizer that updates the parameters "
-    "of its groups, got ZeroRedundancyOptimizer, which has another one for the "
-    "parameters of each rank and would never update the masters; "
-    "split weights and masters over the ranks with fully_shard (FSDP2) instead.",
-)
-AUTOMATIC_ON_DEVICE = Refusal(
-    UnsupportedError,
-    "MixedPrecisionOptimizerWrapper: loss_scale: expected a number, 'dynamic' or a "
-    "loss scale for capturable=True, got an automatic scaler; "
-    "the scaler's state is not on the device; leave capturable off.",
-)
-NEEDS_AS_MODULE = Refusal(
-    UnsupportedError,
-    "MixedPrecisionOptimizerWrapper: expected optimizer.as_module(model) for "
-    "torch.distributed.checkpoint, "
-    "got the model itself, which does not have the masters; "
-    "pass optimizer.as_module(model) with the optimizer.",
-)
-OWN_GRADIENT_CHANGED = Refusal(
-    UnsupportedError,
-    "MixedPrecisionOptimizerWrapper.step: expected the model's gradients as they were "
-    "at unscale_(), got a changed one for {name!r}, which the step would not see; "
-    "change the gradients of master_params(), or call zero_grad() first.",
-)
-SCALES_ITSELF = Refusal(
-    UnsupportedError,
-    "MixedPrecisionOptimizerWrapper: expected a loss multiplied by scale_loss(loss), "
-    "and step(), got a GradScaler; "
-    "give the wrapper a loss scale, such as 'dynamic', and leave it out.",
 )
 TWICE = Refusal(
     UnsupportedError,

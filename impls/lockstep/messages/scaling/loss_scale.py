@@ -22,7 +22,6 @@ __all__ = [
     "OldNames",
     "bad_identifier",
     "check_gradient_dtype",
-    "check_saved_scale",
     "checked_config",
     "dynamic_config",
     "dynamic_policy",
@@ -250,14 +249,6 @@ def checked_config(cls: type[Any], config: Any) -> dict[str, Any]:
             kind = f"{cls.__name__}.from_config: argument"
             raise UnknownArgumentError(str(unknown_name(kind, name, known)))
     return dict(config)
-
-
-def check_saved_scale(owner: str, scale: Any) -> None:
-    """Raise for a saved scale that would make every step be skipped."""
-    if scale is not None:
-        remedy = "load a state that was saved with a scale, or leave its entry out"
-        fine = is_scale(number_of(scale))
-        require(owner, "saved loss_scale", scale, fine, HELD, remedy)
 
 
 def bad_identifier(identifier: Any) -> UnknownNameError:

@@ -15,7 +15,6 @@ from lockstep.scalers import ScaledStepReport, report
 
 __all__ = [
     "AT_FLOOR",
-    "CLEAR",
     "PATIENCE",
     "SCALE_AGAIN",
     "WRAPPER",
@@ -29,7 +28,6 @@ __all__ = [
 
 WRAPPER = "MixedPrecisionLossScaleOptimizer"
 AT_FLOOR = ("warn", "raise", "ignore")
-CLEAR = "take the step first, or call zero_grad() to begin again"
 SCALE_AGAIN = "take the step first, or call scale_loss(loss) to begin again"
 PATIENCE = 100
 """Default number of steps skipped in a row at the scale's floor that are a stall."""

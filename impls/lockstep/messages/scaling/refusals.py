@@ -99,12 +99,6 @@ SCALED_TWICE = Refusal(
     "{owner}: expected an optimizer whose loss is not scaled yet, got {got}; "
     "let one of the two scale, and give it the loss scale.",
 )
-SHARED_SCALE = Refusal(
-    UnsupportedError,
-    "{owner}: loss_scale: expected a loss scale of its own, "
-    "got {scale:a} that counts for another optimizer; "
-    "make one for each, as with copy.deepcopy.",
-)
 UNSCALED_TWICE = Refusal(
     UnscaledTwiceError,
     "{owner}: expected one unscaling of the gradients before each step, "
@@ -125,30 +119,6 @@ SCALED_IN_FUNCTION = Refusal(
     "{owner}.apply_gradients: expected unscaled gradients, for a tf.function scaled "
     "the loss, got gradients that were not unscaled; "
     "pass them through unscale_gradients first.",
-)
-LATER_GRADIENT = Refusal(
-    UnsupportedError,
-    "{owner}.step: expected every gradient to be there at unscale_(), "
-    "got a later one for {name!r}, which may hold the loss scale; "
-    "call unscale_() after the last backward, or zero_grad() to begin again.",
-)
-SCALED_AGAIN = Refusal(
-    UnscaledTwiceError,
-    "{owner}.scale_loss: expected no further loss between unscale_() and step(), "
-    "got one whose scaled gradients would be added to unscaled ones; "
-    "call unscale_() after the last backward, or zero_grad() to begin again.",
-)
-MIXED_GRADIENTS = Refusal(
-    UnsupportedError,
-    "{owner}: expected gradients that all hold the same loss scale, "
-    "got some that a step which failed may have divided by it already; "
-    "call zero_grad() and compute them again.",
-)
-APPLIED_AGAIN = Refusal(
-    UnsupportedError,
-    "{owner}.step: expected gradients of a new backward, got those of {name!r} that "
-    "the last step applied, which still hold its loss scale; "
-    "call zero_grad() and compute them again.",
 )
 BAD_AT_FLOOR = Refusal(
     OutOfRangeError,

@@ -159,18 +159,6 @@ def test_masters_that_took_other_numbers_of_steps_go_alone(steps, monkeypatch) -
     assert steps == [len(SHAPES)]
 
 
-def test_masters_that_are_as_far_again_go_together(steps, monkeypatch) -> None:
-    def act(training):
-        training.step()
-        training.step()
-        for absent in [range(4), range(4, 9)]:
-            training.step(*absent)
-        training.step()
-
-    assert_same_bits(*both(monkeypatch, act))
-    assert steps == [len(SHAPES)] * 2
-
-
 def test_frozen_weights_stay_outside(steps, monkeypatch) -> None:
     def act(training):
         for _ in range(4):
@@ -328,13 +316,6 @@ def test_whatever_happens_between_steps_ends_in_the_same_bits(act, monkeypatch) 
     assert_same_bits(*both(monkeypatch, act, AdamW, amsgrad=True))
 
 
-def test_zeros_between_tensors_stay_finite() -> None:
-    training = Training(eps=0.0)
-    five_steps(training)
-    (flat,) = training.optimizer._buffers()
-    assert flat.values.isfinite().all()
-
-
 def test_momentum_that_is_switched_on_later_begins_for_each_master(monkeypatch) -> None:
     def act(training):
         training.step()
@@ -346,21 +327,6 @@ def test_momentum_that_is_switched_on_later_begins_for_each_master(monkeypatch) 
     flat, single = both(monkeypatch, act, SGD)
     assert_same_bits(flat, single)
     assert "momentum_buffer 0" in flat
-
-
-def test_state_and_groups_are_of_masters_after_each_step(steps) -> None:
-    training = Training(fused=True)
-    groups = training.optimizer.param_groups
-    before = list(groups[0]["params"])
-    for count in range(1, 4):
-        training.step()
-        assert all(a is b for a, b in zip(groups[0]["params"], before, strict=True))
-        state = training.optimizer.state
-        assert set(map(id, state)) == set(map(id, before))
-        assert {float(entry["step"]) for entry in state.values()} == {count}
-        slot = training.optimizer.get_slot(training.weights[1], "exp_avg")
-        assert slot.shape == training.weights[1].shape and slot.any()
-    assert steps
 
 
 def test_groups_are_put_back_where_the_step_fails(monkeypatch) -> None:
@@ -394,23 +360,6 @@ def test_hooks_of_the_wrapped_optimizer_see_masters(steps) -> None:
     handle.remove()
     training.step()
     assert steps
-
-
-def test_a_step_that_others_replaced_sees_masters(steps) -> None:
-    training = Training()
-    inner = training.optimizer.inner_optimizer
-    torch.optim.lr_scheduler.ExponentialLR(inner, 0.5)  # it replaces ``step``
-    five_steps(training)
-    assert not steps
-
-
-class OwnAdam(Adam):
-    """An optimizer that may do what it likes with each parameter."""
-
-
-def test_other_classes_see_masters(steps) -> None:
-    five_steps(Training(OwnAdam))
-    assert not steps
 
 
 def test_a_step_is_counted_as_a_change_of_each_master(steps) -> None:

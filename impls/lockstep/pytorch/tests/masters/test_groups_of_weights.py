@@ -6,7 +6,6 @@ import copy
 
 import pytest
 import torch
-from torch.distributed.checkpoint import state_dict as checkpoint
 from torch.nn import Parameter
 
 from lockstep.errors import UnsupportedError
@@ -163,25 +162,6 @@ def test_the_inner_optimizer_refuses_to_step_by_itself(name):
     train(model, optimizer, "+")
     train(other, twin, "+")
     assert_same(everything(model, optimizer), everything(other, twin))
-
-
-@pytest.mark.parametrize("flat", [False, True], ids=["nested", "flat"])
-@pytest.mark.parametrize("name", ["SGD", "Adam", "Adam fused"])
-def test_distributed_checkpoints_take_the_plain_model(name, flat):
-    options = checkpoint.StateDictOptions(flatten_optimizer_state_dict=flat)
-    model = mixed()
-    optimizer = wrapped(model, name)
-    train(model, optimizer, "+ab+")
-    saved = checkpoint.get_optimizer_state_dict(model, optimizer, options=options)
-    keys = saved if flat else saved["state"]
-    assert any("a.weight" in key for key in keys)
-    fresh = mixed()
-    loaded = wrapped(fresh, name)
-    fresh.load_state_dict(model.state_dict())
-    checkpoint.set_optimizer_state_dict(
-        fresh, loaded, copy.deepcopy(saved), options=options
-    )
-    assert_same(everything(fresh, loaded), everything(model, optimizer))
 
 
 @pytest.mark.parametrize("name", ["SGD momentum", "Adam", "TF1 Adam"])

@@ -110,36 +110,6 @@ def test_distributed_checkpoints_keep_masters_that_are_trained_late(name, before
     assert_same(*[everything(*pair) for pair in zip(models, optimizers, strict=True)])
 
 
-def test_distributed_checkpoints_need_no_module_where_nothing_has_a_master():
-    model = TwoHeads()
-    optimizer = wrapped(model)
-    assert checkpoint.get_optimizer_state_dict(model, optimizer)["state"]
-
-
-def test_masters_follow_what_is_loaded_into_the_model():
-    model = mixed()
-    optimizer = wrapped(model, "SGD")
-    train(model, optimizer, "+")
-    with torch.no_grad():
-        model.a.weight.fill_(3.0)
-    optimizer.zero_grad()
-    model.a.weight.grad = torch.zeros_like(model.a.weight)
-    optimizer.step()
-    assert (model.a.weight == 3).all()
-    assert (optimizer.master(model.a.weight) == 3).all()
-
-
-def test_a_loaded_state_is_seen_in_the_weights_at_once():
-    weight, fresh = (Parameter(torch.full((2,), v).half()) for v in (1.0, 5.0))
-    optimizer = wrapped_weight(weight, lr=1e-4)
-    for _ in range(9):
-        step_on(weight, optimizer, torch.ones(2))
-    other = wrapped_weight(fresh, lr=1e-4)
-    other.load_state_dict(optimizer.state_dict())
-    assert torch.equal(fresh, weight)
-    assert torch.equal(other.master(fresh), optimizer.master(weight))
-
-
 def test_what_was_written_into_the_model_is_saved():
     weight, fresh = (Parameter(torch.full((2,), v).half()) for v in (1.0, 5.0))
     optimizer, other = wrapped_weight(weight), wrapped_weight(fresh)

@@ -23,7 +23,7 @@ from lockstep.pytorch.tests.masters.models import (
     train,
     wrapped,
 )
-from lockstep.pytorch.tests.subjects import TORCH, TwoHeads, batches
+from lockstep.pytorch.tests.subjects import TORCH, TwoHeads
 
 
 def test_the_groups_are_the_wrapped_optimizers_over_the_models_parameters():
@@ -45,14 +45,6 @@ def test_the_groups_are_the_wrapped_optimizers_over_the_models_parameters():
         moved = before[f"{name} master"] - after[f"{name} master"]
         gradient = model.get_parameter(name).grad.float() / 4
         torch.testing.assert_close(moved, rate * gradient)
-
-
-def test_masters_and_gradients_lie_side_by_side():
-    model = TwoHeads().half()
-    optimizer = wrapped(model, "SGD")
-    train(model, optimizer, "+")
-    masters = [optimizer.master(p) for p in model.parameters()]
-    assert len({m.untyped_storage().data_ptr() for m in masters}) == 1
 
 
 def test_a_group_that_is_added_has_masters():
@@ -79,24 +71,6 @@ def test_zero_grad_clears_the_models_gradients_and_the_masters(set_to_none):
     assert optimizer.master(model.a.weight).grad is None
 
 
-def test_a_closure_is_called_once_and_its_loss_returned():
-    model, calls = mixed(), []
-    optimizer = wrapped(model, "SGD")
-
-    def closure():
-        calls.append(1)
-        optimizer.zero_grad()
-        loss = loss_of(model, torch.ones(2, 3))
-        optimizer.scale_loss(loss).backward()
-        return loss
-
-    before = everything(model, optimizer)
-    loss = optimizer.step(closure)
-    assert calls == [1]
-    assert loss.item() > 0
-    assert not torch.equal(model.a.weight, before["a.weight"])
-
-
 @some
 def test_a_scheduler_drives_the_rate(name):
     model = mixed()
@@ -121,30 +95,6 @@ def test_a_grad_scaler_is_refused(name):
     assert_same(everything(model, optimizer), before)
 
 
-def test_hooks_fire_once_with_the_wrapper():
-    model, seen = mixed(), []
-    optimizer = wrapped(model, "SGD")
-    optimizer.register_step_pre_hook(lambda opt, *_: seen.append(opt))
-    optimizer.register_step_post_hook(lambda opt, *_: seen.append(opt))
-    train(model, optimizer, "+")
-    assert seen == [optimizer, optimizer]
-
-
-def test_a_state_dict_hook_sees_the_masters_and_may_replace_the_state():
-    model, seen = mixed(), []
-    optimizer = wrapped(model, "Adam")
-
-    def pack(opt, state):
-        seen.extend(state["state"].values())
-        return {"optimizer": state}
-
-    optimizer.register_state_dict_post_hook(pack)
-    optimizer.register_load_state_dict_pre_hook(lambda _, state: state["optimizer"])
-    optimizer.load_state_dict(optimizer.state_dict())
-    assert len(seen) == 6
-    assert all("master" in entry for entry in seen)
-
-
 def test_other_wrappers_work_inside():
     model = mixed()
     sgd = TORCH["SGD momentum"](model.named_parameters())
@@ -153,26 +103,6 @@ def test_other_wrappers_work_inside():
     train(model, optimizer, "++")
     assert (model.a.weight.float().norm(dim=1) <= 0.1251).all()
     assert optimizer.get_name() == "VariableClipping-MP"
-
-
-# Dynamo's own: it looks at the .grad of what it hands on from graph to graph.
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:The .grad attribute")
-@pytest.mark.parametrize("name", ["Adam", "SGD momentum", "TF1 Adam"])
-def test_a_compiled_training_step_gives_the_same_bits(name):
-    plain, compiled = mixed(), mixed()
-    optimizer, other = wrapped(plain, name), wrapped(compiled, name)
-
-    @torch.compile(backend="eager")
-    def step(inputs):
-        other.zero_grad()
-        other.scale_loss(loss_of(compiled, inputs)).backward()
-        other.step()
-
-    for inputs in batches(3):
-        step(inputs)
-    train(plain, optimizer, "+++")
-    torch.compiler.reset()
-    assert_same(everything(compiled, other), everything(plain, optimizer))
 
 
 def test_an_adafactor_that_has_trained_half_precision_goes_on_in_float32():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 
-import numpy as np
 import pytest
 import torch
 from torch.nn import Parameter
@@ -12,7 +11,6 @@ from torch.nn import Parameter
 from lockstep.pytorch import (
     AutomaticLossScaler,
     DynamicLossScale,
-    FixedLossScale,
     MixedPrecisionOptimizerWrapper,
 )
 from lockstep.pytorch.tests.masters.models import (
@@ -85,29 +83,6 @@ def test_the_clip_is_folded_into_the_unscaling(name):
             torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
 
 
-def test_gradients_under_the_limit_are_not_touched():
-    weight = Parameter(torch.zeros(2).half())
-    optimizer = wrapped_weight(weight, loss_scale=8, clip_norm=100.0)
-    step_on(weight, optimizer, torch.tensor([3.0, 4.0]))
-    assert optimizer.master(weight).tolist() == [-3.0, -4.0]
-    assert optimizer.last_step.norm == 5.0
-
-
-@pytest.mark.parametrize(
-    ("given", "value"),
-    [(None, 1.0), (8, 8.0), (0.5, 0.5), (np.float32(4), 4.0), (np.int64(2), 2.0)],
-)
-def test_numbers_of_all_kinds_are_scales(given, value):
-    assert wrapped(mixed(), loss_scale=given).loss_scale.item() == value
-
-
-def test_objects_and_dynamic_are_scales():
-    assert wrapped(mixed(), loss_scale="dynamic").loss_scale.item() == 2.0**15
-    assert wrapped(mixed(), loss_scale=FixedLossScale(3)).loss_scale.item() == 3.0
-    scaler = AutomaticLossScaler("Backoff", {"scale_max": 8.0})
-    assert wrapped(mixed(), loss_scale=scaler).loss_scale.item() == 8.0
-
-
 @pytest.mark.parametrize("wrong", ["Backoff", "8", 0, -1.0, float("nan"), True, [8]])
 def test_what_is_no_scale_is_refused_and_the_optimizer_left_alone(wrong):
     model = mixed()
@@ -115,22 +90,6 @@ def test_what_is_no_scale_is_refused_and_the_optimizer_left_alone(wrong):
     with pytest.raises(ValueError, match="MixedPrecisionOptimizerWrapper: loss_scale"):
         MixedPrecisionOptimizerWrapper(adam, wrong)
     assert adam.param_groups[0]["params"][0] is model.body.weight
-
-
-@pytest.mark.parametrize("wrong", [0, -1.0, float("nan"), "1", True])
-def test_what_is_no_norm_is_refused(wrong):
-    with pytest.raises(ValueError, match="clip_norm: expected a"):
-        wrapped(mixed(), clip_norm=wrong)
-
-
-def test_a_float16_loss_is_scaled_in_float32():
-    weight = Parameter(torch.ones(1).half())
-    optimizer = wrapped_weight(weight, loss_scale="dynamic")
-    loss = optimizer.scale_loss(weight.sum() + 3)
-    assert loss.item() == 4 * 2.0**15
-    loss.backward()
-    optimizer.step()
-    assert optimizer.master(weight).item() == 0.0
 
 
 @pytest.mark.parametrize("name", ["SGD", "Adam fused"])
@@ -216,14 +175,6 @@ def test_the_norm_is_of_the_gradients_of_this_step_alone(then, fused):
             half.grad = torch.tensor([[3.0], [0.0]]).half().to_sparse(1)
         optimizer.step()
     assert optimizer.last_step.norm == (5.0 if then == "sparse" else 4.0)
-
-
-@pytest.mark.parametrize(
-    ("name", "wrong"), [("at_floor", "stop"), ("floor_patience", 0)]
-)
-def test_a_wrong_word_for_the_floor_is_refused(name, wrong):
-    with pytest.raises(ValueError, match=f"OptimizerWrapper: {name}"):
-        wrapped(mixed(), **{name: wrong})
 
 
 def test_a_float32_gradient_that_came_after_unscaling_is_refused() -> None:

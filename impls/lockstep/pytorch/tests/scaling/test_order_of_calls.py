@@ -170,21 +170,6 @@ def test_a_gradient_may_be_none_in_every_position(position, wrapper):
     assert_same_weights(model, plain)
 
 
-@everyone
-def test_alternating_heads_leave_each_other_alone_under_a_scale(wrapper):
-    """The head that is not trained has None in .grad, as autograd leaves it."""
-    plain, model = TwoHeads(), TwoHeads()
-    bare = ALL["Adam"](plain.parameters())
-    optimizer = WRAPPERS[wrapper](ALL["Adam"](model.parameters()))
-    for letter in "abba":
-        for each, opt in ((plain, bare), (model, optimizer)):
-            opt.zero_grad()
-            head = each.a if letter == "a" else each.b
-            backward(each, opt, head(each.body(ONE).tanh()).square().sum())
-            opt.step()
-    assert_same_weights(model, plain)
-
-
 @pytest.mark.parametrize("follows", ["applied steps", "calls"])
 @everyone
 def test_a_schedule_follows_applied_steps_or_calls_as_the_user_chooses(

@@ -15,7 +15,7 @@ from lockstep.pytorch import (
     MultitaskOptimizerWrapper,
     VariableClippingOptimizer,
 )
-from lockstep.pytorch.loss_scaling import fit, inverse
+from lockstep.pytorch.scaled_step import inverse
 from lockstep.pytorch.norms import LARGEST, total_norm
 from lockstep.pytorch.tests.subjects import ALL, TwoHeads, assert_same_bits, snapshot
 
@@ -36,56 +36,6 @@ def started(make, scale=65536, **options):
 def backward(model, optimizer) -> None:
     optimizer.zero_grad()
     optimizer.scale_loss(model(torch.ones(2, 3), 1.0, 2.0)).backward()
-
-
-def rows(values: list[float]) -> torch.Tensor:
-    """Return a sparse gradient that names row 1 several times."""
-    places, values = torch.ones(1, len(values), dtype=int), torch.tensor(values)
-    return torch.sparse_coo_tensor(places, values, (4,), check_invariants=True)
-
-
-ODD = {
-    "duplicate rows": ([rows([3.0, 1.0])], 4.0),
-    "squares overflow": ([torch.full((2,), 1e30)], math.sqrt(2) * 1e30),
-    "squares underflow": ([torch.full((2,), 1e-30)], math.sqrt(2) * 1e-30),
-    "float16": ([torch.full((4,), 6e4, dtype=torch.float16)], 1.2e5),
-    "zero": ([torch.zeros(3), torch.zeros(20000)], 0.0),
-    "empty": ([torch.empty(0), torch.empty(3, 0)], 0.0),
-    "none": ([], 0.0),
-    "long and strided": ([torch.ones(200, 300).t(), torch.ones(5)], 60005**0.5),
-    "several dtypes": ([torch.ones(9), torch.full((4,), 2.0).double()], 5.0),
-}
-
-
-@pytest.mark.parametrize(("gradients", "expected"), ODD.values(), ids=ODD)
-def test_the_norm_is_right_for_whatever_comes(gradients, expected) -> None:
-    # 1e-6 is what the norm promises.
-    assert total_norm(gradients).item() == pytest.approx(expected, rel=1e-6, abs=0)
-
-
-@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
-@pytest.mark.parametrize("count", [1, 16384, 16385, 40000])
-def test_one_element_that_is_not_finite_shows_in_the_norm(count, value) -> None:
-    gradients = [torch.full((count,), 1e30), torch.ones(3)]
-    assert math.isfinite(total_norm(gradients))
-    gradients[0][-1] = value
-    assert not math.isfinite(total_norm(gradients))
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-def test_a_gradient_fits_up_to_the_largest_number_of_its_dtype(dtype) -> None:
-    half = torch.tensor([torch.finfo(dtype).max / 2], dtype=dtype)
-    larger = half.nextafter(torch.full_like(half, torch.inf))
-    assert fit([half, -half, larger], 0.5).tolist() == [True, True, False]
-
-
-@pytest.mark.slow
-def test_the_norm_of_100_million_elements_is_right_to_1e_6() -> None:
-    expected, gradient = 0.0, torch.randn(100_000_000)
-    for part in gradient.split(1 << 20):
-        expected += part.double().square().sum().item()
-    found = total_norm([gradient]).item()
-    assert found == pytest.approx(math.sqrt(expected), rel=1e-6)
 
 
 @pytest.mark.parametrize("make", (ALL | FUSED).values(), ids=ALL | FUSED)

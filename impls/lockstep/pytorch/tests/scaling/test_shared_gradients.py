@@ -7,10 +7,7 @@ from torch import nn
 from lockstep.pytorch import (
     MixedPrecisionLossScaleOptimizer,
     MixedPrecisionOptimizerWrapper,
-    MultitaskOptimizerWrapper,
-    post_process_gradients,
 )
-from lockstep.pytorch.foreach import share_elements
 
 WRAPPERS = [MixedPrecisionLossScaleOptimizer, MixedPrecisionOptimizerWrapper]
 
@@ -53,34 +50,3 @@ def test_a_step_that_never_waits_unscales_them_once():
     first.grad, second.grad = torch.autograd.grad(loss, [first, second])
     optimizer.step()
     assert first.tolist() == second.tolist() == [-1.0] * 3
-
-
-@pytest.mark.parametrize(
-    ("clip", "larc"), [(None, {"larc_eta": 0.01}), (0.5, None)], ids=["larc", "clip"]
-)
-@pytest.mark.parametrize("expanded", [False, True])
-def test_in_place_gives_what_copies_give(clip, larc, expanded):
-    first, second = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(3))
-    optimizer = MultitaskOptimizerWrapper(torch.optim.SGD([first, second], lr=1.0))
-
-    def loss() -> torch.Tensor:
-        return 5 * (first.sum() + second.sum() if expanded else (first + second).sum())
-
-    results = []
-    for in_place in (False, True):
-        pairs = optimizer.compute_gradients(loss)
-        done = post_process_gradients(pairs, [], 0.1, clip, larc, in_place=in_place)
-        results.append(torch.cat([gradient for gradient, _ in done]))
-    assert results[0].equal(results[1])
-
-
-def test_views_side_by_side_and_empty_tensors_share_nothing():
-    whole = torch.zeros(4, 2)
-    sparse = torch.sparse_coo_tensor([[0]], [1.0], (2,), check_invariants=True)
-    parts = [*whole.unbind(), whole.new_zeros(0), whole.new_zeros(0), sparse]
-    assert not share_elements(parts)
-    assert not share_elements([torch.zeros(3, 2).t()])
-    assert share_elements([whole, whole[0]])
-    assert share_elements([whole[1:3], whole[2:]])
-    assert share_elements([sparse, sparse])
-    assert share_elements([torch.zeros(()).expand(3)])

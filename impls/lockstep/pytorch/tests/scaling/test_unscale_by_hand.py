@@ -15,7 +15,6 @@ from lockstep.pytorch import (
     DynamicLossScale,
     MixedPrecisionLossScaleOptimizer,
     MixedPrecisionOptimizerWrapper,
-    MultitaskOptimizerWrapper,
     mixed_precision,
     mp_regularizer_wrapper,
 )
@@ -157,16 +156,6 @@ def test_an_overflow_is_not_hidden_by_clipping(kind, options, value, hide):
 
 
 @kinds
-def test_what_is_made_infinite_after_it_is_an_overflow_too(kind):
-    model, optimizer = started(kind)
-    backward(model, optimizer)
-    optimizer.unscale_()
-    next(optimizer.master_params()).grad[0, 0] = math.inf
-    optimizer.step()
-    assert optimizer.last_step.nonfinite == ("body.weight",)
-
-
-@kinds
 def test_another_scaled_loss_before_the_step_is_refused(kind):
     model, optimizer = started(kind)
     backward(model, optimizer)
@@ -268,15 +257,6 @@ def test_without_grad_dtype_a_change_is_refused(monkeypatch):
     assert optimizer.last_step.applied
 
 
-def test_masters_in_float32_may_be_clipped_as_the_models_own():
-    model, optimizer = started("masters")
-    backward(model, optimizer)
-    optimizer.unscale_()
-    clip_grad_norm_(model.b.parameters(), 0.5)
-    optimizer.step()
-    assert optimizer.last_step.applied
-
-
 def test_apply_gradients_after_it_has_nothing_to_do_with_it():
     model, optimizer = started("masters")
     backward(model, optimizer)
@@ -287,22 +267,6 @@ def test_apply_gradients_after_it_has_nothing_to_do_with_it():
     optimizer.zero_grad()
     backward(model, optimizer)
     optimizer.unscale_()
-
-
-@kinds
-def test_a_wrapper_inside_sees_what_was_clipped(kind):
-    make, wrapper = KINDS[kind]
-    model = make()
-    inner = MultitaskOptimizerWrapper(torch.optim.SGD(model.named_parameters(), 0.1))
-    optimizer = wrapper(inner, 8)
-    backward(model, optimizer)
-    optimizer.unscale_()
-    for parameter in optimizer.master_params():
-        parameter.grad.zero_()
-    before = weights(model)
-    optimizer.step()
-    assert_equal(weights(model), before)
-    assert not optimizer.last_step.applied and "6 all zero" in inner.last_step.reason
 
 
 def test_logmax_sees_the_gradients_before_they_are_clipped():
@@ -357,24 +321,4 @@ def test_a_backward_after_it_is_refused_before_anything_changes(kind, options):
     backward(model, optimizer)
     optimizer.unscale_()
     optimizer.step()
-    assert optimizer.last_step.applied
-
-
-@kinds
-def test_pairs_may_have_more_gradients_than_it_saw(kind):
-    model, optimizer = started(kind)
-    pairs = optimizer.compute_gradients(lambda: loss_of(model, INPUTS))
-    optimizer.unscale_()
-    optimizer.apply_gradients(pairs)
-    assert optimizer.last_step.applied
-
-
-@kinds
-def test_after_a_step_gradients_of_ones_own_may_be_unscaled(kind):
-    model, optimizer = started(kind)
-    for _ in range(2):
-        for parameter in model.parameters():
-            parameter.grad = torch.ones_like(parameter)
-        optimizer.unscale_()
-        optimizer.step()
     assert optimizer.last_step.applied

@@ -1,0 +1,124 @@
+"""One step on gradients: the finite check, the norm, and the division by a scale."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import compress
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lockstep.pytorch import foreach, norms, shards
+from lockstep.pytorch.gradients import name_in
+
+
+@dataclass(eq=False)
+class Step:
+    """What is known of one step; a report is made of it when it is read.
+
+    Attributes:
+        parameters: those with a gradient.
+        finite: whether all gradients are finite; 0-d if only the device knows.
+        fits: whether each gradient is finite; None if all are.
+        norm: the global norm of the unscaled gradients in float64, if computed.
+        factor: the factor that clips them, at most 1.
+        amax: the largest unscaled magnitude, if the scale needs it.
+        scales: the loss scales before and after the step.
+        trained: the parameters that a skipped step would have trained.
+        absent: the parameters that an applied step left out.
+    """
+
+    parameters: list[Tensor]
+    finite: Any = True
+    fits: Any = None
+    norm: Any = None
+    factor: Any = 1.0
+    amax: float = 0.0
+    scales: tuple[Any, Any] = (1.0, 1.0)
+    trained: Sequence[Tensor] = ()
+    absent: Sequence[Tensor] = ()
+
+    def look(self, pieces: Sequence[Tensor], held: float, limit: float | None) -> None:
+        """Check and measure the gradients in one host sync.
+
+        A gradient is finite if each unscaled element fits its dtype. With a ``limit``
+        for the norm, the norm must fit float32 too.
+
+        Args:
+            pieces: the gradients of ``parameters``, maybe as fewer tensors.
+            held: the factor that is in the gradients.
+            limit: the largest norm; None for no clipping.
+        """
+        fits_norm = True
+        if limit is None:
+            finite = norms.are_surely_finite(pieces)
+        else:
+            self.norm = norms.total_norm(pieces).item() / held
+            finite = fits_norm = self.norm <= norms.LARGEST
+            self.factor = limit / self.norm if self.norm > limit else 1.0
+        if not finite or held < 1:
+            self.fits = fit([p.grad for p in self.parameters], held)
+            finite = fits_norm and bool(self.fits.all())
+        self.finite = finite
+
+    @torch.no_grad()
+    def look_on_device(self, pieces: Any, held: Tensor, limit: float | None) -> None:
+        """Do as :meth:`look` without a host sync; the results are 0-d tensors."""
+        self.fits = fit([p.grad for p in self.parameters], held)
+        norm = norms.total_norm(pieces) / held
+        self.finite, self.factor = self.fits.all(), torch.ones_like(norm)
+        if limit is not None:
+            self.norm, self.factor = norm, (limit / norm).clamp(max=1.0)
+            self.finite = self.finite & (norm <= norms.LARGEST)
+
+    def nonfinite(self, names: Mapping[Tensor, str]) -> list[str]:
+        """Return the names of the parameters whose gradients were not finite."""
+        if self.fits is None:
+            return []
+        culprits = compress(self.parameters, [not fit for fit in self.fits.tolist()])
+        return [name_in(names, parameter) for parameter in culprits]
+
+
+def fit(gradients: Sequence[Tensor], scale: float | Tensor) -> Tensor:
+    """Return whether each gradient, divided by ``scale``, fits its dtype: [n], bool."""
+    limits = [torch.finfo(gradient.dtype).max for gradient in gradients]
+    quotients = (norms.magnitudes(gradients) / scale).unbind()
+    return torch.stack([q <= limit for q, limit in zip(quotients, limits, strict=True)])
+
+
+@torch.no_grad()
+def divide_in_place(gradients: Sequence[Tensor], divisor: float) -> None:
+    """Multiply by the float32 reciprocal, in float64 by the float64 reciprocal.
+
+    Half precision is multiplied in float32 and rounded once.
+    """
+    exact = 1 / divisor if divisor else math.inf
+    factor = foreach.rounded(exact, torch.float32)
+    values = [g._values() if g.is_sparse else g for g in shards.parts_of(gradients)]
+    for positions in foreach.alike(values):
+        part = [values[k] for k in positions]
+        if part[0].itemsize < 4:
+            foreach.copy(part, foreach.times(part, factor))
+        else:
+            is_double = part[0].dtype == torch.float64
+            foreach.scale_alike_in_place(part, exact if is_double else factor)
+
+
+def largest_of(pieces: Iterable[Tensor], divisor: float) -> float:
+    """Return the largest unscaled magnitude; NaN counts as infinity."""
+    values = [p._values() if p.is_sparse else p for p in pieces]
+    largest = max([0.0, *(v.abs().amax().item() for v in values if v.numel())])
+    with np.errstate(all="ignore"):
+        product = np.float32(largest) * (np.float32(1) / np.float32(divisor))
+    return math.inf if np.isnan(product) else float(product)
+
+
+def inverse(scale: float | Tensor) -> float | Tensor:
+    """Return 1 / scale in float32."""
+    if isinstance(scale, Tensor):
+        return 1 / scale
+    return foreach.reciprocal(foreach.rounded(scale, torch.float32))
