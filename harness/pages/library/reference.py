@@ -69,11 +69,11 @@ HUBS: Mapping[str, tuple[str, str]] = {
 RETURNED: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("pytorch", "base"): ("wrapper.OptimizerWrapper",),
     ("tf", "base"): ("base.wrapper.Wrapper",),
-    ("keras3", "base"): ("base.wrapper.Wrapper",),
+    ("keras3", "base"): ("wrapper.Wrapper",),
     ("reference", "base"): ("optimizers.classes.Optimizer",),
     ("pytorch", "step"): ("optimize_loss.TrainingStep",),
     ("tf", "step"): ("step.training_step.TrainingStep", "step.replicas.ReplicatedStep"),
-    ("keras3", "step"): ("step.training_step.TrainingStep",),
+    ("keras3", "step"): ("optimize_loss.TrainingStep",),
     ("reference", "step"): ("step.training_step.TrainingStep",),
 }
 """Classes that users see but do not import: the base class of all wrappers, and the

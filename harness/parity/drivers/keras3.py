@@ -28,8 +28,8 @@ from harness.parity.drivers.protocol import Worker
 from harness.parity.drivers.tensors import Step, TensorDriver, use_device
 from lockstep.errors import OutOfRangeError
 from lockstep.interface import Array, Gradient
-from lockstep.keras3.base.gradients import value_of
-from lockstep.keras3.base.slots import base_of
+from lockstep.keras3.gradients import value_of
+from lockstep.keras3.wrapper import base_of
 
 __all__ = ["EagerDriver", "FunctionDriver", "make_driver"]
 

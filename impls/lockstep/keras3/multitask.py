@@ -9,32 +9,32 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from lockstep.docstrings import documented
-from lockstep.keras3.base.gradients import (
+from lockstep.interface import StepReport
+from lockstep.keras3 import wrapper as stack
+from lockstep.keras3.gradients import (
     Gradient,
+    Pairs,
     as_gradient,
+    as_pairs,
     densify,
     key_of,
     name_of,
     value_of,
 )
-from lockstep.keras3.base.slots import preserved, refuse_several
-from lockstep.keras3.base.wrapper import Wrapper, layers_of
-from lockstep.messages import keras3 as keras_host
-from lockstep.messages import multitask as words
-from lockstep.messages.base.pairs import as_pairs
-from lockstep.messages.nouns import KERAS3
-from lockstep.quirks import quirks_of
+from lockstep.keras3.wrapper import ACCUMULATOR, AVERAGE, Wrapper
 from lockstep.tf.shared.clipping.clip_gradients import clip
 from lockstep.tf.shared.tensors.zero_test import all_zero_flags, some_may_be_zero
 
-__all__ = ["MultitaskOptimizerWrapper", "clip_gradients_by_global_norm"]
 
-
-@documented
 @keras.saving.register_keras_serializable(package="lockstep")
 class MultitaskOptimizerWrapper(Wrapper):
-    """...
+    """Skip the update of a variable and its state if its gradient is all zero.
+
+    For each (gradient g, variable w): if g has no nonzero element, neither w nor any of
+    its state changes, as if g were absent; otherwise ``opt`` updates them as usual.
+    -0.0 is zero, NaN and infinity are not. The duplicate rows of a sparse gradient are
+    summed before the test. TensorFlow's kernels flush float32 subnormals to zero, so
+    these count as zero.
 
     Weight decay is skipped too. With Keras' gradient accumulation the sum is tested, at
     the step that applies it.
@@ -45,14 +45,20 @@ class MultitaskOptimizerWrapper(Wrapper):
 
     Args:
         opt: any Keras optimizer, or a wrapper. It may already be built.
-        strict: reproduce the original with its quirks: ``opt`` is changed in place, so
-            it also skips zeros if it is used directly. Around another wrapper this has
-            no effect. A multitask wrapper as ``opt`` raises.
+
+    Attributes:
+        inner_optimizer: ``opt``.
+        last_step: what the last eager step did, a
+            :class:`~lockstep.interface.StepReport`. Steps in graphs and inside of a
+            ``tf.function``, where ``fit`` takes its own, are not reported.
 
     Raises:
         NotAnOptimizerError: a TypeError; ``opt`` is no ``keras.optimizers.Optimizer``.
         UnsupportedError: a ValueError; ``keras.optimizers.MultiOptimizer``. Wrap the
             optimizers inside it instead.
+
+    Origin: TensorFlow 1.15, ``tf.contrib.opt.MultitaskOptimizerWrapper``, which changes
+    ``opt`` in place.
 
     Example:
         >>> weight = keras.Variable([1.0, 2.0])
@@ -64,20 +70,11 @@ class MultitaskOptimizerWrapper(Wrapper):
         (array([0.5, 2. ], dtype=float32), array([-0.5,  0. ], dtype=float32))
     """
 
-    def __init__(self, opt: keras.optimizers.Optimizer, strict: bool = False) -> None:
-        quirks = quirks_of(strict)
-        nesting = quirks.multitask_nesting
-        refused = nesting and isinstance(opt, MultitaskOptimizerWrapper)
-        if refused or not isinstance(opt, keras.optimizers.Optimizer):
-            raise words.not_an_optimizer(opt, KERAS3, nesting)
-        refuse_several(opt, words.WRAPPER, "wrap each optimizer inside it")
+    def __init__(self, opt: keras.optimizers.Optimizer) -> None:
+        owner = "MultitaskOptimizerWrapper"
+        stack.require_optimizer(opt, owner, "whose state is to be kept")
+        stack.refuse_several(opt, owner, "wrap each optimizer inside it")
         super().__init__(opt)
-        self.strict = strict
-        if quirks.multitask_in_place and not isinstance(opt, Wrapper):
-            # The original replaced the methods of opt that update a variable. A wrapper
-            # never calls its own, so there this has no effect.
-            vars(self)["_step"] = opt.apply
-            vars(opt)["apply"] = self.apply
 
     def update(self, gradients: list[Gradient], variables: list[Any]) -> None:
         """Take the wrapped optimizer's step, and restore the skipped variables.
@@ -86,63 +83,69 @@ class MultitaskOptimizerWrapper(Wrapper):
         of them, or none. In most steps no gradient is all zero, so the first one runs,
         and only one condition is computed.
         """
-        present, judged = self._judged(gradients, variables)
-        zero = self._look(gradients, variables, present, judged)
-        in_place = self._quirks.multitask_in_place
-        if in_place and isinstance(self.inner_optimizer, Wrapper):
-            super().update(gradients, variables)
-            self._report_inside(variables)
-            return
+        present, tested = self._tested(gradients, variables)
+        zero = None
+        if tf.executing_eagerly():
+            zero = tf.zeros(len(present), bool)
+            if some_may_be_zero(tested):
+                zero = all_zero_flags(tested)
+            self._report(gradients, variables, present, tested, zero.numpy())
 
         def update_all() -> None:
-            self._step(*map(list, zip(*present, strict=True)))
+            self.inner_optimizer.apply(*map(list, zip(*present, strict=True)))
 
-        def leave_zeros_out() -> None:
-            flags = all_zero_flags(judged) if zero is None else zero
-            tested = [self._is_tested(gradient) for gradient, _ in present]
-            left_alone = tf.logical_and(tf.logical_and(flags, tested), self._is_due())
-
-            def update_some() -> None:
-                if zero is not None and self._may_push():
-                    self._update_kept(present, left_alone.numpy())
-                    return
-                with preserved([self._state(v) for _, v in present], left_alone):
-                    update_all()
-
-            if self.use_ema:
-                update_some()
+        def skip_zeros() -> None:
+            flags = all_zero_flags(tested) if zero is None else zero
+            period = self.gradient_accumulation_steps
+            if period:
+                due = tf.equal((self._iterations.value + 1) % period, 0)
+                flags = tf.logical_and(flags, due)
+            if self.use_ema:  # The averages follow the variables at every step.
+                self._update_some(present, flags)
             else:
-                tf.cond(tf.reduce_all(left_alone), self._count, update_some)
+                some = lambda: self._update_some(present, flags)  # noqa: E731
+                tf.cond(tf.reduce_all(flags), self._count, some)
 
-        rare = some_may_be_zero(judged) if zero is None else tf.reduce_any(zero)
-        tf.cond(rare, leave_zeros_out, update_all)
-        self._report_inside(variables)
+        rare = some_may_be_zero(tested) if zero is None else tf.reduce_any(zero)
+        tf.cond(rare, skip_zeros, update_all)
+        if tf.executing_eagerly() and self.last_step.applied:
+            inner = getattr(self.inner_optimizer, "last_step", None)
+            if inner is not None and not inner.applied:
+                reason = f"{self.last_step.reason}; {inner.reason}"
+                names = tuple(map(name_of, variables))
+                self.last_step = inner._replace(reason=reason, skipped=names)
 
-    def _may_push(self) -> bool:
-        """Whether a step inside may push to another process, which is not undone."""
-        return any(getattr(layer, "_pushes_away", False) for layer in layers_of(self))
+    def _tested(
+        self, gradients: list[Gradient], variables: list[Any]
+    ) -> tuple[Pairs, list[Gradient]]:
+        """Return the pairs with a gradient, and for each the tensor to test.
 
-    def _update_kept(
-        self, present: list[tuple[Gradient, Any]], left_alone: np.ndarray
-    ) -> None:
-        """Take the wrapped optimizer's step without the skipped variables."""
-        pairs = zip(present, left_alone, strict=True)
-        others = [pair for pair, is_left_alone in pairs if not is_left_alone]
+        With gradient accumulation it is the sum, to which an absent gradient adds 0.
+        """
+        pairs = list(zip(gradients, variables, strict=True))
+        if not self.gradient_accumulation_steps:
+            pairs = [(g, v) for g, v in pairs if g is not None]
+            return pairs, [getattr(g, "values", g) for g, _ in pairs]
+        pairs = [(densify(g, v), v) for g, v in pairs]
+        sums = [value_of(self._slots.of(v)[ACCUMULATOR]) for _, v in pairs]
+        # The sum of a half-precision variable with a master is float32.
+        both = zip(pairs, sums, strict=True)
+        return pairs, [tf.cast(g, s.dtype) + s for (g, _), s in both]
+
+    def _update_some(self, present: Pairs, skipped: tf.Tensor) -> None:
+        """Take the wrapped optimizer's step; restore the skipped variables."""
+        pushes = (getattr(w, "_pushes_away", False) for w in stack.wrappers_of(self))
+        if not (tf.executing_eagerly() and any(pushes)):
+            with stack.preserved([self._state(v) for _, v in present], skipped):
+                self.inner_optimizer.apply(*map(list, zip(*present, strict=True)))
+            return
+        # What a step inside pushes to another process cannot be undone.
+        flags = skipped.numpy()
+        others = [pair for pair, skip in zip(present, flags, strict=True) if not skip]
         if others:
-            self._step(*map(list, zip(*others, strict=True)))
+            self.inner_optimizer.apply(*map(list, zip(*others, strict=True)))
         else:
             self._count()
-
-    def _report_inside(self, variables: list[Any]) -> None:
-        """Report that a wrapper inside skipped the step, if it did."""
-        own = self.last_step
-        if tf.executing_eagerly() and own.applied:
-            inner = getattr(self.inner_optimizer, "last_step", None)
-            names = [name_of(variable) for variable in variables]
-            self.last_step = words.report_through(own, inner, names)
-
-    def _step(self, gradients: list[Gradient], variables: list[Any]) -> None:
-        self.inner_optimizer.apply(gradients, variables)
 
     def _count(self) -> None:
         """Count a step without updates, which ends a period of accumulation.
@@ -155,60 +158,8 @@ class MultitaskOptimizerWrapper(Wrapper):
         self._iterations.assign_add(1)
         if self.gradient_accumulation_steps:
             for variable in self._trainable_variables:
-                gathered = value_of(self._slots.of(variable)[keras_host.ACCUMULATOR])
-                gathered.assign(tf.zeros_like(gathered))
-
-    def _judged(
-        self, gradients: list[Gradient], variables: list[Any]
-    ) -> tuple[list[tuple[Gradient, Any]], list[Gradient]]:
-        """Return the pairs with a gradient, and for each the tensor to test.
-
-        With gradient accumulation it is the sum, to which an absent gradient adds 0.
-        """
-        pairs = list(zip(gradients, variables, strict=True))
-        if not self.gradient_accumulation_steps:
-            pairs = [(g, v) for g, v in pairs if g is not None]
-            return pairs, [self.values_of(g) for g, _ in pairs]
-        pairs = [(densify(g, v), v) for g, v in pairs]
-        sums = [value_of(self._slots.of(v)[keras_host.ACCUMULATOR]) for _, v in pairs]
-        both = zip(pairs, sums, strict=True)
-        # The sum of a half-precision variable with a master is float32.
-        return pairs, [tf.cast(g, s.dtype) + s for (g, _), s in both]
-
-    def _is_tested(self, gradient: Gradient) -> bool:
-        """Whether a gradient of zeros is skipped.
-
-        The original does not test sparse gradients of a rule that gets duplicate rows
-        unsummed, which is gradient descent.
-        """
-        return not (self.keeps_duplicates and isinstance(gradient, tf.IndexedSlices))
-
-    def _is_due(self) -> Any:
-        """Whether this step applies the accumulated gradients, if there are any."""
-        period = self.gradient_accumulation_steps
-        return tf.equal((self._iterations.value + 1) % period, 0) if period else True
-
-    def _look(
-        self,
-        gradients: list[Gradient],
-        variables: list[Any],
-        present: list[tuple[Gradient, Any]],
-        judged: list[Gradient],
-    ) -> tf.Tensor | None:
-        """In eager mode, return which of ``judged`` are all zero, and report it."""
-        if not tf.executing_eagerly():
-            return None
-        zero = np.zeros(len(present), bool)
-        if some_may_be_zero(judged):
-            zero = np.asarray(all_zero_flags(judged))
-        flags = {key_of(v): flag for (_, v), flag in zip(present, zero, strict=True)}
-        absent = [gradient is None for gradient in gradients]
-        zeros = [
-            not gone and bool(flags[key_of(variable)])
-            for variable, gone in zip(variables, absent, strict=True)
-        ]
-        self.last_step = words.report(list(map(name_of, variables)), zeros, absent)
-        return tf.constant(zero)
+                total = value_of(self._slots.of(variable)[ACCUMULATOR])
+                total.assign(tf.zeros_like(total))
 
     def _state(self, variable: Any) -> list[tf.Variable]:
         """Return a variable and its slots; with a master, both and their slots.
@@ -217,35 +168,71 @@ class MultitaskOptimizerWrapper(Wrapper):
         the first step whatever the gradient is. So is the accumulator, which Keras
         resets.
         """
+
+        def slots(of: Any) -> list[Any]:
+            left_out = ACCUMULATOR, AVERAGE
+            named = self._slots.of(of).items()
+            return [slot for name, slot in named if name not in left_out]
+
         variable = self._slots.model_of(variable)
-        parts = self._restored_slots(variable)
+        parts = slots(variable)
         # A slot may be a master or a shared weight, which has its own slots.
-        parts += [further for slot in parts for further in self._restored_slots(slot)]
+        parts += [further for slot in parts for further in slots(slot)]
         return [value_of(part) for part in (variable, *parts)]
 
-    def _restored_slots(self, variable: Any) -> list[Any]:
-        apart = (keras_host.ACCUMULATOR, keras_host.AVERAGE)
-        slots = self._slots.of(variable)
-        return [slot for name, slot in slots.items() if name not in apart]
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments for ``from_config``."""
-        return {**super().get_config(), "strict": self.strict}
+    def _report(
+        self,
+        gradients: list[Gradient],
+        variables: list[Any],
+        present: Pairs,
+        tested: list[Gradient],
+        zero: np.ndarray,
+    ) -> None:
+        """Report which variables an eager step does not update, and why."""
+        flags = {key_of(v): flag for (_, v), flag in zip(present, zero, strict=True)}
+        absent, zeros, skipped = 0, int(zero.sum()), []
+        for gradient, variable in zip(gradients, variables, strict=True):
+            absent += gradient is None
+            if flags.get(key_of(variable), True) or gradient is None:
+                skipped.append(name_of(variable))
+        sums = tf.stack([tf.reduce_sum(tf.cast(g, tf.float32)) for g in tested])
+        suspects = np.flatnonzero(~np.isfinite(sums.numpy())) if present else ()
+        nonfinite = sum(not np.isfinite(tested[k].numpy()).all() for k in suspects)
+        counts = {"all zero": zeros, "absent": absent, "not finite": nonfinite}
+        parts = [f"{count} {what}" for what, count in counts.items() if count]
+        reason = "every gradient had a nonzero element"
+        if parts:
+            reason = f"of {len(variables)} gradients {', '.join(parts)}"
+        applied = len(skipped) < len(variables)
+        self.last_step = StepReport(applied, reason, tuple(skipped))
 
 
 @tf.autograph.experimental.do_not_convert
-@documented
 def clip_gradients_by_global_norm(
     gradients_variables: Iterable[tuple[Any, Any]],
     clip_norm: float = 20.0,
     error_if_nonfinite: bool = False,
-    strict: bool = False,
-) -> tuple[list[tuple[Gradient, Any]], tf.Tensor]:
-    """...
+) -> tuple[Pairs, tf.Tensor]:
+    """Scale all gradients so that their global norm is at most ``clip_norm``.
+
+    norm = sqrt(sum g^2) over the gradients that are present and not all zero;
+    s = clip_norm min(1 / norm, 1 / clip_norm); each g becomes g s. A norm that is not
+    finite makes every gradient NaN.
 
     Args:
+        gradients_variables: iterable of (gradient or None, variable), dense or sparse.
+        clip_norm: the largest global norm that is not clipped, > 0 and finite.
         error_if_nonfinite: raise instead of returning NaN; in a ``tf.function`` an
             assertion, which raises ``tf.errors.InvalidArgumentError`` when it runs.
+
+    Returns:
+        The pairs with clipped gradients, and the norm: float32, 0-d.
+
+    Raises:
+        OutOfRangeError: a ValueError; ``clip_norm`` is not a finite number > 0.
+        MalformedPairsError: a TypeError; not pairs of a gradient and a variable.
+        NoGradientsError: a ValueError; the list is empty.
+        NonFiniteNormError: a ValueError; see ``error_if_nonfinite``.
 
     Origin: ``tf.contrib.opt.clip_gradients_by_global_norm``, TensorFlow 1.15. In
     ``fit`` the argument ``global_clipnorm`` of Keras' optimizers does the same.
@@ -257,7 +244,8 @@ def clip_gradients_by_global_norm(
         >>> result[0][0].numpy().tolist(), float(norm)
         ([1.5, 2.0], 5.0)
     """
-    pairs = as_pairs(gradients_variables, words.CLIP)
-    gradients = [as_gradient(g, v, words.CLIP) for g, v in pairs]
-    clipped, norm = clip(gradients, clip_norm, error_if_nonfinite, strict)
+    owner = "clip_gradients_by_global_norm"
+    pairs = as_pairs(gradients_variables, owner)
+    gradients = [as_gradient(g, v, owner) for g, v in pairs]
+    clipped, norm = clip(gradients, clip_norm, error_if_nonfinite, strict=False)
     return [(g, v) for g, (_, v) in zip(clipped, pairs, strict=True)], norm

@@ -12,7 +12,7 @@ import tensorflow as tf
 from lockstep import keras3 as ls
 from lockstep.errors import NoGradientsError
 from lockstep.interface import NO_EAGER_STEP, NO_GRADIENTS
-from lockstep.keras3.base.wrapper import layers_of
+from lockstep.keras3.wrapper import wrappers_of
 
 INF, ZERO, ONE = [float("inf"), 1.0], [0.0, 0.0], [1.0, 1.0]
 
@@ -59,7 +59,7 @@ def apply(optimizer: Any, w: Any, values: Any) -> None:
 @pytest.mark.parametrize("name", MAKE)
 def test_a_report_is_never_none_and_never_old(name: str) -> None:
     optimizer, w = MAKE[name](), weight()
-    layers = list(layers_of(optimizer))
+    layers = list(wrappers_of(optimizer))
     assert [layer.last_step for layer in layers] == [NO_EAGER_STEP] * len(layers)
     apply(optimizer, w, ONE)
     assert all(layer.last_step.applied for layer in layers)

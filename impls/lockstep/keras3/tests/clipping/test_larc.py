@@ -113,7 +113,7 @@ def test_the_losses_of_a_model_are_added_up() -> None:
     model = keras.Sequential([keras.Input((3,)), layer])
     total = get_regularization_loss(losses=model.losses)
     np.testing.assert_allclose(total, sum(model.losses))
-    with pytest.raises(ValueError, match=r"expected losses=.*got None"):
+    with pytest.raises(ValueError):
         get_regularization_loss()
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from lockstep import keras3
 from lockstep.errors import UnknownNameError, UnsupportedError
@@ -77,6 +79,29 @@ def is_clipped(kernel: keras.Variable) -> bool:
     return bool((np.linalg.norm(kernel.numpy(), axis=1) < 1.01).all())
 
 
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("kind", KINDS)
+def test_models_of_every_kind_are_loaded_and_clipped_as_before(
+    kind: str, tmp_path: Path
+) -> None:
+    make, listed = KINDS[kind]
+    model = make()
+    model(X)
+    sgd = keras.optimizers.SGD(2.0**-10)
+    axes = {path: [1] for path in listed}
+    model.compile(keras3.VariableClippingOptimizer(sgd, axes, 1.0), "mse")
+    expected = [v.path in listed for v in kernels_of(model)]
+    model.fit(X, Y, verbose=0)
+    for generation in "ab":
+        model.save(tmp_path / f"{generation}.keras")
+        model = keras.models.load_model(tmp_path / f"{generation}.keras")
+        for kernel in kernels_of(model):
+            kernel.assign(kernel + 3)
+        variables = model.trainable_variables
+        model.optimizer.apply([tf.zeros(v.shape) for v in variables], variables)
+        assert list(map(is_clipped, kernels_of(model))) == expected
+
+
 def optimizer(listed: list[str]) -> Any:
     sgd = keras.optimizers.SGD()
     axes = {path: [0] for path in listed}
@@ -85,7 +110,7 @@ def optimizer(listed: list[str]) -> Any:
 
 def variable(path: str) -> keras.Variable:
     *scopes, name = path.split("/")
-    made = keras.Variable([1.0], name=name)
+    made = keras.Variable([4.0], name=name)
     made._path = "/".join([*scopes, name])
     return made
 
@@ -99,7 +124,7 @@ def variable(path: str) -> keras.Variable:
     ],
 )
 def test_an_ambiguous_ending_is_an_error(path: str, known: list[str]) -> None:
-    with pytest.raises(UnsupportedError, match=f"one variable of the name '{path}'"):
+    with pytest.raises(UnsupportedError):
         optimizer([path]).build([variable(name) for name in known])
 
 
@@ -107,7 +132,8 @@ def test_an_exact_path_goes_before_an_ending() -> None:
     both = [variable("net/layer/kernel"), variable("layer/kernel")]
     opt = optimizer(["layer/kernel"])
     opt.build(both)
-    assert list(opt._axes) == [both[1].value.ref()]
+    opt.apply([tf.zeros([1])] * 2, both)
+    assert [v.numpy().tolist() for v in both] == [[4.0], [1.0]]
 
 
 def test_only_whole_components_are_an_ending() -> None:
@@ -128,5 +154,5 @@ def test_places_stay_in_the_configuration_of_what_is_not_built() -> None:
     again = type(opt).from_config(config)
     assert again.get_config() == config
     loaded = [variable("kernel"), variable("kernel")]
-    again.build(loaded)
-    assert list(again._axes) == [loaded[1].value.ref()]
+    again.apply([tf.zeros([1])] * 2, loaded)
+    assert [v.numpy().tolist() for v in loaded] == [[4.0], [1.0]]

@@ -100,5 +100,5 @@ def test_row_clipping_goes_inside_and_is_refused_around() -> None:
     optimizer.apply([tf.zeros([1, 2], tf.float16)], [w])
     assert optimizer.master(w).numpy().tolist() == w.numpy().tolist() == [[1.5, 2.0]]
     around = VariableClippingOptimizer(masters_of(), {"w": [1]}, 2.5)
-    with pytest.raises(errors.UnsupportedError, match="inside of the masters' wrapper"):
+    with pytest.raises(errors.UnsupportedError):
         around.apply([tf.zeros([1, 2], tf.float16)], [half([[3.0, 4.0]])])

@@ -235,16 +235,3 @@ def test_float16_weights_are_trained_through_masters() -> None:
     assert wrapper.master(half).numpy().tolist() == full.numpy().tolist()
     for got, right in zip(moments(wrapper, half), moments(plain, full), strict=True):
         assert got.dtype == np.float32 and got.tolist() == right.tolist()
-
-
-# -- strict --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("names", [keras3])
-def test_strict_stays_strict_in_a_configuration(names: Any) -> None:
-    options = {"strict": True} if names is keras3 else {}
-    made = names.NovoGrad(beta1=0.0, **options)
-    optimizer, w = type(made).from_config(made.get_config()), keras.Variable([1.0])
-    for gradient in (100.0, 1.0):
-        optimizer.apply([tf.constant([gradient])], [w])
-    assert w.numpy().tolist() == [-1.0] and moments(optimizer, w)[1] == 0.0

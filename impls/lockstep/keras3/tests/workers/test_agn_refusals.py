@@ -25,17 +25,16 @@ def refused(**changes: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("make", "error", "told"),
+    ("make", "error"),
     [
-        (refused(optimizer=3), TypeError, r"a keras\.optimizers\.Optimizer, got int"),
-        (refused(custom_getter=None), TypeError, "custom_getter: expected an AGN"),
-        (refused(num_worker=0), ValueError, "num_worker: expected an integer >= 1"),
-        (refused(communication_period=0), ValueError, "communication_period: expected"),
-        (refused(commit="sum"), ValueError, "commit: expected one of delta, gradient"),
+        (refused(optimizer=3), TypeError),
+        (refused(custom_getter=None), TypeError),
+        (refused(num_worker=0), ValueError),
+        (refused(communication_period=0), ValueError),
+        (refused(commit="sum"), ValueError),
         (
             refused(optimizer=keras.optimizers.SGD(0.5, gradient_accumulation_steps=2)),
             ValueError,
-            "without gradient_accumulation_steps",
         ),
         (
             refused(
@@ -44,14 +43,12 @@ def refused(**changes: Any) -> Any:
                 )
             ),
             ValueError,
-            "the loss scale around AGNOptimizer",
         ),
         (
             refused(
                 optimizer=keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.5))
             ),
             ValueError,
-            "the loss scale around AGNOptimizer",
         ),
         (
             refused(
@@ -60,22 +57,20 @@ def refused(**changes: Any) -> Any:
                 )
             ),
             ValueError,
-            "got MixedPrecisionOptimizerWrapper;",
         ),
     ],
 )
-def test_what_cannot_be_meant_is_refused(make: Any, error: Any, told: str) -> None:
-    with pytest.raises(error, match=told):
+def test_what_cannot_be_meant_is_refused(make: Any, error: Any) -> None:
+    with pytest.raises(error):
         make()
 
 
 def test_masters_around_are_refused() -> None:
     variable, worker = single()
-    around = "got AGNOptimizer; AGNOptimizer shares"
-    with pytest.raises(ValueError, match=around):
+    with pytest.raises(ValueError):
         keras3.MixedPrecisionOptimizerWrapper(worker, 8.0)
     given = (lambda: keras.ops.sum(variable), worker, None, lambda step: 0.5)
-    with pytest.raises(ValueError, match=around):
+    with pytest.raises(ValueError):
         keras3.optimize_loss(*given, [variable], dtype="mixed")
 
 
@@ -83,7 +78,7 @@ def test_a_variable_that_the_getter_was_not_given_is_refused() -> None:
     variable, worker = single()
     stranger = keras.Variable([1.0, 1.0], name="stranger")
     for given in ([stranger], [variable, stranger]):
-        with pytest.raises(KeyError, match="'stranger'; hand it to the getter"):
+        with pytest.raises(KeyError):
             worker.apply([tf.ones([2])] * len(given), given)
     assert variable.numpy().tolist() == [1.0, 2.0]
     assert int(worker.local_step) == 0
@@ -92,7 +87,7 @@ def test_a_variable_that_the_getter_was_not_given_is_refused() -> None:
 def test_workers_with_other_variables_are_refused() -> None:
     _, first = single()
     getter = AGNCustomGetter("/cpu:0", first.custom_getter.center)
-    with pytest.raises(ValueError, match="'w' to be float32"):
+    with pytest.raises(ValueError):
         getter([keras.Variable([1.0, 2.0, 3.0], name="w")])
 
 
@@ -101,9 +96,8 @@ def test_under_parameter_servers_it_is_refused(monkeypatch: pytest.MonkeyPatch) 
     variable, worker = single()
     kind = tf.distribute.ParameterServerStrategy
     monkeypatch.setattr(tf.distribute, "get_strategy", lambda: kind.__new__(kind))
-    told = "of the worker's own, got a ParameterServerStrategy"
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError):
         single()
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError):
         worker.apply([np.ones(2, np.float32)], [variable])
     assert variable.numpy().tolist() == [1.0, 2.0]

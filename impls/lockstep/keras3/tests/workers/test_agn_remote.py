@@ -17,6 +17,7 @@ from lockstep.errors import (
     UnsupportedError,
 )
 from lockstep.keras3 import AGNCustomGetter, AGNOptimizer
+from lockstep.keras3.agn_center import RemoteCenter
 from lockstep.keras3.tests.workers.worker_pairs import (
     model,
     same,
@@ -25,7 +26,6 @@ from lockstep.keras3.tests.workers.worker_pairs import (
     weights,
     worker_of,
 )
-from lockstep.keras3.workers.remote import RemoteCenter
 from lockstep.ray.tests.local_host import LocalHost
 
 ORDER = [0, 1, 1, 2, 0, 2, 0, 0, 1, 1, 2, 2, 2, 2]

@@ -15,8 +15,8 @@ from lockstep.pytorch import (
     MultitaskOptimizerWrapper,
     VariableClippingOptimizer,
 )
-from lockstep.pytorch.scaled_step import inverse
 from lockstep.pytorch.norms import LARGEST, total_norm
+from lockstep.pytorch.scaled_step import inverse
 from lockstep.pytorch.tests.subjects import ALL, TwoHeads, assert_same_bits, snapshot
 
 FUSED = {

@@ -1,7 +1,19 @@
-"""A policy as a Keras learning-rate schedule."""
+"""Learning-rate policies for Keras optimizers.
+
+The step may be a number, a tensor or a variable. A policy returns a tensor
+(``fixed_lr``: its argument), in eager mode, in ``tf.function`` and under XLA. For
+``fit`` and for files, :class:`lockstep.keras3.PolicySchedule` makes a policy the
+schedule of an optimizer. A custom training loop may call it directly::
+
+    rate = lr_policies.poly_decay(optimizer.iterations, 0.1, decay_steps=1000)
+
+The origin of all of them is OpenSeq2Seq (NVIDIA),
+``open_seq2seq/optimizers/lr_policies.py``. Steps of the optimizer count from 0.
+"""
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import keras
@@ -9,11 +21,28 @@ import numpy as np
 
 from lockstep.checks import dtype_name
 from lockstep.errors import DtypeError
-from lockstep.keras3.base.gradients import value_of
-from lockstep.keras3.schedules import lr_policies
+from lockstep.keras3.gradients import value_of
 from lockstep.policies import bind
+from lockstep.tf.shared.schedules.lr_policies import (
+    cosine_decay,
+    exp_decay,
+    fixed_lr,
+    inv_poly_decay,
+    piecewise_constant,
+    poly_decay,
+    transformer_policy,
+)
 
-__all__ = ["PolicySchedule"]
+# The policies of this module, without the schedule.
+__all__ = [
+    "cosine_decay",
+    "exp_decay",
+    "fixed_lr",
+    "inv_poly_decay",
+    "piecewise_constant",
+    "poly_decay",
+    "transformer_policy",
+]
 
 
 @keras.saving.register_keras_serializable(package="lockstep")
@@ -25,7 +54,6 @@ class PolicySchedule(keras.optimizers.schedules.LearningRateSchedule):
 
     Args:
         policy: the name of a policy of :mod:`lockstep.keras3.lr_policies`.
-        strict: use the original's rule.
         parameters: the policy's arguments, including ``learning_rate``: numbers, lists
             and names, because they are saved in files.
 
@@ -47,7 +75,7 @@ class PolicySchedule(keras.optimizers.schedules.LearningRateSchedule):
         (0.125, -0.125)
     """
 
-    def __init__(self, policy: str, *, strict: bool = False, **parameters: Any) -> None:
+    def __init__(self, policy: str, **parameters: Any) -> None:
         if not isinstance(policy, str):
             raise DtypeError(
                 "PolicySchedule: policy: expected the name of a policy, got "
@@ -55,18 +83,17 @@ class PolicySchedule(keras.optimizers.schedules.LearningRateSchedule):
             )
         bound = bind(policy, parameters)
         self.policy = policy
-        self.strict = strict
         self.parameters = {name: plain(name, value) for name, value in bound.items()}
         self(0)
 
     def __call__(self, step: Any) -> Any:
         """Return the policy's rate at ``step``, usually a float32 tensor."""
-        policy = getattr(lr_policies, self.policy)
-        return policy(value_of(step), strict=self.strict, **self.parameters)
+        policy = getattr(sys.modules[__name__], self.policy)
+        return policy(value_of(step), **self.parameters)
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments for ``from_config``."""
-        return {"policy": self.policy, "strict": self.strict, **self.parameters}
+        return {"policy": self.policy, **self.parameters}
 
 
 def plain(name: str, value: Any) -> Any:

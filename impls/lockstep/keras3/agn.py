@@ -1,0 +1,513 @@
+"""Accumulated gradient normalization: asynchronous workers that share weights.
+
+The shared weights are in :mod:`lockstep.keras3.agn_center`.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from lockstep import errors, pipeline
+from lockstep.interface import StepReport
+from lockstep.keras3 import wrapper as stack
+from lockstep.keras3.agn_center import (
+    GLOBAL_VARIABLE_NAME,
+    Center,
+    RemoteCenter,
+    make_like,
+)
+from lockstep.keras3.gradients import (
+    Gradient,
+    Pairs,
+    as_variable,
+    check_counter,
+    is_variable,
+    key_of,
+    name_of,
+    value_of,
+)
+from lockstep.ray.center import RayCenter, as_ray_host
+from lockstep.tf.shared.tensors.replica_copies import refuse_parameter_servers
+from lockstep.tf.shared.workers.accumulate import add_changes, is_due, mean_changes
+
+GRADIENT, DELTA = COMMITS = ("gradient", "delta")
+GRAD_VARIABLE_NAME = "grad_variable"
+
+registered = keras.saving.register_keras_serializable(package="lockstep")
+
+
+@registered
+class AGNCustomGetter:
+    """Make the shared variable and the accumulator of each of a worker's variables.
+
+    Keras has no variable scopes with custom getters. So it is called with a model or
+    its variables instead. Workers of one process share one center.
+
+    A configuration, so also a file, has no variables. A getter from a configuration
+    accepts the variables that its optimizer is built with, and has its own center.
+
+    Args:
+        worker_device: the device of the accumulators, such as ``/cpu:0``.
+        center: the :class:`Center` of the other workers, their getter's ``center``;
+            None creates one. ``"ray://NAME"`` or a :class:`~lockstep.ray.RayCenter` is
+            a center in its own process, for workers of other processes and machines.
+
+    Attributes:
+        center: the weights that the workers share.
+
+    Raises:
+        GetterError: a TypeError; ``center`` is no center.
+
+    Origin: TensorFlow 1.15, ``tf.contrib.opt.AGNCustomGetter``. There an accumulator
+    has the variable's value until the init op has run; here it starts at zero.
+
+    Example:
+        >>> w = keras.Variable([1.0, 2.0], name="w")
+        >>> first = AGNCustomGetter("/cpu:0")
+        >>> _ = first([w])
+        >>> second = AGNCustomGetter("/cpu:0", center=first.center)
+        >>> _ = second([keras.Variable([0.0, 0.0], name="w")])
+        >>> [shared.path for shared in second.center.shared.values()]
+        ['global_center_variable/w']
+    """
+
+    def __init__(
+        self, worker_device: str, center: Center | RayCenter | str | None = None
+    ) -> None:
+        self.worker_device = worker_device
+        if host := as_ray_host(center):
+            center = RemoteCenter(host)
+        elif center is not None and not isinstance(center, Center):
+            raise errors.GetterError(
+                "AGNCustomGetter: center: expected the center of another worker's "
+                f"getter, got {type(center).__name__}; pass center=getter.center."
+            )
+        else:
+            center = Center() if center is None else center.for_worker()
+        self.center: Center = center
+        self.takes_all = False
+        self.may_add = False
+        self.names: dict[Any, str] = {}
+        self._global_map: dict[Any, keras.Variable] = {}
+        self._grad_map: dict[Any, keras.Variable] = {}
+
+    def __call__(
+        self, variables: keras.Model | Iterable[Any] | Iterable[tuple[str, Any]]
+    ) -> list[Any]:
+        """Register variables and return them.
+
+        Variables that are not trainable, or already registered, are not changed. Names
+        are paths, which must be the same in all workers: name models and layers. A path
+        that is already used gets a number, in the order of the variables. The worker
+        that fills the center may add variables later. Other workers use the existing
+        ones.
+
+        Args:
+            variables: a built model; variables of Keras or TensorFlow; or pairs
+                (name, variable), if paths differ.
+
+        Raises:
+            GetterError: a TypeError; anything else, or a model that is not built yet.
+            UnsupportedError: a ValueError; the center has no such variable, or one of
+                another shape or dtype; a name is already used. Then no variable is
+                registered.
+        """
+        if getattr(variables, "built", True) is False:
+            raise errors.GetterError(
+                "AGNCustomGetter: expected a model with variables, got a "
+                f"{type(variables).__name__} that is not built; call it on a batch, or "
+                "build it, first."
+            )
+        listed = getattr(variables, "trainable_variables", variables)
+        single = is_variable(listed) or isinstance(listed, str | Mapping)
+        entries = [None] if single or not isinstance(listed, Iterable) else list(listed)
+        pairs = [e if isinstance(e, tuple | list) else (None, e) for e in entries]
+        if not all(len(p) == 2 and is_variable(p[1]) for p in pairs):
+            raise errors.GetterError(
+                "AGNCustomGetter: expected a model, variables or pairs (name, variable)"
+                f", got {listed!r:.80}; pass what the worker trains."
+            )
+        with self.center.lock:
+            new = self._named(pairs)
+            self.may_add = self.may_add or not self.center.shared
+            self.center.check(new, self.may_add)
+            for name, variable in new.items():
+                key = key_of(variable)
+                self._global_map[key] = self.center.join(name, variable)
+                self.names[key] = name
+                path = f"{GRAD_VARIABLE_NAME}/{name}"
+                with tf.device(self.worker_device):
+                    self._grad_map[key] = make_like(variable, path, zeros=True)
+        return [as_variable(variable) for _, variable in pairs]
+
+    def _named(self, pairs: Iterable[tuple[str | None, Any]]) -> dict[str, Any]:
+        """Return name -> variable of the trainable ones that are not registered yet."""
+        new: dict[str, Any] = {}
+        known, taken = set(self._global_map), set(self.names.values())
+        for own_name, variable in pairs:
+            variable = as_variable(variable)
+            if not variable.trainable or key_of(variable) in known:
+                continue
+            if own_name in taken:
+                raise errors.UnsupportedError(
+                    "AGNCustomGetter: expected one variable of each name, got another "
+                    f"{own_name!r}; use other names."
+                )
+            first = name = own_name or name_of(variable)
+            count = 0
+            while name in taken:
+                count += 1
+                name = f"{first}#{count}"
+            new[name] = variable
+            known.add(key_of(variable))
+            taken.add(name)
+        return new
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments, without the center."""
+        return {"worker_device": self.worker_device}
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> AGNCustomGetter:
+        """Create a getter from the result of ``get_config``."""
+        getter = cls(**config)
+        getter.takes_all = True
+        return getter
+
+
+@registered
+class AGNOptimizer(stack.Wrapper):
+    """Train a worker's own weights; every P steps push a mean gradient to shared ones.
+
+    With P = ``communication_period``, g a gradient at the worker's weights w, a the
+    accumulator of w and c the shared weights, for each variable with a gradient:
+
+    1. ``optimizer`` applies g to w;
+    2. a = a + g;
+    3. local_step = local_step + 1, once a call;
+    4. if local_step is a multiple of P: a = a / P; an optimizer like ``optimizer``
+       applies a to c, with slots and a count that belong to c, and with this worker's
+       learning rate; then global_step = global_step + 1, w = c, a = 0. The slots of w
+       stay.
+
+    With ``commit="delta"``, as in the paper, step 2 adds to a the change that step 1
+    made to w, and step 4 is c = c + a / P. A variable whose gradient is absent in the
+    call that ends a round is neither pushed nor pulled. ``fit`` does all of this.
+
+    Args:
+        optimizer: any Keras optimizer, or a wrapper, without gradient accumulation.
+        num_worker: the number of workers, >= 1; it changes no result.
+        custom_getter: the :class:`AGNCustomGetter` that made the shared variables.
+        communication_period: P: local steps between two pushes, >= 1.
+        use_locking: without effect.
+        name: the name that ``get_name`` returns.
+        commit: ``"gradient"`` or ``"delta"``.
+
+    Attributes:
+        inner_optimizer: the optimizer of this worker.
+        local_step: the worker's steps, an int32 variable.
+        last_step: what the last eager step did, a
+            :class:`~lockstep.interface.StepReport`. Steps in graphs and inside of a
+            ``tf.function``, where ``fit`` takes its own, are not reported.
+
+    Raises:
+        NotAnOptimizerError: a TypeError; ``optimizer`` is no Keras optimizer.
+        GetterError: a TypeError; ``custom_getter`` is none of this backend.
+        OutOfRangeError: a ValueError; a period or count below 1.
+        UnknownNameError: a ValueError; an unknown ``commit``.
+        UnsupportedError: a ValueError; ``optimizer`` scales losses, trains masters, or
+            accumulates gradients.
+
+    State: accumulators, local step, shared variables and their slots are in
+    ``variables`` and in ``.keras`` files. With a center on Ray, which saves itself, the
+    shared part is left out.
+
+    Origin: TensorFlow 1.15, ``tf.contrib.opt.AGNOptimizer``; J. Hermans, G. Spanakis,
+    R. Moeckel, "Accumulated Gradient Normalization", 2017 (arXiv:1710.02368). There the
+    powers of beta belong to the worker, row clipping inside does not clip the shared
+    rows, and ``get_slot`` and ``variables`` return nothing.
+
+    Example:
+        >>> weight = keras.Variable([1.0], name="weight")
+        >>> getter = AGNCustomGetter("/cpu:0")
+        >>> sgd = keras.optimizers.SGD(0.5)
+        >>> _ = getter([weight])
+        >>> worker = AGNOptimizer(sgd, 1, getter, communication_period=2)
+        >>> for number in (1.0, 0.5):
+        ...     worker.apply([keras.ops.array([number])], [weight])
+        ...     print(weight.numpy()[0], worker.last_step.reason)
+        0.5 every gradient was present; local step 1, 1 more before the push
+        0.625 every gradient was present; local step 2, pushed and pulled
+    """
+
+    argument = "optimizer"
+
+    GLOBAL_VARIABLE_NAME = GLOBAL_VARIABLE_NAME
+    GRAD_VARIABLE_NAME = GRAD_VARIABLE_NAME
+
+    def __init__(
+        self,
+        optimizer: keras.optimizers.Optimizer,
+        num_worker: int,
+        custom_getter: AGNCustomGetter,
+        communication_period: int = 10,
+        use_locking: bool = True,
+        name: str = "AGNOptimizer",
+        commit: str = GRADIENT,
+    ) -> None:
+        owner = "AGNOptimizer"
+        refuse_parameter_servers(owner)
+        stack.require_optimizer(optimizer, owner, "of this worker")
+        inside = pipeline.has_layer(optimizer, owner)
+        scales = "unscale" in pipeline.stages_of(optimizer)
+        if inside or scales or optimizer.gradient_accumulation_steps:
+            raise errors.UnsupportedError(
+                f"{owner}: expected the optimizer that a worker trains with, got "
+                f"{type(optimizer).__name__}; put a loss scale around {owner}, use "
+                "float32 variables without masters, accumulate with "
+                f"communication_period, and make one {owner} for each worker."
+            )
+        stack.refuse_several(optimizer, owner, "pass a single optimizer")
+        if not isinstance(custom_getter, AGNCustomGetter):
+            raise errors.GetterError(
+                f"{owner}: custom_getter: expected an AGNCustomGetter, got "
+                f"{custom_getter!r:.80}; pass the one that has the worker's variables."
+            )
+        if commit not in COMMITS:
+            raise errors.unknown_name(f"{owner}: commit", commit, COMMITS)
+        require_count("num_worker", num_worker)
+        require_count("communication_period", communication_period)
+        super().__init__(optimizer, name)
+        # Not setattr: Keras and TensorFlow would track the attribute.
+        vars(self)["custom_getter"] = custom_getter
+        self.num_worker = num_worker
+        self.communication_period = communication_period
+        self.commit = commit
+        self.local_step = keras.Variable(
+            0, dtype="int32", trainable=False, name="local_step"
+        )
+        custom_getter.center.begin(commit, optimizer)
+
+    @property
+    def _pushes_away(self) -> bool:
+        """Whether a step also changes state in another process."""
+        return self.custom_getter.center.saves_itself
+
+    def shown(self) -> dict[str, Any]:
+        """Return the arguments that a repr shows."""
+        names = ("num_worker", "communication_period", "commit")
+        return {name: getattr(self, name) for name in names}
+
+    def build(self, variables: Sequence[Any]) -> None:
+        """Create the state for ``variables``, which the getter must know."""
+        variables = list(variables)
+        if not self.built:
+            if self.custom_getter.takes_all:
+                self.custom_getter(variables)
+            self._require_known(variables)
+        super().build(variables)
+
+    def _require_known(self, variables: Iterable[Any]) -> None:
+        """Raise for a variable that has no shared variable."""
+        for variable in variables:
+            if key_of(variable) not in self.custom_getter._global_map:
+                raise errors.NotFromGetterError(
+                    "AGNOptimizer: expected variables of its AGNCustomGetter, got "
+                    f"{name_of(variable)!r}; call the getter with it first."
+                )
+
+    def build_state(self, variables: Sequence[Any]) -> None:
+        """Add the getter's variables and the center's optimizer to the state."""
+        getter, center = self.custom_getter, self.custom_getter.center
+        owned = {getter.names[key_of(variable)]: variable for variable in variables}
+        with center.lock:
+            center.follow(self.inner_optimizer, owned)
+        for variable in variables:
+            total = getter._grad_map[key_of(variable)]
+            shared = getter._global_map[key_of(variable)]
+            self._slots.add(variable, GRAD_VARIABLE_NAME, total)
+            self._slots.add(variable, GLOBAL_VARIABLE_NAME, shared)
+            self._track_variable(total)
+            if not center.saves_itself:
+                self._track_variable(shared)
+        if not center.saves_itself:
+            for state in center.optimizer.variables:
+                self._track_variable(state)
+            # An outer wrapper that skips a variable then also restores these slots.
+            self._slots.by_variable.update(center.slots.by_variable)
+
+    @tf.autograph.experimental.do_not_convert
+    def apply(
+        self, grads: Iterable[Any], trainable_variables: Iterable[Any] | None = None
+    ) -> None:
+        """Take a local step, and end the round if it is due: see the base class.
+
+        Raises:
+            NotFromGetterError: a KeyError; a variable is not registered in the getter.
+            UnsupportedError: a ValueError; under a ``ParameterServerStrategy``.
+        """
+        refuse_parameter_servers("AGNOptimizer")
+        if trainable_variables is not None:
+            trainable_variables = list(trainable_variables)
+            if self.built or not self.custom_getter.takes_all:
+                known = [as_variable(v) for v in trainable_variables if is_variable(v)]
+                self._require_known(known)
+        super().apply(grads, trainable_variables)
+
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Any, Any]],
+        global_step: Any = None,
+        name: str | None = None,
+    ) -> tf.Variable:
+        """Take a local step: see the base class. ``global_step`` counts rounds."""
+        counter = check_counter(global_step, "AGNOptimizer")
+        iterations = super().apply_gradients(grads_and_vars, None, name)
+        if counter is not None:
+            counter.assign_add(tf.cast(self._is_due(), counter.dtype))
+        return iterations
+
+    def update(self, gradients: list[Gradient], variables: list[Any]) -> None:
+        """Take the local step, accumulate, and end the round if it is due."""
+        pairs = zip(gradients, variables, strict=True)
+        present = [(g, v) for g, v in pairs if g is not None]
+        rate = self.base_optimizer._get_current_learning_rate()
+        before = [value_of(v).read_value() for _, v in present]
+        super().update(gradients, variables)
+        report = getattr(self.inner_optimizer, "last_step", None)
+        self._accumulate(present, before)
+        self.local_step.assign_add(1)
+        ending = [variable for _, variable in present]
+        tf.cond(self._is_due(), lambda: self._communicate(ending, rate), lambda: None)
+        if tf.executing_eagerly():
+            self._report(report, gradients, variables)
+
+    def _is_due(self) -> tf.Tensor:
+        """Whether the round ends with this local step."""
+        return is_due(self.local_step.value.read_value(), self.communication_period)
+
+    def _accumulate(self, present: Pairs, before: list[tf.Tensor]) -> None:
+        """Add gradients to the accumulators, or the differences since ``before``."""
+        changes = [gradient for gradient, _ in present]
+        variables = [variable for _, variable in present]
+        if self.commit == DELTA:
+            after = [value_of(variable).read_value() for variable in variables]
+            changes = [w - v for w, v in zip(after, before, strict=True)]
+        totals = self._accumulators(variables)
+        sums = add_changes([total.read_value() for total in totals], changes)
+        for total, value in zip(totals, sums, strict=True):
+            total.assign(value)
+
+    def _accumulators(self, variables: Iterable[Any]) -> list[tf.Variable]:
+        totals = self.custom_getter._grad_map
+        return [value_of(totals[key_of(variable)]) for variable in variables]
+
+    def _communicate(self, variables: Sequence[Any], rate: tf.Tensor) -> None:
+        """Push the means of these variables, and pull the shared ones."""
+        getter = self.custom_getter
+        sums = [total.read_value() for total in self._accumulators(variables)]
+        names = [getter.names[key_of(variable)] for variable in variables]
+        means = mean_changes(sums, self.communication_period)
+        pushed_rate = None if self.commit == DELTA else rate
+        getter.center.push(dict(zip(names, means, strict=True)), pushed_rate)
+        self._begin_round(variables)
+
+    def _begin_round(self, variables: Sequence[Any]) -> None:
+        """Copy the shared variables to these, and reset their accumulators to 0."""
+        names = [self.custom_getter.names[key_of(variable)] for variable in variables]
+        pulled = self.custom_getter.center.pull(names)
+        for variable, name in zip(variables, names, strict=True):
+            value_of(variable).assign(pulled[name])
+        for total in self._accumulators(variables):
+            total.assign(tf.zeros_like(total))
+
+    def _report(self, report: Any, gradients: list[Gradient], variables: Any) -> None:
+        """Report an eager step: what was updated, and whether the round ended."""
+        step = int(self.local_step.numpy())
+        left = -step % self.communication_period
+        ending = f"{left} more before the push" if left else "pushed and pulled"
+        if report is None:
+            pairs = zip(gradients, variables, strict=True)
+            absent = tuple(name_of(v) for g, v in pairs if g is None)
+            reason = f"of {len(variables)} gradients {len(absent)} absent"
+            reason = reason if absent else "every gradient was present"
+            report = StepReport(len(absent) < len(variables), reason, absent)
+        reason = f"{report.reason}; local step {step}, {ending}"
+        self.last_step = report._replace(reason=reason)
+
+    def get_init_op(self, task_index: int) -> None:
+        """Set a worker's variables to the shared ones and its accumulators to 0.
+
+        This is done when the call returns; TensorFlow 1 returns an operation.
+        ``task_index`` has no effect.
+
+        Raises:
+            NoGradientsError: a ValueError; the getter has no variables.
+        """
+        variables = [reference.deref() for reference in self.custom_getter._global_map]
+        if not variables:
+            raise errors.NoGradientsError(
+                "AGNOptimizer.get_init_op: expected at least one trainable variable, "
+                "got none; call the AGNCustomGetter with the worker's variables first."
+            )
+        self._begin_round(variables)
+
+    def make_session_run_hook(
+        self, is_chief: bool, task_index: int
+    ) -> keras.callbacks.Callback:
+        """Return a callback for ``fit`` that runs the init op before the first batch.
+
+        TensorFlow 1 has session hooks instead of callbacks. After the last batch a
+        center on Ray learns that this worker is done. The arguments have no effect.
+        """
+        return keras.callbacks.LambdaCallback(
+            on_train_begin=lambda logs: self.get_init_op(task_index),
+            on_train_end=lambda logs: self.custom_getter.center.leave(),
+        )
+
+    def get_slot(self, var: Any, name: str) -> keras.Variable | None:
+        """Return a slot of a worker's variable or of its shared variable.
+
+        The shared variable and the accumulator are slots too, with this class'
+        constants as names.
+        """
+        shared = self.custom_getter.center.slot(var, name)
+        return super().get_slot(var, name) if shared is None else shared
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments; the getter without variables."""
+        getter = keras.saving.serialize_keras_object(self.custom_getter)
+        return {
+            **super().get_config(),
+            "num_worker": self.num_worker,
+            "custom_getter": getter,
+            "communication_period": self.communication_period,
+            "name": self.name,
+            "commit": self.commit,
+        }
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], custom_objects: Any = None) -> Any:
+        """Create an optimizer from the result of ``get_config``."""
+        getter = keras.saving.deserialize_keras_object(
+            config["custom_getter"], custom_objects
+        )
+        return super().from_config({**config, "custom_getter": getter}, custom_objects)
+
+
+def require_count(name: str, value: Any) -> None:
+    """Raise unless a value is an integer >= 1."""
+    try:
+        fine = operator.index(value) >= 1 and not isinstance(value, bool)
+    except TypeError:
+        fine = False
+    if not fine:
+        raise errors.OutOfRangeError(
+            f"AGNOptimizer: {name}: expected an int >= 1, got {value!r}; give the "
+            "number of workers, or of local steps between two pushes."
+        )

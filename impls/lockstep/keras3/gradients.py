@@ -1,0 +1,544 @@
+"""Gradients of Keras variables: checks, conversions, differentiation, replicas.
+
+Every optimizer of this backend has the methods of :class:`TrainV1`. A wrapper decides
+on the gradients of all replicas, so a step under a strategy is one ``merge_call``: in
+graphs a decision is a condition, inside of which a replica could not call it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NoReturn
+
+import keras
+import tensorflow as tf
+from tensorflow.python.distribute import distribute_lib
+
+from lockstep import errors
+from lockstep.interface import GATE_GRAPH, GATE_NONE, GATE_OP
+from lockstep.tf.shared.tensors.gradients import check_like
+from lockstep.tf.shared.tensors.replica_copies import apart
+
+Gradient = tf.Tensor | tf.IndexedSlices | None
+Pairs = list[tuple[Gradient, Any]]
+
+MODEL_NAME = "_lockstep_model_name"
+"""The attribute of a master that holds the name of its variable."""
+
+# -- variables -------------------------------------------------------------------------
+
+
+def as_variable(variable: Any) -> Any:
+    """Return the variable of a ``variable.ref()``; return other objects unchanged."""
+    return variable.deref() if hasattr(variable, "deref") else variable
+
+
+def is_variable(thing: Any) -> bool:
+    """Whether this is a variable, or the ``ref()`` of one."""
+    return isinstance(as_variable(thing), keras.Variable | tf.Variable)
+
+
+def value_of(variable: Any) -> tf.Variable:
+    """Return the ``tf.Variable`` inside a ``keras.Variable``."""
+    return variable.value if isinstance(variable, keras.Variable) else variable
+
+
+def key_of(variable: Any) -> Any:
+    """Return a dictionary key for a variable; copies of a mirrored one share it."""
+    value = value_of(as_variable(variable))
+    if not isinstance(value, tf.distribute.DistributedValues):
+        handle = getattr(value, "handle", None)
+        container = getattr(handle, "_distributed_container", None)
+        value = value if container is None else container()
+    return value.ref()
+
+
+def name_of(variable: Any) -> str:
+    """Return a variable's path or name; a master has that of the model's variable."""
+    name = getattr(variable, MODEL_NAME, None) or getattr(variable, "path", None)
+    name = name or getattr(variable, "name", variable)
+    return str(name).removesuffix(":0")
+
+
+def require_variable(variable: Any, owner: str) -> Any:
+    """Return the variable; raise if it is no variable."""
+    if not is_variable(variable):
+        raise errors.MalformedPairsError(
+            f"{owner}: expected pairs (gradient, keras.Variable), got "
+            f"{type(variable).__name__}; put the gradient first and the variable "
+            "second."
+        )
+    return as_variable(variable)
+
+
+def require_all(var_list: Any, owner: str) -> list[Any]:
+    """Return the variables of a list, which may be nested."""
+    variables = [as_variable(variable) for variable in tf.nest.flatten(var_list)]
+    for variable in variables:
+        if not is_variable(variable):
+            raise errors.VarListError(
+                f"{owner}: var_list: expected a list of variables, got {variable!r:.80}"
+                "; list those that are to be trained."
+            )
+    return variables
+
+
+def check_counter(global_step: Any, owner: str) -> tf.Variable | None:
+    """Return the step counter, or None; raise if it cannot count."""
+    if global_step is None:
+        return None
+    counter = value_of(global_step)
+    if not isinstance(counter, tf.Variable) or not counter.dtype.is_integer:
+        raise errors.DtypeError(
+            f"{owner}: expected global_step to be None or an integer variable, got "
+            f"{type(global_step).__name__}; make one with keras.Variable(0, "
+            "dtype='int64', trainable=False)."
+        )
+    return counter
+
+
+def state_variable(name: str, value: float, dtype: str) -> keras.Variable:
+    """Create a state variable, outside of any graph that is being built."""
+    with tf.init_scope():
+        return keras.Variable(
+            value,
+            dtype=dtype,
+            trainable=False,
+            # A mixed-precision layer that reads it must not get float16.
+            autocast=False,
+            aggregation="only_first_replica",
+            name=name,
+        )
+
+
+# -- gradients -------------------------------------------------------------------------
+
+
+def listed_pairs(grads_and_vars: Any, owner: str) -> list[tuple[Any, Any]]:
+    """Return (gradient, variable) pairs as a list, which may be empty."""
+    entries = list(grads_and_vars) if isinstance(grads_and_vars, Iterable) else [None]
+    for entry in entries:
+        if not isinstance(entry, tuple | list) or len(entry) != 2:
+            got = grads_and_vars if entry is None else entry
+            raise errors.MalformedPairsError(
+                f"{owner}: expected an iterable of (gradient, variable) pairs, got "
+                f"{got!r:.80}; pass a list such as [(gradient, variable), ...]."
+            )
+    return [(gradient, variable) for gradient, variable in entries]
+
+
+def as_pairs(grads_and_vars: Any, owner: str) -> list[tuple[Any, Any]]:
+    """Return (gradient, variable) pairs as a list; raise if there is none."""
+    pairs = listed_pairs(grads_and_vars, owner)
+    if not pairs:
+        raise errors.NoGradientsError(
+            f"{owner}: expected at least one (gradient, variable) pair, got an empty "
+            "list; pass what compute_gradients returned."
+        )
+    return pairs
+
+
+def require_gradients(gradients: Iterable[Any], owner: str, variables: Any) -> None:
+    """Raise if every gradient is absent."""
+    if all(gradient is None for gradient in gradients):
+        raise errors.NoGradientsError(
+            f"{owner}: expected a gradient for at least one variable, got None for "
+            f"every one of {', '.join(map(name_of, variables))}; check that the loss "
+            "depends on these variables."
+        )
+
+
+def check_gradients(
+    gradients: Sequence[Any], variables: Sequence[Any], owner: str, wide: bool = False
+) -> list[Gradient]:
+    """Return the gradients as tensors; raise unless each fits its variable.
+
+    ``wide``: a float32 gradient may belong to a half-precision variable.
+    """
+    if len(gradients) != len(variables):
+        raise errors.MalformedPairsError(
+            f"{owner}: expected {len(variables)} gradients, one a variable, got "
+            f"{len(gradients)}; pass None for a variable without a gradient."
+        )
+    pairs = [
+        (as_gradient(gradient, variable, owner), value_of(variable))
+        for gradient, variable in zip(gradients, variables, strict=True)
+    ]
+    check_like(owner, pairs, lambda k: name_of(variables[k]), wide)
+    return [gradient for gradient, _ in pairs]
+
+
+def as_gradient(gradient: Any, variable: Any, owner: str) -> Gradient:
+    """Convert a gradient to a tensor; return slices and None unchanged."""
+    if gradient is None or isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    try:
+        return tf.convert_to_tensor(gradient)
+    except (TypeError, ValueError) as error:
+        raise errors.MalformedPairsError(
+            f"{owner}: expected a tensor, tf.IndexedSlices or None for "
+            f"{name_of(variable)!r}, got {type(gradient).__name__}; convert it with "
+            "keras.ops.convert_to_tensor."
+        ) from error
+
+
+def with_dense_shape(gradient: Gradient, variable: Any) -> Gradient:
+    """Give a sparse gradient the shape of its variable, which Keras requires.
+
+    Only the static shape is used: reading the variable would copy all of it.
+    """
+    shape = value_of(variable).shape
+    if (
+        not isinstance(gradient, tf.IndexedSlices)
+        or gradient.dense_shape is not None
+        or not shape.is_fully_defined()
+    ):
+        return gradient
+    values, indices = map(tf.convert_to_tensor, (gradient.values, gradient.indices))
+    return tf.IndexedSlices(values, indices, tf.constant(shape.as_list()))
+
+
+def without_duplicates(gradient: Gradient) -> Gradient:
+    """Sum the duplicate rows of a sparse gradient, because Keras does not.
+
+    ``values`` [k, ...] keep k rows, because ``fit`` may use XLA, which needs static
+    shapes. The sums come first, in ascending order of their ``indices``. After them the
+    last index is repeated with rows of zeros, which change nothing.
+    """
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    order = tf.argsort(gradient.indices, stable=True)
+    indices = tf.gather(gradient.indices, order)
+    is_new = tf.concat([tf.ones([1], bool), indices[1:] != indices[:-1]], 0)
+    count = tf.shape(indices)[0]
+    position = tf.cumsum(tf.cast(is_new[:count], tf.int32)) - 1
+    values = tf.gather(gradient.values, order)
+    totals = tf.math.unsorted_segment_sum(values, position, count)
+    named = tf.math.unsorted_segment_max(indices, position, count)
+    # Without an n-th sum the maximum is of nothing, which is the least integer.
+    last = tf.reduce_max(indices)
+    named = tf.where(tf.range(count) <= tf.reduce_max(position), named, last)
+    return tf.IndexedSlices(totals, named, gradient.dense_shape)
+
+
+def densify(gradient: Gradient, variable: Any) -> tf.Tensor:
+    """Return a dense gradient; an absent one, and rows without an index, are 0."""
+    value = value_of(variable)
+    if gradient is None:
+        return tf.zeros(value.shape, value.dtype)
+    if isinstance(gradient, tf.IndexedSlices):
+        count = value.shape[0]
+        return tf.math.unsorted_segment_sum(gradient.values, gradient.indices, count)
+    return gradient
+
+
+# -- replicas --------------------------------------------------------------------------
+
+
+def replica_count() -> int:
+    """Return the number of replicas of the current strategy; 1 without one."""
+    return int(tf.distribute.get_strategy().num_replicas_in_sync)
+
+
+def for_all_replicas(
+    owner: str,
+    build: Callable[[list[Gradient]], None],
+    step: Callable[[list[Gradient]], None],
+    gradients: Sequence[Gradient],
+    variables: Sequence[Any],
+) -> None:
+    """Take a step once for all replicas, with the sums of their gradients.
+
+    A sum is absent if it is absent on every replica, and sparse if it is dense on none.
+    ``step`` runs outside of the strategy: it reads the first copy of a mirrored
+    variable, and assigns to every copy. ``build``, which creates state, runs in it.
+
+    Raises:
+        NoGradientsError: a ValueError; every gradient is absent.
+        UnsupportedError: a ValueError; replicas that cannot call ``merge_call``.
+    """
+
+    def merged(*shares: list[Gradient]) -> None:
+        columns = zip(zip(*shares, strict=True), variables, strict=True)
+        sums = [add_up(column, variable) for column, variable in columns]
+        require_gradients(sums, owner, variables)
+        build(sums)
+        with apart():
+            step(sums)
+
+    merge(owner, list(gradients), merged)
+
+
+def merge(owner: str, own: list[Gradient], function: Callable[..., None]) -> None:
+    """Call ``function`` once, with the gradients of each replica."""
+    context = tf.distribute.get_replica_context()
+    if context is None or not tf.distribute.has_strategy():
+        function(own)
+        return
+    strategy, count = tf.distribute.get_strategy(), replica_count()
+    compiled = tf.__internal__.distribute.strategy_supports_no_merge_call()
+    if compiled and count == 1:
+        function(own)
+        return
+    if compiled or len(strategy.extended.worker_devices) != count:
+        raise errors.UnsupportedError(
+            f"{owner}: expected replicas of one process that XLA does not compile, got "
+            f"{count} others; use MirroredStrategy, and compile(..., "
+            "jit_compile=False)."
+        )
+
+    def merged(strategy: tf.distribute.Strategy, gradients: list[Any]) -> None:
+        columns = [local_results(strategy, value) for value in gradients]
+        shares = [list(share) for share in zip(*columns, strict=True)]
+        function(*shares or [[]])
+
+    context.merge_call(merged, args=(own,))
+
+
+def local_results(strategy: tf.distribute.Strategy, value: Any) -> tuple[Any, ...]:
+    """Return the values of all replicas; a single object is each replica's value."""
+    if isinstance(value, tf.distribute.DistributedValues):
+        return tuple(strategy.experimental_local_results(value))
+    return (value,) * int(strategy.num_replicas_in_sync)
+
+
+def add_up(shares: Sequence[Gradient], variable: Any) -> Gradient:
+    """Return the sum of the gradients of one variable; None if all are absent."""
+    present = [share for share in shares if share is not None]
+    if len(present) <= 1:
+        return present[0] if present else None
+    if not all(isinstance(share, tf.IndexedSlices) for share in present):
+        return tf.add_n([densify(share, variable) for share in present])
+    return tf.IndexedSlices(
+        tf.concat([share.values for share in present], 0),
+        tf.concat([share.indices for share in present], 0),
+        present[0].dense_shape,
+    )
+
+
+def scope_of(strategy: Any) -> contextlib.AbstractContextManager[Any]:
+    """Return the scope in which an optimizer with this strategy creates its state."""
+    is_default = strategy is distribute_lib._get_default_strategy()
+    return contextlib.nullcontext() if is_default else strategy.scope()
+
+
+# -- TensorFlow 1's interface ----------------------------------------------------------
+
+
+class StateList(list):
+    """A list of variables that is also callable, because TensorFlow 1 calls it."""
+
+    def __call__(self) -> list[keras.Variable]:
+        """Return the list."""
+        return list(self)
+
+
+class TrainV1:
+    """The methods of TensorFlow 1's optimizers, in addition to Keras' interface.
+
+    ``gate_gradients``, ``aggregation_method``, ``colocate_gradients_with_ops`` and
+    ``name`` are checked and have no effect.
+    """
+
+    GATE_NONE, GATE_OP, GATE_GRAPH = GATE_NONE, GATE_OP, GATE_GRAPH
+
+    takes_wide = False
+    """Whether half-precision variables accept float32 gradients."""
+
+    _slots: Any = None
+
+    def __dir__(self) -> list[str]:
+        """Return the names without the one that marks a v1 optimizer for checkpoints.
+
+        ``tf.train.Checkpoint`` raises if a v1 optimizer's slots are also variables that
+        it finds through Keras.
+        """
+        return [name for name in super().__dir__() if name != "get_slot_names"]
+
+    @tf.autograph.experimental.do_not_convert
+    def compute_gradients(
+        self,
+        loss: Callable[[], Any],
+        var_list: Iterable[Any] | None = None,
+        gate_gradients: int = GATE_OP,
+        aggregation_method: int | None = None,
+        colocate_gradients_with_ops: bool = False,
+        grad_loss: Any = None,
+    ) -> Pairs:
+        """Differentiate ``loss()``: a list of (gradient or None, variable).
+
+        The loss first goes through ``scale_loss``, as in ``fit``. If it is scaled
+        there, the gradients are divided again when they are applied.
+
+        Args:
+            loss: a callable without arguments that returns a tensor.
+            var_list: the variables; None: those that the optimizer was built with.
+            gate_gradients, aggregation_method, colocate_gradients_with_ops: checked,
+                without effect.
+            grad_loss: the upstream gradient of the loss; None: 1.
+
+        Raises:
+            LossNotCallableError: a RuntimeError; ``loss`` cannot be called.
+            UnsupportedError: a ValueError; no ``var_list``, and the optimizer is not
+                built.
+        """
+        owner = type(self).__name__
+        check_options(owner, gate_gradients, aggregation_method)
+        check_loss(loss, owner)
+        if var_list is None and not self.built:
+            refuse_unbuilt(owner)
+        variables = self._trainable_variables if var_list is None else var_list
+        variables = require_all(variables, owner)
+        if isinstance(grad_loss, str | bytes):
+            raise errors.DtypeError(
+                f"{owner}: grad_loss: expected a number or a tensor, got {grad_loss!r};"
+                " leave it out for 1."
+            )
+        if grad_loss is not None:
+            grad_loss = as_gradient(grad_loss, "the loss", owner)
+        values = [value_of(variable) for variable in variables]
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(values)
+            scaled = self.scale_loss(require_loss(loss(), owner))
+        gradients = tape.gradient(scaled, values, grad_loss)
+        return list(zip(gradients, variables, strict=True))
+
+    @tf.autograph.experimental.do_not_convert
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Any, Any]],
+        global_step: Any = None,
+        name: str | None = None,
+    ) -> tf.Variable:
+        """Update the variables; the first call builds the optimizer with them.
+
+        Args:
+            grads_and_vars: iterable of (gradient, variable). A gradient is dense or
+                sparse, with its variable's shape and dtype, or None.
+            global_step: integer variable, incremented if ``iterations`` counts the
+                step.
+            name: without effect.
+
+        Returns:
+            ``iterations``, as in Keras.
+
+        Raises:
+            MalformedPairsError: a TypeError; an entry is no (gradient, variable).
+            NoGradientsError: a ValueError; an empty list, or every gradient is None.
+            ShapeError, DtypeError: a gradient does not fit its variable.
+            UnknownNameError: a ValueError; the optimizer was built without a variable.
+        """
+        owner = type(self).__name__
+        pairs = as_pairs(grads_and_vars, owner)
+        variables = [require_variable(variable, owner) for _, variable in pairs]
+        entries = [gradient for gradient, _ in pairs]
+        gradients = check_gradients(entries, variables, owner, self.takes_wide)
+        counter = check_counter(global_step, owner)
+
+        def step(gradients: list[Gradient]) -> None:
+            before = self._iterations.value.read_value()
+            self.apply(gradients, variables)
+            if counter is not None:
+                counted = self._iterations.value.read_value() - before
+                counter.assign_add(tf.cast(counted, counter.dtype))
+
+        self.forget_report()
+        build = self.builder(variables)
+        for_all_replicas(owner, build, step, gradients, variables)
+        return self._iterations
+
+    @tf.autograph.experimental.do_not_convert
+    def minimize(
+        self,
+        loss: Callable[[], Any],
+        global_step: Any = None,
+        var_list: Iterable[Any] | None = None,
+        gate_gradients: int = GATE_OP,
+        aggregation_method: int | None = None,
+        colocate_gradients_with_ops: bool = False,
+        name: str | None = None,
+        grad_loss: Any = None,
+    ) -> tf.Variable:
+        """Call ``compute_gradients`` and pass the result to ``apply_gradients``."""
+        options = gate_gradients, aggregation_method, colocate_gradients_with_ops
+        pairs = self.compute_gradients(loss, var_list, *options, grad_loss)
+        return self.apply_gradients(pairs, global_step, name)
+
+    def ensure_built(self, variables: Sequence[Any]) -> None:
+        """Create the state for ``variables`` unless it exists; works in graphs too."""
+        if not self.built:
+            base: Any = self
+            while hasattr(base, "inner_optimizer"):
+                base = base.inner_optimizer
+            scope = scope_of(base._distribution_strategy)
+            with tf.init_scope(), scope, keras.name_scope(self.name, caller=self):
+                self.build(variables)
+
+    def builder(self, variables: Sequence[Any]) -> Callable[[list[Gradient]], None]:
+        """Return a function that creates the state for ``variables`` before a step."""
+        return lambda gradients: self.ensure_built(variables)
+
+    def forget_report(self) -> None:
+        """Reset reports of earlier steps; optimizers without reports do nothing."""
+
+    def get_name(self) -> str:
+        """Return the optimizer's name."""
+        return self.name
+
+    def get_slot(self, var: Any, name: str) -> keras.Variable | None:
+        """Return the slot ``name`` (TensorFlow 1's name) of ``var``, or None."""
+        return None if self._slots is None else self._slots.of(var).get(name)
+
+    def get_slot_names(self) -> list[str]:
+        """Return the names (TensorFlow 1's) of the slots that exist."""
+        return [] if self._slots is None else self._slots.names()
+
+
+def check_options(owner: str, gate_gradients: Any, aggregation_method: Any) -> None:
+    """Raise unless the options for graphs have values that TensorFlow allows."""
+    if gate_gradients not in (GATE_NONE, GATE_OP, GATE_GRAPH):
+        raise errors.OutOfRangeError(
+            f"{owner}: gate_gradients: expected GATE_NONE, GATE_OP or GATE_GRAPH, got "
+            f"{gate_gradients!r}; leave it out for GATE_OP."
+        )
+    if aggregation_method not in (None, 0, 1, 2):
+        raise errors.OutOfRangeError(
+            f"{owner}: aggregation_method: expected None, 0, 1 or 2, got "
+            f"{aggregation_method!r}; leave it out for None."
+        )
+
+
+def check_loss(loss: Any, owner: str) -> None:
+    """Raise unless ``loss`` can be called without arguments."""
+    problem = None if callable(loss) else f"{type(loss).__name__}; wrap it, as in"
+    if problem is None:
+        with contextlib.suppress(ValueError):  # Some callables have no signature.
+            try:
+                inspect.signature(loss).bind()
+            except TypeError:
+                problem = f"one with {inspect.signature(loss)}; write, for example,"
+    if problem is not None:
+        raise errors.LossNotCallableError(
+            f"{owner}: loss: expected a callable without arguments, got {problem} "
+            "compute_gradients(lambda: loss(batch), [w])."
+        )
+
+
+def require_loss(loss: Any, owner: str) -> Any:
+    """Return the value of a loss; raise for None and for a text."""
+    if loss is None or isinstance(loss, str):
+        raise errors.LossNotCallableError(
+            f"{owner}: loss: expected a 0-d tensor, got {loss!r}; return the loss from "
+            "its function."
+        )
+    return loss
+
+
+def refuse_unbuilt(owner: str) -> NoReturn:
+    """Raise for an optimizer that does not know its variables yet."""
+    raise errors.UnsupportedError(
+        f"{owner}: expected var_list, because the optimizer is not built yet, got None;"
+        " pass the variables, or call build(variables) first."
+    )

@@ -1,0 +1,386 @@
+"""Loss scales: fixed, dynamic, and automatic ones that follow the largest gradient."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, Self
+
+import keras
+import tensorflow as tf
+
+from lockstep.keras3.gradients import (
+    as_gradient,
+    listed_pairs,
+    state_variable,
+    value_of,
+)
+from lockstep.messages.scaling import automatic_scaler as automatic
+from lockstep.messages.scaling import loss_scale as arguments_of
+from lockstep.quirks import quirks_of
+from lockstep.tf.shared.scaling import automatic_scale, dynamic_scale
+from lockstep.tf.shared.tensors.finite import finite_flags
+
+registered = keras.saving.register_keras_serializable(package="lockstep")
+
+
+class LossScale(tf.Module):
+    """A factor for a loss; an optimizer with it saves its variables.
+
+    Attributes:
+        variables: the state, as Keras variables.
+        least: the scale below which no overflow lowers it.
+        good_steps: finite steps since the scale last changed; 0 if it never does.
+    """
+
+    variables: Any = ()
+    least: Any = math.inf
+    good_steps: Any = 0
+
+    def __call__(self) -> tf.Tensor:
+        """Return the scale of the next step: float32, 0-d."""
+        raise NotImplementedError
+
+    def move(self, finite: tf.Tensor) -> None:
+        """Update the scale after a step; ``finite``: bool, 0-d."""
+        raise NotImplementedError
+
+    def at_floor(self) -> tf.Tensor:
+        """Whether no overflow can make the scale smaller: bool, 0-d."""
+        return self() <= self.least
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        raise NotImplementedError
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Create a loss scale from the result of ``get_config``."""
+        return cls(**arguments_of.checked_config(cls, config))
+
+
+@registered
+class FixedLossScale(LossScale):
+    """A loss scale that never moves.
+
+    Args:
+        loss_scale_value: the factor, a number >= 1 that float32 can hold.
+
+    Raises:
+        OutOfRangeError: a ValueError; no number, or one that is out of range.
+
+    Origin: ``tf.train.experimental.FixedLossScale``, TensorFlow 1.15.
+
+    Example:
+        >>> scale = FixedLossScale(8)
+        >>> scale, float(scale())
+        (FixedLossScale(8.0), 8.0)
+    """
+
+    def __init__(self, loss_scale_value: float) -> None:
+        self.least = arguments_of.fixed_value(loss_scale_value)
+        super().__init__()
+
+    @property
+    def loss_scale_value(self) -> float:
+        """The factor."""
+        return self.least
+
+    def __call__(self) -> tf.Tensor:
+        """Return the factor: float32, 0-d."""
+        return tf.constant(self.least, tf.float32)
+
+    def update(self, grads: Any) -> tuple[None, bool]:
+        """Do nothing: (None, True)."""
+        return None, True
+
+    def move(self, finite: tf.Tensor) -> None:
+        """Do nothing."""
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's argument."""
+        return {"loss_scale_value": self.least}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.least})"
+
+
+def _of_policy(name: str, doc: str) -> Any:
+    """Return a property that reads an argument of a dynamic scale."""
+    return property(lambda scale: getattr(scale._policy, name), doc=doc)
+
+
+@registered
+class DynamicLossScale(LossScale):
+    """A loss scale that grows while gradients are finite and shrinks when they are not.
+
+    After a finite step, good_steps += 1. When it reaches ``increment_period``,
+    scale = min(scale growth, ceiling), unless the product is not finite, and
+    good_steps = overflows = steps = 0. After an overflow, good_steps = 0 and
+    overflows += 1. If overflows >= hysteresis and overflows / steps >= tolerance, this
+    step included (by default, on each overflow), scale = max(scale / multiplier,
+    floor), overflows = hysteresis - 1 and steps = 0.
+
+    Args:
+        initial_loss_scale: the first scale, > 0.
+        increment_period: steps from one growth to the next, >= 1.
+        multiplier: the factor of growth, > 1; an overflow divides by it.
+        floor: the smallest scale, not above the initial one; None: 1, or the initial
+            scale if that is smaller.
+        ceiling: the largest scale, not below the initial one; None: float32's maximum.
+        growth_factor: the factor of growth, > 1; None: ``multiplier``.
+        backoff_factor: the factor at an overflow, in (0, 1); None: divide by
+            ``multiplier``.
+        hysteresis: overflows since the last growth until the scale is lowered, >= 1.
+        tolerance: the share of steps since the scale last changed that may overflow, in
+            [0, 1); not together with ``hysteresis``.
+
+    Raises:
+        OutOfRangeError: a ValueError; an argument is out of its range.
+
+    Origin: ``tf.train.experimental.DynamicLossScale``, TensorFlow 1.15; hysteresis as
+    in Megatron-LM, tolerance as in fairseq.
+
+    Example:
+        >>> scale = DynamicLossScale(8.0, increment_period=1)
+        >>> _, finite = scale.update([keras.ops.array([1.0, float("inf")]), None])
+        >>> bool(finite), float(scale())
+        (False, 4.0)
+    """
+
+    initial_loss_scale = _of_policy("initial_loss_scale", "The first scale.")
+    increment_period = _of_policy("increment_period", "Steps from growth to growth.")
+    multiplier = _of_policy("multiplier", "What scales are multiplied or divided by.")
+    floor = _of_policy("floor", "The least scale that an overflow leads to.")
+    ceiling = _of_policy("ceiling", "The greatest scale that growth leads to.")
+    growth_factor = _of_policy("growth", "What growth multiplies by.")
+    backoff_factor = _of_policy("backoff", "What lowering multiplies by.")
+    hysteresis = _of_policy("hysteresis", "The overflows until the scale is lowered.")
+    tolerance = _of_policy("tolerance", "The share of steps that may overflow.")
+    least = floor
+
+    def __init__(
+        self,
+        initial_loss_scale: float = 2**15,
+        increment_period: int = 2000,
+        multiplier: float = 2.0,
+        *,
+        floor: float | None = None,
+        ceiling: float | None = None,
+        growth_factor: float | None = None,
+        backoff_factor: float | None = None,
+        hysteresis: int = 1,
+        tolerance: float = 0.0,
+    ) -> None:
+        self._policy = arguments_of.dynamic_policy(
+            initial_loss_scale,
+            increment_period,
+            multiplier,
+            floor,
+            ceiling,
+            growth_factor=growth_factor,
+            backoff_factor=backoff_factor,
+            hysteresis=hysteresis,
+            tolerance=tolerance,
+        )
+        super().__init__()
+        first = self._policy.initial_loss_scale
+        self.current_loss_scale = state_variable("current_loss_scale", first, "float32")
+        self.good_steps = state_variable("good_steps", 0, "int64")
+        if self._policy.is_patient:
+            self.overflows = state_variable("overflows", 0, "int64")
+            self.steps = state_variable("steps", 0, "int64")
+
+    @property
+    def variables(self) -> list[keras.Variable]:
+        """The scale and the good steps; with patience, its two counts too."""
+        state = [self.current_loss_scale, self.good_steps]
+        patient = self._policy.is_patient
+        return [*state, self.overflows, self.steps] if patient else state
+
+    def __call__(self) -> tf.Tensor:
+        """Return the scale of the next step: float32, 0-d."""
+        return value_of(self.current_loss_scale).read_value()
+
+    @tf.autograph.experimental.do_not_convert
+    def update(self, grads: Any) -> tuple[None, tf.Tensor]:
+        """Move the scale by one step.
+
+        Args:
+            grads: any nest of tensors, ``tf.IndexedSlices`` and None.
+
+        Returns:
+            None, and whether every element is finite after duplicate rows are summed:
+            bool, 0-d.
+
+        Raises:
+            DtypeError: a TypeError; a gradient of integers.
+        """
+        present = dynamic_scale.present_in(grads, as_gradient, needs_shape=False)
+        finite = tf.reduce_all(finite_flags(present))
+        self.move(finite)
+        return None, finite
+
+    def move(self, finite: tf.Tensor) -> None:
+        """Update the scale after a step, finite or not."""
+        state = [value_of(variable) for variable in self.variables]
+        before = dynamic_scale.DynamicState(*(v.read_value() for v in state))
+        after = dynamic_scale.step_dynamic(self._policy, before, finite)
+        # Without patience only the first two have values.
+        for variable, value in zip(state, after, strict=False):
+            variable.assign(value, read_value=False)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments that differ from their defaults."""
+        return arguments_of.dynamic_config(self._policy, False)
+
+    def __repr__(self) -> str:
+        """Return the arguments, and in eager mode the scale and the good steps."""
+        state = {}
+        if tf.executing_eagerly():
+            state["current_loss_scale"] = self.current_loss_scale.numpy()
+            state["num_good_steps"] = self.good_steps.numpy()
+        return arguments_of.shown(type(self).__name__, self.get_config(), **state)
+
+
+def get(identifier: Any) -> LossScale | None:
+    """Return the loss scale for ``identifier``.
+
+    A number gives a :class:`FixedLossScale`, "dynamic" a :class:`DynamicLossScale`. A
+    loss scale and None are returned unchanged.
+
+    Raises:
+        UnknownNameError: a ValueError; anything else.
+    """
+    if isinstance(identifier, int | float):
+        return FixedLossScale(identifier)
+    if isinstance(identifier, str) and identifier == "dynamic":
+        return DynamicLossScale()
+    if identifier is None or isinstance(identifier, LossScale):
+        return identifier
+    raise arguments_of.bad_identifier(identifier)
+
+
+@registered
+class AutomaticLossScaler(tf.Module):
+    """A loss scale that is updated with the largest gradient of every step.
+
+    Backoff starts at scale_max; an overflow divides by step_factor, and every
+    step_window steps after the last one the scale is multiplied by it. LogMax follows
+    the mean and the deviation of log2(amax) so that overflows stay rare.
+
+    State: ``tf.train.Checkpoint`` saves it; ``get_config`` has the arguments only.
+
+    Args:
+        algorithm: "Backoff" or "LogMax"; case and outer spaces do not matter.
+        params: the algorithm's parameters by name, floats as float, the window as int.
+            Backoff: scale_min=1., scale_max=16384., step_factor=2., step_window=2000
+            (steps); LogMax: scale_min=1., scale_max=16384., log_max=16., beta1=0.99,
+            beta2=0.999, overflow_std_dev=3.09.
+        strict: as in OpenSeq2Seq, quirks included: bounds are not checked, a NaN amax
+            is no overflow; LogMax counts an overflow as 2^log_max, has the target 2^16
+            whatever ``log_max`` is, and after one amax of 0 its scale stays NaN.
+
+    Raises:
+        UnknownNameError: a ValueError; an unknown algorithm or parameter.
+        OutOfRangeError: a ValueError; a parameter of another type or out of its range.
+
+    Origin: OpenSeq2Seq (8681d381ed40), ``AutomaticLossScaler``; B. Ginsburg et al.
+
+    Example:
+        >>> scaler = AutomaticLossScaler("Backoff", {"scale_max": 64.0})
+        >>> int(scaler.update_op(False, float("inf"))), float(scaler.loss_scale)
+        (1, 32.0)
+    """
+
+    SUPPORTED_ALGOS: ClassVar[list[str]] = automatic.ALGORITHMS
+
+    def __init__(
+        self,
+        algorithm: str = "Backoff",
+        params: Mapping[str, Any] | None = None,
+        strict: bool = False,
+    ) -> None:
+        self.algorithm = automatic.algorithm_name(algorithm)
+        self.policy = automatic.automatic_policy(self.algorithm, params, strict)
+        super().__init__()
+        self.strict = strict
+        self._params = dict(params or {})
+        first = automatic_scale.start_scale(self.algorithm, self.policy)
+        self._kind = type(first)
+        self._state = {
+            name: state_variable(name, value, automatic_scale.dtype_of(name))
+            for name, value in first._asdict().items()
+        }
+
+    @property
+    def loss_scale(self) -> tf.Tensor:
+        """The scale of the next step: float32, 0-d."""
+        return value_of(self._state["loss_scale"]).read_value()
+
+    @property
+    def state(self) -> dict[str, keras.Variable]:
+        """The variables that an update changes, by name."""
+        return dict(self._state)
+
+    def at_floor(self) -> tf.Tensor:
+        """Whether no overflow can make the scale smaller: bool, 0-d."""
+        return self.loss_scale <= self.policy.scale_min
+
+    @tf.autograph.experimental.do_not_convert
+    def update_op(self, has_nan: Any, amax: Any) -> tf.Tensor:
+        """Move the scale by one step.
+
+        Args:
+            has_nan: whether any gradient has a NaN: bool, 0-d.
+            amax: the largest absolute value: float32, 0-d.
+
+        Returns:
+            The number of updates made, this one included: int64, 0-d.
+
+        Raises:
+            DtypeError: a TypeError; strict, an ``amax`` that is not float32.
+        """
+        quirks = quirks_of(self.strict)
+        automatic.check_update(has_nan, amax, quirks.arguments_unchecked)
+        has_nan = tf.cast(has_nan, tf.bool)
+        must_be_float32 = quirks.logmax_overflow and self.algorithm == "logmax"
+        amax = automatic_scale.as_amax(amax, must_be_float32)
+        variables = [value_of(variable) for variable in self._state.values()]
+        before = self._kind(*(variable.read_value() for variable in variables))
+        after = automatic_scale.step_scale(self.policy, before, has_nan, amax)
+        for variable, value in zip(variables, after, strict=True):
+            variable.assign(value, read_value=False)
+        return after.iteration
+
+    @staticmethod
+    def check_grads(
+        grads_and_vars: Iterable[tuple[Any, Any]],
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return whether any gradient has a NaN, and the largest absolute value.
+
+        Duplicate rows of sparse gradients are not summed. The maximum ignores NaN;
+        without any element it is -inf.
+
+        Raises:
+            DtypeError: a TypeError; the gradients have several dtypes.
+        """
+        pairs = listed_pairs(grads_and_vars, "AutomaticLossScaler.check_grads")
+        gradients = [as_gradient(g, v, "AutomaticLossScaler") for g, v in pairs]
+        values = [getattr(g, "values", g) for g in gradients if g is not None]
+        automatic.check_check_grads_dtypes([value.dtype.name for value in values])
+        return automatic_scale.find_largest(values)
+
+    def __repr__(self) -> str:
+        shown = f", {self._params}" if self._params else ""
+        return f"{type(self).__name__}({self.algorithm!r}{shown})"
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        config = {"algorithm": self.algorithm, "params": dict(self._params)}
+        return config | ({"strict": True} if self.strict else {})
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Create a scaler with initial state from the result of ``get_config``."""
+        return cls(**config)

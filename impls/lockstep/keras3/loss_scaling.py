@@ -1,0 +1,473 @@
+"""The loss-scaling wrapper, for Keras 3 optimizers."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from lockstep import errors, pipeline
+from lockstep.interface import GATE_OP, NO_EAGER_STEP, StepReport
+from lockstep.keras3 import wrapper as stack
+from lockstep.keras3.gradients import (
+    Gradient,
+    Pairs,
+    TrainV1,
+    as_gradient,
+    name_of,
+    require_loss,
+    state_variable,
+    value_of,
+)
+from lockstep.keras3.loss_scales import LossScale, get
+from lockstep.messages.scaling import loss_scaling as shared
+from lockstep.messages.scaling.loss_scale import check_gradient_dtype
+from lockstep.tf.shared.scaling.scaled_step import ScaledStep
+from lockstep.tf.shared.scaling.skips import SkipCounts, Skips
+from lockstep.tf.shared.tensors.finite import divided
+from lockstep.tf.shared.tensors.gradients import widen, with_values
+
+
+class ScalingWrapper(SkipCounts, stack.Wrapper, keras.optimizers.LossScaleOptimizer):
+    """The base of both wrappers that scale the loss and skip non-finite steps.
+
+    It is a ``LossScaleOptimizer``, so that ``compile`` adds no loss scaling of Keras.
+    The factor of ``scale_loss`` is stored. The first method that reads the gradients
+    divides by it, once. If a step is skipped, weights, slots and ``iterations`` do not
+    change. The scale is updated after the step, so one that raises does not change it.
+
+    Args:
+        opt: the optimizer to wrap.
+        scale_object: the scale that users know, a number or an object.
+        scale: the same scale as a loss scale.
+    """
+
+    last_step: StepReport = shared.ScaledStepReport(*NO_EAGER_STEP)
+    report_class = shared.ScaledStepReport
+
+    takes_wide = True
+
+    def __init__(
+        self,
+        opt: keras.optimizers.Optimizer,
+        scale_object: Any,
+        scale: Any,
+        clip_norm: float | None,
+        at_floor: str,
+        floor_patience: int,
+    ) -> None:
+        owner = type(self).__name__
+        shared.check_at_floor(at_floor, floor_patience, owner)
+        shared.check_clip_norm(clip_norm, False, owner)
+        if "unscale" in pipeline.stages_of(opt) and not stack.is_keras_scale(opt):
+            raise errors.UnsupportedError(
+                f"{owner}: expected an optimizer whose loss is not scaled yet, got "
+                f"{type(opt).__name__}; let one of the two scale, and give it the loss "
+                "scale."
+            )
+        stack.refuse_factor(opt, owner)
+        super().__init__(opt)
+        self.scale_object = scale_object
+        self.at_floor = at_floor
+        self.floor_patience = floor_patience
+        self.clip_norm = clip_norm
+        # Not setattr: Keras would track and save these. The keys are threads, one per
+        # replica. ``_has_scaled``: while a loss is differentiated, whether it was
+        # scaled. ``_by_hand``: the graph, or None, where gradients were unscaled.
+        vars(self).update(_divisor=Divisor(), _scale=scale)
+        vars(self).update(_has_scaled={}, _by_hand={}, _steps_in_functions=False)
+        vars(self)["_never_scaled"] = True
+        for variable in scale.variables:
+            self._track_variable(variable)
+        # Files and checkpoints find it by this name and this position.
+        skips = state_variable("skipped_in_a_row", 0, "int64")
+        self._track_variable(skips)
+        self._track_trackable(skips, "skipped_in_a_row")
+        vars(self)["_skips"] = Skips(owner, value_of(skips))
+
+    def __getattr__(self, name: str) -> Any:
+        """Read an attribute of the wrapped optimizer, or name Keras 2's successor."""
+        today = {"get_scaled_loss": "scale_loss"}
+        today["get_unscaled_gradients"] = "unscale_gradients"
+        if name in today:
+            raise AttributeError(
+                f"{type(self).__name__!r} object has no attribute {name!r}; call "
+                f"{today[name]} instead."
+            )
+        return super().__getattr__(name)
+
+    def shown(self) -> dict[str, Any]:
+        """Return the arguments that a repr shows."""
+        clipping = {} if self.clip_norm is None else {"clip_norm": self.clip_norm}
+        return {"loss_scale": self.scale_object, **clipping}
+
+    @property
+    def loss_scale(self) -> tf.Tensor:
+        """The scale of the next step: float32, 0-d."""
+        vars(self)["_never_scaled"] = False
+        return self._scale()
+
+    # -- the loss and its gradients ----------------------------------------------------
+
+    @tf.autograph.experimental.do_not_convert
+    def scale_loss(self, loss: Any) -> tf.Tensor:
+        """Return loss times scale; a half-precision loss becomes float32.
+
+        Its gradients are divided by the scale once, by the next ``unscale_gradients``,
+        ``compute_gradients``, ``apply`` or ``apply_gradients``.
+
+        Raises:
+            LossNotCallableError: a TypeError; None or a string.
+        """
+        thread = threading.get_ident()
+        if self._has_scaled.get(thread):
+            # The loss of compute_gradients has already called this method.
+            return loss
+        loss = tf.convert_to_tensor(require_loss(loss, type(self).__name__))
+        # Read once: the loss and its gradients must use the same scale.
+        scale = self.loss_scale
+        inner = tf.convert_to_tensor(self.inner_optimizer.scale_loss(loss))
+        inner = tf.cast(inner, tf.float32) if inner.dtype.size < 4 else inner
+        self._divisor.put(scale, self._iterations.value)
+        self._by_hand.pop(thread, None)
+        if thread in self._has_scaled:
+            self._has_scaled[thread] = True
+        return inner * tf.cast(scale, inner.dtype)
+
+    @tf.autograph.experimental.do_not_convert
+    def unscale_gradients(self, gradients: Iterable[Gradient]) -> list[Gradient]:
+        """Return the gradients of a scaled loss divided by the scale: g x fl32(1 / s).
+
+        ``apply_gradients`` then does not unscale them again. Half precision becomes
+        float32, None stays None, and sparse gradients stay sparse.
+
+        Args:
+            gradients: the gradients that a tape returned for a list of variables. They
+                are not changed if ``scale_loss`` was not called.
+
+        Raises:
+            UnscaledTwiceError: a RuntimeError; a second call before the step.
+            MalformedPairsError, DtypeError: TypeErrors; not a list of real gradients.
+        """
+        owner = type(self).__name__
+        listed = shared.listed_gradients(gradients, owner, tf.is_tensor(gradients))
+        tensors = [as_gradient(g, f"gradient {k}", owner) for k, g in listed]
+        for gradient in tensors:
+            if gradient is not None:
+                check_gradient_dtype(gradient.dtype.name)
+        graph, thread = tf.compat.v1.get_default_graph(), threading.get_ident()
+        here = None if tf.executing_eagerly() else weakref.ref(graph)
+        unseen_step = here is None and self._steps_in_functions
+        if self._by_hand.get(thread, False) == here and not unseen_step:
+            raise errors.UnscaledTwiceError(
+                f"{owner}.unscale_gradients: expected one unscaling of the gradients "
+                "before each step, got a second one; take the step first, or call "
+                "scale_loss(loss) to begin again."
+            )
+        wide = [g if g is None or g.dtype.size > 2 else widen(g) for g in tensors]
+        quotients = unscaled(wide, self._divisor.take(self._iterations.value))
+        self._by_hand[thread] = here
+        return quotients
+
+    def differentiate(self, *arguments: Any) -> Pairs:
+        """Differentiate the scaled loss as in the base class; do not divide yet."""
+        self._has_scaled[threading.get_ident()] = False
+        try:
+            return TrainV1.compute_gradients(self, *arguments)
+        finally:
+            del self._has_scaled[threading.get_ident()]
+
+    def unscaled(self, pairs: Pairs) -> Pairs:
+        """Return the pairs, divided by the stored factor.
+
+        A gradient that overwrites its variable (the scales of float8) is not divided.
+        """
+        divisor = self._divisor.take(self._iterations.value)
+        kept = [self._overwrite_variable_with_gradient(v) for _, v in pairs]
+        gradients = [
+            None if keep else g for (g, _), keep in zip(pairs, kept, strict=True)
+        ]
+        everything = zip(unscaled(gradients, divisor), pairs, kept, strict=True)
+        return [(g if keep else q, v) for q, (g, v), keep in everything]
+
+    def _trackable_children(
+        self, save_type: str = "checkpoint", **kwargs: Any
+    ) -> dict[str, Any]:
+        """Return the tracked objects; for a SavedModel the divisor too.
+
+        TensorFlow exports a function only if all of its variables are tracked.
+        """
+        children = super()._trackable_children(save_type, **kwargs)
+        if save_type != "savedmodel":
+            return children
+        divisor = self._divisor
+        return {**children, "divisor": divisor.value, "divisor_step": divisor.step}
+
+    # -- steps -------------------------------------------------------------------------
+
+    def checked_step(
+        self, pairs: Pairs, variables: Sequence[Any], values: Sequence[Any]
+    ) -> ScaledStep:
+        """Return a step on unscaled gradients after its finite check.
+
+        ``values``: the elements to check. The scales of float8, which Keras overwrites
+        with their gradients, are not clipped.
+        """
+        overwrites = self._overwrite_variable_with_gradient
+        unclipped = [k for k, variable in enumerate(variables) if overwrites(variable)]
+        names = [name_of(variable) for variable in variables]
+        step = ScaledStep(pairs, names, values, unclipped)
+        step.look(self.clip_norm)
+        if self._never_scaled:
+            self._warn_never_scaled(values)
+        return step
+
+    def _warn_never_scaled(self, values: Sequence[Any]) -> None:
+        """Warn once about a step whose loss was never scaled."""
+        scale = tf.get_static_value(self._scale())
+        eager = tf.executing_eagerly()
+        if scale is None or (eager and not any(map(np.any, values))):
+            return
+        vars(self)["_never_scaled"] = False
+        if scale != 1:
+            errors.warn_user(
+                f"{type(self).__name__}: expected gradients of scale_loss(loss), got a "
+                f"step, but the loss scale {scale:g} was never asked for; the gradients"
+                " are taken as unscaled. Differentiate scale_loss(loss), or choose the "
+                "loss scale 1."
+            )
+
+    def take_step(self, pairs: Pairs) -> None:
+        """Take the step of the wrapped optimizer."""
+        self.inner_optimizer.apply(*map(list, zip(*pairs, strict=True)))
+
+    def move_scale(self, step: ScaledStep) -> None:
+        """Update the scale after a step."""
+        self._scale.move(step.finite)
+
+    def step_or_skip(self, step: ScaledStep) -> None:
+        """Take a checked step, or skip it.
+
+        Raises:
+            ScaleStalledError: a RuntimeError; eager, see ``at_floor``.
+        """
+        before = self._scale()
+        if None in self._by_hand.values() and not tf.executing_eagerly():
+            # Later calls of a function do not run this code.
+            vars(self)["_steps_in_functions"] = True
+        self._by_hand.clear()
+
+        def update() -> tf.Tensor:
+            step.update(self.take_step)
+            return tf.constant(True)
+
+        skip = tf.zeros_like(step.finite)
+        applied = tf.cond(step.finite, update, lambda: skip)
+        # A step that fails does not change the scale.
+        with tf.control_dependencies([applied]):
+            self.move_scale(step)
+            if tf.executing_eagerly():
+                step.applied = bool(applied)
+                step.scales = float(before), float(self._scale())
+                inner = getattr(self.inner_optimizer, "last_step", None)
+                self.last_step = step.report(inner)
+            self._skips.count(step, self._scale, self.at_floor, self.floor_patience)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        return {
+            **super().get_config(),
+            "loss_scale": keras.saving.serialize_keras_object(self.scale_object),
+            "at_floor": self.at_floor,
+            "floor_patience": self.floor_patience,
+            "clip_norm": self.clip_norm,
+        }
+
+    @classmethod
+    def from_config(cls, config: Any, custom_objects: Any = None) -> stack.Wrapper:
+        """Create a wrapper from the result of ``get_config``."""
+        scale = keras.saving.deserialize_keras_object(
+            config["loss_scale"], custom_objects
+        )
+        return super().from_config({**config, "loss_scale": scale}, custom_objects)
+
+
+class Divisor:
+    """The scale of a loss, until its gradients are divided by it.
+
+    It is valid for one step. The step may not be visible here: an outer multitask
+    wrapper counts a step in which every gradient is zero and does not pass it on. So
+    the counter is stored too, and after it has changed the divisor is 1.
+
+    It uses variables, because the loss and the gradients may be in different graphs.
+    They are not the optimizer's, because between two steps there is nothing to save.
+    """
+
+    def __init__(self) -> None:
+        self.value = value_of(state_variable("divisor", 1.0, "float32"))
+        self.step = value_of(state_variable("divisor_step", 0, "int64"))
+
+    def put(self, scale: tf.Tensor, iterations: tf.Tensor) -> None:
+        """Store the scale of a loss; ``iterations`` counts the steps before it."""
+        self.value.assign(scale, read_value=False)
+        self.step.assign(tf.cast(iterations, tf.int64), read_value=False)
+
+    def look(self, iterations: tf.Tensor) -> tf.Tensor:
+        """Return the divisor: float32, 0-d."""
+        fresh = tf.equal(self.step, tf.cast(iterations, tf.int64))
+        return tf.where(fresh, self.value.read_value(), 1.0)
+
+    def take(self, iterations: tf.Tensor) -> tf.Tensor:
+        """Return the divisor and reset it to 1."""
+        divisor = self.look(iterations)
+        self.value.assign(1.0, read_value=False)
+        return divisor
+
+
+def unscaled(gradients: Sequence[Gradient], divisor: tf.Tensor) -> list[Gradient]:
+    """Return each g (1/divisor), computed in float32 for half precision.
+
+    If the divisor is 1, nothing is computed. None stays None.
+    """
+    present = [getattr(g, "values", g) for g in gradients if g is not None]
+    values = tf.cond(
+        tf.equal(divisor, 1.0),
+        lambda: [tf.identity(value) for value in present],
+        lambda: divided(present, divisor),
+    )
+    quotients = iter(tf.nest.flatten(values))
+    return [None if g is None else with_values(g, next(quotients)) for g in gradients]
+
+
+@keras.saving.register_keras_serializable(package="lockstep")
+class MixedPrecisionLossScaleOptimizer(ScalingWrapper):
+    """Scale the loss, unscale the gradients, skip a step that is not finite.
+
+    If every element of every gradient is finite, ``opt`` takes its step with the
+    gradients, clipped if ``clip_norm`` is given. Otherwise weights, slots,
+    ``iterations`` and ``global_step`` do not change. Then the scale is updated, once.
+
+    There are two ways to scale. ``compute_gradients`` returns
+    g = d(s loss)/dw (1/s), where s is the loss scale and 1/s is rounded to float32. The
+    other way is ``scale_loss(loss)``, which ``fit`` calls. The gradients computed after
+    it are divided once, by the first call of ``apply``, ``apply_gradients`` or
+    ``compute_gradients``, in graphs and across graphs too. Gradients computed without
+    either are treated as unscaled; the first step that does so warns.
+
+    With the policy ``mixed_float16``, Keras' ``compile`` wraps an optimizer in its own
+    loss scaling. It does not wrap this class, which is a
+    ``keras.optimizers.LossScaleOptimizer``, so make it the outermost wrapper. If
+    another wrapper is outside, pass ``compile(..., auto_scale_loss=False)``. With
+    Keras' scaling this one has no effect and warns.
+
+    Args:
+        opt: any Keras optimizer, or a wrapper.
+        loss_scale: a number >= 1, ``dynamic``, or a loss scale.
+        at_floor: what to do once ``floor_patience`` steps in a row were skipped and the
+            scale is at its floor: ``warn`` once (in a graph, so in ``fit``, print to
+            stderr); ``raise`` (in a graph an assertion, which raises
+            ``tf.errors.InvalidArgumentError`` when it runs); ``ignore``. Code compiled
+            by XLA only counts skips.
+        floor_patience: steps.
+        clip_norm: the largest global norm of the unscaled gradients, > 0. n is that
+            norm in float32; if n > clip_norm, each gradient g becomes g clip_norm / n.
+            If n is not finite, the step is skipped. None: no clipping, no norm.
+
+    Attributes:
+        inner_optimizer: ``opt``.
+        scale_object: the loss scale as an object.
+        last_step: what the last eager step did, a
+            :class:`~lockstep.messages.scaling.loss_scaling.ScaledStepReport`. Steps in
+            graphs and inside of a ``tf.function``, where ``fit`` takes its own, are not
+            reported.
+        skipped_steps, skipped_in_a_row: all skipped steps, and those since the last
+            step that was not skipped: int64 tensors, saved.
+
+    Raises:
+        NotScalableError: a ValueError and TypeError; ``opt`` is no Keras optimizer.
+        MissingLossScaleError: a TypeError and ValueError; ``loss_scale`` is None.
+        UnknownNameError, OutOfRangeError: a ValueError; see the arguments.
+
+    State: the scale and its counts are in ``variables`` and in ``.keras`` files. If
+    ``opt`` accumulates gradients over steps, each of these steps is checked separately,
+    and a skipped one does not count.
+
+    Origin: ``tf.train.experimental.MixedPrecisionLossScaleOptimizer``, TensorFlow 1.15,
+    which applied non-finite gradients at a fixed scale and refused float16.
+
+    Example:
+        >>> w = keras.Variable([1.0, 2.0])
+        >>> sgd = keras.optimizers.SGD(0.5)
+        >>> opt = MixedPrecisionLossScaleOptimizer(sgd, 8.0)
+        >>> _ = opt.minimize(lambda: keras.ops.sum(w * w), var_list=[w])
+        >>> w.numpy().tolist(), opt.last_step.applied
+        ([0.0, 0.0], True)
+    """
+
+    def __init__(
+        self,
+        opt: keras.optimizers.Optimizer,
+        loss_scale: float | str | LossScale,
+        at_floor: str = "warn",
+        floor_patience: int = shared.PATIENCE,
+        *,
+        clip_norm: float | None = None,
+    ) -> None:
+        owner, role = "MixedPrecisionLossScaleOptimizer", "whose loss is to be scaled"
+        stack.require_optimizer(opt, owner, role, errors.NotScalableError)
+        scale = get(loss_scale)
+        if scale is None:
+            raise errors.MissingLossScaleError(
+                f"{owner}: expected a loss scale, got None; give a number or 'dynamic'."
+            )
+        super().__init__(opt, scale, scale, clip_norm, at_floor, floor_patience)
+
+    @tf.autograph.experimental.do_not_convert
+    def compute_gradients(
+        self,
+        loss: Any,
+        var_list: Iterable[Any] | None = None,
+        gate_gradients: int = GATE_OP,
+        aggregation_method: int | None = None,
+        colocate_gradients_with_ops: bool = False,
+        grad_loss: Any = None,
+    ) -> Pairs:
+        """Differentiate the scaled loss and unscale: (gradient or None, variable).
+
+        Args:
+            loss: a callable without arguments that returns a tensor.
+            var_list: the variables; None: those that the optimizer was built with.
+            gate_gradients, aggregation_method, colocate_gradients_with_ops: checked,
+                without effect.
+            grad_loss: the upstream gradient of the loss, unscaled.
+
+        Raises:
+            LossNotCallableError: a RuntimeError; ``loss`` cannot be called.
+        """
+        options = gate_gradients, aggregation_method, colocate_gradients_with_ops
+        return self.unscaled(self.differentiate(loss, var_list, *options, grad_loss))
+
+    def update(self, gradients: list[Gradient], variables: list[Any]) -> None:
+        """Unscale; step if all gradients are finite; update the scale."""
+        pairs = self.unscaled(list(zip(gradients, variables, strict=True)))
+        values = [getattr(g, "values", g) for g, _ in pairs if g is not None]
+        self.step_or_skip(self.checked_step(pairs, variables, values))
+
+    def take_step(self, pairs: Pairs) -> None:
+        """Take the wrapped optimizer's step on gradients in their variables' dtypes.
+
+        Those that were unscaled by hand are float32.
+        """
+        narrow: Pairs = []
+        for gradient, variable in pairs:
+            dtype = value_of(variable).dtype
+            if gradient is not None and gradient.dtype != dtype and dtype.size <= 2:
+                values = tf.cast(getattr(gradient, "values", gradient), dtype)
+                gradient = with_values(gradient, values)
+            narrow.append((gradient, variable))
+        super().take_step(narrow)

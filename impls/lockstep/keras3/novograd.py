@@ -1,0 +1,121 @@
+"""NovoGrad as a Keras optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from lockstep.keras3.gradients import densify, name_of, value_of
+from lockstep.keras3.optimizers import RuleOptimizer, registered
+from lockstep.optimizers import NOVOGRAD
+from lockstep.tf.shared.optimizers import novograd as rule
+
+MOMENTUM, MOMENT = "momentum", "second_moment"
+
+
+@registered
+class NovoGrad(RuleOptimizer, keras.optimizers.Optimizer):
+    """Momentum of gradients, each divided by a running norm of its tensor.
+
+    v = b2 v + (1 - b2) |g|^2, at first |g|^2; g' = g / sqrt(v + eps) + wd w;
+    a = b1 a + g', or b1 a + (1 - b1) g' averaged; w -= lr a.
+
+    There is one v per tensor, so half of Adam's state. Sparse gradients are made dense,
+    because momentum decays on every row. A v that is 0 or not finite is replaced by the
+    next |g|^2. Norms are computed in float32 for half precision.
+    ``exclude_from_weight_decay`` excludes variables from wd.
+
+    Args:
+        learning_rate: lr >= 0; a number, a ``LearningRateSchedule`` or a callable.
+        beta1: b1, decay of a, in [0, 1).
+        beta2: b2, decay of v, in [0, 1).
+        epsilon: eps >= 0, inside of the root.
+        weight_decay: wd >= 0, multiplied by the rate and subject to momentum.
+        grad_averaging: multiply g', its decay included, by 1 - b1.
+        use_locking: without effect.
+        name: the name that ``get_name`` returns.
+        options: the options of every Keras optimizer (``clipnorm``, ``use_ema``, ...).
+
+    Raises:
+        OutOfRangeError: a ValueError; an argument is out of its range.
+
+    Slots: ``momentum``, initially 0; ``second_moment`` for v, a 0-d float32 variable,
+    initially 0.
+
+    Origin: OpenSeq2Seq, ``open_seq2seq.optimizers.novograd.NovoGrad``; Ginsburg et al.,
+    2019 (arXiv 1905.11286). The original's v is |g|^2 of the step, whatever b2 is.
+
+    Example:
+        >>> weight = keras.Variable([1.0, 1.0])
+        >>> optimizer = NovoGrad(learning_rate=0.5)
+        >>> _ = optimizer.apply_gradients([(tf.constant([0.0, 4.0]), weight)])
+        >>> float(optimizer.get_slot(weight, "second_moment")), weight.numpy().tolist()
+        (16.0, [1.0, 0.5])
+    """
+
+    spec = NOVOGRAD
+
+    def __init__(
+        self,
+        learning_rate: Any = 1.0,
+        beta1: float = 0.95,
+        beta2: float = 0.98,
+        epsilon: float = 1e-8,
+        weight_decay: float = 0.0,
+        grad_averaging: bool = False,
+        use_locking: bool = False,
+        name: str = "NovoGrad",
+        **options: Any,
+    ) -> None:
+        arguments = {"learning_rate": learning_rate, "beta1": beta1, "beta2": beta2}
+        arguments |= {"epsilon": epsilon, "weight_decay": weight_decay}
+        super().__init__({**arguments, "grad_averaging": grad_averaging}, name, options)
+
+    def build(self, variables: Sequence[Any]) -> None:
+        """Create the slots."""
+        if self.built:
+            return
+        super().build(variables)
+        for variable in variables:
+            self.add_variable_from_reference(variable, MOMENTUM)
+            self.add_variable_from_reference(variable, MOMENT)
+
+    def add_variable_from_reference(
+        self,
+        reference_variable: Any,
+        name: str | None = None,
+        initializer: Any = "zeros",
+    ) -> keras.Variable:
+        """Create a slot: momentum like its variable, or a 0-d second moment."""
+        if name != MOMENT:
+            return super().add_variable_from_reference(
+                reference_variable, name, initializer
+            )
+        path = name_of(reference_variable).replace("/", "_")
+        dtype = rule.wide_dtype(value_of(reference_variable).dtype).name
+        slot = self.add_variable((), initializer, dtype, name=f"{path}_{name}")
+        self._slots.add(reference_variable, name, slot)
+        return slot
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        """Update the slots and the weights of a variable."""
+        weight, dense = value_of(variable), densify(gradient, variable)
+        slots = self._slots.of(variable)
+        momentum, stored = value_of(slots[MOMENTUM]), value_of(slots[MOMENT])
+        policy = rule.policy_of(self.bound, weight.dtype, remembers=True)
+        if not self._use_weight_decay(variable):
+            policy = policy._replace(weight_decay=None)
+        moment = rule.next_moment(policy, stored, rule.square_norm(dense))
+        direction = rule.normalized(policy, moment, weight, dense)
+        stored.assign(moment)
+        decay = tf.cast(self.bound["beta1"], weight.dtype)
+        momentum.assign(momentum * decay + direction)
+        weight.assign_sub(momentum * tf.cast(value_of(learning_rate), weight.dtype))
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments for ``from_config``."""
+        own = {k: v for k, v in self.bound.items() if k != "learning_rate"}
+        return {**super().get_config(), **own}

@@ -1,0 +1,492 @@
+"""``optimize_loss`` of OpenSeq2Seq for Keras: a training step in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from lockstep import errors
+from lockstep.interface import NO_EAGER_STEP, StepReport
+from lockstep.keras3 import gradients as gradients_of
+from lockstep.keras3 import optimizers as rules
+from lockstep.keras3 import wrapper as stack
+from lockstep.keras3.clipping import as_entries, processed
+from lockstep.keras3.gradients import Gradient, Pairs, TrainV1, name_of, value_of
+from lockstep.keras3.loss_scales import AutomaticLossScaler
+from lockstep.keras3.mixed_precision import MixedPrecisionOptimizerWrapper
+from lockstep.messages.nouns import KERAS3
+from lockstep.messages.step import arguments as checks
+from lockstep.messages.step import optimize_loss as settings_of
+from lockstep.messages.step import reduction as reductions
+from lockstep.messages.step import regularization
+from lockstep.messages.step import training_step as steps
+from lockstep.messages.step.optimizer import arguments_for, instance
+from lockstep.messages.step.summaries import check_summaries
+from lockstep.tf.shared.step import summaries as records
+from lockstep.tf.shared.step.accumulators import Accumulators
+from lockstep.tf.shared.step.arguments import Makers, Task, find_trained
+from lockstep.tf.shared.step.penalties import sum_losses
+from lockstep.tf.shared.step.reduction import mean_gradients
+
+Optimizer = keras.optimizers.Optimizer
+OWNER = "optimize_loss"
+
+OPTIMIZER_CLS_NAMES: dict[str, Callable[..., Optimizer]] = {
+    "Adagrad": rules.AdagradOptimizer,
+    "Adam": rules.AdamOptimizer,
+    "Ftrl": rules.FtrlOptimizer,
+    "Momentum": rules.MomentumOptimizer,
+    "RMSProp": rules.RMSPropOptimizer,
+    "SGD": rules.GradientDescentOptimizer,
+    "AdamW": rules.AdamWOptimizer,
+}
+"""The names that ``optimize_loss`` accepts, and their classes: with Keras' rules."""
+
+
+def optimize_loss(
+    loss: Callable[..., Any],
+    optimizer: str | Callable[..., Optimizer] | Optimizer,
+    optimizer_params: Mapping[str, Any] | None,
+    learning_rate_decay_fn: Callable[[tf.Tensor], Any] | float,
+    var_list: Iterable[Any] | None = None,
+    dtype: Any = "float32",
+    clip_gradients: float | None = None,
+    summaries: Sequence[str] | None = None,
+    larc_params: Mapping[str, Any] | None = None,
+    loss_scaling: Any = 1.0,
+    loss_scaling_params: Mapping[str, Any] | None = None,
+    on_horovod: bool = False,
+    iter_size: int = 1,
+    skip_update_ph: Any = None,
+    model: Any = None,
+    *,
+    reduction: reductions.Reduction | None = None,
+) -> TrainingStep:
+    """Return an object that takes one step of training each time it is called.
+
+    rate = learning_rate_decay_fn(steps applied so far); g = gradients of the loss,
+    times 1 / scale; with ``iter_size`` > 1, g = sum of g / iter_size over the
+    micro-batches. g is averaged over the ranks. With "mixed", the step is skipped if g
+    is not finite. g is clipped or scaled by LARC. Then the optimizer updates the
+    variables, and the step is counted. The default writer of ``tf.summary`` gets the
+    summaries with each applied step.
+
+    Args:
+        loss: a function that computes the loss, a 0-d tensor, or a tuple that begins
+            with it; it gets the arguments of each call.
+        optimizer: a name of ``OPTIMIZER_CLS_NAMES``; or a class or a function that
+            returns an optimizer, called with ``learning_rate=`` and
+            ``optimizer_params``; or an optimizer, without ``optimizer_params``. Its
+            rate must not be a schedule, because each step sets it.
+        optimizer_params: the optimizer's arguments by name. "AdamW" decays by
+            rate x ``weight_decay``, which is Keras' rule.
+        learning_rate_decay_fn: a function that returns the rate, or a float, the rate
+            of every step. Each step calls it with the number of steps applied so far,
+            int64 and 0-d; see ``lr_policies``.
+        var_list: the variables to train. None: those of ``model``.
+        dtype: float32, float16, or "mixed" for half-precision variables with float32
+            masters and a scaled loss. With the policy ``mixed_float16`` variables are
+            float32, and "mixed" scales the loss.
+        clip_gradients: the largest global norm, > 0. Not together with LARC.
+        summaries: names of ``OPTIMIZER_SUMMARIES``. None stands for ``learning_rate``,
+            ``global_gradient_norm`` and ``loss_scale``.
+        larc_params: ``larc_eta``, ``larc_mode``, ``min_update``, ``epsilon``.
+        loss_scaling: with "mixed": a number, "Backoff" or "LogMax", or a scale object.
+        loss_scaling_params: parameters of the named scaler; refused without one.
+        on_horovod: average over the ranks of ``reduction``.
+        iter_size: micro-batches in a step. A gradient is present in all of them or in
+            none, and either sparse or dense.
+        skip_update_ph: whether to accumulate without an update: a bool, a 0-d tensor,
+            or a function that is called in each step. None: each ``iter_size``-th call
+            updates.
+        model: a model; its trainable variables are trained if ``var_list`` is None.
+        reduction: computes the average; None: this process is the only rank. The
+            replicas of one ``tf.distribute`` strategy, in whose ``run`` the step is
+            called, are always averaged, and need ``on_horovod``.
+
+    Raises:
+        ValueError: an unknown name (the nearest is given), a value out of its range,
+            nothing to train.
+        TypeError: an argument that the optimizer needs or does not have; a
+            ``learning_rate_decay_fn`` that cannot be called with the steps.
+        KeyError: "AdamW" without ``weight_decay``.
+        RuntimeError: ``loss`` is no function.
+        AttributeError and ValueError in one: clipping and LARC together.
+
+    Origin: OpenSeq2Seq (8681d381ed40), ``optimizers/optimizers.py``.
+
+    Example:
+        >>> weight = keras.Variable([3.0, 4.0])
+        >>> loss = lambda: keras.ops.sum(keras.ops.square(weight)) / 2
+        >>> sgd = keras.optimizers.SGD()
+        >>> step = optimize_loss(loss, sgd, None, 0.5, [weight], clip_gradients=2.5)
+        >>> float(step())
+        12.5
+        >>> weight.numpy().tolist()
+        [2.25, 3.0]
+        >>> step.pipeline
+        ('norm', 'clip', 'update')
+    """
+    settings = settings_of.Settings(
+        dtype=dtype,
+        clip_gradients=clip_gradients,
+        larc_params=larc_params,
+        loss_scaling=loss_scaling,
+        loss_scaling_params=loss_scaling_params,
+        on_horovod=on_horovod,
+        iter_size=iter_size,
+        has_flag=skip_update_ph is not None,
+    )
+    task = Task(
+        settings=settings,
+        loss=loss,
+        optimizer=optimizer,
+        optimizer_params=optimizer_params,
+        learning_rate_decay_fn=learning_rate_decay_fn,
+        summaries=check_summaries(summaries, OWNER),
+        skip_update_ph=skip_update_ph,
+        model=model,
+        reduction=reduction,
+    )
+    if not callable(loss):
+        raise errors.LossNotCallableError(
+            f"{OWNER}: loss: expected a function, got {type(loss).__name__}; write "
+            "lambda: loss, so that each step computes it."
+        )
+    kind, as_variable = keras.Variable | tf.Variable, gradients_of.as_variable
+    variables = find_trained(var_list, model, (), kind, as_variable)
+    checks.check_once(variables, name_of)
+    strategies = [
+        variable.distribute_strategy
+        for variable in map(value_of, variables)
+        if isinstance(variable, tf.distribute.DistributedValues)
+    ]
+    strategy = [*strategies, tf.distribute.get_strategy()][0]
+    step = TrainingStep(task, variables)
+    with gradients_of.scope_of(strategy):
+        step.optimizer = base = make_optimizer(task, float(step.next_rate()))
+        settings_of.check_stack(settings, base)
+        if settings.makes_scaler:
+            scaler = AutomaticLossScaler(loss_scaling, loss_scaling_params)
+            step.scaler = loss_scaling = scaler
+        if settings.mixed:
+            step.optimizer = MixedPrecisionOptimizerWrapper(base, loss_scaling)
+        step.optimizer.ensure_built(step.trained)
+    return step
+
+
+def make_optimizer(task: Task, rate: float) -> Optimizer:
+    """Return the optimizer for its name, class or instance; its rate can be set."""
+    optimizer = task.optimizer
+    arguments = arguments_for(optimizer, task.optimizer_params, False, "keras3")
+    if isinstance(optimizer, Optimizer):
+        if arguments:
+            raise instance(optimizer, arguments)
+    else:
+        makers = Makers(OPTIMIZER_CLS_NAMES, Optimizer, KERAS3)
+        optimizer = makers.make(optimizer, rate, arguments, strict=False)
+    owner = f"{OWNER}: optimizer"
+    remedy = 'pass the one inside, and dtype="mixed", which scales the loss'
+    stack.refuse_keras_scale(optimizer, owner, remedy)
+    stack.refuse_factor(optimizer, owner)
+    stack.refuse_several(optimizer, owner, "pass a single optimizer")
+    base = stack.base_of(optimizer)
+    if not isinstance(base._learning_rate, keras.Variable):
+        raise errors.UnsupportedError(
+            f"{owner}: expected an optimizer whose learning_rate is a number, got "
+            f"{type(base).__name__} with a schedule; leave its schedule to "
+            "learning_rate_decay_fn."
+        )
+    return optimizer if isinstance(optimizer, TrainV1) else Adapted(optimizer)
+
+
+class Adapted(stack.Wrapper):
+    """A Keras optimizer with TensorFlow 1's interface, and reports."""
+
+    def update(self, gradients: list[Gradient], variables: list[Any]) -> None:
+        """Take the optimizer's step; report which variables had a gradient."""
+        super().update(gradients, variables)
+        if tf.executing_eagerly():
+            pairs = zip(gradients, variables, strict=True)
+            self.last_step = applied(variables, [v for g, v in pairs if g is None])
+
+
+def applied(variables: Sequence[Any], absent: Sequence[Any]) -> StepReport:
+    """Return the report of an applied step of an optimizer without reports."""
+    count = len(variables) - len(absent)
+    reason = f"{count} of {len(variables)} variables updated"
+    return StepReport(True, reason, tuple(map(name_of, absent)))
+
+
+class TrainingStep(tf.Module):
+    """The training step that ``optimize_loss`` returns; call it to take a step.
+
+    ``step(*inputs)`` passes its arguments to the loss and returns its value, eagerly or
+    inside of a ``tf.function``. With ``iter_size`` > 1 a call accumulates gradients,
+    and each ``iter_size``-th call updates the variables. ``skip_update``, in the call
+    or at construction, overrides this.
+
+    ``tf.train.Checkpoint(step=step)`` saves the whole state of training. Summaries are
+    written to the default writer of ``tf.summary``, with ``global_step`` as their step.
+
+    Attributes:
+        optimizer: the optimizer; with "mixed", the wrapper with masters.
+        trained: the variables that are trained.
+        global_step: the number of applied steps, an int64 variable.
+        scaler: the automatic loss scaler, or None.
+        last_step: the report of the last eager call; calls in graphs are not reported.
+    """
+
+    optimizer: Any
+    last_step: StepReport = NO_EAGER_STEP
+
+    def __init__(self, task: Task, trained: Sequence[Any]) -> None:
+        super().__init__()
+        self.settings = settings = task.settings
+        self.task = task
+        self.trained = tuple(trained)
+        self.global_step = gradients_of.state_variable("global_step", 0, "int64")
+        self.scaler: AutomaticLossScaler | None = None
+        self._sums: Accumulators | None = None
+        if settings.accumulates:
+            self.micro_step = gradients_of.state_variable("micro_step", 0, "int64")
+            count = value_of(self.micro_step)
+            self._sums = Accumulators(settings.iter_size, count, name_of)
+
+    @property
+    def pipeline(self) -> tuple[str, ...]:
+        """The stages of a step that change its gradients, in order."""
+        return self.settings.pipeline(self.optimizer)
+
+    def __repr__(self) -> str:
+        base, count = stack.base_of(self.optimizer), len(self.trained)
+        if not tf.executing_eagerly():
+            return f"{OWNER}({type(base).__name__}, in a graph)"
+        step = int(value_of(self.global_step).read_value())
+        rate = value_of(base._learning_rate).read_value()
+        return steps.shown(base, count, step, rate, self.pipeline)
+
+    @property
+    def accumulators(self) -> list[Gradient]:
+        """The sum so far for each variable; None if it has none."""
+        sums = [] if self._sums is None else self._sums.values
+        return sums or [None] * len(self.trained)
+
+    def next_rate(self) -> Any:
+        """Return the learning rate for the next step."""
+        return self.task.rate(value_of(self.global_step).read_value())
+
+    @tf.autograph.experimental.do_not_convert
+    def __call__(self, *inputs: Any, skip_update: Any = None) -> Any:
+        """Compute the loss and take a step, or add a micro-batch.
+
+        Args:
+            inputs: for the loss.
+            skip_update: whether to accumulate without an update; None: as given at
+                construction. Without ``iter_size`` > 1 it has no effect.
+
+        Returns:
+            The loss before the update. If the loss function returns a tuple, that
+            tuple, with the loss first.
+        """
+        replicas = gradients_of.replica_count()
+        if replicas > 1 and not self.settings.on_horovod:
+            raise errors.UnsupportedError(
+                f"{OWNER}: expected on_horovod with several replicas, got {replicas} of"
+                " them; pass on_horovod=True, so that their gradients are averaged."
+            )
+        values: list[Any] = []
+
+        def loss() -> tf.Tensor:
+            answer, extras = steps.loss_and_extras(self.task.loss(*inputs))
+            value = tf.convert_to_tensor(gradients_of.require_loss(answer, OWNER))
+            values.append(steps.joined(value, extras))
+            return value if replicas == 1 else value / replicas
+
+        rate = self.next_rate()
+        pairs = self.optimizer.compute_gradients(loss, self.trained)
+        variables = [variable for _, variable in pairs]
+
+        def begin(gradients: list[Gradient]) -> None:
+            if self._sums is not None:
+                self._sums.begin(list(zip(gradients, variables, strict=True)))
+
+        def take(gradients: list[Gradient]) -> None:
+            pairs = list(zip(gradients, variables, strict=True))
+            if self._sums is None:
+                self._update(pairs, rate)
+            else:
+                self._add_up(self._sums, pairs, rate, skip_update)
+
+        gradients = [gradient for gradient, _ in pairs]
+        if tf.distribute.has_strategy():
+            gradients_of.for_all_replicas(OWNER, begin, take, gradients, variables)
+        else:
+            take(gradients)
+        return values[-1]
+
+    def _add_up(
+        self, sums: Accumulators, pairs: Pairs, rate: Any, skip_update: Any
+    ) -> None:
+        """Add a micro-batch, and take a step with the sums unless they must wait."""
+        totals = sums.add(pairs, self.settings.quirks)
+        count = sums.micro_step.read_value() + 1
+
+        def keep() -> tf.Tensor:
+            sums.keep(totals, count)
+            if tf.executing_eagerly():
+                number, size = int(count), self.settings.iter_size
+                reason = f"accumulated micro-batch {number} of {size}"
+                self.last_step = StepReport(False, reason, ())
+            return tf.constant(False)
+
+        def update() -> tf.Tensor:
+            self._update(totals, rate)
+            sums.clear()
+            return tf.constant(True)
+
+        waits = self.task.waits(skip_update, count)
+        known = tf.get_static_value(waits)
+        if known is None:
+            tf.cond(waits, keep, update)
+        else:
+            keep() if known else update()
+
+    def _update(self, pairs: Pairs, rate: Any) -> None:
+        """Process the gradients and pass them to the optimizer."""
+        if self.settings.on_horovod:
+            task = self.task
+            pairs = reduce_gradients(pairs, True, task.model, task.reduction)
+        record = records.new_record()
+        # Summaries and clipping are left out of a step that will be skipped.
+        present = [getattr(g, "values", g) for g, _ in pairs if g is not None]
+        skips = "finite check" in self.pipeline
+        fits = self.task.fits(skips, record is not None, present)
+        if fits is not False:
+            pairs = self._post_process(pairs, rate, record)
+        variables = [variable for _, variable in pairs]
+        entries = [gradient for gradient, _ in pairs]
+        gradients = gradients_of.check_gradients(entries, variables, OWNER)
+        gradients_of.require_gradients(gradients, OWNER, variables)
+        if fits is not False:
+            step = value_of(self.global_step) + 1
+            records.write_summaries(record, step, fits)
+        self._apply(list(zip(gradients, variables, strict=True)), rate)
+
+    def _apply(self, pairs: Pairs, rate: Any) -> None:
+        """Update with the optimizer, at the rate of this step."""
+        self.optimizer.learning_rate = rate
+        present = [(g, v) for g, v in pairs if g is not None]
+        self.optimizer.apply_gradients(present, self.global_step)
+        self.last_step = NO_EAGER_STEP
+        if tf.executing_eagerly():
+            report = getattr(self.optimizer, "last_step", None)
+            absent = [variable for gradient, variable in pairs if gradient is None]
+            self.last_step = report or applied(self.trained, absent)
+
+    def _post_process(self, pairs: Pairs, rate: Any, record: Any) -> Pairs:
+        """Clip or scale by LARC; record the requested summaries.
+
+        The scales of float8 are unchanged. Keras overwrites them with their gradients.
+        """
+        plan = self.task.processing(record, rate, self.optimizer, self.scaler)
+        overwrites = self.optimizer._overwrite_variable_with_gradient
+        kept = [overwrites(variable) for _, variable in pairs]
+        both = list(zip(pairs, kept, strict=True))
+        others = iter(processed(plan, [p for p, is_kept in both if not is_kept], rate))
+        return [pair if is_kept else next(others) for pair, is_kept in both]
+
+
+@tf.autograph.experimental.do_not_convert
+def reduce_gradients(
+    grads_and_vars: Iterable[tuple[Any, Any]],
+    on_horovod: bool,
+    model: object = None,
+    reduction: reductions.Reduction | None = None,
+) -> Pairs:
+    """Return each gradient's mean over the ranks.
+
+    g = sum over ranks of (g / ranks). A gradient that is absent on some ranks counts as
+    zeros there. A gradient that is absent on all ranks stays absent. A sparse gradient
+    becomes dense. Keras' optimizers sum the gradients of a strategy's replicas
+    themselves, so this function is for custom training loops.
+
+    Args:
+        grads_and_vars: iterable of (gradient or None, variable), the same variables in
+            the same order on every rank.
+        on_horovod: must be True; the original raises otherwise.
+        model: as in OpenSeq2Seq; without effect.
+        reduction: an object with ``size``, ``any`` and ``all_reduce``, as in
+            :class:`lockstep.messages.step.reduction.Reduction`. None: average over the
+            replicas of the current ``tf.distribute`` strategy; without a strategy this
+            rank is the only one.
+
+    Returns:
+        The pairs, with averaged gradients; unchanged for a single rank.
+
+    Raises:
+        NotReducedError: a NotImplementedError; ``on_horovod`` is False.
+        OutOfRangeError: a ValueError; ``on_horovod`` is no bool, or ``reduction`` lacks
+            a method.
+        MalformedPairsError, NoGradientsError: not pairs, or an empty list.
+        CrossReplicaError: a RuntimeError; called outside of ``strategy.run``.
+
+    Origin: OpenSeq2Seq (8681d381ed40), ``reduce_gradients``, on Horovod.
+
+    Example:
+        >>> w = keras.Variable([0.0, 0.0])
+        >>> pairs = reduce_gradients([(keras.ops.ones(2), w)], on_horovod=True)
+        >>> pairs[0][0].numpy().tolist()
+        [1.0, 1.0]
+    """
+    reductions.check_arguments(on_horovod, reduction)
+    entries, variables = as_entries(grads_and_vars, "reduce_gradients")
+    means = mean_gradients(
+        [entry.gradient for entry in entries],
+        [entry.variable for entry in entries],
+        reduction,
+    )
+    return list(zip(means, variables, strict=True))
+
+
+@tf.autograph.experimental.do_not_convert
+def get_regularization_loss(
+    scope: str | None = None,
+    name: str = "total_regularization_loss",
+    losses: Mapping[str, Any] | Iterable[Any] | None = None,
+) -> tf.Tensor:
+    """Return the sum of the losses in float32, each cast first: 0-d.
+
+    The original reads them from a collection of its graph. Keras has ``model.losses``,
+    which ``fit`` adds to the loss. A custom training loop must pass them.
+
+    Args:
+        scope: a regular expression that must match at the start of a loss's name.
+        name: the name of the sum.
+        losses: ``model.losses``, which have no names, or a mapping name -> loss, 0-d.
+            None among them is ignored. Without losses the sum is 0.
+
+    Raises:
+        UnsupportedError: a ValueError; no ``losses``, or a scope without names.
+        MalformedPairsError: a TypeError; ``losses`` is no collection of losses.
+        OutOfRangeError: a ValueError; ``scope`` is no regular expression, or a loss is
+            not 0-d.
+
+    Origin: OpenSeq2Seq (8681d381ed40), ``get_regularization_loss``.
+
+    Example:
+        >>> weights = {"encoder/w": keras.Variable([1.0, 2.0])}
+        >>> penalty = keras.regularizers.L2(0.5)
+        >>> penalties = {path: penalty(weight) for path, weight in weights.items()}
+        >>> float(get_regularization_loss("encoder", losses=penalties))
+        2.5
+    """
+    if losses is None:
+        raise errors.UnsupportedError(
+            "get_regularization_loss: expected losses, because there is no collection "
+            "of them here, got None; pass losses=model.losses."
+        )
+    return sum_losses(regularization.chosen_losses(losses, scope), name)
