@@ -229,9 +229,13 @@ class ScalingWrapper(SkipCounts, stack.Wrapper, keras.optimizers.LossScaleOptimi
 
     def _warn_never_scaled(self, values: Sequence[Any]) -> None:
         """Warn once about a step whose loss was never scaled."""
-        scale = tf.get_static_value(self._scale())
-        eager = tf.executing_eagerly()
-        if scale is None or (eager and not any(map(np.any, values))):
+        scale, eager = self.scale_object, tf.executing_eagerly()
+        for name in ("loss_scale_value", "initial_loss_scale"):
+            scale = getattr(scale, name, scale)  # Without an operation in the graph.
+        scale = float(self._scale()) if eager else scale
+        if not isinstance(scale, float):
+            return
+        if eager and not any(map(np.any, values)):
             return
         vars(self)["_never_scaled"] = False
         if scale != 1:

@@ -29,6 +29,7 @@ from lockstep.keras3.loss_scaling import ScalingWrapper
 from lockstep.messages.masters.mixed_precision import LARGEST, scale_number
 from lockstep.messages.scaling.loss_scaling import PATIENCE
 from lockstep.pipeline import has_layer
+from lockstep.tf.shared.masters.scale import AutomaticScale, StaticScale
 from lockstep.tf.shared.scaling.scaled_step import ScaledStep
 from lockstep.tf.shared.tensors.gradients import times, widen
 from lockstep.tf.shared.tensors.half import follow, saturating_cast
@@ -39,46 +40,10 @@ Regularizer = Callable[[Any], Any]
 registered = keras.saving.register_keras_serializable(package="lockstep")
 
 
-class StaticScale:
-    """A constant scale of any size, even below 1; it is always at its floor."""
-
-    variables: Sequence[Any] = ()
-
-    def __init__(self, number: float) -> None:
-        self.number = number
-
-    def __call__(self) -> tf.Tensor:
-        """Return the number: float32, 0-d."""
-        return tf.constant(self.number, tf.float32)
-
-    def at_floor(self) -> tf.Tensor:
-        """Return True."""
-        return tf.constant(True)
-
-    def move(self, finite: tf.Tensor) -> None:
-        """Do nothing."""
-
-
-class AutomaticScale:
-    """An automatic scaler; it needs the largest gradient to update."""
-
-    def __init__(self, scaler: AutomaticLossScaler) -> None:
-        self.scaler = scaler
-        self.variables = list(scaler.state.values())
-
-    def __call__(self) -> tf.Tensor:
-        """Return the scale of the next step: float32, 0-d."""
-        return self.scaler.loss_scale
-
-    def at_floor(self) -> tf.Tensor:
-        """Whether no overflow can make the scale smaller: bool, 0-d."""
-        return self.scaler.at_floor()
-
-
 def scale_of(argument: Any) -> tuple[Any, Any]:
     """Return the scale that users know for an argument, and it as a loss scale."""
     if isinstance(argument, AutomaticLossScaler):
-        return argument, AutomaticScale(argument)
+        return argument, AutomaticScale(argument, list(argument.state.values()))
     if isinstance(argument, LossScale):
         return argument, argument
     if isinstance(argument, str) and argument == "dynamic":

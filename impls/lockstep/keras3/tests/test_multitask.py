@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -14,8 +10,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import lockstep
-from lockstep.interface import NO_EAGER_STEP
 from lockstep.keras3 import MultitaskOptimizerWrapper
 
 # Keras 3.15 converts its variables by a protocol that NumPy 2 deprecates.
@@ -96,36 +90,6 @@ def test_a_policy_of_mixed_precision_scales_around_it() -> None:
     b = weights(model, "b")
     fit(model)
     assert same(weights(model, "b"), b)
-
-
-def test_a_callback_sets_the_rate_of_the_wrapped_optimizer() -> None:
-    inner = keras.optimizers.SGD(0.1)
-    model = two_heads(MultitaskOptimizerWrapper(inner), jit_compile=False)
-    fit(model, callbacks=[keras.callbacks.LearningRateScheduler(lambda epoch: 0.25)])
-    assert float(inner.learning_rate) == 0.25
-    assert int(model.optimizer.iterations) == int(inner.iterations) == 2
-
-
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("traced", [False, True], ids=["eager", "function"])
-def test_a_loop_with_a_tape_works(traced: bool) -> None:
-    w, z = keras.Variable([1.0, 2.0]), keras.Variable([3.0])
-    optimizer = MultitaskOptimizerWrapper(keras.optimizers.Adam(0.1))
-
-    def step() -> None:
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(w.value**2) + 0.0 * z.value[0]
-        gradients = tape.gradient(loss, [w.value, z.value])
-        optimizer.apply_gradients(zip(gradients, [w, z], strict=True))
-
-    run = tf.function(step) if traced else step
-    run()
-    run()
-    assert z.numpy().tolist() == [3.0]
-    assert w.numpy()[0] < 1.0
-    report = optimizer.last_step
-    assert (report == NO_EAGER_STEP) == traced
-    assert traced or report.skipped == (z.path,)
 
 
 def test_duplicate_rows_are_summed_before_the_optimizer_sees_them() -> None:
@@ -216,42 +180,6 @@ def test_an_optimizer_that_is_built_already_can_be_wrapped() -> None:
     assert moment(z, "m").numpy()[0] == np.float32(0.1)
 
 
-def test_the_configuration_makes_the_same_nest_again() -> None:
-    schedule = keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.9)
-    inner = keras.optimizers.Adam(schedule, clipnorm=1.0)
-    nest = MultitaskOptimizerWrapper(MultitaskOptimizerWrapper(inner))
-    again = type(nest).from_config(nest.get_config())
-    assert again.get_config() == nest.get_config()
-    assert again.clipnorm == 1.0
-
-
-RESUME = """
-import sys, keras, numpy as np
-from lockstep import keras3
-model = keras.models.load_model(sys.argv[1])
-x = np.load(sys.argv[2])
-model.fit(x, [x[:, :1]] * 2, batch_size=4, shuffle=False, verbose=0)
-np.savez(sys.argv[3], *[np.asarray(v.numpy()) for v in [
-    *model.variables, *model.optimizer.variables]])
-"""
-
-
-def test_a_saved_model_goes_on_to_the_bit_in_another_process(
-    elsewhere: Callable[..., list[str]], tmp_path: Path
-) -> None:
-    inner = MultitaskOptimizerWrapper(keras.optimizers.AdamW(0.1))
-    model = two_heads(MultitaskOptimizerWrapper(inner), jit_compile=False)
-    fit(model)
-    paths = [tmp_path / name for name in ("model.keras", "x.npy", "after.npz")]
-    model.save(paths[0])
-    np.save(paths[1], X)
-    fit(model)
-    elsewhere(RESUME, *paths)
-    after = np.load(paths[2])
-    ours = [v.numpy() for v in [*model.variables, *model.optimizer.variables]]
-    assert same(ours, [after[name] for name in after.files])
-
-
 REFUSED = """
 import keras
 own, keras.config.backend = keras.config.backend, lambda: "torch"
@@ -270,22 +198,6 @@ def test_another_back_end_of_keras_is_refused_in_one_sentence(
     (line,) = elsewhere(REFUSED)
     assert line.startswith(
         "MissingFrameworkError lockstep.keras3: expected Keras on its Tens"
-    )
-
-
-@pytest.mark.soak
-def test_keras_that_runs_on_another_back_end_is_refused() -> None:
-    pytest.importorskip("torch", reason="needs a second back end of Keras")
-    sources = str(Path(lockstep.__file__).parents[1])
-    done = subprocess.run(
-        [sys.executable, "-c", "import lockstep.keras3"],
-        env={**os.environ, "KERAS_BACKEND": "torch", "PYTHONPATH": sources},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert "MissingFrameworkError: lockstep.keras3: expected Keras on its Tens" in (
-        done.stderr
     )
 
 

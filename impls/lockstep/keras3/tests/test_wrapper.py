@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -108,3 +109,82 @@ def test_another_order_and_a_wrapper_around_change_no_bit(
     ):
         for one, other in zip(expected, trained(wrap, order, graph), strict=True):
             assert one.tobytes() == other.tobytes()
+
+
+@each_wrapper
+def test_a_graph_changes_no_bit(name: str) -> None:
+    both = [trained(WRAPPERS[name], 1, graph) for graph in (False, True)]
+    for one, other in zip(*both, strict=True):
+        # Graphs fold constants of Adam's rate; the rules themselves are the same.
+        np.testing.assert_allclose(one, other, rtol=2**-22)
+
+
+def agn(opt: Any) -> Any:
+    """Return a worker whose getter takes the variables of any model."""
+    getter = keras3.AGNCustomGetter.from_config({"worker_device": "/cpu:0"})
+    return keras3.AGNOptimizer(opt, 1, getter, communication_period=2)
+
+
+SAVED: dict[str, Callable[[Any], Any]] = {
+    **WRAPPERS,
+    "rows": lambda opt: keras3.VariableClippingOptimizer(opt, {"net/w/kernel": [0]}, 1),
+    "LogMax": lambda opt: keras3.MixedPrecisionOptimizerWrapper(
+        opt, keras3.AutomaticLossScaler("LogMax")
+    ),
+    "agn": agn,
+    "nest": lambda opt: keras3.MultitaskOptimizerWrapper(
+        keras3.MixedPrecisionLossScaleOptimizer(opt, "dynamic", clip_norm=1.0)
+    ),
+    "novograd": lambda opt: keras3.NovoGrad(0.125, weight_decay=0.25),
+}
+X = np.linspace(-1, 1, 24, dtype=np.float32).reshape(8, 3)
+NUMPY = "ignore:__array__ implementation doesn't accept:DeprecationWarning"
+
+
+def model(name: str, dtype: str = "float32") -> keras.Model:
+    """Return a compiled model of two layers."""
+    keras.utils.set_random_seed(3)
+    layers = [keras.layers.Dense(2, name=n, dtype=dtype) for n in ("w", "v")]
+    net = keras.Sequential([keras.layers.Input([3]), *layers], name="net")
+    optimizer = SAVED[name](keras.optimizers.Adam(0.125))
+    net.compile(optimizer, "mse", jit_compile=False, auto_scale_loss=False)
+    return net
+
+
+def state(net: keras.Model) -> list[bytes]:
+    """Return the bits of weights and of the optimizer's state."""
+    variables = [*net.trainable_variables, *net.optimizer.variables]
+    return [np.asarray(variable.numpy()).tobytes() for variable in variables]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("name", SAVED)
+@pytest.mark.filterwarnings(NUMPY)
+def test_a_model_saved_in_the_middle_goes_on_to_the_bit(
+    name: str, dtype: str, tmp_path: Path
+) -> None:
+    net = model(name, dtype)
+    net.fit(X, X[:, :2], batch_size=2, verbose=0, shuffle=False)
+    net.save(tmp_path / "net.keras")
+    again = keras.models.load_model(tmp_path / "net.keras")
+    assert type(again.optimizer) is type(net.optimizer)
+    assert again.optimizer.get_config() == net.optimizer.get_config()
+    assert state(again) == state(net)
+    for each in (net, again):
+        each.fit(X, X[:, :2], batch_size=2, verbose=0, shuffle=False)
+    assert state(again) == state(net)
+
+
+@pytest.mark.parametrize("name", SAVED)
+@pytest.mark.filterwarnings(NUMPY)
+def test_a_checkpoint_of_tensorflow_in_the_middle_changes_no_bit(
+    name: str, tmp_path: Path
+) -> None:
+    net, again = model(name, "float16"), model(name, "float16")
+    net.fit(X, X[:, :2], batch_size=2, verbose=0, shuffle=False)
+    path = tf.train.Checkpoint(model=net).save(str(tmp_path / "net"))
+    again.optimizer.build(again.trainable_variables)
+    tf.train.Checkpoint(model=again).restore(path).assert_existing_objects_matched()
+    for each in (net, again):
+        each.fit(X, X[:, :2], batch_size=2, verbose=0, shuffle=False)
+    assert state(again) == state(net)

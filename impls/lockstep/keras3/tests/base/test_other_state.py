@@ -73,27 +73,6 @@ def test_a_count_of_skips_is_never_a_scale(tmp_path: Path) -> None:
     assert int(optimizer.skipped_steps) == 0
 
 
-class Named(keras.optimizers.SGD):
-    """An optimizer that saves its state by the names of its variables."""
-
-    def save_own_variables(self, store: Any) -> None:
-        for variable in self.variables:
-            store[variable.path.replace("/", "_")] = variable.numpy()
-
-
-@pytest.mark.parametrize("stack", ["multitask", "dynamic"])
-def test_state_by_other_names_is_the_state_of_another_stack(
-    stack: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "model.weights.h5"
-    saved(Named(0.1), path)
-    optimizer = STACKS[stack](keras.optimizers.Adam(0.1))
-    model = saved(optimizer, tmp_path / "other.weights.h5")
-    with pytest.warns(UserWarning, match="got 2 that do not fit"):
-        model.load_weights(path)
-    assert int(optimizer.iterations) == 1
-
-
 def test_a_wrapper_that_is_not_built_is_told_to_build(tmp_path: Path) -> None:
     path = tmp_path / "model.weights.h5"
     make = STACKS["logmax"]
@@ -107,21 +86,3 @@ def test_a_wrapper_that_is_not_built_is_told_to_build(tmp_path: Path) -> None:
         warnings.simplefilter("error", UserWarning)
         model.load_weights(path)
     assert int(optimizer.iterations) == 1
-
-
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_the_same_stack_is_loaded_without_a_warning(dtype: str, tmp_path: Path) -> None:
-    path = tmp_path / "model.weights.h5"
-
-    def make() -> Any:
-        return MixedPrecisionOptimizerWrapper(keras.optimizers.Adam(0.1), "dynamic")
-
-    first = saved(make(), path, dtype)
-    model = saved(make(), tmp_path / "other.weights.h5", dtype)
-    model.train_on_batch(np.ones((2, 3)), np.zeros((2, 1)))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
-        model.load_weights(path)
-    pairs = zip(first.optimizer.variables, model.optimizer.variables, strict=True)
-    assert all(np.array_equal(old, new) for old, new in pairs)

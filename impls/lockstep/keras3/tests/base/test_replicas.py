@@ -240,38 +240,3 @@ def test_a_training_step_averages_over_replicas(
         "UnsupportedError optimize_loss: expected on_horovod with several replicas, "
         "got 2 of them; pass on_horovod=True, so that their gradients are averaged.",
     ]
-
-
-REFUSED = """
-def compiled(wrap):
-    with strategy.scope():
-        x = keras.Input((2,))
-        model = keras.Model(x, keras.layers.Dense(1)(x))
-        model.compile(wrap(keras.optimizers.SGD(0.5)), "mse", jit_compile=True)
-    model.fit(np.ones((4, 2)), np.ones((4, 1)), verbose=0)
-
-one = tf.distribute.ReductionToOneDevice()
-strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"], one)
-refused(lambda: compiled(lambda optimizer: optimizer))
-refused(lambda: compiled(ls.MultitaskOptimizerWrapper))
-w, v, opt = made(ls.MultitaskOptimizerWrapper)
-# As on GPUs under XLA.
-own = tf.__internal__.distribute.strategy_supports_no_merge_call
-tf.__internal__.distribute.strategy_supports_no_merge_call = lambda: True
-refused(lambda: strategy.run(lambda: opt.apply([tf.ones([2])], [w])))
-tf.__internal__.distribute.strategy_supports_no_merge_call = own
-print(copies(w), opt.built)
-"""
-
-
-def test_what_keras_itself_cannot_compile_is_not_ours_to_mend(
-    elsewhere: Callable[..., list[str]],
-) -> None:
-    assert elsewhere(PREAMBLE + REFUSED, kind=TWO_DEVICES) == [
-        "InvalidArgumentError Graph execution error:",
-        "InvalidArgumentError Graph execution error:",
-        "UnsupportedError MultitaskOptimizerWrapper: expected replicas of one process "
-        "that XLA does not compile, got 2 others; use MirroredStrategy, and "
-        "compile(..., jit_compile=False).",
-        "[1.0, 1.0] False",
-    ]

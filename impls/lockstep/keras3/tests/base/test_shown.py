@@ -21,14 +21,6 @@ def sgd() -> keras.optimizers.Optimizer:
     return keras.optimizers.SGD(0.5)
 
 
-def test_a_training_step_shows_its_optimizer_and_stages() -> None:
-    w = keras.Variable([1.0], name="w")
-    step = ls.optimize_loss(lambda: tf.reduce_sum(w), "SGD", {}, 0.5, [w])
-    assert repr(step) == (
-        "optimize_loss(GradientDescentOptimizer, 1 variable; step 0, rate 0.5; update)"
-    )
-
-
 @pytest.mark.parametrize("mode", ["eager", "function"])
 def test_a_loss_may_return_more_than_the_loss(mode: str) -> None:
     w = keras.Variable([2.0], name="w")

@@ -107,18 +107,6 @@ def test_reports_name_weights_not_masters() -> None:
     assert optimizer.master(w).name == "w_master"
 
 
-def test_a_training_step_reports_nothing_before_the_first_and_in_graphs() -> None:
-    w = weight()
-    step = ls.optimize_loss(
-        lambda x: tf.reduce_sum(w * x), "SGD", {}, lambda step: 0.5, [w], "float32"
-    )
-    assert step.last_step == NO_EAGER_STEP
-    step(tf.constant(ONE))
-    assert step.last_step.applied
-    tf.function(step)(tf.constant(ONE))
-    assert step.last_step == NO_EAGER_STEP
-
-
 @pytest.mark.parametrize("mode", ["eager", "function"])
 @pytest.mark.parametrize("make", [scaled, masters])
 def test_skipped_steps_are_counted_in_all_and_in_a_row(make: Any, mode: str) -> None:

@@ -74,38 +74,12 @@ def test_larc_does_not_depend_on_the_loss_scale_once_gradients_are_unscaled() ->
 ONE = pair()
 
 
-@pytest.mark.parametrize(
-    ("pairs", "lr", "params", "error", "sentence"),
-    [
-        ([ONE], 0.1, {"larc_etta": 1.0}, ValueError, "did you mean 'larc_eta'"),
-        ([ONE], "fast", LARC, ValueError, "LARC: lr: expected a number or a 0-d"),
-        ([ONE], -0.1, LARC, ValueError, "LARC: lr: expected a finite number >= 0"),
-        ([(tf.ones([3]), ONE[1])], 0.1, LARC, ValueError, r"shape \[2\] for 'kernel'"),
-        ([(ONE[0], "w")], 0.1, LARC, TypeError, "expected .*, got str; "),
-        ([], 0.1, LARC, ValueError, "at least one"),
-        (7, 0.1, LARC, TypeError, "pairs"),
-    ],
-)
-def test_nonsense_is_answered_with_a_sentence(
-    pairs: Any, lr: Any, params: Any, error: type[Exception], sentence: str
-) -> None:
-    with pytest.raises(error, match=sentence):
-        post_process_gradients(pairs, [], lr, None, params)
-
-
 @pytest.mark.parametrize("limit", [0.0, -1.0, float("inf"), "1"])
 def test_a_limit_that_is_no_positive_number_is_refused(limit: Any) -> None:
     with pytest.raises(ValueError, match="clip_gradients: expected a finite number"):
         clip_gradients_by_norm([ONE], limit)
     with pytest.raises(ValueError, match="clip_norm: expected a finite number > 0"):
         clip_by_global_norm([ONE[0]], limit)
-
-
-def test_what_is_no_recorder_is_refused_before_it_is_told_anything() -> None:
-    writer = type("SummaryWriter", (), {"add_scalar": None})()
-    for recorder, sentence in ((3, "got an int"), (writer, "wrap it: TensorBoardRec")):
-        with pytest.raises(TypeError, match=sentence):
-            post_process_gradients([ONE], [], 0.1, None, None, recorder)
 
 
 def test_the_losses_of_a_model_are_added_up() -> None:

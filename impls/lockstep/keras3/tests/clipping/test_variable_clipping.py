@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -68,26 +66,6 @@ def test_fit_clips_the_rows_of_the_batch(way: str) -> None:
     assert (norms(after)[others] > 1.5).all()
 
 
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("way", ["graph", "jit"])
-def test_compiled_steps_are_the_eager_ones(way: str) -> None:
-    tables = []
-    for eager in (True, False):
-        trained = model()
-        trained.compile(
-            VariableClippingOptimizer(
-                keras.optimizers.Adam(0.1), {"table/embeddings": [1]}, 1.5
-            ),
-            "mse",
-            run_eagerly=eager,
-            jit_compile=way == "jit" and not eager,
-        )
-        trained.fit(IDS, TARGETS, epochs=4, verbose=0, shuffle=False)
-        tables.append(trained.get_layer("table").embeddings.numpy())
-    # XLA fuses and reorders what eager steps round one by one, over four steps.
-    np.testing.assert_allclose(tables[1], tables[0], rtol=1e-5)
-
-
 @pytest.mark.parametrize("policy", ["mixed_float16", "float16"])
 def test_half_precision_is_clipped_in_float32(policy: str) -> None:
     trained = model(dtype=policy)
@@ -101,39 +79,6 @@ def test_half_precision_is_clipped_in_float32(policy: str) -> None:
     assert table.dtype == ("float16" if policy == "float16" else "float32")
     # An element in float16 is rounded by up to 2^-11 of it.
     assert norms(table) == pytest.approx([1] * 8, rel=1e-3)
-
-
-def test_fit_with_loss_scaling_clips() -> None:
-    trained = model(dtype="mixed_float16")
-    scaled = keras.optimizers.LossScaleOptimizer(clipping(), initial_scale=4.0)
-    trained.compile(scaled, "mse")
-    trained.fit(IDS, TARGETS, verbose=0)
-    table = trained.get_layer("table").embeddings
-    # Rounding of the norm and of one product.
-    assert norms(table)[[1, 2, 5]] == pytest.approx([1, 1, 1], rel=1e-6)
-
-
-# Keras turns a variable into an array as NumPy 2 does not like it.
-@pytest.mark.sample(1)
-@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
-def test_a_saved_model_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
-    whole = model()
-    inner = MultitaskOptimizerWrapper(keras.optimizers.Adam(0.1))
-    table = whole.get_layer("table").embeddings
-    opt = keras3.VariableClippingOptimizer(inner, {table.value.ref(): [-1]}, 1.5)
-    whole.compile(opt, "mse")
-    whole.fit(IDS, TARGETS, epochs=2, verbose=0, shuffle=False)
-    whole.save(tmp_path / "model.keras")
-    part = keras.models.load_model(tmp_path / "model.keras")
-    assert type(part.optimizer) is keras3.VariableClippingOptimizer
-    for each in (whole, part):
-        each.fit(IDS, TARGETS, epochs=2, verbose=0, shuffle=False)
-    for one, other in zip(whole.weights, part.weights, strict=True):
-        assert one.numpy().tobytes() == other.numpy().tobytes()
-    states = zip(whole.optimizer.variables, part.optimizer.variables, strict=True)
-    assert all(
-        one.numpy().tobytes() == other.numpy().tobytes() for one, other in states
-    )
 
 
 def test_a_configuration_has_paths() -> None:
@@ -241,37 +186,6 @@ def test_accumulated_gradients_are_clipped_where_they_are_applied() -> None:
     assert norms(table) == pytest.approx([1] * 4)
 
 
-@pytest.mark.sample(2)
-@pytest.mark.parametrize("around", ["nothing", "multitask"])
-@pytest.mark.parametrize("jit", [None, False, True], ids=["eager", "graph", "jit"])
-def test_an_absent_gradient_at_the_due_step_does_not_keep_the_sum_from_the_clipping(
-    jit: bool | None, around: str
-) -> None:
-    w = keras.Variable([[3.0, 4.0], [0.25, 0.5]], name="w")
-    other = keras.Variable([1.0], name="other")
-    sgd = keras.optimizers.SGD(0.125, gradient_accumulation_steps=2)
-    inner = MultitaskOptimizerWrapper(sgd) if around == "multitask" else sgd
-    opt = clip_w(inner)
-    opt.build([w, other])
-
-    def step(gradient: Any) -> None:
-        opt.apply([gradient, tf.ones([1])], [w, other])
-
-    def compiled(call: Callable[..., Any]) -> Callable[..., Any]:
-        if jit is None:
-            return call
-        return tf.function(call, jit_compile=jit, autograph=False)
-
-    compiled(step)(tf.constant([[1.0, 1.0], [0.0, 0.0]]))
-    assert norms(w)[0] == 5
-    with warnings.catch_warnings():
-        # Keras warns of absent gradients.
-        warnings.simplefilter("ignore", UserWarning)
-        compiled(lambda: step(None))()
-    assert norms(w)[0] == pytest.approx(1)
-    assert w.numpy()[1].tolist() == [0.25, 0.5]
-
-
 def operations(graph: Any) -> list[Any]:
     """Return the operations of a graph and of the functions that it calls."""
     found = list(graph.get_operations())
@@ -352,8 +266,3 @@ def test_an_unknown_path_is_answered_with_the_nearest() -> None:
     with pytest.raises(ValueError, match=r"got 'tabel'; did you mean 'table'\?"):
         opt.build([w])
     assert not opt.inner_optimizer.built
-
-
-def test_only_optimizers_of_keras_are_taken() -> None:
-    with pytest.raises(TypeError, match="got the class SGD; pass an instance"):
-        VariableClippingOptimizer(keras.optimizers.SGD, {}, 1)

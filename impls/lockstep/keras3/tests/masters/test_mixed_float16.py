@@ -16,7 +16,6 @@ from lockstep.keras3 import (
     MultitaskOptimizerWrapper,
     VariableClippingOptimizer,
     optimize_loss,
-    pipeline_of,
 )
 from lockstep.keras3.tests.scaling.models import X, fit, model_with
 
@@ -94,9 +93,3 @@ def test_under_mixed_float16_every_stack_trains_as_the_bare_optimizer(
     assert int(optimizer.iterations) == 2
     for mine, theirs in zip(model.trainable_variables, after, strict=True):
         np.testing.assert_allclose(mine.numpy(), theirs, rtol=2**-8)
-
-
-def test_the_pipeline_shows_the_scaling_of_keras() -> None:
-    around = MultitaskOptimizerWrapper(keras.optimizers.SGD(0.5))
-    found = pipeline_of(keras.optimizers.LossScaleOptimizer(around))
-    assert found == ("unscale", "zero filter", "finite check", "update")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import keras
 import numpy as np
 import pytest
@@ -11,8 +9,6 @@ import tensorflow as tf
 
 from lockstep import errors
 from lockstep.keras3 import (
-    DynamicLossScale,
-    FixedLossScale,
     MixedPrecisionOptimizerWrapper,
 )
 from lockstep.keras3.tests.masters.models import (
@@ -110,15 +106,6 @@ def test_a_skipped_step_changes_no_bit(mode: str) -> None:
     assert bits(optimizer.masters) != before[2:3]
 
 
-def test_a_skipped_step_is_reported_by_the_names_of_the_model() -> None:
-    w, b = half([1.0]), keras.Variable([1.0], name="b")
-    optimizer = masters_of(None, 4.0)
-    optimizer.apply([tf.constant([NAN], tf.float16), ONE], [w, b])
-    report = optimizer.last_step
-    assert (report.applied, report.nonfinite) == (False, ("w",))
-    assert report.skipped == ("w", "b")
-
-
 def test_weights_saturate_and_masters_do_not() -> None:
     w = half([65504.0, -65504.0])
     optimizer = masters_of(keras.optimizers.SGD(1.0))
@@ -157,18 +144,6 @@ def test_the_clip_is_of_unscaled_gradients(mode: str) -> None:
 
     MODES[mode](step)()
     assert optimizer.master(w).numpy().tolist() == [-1.5, -2]
-
-
-@pytest.mark.parametrize(
-    "scale",
-    [None, 3, 2.0, "dynamic", FixedLossScale(4), DynamicLossScale(8.0)],
-    ids=str,
-)
-def test_every_kind_of_scale_trains(scale: Any) -> None:
-    w = half([1.0])
-    optimizer = masters_of(keras.optimizers.SGD(0.5), scale)
-    optimizer.minimize(lambda: tf.reduce_sum(w.value), var_list=[w])
-    assert w.numpy().tolist() == [0.5]
 
 
 def test_masters_follow_what_is_written_into_the_model() -> None:

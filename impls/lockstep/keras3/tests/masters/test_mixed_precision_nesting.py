@@ -39,22 +39,6 @@ def test_a_multitask_wrapper_around_it_keeps_masters_too(mode: str) -> None:
     assert w.numpy()[0] < z.numpy()[0]
 
 
-def test_a_multitask_wrapper_around_it_knows_the_pairs_of_masters() -> None:
-    w, z = half([1.0]), half([1.0], name="z")
-    optimizer = MultitaskOptimizerWrapper(masters_of(None, 8.0))
-    optimizer.build([w, z])
-    gradient = tf.Variable([1.0], dtype=tf.float16)
-
-    def loss() -> tf.Tensor:
-        return tf.reduce_sum(w.value + z.value * gradient)
-
-    optimizer.minimize(loss, var_list=[w, z])
-    before = bits([z])
-    gradient.assign([0.0])
-    optimizer.minimize(loss, var_list=[w, z])
-    assert bits([z]) == before
-
-
 def accumulating() -> keras.optimizers.Optimizer:
     return keras.optimizers.SGD(0.5, gradient_accumulation_steps=2)
 

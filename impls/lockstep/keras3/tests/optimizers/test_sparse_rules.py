@@ -61,17 +61,3 @@ def test_a_row_that_is_named_twice_may_be_nan(name: str, mode: str) -> None:
         found.append(w.numpy())
     np.testing.assert_array_equal(*found)
     assert np.argwhere(np.isnan(found[0])).tolist() == [[2, 1]]
-
-
-@pytest.mark.parametrize("names", [keras3])
-@pytest.mark.parametrize("name", ["Adam", "RMSProp"])
-def test_strict_keeps_slots_in_half_precision(name: str, names: Any) -> None:
-    made = getattr(names, f"{name}Optimizer")(0.5)
-    w = keras.Variable([1.0], dtype="float16")
-    made.apply([tf.ones([1], "float16")], [w])
-    again = type(made).from_config(made.get_config())
-    again.build([w])
-    wanted = "float32" if names is keras3 else "float16"
-    for each in (made, again):
-        slots = [v for v in each.variables if v.shape == (1,)]
-        assert slots and {v.dtype for v in slots} == {wanted}

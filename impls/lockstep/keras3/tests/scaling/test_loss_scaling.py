@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import lockstep
 from lockstep import errors
 from lockstep.interface import NO_EAGER_STEP
 from lockstep.keras3 import (
@@ -44,14 +41,6 @@ pytestmark = pytest.mark.filterwarnings(
 
 
 # State
-
-
-def test_the_method_of_tensorflow_1_sees_the_state_but_not_under_strict() -> None:
-    for names, sees in ((lockstep.keras3, True),):
-        optimizer = names.MixedPrecisionLossScaleOptimizer(momentum(), 8.0)
-        optimizer.build([keras.Variable([1.0], name="w")])
-        assert bool(optimizer.variables()) == sees
-        assert optimizer.variables, "Keras sees it in both"
 
 
 # Skipping
@@ -114,15 +103,6 @@ def test_a_skipped_step_is_counted_nowhere_and_reported() -> None:
     assert optimizer.last_step.applied and optimizer.last_step.nonfinite == ()
 
 
-def test_a_fixed_scale_skips_unless_strict() -> None:
-    for names, skips in ((lockstep.keras3, True),):
-        w = keras.Variable([1.0])
-        wrapper = names.MixedPrecisionLossScaleOptimizer(momentum(), 4.0)
-        wrapper.apply([tf.constant([NAN])], [w])
-        assert np.isfinite(w.numpy()).all() == skips
-        assert (wrapper.get_slot(w, "momentum") is not None) == skips
-
-
 # Fit
 
 
@@ -143,12 +123,6 @@ def test_fit_leaves_an_overflowing_batch_out(jit: bool) -> None:
     assert bits(optimizer.inner_optimizer.variables) == bits(
         without.optimizer.variables
     )
-
-
-def test_a_callback_sets_the_rate_of_the_wrapped_optimizer() -> None:
-    model = model_with(scaled(), jit_compile=False)
-    fit(model, callbacks=[keras.callbacks.LearningRateScheduler(lambda epoch: 0.25)])
-    assert float(model.optimizer.inner_optimizer.learning_rate) == 0.25
 
 
 def half_precision(optimizer: Any, **options: Any) -> keras.Model:
@@ -181,13 +155,6 @@ def test_under_mixed_float16_what_overflows_half_precision_lowers_the_scale() ->
     fit(model, X)
     assert bits(model.trainable_variables) == before
     assert float(optimizer.loss_scale) == 2.0**21
-
-
-def test_inside_another_wrapper_auto_scale_loss_has_to_be_off() -> None:
-    inside = scaled(DynamicLossScale(64.0, 2))
-    model = half_precision(MultitaskOptimizerWrapper(inside), auto_scale_loss=False)
-    fit(model, BAD)
-    assert float(inside.loss_scale) == 32 and int(inside.iterations) == 2
 
 
 # A stall
@@ -227,12 +194,6 @@ def test_a_stall_in_fit_is_printed_once_or_ignored(at_floor: str, capfd: Any) ->
     told = capfd.readouterr().err.count("3 skipped in a row at loss scale 2")
     assert told == (1 if at_floor == "warn" else 0)
     assert int(optimizer.skipped_in_a_row) == 9
-
-
-def test_under_xla_a_stall_is_only_counted() -> None:
-    optimizer = scaled(2.0, at_floor="raise", floor_patience=2)
-    fit(model_with(optimizer, jit_compile=True), X * np.float32(NAN))
-    assert int(optimizer.skipped_in_a_row) == 3
 
 
 # Files
@@ -277,33 +238,3 @@ def test_an_optimizer_that_scales_by_a_factor_is_refused() -> None:
     weight = keras.Variable([1.0])
     with pytest.raises(errors.UnsupportedError, match="leave loss_scale_factor out"):
         optimize_loss(lambda: weight, inner, None, lambda t: 1.0, var_list=[weight])
-
-
-def test_a_saved_model_goes_on_to_the_bit_in_another_process(
-    elsewhere: Callable[..., list[str]],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    path = tmp_path / "model.keras"
-    monkeypatch.setattr(sys, "argv", ["train.py", str(path), "0"])
-    exec(TRAIN, {})
-    first, *whole = capsys.readouterr().out.split()
-    assert elsewhere(TRAIN, path, 1) == whole
-    # The second overflow lowered the scale, since the first was in the file.
-    assert (first, whole[0]) == ("64.0", "32.0")
-    # Weights, scale, three counts, skips, counter, rate, two slots of each weight.
-    assert len(whole) == 1 + 2 + 1 + 3 + 1 + 2 + 4
-
-
-@pytest.mark.filterwarnings("ignore:Gradients do not exist:UserWarning")
-@pytest.mark.parametrize(
-    "wrapper", [MixedPrecisionLossScaleOptimizer, MixedPrecisionOptimizerWrapper]
-)
-def test_an_applied_step_reports_variables_without_gradients(wrapper: Any) -> None:
-    a, b = (keras.Variable([1.0], name=name) for name in "ab")
-    optimizer = wrapper(keras.optimizers.SGD(0.5), 8.0)
-    optimizer.apply_gradients([(tf.ones(1), a), (None, b)])
-    report = optimizer.last_step
-    assert report.applied and report.skipped == ("b",)
-    assert report.reason == "finite, 1 absent; loss scale 8"

@@ -11,9 +11,6 @@ import tensorflow as tf
 
 from lockstep import keras3 as ls
 from lockstep.errors import (
-    DtypeError,
-    LossNotCallableError,
-    MalformedPairsError,
     UnscaledTwiceError,
 )
 
@@ -98,19 +95,6 @@ def test_a_second_unscaling_before_the_step_is_refused(name: str) -> None:
 
     with pytest.raises(UnscaledTwiceError):
         step(gradient)
-
-
-def test_what_is_no_list_of_gradients_is_refused() -> None:
-    optimizer = MAKE["stack"]()
-    for wrong in (tf.constant([1.0]), 1.0):
-        with pytest.raises(MalformedPairsError, match="a list of gradients"):
-            optimizer.unscale_gradients(wrong)
-    with pytest.raises(DtypeError):
-        optimizer.unscale_gradients([tf.constant([1])])
-    with pytest.raises(MalformedPairsError, match="without their variables"):
-        optimizer.unscale_gradients([(tf.constant([1.0]), None)])
-    with pytest.raises(LossNotCallableError, match="expected a 0-d tensor"):
-        optimizer.scale_loss(None)
 
 
 def test_where_nothing_scales_gradients_stay_as_they_are() -> None:

@@ -18,7 +18,6 @@ from lockstep.keras3 import (
 )
 from lockstep.keras3.tests.scaling.models import (
     MODES,
-    NAN,
     bits,
     each_mode,
     momentum,
@@ -155,37 +154,6 @@ def test_a_norm_that_overflows_is_an_overflow_and_reported() -> None:
 
 
 # Nests
-
-
-@pytest.mark.parametrize("outside", [False, True], ids=["around", "inside"])
-def test_it_works_around_and_inside_a_multitask_wrapper(outside: bool) -> None:
-    w, z = keras.Variable([1.0]), keras.Variable([1.0])
-    if outside:
-        optimizer: Any = MultitaskOptimizerWrapper(scaled(64.0))
-    else:
-        optimizer = MixedPrecisionLossScaleOptimizer(
-            MultitaskOptimizerWrapper(momentum()), 64.0
-        )
-    step = stepper(optimizer, [w, z], "function")
-    step([[1.0], [1.0]])
-    moved = z.numpy().tolist()
-    step([[1.0], [0.0]])
-    assert z.numpy().tolist() == moved
-    before = bits([w, z, *optimizer.inner_optimizer.variables])
-    if not outside:
-        step([[NAN], [0.0]])
-        assert bits([w, z, *optimizer.inner_optimizer.variables]) == before
-
-
-def test_row_clipping_inside_is_skipped_with_the_step() -> None:
-    w = keras.Variable([[3.0, 4.0]], name="w")
-    inner = VariableClippingOptimizer(momentum(), {"w": [1]}, 2.5)
-    optimizer = MixedPrecisionLossScaleOptimizer(inner, "dynamic")
-    optimizer.apply([tf.constant([[NAN, 0.0]])], [w])
-    assert w.numpy().tolist() == [[3.0, 4.0]]
-    optimizer.apply([tf.zeros([1, 2])], [w])
-    assert w.numpy().tolist() == [[1.5, 2.0]]
-    assert "1 of 1 rows clipped; loss scale" in optimizer.last_step.reason
 
 
 def test_duplicate_rows_that_overflow_when_summed_are_an_overflow() -> None:

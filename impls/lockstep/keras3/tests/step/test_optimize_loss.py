@@ -155,18 +155,6 @@ def test_optimizers_of_keras_are_trained_with_its_own_rules(make, options) -> No
     np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-6)
 
 
-def test_the_variables_of_a_model_are_trained() -> None:
-    model = keras.Sequential([keras.layers.Dense(1, use_bias=False)])
-    model.build((None, 3))
-    before = model.get_weights()[0]
-    step = ls.optimize_loss(
-        lambda x: ops.mean(model(x)), "SGD", {}, lambda step: 0.5, model=model
-    )
-    step(tf.constant(INPUTS))
-    mean = INPUTS.mean(0)[:, None]
-    np.testing.assert_allclose(model.get_weights()[0], before - 0.5 * mean, rtol=1e-5)
-
-
 @pytest.mark.parametrize("run", HOW.values(), ids=HOW)
 def test_sparse_gradients_stay_sparse_when_they_are_added_up(run) -> None:
     table = variable(np.ones((4, 2)), "table")
@@ -267,26 +255,3 @@ def test_what_an_engine_averages_is_what_is_applied() -> None:
     )
     step()
     assert weight.numpy() == 0.5
-
-
-def test_the_flag_of_a_call_goes_before_that_of_the_step() -> None:
-    step = step_of(weight_in(), iter_size=2, skip_update_ph=tf.constant(True))
-    step(tf.constant(INPUTS)), step(tf.constant(INPUTS))
-    assert step.last_step.reason == "accumulated micro-batch 2 of 2"
-    step(tf.constant(INPUTS), skip_update=False)
-    assert int(step.global_step) == 1
-
-
-@pytest.mark.parametrize("traced", [False, True])
-def test_values_that_overwrite_variables_are_not_clipped(traced) -> None:
-    """Such as the scales of a layer that is quantized to float8."""
-    scale, weight = keras.Variable([1.0]), keras.Variable([1.0])
-    scale.overwrite_with_gradient = True
-
-    def loss():
-        return tf.reduce_sum(40.0 * scale.value + 4.0 * weight.value)
-
-    sgd = keras.optimizers.SGD(0.5)
-    step = ls.optimize_loss(loss, sgd, None, 0.5, [scale, weight], clip_gradients=1.0)
-    (tf.function(step) if traced else step)()
-    assert (scale.numpy().tolist(), weight.numpy().tolist()) == ([40.0], [0.5])

@@ -66,24 +66,6 @@ def test_fit_pushes_and_pulls(way: str) -> None:
     assert int(worker.local_step) == 3
 
 
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("way", ["graph", "jit"])
-def test_compiled_steps_are_the_eager_ones(way: str) -> None:
-    found = []
-    for eager in (True, False):
-        trained = model()
-        rule = keras.optimizers.Adam(0.0625)
-        worker = worker_of(trained, rule=rule, communication_period=2)
-        jit = way == "jit" and not eager
-        trained.compile(worker, "mse", run_eagerly=eager, jit_compile=jit)
-        options = {"batch_size": 1, "shuffle": False, "verbose": 0}
-        trained.fit(INPUTS, TARGETS, epochs=2, **options)
-        found.append(weights(trained))
-    # XLA fuses and reorders what eager steps round one by one, over eight steps.
-    for one, other in zip(*found, strict=True):
-        np.testing.assert_allclose(one, other, rtol=2e-5, atol=1e-6)
-
-
 def test_the_hook_starts_a_late_joiner_from_the_center() -> None:
     first = model(1)
     one = worker_of(first)
@@ -145,27 +127,6 @@ def test_a_sparse_gradient_is_gathered_as_its_sum() -> None:
     assert gathered.tolist() == [[0, 0], [2, 2], [0, 0], [1, 1]]
 
 
-def test_differences_are_gradients_under_gradient_descent() -> None:
-    found = []
-    for commit in ("gradient", "delta"):
-        variable, worker = single(commit=commit, communication_period=3)
-        for value in (1.0, -0.5, 0.25):
-            worker.apply([tf.fill([2], value)], [variable])
-        found.append(variable.numpy())
-    np.testing.assert_allclose(*found, rtol=1e-6)
-
-
-def test_strict_counts_local_and_shared_updates_together() -> None:
-    for names, iterations in ((keras3, 4),):
-        rule = keras.optimizers.Adam(0.1)
-        variable, worker = single(rule, names=names, communication_period=2)
-        for _ in range(4):
-            worker.apply([tf.ones([2])], [variable])
-        assert int(worker.iterations) == iterations
-        center = worker.custom_getter.center.optimizer
-        assert int(center.iterations) == (2 if names is keras3 else 6)
-
-
 def test_the_default_shows_its_slots_and_the_wrapped_optimizers() -> None:
     variable, worker = single(keras.optimizers.SGD(0.5, momentum=0.5))
     worker.apply([tf.ones([2])], [variable])
@@ -207,9 +168,3 @@ def test_what_is_not_trainable_passes_through_the_getter() -> None:
     fixed = keras.Variable([1.0], trainable=False)
     assert getter([fixed]) == [fixed]
     assert not getter.center.shared
-
-
-def test_an_iterator_of_pairs_is_read_once_and_kept() -> None:
-    variable, worker = single()
-    worker.apply_gradients(iter([(tf.ones([2]), variable)]))
-    assert worker.get_slot(variable, GRAD_VARIABLE_NAME).numpy().tolist() == [1.0, 1.0]

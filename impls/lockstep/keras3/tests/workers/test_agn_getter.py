@@ -86,11 +86,6 @@ def test_a_name_that_was_given_is_not_numbered() -> None:
     assert getter([weight()]) and list(getter.center.shared) == ["w", "w#1"]
 
 
-def test_numbers_keep_clear_of_names_that_were_given() -> None:
-    getter = filled(("w#1", weight()), weight(), weight())
-    assert list(getter.center.shared) == ["w#1", "w", "w#2"]
-
-
 def test_nothing_joins_if_one_of_them_has_another_shape() -> None:
     second = beside(filled(weight("a"), weight("b")))
     with pytest.raises(ValueError):

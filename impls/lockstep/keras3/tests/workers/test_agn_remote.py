@@ -13,10 +13,8 @@ import pytest
 from lockstep import keras3
 from lockstep.errors import (
     OutOfRangeError,
-    UnknownNameError,
     UnsupportedError,
 )
-from lockstep.keras3 import AGNCustomGetter, AGNOptimizer
 from lockstep.keras3.agn_center import RemoteCenter
 from lockstep.keras3.tests.workers.worker_pairs import (
     model,
@@ -142,56 +140,8 @@ def test_a_wrapper_around_moves_the_center_as_in_one_process(
     assert host.center.counters.rounds == 3
 
 
-def test_loss_scaling_around_leaves_out_a_step_here_and_there(tmp_path: Path) -> None:
-    host = LocalHost(tmp_path)
-    teams = [Team(momentum, h, 1) for h in (host, None)]
-    for team in teams:
-        around = keras3.MixedPrecisionLossScaleOptimizer(team.workers[0], "dynamic")
-        trained = team.models[0].trainable_variables
-        for turn in range(5):
-            number = np.float32(np.inf if turn == 1 else turn)
-            found = [np.full(v.shape, number) for v in trained]
-            around.apply_gradients(list(zip(found, trained, strict=True)))
-    ours, theirs = teams
-    assert same(ours.shared(), theirs.shared())
-    assert host.center is not None
-    assert (host.center.counters.rounds, host.center.counters.nonfinite) == (2, 0)
-
-
 def momentum() -> keras.optimizers.Optimizer:
     return keras.optimizers.SGD(0.5, momentum=0.5)
-
-
-def test_a_schedule_of_the_worker_is_followed(tmp_path: Path) -> None:
-    variable = keras.Variable(np.ones(3, np.float32), name="w")
-    getter = AGNCustomGetter("/cpu:0", RemoteCenter(LocalHost(tmp_path)))
-    getter([variable])
-    rate = keras.optimizers.schedules.PiecewiseConstantDecay([0, 1], [0.5, 0.25, 0.125])
-    worker = AGNOptimizer(keras.optimizers.SGD(rate), 1, getter, 1)
-    for expected in (0.5, 0.25, 0.125):
-        before = variable.numpy()
-        worker.apply([np.ones(3, np.float32)], [variable])
-        assert (before - variable.numpy()).tolist() == [expected] * 3
-
-
-def test_a_late_joiner_starts_from_the_center_as_it_is(tmp_path: Path) -> None:
-    host = LocalHost(tmp_path)
-    team = Team(momentum, host, 1)
-    for turn in range(4):
-        team.step(0, turn)
-    late = Team(momentum, host, 1)
-    assert same(weights(late.models[0]), team.shared())
-    assert host.center is not None
-    assert host.center.counters.rounds == 2
-
-
-def test_a_round_is_one_call(tmp_path: Path) -> None:
-    host = LocalHost(tmp_path)
-    team = Team(momentum, host, 1)
-    host.calls.clear()
-    for turn in range(4):
-        team.step(0, turn)
-    assert host.calls == ["push", "push"]
 
 
 @pytest.mark.sample(1)
@@ -218,27 +168,6 @@ def test_a_checkpoint_of_another_optimizer_is_refused(
     assert same(weights(again.models[0]), team.shared())
 
 
-def test_an_optimizer_that_the_center_cannot_import_is_refused(tmp_path: Path) -> None:
-    class Own(keras.optimizers.SGD):
-        """An optimizer of a script."""
-
-    host = LocalHost(tmp_path)
-    with pytest.raises(
-        UnsupportedError, match="can import, got Own; define it in a mo"
-    ):
-        Team(lambda: Own(0.1), host, 1)
-    assert not host.exists()
-
-
-def test_rows_that_no_variable_has_are_refused_before_there_is_a_center(
-    tmp_path: Path,
-) -> None:
-    host = LocalHost(tmp_path)
-    with pytest.raises(UnknownNameError, match="hidden/kernle"):
-        Team(lambda: rows("hidden/kernle"), host, 1)
-    assert not host.exists()
-
-
 def test_a_push_with_nan_is_refused_and_nothing_has_moved(tmp_path: Path) -> None:
     team = Team(momentum, LocalHost(tmp_path), 1, communication_period=1)
     before = team.shared()
@@ -250,17 +179,3 @@ def test_a_push_with_nan_is_refused_and_nothing_has_moved(tmp_path: Path) -> Non
     team.workers[0].get_init_op(0)
     team.step(0, 0)
     assert not same(team.shared(), before)
-
-
-def test_a_worker_that_trains_other_variables_is_refused(tmp_path: Path) -> None:
-    host = LocalHost(tmp_path)
-    Team(momentum, host, 1)
-    before = host.calls.count("begin")
-    layer = model(1).get_layer("hidden")
-    getter = AGNCustomGetter("/cpu:0", RemoteCenter(host))
-    getter(layer.trainable_variables)
-    with pytest.raises(
-        UnsupportedError, match="as the other workers', got hidden/bias"
-    ):
-        AGNOptimizer(momentum(), 1, getter)
-    assert host.calls.count("begin") == before

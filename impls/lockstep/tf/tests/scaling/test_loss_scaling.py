@@ -288,8 +288,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], type, str]] = {
         ValueError,
         "step_window",
     ),
-    "an int": (
-        lambda: AutomaticLossScaler("LogMax", {"log_max": 16}),
+    "a text": (
+        lambda: AutomaticLossScaler("LogMax", {"log_max": "16"}),
         ValueError,
         "expected a float",
     ),
