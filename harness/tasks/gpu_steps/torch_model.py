@@ -86,20 +86,21 @@ def make(stack: str, weights: list[Tensor], on_device: bool) -> Any:
     adam = torch.optim.Adam(weights, lr=RATE, fused=True, capturable=on_device)
     if stack == "bare":
         return adam
-    if stack in ("multitask", "all") and on_device:
+    if stack == "scaling":
+        return MixedPrecisionLossScaleOptimizer(
+            adam, "dynamic", clip_norm=NORM, capturable=on_device
+        )
+    if on_device:
         raise UnsupportedError(
-            "gpu_steps: expected a stack that need not wait for the GPU, got one with "
-            "the multitask wrapper, which asks it once a step; leave the stack out."
+            f"gpu_steps: expected the stack bare or scaling for capturable=True, got "
+            f"{stack!r}, which asks the GPU in each step; run it with way = 'host'."
         )
     if stack == "multitask":
         return MultitaskOptimizerWrapper(adam)
-    options: dict[str, Any] = {"clip_norm": NORM, "capturable": on_device}
     if stack == "masters":
-        return MixedPrecisionOptimizerWrapper(adam, "dynamic", **options)
-    if stack == "scaling":
-        return MixedPrecisionLossScaleOptimizer(adam, "dynamic", **options)
+        return MixedPrecisionOptimizerWrapper(adam, "dynamic", clip_norm=NORM)
     multitask = MultitaskOptimizerWrapper(adam)
-    scaled = MixedPrecisionLossScaleOptimizer(multitask, "dynamic", **options)
+    scaled = MixedPrecisionLossScaleOptimizer(multitask, "dynamic", clip_norm=NORM)
     return VariableClippingOptimizer(scaled, {weights[-1]: [1]}, LIMIT)
 
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from harness.errors import HarnessError
 from harness.tasks.movie_genres.data import Plan, Ratings
 from harness.tasks.movie_genres.settings import GENRES
 from harness.tasks.movie_genres.trainer import Recipe
@@ -32,10 +33,13 @@ class GenresTrainer:
         self.paths = torch.zeros(len(GENRES), device=self.device)
         make = getattr(lockstep, self.recipe.optimizer)
         self.optimizer = make(list(weights.values()), **self.recipe.arguments)
+        if self.recipe.wrapper == "strict":
+            raise HarnessError(
+                "wrapper: expected 'none' or 'default' on PyTorch, got 'strict'; "
+                "run it on tf, which has strict."
+            )
         if self.recipe.wrapper != "none":
-            strict = self.recipe.wrapper == "strict"
-            wrap = lockstep.MultitaskOptimizerWrapper
-            self.optimizer = wrap(self.optimizer, strict=strict)
+            self.optimizer = lockstep.MultitaskOptimizerWrapper(self.optimizer)
 
     def advance(self, batches, weights) -> None:
         """Take one step per batch: rows [steps, batch], weights [steps, genres]."""

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from harness.errors import HarnessError
 from harness.tasks.multitask_digits.data import Images, Plan
 from harness.tasks.multitask_digits.settings import ABSENTEE, TASKS
 from harness.tasks.multitask_digits.trainer import Recipe
@@ -35,10 +36,13 @@ class DigitsTrainer:
         self.paths = torch.zeros(len(TASKS), device=self.device)
         make = getattr(lockstep, self.recipe.optimizer)
         self.optimizer = make(list(self.weights.values()), **self.recipe.arguments)
+        if self.recipe.wrapper == "strict":
+            raise HarnessError(
+                "wrapper: expected 'none' or 'default' on PyTorch, got 'strict'; "
+                "run it on tf, which has strict."
+            )
         if self.recipe.wrapper != "none":
-            strict = self.recipe.wrapper == "strict"
-            wrap = lockstep.MultitaskOptimizerWrapper
-            self.optimizer = wrap(self.optimizer, strict=strict)
+            self.optimizer = lockstep.MultitaskOptimizerWrapper(self.optimizer)
 
     def advance(self, batches, weights) -> None:
         """Take one step per batch: rows [steps, batch], weights [steps, tasks]."""

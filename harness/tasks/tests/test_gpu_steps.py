@@ -71,8 +71,10 @@ def test_settings_that_cannot_be_used_are_one_sentence() -> None:
 
 
 @needs_torch
-@pytest.mark.parametrize("way", ["host", "capturable"])
-@pytest.mark.parametrize("stack", STACKS)
+@pytest.mark.parametrize(
+    ("stack", "way"),
+    [*((s, "host") for s in STACKS), ("bare", "capturable"), ("scaling", "capturable")],
+)
 def test_every_stack_steps(stack: str, way: str) -> None:
     from harness.tasks.gpu_steps import torch_model, training
 

@@ -196,7 +196,7 @@ NESTINGS: Mapping[tuple[str, str], Nesting] = {
     ("multitask", "multitask"): RIGHT,
     ("multitask", "rows"): RIGHT,
     ("multitask", "dynamic"): RIGHT,
-    ("multitask", "masters-dynamic"): refused("put the wrapper inside", "pytorch"),
+    ("multitask", "masters-dynamic"): RIGHT,
     ("multitask", "agn"): refused(OTHER_WAY, "tf graph"),
     ("rows", "multitask"): ZERO_CLIPS,
     ("rows", "rows"): RIGHT,

@@ -47,7 +47,8 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
 
     During the step of ``opt``, ``.grad`` is ``None`` for such a parameter; afterwards
     the gradient is restored. Per-parameter step counts do not advance either. If no
-    gradient is left to apply, ``opt`` takes no step. ``last_step`` reports the step.
+    gradient is left to apply, ``opt`` takes no step. ``last_step`` reports the step; it
+    counts gradients that are not finite if it is read before they are cleared.
 
     Args:
         opt: any optimizer of torch, a wrapper included.
@@ -192,7 +193,7 @@ def marks_of(gradients: Sequence[Tensor]) -> tuple[Sequence[Any], Sequence[int]]
 
 
 def count_nonfinite(references: Sequence[Any], versions: Sequence[int]) -> int:
-    """Return how many gradients are not finite; 0 if one is gone or changed."""
+    """Return how many gradients are not finite; 0 if one was cleared or changed."""
     gradients = [reference() for reference in references]
     if any([gradient is None for gradient in gradients]):
         return 0
@@ -274,7 +275,9 @@ def is_all_zero(gradient: Tensor, limit: float) -> bool:
     values = sum_duplicates(gradient).values if gradient.is_sparse else gradient
     if values.is_complex():
         values = torch.view_as_real(values.resolve_conj())
-    values = values.reshape(-1)
+    # In the order of memory, as reshape would first copy a channels_last gradient.
+    axes = sorted(range(values.dim()), key=values.stride, reverse=True)
+    values = values.permute(axes).reshape(-1)
     start, size = 0, SMALL
     while start < values.numel():
         low, high = values[start : start + size].aminmax()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from lockstep.checks import is_positive, number_of
+from lockstep.checks import LEAST_SCALE, number_of
 from lockstep.errors import (
     AxesError,
     NotAnOptimizerError,
@@ -229,7 +230,12 @@ class VariableClippingOptimizer(OptimizerWrapper):
                 f"{type(vars_to_clip_dims).__name__}; "
                 "for one matrix w whose rows are to be clipped give {w: [1]}."
             )
-        self._refuse_masters(opt)
+        if getattr(opt, "trains_masters", False):
+            raise UnsupportedError(
+                f"{OWNER}: expected an optimizer of the weights themselves, got one "
+                "that trains float32 masters; put the row clipping inside, as in "
+                "MixedPrecisionOptimizerWrapper(VariableClippingOptimizer(...))."
+            )
         norms = norms_of(max_norm, vars_to_clip_dims)
         names = named_parameters(opt)
         limits: dict[Tensor, RowLimit] = {}
@@ -365,7 +371,7 @@ def norms_of(max_norm: Any, keys: Mapping[Any, Any]) -> dict[Any, float]:
     else:
         norms = dict.fromkeys(keys, max_norm)
     for norm in [*norms.values(), *([] if norms else [max_norm])]:
-        if not is_positive(number_of(norm)):
+        if not LEAST_SCALE <= number_of(norm) < math.inf:  # float32 rounds less to 0
             raise OutOfRangeError(
                 f"{OWNER}: max_norm: expected a finite number > 0, got {norm!r}; "
                 "give the largest norm that a row may keep."

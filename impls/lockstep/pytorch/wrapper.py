@@ -56,7 +56,7 @@ class OptimizerWrapper(Optimizer):
 
     Raises:
         UnsupportedError: ``inner_optimizer`` needs its closure several times a step
-            (LBFGS), or it or an optimizer inside it trains masters.
+            (LBFGS).
     """
 
     GATE_NONE, GATE_OP, GATE_GRAPH = GATE_NONE, GATE_OP, GATE_GRAPH
@@ -91,7 +91,6 @@ class OptimizerWrapper(Optimizer):
         closure = inspect.signature(inner_optimizer.step).parameters.get("closure")
         if closure is not None and closure.default is inspect.Parameter.empty:
             self._refuse_closure(inner_optimizer)
-        self._refuse_masters(inner_optimizer)
         groups = inner_optimizer.param_groups
         self._refuse_sharded(p for group in groups for p in group["params"])
         self.__setstate__({"inner_optimizer": inner_optimizer})
@@ -102,15 +101,6 @@ class OptimizerWrapper(Optimizer):
             f"gradients that are there, got {type(optimizer).__name__}, which "
             "evaluates its closure itself; use it without a wrapper."
         )
-
-    def _refuse_masters(self, inner_optimizer: Optimizer) -> None:
-        """Raise for masters inside, which have no gradients before their own step."""
-        if getattr(inner_optimizer, "trains_masters", False):
-            raise UnsupportedError(
-                f"{type(self).__name__}: expected an optimizer of the parameters "
-                "themselves, got one that trains float32 masters; wrap this wrapper in "
-                "MixedPrecisionOptimizerWrapper instead."
-            )
 
     def _refuse_sharded(self, parameters: Iterable[Tensor]) -> None:
         """Raise if a parameter is a DTensor but the wrapper needs whole parameters."""
@@ -194,8 +184,7 @@ class OptimizerWrapper(Optimizer):
 
     def _step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take one step without calling the hooks."""
-        # A group that was added later may contain the first masters or DTensors.
-        self._refuse_masters(self.inner_optimizer)
+        # A group that was added later may contain the first DTensor.
         if not self._takes_shards or vars(self).get("capturable"):
             groups = self.param_groups
             self._refuse_sharded(p for group in groups for p in group["params"])
