@@ -167,14 +167,7 @@ def optimize_loss(
     strategy = [*strategies, tf.distribute.get_strategy()][0]
     step = TrainingStep(task, variables)
     with gradients_of.scope_of(strategy):
-        step.optimizer = base = make_optimizer(task, float(step.next_rate()))
-        settings_of.check_stack(settings, base)
-        if settings.makes_scaler:
-            scaler = AutomaticLossScaler(loss_scaling, loss_scaling_params)
-            step.scaler = loss_scaling = scaler
-        if settings.mixed:
-            step.optimizer = MixedPrecisionOptimizerWrapper(base, loss_scaling)
-        step.optimizer.ensure_built(step.trained)
+        step.assemble()
     return step
 
 
@@ -255,6 +248,18 @@ class TrainingStep(tf.Module):
             self.micro_step = gradients_of.state_variable("micro_step", 0, "int64")
             count = value_of(self.micro_step)
             self._sums = Accumulators(settings.iter_size, count, name_of)
+
+    def assemble(self) -> None:
+        """Create the optimizer, its loss scaler, and their state."""
+        settings, scale = self.settings, self.settings.loss_scaling
+        self.optimizer = make_optimizer(self.task, float(self.next_rate()))
+        settings_of.check_stack(settings, self.optimizer)
+        if settings.makes_scaler:
+            scale = AutomaticLossScaler(scale, settings.loss_scaling_params)
+            self.scaler = scale
+        if settings.mixed:
+            self.optimizer = MixedPrecisionOptimizerWrapper(self.optimizer, scale)
+        self.optimizer.ensure_built(self.trained)
 
     @property
     def pipeline(self) -> tuple[str, ...]:

@@ -53,9 +53,10 @@ def has_hooks(optimizer: Any) -> bool:
         return True
     while optimizer is not None:
         own = vars(optimizer)
-        hooks = own.get("_optimizer_step_pre_hooks", {}).values()
-        only_check = [getattr(hook, "only_checks", False) for hook in hooks]
-        if not all(only_check) or is_patched(optimizer):
+        hooks = own.get("_optimizer_step_pre_hooks")
+        if hooks and not all(getattr(h, "only_checks", False) for h in hooks.values()):
+            return True
+        if is_patched(optimizer):
             return True
         optimizer = own.get("inner_optimizer")
     return False

@@ -271,7 +271,8 @@ class ScalingWrapper(OptimizerWrapper):
 
         ``held``: the factor in the gradients, or None.
         """
-        present = [p for p in self.master_params() if p.grad is not None]
+        groups = self.param_groups
+        present = [p for g in groups for p in g["params"] if p.grad is not None]
         return Step(present), [p.grad for p in present]
 
     def _look(self, step: Step, pieces: Any, held: Any, limit: float | None) -> None:
@@ -440,8 +441,10 @@ class ScalingWrapper(OptimizerWrapper):
         """
         path = None if divisor == 1 else fused.path_to_divider(self.inner_optimizer)
         if path is not None and not shards.are_among(pieces):
-            dense = [g.dtype == torch.float32 and not g.is_sparse for g in pieces]
-            if len(path) == 1 or (all(dense) and divisor <= norms.LARGEST):
+            if len(path) == 1 or (
+                divisor <= norms.LARGEST
+                and all([g.dtype == torch.float32 and not g.is_sparse for g in pieces])
+            ):
                 self._own_gradients(step, pieces)
                 number = foreach.rounded(divisor, torch.float32)
                 fused.step_undivided(path, take, number, pieces[0].device)
