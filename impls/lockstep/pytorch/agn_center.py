@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import Parameter
-from torch.optim import Optimizer
+from torch.optim import Adagrad, Optimizer
 
 from lockstep.errors import DtypeError, UnsupportedError
 from lockstep.interface import Array
@@ -155,6 +155,7 @@ class Center:
                 group.update(numbers)
             gradients = in_layouts(weights, list(map(own.get, weights)), groups)
             with gradients_set_to(weights, gradients):
+                start_adagrad(base_of(self.optimizer))
                 # A push may have parameters that no push had before.
                 step_starting_momentum(base_of(self.optimizer), self.optimizer.step)
 
@@ -303,3 +304,15 @@ def as_tensor(leaf: Any) -> Any:
 def on_cpu(leaf: Any) -> Any:
     """Return a tensor on the CPU; return anything else unchanged."""
     return leaf.cpu() if isinstance(leaf, Tensor) else leaf
+
+
+def start_adagrad(optimizer: Optimizer) -> None:
+    """Create the sums that older torch creates only with the optimizer."""
+    if not isinstance(optimizer, Adagrad):
+        return
+    for group in optimizer.param_groups:
+        start = optimizer.defaults["initial_accumulator_value"]
+        for weight in group["params"]:
+            if weight.grad is not None and not optimizer.state[weight]:
+                total = torch.full_like(weight, start)
+                optimizer.state[weight] |= {"step": torch.tensor(0.0), "sum": total}

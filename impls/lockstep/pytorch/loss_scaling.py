@@ -612,6 +612,8 @@ class ScalingWrapper(OptimizerWrapper):
 
     # -- beginning again, and steps of others ------------------------------------------
 
+    # Older torch cannot compile an assignment to an optimizer's attributes.
+    @torch._disable_dynamo
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients, as the wrapped optimizer does it."""
         self._begin_again()
