@@ -484,3 +484,16 @@ def test_a_parameter_used_twice_gets_the_sum_of_its_gradients():
     (tied.sum() + tied.sum()).backward()
     wrapper.step()
     assert tied.tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(("multiple", "is_zero"), [(4, True), (5, False)])
+def test_a_gradient_that_unscaling_rounds_to_zero_is_zero(multiple, is_zero):
+    # A fused optimizer divides as it updates: by 8, half of 2^-149 becomes 0.
+    weight, other = (torch.nn.Parameter(torch.ones(2)) for _ in range(2))
+    adam = torch.optim.Adam([weight, other], lr=0.5, fused=True)
+    optimizer = MixedPrecisionLossScaleOptimizer(MultitaskOptimizerWrapper(adam), 8.0)
+    optimizer.scale_loss(other.sum()).backward()
+    weight.grad = torch.full((2,), multiple * 2.0**-149)
+    optimizer.step()
+    assert (weight not in adam.state) == is_zero
+    assert other in adam.state
