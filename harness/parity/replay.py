@@ -154,7 +154,8 @@ def documented(case: Case, entry: Difference) -> Replay:
     if entry.rule:
         rules = "harness.parity.drivers.framework_rules"
         make_driver = importlib.import_module(f"{rules}.{entry.rule}").make_driver
-        return replay_states(case, make_driver())
+        with closing(make_driver()) as driver:
+            return replay_states(case, driver)
     with closing(drivers.load("reference", strict=False)) as driver:
         return replay_states(case, driver)
 

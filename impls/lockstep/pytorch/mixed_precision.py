@@ -111,7 +111,12 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
         optimizer: any torch optimizer of the model's parameters, a wrapper included.
         loss_scale: None for 1, a number > 0, "dynamic", a loss scale or an
             ``AutomaticLossScaler``.
-        clip_norm, at_floor, floor_patience: as in ``MixedPrecisionLossScaleOptimizer``.
+        clip_norm: the largest global norm n of the unscaled float32 gradients, > 0; if
+            n > clip_norm, each gradient g becomes g clip_norm / n. If n is not finite,
+            the step is skipped. ``float("inf")``: only measure n. None: no norm.
+        at_floor: "warn", "raise" or "ignore" when the scale is at its floor and
+            ``floor_patience`` steps in a row were skipped.
+        floor_patience: steps.
 
     Raises:
         ValueError: ``optimizer`` is no optimizer or scales its loss already; an

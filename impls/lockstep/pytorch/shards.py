@@ -98,23 +98,6 @@ def laid_out(tensors: Sequence[Tensor], parts: Sequence[Tensor]) -> list[Tensor]
     ]
 
 
-def replace_part(tensor: Tensor, part: Tensor) -> None:
-    """Move a parameter, or this rank's part of it, to other memory."""
-    if are_among([tensor]):
-        # FSDP2 does the same, because setting ``.data`` has no effect on the part.
-        tensor._local_tensor = part
-    else:
-        tensor.data = part
-
-
-def saved(tensor: Tensor) -> Tensor:
-    """Return a tensor for a saved state, which shares memory unless it is a DTensor.
-
-    ``torch.save`` fails for a DTensor whose part begins inside a larger buffer.
-    """
-    return tensor.detach().clone() if are_among([tensor]) else tensor.detach()
-
-
 def split_axes(tensor: Tensor) -> set[int]:
     """Return the axes along which a tensor is split over ranks."""
     if not are_among([tensor]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -147,13 +147,6 @@ class OptimizerWrapper(Optimizer):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.inner_optimizer!r})"
-
-    def _wrappers_inside(self) -> Iterator[OptimizerWrapper]:
-        """Yield the wrappers inside this one, from the outermost."""
-        inner = self.inner_optimizer
-        while isinstance(inner, OptimizerWrapper):
-            yield inner
-            inner = inner.inner_optimizer
 
     # -- steps -------------------------------------------------------------------------
 

@@ -115,16 +115,6 @@ BAD_AGGREGATION = Refusal(
     "{owner}: aggregation_method: expected None, 0, 1 or 2, got {got!r}; "
     "leave it out for None.",
 )
-NOT_A_STATE = Refusal(
-    UnsupportedError,
-    "{owner}: expected the dict of state_dict(), with 'state' and 'param_groups', "
-    "got {got}; if this is a whole checkpoint, pass its entry of the optimizer.",
-)
-OTHER_LAYOUT = Refusal(
-    UnsupportedError,
-    "{owner}: expected a state of layout {newest} or below, got {got!r}; "
-    "load it with the version that saved it, or a later one.",
-)
 OTHER_GROUPS = Refusal(
     UnsupportedError,
     "{owner}: expected a state of groups with {expected} parameters, got {got}; "
@@ -134,68 +124,6 @@ OTHER_RULE = Refusal(
     UnsupportedError,
     "{owner}: expected a state of {optimizer}, got one {got}; "
     "load it into the optimizer that was saved.",
-)
-OTHER_SLOTS = Refusal(
-    UnsupportedError,
-    "{owner}: expected the saved slots {expected} for {name!r}, got {got}; "
-    "load what state_dict() of the same stack and model returned.",
-)
-SAVED_SHAPE = Refusal(
-    ShapeError,
-    "{owner}: expected a saved {slot!r} of shape {expected} for {name!r}, got {got}; "
-    "load what state_dict() of the same stack and model returned.",
-)
-FOREIGN_MASTERS = Refusal(
-    UnsupportedError,
-    "{owner}: expected a state without float32 masters, got one for {name!r}; "
-    "wrap the optimizer in MixedPrecisionOptimizerWrapper before it is loaded.",
-)
-OTHER_SCALE = Refusal(
-    UnsupportedError,
-    "{owner}: expected a loss scale saved as {expected}, got {got}; "
-    "give the wrapper the kind of loss scale that was saved.",
-)
-SAVED_DTYPE = Refusal(
-    UnsupportedError,
-    "{owner}: expected a saved {slot!r} of dense real numbers for {name!r}, "
-    "got {got}; load what state_dict() of the same stack and model returned.",
-)
-UNNAMED = Refusal(
-    UnsupportedError,
-    "{owner}: expected a saved group with {parameters} names in 'param_names', "
-    "got {got}; load what state_dict() of the same stack and model returned.",
-)
-REPEATED_NUMBERS = Refusal(
-    UnsupportedError,
-    "{owner}: expected a saved group whose 'params' are one number for each "
-    "parameter, got others; "
-    "load what state_dict() of the same stack and model returned.",
-)
-SAVED_HYPERPARAMETERS = Refusal(
-    OutOfRangeError,
-    "{owner}: expected saved hyper-parameters that {optimizer} can use, "
-    "got some with which it fails ({kind}: {first}); "
-    "load what state_dict() of the same stack and model returned.",
-)
-SAVED_POWER = Refusal(
-    OutOfRangeError,
-    "{owner}: expected a saved {name} in [0, 1], got {got!r:.40}; "
-    "load what state_dict() of the same stack and model returned.",
-)
-SAVED_STEPS = Refusal(
-    OutOfRangeError,
-    "{owner}: expected a saved number of steps >= 0 for {name!r}, got {got!r:.40}; "
-    "load what state_dict() of the same stack and model returned.",
-)
-SAVED_NUMBER = Refusal(
-    OutOfRangeError,
-    "{owner}: expected a saved {key} that is a finite number, got {value!r:.40}; "
-    "load what state_dict() of the same stack and model returned.",
-)
-SAVED_COUNT = Refusal(
-    OutOfRangeError,
-    "{owner}: expected a saved {key} that is an integer >= 0, got {got!r:.40}; "
-    "load what state_dict() of the same stack and model returned.",
 )
 NOT_AN_OPTIMIZER = Refusal(
     NotAnOptimizerError,

@@ -119,8 +119,3 @@ LISTED_TWICE = Refusal(
     "VariableClippingOptimizer: vars_to_clip_dims: expected each variable once, "
     "got {name!r} twice; leave one of the two out.",
 )
-SEVERAL_VARIABLES = Refusal(
-    UnsupportedError,
-    "VariableClippingOptimizer: vars_to_clip_dims: expected one variable of the name "
-    "{name!r}, got several; give them names of their own, or {keys}.",
-)

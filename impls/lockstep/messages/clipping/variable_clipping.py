@@ -8,8 +8,6 @@ from typing import Any
 
 from lockstep.checks import is_positive, number_of, require
 from lockstep.errors import (
-    UnknownNameError,
-    nearest,
     sentence,
 )
 from lockstep.interface import StepReport
@@ -28,7 +26,6 @@ __all__ = [
     "report",
     "require_mapping",
     "resolved_axes",
-    "unknown_variable",
     "whole_variable",
 ]
 
@@ -186,24 +183,6 @@ def resolved_axes(name: str, axes: Sequence[int], rank: int) -> tuple[int, ...]:
     if len(set(resolved)) < len(resolved):
         raise refusals.REPEATED_AXIS.error(name=name, got=list(axes))
     return tuple(resolved)
-
-
-def unknown_variable(
-    key: str, known: Iterable[str], remedy: str = "list what the optimizer updates"
-) -> UnknownNameError:
-    """Build the error for a listed variable that the optimizer does not update.
-
-    Args:
-        key: the variable's name, or a description if it has none.
-        known: the names of the variables that the optimizer updates.
-        remedy: the remedy if none of these is similar to ``key``.
-    """
-    names = list(known)
-    close = nearest(key, names)
-    remedy = f"did you mean {close!r}" if close else remedy
-    shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
-    text = sentence(DIMS, f"variables among {shown}", repr(key), remedy)
-    return UnknownNameError(text.removesuffix(".") + "?" if close else text)
 
 
 def whole_variable(name: str, axes: Sequence[int]) -> str:

@@ -46,12 +46,6 @@ HALF_LOSS = Refusal(
     "MixedPrecisionOptimizerWrapper: expected a float32 loss for an automatic scale, "
     "got {dtype}; cast the loss to float32, or leave strict off.",
 )
-BUILT_ALREADY = Refusal(
-    UnsupportedError,
-    "MixedPrecisionOptimizerWrapper: expected an optimizer that is not built yet, for "
-    "the masters of {name!r}, got one that is built; "
-    "wrap the optimizer before it is built.",
-)
 CLIPS_OUTSIDE = Refusal(
     UnsupportedError,
     "VariableClippingOptimizer: expected an optimizer that updates {name!r} itself, "

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any, NamedTuple
 
-from lockstep.checks import HELD, is_scale, number_of, require
+from lockstep.checks import HELD, is_scale, require
 from lockstep.errors import (
     UnknownNameError,
     nearest,
@@ -27,7 +27,6 @@ __all__ = [
     "automatic_policy",
     "check_amax_dtype",
     "check_check_grads_dtypes",
-    "check_state",
     "check_update",
 ]
 
@@ -197,27 +196,3 @@ def check_update(has_nan: Any, amax: Any, arguments_unchecked: bool) -> None:
     require(subject, "amax", amax, fine, "a number", remedy)
     fine = arguments_unchecked or not -math.inf < amax < 0
     require(subject, "amax", amax, fine, "a magnitude, >= 0", remedy)
-
-
-def check_state(
-    algorithm: str, found: Any, fields: Sequence[str], arguments_unchecked: bool
-) -> None:
-    """Raise unless ``found`` has exactly these entries, all plain numbers.
-
-    By default the scale must be finite and > 0; under strict it may be NaN.
-    """
-    fine = isinstance(found, Mapping) and set(found) == set(fields)
-    if not fine:
-        got = ", ".join(map(str, found)) if isinstance(found, Mapping) else repr(found)
-        expected = ", ".join(fields)
-        raise refusals.OTHER_STATE.error(
-            algorithm=algorithm, expected=expected, got=got
-        )
-    remedy = "load what state_dict() returned"
-    for name, value in found.items():
-        fine = isinstance(value, Real)
-        require(f"{SCALER}: state", name, value, fine, "a number", remedy)
-    if not arguments_unchecked:
-        scale = found["loss_scale"]
-        fine = is_scale(number_of(scale))
-        require(f"{SCALER}: state", "loss_scale", scale, fine, HELD, remedy)

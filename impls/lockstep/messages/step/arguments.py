@@ -35,7 +35,6 @@ __all__ = [
 
 
 RATE_FUNCTION = "a function from the steps to the rate"
-RATE_REMEDY = "write lambda step: 0.1, or functools.partial(policy, ...)"
 
 
 def check_given(arguments_unchecked: bool, **given: Any) -> None:

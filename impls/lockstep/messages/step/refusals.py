@@ -81,11 +81,6 @@ OTHER_SHAPE = Refusal(
     "optimize_loss: loss: expected a gradient of shape {expected} for {name!r}, "
     "got {got}; return the gradients in the order of var_list.",
 )
-BAD_TARGET = Refusal(
-    DtypeError,
-    "{owner}.summaries_to: expected a writer with add_scalar, a function of (numbers, "
-    "step), or None, got {got!r}; pass torch.utils.tensorboard.SummaryWriter(folder).",
-)
 UNKNOWN_DTYPE = Refusal(
     UnknownNameError,
     "optimize_loss: dtype: expected one of float32, float16, mixed, "

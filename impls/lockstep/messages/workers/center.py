@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Container, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, Self
+from collections.abc import Container, Mapping, Sequence
+from typing import Any, NamedTuple, Self
 
 from lockstep.errors import UnsupportedError
 from lockstep.messages.workers import refusals
 
 __all__ = [
-    "Center",
     "CenterLock",
     "CenterOfProcess",
     "Update",
@@ -31,24 +30,6 @@ class Update(NamedTuple):
 
     changes: Mapping[str, Any]
     optimizer: Any
-
-
-class Center(Protocol):
-    """The weights that all workers share, with the state of their update rule.
-
-    A worker calls only these two methods between its rounds. Within one process, the
-    workers hold the same object. Between processes, :mod:`lockstep.ray` adds the
-    worker's name and the number of its round to an update, so that an update that
-    arrives twice is applied once.
-    """
-
-    def pull(self, names: Iterable[str]) -> Mapping[str, Any]:
-        """Return the current shared weights by name."""
-        ...
-
-    def push(self, update: Update) -> None:
-        """Update the shared weights that are named in the update."""
-        ...
 
 
 class CenterOfProcess:
