@@ -173,7 +173,7 @@ def test_the_default_is_the_references(name, commit) -> None:
         worker.apply_gradients([(gradient, weight)])
         twin.apply_gradients([(gradient.numpy(), value)])
         torch.testing.assert_close(
-            weight.detach(), torch.from_numpy(value.value), rtol=0, atol=1e-7
+            weight.detach(), torch.from_numpy(value.value), rtol=0, atol=0
         )
 
 

@@ -81,6 +81,7 @@ def test_another_order_clips_to_the_same_norm(clip):
     gradients = [torch.full((n,), float(n)) for n in (3, 50, 5000)]
     clipped = clip(gradients, 1.0)
     for got, expected in zip(clip(gradients[::-1], 1.0), clipped[::-1], strict=True):
+        # The norm promises 1e-6, and is added up in another order.
         torch.testing.assert_close(got, expected, rtol=1e-6, atol=0)
 
 
@@ -165,6 +166,7 @@ def test_the_norm_is_accurate(count, dtype):
     values = torch.randn(2, count, generator=generator).to(dtype)
     exact = values.double().square().sum().sqrt().item()
     _, norm = clip_by_global_norm([values[0], values[1]], 1.0)
+    # 1e-6 is what the norm promises, here and below.
     assert norm.item() == pytest.approx(exact, rel=1e-6)
 
 

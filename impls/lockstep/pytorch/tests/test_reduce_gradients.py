@@ -171,6 +171,7 @@ def test_two_ranks_take_the_same_steps(tmp_path) -> None:
         assert first[name][0] == second[name][0] == counts
         for weight, value in first[name][1].items():
             expected = first["DDP"][weight]
+            # Ranks are added up in another order: weights of about 1 in float32.
             torch.testing.assert_close(value, expected, rtol=0, atol=1e-6)
             assert torch.equal(value, second[name][1][weight])
 

@@ -85,6 +85,7 @@ def test_each_step_is_the_bare_step_and_then_a_clip_of_the_rows_above(make):
             norms = weight.detach().norm(dim=1)
             assert torch.equal(clipped[norms < LIMIT], weight[norms < LIMIT])
             scaled = weight / norms.clamp(min=LIMIT)[:, None] * LIMIT
+            # Two roundings of float32, in another order.
             torch.testing.assert_close(clipped, scaled, rtol=1e-6, atol=1e-7)
             felt |= bool((norms > LIMIT).any())
     assert felt
