@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 __all__ = [
     "AbsentAccumulatedError",
     "AxesError",
+    "CenterEmptyError",
+    "CenterLostError",
     "ClipAndLarcError",
     "DtypeError",
     "GetterError",
@@ -42,6 +44,7 @@ __all__ = [
     "Refusal",
     "ScaleStalledError",
     "ShapeError",
+    "TrainingEndedError",
     "UnknownArgumentError",
     "UnknownNameError",
     "UnscaledTwiceError",
@@ -189,6 +192,18 @@ class UnusableScaleError(LockstepError, AttributeError):
 
 class AbsentAccumulatedError(LockstepError, AttributeError):
     """Strict: an absent gradient, which the original cannot accumulate."""
+
+
+class TrainingEndedError(LockstepError, RuntimeError):
+    """Training was ended, so the center on Ray accepts no more pushes."""
+
+
+class CenterLostError(LockstepError, ConnectionError):
+    """A worker's center on Ray is gone, or was restarted without its checkpoint."""
+
+
+class CenterEmptyError(LockstepError, RuntimeError):
+    """A center has no weights yet, or lost them; the worker can send its own."""
 
 
 class MissingFrameworkError(LockstepError, ModuleNotFoundError):

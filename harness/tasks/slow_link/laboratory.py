@@ -36,8 +36,7 @@ from harness.tasks.worker_team.local_ray import ONE_MACHINE, Team, local_ray, on
 from harness.tasks.worker_team.measurement import Measurement, histograms
 from harness.tasks.worker_team.settings import MOST, PERIODS
 from lockstep.ray import RayCenter
-from lockstep.ray.actor import OPTIONS, CenterActor
-from lockstep.ray.center import host_of
+from lockstep.ray.center import OPTIONS, CenterActor, host_of
 
 __all__ = ["Laboratory", "main"]
 

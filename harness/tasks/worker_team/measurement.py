@@ -11,7 +11,7 @@ from harness.errors import HarnessError
 from harness.tasks.worker_team.local_ray import Team
 from harness.tasks.worker_team.settings import PERIODS, TeamSettings
 from lockstep.ray import RayCenter
-from lockstep.ray.actor import NAMESPACE
+from lockstep.ray.center import NAMESPACE
 
 __all__ = ["Measurement", "histograms", "sent_bytes"]
 

@@ -15,11 +15,12 @@ from torch import distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from harness.tasks.worker_team.settings import TeamSettings
+from lockstep._version import __version__
 from lockstep.pytorch import AGNCustomGetter, AGNOptimizer
 from lockstep.ray import RayCenter
 from lockstep.ray.center import host_of
-from lockstep.ray.shared_weights import Start, SummedWeights, layout
-from lockstep.ray.worker import Member, membership
+from lockstep.ray.served_center import Membership, Start, SummedWeights, layout
+from lockstep.ray.worker import Member
 
 __all__ = ["Adder", "Model", "Pushed", "Worker"]
 
@@ -112,7 +113,7 @@ class Worker:
         """Push without pauses to a center that adds."""
         change = {"w": np.full(weights, GRADIENT, np.float32)}
         first = {"w": np.zeros(weights, np.float32)}
-        own = membership("pytorch", "delta", layout(first))
+        own = Membership(__version__, "pytorch", "delta", layout(first), [])
         member = Member(host_of(center), lambda: Start(SummedWeights(first), own))
         member.join()
         return _repeated(count, lambda: member.push(change, None))

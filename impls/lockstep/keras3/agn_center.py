@@ -23,7 +23,7 @@ from lockstep.interface import Array
 from lockstep.keras3 import wrapper as stack
 from lockstep.keras3.gradients import key_of, name_of, value_of
 from lockstep.messages import ray as ray_errors
-from lockstep.ray.view import RemoteView
+from lockstep.ray.worker import RemoteView
 
 GLOBAL_VARIABLE_NAME = "global_center_variable"
 RATE = "learning_rate"

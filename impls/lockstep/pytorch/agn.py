@@ -17,8 +17,8 @@ from torch.nn import Parameter
 from torch.optim import Optimizer
 
 from lockstep import errors
+from lockstep.errors import TrainingEndedError
 from lockstep.interface import NO_GRADIENTS, NO_STEP, StepReport
-from lockstep.messages.ray import TrainingEndedError
 from lockstep.pipeline import has_layer, stages_of
 from lockstep.pytorch import gradients
 from lockstep.pytorch.agn_center import Center, RemoteCenter, powers

@@ -25,9 +25,8 @@ from lockstep.pytorch import gradients
 from lockstep.pytorch.foreach import add, rounded
 from lockstep.pytorch.fused import in_layouts, step_starting_momentum
 from lockstep.pytorch.gradients import gradients_set_to
-from lockstep.ray.tree import map_leaves
-from lockstep.ray.view import RemoteView
-from lockstep.ray.worker import Host
+from lockstep.ray.checkpoint import map_leaves
+from lockstep.ray.worker import Host, RemoteView
 
 Options = Sequence[dict[str, Any]]
 

@@ -5,8 +5,6 @@
 only when a worker asks for such a center.
 """
 
-from lockstep.messages.ray import CenterLostError as CenterLostError
-from lockstep.messages.ray import TrainingEndedError as TrainingEndedError
+from lockstep.errors import CenterLostError as CenterLostError
+from lockstep.errors import TrainingEndedError as TrainingEndedError
 from lockstep.ray.center import RayCenter as RayCenter
-
-__all__ = ["CenterLostError", "RayCenter", "TrainingEndedError"]

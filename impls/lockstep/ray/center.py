@@ -1,28 +1,56 @@
-"""The description of a center on Ray: its name and its options."""
+"""A center on Ray: its name and options, its actor, and the calls of workers.
+
+All code that uses Ray is here and in ``lockstep watch``.
+"""
 
 from __future__ import annotations
 
+import importlib.util
+import logging
 import math
-import operator
 import re
 import tempfile
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from numbers import Integral
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from lockstep.errors import unknown_name
+from lockstep.errors import (
+    CenterLostError,
+    GetterError,
+    LockstepError,
+    MissingFrameworkError,
+    OutOfRangeError,
+    UnsupportedError,
+    unknown_name,
+)
 from lockstep.interface import Array
-from lockstep.messages import ray as refusals
-from lockstep.ray.actor import RayHost
+from lockstep.ray.served_center import ServedCenter
 
-__all__ = ["RayCenter", "as_ray_center", "as_ray_host", "host_of"]
+logger = logging.getLogger(__name__)
 
 SCHEME = "ray://"
 ON_NONFINITE = ("refuse", "drop")
 OTHER_ARGUMENTS = ("CPU", "GPU", "memory", "object_store_memory")
 """Resources for which Ray has separate arguments."""
+
+NAMESPACE = "lockstep"
+"""The namespace of the actors' names; all jobs of a cluster use it."""
+
+OPTIONS = {
+    "namespace": NAMESPACE,
+    # It continues after the worker that created it has ended.
+    "lifetime": "detached",
+    "get_if_exists": True,
+    # A process that died is restarted, and calls without an answer are repeated.
+    "max_restarts": -1,
+    "max_task_retries": -1,
+    # It mostly waits, and must also fit on a cluster without free CPUs.
+    "num_cpus": 0,
+}
 
 
 @dataclass(frozen=True)
@@ -68,24 +96,33 @@ class RayCenter:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not re.fullmatch(r"[\w.-]+", self.name):
-            raise refusals.NOT_AN_ADDRESS.error(got=self.name)
-        try:
-            fine = operator.index(self.every) >= 1 and self.every is not True
-        except TypeError:
-            fine = False
-        if not fine:
-            raise refusals.NOT_A_COUNT.error(got=self.every)
+            raise GetterError(
+                "AGNCustomGetter: center: expected 'ray://NAME' with a NAME of "
+                f"letters, digits, '.', '_' and '-', got {self.name!r}; "
+                "name the center, and give the address of a cluster to ray.init()."
+            )
+        whole = isinstance(self.every, Integral) and self.every is not True
+        if not whole or self.every < 1:
+            raise OutOfRangeError(
+                f"RayCenter: every: expected a number of rounds >= 1, got "
+                f"{self.every!r}; "
+                "say after how many rounds the center writes its checkpoint."
+            )
         if self.on_nonfinite not in ON_NONFINITE:
             name = "RayCenter: on_nonfinite"
             raise unknown_name(name, self.on_nonfinite, ON_NONFINITE)
         if self.resources is not None and not are_resources(self.resources):
-            raise refusals.NOT_RESOURCES.error(got=self.resources)
+            raise OutOfRangeError(
+                "RayCenter: resources: expected names of Ray's own resources with "
+                f"numbers > 0, such as {{'big': 1}}, got {self.resources!r}; take "
+                "those of ray start --resources, and leave CPU, GPU and memory out."
+            )
 
     def status(self) -> dict[str, Any]:
         """Return the counts and the state of the center.
 
-        The keys are the attributes of :class:`~lockstep.ray.counters.Counters`, and
-        ``workers`` (those that have pushed and did not leave, even if they were
+        The keys are the attributes of :class:`~lockstep.ray.served_center.Counters`,
+        and ``workers`` (those that have pushed and did not leave, even if they were
         killed), ``active_workers`` (those of them whose last push was within a minute),
         ``begun`` (whether there are weights), ``ended``, ``checkpoint`` (its path),
         ``checkpoint_rounds`` and ``checkpoint_error``.
@@ -125,21 +162,6 @@ class RayCenter:
         host_of(self).remove()
 
 
-def host_of(center: RayCenter) -> RayHost:
-    """Return an object that creates and calls a center.
-
-    Raises:
-        MissingFrameworkError: a ModuleNotFoundError; Ray is not installed.
-        UnsupportedError: a ValueError; this process is not connected to Ray.
-    """
-    folder = center.directory
-    if folder is None:
-        unique = f"lockstep-{center.name}-{uuid.uuid4().hex}"
-        folder = Path(tempfile.gettempdir()) / unique
-    arguments = str(folder), operator.index(center.every), center.on_nonfinite
-    return RayHost(center.name, arguments, center.resources or {})
-
-
 def are_resources(resources: object) -> bool:
     """Whether Ray accepts this as the resources of an actor.
 
@@ -157,28 +179,168 @@ def are_resources(resources: object) -> bool:
     )
 
 
-def as_ray_host(center: object) -> RayHost | None:
-    """Return an object that calls the center for a getter's argument, or None.
+class CenterActor:
+    """A :class:`ServedCenter` that Ray runs; calls come one at a time.
+
+    Ray stores the constructor's arguments for restarts, so they are small. Data from a
+    worker is lost with the process. After a restart a worker is asked for it again.
+    """
+
+    def __init__(
+        self, name: str, directory: str, every: int, on_nonfinite: str
+    ) -> None:
+        self.center = ServedCenter(name, directory, every, on_nonfinite)
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        """Call a method of the center."""
+        return getattr(self.center, method)(*arguments)
+
+
+class RayHost:
+    """Finds, creates and calls the actor of a center.
+
+    Args:
+        name: the name of the center.
+        arguments: the arguments of :class:`ServedCenter` after the name; used only if
+            this object creates the center.
+        resources: the resources of the node on which this object creates the center.
 
     Raises:
-        GetterError: a TypeError; see :func:`as_ray_center`.
-        MissingFrameworkError: a ModuleNotFoundError; see :func:`host_of`.
-        UnsupportedError: a ValueError; see :func:`host_of`.
+        MissingFrameworkError: a ModuleNotFoundError; Ray is not installed.
+        UnsupportedError: a ValueError; this process is not connected to Ray.
     """
-    on_ray = as_ray_center(center)
-    return None if on_ray is None else host_of(on_ray)
+
+    actor = CenterActor
+
+    def __init__(
+        self, name: str, arguments: tuple[str, int, str], resources: Mapping[str, float]
+    ) -> None:
+        self.name = name
+        self.arguments = arguments
+        self.resources = dict(resources)
+        self._handle: Any = None
+        connected_ray(name)
+
+    def exists(self) -> bool:
+        """Whether a center of this name exists."""
+        try:
+            self._handle = connected_ray(self.name).get_actor(self.name, NAMESPACE)
+        except ValueError:
+            return False
+        return True
+
+    def make(self) -> bool:
+        """Start an empty center unless one exists; concurrent calls create only one."""
+        if self.exists():
+            return False
+        ray = connected_ray(self.name)
+        place = {"name": self.name, "resources": self.resources}
+        made = ray.remote(self.actor).options(**place, **OPTIONS)
+        self._handle = made.remote(self.name, *self.arguments)
+        if not any(has(node, self.resources) for node in ray.nodes()):
+            logger.warning(
+                "center %r waits for a node with the resources %s, which no node of "
+                "the cluster has; start one with ray start --resources, or remove() "
+                "the center.",
+                self.name,
+                self.resources,
+            )
+        return True
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        """Call a method of the center; wait while its process is restarted.
+
+        Raises:
+            CenterLostError: a ConnectionError; there is no such center, or not any
+                more.
+            LockstepError: an error of the method.
+        """
+        ray = connected_ray(self.name)
+        if self._handle is None and not self.exists():
+            raise self._lost("no center of this name")
+        try:
+            return ray.get(self._handle.call.remote(method, *arguments))
+        except ray.exceptions.RayTaskError as error:
+            # Ray's own message is a traceback of the other process.
+            if isinstance(error.cause, LockstepError):
+                raise error.cause from None
+            raise
+        except ray.exceptions.RayActorError as error:
+            raise self._lost(type(error).__name__) from error
+
+    def _lost(self, got: str) -> CenterLostError:
+        return CenterLostError(
+            f"center {self.name!r}: expected its process to answer, got {got}; "
+            "start a worker again, which makes the center of its last checkpoint."
+        )
+
+    def remove(self) -> None:
+        """End the process of the center, if there is one."""
+        if self.exists():
+            connected_ray(self.name).kill(self._handle)
+            self._handle = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the handle, which can be found again by name."""
+        return {**self.__dict__, "_handle": None}
 
 
-def as_ray_center(center: object) -> RayCenter | None:
-    """Return the center on Ray for a getter's argument, or None.
+def has(node: Mapping[str, Any], resources: Mapping[str, float]) -> bool:
+    """Whether a node of ``ray.nodes()`` is alive and has these resources."""
+    here = node["Resources"]
+    return node["Alive"] and all(here.get(n, 0) >= k for n, k in resources.items())
+
+
+def connected_ray(name: str) -> ModuleType:
+    """Return the module ``ray`` in a process that is connected to a cluster.
+
+    Without a connection, Ray would start a cluster for this process alone.
+    """
+    ray = import_ray(name)
+    if not ray.is_initialized():
+        raise UnsupportedError(
+            "AGNCustomGetter: expected a process that is connected to Ray for "
+            f"center='ray://{name}', got one that is not; "
+            "call ray.init() first, with the cluster's address if there is one."
+        )
+    return ray
+
+
+def import_ray(name: str) -> ModuleType:
+    """Return the module ``ray``; raise an error in one sentence if it is missing."""
+    if importlib.util.find_spec("ray") is None:
+        raise MissingFrameworkError(
+            "AGNCustomGetter: expected ray to be installed for "
+            f"center='ray://{name}', got none; run pip install ray."
+        )
+    import ray  # Only for a center on Ray: it takes a second.
+
+    return ray
+
+
+def host_of(center: RayCenter) -> RayHost:
+    """Return an object that creates and calls a center.
+
+    Raises:
+        MissingFrameworkError: a ModuleNotFoundError; Ray is not installed.
+        UnsupportedError: a ValueError; this process is not connected to Ray.
+    """
+    folder = center.directory
+    if folder is None:
+        unique = f"lockstep-{center.name}-{uuid.uuid4().hex}"
+        folder = Path(tempfile.gettempdir()) / unique
+    arguments = str(folder), int(center.every), center.on_nonfinite
+    return RayHost(center.name, arguments, center.resources or {})
+
+
+def as_ray_host(center: object) -> RayHost | None:
+    """Return an object that calls the center of a getter's argument, or None.
 
     Raises:
         GetterError: a TypeError; text that begins with ``ray://`` without a name.
-
-    Example:
-        >>> as_ray_center("ray://digits").name
-        'digits'
+        MissingFrameworkError: a ModuleNotFoundError; see :func:`host_of`.
+        UnsupportedError: a ValueError; see :func:`host_of`.
     """
     if isinstance(center, str) and center.startswith(SCHEME):
-        return RayCenter(center.removeprefix(SCHEME))
-    return center if isinstance(center, RayCenter) else None
+        center = RayCenter(center.removeprefix(SCHEME))
+    return host_of(center) if isinstance(center, RayCenter) else None

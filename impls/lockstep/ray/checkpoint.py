@@ -1,8 +1,13 @@
 """The checkpoint of a center, which is one file and never incomplete.
 
-The file is NumPy's ``.npz`` with the arrays of :mod:`lockstep.ray.tree` and, as bytes,
-its JSON. It is written to a temporary file, flushed to the disk and renamed. So a
-reader finds the old or the new checkpoint, even if the writer is killed.
+The file is NumPy's ``.npz``: the arrays of the state, and its structure as the bytes of
+a JSON text, so that no pickle is in it. JSON has no tuples and only strings as keys, so
+both are encoded: a tuple is ``{"tuple": [...]}``, a mapping ``{"dict": [[key, value],
+...]}``. An array is ``{"array": KEY}``, a NumPy number ``{"number": KEY}``; KEY is the
+key of an array.
+
+It is written to a temporary file, flushed to the disk and renamed. So a reader finds
+the old or the new checkpoint, even if the writer is killed.
 """
 
 from __future__ import annotations
@@ -11,22 +16,21 @@ import contextlib
 import json
 import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lockstep.interface import Array
-from lockstep.ray.tree import pack, unpack
-
-__all__ = ["FILE", "read", "write"]
 
 FILE = "center.npz"
 """The name of the file in the directory of a center."""
 
 JSON = "json"
 """The key of the JSON bytes; the keys of arrays begin with a number."""
+
+PLAIN = (bool, int, float, str, type(None))
 
 
 def write(path: Path, tree: Any) -> None:
@@ -42,30 +46,21 @@ def write(path: Path, tree: Any) -> None:
     # Always the same name, so the file of a killed process is overwritten.
     temporary = path.with_name(f".{path.name}")
     try:
-        write_through(temporary, arrays)
+        with temporary.open("wb") as file:
+            with zipfile.ZipFile(file, "w") as archive:
+                for key, array in arrays.items():
+                    with archive.open(f"{key}.npy", "w", force_zip64=True) as entry:
+                        np.lib.format.write_array(entry, array, allow_pickle=False)
+            file.flush()
+            os.fsync(file.fileno())
         temporary.replace(path)
     except OSError:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
-
-
-def write_through(path: Path, arrays: Mapping[str, Array]) -> None:
-    """Write arrays to a new file like ``numpy.savez``, and flush it to the disk."""
-    with path.open("wb") as file:
-        with zipfile.ZipFile(file, "w") as archive:
-            for key, array in arrays.items():
-                with archive.open(f"{key}.npy", "w", force_zip64=True) as entry:
-                    np.lib.format.write_array(entry, array, allow_pickle=False)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def sync_folder(folder: Path) -> None:
-    """Flush the names in a folder to the disk, if the system supports it."""
+    # The new name must be on the disk, too, where the system can flush a folder.
     with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
+        descriptor = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:
@@ -87,3 +82,57 @@ def read(path: Path) -> Any:
         raise
     except (OSError, EOFError, KeyError, TypeError, zipfile.BadZipFile) as error:
         raise ValueError(str(error)) from error
+
+
+def pack(tree: Any) -> tuple[Any, dict[str, Array]]:
+    """Return a tree's JSON part, and its arrays by key.
+
+    Raises:
+        TypeError: a leaf is no array, number, text or None; the message is its type.
+    """
+    arrays: dict[str, Array] = {}
+    return _encode(tree, "", arrays), arrays
+
+
+def _encode(value: Any, path: str, arrays: dict[str, Array]) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        if value.dtype.kind not in "biufc":
+            raise TypeError(f"an array of {value.dtype}")
+        key = f"{len(arrays)}{path}"
+        arrays[key] = np.asarray(value)
+        return {"array" if isinstance(value, np.ndarray) else "number": key}
+    if isinstance(value, PLAIN):
+        return value
+    if isinstance(value, list | tuple):
+        items = [_encode(v, f"{path}/{k}", arrays) for k, v in enumerate(value)]
+        return {"tuple": items} if isinstance(value, tuple) else items
+    if isinstance(value, Mapping):
+        pairs = [[k, _encode(v, f"{path}/{k}", arrays)] for k, v in value.items()]
+        if all(isinstance(k, int | str) for k in value):
+            return {"dict": pairs}
+    raise TypeError(type(value).__name__)
+
+
+def unpack(value: Any, arrays: Mapping[str, Array]) -> Any:
+    """Return the tree that :func:`pack` encoded."""
+    if isinstance(value, list):
+        return [unpack(item, arrays) for item in value]
+    if not isinstance(value, dict):
+        return value
+    ((kind, inside),) = value.items()
+    if kind == "dict":
+        return {key: unpack(item, arrays) for key, item in inside}
+    if kind == "tuple":
+        return tuple(unpack(item, arrays) for item in inside)
+    return arrays[inside] if kind == "array" else arrays[inside][()]
+
+
+def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
+    """Return a tree of the same structure with ``function`` applied to each leaf."""
+    if isinstance(tree, Mapping):
+        return {key: map_leaves(function, value) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [map_leaves(function, value) for value in tree]
+    if isinstance(tree, tuple):
+        return tuple(map_leaves(function, value) for value in tree)
+    return function(tree)

@@ -3,22 +3,136 @@
 from __future__ import annotations
 
 import logging
+import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from lockstep.errors import UnsupportedError
+import numpy as np
+
+from lockstep.errors import (
+    CenterEmptyError,
+    CenterLostError,
+    OutOfRangeError,
+    ShapeError,
+    TrainingEndedError,
+    UnsupportedError,
+)
 from lockstep.interface import Array
-from lockstep.messages import ray as refusals
 from lockstep.ray import checkpoint
-from lockstep.ray.checks import check_layout, check_membership, nonfinite_names
-from lockstep.ray.counters import Activity, Counters, size
-from lockstep.ray.shared_weights import Layout, Membership, SharedWeights, Start, layout
-
-__all__ = ["Reply", "Sender", "ServedCenter"]
 
 logger = logging.getLogger(__name__)
+
+GRADIENT, DELTA = "gradient", "delta"
+"""What workers push: a mean gradient for the center's rule, or a change to add."""
+
+RECENT = 60.0
+"""A worker is active for this many seconds after its last push."""
+
+AT_MOST = 4
+"""The largest number of names in a message."""
+
+Layout = dict[str, str]
+"""Name of a weight -> its dtype and shape, such as ``float32 [2, 3]``."""
+
+
+class SharedWeights(Protocol):
+    """The weights of a center in its own process, and the rule that updates them."""
+
+    def pull(self, names: Iterable[str] | None = None) -> dict[str, Array]:
+        """Return weights by name; a later push does not change the returned arrays."""
+        ...
+
+    def push(self, changes: Mapping[str, Array], options: Any) -> None:
+        """Update the weights of these names, with a worker's hyper-parameters."""
+        ...
+
+    def saved(self) -> Any:
+        """Return weights and state as a tree for :mod:`lockstep.ray.checkpoint`."""
+        ...
+
+    def load(self, saved: Any) -> None:
+        """Load the result of :meth:`saved`."""
+        ...
+
+
+class SummedWeights:
+    """Weights to which changes are added: w = w + change.
+
+    Workers of every backend can push to them; their process needs no framework.
+    """
+
+    def __init__(self, weights: Mapping[str, Array]) -> None:
+        self.weights = {name: np.array(weight) for name, weight in weights.items()}
+
+    def pull(self, names: Iterable[str] | None = None) -> dict[str, Array]:
+        """Return weights; a push creates new arrays, so these do not change."""
+        chosen = self.weights if names is None else names
+        return {name: self.weights[name] for name in chosen}
+
+    def push(self, changes: Mapping[str, Array], options: Any) -> None:
+        """Add changes; there are no hyper-parameters."""
+        with np.errstate(all="ignore"):
+            for name, change in changes.items():
+                self.weights[name] = np.asarray(self.weights[name] + change)
+
+    def saved(self) -> Any:
+        """Return the weights."""
+        return {"weights": self.weights}
+
+    def load(self, saved: Any) -> None:
+        """Load the weights."""
+        self.weights = dict(saved["weights"])
+
+
+class Membership(NamedTuple):
+    """The description of a worker that joins.
+
+    Attributes:
+        release: the version of lockstep.
+        backend: the name of its backend.
+        commit: the kind of its pushes.
+        layout: the dtypes and shapes of its weights.
+        groups: the names in each parameter group, if the rule has groups.
+    """
+
+    release: str
+    backend: str
+    commit: str
+    layout: Layout
+    groups: list[list[str]]
+
+    def rule(self) -> str:
+        """Return a description of the rule, which a checkpoint must match."""
+        if self.commit != GRADIENT:
+            return f"commit={self.commit!r}"
+        return f"commit={self.commit!r} on {self.backend} with groups {self.groups}"
+
+
+class Start(NamedTuple):
+    """The data that a worker sends to a center without weights."""
+
+    weights: SharedWeights
+    membership: Membership
+
+
+class Sender(NamedTuple):
+    """The sender of a push.
+
+    Attributes:
+        worker: the worker's name.
+        sequence: the number of this push, larger than that of the worker's last push.
+        since: the number of rounds in its last reply, for the staleness.
+        birth: the birth of the center that the worker joined.
+    """
+
+    worker: str
+    sequence: int
+    since: int
+    birth: str
 
 
 class Reply(NamedTuple):
@@ -37,20 +151,26 @@ class Reply(NamedTuple):
     applied: bool = True
 
 
-class Sender(NamedTuple):
-    """The sender of a push.
+@dataclass
+class Counters:
+    """Counts of a center since its creation, including those of its checkpoint.
 
     Attributes:
-        worker: the worker's name.
-        sequence: the number of this push, larger than that of the worker's last push.
-        since: the number of rounds in its last reply, for the staleness.
-        birth: the birth of the center that the worker joined.
+        rounds: applied pushes.
+        repeated: pushes that arrived a second time and were skipped.
+        nonfinite: pushes with inf or NaN, which were refused or skipped.
+        bytes_pushed: bytes of the applied changes.
+        bytes_pulled: bytes of the sent weights, including replies to pushes.
+        staleness: s -> the number of pushes with a staleness of s, which is the number
+            of other workers' pushes between a worker's pull and its push.
     """
 
-    worker: str
-    sequence: int
-    since: int
-    birth: str
+    rounds: int = 0
+    repeated: int = 0
+    nonfinite: int = 0
+    bytes_pushed: int = 0
+    bytes_pulled: int = 0
+    staleness: dict[int, int] = field(default_factory=dict)
 
 
 class ServedCenter:
@@ -88,7 +208,8 @@ class ServedCenter:
         self.first: Membership | None = None
         self.layout: Layout = {}
         self.sequences: dict[str, int] = {}
-        self.activity = Activity()
+        self.pushed: dict[str, float] = {}
+        """Worker -> the time of its last push; a center cannot see its death."""
         self.counters = Counters()
         self.ended = False
         self.saved_rounds = 0
@@ -119,8 +240,10 @@ class ServedCenter:
         except FileNotFoundError:
             self.birth = uuid.uuid4().hex
             if birth is not None:
-                raise refusals.NO_CHECKPOINT.error(
-                    center=self.name, path=self.path
+                raise CenterLostError(
+                    f"center {self.name!r}: expected its checkpoint {self.path} after "
+                    "a restart, got no file; give RayCenter a directory that all "
+                    "machines can read, and start again."
                 ) from None
         except ValueError as error:
             raise self._unreadable(error) from error
@@ -139,15 +262,17 @@ class ServedCenter:
         self, weights: SharedWeights, own: Membership, shapes: Layout, saved: Any
     ) -> None:
         """Load a checkpoint, if its weights and its rule fit the worker's."""
-        name, path = self.name, self.path
+        remedy = "use another directory, or move the file away"
         try:
             if saved["layout"] != shapes:
-                got = saved["layout"]
-                raise refusals.OTHER_WEIGHTS.error(center=name, path=path, got=got)
-            expected, got = own.rule(), saved["rule"]
-            if got != expected:
-                raise refusals.OTHER_RULE.error(
-                    center=name, path=path, expected=expected, got=got
+                raise UnsupportedError(
+                    f"center {self.name!r}: expected a checkpoint of weights like the "
+                    f"worker's in {self.path}, got one of {saved['layout']}; {remedy}."
+                )
+            if saved["rule"] != own.rule():
+                raise UnsupportedError(
+                    f"center {self.name!r}: expected a checkpoint of {own.rule()} in "
+                    f"{self.path}, got one of {saved['rule']}; {remedy}."
                 )
             weights.load(saved["state"])
             self.sequences = saved["sequences"]
@@ -156,9 +281,12 @@ class ServedCenter:
         except (KeyError, TypeError) as error:
             raise self._unreadable(error) from error
 
-    def _unreadable(self, error: Exception) -> Exception:
-        got = f"{type(error).__name__}: {error}"
-        return refusals.UNREADABLE.error(center=self.name, path=self.path, got=got)
+    def _unreadable(self, error: Exception) -> UnsupportedError:
+        return UnsupportedError(
+            f"center {self.name!r}: expected a checkpoint of a center in {self.path}, "
+            f"got {type(error).__name__}: {error}; "
+            "move the file away to start from the worker's weights."
+        )
 
     def present(self) -> dict[str, Array]:
         """Return all weights; an empty dict if no worker has sent any yet."""
@@ -168,26 +296,47 @@ class ServedCenter:
         """Return all weights; raise if no worker has sent any yet."""
         return self._begun().pull()
 
-    def join(self, membership: Membership) -> str:
+    def join(self, worker: Membership) -> str:
         """Return the birth of the center; raise unless this worker may push here.
 
         Raises:
             CenterEmptyError: a RuntimeError; there are no weights yet.
             TrainingEndedError: a RuntimeError; training is over.
-            UnsupportedError: a ValueError; see
-                :func:`~lockstep.ray.checks.check_membership`.
+            UnsupportedError: a ValueError; the worker has another version, commit,
+                backend or groups than the first one, or weights that the center does
+                not have.
         """
         self._begun()
         if self.ended:
-            raise refusals.ENDED.error(center=self.name)
-        assert self.first is not None
-        check_membership(self.first, membership, self.name)
+            raise self._over()
+        first = self.first
+        assert first is not None
+        center = f"the center {self.name!r}"
+        if worker.release != first.release:
+            raise UnsupportedError(
+                f"AGNOptimizer: expected lockstep {first.release}, as {center} has, "
+                f"got {worker.release}; install one version on all machines."
+            )
+        if worker.commit != first.commit:
+            raise UnsupportedError(
+                f"AGNOptimizer: expected commit={first.commit!r}, as the first worker "
+                f"of {center} has, got {worker.commit!r}; give all workers the same."
+            )
+        check_fit(first.layout, worker.layout)
+        if first.commit == GRADIENT and worker.backend != first.backend:
+            raise UnsupportedError(
+                f"AGNOptimizer: expected a worker on {first.backend}, as the first of "
+                f"{center}, got one on {worker.backend}; "
+                "use commit='delta' in all workers, which every backend can push."
+            )
+        if first.commit == GRADIENT:
+            check_groups(first.groups, worker.groups)
         return self.birth
 
     def leave(self, worker: str) -> None:
         """Remove a worker that is done."""
         self.sequences.pop(worker, None)
-        self.activity.forget(worker)
+        self.pushed.pop(worker, None)
 
     # -- a round ---------------------------------------------------------------------
 
@@ -215,38 +364,67 @@ class ServedCenter:
             ShapeError: a ValueError; a change of another shape or dtype.
             OutOfRangeError: a ValueError; a change has inf or NaN.
         """
-        weights = self._begun()
+        weights, counters = self._begun(), self.counters
         if sender.birth != self.birth:
-            raise refusals.ANOTHER.error(center=self.name)
-        self.activity.note(sender.worker)
+            raise CenterLostError(
+                f"center {self.name!r}: expected a push of a worker that joined it, "
+                "got one of an earlier center of this name, which is lost; "
+                "start the worker again."
+            )
+        self.pushed[sender.worker] = time.monotonic()
         if sender.sequence <= self.sequences.get(sender.worker, 0):
-            self.counters.repeated += 1
+            counters.repeated += 1
             return self.pull(changes)
         if self.ended:
-            raise refusals.ENDED.error(center=self.name)
-        check_layout(changes, self.layout, self.name)
-        if not self._is_finite(changes):
+            raise self._over()
+        if not self._applies(changes):
             return self.pull(changes)._replace(applied=False)
         weights.push(changes, options)
-        stale = self.counters.count_round(sender.since, size(changes.values()))
+        # A center that was restored from its checkpoint may have fewer rounds.
+        stale = max(0, counters.rounds - sender.since)
+        counters.staleness[stale] = counters.staleness.get(stale, 0) + 1
+        counters.rounds += 1
+        counters.bytes_pushed += size(changes.values())
         self.sequences[sender.worker] = sender.sequence
-        if self.counters.rounds % self.every == 0:
+        if counters.rounds % self.every == 0:
             self._save()
         return self.pull(changes)._replace(staleness=stale)
 
-    def _is_finite(self, changes: Mapping[str, Array]) -> bool:
-        """Whether a push may be applied; raise if ``on_nonfinite`` refuses it."""
-        names = nonfinite_names(changes)
+    def _applies(self, changes: Mapping[str, Array]) -> bool:
+        """Whether changes are to be applied; raise if they do not fit the weights."""
+        check_names(self.layout, changes)
+        for name, got in layout(changes).items():
+            if got != self.layout[name]:
+                raise ShapeError(
+                    f"center {self.name!r}: expected a change of {self.layout[name]} "
+                    f"for {name!r}, got {got}; "
+                    "push what AGNOptimizer gathers for this weight."
+                )
+        names = [n for n, c in changes.items() if not np.isfinite(c).all()]
         if names:
             self.counters.nonfinite += 1
             if self.on_nonfinite == "refuse":
-                raise refusals.NOT_FINITE.error(center=self.name, names=names)
+                raise OutOfRangeError(
+                    f"center {self.name!r}: expected finite changes, got inf or NaN "
+                    f"for {listed(names)}; nothing has moved; take a smaller rate, or "
+                    "RayCenter(on_nonfinite='drop') to leave such rounds out."
+                )
         return not names
 
     def _begun(self) -> SharedWeights:
         if self.weights is None:
-            raise refusals.EMPTY.error(center=self.name)
+            raise CenterEmptyError(
+                f"center {self.name!r}: expected weights, got none yet; "
+                "make an AGNOptimizer first."
+            )
         return self.weights
+
+    def _over(self) -> TrainingEndedError:
+        return TrainingEndedError(
+            f"center {self.name!r}: expected workers before the end of training, got "
+            f"one after it; stop this worker, or call "
+            f"RayCenter({self.name!r}).remove() before a new training."
+        )
 
     # -- the end, and checkpoints ----------------------------------------------------
 
@@ -259,11 +437,12 @@ class ServedCenter:
 
     def status(self) -> dict[str, Any]:
         """Return the counts, the number of workers, and the state of the checkpoint."""
+        since = time.monotonic() - RECENT
         return {
             "center": self.name,
-            **self.counters.saved(),
+            **asdict(self.counters),
             "workers": len(self.sequences),
-            "active_workers": self.activity.count(),
+            "active_workers": sum(pushed > since for pushed in self.pushed.values()),
             "begun": self.weights is not None,
             "ended": self.ended,
             "checkpoint": str(self.path),
@@ -282,7 +461,7 @@ class ServedCenter:
             "rule": self.first.rule(),
             "state": self._begun().saved(),
             "sequences": self.sequences,
-            "counters": self.counters.saved(),
+            "counters": asdict(self.counters),
             "birth": self.birth,
             "ended": self.ended,
         }
@@ -290,9 +469,74 @@ class ServedCenter:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             checkpoint.write(self.path, state)
         except TypeError as error:
-            raise refusals.NOT_PLAIN.error(center=self.name, got=error) from error
+            raise UnsupportedError(
+                f"center {self.name!r}: expected optimizer state of tensors, numbers "
+                f"and text, got {error}; a center on Ray cannot save this optimizer."
+            ) from error
         except OSError as error:
             self.failure = str(error)
             logger.error("center %r: no checkpoint was written: %s", self.name, error)
         else:
             self.saved_rounds, self.failure = self.counters.rounds, None
+
+
+def layout(weights: Mapping[str, Array]) -> Layout:
+    """Return the dtype and the shape of each weight.
+
+    Example:
+        >>> layout({"w": np.zeros((2, 3), np.float32)})
+        {'w': 'float32 [2, 3]'}
+    """
+    return {name: f"{w.dtype} {list(w.shape)}" for name, w in weights.items()}
+
+
+def check_fit(known: Layout, own: Layout) -> None:
+    """Raise unless a worker's weights have names and shapes that the center has.
+
+    Raises:
+        UnsupportedError: a ValueError.
+    """
+    check_names(known, own)
+    for name, got in own.items():
+        if got != known[name]:
+            raise UnsupportedError(
+                f"AGNCustomGetter: expected {name!r} to be {known[name]}, as the "
+                f"shared one, got {got}; use another name."
+            )
+
+
+def check_names(known: Collection[str], names: Iterable[str]) -> None:
+    """Raise for names that a center with weights does not have: nobody shares them."""
+    strange = [name for name in names if name not in known]
+    if strange:
+        raise UnsupportedError(
+            f"AGNCustomGetter: expected names that the center has, {listed(known)}, "
+            f"got {listed(strange)}; give each worker's variables the same names: name "
+            "models and layers alike or pass pairs (name, variable); only the first "
+            "worker adds names."
+        )
+
+
+def check_groups(first: list[list[str]], own: list[list[str]]) -> None:
+    """Raise unless a worker's parameter groups are those of the first worker."""
+    none: list[str] = []
+    for expected, got in zip_longest(first, own, fillvalue=none):
+        if expected != got:
+            raise UnsupportedError(
+                "AGNOptimizer: expected a group of the variables "
+                f"{', '.join(expected) or 'none'}, as the other workers', got "
+                f"{', '.join(got) or 'none'}; "
+                "give every worker's optimizer the same variables in the same groups."
+            )
+
+
+def listed(names: Collection[str]) -> str:
+    """Return the first few names and the number of the others."""
+    left = len(names) - AT_MOST
+    text = ", ".join(repr(name) for name in list(names)[:AT_MOST])
+    return f"{text} and {left} more" if left > 0 else text
+
+
+def size(arrays: Iterable[Array]) -> int:
+    """Return the total size of arrays in bytes."""
+    return sum(array.nbytes for array in arrays)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import threading
 import time
 from collections.abc import Mapping
 from typing import Any
 
-from lockstep.errors import OutOfRangeError, UnsupportedError, sentence
-from lockstep.ray.actor import import_ray
-from lockstep.ray.center import RayCenter
-
-__all__ = ["add_options", "run", "status_line", "watch"]
+from lockstep.errors import OutOfRangeError, UnsupportedError
+from lockstep.ray.center import RayCenter, import_ray
 
 MB = 1e6
+PATIENCE = 10.0
+"""Seconds in which a cluster must answer."""
 
 
 def add_options(commands: Any) -> None:
@@ -35,15 +35,36 @@ def run(given: argparse.Namespace) -> None:
         LockstepError: Ray is missing, or there is no such cluster or center.
     """
     center = RayCenter(given.name)
-    ray = import_ray(center.name)
-    try:
-        ray.init(address=given.address, log_to_driver=False, logging_level="ERROR")
-    except ConnectionError as error:
-        remedy = "start it with ray start --head, or give its --address"
-        expected = f"a Ray cluster (address {given.address!r})"
-        raise UnsupportedError(sentence("watch", expected, "none", remedy)) from error
+    connect(given.address)
     with contextlib.suppress(KeyboardInterrupt):
         watch(center, given.seconds)
+
+
+def connect(address: str) -> None:
+    """Connect to a cluster; Ray itself waits for minutes for one that is gone.
+
+    Raises:
+        UnsupportedError: a ValueError; no cluster answers at the address.
+    """
+    ray = import_ray("NAME")
+    failures: list[Exception] = []
+
+    def call() -> None:
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            failures.append(error)
+
+    # Ray has no limit of its own, and a daemon does not keep the command alive.
+    connecting = threading.Thread(target=call, daemon=True)
+    connecting.start()
+    connecting.join(PATIENCE)
+    if failures or connecting.is_alive():
+        got = "none" if failures else f"no answer within {PATIENCE:g} seconds"
+        raise UnsupportedError(
+            f"watch: expected a Ray cluster (address {address!r}), got {got}; "
+            "start it with ray start --head, or give its --address."
+        )
 
 
 def watch(center: RayCenter, seconds: float) -> None:
@@ -54,8 +75,10 @@ def watch(center: RayCenter, seconds: float) -> None:
         CenterLostError: a ConnectionError; there is no such center, or not any more.
     """
     if not 0 < seconds < float("inf"):
-        expected, remedy = "a number > 0", "say how long to wait between two lines"
-        raise OutOfRangeError(sentence("--seconds", expected, f"{seconds:g}", remedy))
+        raise OutOfRangeError(
+            f"--seconds: expected a number > 0, got {seconds:g}; "
+            "say how long to wait between two lines."
+        )
     before = None
     while True:
         status = center.status()
@@ -85,40 +108,25 @@ def status_line(
         'a: 4 rounds, 2.0/s, 1 of 2 workers active, mean staleness 0.50, \
 0.0 MB pushed, 4.0 MB pulled, checkpoint of round 0'
     """
+    rounds, pushes = status["rounds"], status["staleness"]
+    stale = sum(s * count for s, count in pushes.items()) / max(1, sum(pushes.values()))
+    parts = [f"{status['center']}: {counted(rounds, 'round')}"]
+    if rounds_before is not None:
+        # A restarted center may have fewer rounds.
+        parts.append(f"{max(0, rounds - rounds_before) / seconds:.1f}/s")
     workers = counted(status["workers"], "worker")
-    return ", ".join(
-        [
-            f"{status['center']}: {counted(status['rounds'], 'round')}",
-            *rate(status["rounds"], rounds_before, seconds),
-            f"{status['active_workers']} of {workers} active",
-            f"mean staleness {mean(status['staleness']):.2f}",
-            f"{status['bytes_pushed'] / MB:,.1f} MB pushed",
-            f"{status['bytes_pulled'] / MB:,.1f} MB pulled",
-            f"checkpoint of round {status['checkpoint_rounds']:,}",
-            *problems(status),
-        ]
-    )
+    parts += [
+        f"{status['active_workers']} of {workers} active",
+        f"mean staleness {stale:.2f}",
+        f"{status['bytes_pushed'] / MB:,.1f} MB pushed",
+        f"{status['bytes_pulled'] / MB:,.1f} MB pulled",
+        f"checkpoint of round {status['checkpoint_rounds']:,}",
+    ]
+    if status["checkpoint_error"] is not None:
+        parts.append(f"checkpoint failed: {status['checkpoint_error']}")
+    return ", ".join(parts)
 
 
 def counted(number: int, noun: str) -> str:
     """Return a number and its noun, such as "2 rounds"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def rate(rounds: int, before: int | None, seconds: float) -> list[str]:
-    """Return the rounds per second; 0 if a restarted center has fewer."""
-    if before is None:
-        return []
-    return [f"{max(0, rounds - before) / seconds:.1f}/s"]
-
-
-def mean(staleness: Mapping[int, int]) -> float:
-    """Return the mean of a histogram; 0 if it is empty."""
-    pushes = sum(staleness.values())
-    return sum(s * count for s, count in staleness.items()) / max(1, pushes)
-
-
-def problems(status: Mapping[str, Any]) -> list[str]:
-    """Return the reason if the last checkpoint was not written."""
-    error = status["checkpoint_error"]
-    return [] if error is None else [f"checkpoint failed: {error}"]

@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 from lockstep._version import __version__
-from lockstep.errors import LockstepError
+from lockstep.errors import (
+    CenterEmptyError,
+    DtypeError,
+    LockstepError,
+    NoGradientsError,
+    UnsupportedError,
+)
 from lockstep.interface import Array
-from lockstep.messages.ray import CenterEmptyError
-from lockstep.messages.step import numbers as tags
-from lockstep.ray.counters import size
-from lockstep.ray.served_center import Reply, Sender
-from lockstep.ray.shared_weights import Layout, Membership, Start
-
-__all__ = ["Host", "Identity", "Member", "membership"]
+from lockstep.ray.served_center import (
+    DELTA,
+    GRADIENT,
+    Layout,
+    Membership,
+    Reply,
+    Sender,
+    SharedWeights,
+    Start,
+    SummedWeights,
+    check_fit,
+    layout,
+    size,
+)
 
 
 class Host(Protocol):
@@ -128,14 +141,6 @@ class Member:
         """Report to the center that this worker is done."""
         self._call("leave", self.identity.worker)
 
-    def numbers(self) -> dict[str, float]:
-        """Return numbers about this worker's pushes for logging, by tag."""
-        return {
-            tags.CENTER_ROUNDS: self.rounds,
-            tags.STALENESS: self.staleness,
-            tags.PUSHED_BYTES: self.pushed_bytes,
-        }
-
     def _take(self, reply: Reply) -> Mapping[str, Array]:
         self.rounds = reply.rounds
         if reply.staleness is not None:
@@ -151,8 +156,123 @@ class Member:
                 self.host.call("begin", self.start(), self.birth)
 
 
-def membership(
-    backend: str, commit: str, layout: Layout, groups: list[list[str]] | None = None
-) -> Membership:
-    """Return the description of a worker of this release."""
-    return Membership(__version__, backend, commit, layout, groups or [])
+class RemoteView:
+    """A worker's view of a center in another process; the base of all backends' views.
+
+    In the list of base classes it is before the backend's own ``Center``, whose shared
+    variables then have the weights of this worker's last pull. With ``commit="delta"``
+    only arrays are sent to the center, so workers of all backends can share it. A
+    backend with a rule for mean gradients overrides :meth:`rule_of` and
+    :meth:`make_weights`.
+
+    Attributes:
+        backend: the name of the backend.
+        saves_itself: whether the center's state is not saved with a worker's.
+        known: the center's weights when this worker joined; empty before.
+        commit: the kind of this worker's pushes.
+        own_rule: the result of :meth:`rule_of`; None with ``commit="delta"``.
+    """
+
+    backend: ClassVar[str]
+    saves_itself = True
+
+    def __init__(self, host: Host) -> None:
+        super().__init__()
+        self.commit = DELTA
+        self.own_rule: Any = None
+        self.member = Member(host, self.start)
+        self.known = self.member.present()
+
+    def for_worker(self) -> Self:
+        """Return a view for another worker."""
+        return type(self)(self.member.host)
+
+    def arrays(self) -> dict[str, Array]:
+        """Return this worker's copies of the shared weights."""
+        raise NotImplementedError
+
+    def rule_of(self, optimizer: Any, clips_rows: bool) -> Any:
+        """Return the rule that applies mean gradients, for another process.
+
+        Raises:
+            UnsupportedError: a ValueError; there is no such rule.
+        """
+        raise UnsupportedError(
+            "AGNOptimizer: expected commit='delta' for a center on Ray, got "
+            f"'gradient'; {self.backend} pushes only changes of weights to other "
+            "processes."
+        )
+
+    def make_weights(self, rule: Any, weights: dict[str, Array]) -> SharedWeights:
+        """Return weights with the rule that updates them, for another process."""
+        raise NotImplementedError
+
+    def groups(self) -> list[list[str]]:
+        """Return the names in each parameter group; by default there is one group."""
+        return [sorted(self.arrays())]
+
+    def begin(
+        self, commit: str, optimizer: Any = None, clips_rows: bool = True
+    ) -> None:
+        """Create the center unless it exists; raise if this worker does not fit.
+
+        Raises:
+            UnsupportedError: a ValueError; an optimizer that the center does not
+                support, or a worker unlike the first one, see
+                :meth:`~lockstep.ray.served_center.ServedCenter.join`.
+            NoGradientsError: a ValueError; the getter has no variables.
+            DtypeError: a TypeError; NumPy lacks the dtype of a weight.
+        """
+        if commit == GRADIENT:
+            self.own_rule = self.rule_of(optimizer, clips_rows)
+        if not self.arrays():
+            raise NoGradientsError(
+                "AGNOptimizer.get_init_op: expected at least one trainable variable, "
+                "got none; make the variables through the AGNCustomGetter first."
+            )
+        self.commit = commit
+        self.member.join()
+        self.known = self.arrays()
+
+    def require_fit(self, own: Layout) -> None:
+        """Raise unless variables fit the center's; a new center accepts any."""
+        if self.known:
+            check_fit(layout(self.known), own)
+
+    def start(self) -> Start:
+        """Return the weights and the rule, for a center that has none."""
+        weights = self.arrays()
+        for name, weight in weights.items():
+            if weight.dtype.kind not in "biufc":
+                raise DtypeError(
+                    "AGNCustomGetter: expected weights of a dtype that NumPy has, for "
+                    f"a center on Ray, got {weight.dtype} for {name!r}; "
+                    "train float32 weights."
+                )
+        shapes = layout(weights)
+        if self.commit == DELTA:
+            own = Membership(__version__, self.backend, DELTA, shapes, [])
+            return Start(SummedWeights(weights), own)
+        groups = self.groups()
+        own = Membership(__version__, self.backend, GRADIENT, shapes, groups)
+        return Start(self.make_weights(self.own_rule, weights), own)
+
+    def send(self, changes: Mapping[str, Any], options: Any = None) -> bool:
+        """Push accumulated changes as arrays, with options for the rule.
+
+        Returns:
+            True if the center applied it, False if it skipped it because of inf or NaN.
+        """
+        return self.member.push(changes, options)
+
+    def leave(self) -> None:
+        """Report to the center that this worker is done."""
+        self.member.leave()
+
+    def numbers(self) -> dict[str, float]:
+        """Return numbers about this worker's pushes for logging, by tag."""
+        return {
+            "center_rounds": self.member.rounds,
+            "staleness": self.member.staleness,
+            "pushed_bytes": self.member.pushed_bytes,
+        }

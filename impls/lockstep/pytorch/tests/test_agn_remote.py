@@ -9,8 +9,12 @@ import pytest
 import torch
 from torch.nn import Parameter
 
-from lockstep.errors import DtypeError, OutOfRangeError, UnsupportedError
-from lockstep.messages.ray import TrainingEndedError
+from lockstep.errors import (
+    DtypeError,
+    OutOfRangeError,
+    TrainingEndedError,
+    UnsupportedError,
+)
 from lockstep.pytorch import (
     AGNCustomGetter,
     AGNOptimizer,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.runs.tests.nodes import Nodes, head
-from lockstep.ray import actor
+from lockstep.ray import center as on_ray
 from lockstep.ray.tests.limits import time_limit
 from lockstep.ray.tests.random_kills import Team, is_a
 
@@ -57,7 +57,7 @@ def lose_nodes(ray: Any, nodes: Nodes, folder: Path) -> dict[str, Any]:
     """Kill two nodes while all train, and return what was seen."""
     names = [add_node(ray, nodes) for _ in range(3)]
     # The head has no core, so the center is on a node as long as there is one.
-    actor.OPTIONS["num_cpus"] = 1
+    on_ray.OPTIONS["num_cpus"] = 1
     team = Team(ray, folder, "nodes")
     team.make_center()
     place = names.index(team.wait(is_a("start"))["node"])

@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from lockstep.errors import TrainingEndedError
 from lockstep.interface import Array
-from lockstep.messages.ray import TrainingEndedError
 from lockstep.ray import RayCenter
-from lockstep.ray.actor import CenterActor
-from lockstep.ray.served_center import Reply, Sender, ServedCenter
-from lockstep.ray.shared_weights import Start
+from lockstep.ray.center import CenterActor
+from lockstep.ray.served_center import Reply, Sender, ServedCenter, Start
 
 __all__ = ["WORKERS", "Line", "Record", "RecordedActor", "train"]
 

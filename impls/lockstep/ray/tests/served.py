@@ -7,8 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.ray.served_center import Sender, ServedCenter
-from lockstep.ray.shared_weights import Membership, Start, SummedWeights, layout
+from lockstep.ray.served_center import (
+    Membership,
+    Sender,
+    ServedCenter,
+    Start,
+    SummedWeights,
+    layout,
+)
 
 __all__ = ["Changes", "after_crash", "ones", "push", "sender", "served", "start", "w"]
 

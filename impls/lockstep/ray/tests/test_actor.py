@@ -16,7 +16,7 @@ pytest.importorskip("ray", reason="needs Ray: pip install ray")
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 
 from lockstep.ray import RayCenter  # noqa: E402
-from lockstep.ray.actor import RayHost  # noqa: E402
+from lockstep.ray.center import RayHost  # noqa: E402
 from lockstep.ray.tests.trainer import DyingCenter, Trainer  # noqa: E402
 
 

@@ -9,8 +9,12 @@ import numpy as np
 import pytest
 
 from lockstep import registry
-from lockstep.errors import DtypeError, GetterError, UnsupportedError
-from lockstep.messages.ray import TrainingEndedError
+from lockstep.errors import (
+    DtypeError,
+    GetterError,
+    TrainingEndedError,
+    UnsupportedError,
+)
 from lockstep.ray.tests.local_host import LocalHost
 from lockstep.ray.tests.small_workers import WORKERS, SmallWorker, remote_center
 

@@ -17,14 +17,6 @@ from lockstep.errors import (
     UnsupportedError,
 )
 from lockstep.ray import RayCenter
-from lockstep.ray.center import as_ray_center
-
-
-def test_an_address_is_a_name_with_the_usual_settings() -> None:
-    assert as_ray_center("ray://a.B_1-c") == RayCenter("a.B_1-c")
-    settled = RayCenter("digits", every=3)
-    assert as_ray_center(settled) is settled
-    assert as_ray_center("digits") is as_ray_center(None) is None
 
 
 def test_centers_with_resources_can_be_compared_and_be_keys() -> None:
@@ -36,7 +28,7 @@ def test_centers_with_resources_can_be_compared_and_be_keys() -> None:
 @pytest.mark.parametrize("name", ["", "10.0.0.1:10001", "a b", "a/b", "../x"])
 def test_an_address_of_a_cluster_is_no_name(name: str) -> None:
     with pytest.raises(GetterError, match=r"the address of a cluster to ray\.init"):
-        as_ray_center(f"ray://{name}")
+        RayCenter(name)
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {

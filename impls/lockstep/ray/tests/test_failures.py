@@ -20,10 +20,9 @@ import pytest
 pytest.importorskip("ray", reason="needs Ray: pip install ray")
 pytest.importorskip("torch", reason="needs PyTorch")
 
-from lockstep.errors import UnsupportedError
-from lockstep.messages.ray import CenterLostError, TrainingEndedError
+from lockstep.errors import CenterLostError, TrainingEndedError, UnsupportedError
 from lockstep.ray import RayCenter
-from lockstep.ray.actor import RayHost
+from lockstep.ray.center import RayHost
 from lockstep.ray.tests.history import History
 from lockstep.ray.tests.processes import ordinary_worker, process_of
 from lockstep.ray.tests.random_kills import (

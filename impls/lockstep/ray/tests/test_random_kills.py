@@ -9,9 +9,10 @@ from typing import Any, NoReturn
 import numpy as np
 import pytest
 
-from lockstep.ray.shared_weights import Start, SummedWeights, layout
+from lockstep._version import __version__
+from lockstep.ray.served_center import Membership, Start, SummedWeights, layout
 from lockstep.ray.tests.local_host import LocalHost, copied
-from lockstep.ray.worker import Member, membership
+from lockstep.ray.worker import Member
 
 WORKERS, EVERY, KILLS = 3, 4, 40
 
@@ -64,7 +65,7 @@ class KillingHost(LocalHost):
 def joined(host: KillingHost) -> Member:
     """Return a worker that has joined."""
     weights = {f"w{k}": np.zeros(()) for k in range(WORKERS)}
-    own = membership("reference", "delta", layout(weights))
+    own = Membership(__version__, "reference", "delta", layout(weights), [])
     member = Member(host, lambda: Start(SummedWeights(weights), own))
     member.join()
     return member

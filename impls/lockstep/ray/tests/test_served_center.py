@@ -9,8 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lockstep.errors import OutOfRangeError, ShapeError, UnsupportedError
-from lockstep.messages.ray import CenterEmptyError, CenterLostError, TrainingEndedError
+from lockstep.errors import (
+    CenterEmptyError,
+    CenterLostError,
+    OutOfRangeError,
+    ShapeError,
+    TrainingEndedError,
+    UnsupportedError,
+)
 from lockstep.ray.served_center import ServedCenter
 from lockstep.ray.tests.served import (
     Changes,

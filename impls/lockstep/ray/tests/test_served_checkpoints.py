@@ -12,8 +12,7 @@ import pytest
 
 from lockstep.errors import UnsupportedError
 from lockstep.ray import checkpoint
-from lockstep.ray.served_center import ServedCenter
-from lockstep.ray.shared_weights import Start, SummedWeights, layout
+from lockstep.ray.served_center import ServedCenter, Start, SummedWeights, layout
 from lockstep.ray.tests.served import after_crash, push, served, start, w
 
 

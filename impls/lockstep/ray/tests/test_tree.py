@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lockstep.ray.tree import map_leaves, pack, unpack
+from lockstep.ray.checkpoint import map_leaves, pack, unpack
 
 STATE: dict[Any, Any] = {
     "state": {0: {"step": np.array(3.0, np.float32), "m": np.ones((2, 3), np.float16)}},

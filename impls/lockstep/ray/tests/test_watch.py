@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -90,3 +91,16 @@ def test_a_cluster_that_is_not_there_is_one_sentence(
     said = capsys.readouterr().err
     assert ended.value.code == 2
     assert "watch: expected a Ray cluster (address 'auto'), got none; start it" in said
+
+
+def test_a_cluster_that_does_not_answer_is_one_sentence_within_seconds(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gone = threading.Event()
+    monkeypatch.setattr(pytest.importorskip("ray"), "init", lambda **_: gone.wait())
+    monkeypatch.setattr("lockstep.ray.watch.PATIENCE", 0.01)
+    with pytest.raises(SystemExit) as ended:
+        main(["watch", "plane", "--address", "127.0.0.1:1"])
+    gone.set()
+    assert ended.value.code == 2
+    assert "got no answer within 0.01 seconds; start it" in capsys.readouterr().err

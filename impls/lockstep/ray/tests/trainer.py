@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.ray import RayCenter
-from lockstep.ray.actor import CenterActor
+from lockstep.ray.center import CenterActor
 
 __all__ = ["PERIOD", "DyingCenter", "FullDisk", "Trainer"]
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from lockstep.docstrings import documented
+from lockstep.errors import TrainingEndedError
 from lockstep.interface import NO_STEP, Array, Gradient, Rows, StepReport
 from lockstep.messages.nouns import REFERENCE
-from lockstep.messages.ray import TrainingEndedError
 from lockstep.messages.workers import agn as words
 from lockstep.messages.workers import refusals
 from lockstep.messages.workers.agn import (

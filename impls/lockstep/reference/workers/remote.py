@@ -8,8 +8,8 @@ import numpy as np
 
 from lockstep.interface import Array
 from lockstep.messages.workers.center import Update
-from lockstep.ray.shared_weights import layout
-from lockstep.ray.view import RemoteView
+from lockstep.ray.served_center import layout
+from lockstep.ray.worker import RemoteView
 from lockstep.reference.tensors.variable import Variable
 from lockstep.reference.workers.center import Center
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from lockstep.interface import Array
 from lockstep.messages import ray as refusals
-from lockstep.ray.view import RemoteView
+from lockstep.ray.worker import RemoteView
 from lockstep.tf.base.pairs import Pairs
 from lockstep.tf.workers.center import Center, Make
 from lockstep.tf.workers.served_weights import (
