@@ -40,6 +40,7 @@ __all__ = [
     "NotReducedError",
     "NotScalableError",
     "OutOfRangeError",
+    "PortError",
     "RateFunctionError",
     "Refusal",
     "ScaleStalledError",
@@ -204,6 +205,10 @@ class CenterLostError(LockstepError, ConnectionError):
 
 class CenterEmptyError(LockstepError, RuntimeError):
     """A center has no weights yet, or lost them; the worker can send its own."""
+
+
+class PortError(LockstepError, ValueError):
+    """``lockstep port`` cannot read, port or write a file."""
 
 
 class MissingFrameworkError(LockstepError, ModuleNotFoundError):

@@ -1,6 +1,5 @@
 """``lockstep port``: change the imports of a TensorFlow 1 program to Lockstep's.
 
-``syntax`` parses a program with libcst, ``rewrite`` computes the changes, ``files``
-reads and writes files, ``report`` prints the result, and ``command`` is the command
-line.
+``command`` is the command line; it calls ``port`` of ``rewrite``, which parses a
+program by ``syntax`` with libcst.
 """

@@ -9,19 +9,6 @@ from itertools import accumulate, groupby
 from lockstep.port.names import MODULES, STRICT, canonical, new_name
 from lockstep.port.syntax import Alias, Import, Program
 
-__all__ = [
-    "STRICT_IMPORT",
-    "Binding",
-    "Target",
-    "bindings",
-    "calls_behavior",
-    "has_new_name",
-    "is_v1",
-    "lines",
-    "moved_module",
-    "targets",
-]
-
 V1 = "tensorflow.compat.v1"
 PACKAGE, _, STRICT_NAME = STRICT.rpartition(".")
 STRICT_IMPORT = f"from {PACKAGE} import {STRICT_NAME}"

@@ -11,8 +11,6 @@ from lockstep.port.imports import Binding, calls_behavior, has_new_name, is_v1
 from lockstep.port.names import MODULES, NAMES, canonical, hint
 from lockstep.port.syntax import Program, Span, Spelling
 
-__all__ = ["Leftover", "leftovers"]
-
 OLD_TEXT = re.compile(
     r"\b(tf|tensorflow)\.(contrib|train\.experimental)\b|\bopen_seq2seq\.optimizers\b"
 )

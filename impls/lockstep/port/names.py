@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping
 from lockstep.policies import POLICIES
 from lockstep.registry import BACKENDS
 
-__all__ = ["MODULES", "NAMES", "STRICT", "canonical", "hint", "new_name"]
-
 STRICT = "lockstep.tf.strict"
 POLICY_MODULE = f"{STRICT}.lr_policies"
 

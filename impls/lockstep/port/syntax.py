@@ -11,18 +11,6 @@ import libcst as cst
 from libcst import metadata
 from libcst.helpers import get_full_name_for_node
 
-__all__ = [
-    "ROOTS",
-    "Alias",
-    "Assigned",
-    "Import",
-    "Program",
-    "Span",
-    "Spelling",
-    "Text",
-    "read",
-]
-
 ROOTS = ("tensorflow", "open_seq2seq")
 LOCALS = "<locals>."
 
