@@ -163,7 +163,7 @@ def _on_gpu(benchmark: Benchmark, records: Measured) -> pd.DataFrame:
     for row in benchmark.rows:
         if row.growth or row.control:
             continue
-        entry = _entry(benchmark, dataclasses.replace(row, goal=None), records)
+        entry = _entry(benchmark, row.model_copy(update={"goal": None}), records)
         if entry is not None:
             first = records[row.backend, row.setup_id][0]
             device = first.subject.get("device_name", first.subject["device"])

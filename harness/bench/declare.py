@@ -6,42 +6,40 @@ itself, built twice. A ``[[growth]]`` gives one row for each of its points.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Self
 
-from harness.declarations.toml_files import Key, TomlFile
+from pydantic import Field, model_validator
+
+from harness.declarations.toml_files import (
+    Count,
+    Number,
+    Positive,
+    Table,
+    Text,
+    TomlFile,
+    one_of,
+    wrong,
+)
 from harness.errors import HarnessError
 from harness.records.record import digest
 from harness.timing import AGAIN
 from lockstep.errors import unknown_name
 from lockstep.registry import BACKENDS
 
-__all__ = ["FOLDER", "Benchmark", "Row", "find", "known", "read"]
-
 FOLDER = Path(__file__).parent
 
 MEASURED = tuple(name for name, backend in BACKENDS.items() if backend.framework)
 """Backends for which a task can have a file with steps."""
 
-SCALES = ("quick", "std")
-
 MEASURES = ("ratio", "difference", "time")
 """Arm's time / peer's time; arm's time - peer's time; the arm's time alone."""
 
-TEXTS = ("question", "title", "task", "answer")
-TABLES = ("peers", "rounds", "row")
-OPTIONAL_TABLES = ("control", "growth")
-ROW = ("backend", "setup", "what")
-OPTIONAL_ROW = ("arm", "peer", "measure", "goal", "limit", "headline")
-CONTROL = ("backend", "setup", "peer")
-GROWTH = ("name", "backend", "setup", "vary", "points", "what")
-OPTIONAL_GROWTH = ("arm", "peer", "measure")
 
-
-@dataclass(frozen=True)
-class Row:
+class Row(Table):
     """A variant of a step in one setup, against a peer or alone.
 
     Attributes:
@@ -57,13 +55,13 @@ class Row:
         x: position of the row on that line.
     """
 
-    backend: str
-    setup: Mapping[str, str]
-    what: str
-    arm: str = "ours"
+    backend: Annotated[str, one_of("backend", MEASURED)]
+    setup: dict[str, str]
+    what: Text
+    arm: Text = "ours"
     peer: str = ""
-    measure: str = "ratio"
-    goal: float | None = None
+    measure: Annotated[str, one_of("measure", MEASURES)] = "ratio"
+    goal: Positive | None = None
     limit: str = ""
     headline: str = ""
     control: bool = False
@@ -104,27 +102,103 @@ class Setup:
         return f"{self.benchmark}/{self.id}"
 
 
-@dataclass(frozen=True)
-class Benchmark:
+class Control(Table):
+    """A ``[[control]]``: a variant against itself."""
+
+    backend: Annotated[str, one_of("backend", MEASURED)]
+    setup: dict[str, str]
+    peer: str
+
+
+class Growth(Table):
+    """A ``[[growth]]``: a row for each value of the setting ``vary``.
+
+    ``points``: value -> its position on the line.
+    """
+
+    name: Text
+    backend: Annotated[str, one_of("backend", MEASURED)]
+    setup: dict[str, str]
+    vary: Text
+    points: Annotated[dict[str, Number], Field(min_length=2)]
+    what: Text
+    arm: Text = "ours"
+    peer: str = ""
+    measure: Annotated[str, one_of("measure", MEASURES)] = "ratio"
+
+
+class Rounds(Table):
+    """The number of rounds for each variant in a process, by scale."""
+
+    quick: Count
+    std: Count
+
+
+class Benchmark(Table):
     """A question, the rows of its table and the number of rounds.
 
     Attributes:
         answer: a clause in which ``{}`` is replaced by the values of the headlines.
         notes: sentences for the small print.
         peers: name of a peer -> its title.
-        rounds: scale -> number of rounds for each variant in a process.
     """
 
     name: str
-    question: str
-    title: str
-    task: str
-    answer: str
-    notes: Sequence[str]
-    peers: Mapping[str, str]
-    rounds: Mapping[str, int]
-    rows: Sequence[Row]
     path: Path
+    question: Text
+    title: Text
+    task: Text
+    answer: Text
+    notes: tuple[str, ...] = ()
+    peers: dict[str, Text]
+    rounds_: Annotated[Rounds, Field(alias="rounds")]
+    row: tuple[Row, ...]
+    control: tuple[Control, ...] = ()
+    growth: tuple[Growth, ...] = ()
+
+    @model_validator(mode="after")
+    def _require_peers(self) -> Self:
+        """Require a known peer where a measure compares."""
+        for kind in ("row", "control", "growth"):
+            for place, entry in enumerate(getattr(self, kind)):
+                if getattr(entry, "measure", "") == "time":
+                    if entry.peer:
+                        text = "expected no peer, since a time is compared with nothing"
+                        raise wrong(f"{text}; leave it out.", kind, place, "peer")
+                elif not entry.peer:
+                    peers = ", ".join(self.peers)
+                    text = f"expected one of {peers}, got none; write it there."
+                    raise wrong(text, kind, place, "peer")
+                elif entry.peer not in self.peers:
+                    text = str(unknown_name("peer", entry.peer, self.peers))
+                    raise wrong(text, kind, place, "peer")
+        return self
+
+    @property
+    def rounds(self) -> dict[str, int]:
+        """The number of rounds by scale."""
+        return self.rounds_.model_dump()
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        """The rows of the table, of controls and of growth."""
+        rows = list(self.row)
+        for control in self.control:
+            what = ", ".join(control.setup.values())
+            rows.append(
+                Row(
+                    **dict(control),
+                    what=f"{what}: {self.peers[control.peer]}, built twice",
+                    arm=control.peer + AGAIN,
+                    control=True,
+                )
+            )
+        for growth in self.growth:
+            same = growth.model_dump(exclude={"name", "vary", "points", "setup"})
+            for value, x in growth.points.items():
+                setup = {**growth.setup, growth.vary: value}
+                rows.append(Row(**same, setup=setup, growth=growth.name, x=x))
+        return rows
 
     @property
     def backends(self) -> list[str]:
@@ -174,123 +248,4 @@ def read(path: Path) -> Benchmark:
         HarnessError: names file, line and key of the fault, and what is allowed there.
     """
     file = TomlFile(path)
-    required = (*TEXTS, *TABLES)
-    file.require_keys((), (*required, "notes", *OPTIONAL_TABLES), required)
-    for name in TEXTS:
-        _require_text(file, (name,))
-    _require_notes_and_tables(file)
-    rows = [*_rows(file), *_controls(file), *_growth(file)]
-    content = file.content
-    return Benchmark(
-        name=path.stem,
-        rows=rows,
-        path=path,
-        notes=content.get("notes", []),
-        peers=content["peers"],
-        rounds=content["rounds"],
-        **{name: content[name] for name in TEXTS},
-    )
-
-
-def _require_notes_and_tables(file: TomlFile) -> None:
-    notes = file.content.get("notes", [])
-    texts = isinstance(notes, list) and all(isinstance(note, str) for note in notes)
-    file.require(texts, ("notes",), "a list of sentences")
-    file.require_keys(("peers",), file.content["peers"])
-    for peer in file.content["peers"]:
-        _require_text(file, ("peers", peer))
-    file.require_keys(("rounds",), SCALES, SCALES)
-    for scale in SCALES:
-        rounds = file.value(("rounds", scale))
-        counted = type(rounds) is int and rounds > 0
-        file.require(counted, ("rounds", scale), "a number of rounds, 1 or more")
-    for name in ("row", *OPTIONAL_TABLES):
-        entries = file.content.get(name, [])
-        file.require(isinstance(entries, list), (name,), f"tables, each [[{name}]]")
-
-
-def _rows(file: TomlFile) -> Iterator[Row]:
-    for place, content in enumerate(file.content["row"]):
-        key: Key = ("row", place)
-        file.require_keys(key, (*ROW, *OPTIONAL_ROW), ROW)
-        for name in ("what", "limit", "headline", "arm"):
-            if name in content:
-                _require_text(file, (*key, name))
-        goal = content.get("goal", 1.0)
-        number = isinstance(goal, int | float) and not isinstance(goal, bool)
-        file.require(number and goal > 0, (*key, "goal"), "a number above 0")
-        _require_setup(file, key)
-        _require_measure(file, key)
-        yield Row(**content)
-
-
-def _controls(file: TomlFile) -> Iterator[Row]:
-    for place, content in enumerate(file.content.get("control", [])):
-        key: Key = ("control", place)
-        file.require_keys(key, CONTROL, CONTROL)
-        _require_setup(file, key)
-        _require_measure(file, key)
-        name = file.content["peers"].get(content["peer"], content["peer"])
-        what = f"{', '.join(content['setup'].values())}: {name}, built twice"
-        yield Row(**content, what=what, arm=content["peer"] + AGAIN, control=True)
-
-
-def _growth(file: TomlFile) -> Iterator[Row]:
-    for place, content in enumerate(file.content.get("growth", [])):
-        key: Key = ("growth", place)
-        file.require_keys(key, (*GROWTH, *OPTIONAL_GROWTH), GROWTH)
-        for name in ("name", "what", "vary"):
-            _require_text(file, (*key, name))
-        _require_setup(file, key)
-        _require_measure(file, key)
-        points = content["points"]
-        file.require(
-            isinstance(points, Mapping)
-            and len(points) > 1
-            and all(type(x) in (int, float) for x in points.values()),
-            (*key, "points"),
-            "a table of at least two points, value of the setting = number on the axis",
-        )
-        rest = {name: content[name] for name in OPTIONAL_GROWTH if name in content}
-        for value, x in points.items():
-            yield Row(
-                backend=content["backend"],
-                setup={**content["setup"], content["vary"]: value},
-                what=content["what"],
-                growth=content["name"],
-                x=float(x),
-                **rest,
-            )
-
-
-def _require_setup(file: TomlFile, key: Key) -> None:
-    """Require a backend that can be timed, and settings that are texts."""
-    content = file.value(key)
-    if content["backend"] not in MEASURED:
-        raise file.unknown((*key, "backend"), "backend", MEASURED)
-    setup = content["setup"]
-    texts = isinstance(setup, Mapping) and all(
-        isinstance(value, str) for value in setup.values()
-    )
-    file.require(texts, (*key, "setup"), "a table of settings, each a text")
-
-
-def _require_measure(file: TomlFile, key: Key) -> None:
-    """Require a known measure, and a peer if the measure compares."""
-    content = file.value(key)
-    measure = content.get("measure", "ratio")
-    if measure not in MEASURES:
-        raise file.unknown((*key, "measure"), "measure", MEASURES)
-    if measure == "time":
-        text = "no peer, since a time is compared with nothing"
-        file.require("peer" not in content, (*key, "peer"), text, "leave it out")
-    elif "peer" not in content:
-        text = f"one of {', '.join(file.content['peers'])}"
-        raise file.error((*key, "peer"), text, "none", "write it there")
-    elif content["peer"] not in file.content["peers"]:
-        raise file.unknown((*key, "peer"), "peer", file.content["peers"])
-
-
-def _require_text(file: TomlFile, key: Key) -> None:
-    value: Any = file.value(key)
-    file.require(isinstance(value, str) and bool(value), key, "a text")
+    return file.checked(Benchmark, {**file.content, "name": path.stem, "path": path})

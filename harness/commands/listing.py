@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ from harness.bench import declare as benchmarks
 from harness.bench.declare import Benchmark
 from harness.declarations import declare
 from harness.declarations.declare import Experiment
+from harness.declarations.tune import Tune
 from harness.errors import HarnessError
 from harness.judgement.counted import counted_records
 from harness.parity.cases import FAMILIES
@@ -40,7 +40,7 @@ def everything(root: Path = RESULTS) -> dict[str, list[dict[str, Any]]]:
                 "backends": list(experiment.backends),
                 "seeds": {name: s.seeds for name, s in experiment.scales.items()},
                 "budget_minutes": experiment.budget_minutes,
-                "tune": experiment.tune and dataclasses.asdict(experiment.tune),
+                "tune": _sweep(experiment.tune),
                 **_counts(experiment, root),
             }
             for experiment in experiments
@@ -64,6 +64,13 @@ def everything(root: Path = RESULTS) -> dict[str, list[dict[str, Any]]]:
         ],
         "families": [{"name": name} for name in FAMILIES],
     }
+
+
+def _sweep(tune: Tune | None) -> dict[str, Any] | None:
+    if tune is None:
+        return None
+    sweep = {"path": tune.path, "values": tune.values}
+    return {"seeds": tune.seeds, "metric": tune.metric, **sweep}
 
 
 def _counts(of: Experiment | Benchmark, root: Path) -> dict[str, Any]:

@@ -12,51 +12,47 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Self
 
-from harness.declarations.primaries import (
-    Primary,
-    prediction_of,
-    read_primaries,
-    read_reason,
+from pydantic import (
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
 )
-from harness.declarations.read_tune import read_tune, require_place
-from harness.declarations.toml_files import Key, TomlFile, dotted
+
+from harness.declarations.primaries import Primary, prediction_of
+from harness.declarations.toml_files import (
+    Positive,
+    Table,
+    Text,
+    TomlFile,
+    anywhere,
+    leaves,
+    one_of,
+    wrong,
+)
 from harness.declarations.tune import FIRST_SEED, Choice, Tune
 from harness.errors import HarnessError
+from harness.records.metrics import metrics_of
 from harness.records.record import digest
 from harness.tasks import TASKS, part, runs_on
 from lockstep.errors import LockstepError, sentence, unknown_name
 from lockstep.registry import BACKENDS
-
-__all__ = [
-    "CLAIMS",
-    "EXPERIMENTS",
-    "SCALES",
-    "Experiment",
-    "Run",
-    "Scale",
-    "find",
-    "known",
-    "read",
-]
 
 EXPERIMENTS = Path(__file__).parent.parent.parent / "experiments"
 CLAIMS = EXPERIMENTS / "claims.toml"
 """The claims that the experiments test. It is not an experiment itself."""
 
 SCALES = ("quick", "std", "full")
-REQUIRED = (
-    *("question", "title", "task", "backends", "budget_minutes"),
-    *("fixed", "vary", "scale"),
-)
-KEYS = (*REQUIRED, "tune", "kind", "reason", "primary")
+MOST = 5
+"""Limit of comparisons per page: each one makes all others harder to confirm."""
 
 
 @dataclass(frozen=True)
@@ -87,18 +83,21 @@ class Run:
         )
 
 
-@dataclass(frozen=True)
-class Scale:
+class Scale(Table):
     """The size of a run: seeds 0, 1, ..., and the settings that depend on the scale."""
 
-    name: str
-    seeds: int
-    because: str
-    settings: Mapping[str, Any]
+    model_config = ConfigDict(extra="allow")
+
+    seeds: Annotated[int, Field(strict=True, gt=0, le=FIRST_SEED)]
+    because: Text
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings of the task."""
+        return dict(self.model_extra or {})
 
 
-@dataclass(frozen=True)
-class Experiment:
+class Experiment(Table):
     """A question and the runs that answer it.
 
     Attributes:
@@ -112,20 +111,153 @@ class Experiment:
     """
 
     name: str
-    question: str
-    title: str
+    question: Text
+    title: Text
     task: str
-    backends: tuple[str, ...]
-    budget_minutes: float
-    fixed: Mapping[str, Any]
-    vary: Mapping[str, Sequence[Any]]
-    scales: Mapping[str, Scale]
+    backends: Annotated[
+        tuple[Annotated[str, one_of("backend", BACKENDS)], ...], Field(min_length=1)
+    ]
+    budget_minutes: Positive
+    fixed: dict[str, Any]
+    vary: dict[str, Annotated[list[Any], Field(min_length=1)]]
+    scales: Annotated[dict[str, Scale], Field(alias="scale")]
     tune: Tune | None = None
-    choices: Mapping[str, Sequence[Choice]] = field(default_factory=dict)
+    choices: Mapping[str, Sequence[Choice]] = Field({}, exclude=True)
+    kind: Annotated[str, one_of("kind", ("experiment", "illustration"))] = "experiment"
     reason: str = ""
-    primaries: Sequence[Primary] = ()
+    primaries: Annotated[
+        tuple[Primary, ...], Field(alias="primary", min_length=1, max_length=MOST)
+    ] = ()
 
-    @cached_property
+    @field_validator("task")
+    @classmethod
+    def _require_task(cls, task: str) -> str:
+        if task not in TASKS:
+            raise wrong(str(unknown_name("task", task, TASKS)))
+        return task
+
+    @field_validator("scales", mode="before")
+    @classmethod
+    def _require_scales(cls, scales: Any) -> Any:
+        for name in scales if isinstance(scales, dict) else ():
+            if name not in SCALES:
+                raise wrong(str(unknown_name("scale", name, SCALES)), name)
+        for name in SCALES:
+            if name not in scales:
+                text = f"expected the scales {', '.join(SCALES)}, got no {name}."
+                raise wrong(text)
+        return scales
+
+    @field_validator("backends")
+    @classmethod
+    def _require_models(
+        cls, backends: tuple[str, ...], known: ValidationInfo
+    ) -> tuple[str, ...]:
+        task = known.data.get("task")
+        for place, backend in enumerate(backends):
+            if task and backend not in runs_on(task):
+                kind = f"backend of {task}"
+                raise wrong(str(unknown_name(kind, backend, runs_on(task))), place)
+        return backends
+
+    @model_validator(mode="after")
+    def _require_judgement(self) -> Self:
+        illustrates = self.kind == "illustration"
+        if illustrates != bool(self.reason.strip()):
+            raise wrong(
+                'expected kind = "illustration" and a reason, or neither, got kind = '
+                f"{self.kind!r} and reason = {self.reason!r}; say why there is nothing "
+                "to judge, or predict what runs will show.",
+                "reason" if self.reason else "kind",
+            )
+        if illustrates == bool(self.primaries):
+            raise wrong(
+                "expected [[primary]] comparisons in an experiment, none in an "
+                f"illustration, got {'some' if illustrates else 'none'} and kind = "
+                f'"{self.kind}"; predict what runs will show, or say why there is '
+                "nothing to judge.",
+                "primary",
+            )
+        metrics = metrics_of(self.task) if self.primaries or self.tune else {}
+        kind = f"metric of {self.task}"
+        if self.tune and self.tune.metric not in metrics:
+            text = str(unknown_name(kind, self.tune.metric, metrics))
+            raise wrong(text, "tune", "metric")
+        names: list[str] = []
+        for place, primary in enumerate(self.primaries):
+            if primary.metric not in metrics:
+                text = str(unknown_name(kind, primary.metric, metrics))
+                raise wrong(text, "primary", place, "metric")
+            if primary.name in names:
+                expected = "a name that no comparison above it has"
+                text = f"expected {expected}, got {primary.name!r}; change it there."
+                raise wrong(text, "primary", place, "name")
+            names.append(primary.name)
+        return self
+
+    @model_validator(mode="after")
+    def _require_runs(self) -> Self:
+        """Expand every scale, so that the task checks all settings."""
+        for scale in SCALES:
+            self._require_settings(scale)
+            try:
+                runs = self.validation_runs(scale) or self.runs(scale)
+            except (LockstepError, HarnessError) as error:
+                raise anywhere(error, "scale", scale) from error
+            twice = len(runs) - len({run.id for run in runs})
+            if twice:
+                text = f"expected different combinations, got {twice} of them twice."
+                raise wrong(text, "vary")
+            tuned = self.tune.path if self.tune else ""
+            arms = [dict(leaves(arm)) for arm in self.full_arms(scale)]
+            arms = [{n: v for n, v in arm.items() if n != tuned} for arm in arms]
+            for place, primary in enumerate(self.primaries):
+                primary.require_arms(arms, "primary", place)
+        return self
+
+    def _require_settings(self, scale: str) -> None:
+        """Require each setting of the task exactly once in fixed, vary and the scale.
+
+        The tuned setting is declared in ``tune``, unless it is part of another one.
+        """
+        settings = part(self.task, "settings").Settings
+        known = [field.name for field in dataclasses.fields(settings)]
+        size = self.scale(scale).settings
+        places = {"fixed": self.fixed, "vary": self.vary, f"scale.{scale}": size}
+        for place, written in places.items():
+            for name in written:
+                if name not in known:
+                    text = str(unknown_name(f"key of {place}", name, known))
+                    raise anywhere(HarnessError(text), *place.split("."), name)
+        tables = ", ".join(places)
+        if self.tune:
+            path = self.tune.path
+            key = "tune", "values", path
+            if path.partition(".")[0] not in known:
+                raise wrong(str(unknown_name("setting", path, known)), *key)
+            places["tune.values"] = self.tune.swept
+        for name in known:
+            having = [place for place, written in places.items() if name in written]
+            if len(having) != 1:
+                got = " and ".join(having) or "none"
+                text = f"expected {name} in one of {tables}, got {got}; write it there."
+                where = (*having[-1].split("."), name) if having else ("fixed",)
+                raise wrong(text, *where)
+        if self.tune:
+            *above, last = path.split(".")
+            for arm in self.arms(scale):
+                table: Any = arm
+                for name in above:
+                    table = table.get(name) if isinstance(table, Mapping) else None
+                inside = isinstance(table, Mapping)
+                if not inside or last in table:
+                    got = (
+                        "a second place for it" if inside else "one that an arm has not"
+                    )
+                    expected = "a setting of every arm that stands nowhere else"
+                    raise wrong(f"expected {expected}, got {got}.", *key)
+
+    @property
     def prediction(self) -> str:
         """The digest of the predictions; empty for an illustration."""
         return prediction_of(self.primaries)
@@ -234,111 +366,7 @@ def read(path: Path) -> Experiment:
         expected, remedy = "letters, digits, _ and -", "give it another name"
         text = sentence("file name", expected, repr(path.stem), remedy)
         raise HarnessError(f"{path.name}: {text}")
-    experiment = _experiment(path.stem, file)
-    for scale in experiment.scales:
-        try:
-            runs = experiment.validation_runs(scale) or experiment.runs(scale)
-        except (LockstepError, HarnessError) as error:
-            raise file.placed(error, ("scale", scale)) from error
-        twice = len(runs) - len({run.id for run in runs})
-        if twice:
-            got = f"{twice} of them twice"
-            raise file.error(("vary",), "different combinations", got)
-    if experiment.reason:
-        return experiment
-    tuned = experiment.tune.path if experiment.tune else ""
-    scales = [experiment.full_arms(scale) for scale in experiment.scales]
-    primaries = read_primaries(file, experiment.task, scales, tuned)
-    return replace(experiment, primaries=primaries)
-
-
-def _experiment(name: str, file: TomlFile) -> Experiment:
-    file.require_keys((), KEYS, required=REQUIRED)
-    content = file.content
-    for key in ("question", "title", "task"):
-        text = isinstance(content[key], str) and bool(content[key].strip())
-        file.require(text, (key,), "a text")
-    if content["task"] not in TASKS:
-        raise file.unknown(("task",), "task", TASKS)
-    _require_backends(file)
-    file.require_keys(("scale",), SCALES, required=SCALES)
-    experiment = Experiment(
-        name,
-        content["question"],
-        content["title"],
-        content["task"],
-        tuple(content["backends"]),
-        _budget(file),
-        content["fixed"],
-        content["vary"],
-        {scale: _scale(scale, file) for scale in SCALES},
-        read_tune(file, content["task"]),
-        reason=read_reason(file),
-    )
-    for scale in SCALES:
-        _require_settings(file, scale, experiment.tune)
-        if experiment.tune is not None:
-            require_place(file, experiment.tune, experiment.arms(scale))
-    return experiment
-
-
-def _budget(file: TomlFile) -> float:
-    """Return the time limit, in minutes, for the runs of scale std on two cores."""
-    minutes = file.content["budget_minutes"]
-    number = type(minutes) in (int, float) and 0 < minutes < math.inf
-    file.require(number, ("budget_minutes",), "a number of minutes > 0")
-    return float(minutes)
-
-
-def _require_backends(file: TomlFile) -> None:
-    backends, task = file.content["backends"], file.content["task"]
-    listed = isinstance(backends, list) and len(backends) > 0
-    file.require(listed, ("backends",), "a list of names")
-    for k, backend in enumerate(backends):
-        if backend not in BACKENDS:
-            raise file.unknown(("backends", k), "backend", BACKENDS)
-        if backend not in runs_on(task):
-            raise file.unknown(("backends", k), f"backend of {task}", runs_on(task))
-
-
-def _scale(name: str, file: TomlFile) -> Scale:
-    key = ("scale", name)
-    file.require(isinstance(file.value(key), dict), key, "a table")
-    settings = dict(file.value(key))
-    seeds, because = settings.pop("seeds", None), settings.pop("because", None)
-    counted = type(seeds) is int and 0 < seeds <= FIRST_SEED
-    expected = f"a number of seeds from 1 to {FIRST_SEED}, where those of [tune] begin"
-    file.require(counted, (*key, "seeds"), expected)
-    file.require(isinstance(because, str), (*key, "because"), "a sentence")
-    return Scale(name, seeds, because, settings)
-
-
-def _require_settings(file: TomlFile, scale: str, tune: Tune | None) -> None:
-    """Require each setting of the task exactly once in fixed, vary and the scale.
-
-    The setting of ``tune`` is declared there instead, unless it is part of another one.
-    """
-    settings = part(file.content["task"], "settings").Settings
-    known = [field.name for field in dataclasses.fields(settings)]
-    tables: list[Key] = [("fixed",), ("vary",), ("scale", scale)]
-    for key in tables:
-        more = ("seeds", "because") if "scale" in key else ()
-        file.require_keys(key, [*known, *more])
-    if tune is not None and tune.path.partition(".")[0] not in known:
-        raise file.unknown(("tune", "values", tune.path), "setting", known)
-    names = [dotted(key) for key in tables]
-    places_of = {key: file.value(key) for key in tables}
-    places_of |= {} if tune is None else {("tune", "values"): [tune.path]}
-    for name in known:
-        places = [key for key, settings in places_of.items() if name in settings]
-        if len(places) != 1:
-            got = " and ".join(map(dotted, places)) or "none"
-            where = (*places[-1], name) if places else ("fixed",)
-            text = sentence(name, f"one of {', '.join(names)}", got, "write it there")
-            raise HarnessError(f"{file.name}, line {file.line(*where)}: {text}")
-    for name, values in file.content["vary"].items():
-        listed = isinstance(values, list) and len(values) > 0
-        file.require(listed, ("vary", name), "a list of values")
+    return file.checked(Experiment, {**file.content, "name": path.stem})
 
 
 def _config(settings: Any, values: Mapping[str, Any]) -> dict[str, Any]:

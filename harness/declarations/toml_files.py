@@ -1,4 +1,4 @@
-"""TOML files whose errors name the file, the line, the key and what is allowed.
+"""TOML files, checked by pydantic, whose errors name the file, the line and the key.
 
 The line of a key is computed by parsing the file statement by statement. A statement
 ends where the lines so far are valid TOML. Its new keys begin at its first line.
@@ -8,21 +8,82 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
 from harness.errors import HarnessError
-from lockstep.errors import LockstepError, sentence, unknown_name
-
-__all__ = ["Key", "TomlFile", "dotted"]
+from lockstep.errors import sentence, unknown_name
 
 Key: TypeAlias = tuple[str | int, ...]
 """Path of a value: ``("row", 2, "goal")`` is ``goal`` of the third ``[[row]]``."""
 
 PLACE = re.compile(r"\(at (?:line (\d+), column \d+|end of document)\)")
 QUOTED = re.compile(r"'([^']+)'|\"([^\"]+)\"")
+WRONG, ANYWHERE = "wrong", "anywhere"
+
+
+def wrong(text: str, *key: str | int) -> PydanticCustomError:
+    """Return the error of a validator: its sentence, and the key below its table.
+
+    A text that begins with "expected" gets the key as its subject.
+    """
+    return PydanticCustomError(WRONG, "{text}", {"text": text, "key": key})
+
+
+def anywhere(error: Exception, *key: str | int) -> PydanticCustomError:
+    """Return an error about settings; its line is that of a name in it, or of a key."""
+    return PydanticCustomError(ANYWHERE, "{text}", {"text": str(error), "key": key})
+
+
+def one_of(kind: str, known: Iterable[str]) -> AfterValidator:
+    """Return a check that a text is a known name; the error suggests the nearest."""
+
+    def check(name: Any) -> Any:
+        if name not in known:
+            raise wrong(str(unknown_name(kind, name, known)))
+        return name
+
+    return AfterValidator(check)
+
+
+Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+Count = Annotated[int, Field(strict=True, gt=0)]
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
+
+
+class Table(BaseModel):
+    """A table of a file; it refuses unknown keys and suggests the nearest."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, populate_by_name=True, arbitrary_types_allowed=True
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_unknown_keys(cls, content: Any) -> Any:
+        if cls.model_config.get("extra") == "forbid" and isinstance(content, Mapping):
+            for name in content:
+                known = [f.alias or n for n, f in cls.model_fields.items()]
+                if name not in (*known, *cls.model_fields):
+                    raise wrong(str(unknown_name("key", name, known)), name)
+        return content
+
+
+Model = TypeVar("Model", bound=Table)
 
 
 class TomlFile:
@@ -30,13 +91,6 @@ class TomlFile:
 
     Raises:
         HarnessError: the file cannot be read, or is not valid TOML.
-
-    Example:
-        >>> file = TomlFile.parse("a = 1\\n[b]\\nc = 2\\n", "x.toml")
-        >>> file.line("b", "c")
-        3
-        >>> str(file.error(("b", "c"), "a text", 2, "quote it"))
-        'x.toml, line 3: b.c: expected a text, got 2; quote it.'
     """
 
     def __init__(self, path: Path) -> None:
@@ -46,25 +100,57 @@ class TomlFile:
             remedy = "write the file as TOML in UTF-8"
             got = getattr(error, "strerror", None) or str(error)
             raise HarnessError(sentence(str(path), "TOML", got, remedy)) from error
-        self._load(text, path.name)
-
-    @classmethod
-    def parse(cls, text: str, name: str) -> TomlFile:
-        """Parse ``text``. Errors call the file ``name``."""
-        file = cls.__new__(cls)
-        file._load(text, name)
-        return file
-
-    def _load(self, text: str, name: str) -> None:
-        self.name, self._lines = name, text.splitlines(keepends=True)
+        self.name, self._lines = path.name, text.splitlines(keepends=True)
         try:
             self.content: dict[str, Any] = tomllib.loads(text)
         except (tomllib.TOMLDecodeError, RecursionError) as error:
             match = PLACE.search(str(error))
             line = int((match and match[1]) or len(self._lines) or 1)
             got = PLACE.sub("", str(error)).strip() or "tables inside too many others"
-            text = sentence(self._place(line), "TOML", got, "mend that line")
-            raise HarnessError(text) from error
+            place = f"{self.name}, line {line}"
+            raise HarnessError(sentence(place, "TOML", got, "mend that line")) from None
+
+    def checked(self, model: type[Model], content: Any, *above: str | int) -> Model:
+        """Return a table as its model.
+
+        Args:
+            content: the table, which may have values that are not in the file.
+            above: its key in the file.
+
+        Raises:
+            HarnessError: the table is invalid; of several errors, the first by line.
+        """
+        try:
+            return model.model_validate(content)
+        except ValidationError as invalid:
+            errors = [self._placed(error, above) for error in invalid.errors()]
+        line, text = min(errors, key=lambda error: error[0])
+        raise HarnessError(f"{self.name}, line {line}: {text}")
+
+    def _placed(self, error: Any, above: Key) -> tuple[int, str]:
+        """Return the line of one of pydantic's errors, and its sentence."""
+        context = error.get("ctx", {})
+        key = (*above, *error["loc"], *context.get("key", ()))
+        if error["type"] == ANYWHERE:
+            return self._line_in(context["text"]) or self.line(*key), context["text"]
+        if error["type"] == WRONG:
+            text = context["text"]
+            whole = not text.startswith("expected")
+            return self.line(*key), text if whole else f"{dotted(key)}: {text}"
+        if error["type"] == "missing":
+            beside = ", ".join(error["input"]) or "others"
+            expected = f"a key of this name, beside {beside}"
+            text = sentence(dotted(key), expected, "none", "write it there")
+            return self.line(*key), text
+        got = "a table" if isinstance(error["input"], dict) else repr(error["input"])
+        expected = error["msg"].replace("Input should be", "expected")
+        expected = re.sub(
+            r"^expected (greater|less)", r"expected a number \1", expected
+        )
+        expected = expected.replace("valid dictionary", "table").replace("valid ", "")
+        return self.line(
+            *key
+        ), f"{dotted(key)}: {expected}, got {got}; change it there."
 
     def line(self, *key: str | int) -> int:
         """Return the line at which a key begins, or its table if there is no such key.
@@ -76,92 +162,18 @@ class TomlFile:
                 return self._begins[key[:length]]
         return 1
 
-    def error(
-        self, key: Key, expected: str, got: object, remedy: str = "change it there"
-    ) -> HarnessError:
-        """Return the error of a key: file, line, key, what is allowed, what was found.
+    def _line_in(self, text: str) -> int | None:
+        """Return the line of the first name in a text that the file contains.
 
-        ``got`` is written with ``repr``, unless it is a text.
+        Names are what the text quotes, and the parts of its subject.
         """
-        written = got if isinstance(got, str) else repr(got)
-        place = self._place(self.line(*key))
-        subject = f"{place}: {dotted(key)}" if key else place
-        return HarnessError(sentence(subject, expected, written, remedy))
-
-    def unknown(
-        self, key: Key, kind: str, allowed: Collection[str], name: str | None = None
-    ) -> HarnessError:
-        """Return the error of a name that is not allowed. It suggests the nearest.
-
-        The name is the text at ``key``, else the key itself, unless ``name`` is given.
-        """
-        value = self.value(key)
-        known = value if isinstance(value, str) else key[-1]
-        text = unknown_name(kind, known if name is None else name, allowed)
-        return HarnessError(f"{self._place(self.line(*key))}: {text}")
-
-    def require(
-        self, claim: bool, key: Key, expected: str, remedy: str = "change it there"
-    ) -> None:
-        """Raise the error of a key unless ``claim`` holds."""
-        if not claim:
-            raise self.error(key, expected, _shown(self.value(key)), remedy)
-
-    def require_keys(
-        self, key: Key, allowed: Collection[str], required: Collection[str] = ()
-    ) -> None:
-        """Raise unless the table at ``key`` has only valid keys and all required ones.
-
-        Raises:
-            HarnessError: no table, an unknown key, or one of ``required`` is missing.
-        """
-        table = self.value(key)
-        self.require(isinstance(table, Mapping), key, "a table")
-        for name in table:
-            if name not in allowed:
-                place = self._place(self.line(*key, name))
-                within = f" of {dotted(key)}" if key else ""
-                text = unknown_name(f"key{within}", name, allowed)
-                raise HarnessError(f"{place}: {text}")
-        for name in required:
-            if name not in table:
-                expected = f"a key of this name, beside {', '.join(table) or 'others'}"
-                raise self.error((*key, name), expected, "none", "write it there")
-
-    def value(self, key: Key) -> Any:
-        """Return the value at a key, or None if there is none."""
-        value: Any = self.content
-        for name in key:
-            try:
-                value = value[name]
-            except (KeyError, IndexError, TypeError):
-                return None
-        return value
-
-    def placed(
-        self, error: LockstepError | HarnessError, key: Key = ()
-    ) -> HarnessError:
-        """Return an error about the content, extended by file and line.
-
-        The line is that of the first name in the error that the file contains: a quoted
-        text, or a part of the error's subject. Otherwise it is the line of ``key``.
-        """
-        text = str(error)
         quoted = [one or other for one, other in QUOTED.findall(text)]
         subject = re.findall(r"[\w-]+", text.partition("expected")[0])
-        names = [*quoted, *reversed(subject)]
-        line = next(filter(None, map(self._line_of, names)), None)
-        return HarnessError(f"{self._place(line or self.line(*key))}: {text}")
-
-    def _place(self, line: int) -> str:
-        return f"{self.name}, line {line}"
-
-    def _line_of(self, name: str) -> int | None:
-        """Return the first line that contains a name outside its comment."""
-        word = re.compile(rf"(?<![\w-]){re.escape(name)}(?![\w-])")
-        for number, line in enumerate(self._lines, start=1):
-            if word.search(line.partition("#")[0]):
-                return number
+        for name in (*quoted, *reversed(subject)):
+            word = re.compile(rf"(?<![\w-]){re.escape(name)}(?![\w-])")
+            for number, line in enumerate(self._lines, start=1):
+                if word.search(line.partition("#")[0]):
+                    return number
         return None
 
     @cached_property
@@ -196,5 +208,10 @@ def _keys(content: Any, above: Key = ()) -> Iterator[Key]:
             yield from _keys(value, key)
 
 
-def _shown(value: Any) -> str:
-    return "none" if value is None else repr(value)
+def leaves(content: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield every setting with its dotted path."""
+    for name, value in content.items():
+        if isinstance(value, Mapping):
+            yield from leaves(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", value

@@ -8,15 +8,16 @@ depends only on records.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+from pydantic import Field, field_validator
 
+from harness.declarations.toml_files import Count, Table, leaves, wrong
 from harness.errors import HarnessError
 from harness.records.metrics import Metric, metrics_of
 from lockstep.errors import sentence
@@ -27,40 +28,57 @@ if TYPE_CHECKING:
     from harness.declarations.declare import Experiment, Run
     from harness.records.record import Record
 
-__all__ = [
-    "FIRST_SEED",
-    "Choice",
-    "Tune",
-    "choice_lines",
-    "choices_table",
-    "choose",
-    "leaves",
-    "sweep_table",
-    "with_choices",
-]
-
 FIRST_SEED = 1000
 """First validation seed. A report has fewer seeds, so no seed is used for both."""
+
+LEAST = 5
+"""Smallest number of values: fewer show neither the optimum nor its width."""
 
 CLOSE = 0.1
 """Values whose score differs by at most this share from the best are as good."""
 
 
-@dataclass(frozen=True)
-class Tune:
+class Tune(Table):
     """The sweep of an experiment.
 
     Attributes:
         seeds: number of validation seeds: 1000, 1001, ...
         metric: the task's metric. Its median over these seeds decides.
-        path: the tuned setting, such as ``optimizer.learning_rate``.
-        values: in increasing order.
+        swept: the tuned setting with its values, as in the file.
     """
 
-    seeds: int
+    seeds: Count
     metric: str
-    path: str
-    values: tuple[float, ...]
+    swept: Annotated[dict[str, Any], Field(alias="values")]
+
+    @field_validator("swept")
+    @classmethod
+    def _one_setting(cls, swept: dict[str, Any]) -> dict[str, Any]:
+        # With and without quotation marks: "optimizer.learning_rate" = [...]
+        settings = dict(leaves(swept))
+        if len(settings) != 1:
+            raise wrong("expected one setting with its values; change it there.")
+        ((path, values),) = settings.items()
+        numbers = isinstance(values, list) and all(
+            type(value) in (int, float) and 0 < value < math.inf for value in values
+        )
+        if not numbers or values != sorted(set(values)) or len(values) < LEAST:
+            raise wrong(
+                f"expected at least {LEAST} numbers > 0 in increasing order, got "
+                f"{values}; change it there.",
+                *([path] if path in swept else path.split(".")),
+            )
+        return settings
+
+    @property
+    def path(self) -> str:
+        """The tuned setting, such as ``optimizer.learning_rate``."""
+        return next(iter(self.swept))
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """Its values, in increasing order."""
+        return tuple(map(float, self.swept[self.path]))
 
     @property
     def validation_seeds(self) -> range:
@@ -151,7 +169,7 @@ def with_choices(experiment: Experiment, *sources: Sequence[Record]) -> Experime
     chosen = {
         scale: _choices(experiment, scale, sources) for scale in experiment.scales
     }
-    return dataclasses.replace(experiment, choices=chosen)
+    return experiment.model_copy(update={"choices": chosen})
 
 
 def choices_table(experiment: Experiment, scale: str) -> pd.DataFrame:
@@ -298,12 +316,3 @@ def _put(content: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[st
     first, *rest = path
     inner = _put(content[first], rest, value) if rest else value
     return {**content, first: inner}
-
-
-def leaves(content: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield every setting with its dotted path."""
-    for name, value in content.items():
-        if isinstance(value, Mapping):
-            yield from leaves(value, f"{above}{name}.")
-        else:
-            yield f"{above}{name}", value

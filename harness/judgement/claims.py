@@ -9,28 +9,28 @@ predicted ratio, and refuted if it is below.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Self
+
+from pydantic import model_validator
 
 from harness.bench import declare as benchmarks
 from harness.bench.judge import PROCESSES
 from harness.declarations import declare
-from harness.declarations.toml_files import Key, TomlFile
+from harness.declarations.toml_files import (
+    Positive,
+    Table,
+    Text,
+    TomlFile,
+    one_of,
+    wrong,
+)
+from harness.errors import HarnessError
 from harness.judgement import verdicts
 from harness.judgement.finding import PREDICTIONS, Finding
 from harness.judgement.norms import equal_without_zeros
-
-__all__ = [
-    "NOT_MEASURED",
-    "NO_RECORD",
-    "NO_VERDICT",
-    "Claim",
-    "answer",
-    "claims_of",
-    "read_claims",
-]
+from lockstep.errors import sentence, unknown_name
 
 NO_RECORD = "not tested"
 """Shown instead of a verdict: no experiment tests the claim."""
@@ -44,15 +44,16 @@ NO_VERDICT = "illustration"
 NORMS = "multitask_clip"
 """The family of recorded cases that test the claim about the global norm."""
 
-OF = ("source", "ours")
-REQUIRED = ("name", "of", "claim", "source", "figure")
-OF_EXPERIMENT = ("experiment", "primaries", "picture")
-OF_BENCHMARK = ("benchmark", "peer", "low", "picture")
-KEYS = (*REQUIRED, *OF_EXPERIMENT, *OF_BENCHMARK[:-1], "page", "cases", "missing")
+NEEDS: Mapping[str, set[str]] = {
+    "experiment": {"experiment", "primaries", "picture"},
+    "benchmark": {"benchmark", "peer", "low", "picture"},
+    "page": {"page"},
+    "missing": {"missing"},
+}
+"""What tests a claim -> the keys that this needs."""
 
 
-@dataclass(frozen=True)
-class Claim:
+class Claim(Table):
     """One sentence that is tested.
 
     Attributes:
@@ -72,25 +73,72 @@ class Claim:
         missing: what would answer the claim, if neither tests it.
     """
 
-    name: str
-    of: Literal["source", "ours"]
-    claim: str
-    source: str
-    figure: str
-    experiment: str = ""
-    primaries: Sequence[str] = ()
-    benchmark: str = ""
-    peer: str = ""
-    low: float = 0.0
-    picture: str = ""
-    page: str = ""
-    cases: str = ""
-    missing: str = ""
+    name: Text
+    of: Annotated[str, one_of("whose claim", ("source", "ours"))]
+    claim: Text
+    source: Text
+    figure: Text
+    experiment: Text = ""
+    primaries: tuple[str, ...] = ()
+    benchmark: Text = ""
+    peer: Text = ""
+    low: Positive = 0.0
+    picture: Text = ""
+    page: Text = ""
+    cases: Annotated[str, one_of("family", [NORMS])] = ""
+    missing: Text = ""
+
+    @model_validator(mode="after")
+    def _require_test(self) -> Self:
+        """Require what names the test, one of four, with the keys that it needs."""
+        texts = {"name", "of", "claim", "source", "figure"}
+        own = next(filter(self.model_fields_set.__contains__, NEEDS), "missing")
+        needed = NEEDS[own]
+        for name in sorted(needed - self.model_fields_set):
+            raise wrong(f"expected a key of this name beside {own}, got none.", name)
+        allowed = needed | ({"cases"} if own == "page" else set())
+        for name in sorted(self.model_fields_set - texts - allowed):
+            raise wrong(f"expected no such key beside {own}; leave it out.", name)
+        if self.experiment:
+            self._require_primaries()
+        if self.benchmark:
+            self._require_peer()
+        return self
+
+    def _require_primaries(self) -> None:
+        if self.experiment not in declare.known():
+            text = str(unknown_name("experiment", self.experiment, declare.known()))
+            raise wrong(text, "experiment")
+        names = [primary.name for primary in declare.find(self.experiment).primaries]
+        kind = f"comparison of {self.experiment}"
+        for place, name in enumerate(self.primaries):
+            if name not in names:
+                raise wrong(str(unknown_name(kind, name, names)), "primaries", place)
+        if not self.primaries:
+            text = f"expected comparisons of {self.experiment}, got none."
+            raise wrong(text, "primaries")
+
+    def _require_peer(self) -> None:
+        known = benchmarks.known()
+        if self.benchmark not in known:
+            text = str(unknown_name("benchmark", self.benchmark, known))
+            raise wrong(text, "benchmark")
+        rows = benchmarks.find(self.benchmark).rows
+        peers = sorted({row.peer for row in rows if row.measure == "ratio"} - {""})
+        if self.peer not in peers:
+            kind = f"peer of {self.benchmark}"
+            raise wrong(str(unknown_name(kind, self.peer, peers)), "peer")
 
     @property
     def test(self) -> str:
         """The name of the experiment or benchmark; empty if there is none."""
         return self.experiment or self.benchmark
+
+
+class Claims(Table):
+    """The content of ``claims.toml``."""
+
+    claim: tuple[Claim, ...]
 
 
 def answer(claim: Claim, finding: Finding | None) -> tuple[str, list[dict[Any, Any]]]:
@@ -126,8 +174,8 @@ def claims_of(experiment: str) -> list[Claim]:
     """
     file = TomlFile(declare.CLAIMS)
     return [
-        _claim(file, ("claim", k))
-        for k, table in enumerate(file.content["claim"])
+        file.checked(Claim, table, "claim", place)
+        for place, table in enumerate(file.content["claim"])
         if table.get("experiment") == experiment
     ]
 
@@ -166,74 +214,12 @@ def read_claims(path: Path = declare.CLAIMS) -> list[Claim]:
             the key, the allowed values and the remedy.
     """
     file = TomlFile(path)
-    file.require_keys((), ["claim"], required=["claim"])
-    file.require(
-        isinstance(file.content["claim"], list), ("claim",), "[[claim]] tables"
-    )
-    claims: list[Claim] = []
-    for k in range(len(file.content["claim"])):
-        claim = _claim(file, ("claim", k))
-        if claim.name in [other.name for other in claims]:
-            key = ("claim", k, "name")
-            raise file.error(key, "a name that no claim above it has", repr(claim.name))
-        claims.append(claim)
-    return claims
-
-
-def _claim(file: TomlFile, key: Key) -> Claim:
-    file.require_keys(key, KEYS, required=REQUIRED)
-    table = file.value(key)
-    required = _required(table)
-    file.require_keys(key, (*REQUIRED, *required), required=required)
-    for name in table.keys() - {"primaries", "low"}:
-        text = isinstance(table[name], str) and bool(table[name].strip())
-        file.require(text, (*key, name), "a text")
-    if table["of"] not in OF:
-        raise file.unknown((*key, "of"), "whose claim", OF)
-    if required == OF_EXPERIMENT:
-        _require_primaries(file, key)
-    if required == OF_BENCHMARK:
-        _require_peer(file, key)
-    if table.get("cases", NORMS) != NORMS:
-        raise file.unknown((*key, "cases"), "family", [NORMS])
-    return Claim(**table)
-
-
-def _required(table: Mapping[str, Any]) -> Sequence[str]:
-    """Return the keys that a claim needs, depending on what tests it."""
-    if "experiment" in table:
-        return OF_EXPERIMENT
-    if "benchmark" in table:
-        return OF_BENCHMARK
-    if "page" in table:
-        return ("page", "cases") if "cases" in table else ("page",)
-    return ("missing",)
-
-
-def _require_peer(file: TomlFile, key: Key) -> None:
-    table = file.value(key)
-    if table["benchmark"] not in benchmarks.known():
-        raise file.unknown((*key, "benchmark"), "benchmark", benchmarks.known())
-    benchmark = benchmarks.find(table["benchmark"])
-    peers = {row.peer for row in benchmark.rows if row.measure == "ratio" and row.peer}
-    if table["peer"] not in peers:
-        raise file.unknown((*key, "peer"), f"peer of {benchmark.name}", sorted(peers))
-    number = type(table["low"]) in (int, float) and table["low"] > 0
-    file.require(number, (*key, "low"), "a ratio > 0")
-
-
-def _require_primaries(file: TomlFile, key: Key) -> None:
-    table = file.value(key)
-    if table["experiment"] not in declare.known():
-        raise file.unknown((*key, "experiment"), "experiment", declare.known())
-    experiment = declare.find(table["experiment"])
-    names = [primary.name for primary in experiment.primaries]
-    listed = isinstance(table["primaries"], list)
-    file.require(listed, (*key, "primaries"), "a list of names")
-    for k, name in enumerate(table["primaries"]):
-        if name not in names:
-            kind = f"comparison of {experiment.name}"
-            raise file.unknown((*key, "primaries", k), kind, names)
-    if not table["primaries"]:
-        expected = f"comparisons of {experiment.name}"
-        raise file.error((*key, "primaries"), expected, "none")
+    claims = file.checked(Claims, file.content).claim
+    names = [claim.name for claim in claims]
+    for place, name in enumerate(names):
+        if name in names[:place]:
+            line = file.line("claim", place, "name")
+            expected = "a name that no claim above it has"
+            where = f"{file.name}, line {line}: claim[{place}].name"
+            raise HarnessError(sentence(where, expected, repr(name), "change it there"))
+    return list(claims)

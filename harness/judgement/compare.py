@@ -164,7 +164,7 @@ def _verdicts_of(experiment: Experiment, table: pd.DataFrame) -> dict[str, str]:
     primaries = {primary.name: primary for primary in experiment.primaries}
     claims = {c.name: c.primaries for c in claims_of(experiment.name)}
     if not any(set(names) <= primaries.keys() for names in claims.values()):
-        claims = {"": list(primaries)}
+        claims = {"": tuple(primaries)}
     return {
         claim: verdicts.judge([primaries[name] for name in names], table)
         for claim, names in claims.items()

@@ -41,7 +41,7 @@ from harness.declarations.primaries import (
     Primary,
     matches,
 )
-from harness.declarations.tune import leaves
+from harness.declarations.toml_files import leaves
 from harness.errors import HarnessError
 from harness.records.metrics import metrics_of
 from harness.records.record import Record

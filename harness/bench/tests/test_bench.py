@@ -21,6 +21,7 @@ from harness.tests.benched import write_times
 from harness.tests.painting import paint
 from lockstep.errors import UnknownNameError
 
+ROW = {"backend": "pytorch", "setup": {}, "what": "x"}
 OVERHEAD = find("multitask_overhead")
 GOALS = sum(row.goal is not None for row in OVERHEAD.rows)
 
@@ -88,7 +89,7 @@ def test_the_answer_has_the_value_with_its_interval(tmp_path: Path) -> None:
 
 
 def test_a_verdict_needs_the_whole_interval() -> None:
-    row = Row("pytorch", {}, "x", peer="bare", goal=1.0)
+    row = Row(**ROW, peer="bare", goal=1.0)
     values = {(0.8, 1.0): "met", (0.8, 1.01): "undecided", (1.01, 1.2): "missed"}
     for (low, high), expected in values.items():
         assert verdict(row, Effect(0.9, low, high, PROCESSES)) == expected
@@ -98,7 +99,7 @@ def test_a_verdict_needs_the_whole_interval() -> None:
 def test_differences_and_times_are_microseconds_a_step() -> None:
     times = [{"ours": [3e-6] * 9, "bare": [1e-6] * 9}] * PROCESSES
     for measure, expected in (("difference", 2.0), ("time", 3.0), ("ratio", 3.0)):
-        effect = effect_of(Row("pytorch", {}, "x", "ours", "bare", measure), times)
+        effect = effect_of(Row(**ROW, peer="bare", measure=measure), times)
         assert (effect.value, effect.low, effect.high) == pytest.approx(
             (expected, expected, expected), rel=1e-12
         )
@@ -106,7 +107,7 @@ def test_differences_and_times_are_microseconds_a_step() -> None:
 
 def test_intervals_of_controls_hold_1_in_95_of_100() -> None:
     rng = np.random.default_rng(0)
-    control = Row("pytorch", {}, "x", arm="bare again", peer="bare", control=True)
+    control = Row(**ROW, arm="bare again", peer="bare", control=True)
     count, hold = 2000, 0
     for _ in range(count):
         # A build is some per cent faster or slower than the next, and a round adds.

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, Self
 
 import pytest
+from pydantic import model_validator
 
-from harness.declarations.toml_files import TomlFile, dotted
+from harness.declarations.toml_files import (
+    Count,
+    Table,
+    Text,
+    TomlFile,
+    anywhere,
+    dotted,
+)
 from harness.errors import HarnessError
-from lockstep.errors import unknown_name
 
 TEXT = '''\
 title = "A"        # alpha
@@ -32,9 +40,10 @@ name = "two"
 '''
 
 
-@pytest.fixture
-def file() -> TomlFile:
-    return TomlFile.parse(TEXT, "x.toml")
+def file_of(folder: Path, text: str = TEXT) -> TomlFile:
+    path = folder / "x.toml"
+    path.write_text(text, "utf-8")
+    return TomlFile(path)
 
 
 @pytest.mark.parametrize(
@@ -53,54 +62,48 @@ def file() -> TomlFile:
     ],
 )
 def test_a_key_has_the_line_at_which_it_begins(
-    file: TomlFile, key: tuple[str | int, ...], line: int
+    tmp_path: Path, key: tuple[str | int, ...], line: int
 ) -> None:
-    assert file.line(*key) == line
+    assert file_of(tmp_path).line(*key) == line
 
 
 def test_a_key_is_written_as_in_toml() -> None:
     assert dotted(("row", 2, "goal")) == "row[2].goal"
 
 
-def test_a_value_of_another_kind_names_its_key_and_line(file: TomlFile) -> None:
-    with pytest.raises(HarnessError) as raised:
-        file.require(False, ("scale", "std", "seeds"), "a text")
-    expected = "x.toml, line 12: scale.std.seeds: expected a text, got 3; change it"
-    assert str(raised.value).startswith(expected)
+class Part(Table):
+    name: Text
+    size: Count = 1
 
 
-def test_an_unknown_key_names_its_line_and_the_nearest(file: TomlFile) -> None:
-    with pytest.raises(HarnessError) as raised:
-        file.require_keys(("part", 1), ["names", "goal"])
-    assert str(raised.value).startswith("x.toml, line 18: key of part[1]: expected one")
-    assert "did you mean 'names'?" in str(raised.value)
+class Whole(Table):
+    part: list[Part]
 
-
-def test_a_missing_key_names_the_line_of_its_table(file: TomlFile) -> None:
-    with pytest.raises(HarnessError, match=r"line 17: part\[1\]\.goal: expected a key"):
-        file.require_keys(("part", 1), ["name", "goal"], required=["name", "goal"])
-
-
-def test_a_text_is_no_table(file: TomlFile) -> None:
-    with pytest.raises(HarnessError, match="line 1: title: expected a table, got 'A'"):
-        file.require_keys(("title",), ["x"])
+    @model_validator(mode="after")
+    def _refuse(self) -> Self:
+        if self.part[0].name == "seeds":
+            raise anywhere(HarnessError("seeds: expected more, got 3; add some."))
+        return self
 
 
 @pytest.mark.parametrize(
-    ("error", "line"),
+    ("part", "line", "told"),
     [
-        (HarnessError("seeds: expected more, got 3; add some."), 12),
-        (HarnessError("part.name: expected 'one', got 'two'; ask."), 15),
-        (unknown_name("name", "y", ["x", "z"]), 4),
-        # What only a comment has is not there.
-        (HarnessError("alpha: expected more, got none; add some."), 11),
+        ({"name": 3}, 15, "part[0].name: expected a string, got 3; change it there."),
+        ({"names": "a"}, 14, "key: expected one of name, size, got 'names'; did you"),
+        ({}, 15, "part[0].name: expected a key of this name, beside others, got none"),
+        ("one", 14, "part[0]: expected a table or instance of Part, got 'one'"),
+        ({"name": "one", "size": True}, 14, "part[0].size: expected a integer, got"),
+        # The line is that of the name in the sentence.
+        ({"name": "seeds"}, 12, "seeds: expected more, got 3; add some."),
     ],
 )
-def test_an_error_about_the_content_gets_the_line_that_it_names(
-    file: TomlFile, error: HarnessError, line: int
+def test_an_error_names_the_line_the_key_and_what_is_expected(
+    tmp_path: Path, part: Any, line: int, told: str
 ) -> None:
-    placed = str(file.placed(error, ("scale",)))
-    assert placed == f"x.toml, line {line}: {error}"
+    with pytest.raises(HarnessError) as raised:
+        file_of(tmp_path).checked(Whole, {"part": [part]})
+    assert str(raised.value).startswith(f"x.toml, line {line}: {told}")
 
 
 @pytest.mark.parametrize(
@@ -113,12 +116,12 @@ def test_an_error_about_the_content_gets_the_line_that_it_names(
         ("", 0),
     ],
 )
-def test_what_is_no_toml_names_its_line(text: str, line: int) -> None:
+def test_what_is_no_toml_names_its_line(tmp_path: Path, text: str, line: int) -> None:
     if not line:
-        assert TomlFile.parse(text, "x.toml").content == {}
+        assert file_of(tmp_path, text).content == {}
         return
     with pytest.raises(HarnessError) as raised:
-        TomlFile.parse(text, "x.toml")
+        file_of(tmp_path, text)
     assert str(raised.value).startswith(f"x.toml, line {line}: expected TOML, got ")
     assert "(at" not in str(raised.value)
 

@@ -206,7 +206,12 @@ def test_the_table_has_the_settings_in_which_arms_differ(swept: Experiment) -> N
 
 DAMAGES = {
     "unknown key": ("seeds", "seed", "seed", "did you mean 'seeds'?"),
-    "no seeds": ("seeds = 3", "seeds = 0", "seed", "tune.seeds: expected a number of"),
+    "no seeds": (
+        "seeds = 3",
+        "seeds = 0",
+        "seed",
+        "tune.seeds: expected a number greater",
+    ),
     "unknown metric": ('"loss"', '"los"', "metric", "did you mean 'loss'?"),
     "four values": (", 1.0]", "]", "values", "expected at least 5 numbers > 0"),
     "twice the same": (
@@ -224,7 +229,7 @@ DAMAGES = {
         "values",
         "one setting with its values",
     ),
-    "no table": (SWEEP[SWEEP.index("{") :], "[0.1]", "values", "a table of one"),
+    "no table": (SWEEP[SWEEP.index("{") :], "[0.1]", "values", "expected a table"),
     "unknown setting": ('"optimizer.l', '"optimiser.l', "values", "mean 'optimizer'?"),
     "inside no table": (
         '"optimizer.',

@@ -12,7 +12,6 @@ import pytest
 from harness.bench import declare as benchmarks
 from harness.declarations import declare
 from harness.errors import HarnessError
-from harness.judgement import claims
 from harness.judgement.claims import Claim, answer, read_claims
 from harness.judgement.compare import compare
 from harness.judgement.finding import PREDICTIONS, Finding
@@ -21,6 +20,7 @@ from harness.pages.findings.claims import claims_page
 from harness.pages.findings.page import Answered
 
 TEXT = declare.CLAIMS.read_text("utf-8")
+TEXTS = {"name": "a", "of": "source", "claim": "b", "source": "c", "figure": "d"}
 VERDICTS = ("reproduced", "partly", "undecided", "confirmed", "refuted")
 
 
@@ -45,17 +45,17 @@ def test_the_claims_are_read_and_every_judged_experiment_is_among_them() -> None
 
 
 def test_no_verdict_is_typed_by_hand() -> None:
-    assert "verdict" not in claims.KEYS
+    assert "verdict" not in Claim.model_fields
     for claim in read_claims():
         texts = (claim.claim, claim.source, claim.figure, claim.missing)
         assert not [w for w in VERDICTS for text in texts if w in text.lower()], claim
 
 
 def test_a_claim_without_results_says_why(finding: Finding, transe: Claim) -> None:
-    untested = Claim("a", "source", "b", "c", "d", missing="Nothing yet.")
+    untested = Claim(**TEXTS, missing="Nothing yet.")
     assert answer(untested, None) == ("not tested", [])
     assert answer(transe, None) == ("not measured yet", [])
-    shown = Claim("a", "ours", "b", "c", "d", page="multitask.md")
+    shown = Claim(**TEXTS, page="multitask.md")
     assert answer(shown, None) == ("illustration", [])
 
 
@@ -163,8 +163,12 @@ DAMAGES = {
     ),
     "unknown benchmark": ('= "loss_scaling"', '= "loss_scalin"', "'loss_scaling'?"),
     "unknown peer": ('peer = "fixed"', 'peer = "fixt"', "did you mean 'fixed'?"),
-    "no ratio": ("low = 1.0", "low = 0", "a ratio > 0"),
-    "empty text": ('figure = "formulas"', 'figure = ""', "figure: expected a text"),
+    "no ratio": ("low = 1.0", "low = 0", "low: expected a number greater than 0"),
+    "empty text": (
+        'figure = "formulas"',
+        'figure = ""',
+        "figure: String should have",
+    ),
     "a name twice": (
         '"skipping-hurts"',
         '"absent-tasks"',

@@ -146,8 +146,8 @@ ALTERNATING = [0.02 * (-1) ** seed for seed in range(20)]
 def test_an_outcome_needs_the_test_and_the_interval(
     losses: Experiment, effects: list[float], outcome: str
 ) -> None:
-    primary = dataclasses.replace(losses.primaries[0], margin=0.01)
-    experiment = dataclasses.replace(losses, primaries=(primary,))
+    primary = losses.primaries[0].model_copy(update={"margin": 0.01})
+    experiment = losses.model_copy(update={"primaries": (primary,)})
     records = with_effects(experiment, dict(enumerate(effects)))
     assert verdicts.results(experiment, records)["outcome"].tolist() == [outcome]
 
@@ -190,7 +190,7 @@ def test_backends_at_rates_tuned_for_another_are_not_compared(tuned: bool) -> No
         dataclasses.replace(r, subject={**r.subject, "backend": "keras3"})
         for r in records
     ]
-    both = dataclasses.replace(experiment, tune=experiment.tune if tuned else None)
+    both = experiment.model_copy(update={} if tuned else {"tune": None})
     table = verdicts.results(both, [*records, *other])
     assert ("keras3" in set(table["backend"])) is not tuned
 
@@ -201,16 +201,16 @@ def losses() -> Experiment:
     experiment = find("absent_tasks")
     rare: dict[str, Any] = {"presence": 0.02, "optimizer.name": "Adam"}
     primary = Primary(
-        "loss-adam",
-        "It is higher.",
-        "loss",
-        {"wrapper": "none", **rare},
-        "log ratio",
-        "a test",
+        name="loss-adam",
+        claim="It is higher.",
+        metric="loss",
+        arm={"wrapper": "none", **rare},
+        effect="log ratio",
+        because="a test",
         against={"wrapper": "default", **rare},
         low=0.0,
     )
-    return dataclasses.replace(experiment, primaries=(primary,))
+    return experiment.model_copy(update={"primaries": (primary,)})
 
 
 def with_effects(experiment: Experiment, effects: Mapping[int, float]) -> list[Record]:

@@ -174,12 +174,12 @@ def _scales(question: Question) -> str:
         return ""
     rows: list[list[Cell | str]] = [
         [
-            Cell(scale.name, None, "code"),
+            Cell(name, None, "code"),
             Cell(str(scale.seeds), float(scale.seeds)),
             ", ".join(f"{key} {value}" for key, value in scale.settings.items()),
             scale.because,
         ]
-        for scale in question.scales.values()
+        for name, scale in question.scales.items()
     ]
     return table("Scales", ["Scale", "Seeds", "Settings", "Why"], rows)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -44,6 +43,6 @@ def test_what_is_no_longer_declared_does_not_count(tmp_path: Path) -> None:
     publish(tmp_path)
     assert len(counted_records(EXPERIMENT, tmp_path)) == 3
     fewer = {name: values[:1] for name, values in EXPERIMENT.vary.items()}
-    declared = replace(EXPERIMENT, vary=fewer)
+    declared = EXPERIMENT.model_copy(update={"vary": fewer})
     first = EXPERIMENT.runs("quick")[0].id
     assert [r.id for r in counted_records(declared, tmp_path)] == [first]

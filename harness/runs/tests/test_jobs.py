@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import random
 import threading
@@ -359,7 +358,7 @@ def test_a_page_has_the_choices_whatever_the_order_of_lines(tmp_path: Path) -> N
 def test_a_std_sweep_over_its_budget_is_said_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    experiment = dataclasses.replace(toy(tmp_path), budget_minutes=1e-9)
+    experiment = toy(tmp_path).model_copy(update={"budget_minutes": 1e-9})
     run.sweep([experiment], Request("std", root=tmp_path))
     assert "toy: expected runs of at most 1e-09 minutes" in capsys.readouterr().out
     run.sweep([experiment], Request("quick", root=tmp_path))
