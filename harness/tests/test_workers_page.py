@@ -36,8 +36,7 @@ def test_the_page_has_commands_of_ray_and_the_example() -> None:
 
 def test_the_pages_refusals_are_errors_of_the_package() -> None:
     from lockstep import errors
-    from lockstep.messages import ray
 
     named = set(re.findall(r"`(\w+Error)`", PAGE))
     assert len(named) == 3
-    assert all(hasattr(ray, name) or hasattr(errors, name) for name in named)
+    assert all(hasattr(errors, name) for name in named)

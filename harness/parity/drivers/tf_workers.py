@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from harness.parity.drivers.protocol import Worker
 from lockstep.interface import Array
-from lockstep.messages.workers.agn import GLOBAL_VARIABLE_NAME
+from lockstep.tf.agn import GLOBAL_VARIABLE_NAME
 from lockstep.tf.base.pairs import name_of
 
 __all__ = ["eager_facts", "eager_workers", "graph_facts", "graph_workers"]

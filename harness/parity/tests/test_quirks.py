@@ -20,7 +20,7 @@ from harness.parity.cases import FOUND, GOLDEN, Case, read_cases
 from harness.parity.catalogue import Entry, entries
 from harness.parity.replay import replay
 from harness.processes.children import ROOT
-from lockstep import quirks, registry
+from lockstep import quirks
 from lockstep.quirks import Quirks
 
 SCRIPTS = ROOT / "docs" / "examples" / "differences"
@@ -64,16 +64,13 @@ SAME_ERROR = {
 """Quirks without which the recorded case fails in the same class for this reason."""
 
 
-KERNELS = "TensorFlow's kernels flush subnormals in both modes"
-
-NOT_SHOWN = {
-    "tf": {
-        "masters_absent": "see SAME_ERROR",
-        "multitask_subnormals": KERNELS,
-        "row_clip_subnormals": KERNELS,
-    },
-}
-"""Backend -> the quirks that no case quoted of the reference shows there, and why."""
+# Their scripts compare two backends, or TensorFlow's classes, which have no quirks.
+NO_QUIRK = (
+    "agn_local_step",
+    "agn_powers",
+    "agn_reference_variables",
+    "agn_regularizer",
+)
 
 
 def field_of(entry: Entry) -> str:
@@ -148,19 +145,6 @@ def test_a_recorded_case_fails_without_the_quirk(quirk: str) -> None:
         assert ("failed" in statuses(cases)) != (quirk in SAME_ERROR)
 
 
-@pytest.mark.parametrize("backend", NOT_SHOWN)
-@pytest.mark.parametrize("quirk", QUOTED)
-def test_a_recorded_case_fails_without_the_quirk_on(backend: str, quirk: str) -> None:
-    if not registry.installed(backend):
-        pytest.skip(f"{backend} is not installed")
-    cases = quoted_cases(quirk)
-    before = statuses(cases, backend)
-    with without_quirk(quirk):
-        after = statuses(cases, backend)
-    assert "failed" not in before
-    assert ("failed" in after) != (quirk in NOT_SHOWN[backend])
-
-
 @pytest.fixture
 def control_flow() -> Iterator[None]:
     """Turn TensorFlow's control flow v2 on again, which a script turns off."""
@@ -170,9 +154,8 @@ def control_flow() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("control_flow")
-@pytest.mark.parametrize("quirk", [q for q in QUIRKS if q != "agn_powers"])
+@pytest.mark.parametrize("quirk", [q for q in QUIRKS if q not in NO_QUIRK])
 def test_the_script_of_the_section_shows_strict_without_the_quirk(quirk: str) -> None:
-    # The script of the powers compares two backends, not two modes.
     text = (SCRIPTS / f"{ENTRIES[quirk].script}.py").read_text("utf-8")
     for framework in ("tensorflow", "torch"):
         if f"import {framework}\n" in text:

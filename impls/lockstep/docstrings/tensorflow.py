@@ -21,8 +21,6 @@ SCALED = """\
 """
 
 TEXTS: dict[str, str] = {
-    "AGNOptimizer": f"""{WRAPPER}    local_step: the worker's steps, an int32 variable.
-""",
     "AutomaticLossScaler": """\
 Example:
     >>> scaler = AutomaticLossScaler("Backoff", {"scale_max": 64.0})

@@ -33,7 +33,7 @@ from lockstep.keras3.gradients import (
 )
 from lockstep.ray.center import RayCenter, as_ray_host
 from lockstep.tf.shared.tensors.replica_copies import refuse_parameter_servers
-from lockstep.tf.shared.workers.accumulate import add_changes, is_due, mean_changes
+from lockstep.tf.shared.workers.accumulate import densify
 
 GRADIENT, DELTA = COMMITS = ("gradient", "delta")
 GRAD_VARIABLE_NAME = "grad_variable"
@@ -389,7 +389,8 @@ class AGNOptimizer(stack.Wrapper):
 
     def _is_due(self) -> tf.Tensor:
         """Whether the round ends with this local step."""
-        return is_due(self.local_step.value.read_value(), self.communication_period)
+        step = self.local_step.value.read_value()
+        return tf.equal(step % self.communication_period, 0)
 
     def _accumulate(self, present: Pairs, before: list[tf.Tensor]) -> None:
         """Add gradients to the accumulators, or the differences since ``before``."""
@@ -398,10 +399,8 @@ class AGNOptimizer(stack.Wrapper):
         if self.commit == DELTA:
             after = [value_of(variable).read_value() for variable in variables]
             changes = [w - v for w, v in zip(after, before, strict=True)]
-        totals = self._accumulators(variables)
-        sums = add_changes([total.read_value() for total in totals], changes)
-        for total, value in zip(totals, sums, strict=True):
-            total.assign(value)
+        for total, change in zip(self._accumulators(variables), changes, strict=True):
+            total.assign(total.read_value() + densify(change, total))
 
     def _accumulators(self, variables: Iterable[Any]) -> list[tf.Variable]:
         totals = self.custom_getter._grad_map
@@ -412,7 +411,7 @@ class AGNOptimizer(stack.Wrapper):
         getter = self.custom_getter
         sums = [total.read_value() for total in self._accumulators(variables)]
         names = [getter.names[key_of(variable)] for variable in variables]
-        means = mean_changes(sums, self.communication_period)
+        means = [total / self.communication_period for total in sums]
         pushed_rate = None if self.commit == DELTA else rate
         getter.center.push(dict(zip(names, means, strict=True)), pushed_rate)
         self._begin_round(variables)

@@ -22,7 +22,6 @@ from lockstep.errors import UnsupportedError
 from lockstep.interface import Array
 from lockstep.keras3 import wrapper as stack
 from lockstep.keras3.gradients import key_of, name_of, value_of
-from lockstep.messages import ray as ray_errors
 from lockstep.ray.worker import RemoteView
 
 GLOBAL_VARIABLE_NAME = "global_center_variable"
@@ -221,8 +220,11 @@ class KerasWeights:
             try:
                 optimizer = keras.saving.deserialize_keras_object(config)
             except (TypeError, ImportError) as error:
-                got = config.get("class_name")
-                raise ray_errors.UNKNOWN_OPTIMIZER.error(got=got) from error
+                raise UnsupportedError(
+                    "AGNOptimizer: expected an optimizer that the center's process can "
+                    f"import, got {config.get('class_name')}; define it in a module "
+                    "that all machines have."
+                ) from error
             center.follow(optimizer, owned)
         self.weights = {}
         return center
@@ -260,7 +262,12 @@ class KerasWeights:
             UnsupportedError: a ValueError; the state is of another optimizer. Nothing
                 is changed then.
         """
-        ray_errors.require_kinds(self._kinds(), saved["kinds"])
+        if saved["kinds"] != self._kinds():
+            raise UnsupportedError(
+                "AGNOptimizer: expected the checkpoint of a center with "
+                f"{self._kinds()}, got one with {saved['kinds']}; start with the "
+                "optimizer that was saved, or in another directory."
+            )
         for name, weight in saved["weights"].items():
             self.center.shared[name].assign(weight)
         variables = self.center.optimizer.variables
@@ -327,4 +334,8 @@ class RemoteCenter(RemoteView, Center):
     def _require_eager(self) -> None:
         """Raise in a ``tf.function``, where tensors have no values yet."""
         if not tf.executing_eagerly():
-            raise ray_errors.NOT_EAGER.error()
+            raise UnsupportedError(
+                "AGNOptimizer: expected an eager step for a center on Ray, got one in "
+                "a graph; train outside of tf.function, and with run_eagerly=True in "
+                "compile()."
+            )

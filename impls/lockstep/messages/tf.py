@@ -139,26 +139,3 @@ NOT_A_COUNTER = Refusal(
     "{owner}: global_step: expected a 0-d variable of integers, or None, got {got}; "
     "pass tf.compat.v1.train.get_or_create_global_step().",
 )
-SECOND_INSTANCE = Refusal(
-    UnsupportedError,
-    "{owner}: expected one instance in a variable scope, got a second; "
-    "give each worker a graph, or a tf.compat.v1.variable_scope of its own.",
-)
-GETTER_IN_GRAPH = Refusal(
-    UnsupportedError,
-    "AGNCustomGetter: expected to make the variables of a graph, got {got:a} of them; "
-    "use it as custom_getter of a tf.compat.v1.variable_scope.",
-)
-# quirks.agn_reference_variables
-RACING_REFERENCE = Refusal(
-    UnsupportedError,
-    "AGNCustomGetter: expected a resource variable for {name!r}, because {device} is "
-    "another process, got a reference variable; "
-    "make it with use_resource=True, or call enable_resource_variables().",
-)
-SKIPPED_AROUND = Refusal(
-    UnsupportedError,
-    "{owner}: expected no wrapper around it that leaves variables out in a graph, "
-    "got a MultitaskOptimizerWrapper; "
-    "wrap the other way round: MultitaskOptimizerWrapper inside.",
-)

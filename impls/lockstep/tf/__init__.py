@@ -19,6 +19,8 @@ import tensorflow as tf
 
 from lockstep.messages.step.summaries import OPTIMIZER_SUMMARIES as OPTIMIZER_SUMMARIES
 from lockstep.pipeline import pipeline_of as pipeline_of
+from lockstep.tf.agn import AGNCustomGetter as AGNCustomGetter
+from lockstep.tf.agn import AGNOptimizer as AGNOptimizer
 from lockstep.tf.clipping.clip_by_norm import clip_by_global_norm as clip_by_global_norm
 from lockstep.tf.clipping.clip_by_norm import (
     clip_gradients_by_norm as clip_gradients_by_norm,
@@ -58,8 +60,6 @@ from lockstep.tf.step.reduction import reduce_gradients as reduce_gradients
 from lockstep.tf.step.regularization import (
     get_regularization_loss as get_regularization_loss,
 )
-from lockstep.tf.workers.agn import AGNOptimizer as AGNOptimizer
-from lockstep.tf.workers.center import AGNCustomGetter as AGNCustomGetter
 
 AdagradOptimizer = tf.compat.v1.train.AdagradOptimizer
 GradientDescentOptimizer = tf.compat.v1.train.GradientDescentOptimizer

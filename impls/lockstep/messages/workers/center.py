@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Mapping
 from typing import Any, NamedTuple, Self
-
-from lockstep.errors import UnsupportedError
-from lockstep.messages.workers import refusals
 
 __all__ = [
     "CenterLock",
     "CenterOfProcess",
     "Update",
-    "other_groups",
     "unused_name",
 ]
 
@@ -83,12 +79,6 @@ class CenterLock:
 
     def __reduce__(self) -> tuple[type[CenterLock], tuple[()]]:
         return CenterLock, ()
-
-
-def other_groups(expected: Sequence[str], got: Sequence[str]) -> UnsupportedError:
-    """Build the error for an optimizer whose groups differ from other workers'."""
-    texts = [", ".join(names) or "none" for names in (expected, got)]
-    return refusals.OTHER_GROUPS.error(expected=texts[0], got=texts[1])
 
 
 def unused_name(name: str, taken: Container[str]) -> str:

@@ -12,11 +12,8 @@ __all__ = [
     "check_center",
     "check_names",
     "not_variables",
-    "read_entries",
     "require_several",
 ]
-
-Entries = list[tuple[str | None, Any]]
 
 AT_MOST = 4
 """The largest number of names in a message."""
@@ -26,30 +23,6 @@ def check_center(center: object, kind: type) -> None:
     """Raise a GetterError unless ``center`` is None or of class ``kind``."""
     if center is not None and not isinstance(center, kind):
         raise refusals.NOT_A_CENTER.error(got=type(center).__name__)
-
-
-def read_entries(
-    given: object, is_variable: Callable[[Any], bool], expected: str
-) -> Entries:
-    """Return (name, variable) pairs; the name of a bare variable is None.
-
-    Args:
-        given: variables, or pairs of a name and a variable.
-        is_variable: returns whether an object is a variable of the backend.
-        expected: the expected arguments, for the message.
-
-    Raises:
-        GetterError: a TypeError; anything else.
-    """
-    entries: Entries = []
-    for entry in require_several(given, is_variable, expected):
-        if is_variable(entry):
-            entries.append((None, entry))
-        elif is_pair(entry) and is_variable(entry[1]):
-            entries.append((entry[0], entry[1]))
-        else:
-            raise not_variables(expected, f"{type(entry).__name__} among them")
-    return entries
 
 
 def require_several(
@@ -67,12 +40,6 @@ def require_several(
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise not_variables(expected, type(given).__name__)
     return given
-
-
-def is_pair(entry: Any) -> bool:
-    """Return whether an entry is a pair that begins with a name."""
-    is_two = isinstance(entry, tuple | list) and len(entry) == 2
-    return is_two and isinstance(entry[0], str)
 
 
 def check_names(known: Collection[str], names: Iterable[str]) -> None:

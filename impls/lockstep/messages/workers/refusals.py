@@ -41,12 +41,6 @@ ROW_CLIPPING_AROUND = Refusal(
     "got AGNOptimizer; "
     "put the row clipping inside of AGNOptimizer: it cuts the shared rows too.",
 )
-ACCUMULATES = Refusal(
-    UnsupportedError,
-    "AGNOptimizer: expected an optimizer without gradient_accumulation_steps, "
-    "got {opt} with it; "
-    "leave it out there; communication_period says how often to push.",
-)
 COMMIT_UNDER_STRICT = Refusal(
     UnsupportedError,
     "AGNOptimizer: commit: expected 'gradient', got {got!r}; "
@@ -76,12 +70,6 @@ ITERATOR_UNDER_STRICT = Refusal(
     "AGNOptimizer: expected a list of pairs, got a one-shot {got}; "
     "make it a list, or leave strict off.",
 )
-OTHER_GROUPS = Refusal(
-    UnsupportedError,
-    "AGNOptimizer: expected a group of the variables {expected}, "
-    "as the other workers', got {got}; "
-    "give every worker's optimizer the same variables in the same groups.",
-)
 OTHER_CENTER = Refusal(
     UnsupportedError,
     "AGNCustomGetter: expected {name!r} to be {shared}, as the shared one, got {own}; "
@@ -98,17 +86,7 @@ UNKNOWN_NAMES = Refusal(
     "give each worker's variables the same names: name models and layers alike or "
     "pass pairs (name, variable); only the first worker adds names.",
 )
-TAKEN_NAME = Refusal(
-    UnsupportedError,
-    "AGNCustomGetter: expected one variable of each name, got another {name!r}; "
-    "pass one model that holds both, or pairs (name, variable) with a prefix.",
-)
 NOT_VARIABLES = Refusal(
     GetterError,
     "AGNCustomGetter: expected {expected}, got {got}; {remedy}.",
-)
-NOT_BUILT = Refusal(
-    GetterError,
-    "AGNCustomGetter: expected a model with its variables, got {got}; "
-    "build the model first, or call it once.",
 )

@@ -16,6 +16,7 @@ from lockstep.keras3 import (
     MultitaskOptimizerWrapper,
     VariableClippingOptimizer,
 )
+from lockstep.keras3.agn import GLOBAL_VARIABLE_NAME, GRAD_VARIABLE_NAME
 from lockstep.keras3.tests.workers.worker_pairs import (
     INPUTS,
     TARGETS,
@@ -27,7 +28,6 @@ from lockstep.keras3.tests.workers.worker_pairs import (
     weights,
     worker_of,
 )
-from lockstep.messages.workers.agn import GLOBAL_VARIABLE_NAME, GRAD_VARIABLE_NAME
 
 
 def test_workers_of_one_process_share_one_center() -> None:

@@ -146,22 +146,19 @@ def momentum() -> keras.optimizers.Optimizer:
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(
-    ("make", "told"),
+    "make",
     [
-        (lambda: keras.optimizers.SGD(0.1), "with SGD, got one with Adam; use another"),
-        (
-            lambda: keras.optimizers.Adam(0.1, amsgrad=True),
-            r"with global_center_variable_\S+velocity_hat float32 \[2, 3\], got one w",
-        ),
+        lambda: keras.optimizers.SGD(0.1),
+        lambda: keras.optimizers.Adam(0.1, amsgrad=True),
     ],
 )
 def test_a_checkpoint_of_another_optimizer_is_refused(
-    make: Make, told: str, tmp_path: Path
+    make: Make, tmp_path: Path
 ) -> None:
     team = Team(lambda: keras.optimizers.Adam(0.1), LocalHost(tmp_path), 1)
     team.step(0, 0), team.step(0, 1)
     host = LocalHost(tmp_path)
-    with pytest.raises(UnsupportedError, match=told):
+    with pytest.raises(UnsupportedError):
         Team(make, host, 1)
     assert not host.exists()
     again = Team(lambda: keras.optimizers.Adam(0.1), LocalHost(tmp_path), 1)
