@@ -25,7 +25,7 @@ from lockstep.pytorch.agn_center import Center, RemoteCenter, powers
 from lockstep.pytorch.foreach import add, copy, divide, subtract, zero
 from lockstep.pytorch.fused import overwrites_gradients
 from lockstep.pytorch.gradients import named_parameters
-from lockstep.pytorch.wrapper import OptimizerWrapper
+from lockstep.pytorch.wrapper import OptimizerWrapper, require_optimizer
 from lockstep.ray.center import RayCenter, as_ray_host
 
 GRADIENT, DELTA = COMMITS = ("gradient", "delta")
@@ -239,11 +239,7 @@ class AGNOptimizer(OptimizerWrapper):
         name: str = "AGNOptimizer",
         commit: str = GRADIENT,
     ) -> None:
-        if not isinstance(optimizer, Optimizer):
-            raise errors.NotAnOptimizerError(
-                f"AGNOptimizer: expected a torch.optim.Optimizer, got {optimizer!r}; "
-                "pass the optimizer of this worker."
-            )
+        require_optimizer("AGNOptimizer", optimizer, errors.NotAnOptimizerError)
         if "unscale" in stages_of(optimizer) or has_layer(optimizer, "AGNOptimizer"):
             raise errors.UnsupportedError(
                 "AGNOptimizer: expected the optimizer that a worker trains with, got "

@@ -46,6 +46,8 @@ class LossScale:
 
     keys: tuple[str, ...] = ()
     good_steps: Any = 0
+    _needs_amax = False
+    """Whether the scale depends on the largest gradient, not only on overflows."""
     amax = 0.0
     """The largest magnitude of the unscaled gradients of the step, if it is needed."""
 
@@ -66,6 +68,9 @@ class LossScale:
 
     def move(self, finite: bool | Tensor) -> None:
         """Update the scale after a step; ``finite``: whether all gradients were."""
+
+    def _load(self, group: Mapping[str, Any]) -> None:
+        """Load what ``keys`` do not show, from the numbers in a group."""
 
     def floor_value(self) -> float:
         """Return the smallest scale; a fixed scale is always at its floor."""
@@ -475,17 +480,13 @@ class AutomaticScale(LossScale):
         super().__init__()
         self.scaler = scaler
         self.keys = tuple(PREFIX + name for name in scaler._state._fields)
+        self._needs_amax = scaler.algorithm == "logmax"
         self._publish()
 
     def _publish(self) -> None:
         self.numbers.update(zip(self.keys, self.scaler.state.values(), strict=True))
 
     state = property(lambda self: self.scaler.state)
-
-    @property
-    def needs_amax(self) -> bool:
-        """Whether the scale depends on the largest gradient, not only on overflows."""
-        return self.scaler.algorithm == "logmax"
 
     def value(self) -> float:
         """Return the current scale as a number that float32 can hold."""
@@ -496,7 +497,7 @@ class AutomaticScale(LossScale):
         self.scaler.update_op(not finite, self.amax if finite else math.inf)
         self._publish()
 
-    def load(self, group: Mapping[str, Any]) -> None:
+    def _load(self, group: Mapping[str, Any]) -> None:
         """Load the numbers in a group, if it has them."""
         if set(self.keys) <= group.keys():
             saved = {key.removeprefix(PREFIX): group[key] for key in self.keys}

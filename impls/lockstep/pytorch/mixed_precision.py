@@ -14,7 +14,7 @@ from collections.abc import (
 )
 from contextlib import contextmanager
 from numbers import Real
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,16 +23,14 @@ from torch.optim import Optimizer
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from lockstep import scalers
-from lockstep.errors import DtypeError, UnknownNameError, UnsupportedError
-from lockstep.pipeline import has_layer, layers_of
+from lockstep.errors import DtypeError, NotScalableError, UnsupportedError
+from lockstep.pipeline import base_of, has_layer, layers_of
 from lockstep.pytorch import gradients, loss_scales
 from lockstep.pytorch.flat_step import HALF, FlatMasters, FlatStep
-from lockstep.pytorch.loss_scaling import ScalingWrapper, check_scalable
+from lockstep.pytorch.loss_scaling import ScalingWrapper
 from lockstep.pytorch.scaled_step import Step
-from lockstep.pytorch.wrapper import MASTER
+from lockstep.pytorch.wrapper import MASTER, require_optimizer
 
-HAS_GRAD_DTYPE = hasattr(Tensor, "grad_dtype")
-"""Whether ``.grad`` of a half-precision parameter may be float32."""
 OWNER = "MixedPrecisionOptimizerWrapper"
 Regularizer = Callable[[Tensor], Tensor]
 REGISTERED = WeakTensorKeyDictionary()
@@ -76,9 +74,6 @@ class StateOfWeights(MutableMapping):
     def __len__(self) -> int:
         return len(self.state)
 
-    def __repr__(self) -> str:
-        return repr(dict(self))
-
     def master_or(self, key: Any) -> Any:
         """Return the master of a weight, or the key itself."""
         return self.masters[key] if key in self.masters else key
@@ -96,8 +91,7 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
     Call ``scale_loss(loss)`` before ``backward`` to multiply by the scale. The next
     ``step`` divides by it. To clip by hand, call ``unscale_()`` first. It replaces
     ``.grad`` of half-precision parameters by the unscaled gradient in float32, so
-    ``clip_grad_norm_(model.parameters(), 1.0)`` works; with a torch that has no
-    ``Tensor.grad_dtype``, clip ``master_params()``. ``compute_gradients`` and
+    ``clip_grad_norm_(model.parameters(), 1.0)`` works. ``compute_gradients`` and
     ``apply_gradients`` do the same with TensorFlow's interface. Their pairs are
     unscaled float32 gradients and masters.
 
@@ -146,22 +140,14 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
         'finite; loss scale 128'
     """
 
-    keeps_masters = True
-    # So GradScaler sets ``grad_scale``, which raises an error, see below.
-    _step_supports_amp_scaling = True
-
     _depth = 0
     """How many blocks of ``on_masters`` the caller is in."""
     _swaps: Sequence[tuple[Any, list[Any], list[Any], int]] = ()
     """For each group: the group, its parameters, their masters, their number."""
     _flats: Sequence[FlatMasters] = ()
     _flat_step: FlatStep | None = None
-    _applied: tuple[Tensor, weakref.ref[Tensor], int] | None = None
-    """A weight, and its scaled gradient of the last step with its version."""
     _loose: Sequence[Tensor] = ()
     """The parameters without a master."""
-    _copied: Sequence[tuple[Tensor, Tensor | None, int]] = ()
-    """The gradients that ``unscale_`` copied, where it cannot replace them."""
 
     def __init__(
         self,
@@ -172,8 +158,8 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
         at_floor: str = "warn",
         floor_patience: int = 100,
     ) -> None:
-        check_scalable(OWNER, optimizer)
-        kinds = type(list(layers_of(optimizer))[-1]).__mro__
+        require_optimizer(OWNER, optimizer, NotScalableError)
+        kinds = type(base_of(optimizer)).__mro__
         if any(kind.__name__ == "ZeroRedundancyOptimizer" for kind in kinds):
             raise UnsupportedError(
                 f"{OWNER}: expected an optimizer that updates the parameters of its "
@@ -204,7 +190,7 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
 
     def _guard(self) -> None:
         """Let the innermost optimizer refuse a step that is not on the masters."""
-        base, wrapper = self._base(), weakref.ref(self)
+        base, wrapper = base_of(self), weakref.ref(self)
 
         def refuse(*_: Any) -> None:
             if not getattr(wrapper(), "_depth", 0):
@@ -217,18 +203,6 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
         refuse.only_checks = True  # type: ignore[attr-defined]
         if hasattr(base, "_optimizer_step_pre_hooks"):
             base.register_step_pre_hook(refuse)
-
-    def _base(self) -> Any:
-        return list(layers_of(self))[-1]
-
-    def _refuse_grad_scaler(self, value: Any) -> NoReturn:
-        raise UnsupportedError(
-            f"{OWNER}: expected a loss multiplied by scale_loss(loss), and step(), got "
-            "a GradScaler; give the wrapper a loss scale, such as 'dynamic', and leave "
-            "it out."
-        )
-
-    grad_scale = property(fset=_refuse_grad_scaler)
 
     def __getattr__(self, name: str) -> Any:
         """Forward as every wrapper does; ``train`` and ``eval`` act on the masters."""
@@ -248,24 +222,12 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
 
     # -- masters -----------------------------------------------------------------------
 
-    @property
-    def trains_masters(self) -> bool:
-        """Whether any parameter has a master. Outer wrappers read this."""
-        return bool(self.masters)
-
-    def trains_master(self, parameter: Tensor) -> bool:
-        """Whether a parameter has a master, or is one."""
-        return any(parameter is p for pair in self.masters.items() for p in pair)
-
     def master(self, parameter: Tensor) -> Tensor:
         """Return the master of a parameter, or the parameter if it has none."""
         return self.masters.get(parameter, parameter)
 
     def master_params(self) -> Iterator[Tensor]:
-        """Yield the masters, and the parameters that have none.
-
-        Between ``unscale_`` and ``step`` they have unscaled gradients.
-        """
+        """Yield the masters and parameters without one, unscaled by ``unscale_``."""
         for parameter in super().master_params():
             yield self.masters.get(parameter, parameter)
 
@@ -302,12 +264,11 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
         """Swap parameters for masters, in all groups and in the state."""
         if not self._depth:
             self._buffers()
-            base = self._base()
             for group, _, masters, _ in self._swaps:
                 group["params"] = masters
             if self.masters:
+                base = base_of(self)
                 base.state = base.state.state
-            self._swap_limits(to_masters=True)
         self._depth += 1
 
     def _exit(self) -> None:
@@ -315,32 +276,18 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
         self._depth -= 1
         if self._depth:
             return
-        base, rows = self._base(), zip(self.param_groups, self._swaps, strict=True)
+        base, rows = base_of(self), zip(self.param_groups, self._swaps, strict=True)
         self._swaps = [(group, *swap[1:]) for group, swap in rows]
         for group, weights, _, _ in self._swaps:
             group["params"] = weights
         if self.masters:
             base.state = StateOfWeights(self.masters, base.state)
-        self._swap_limits(to_masters=False)
-
-    def _swap_limits(self, to_masters: bool) -> None:
-        """Let row clipping inside clip the masters, or the weights again."""
-        for layer in layers_of(self.inner_optimizer):
-            if limits := vars(layer).get("limits"):
-                others = self.masters
-                if not to_masters:
-                    others = {master: w for w, master in self.masters.items()}
-                swapped = {others.get(p, p): axes for p, axes in limits.items()}
-                layer.limits = swapped
 
     def _buffers(self) -> Sequence[FlatMasters]:
-        """Return the flat buffers, for the groups as they are now.
-
-        Masters follow weights that were written since the last step.
-        """
+        """Return the buffers for the groups as they are; masters follow weights."""
         if self._depth:
             return self._flats
-        groups, state = self.param_groups, self._base().state
+        groups, state = self.param_groups, base_of(self).state
         known = [swap[0] for swap in self._swaps]
         if (
             list(map(id, groups)) != list(map(id, known))
@@ -357,7 +304,7 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
 
     def _make_masters(self) -> None:
         """Make masters for parameters that have none, and their state float32."""
-        base = self._base()
+        base = base_of(self)
         everything = [p for group in self.param_groups for p in group["params"]]
         self._refuse_sharded(everything)
         fresh = [w for w in everything if w.dtype in HALF and w not in self.masters]
@@ -368,16 +315,21 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
         for weight in fresh:
             if weight.numel() and weight.data_ptr() in places:
                 raise UnsupportedError(
-                    f"{OWNER}: expected weights with memory of their own, got one of "
-                    f"shape {list(weight.shape)} that begins where another does; tie "
-                    "weights by using one parameter."
+                    f"{OWNER}: expected weights with memory of their own, got two that "
+                    f"begin at the same place; tie weights by using one parameter."
                 )
             places.add(weight.data_ptr())
         for weight in fresh:
             values = weight.detach().float().contiguous()
             master = self.masters[weight] = Parameter(values, weight.requires_grad)
             if weight in state:
-                state[master] = in_float32(base, weight, state.pop(weight))
+                state[master] = {
+                    key: slot.float().contiguous() if is_half(slot) else slot
+                    for key, slot in state.pop(weight).items()
+                }
+        for layer in layers_of(self.inner_optimizer):  # Row clipping has limits.
+            limits = vars(layer).get("limits", {})
+            limits |= {self.masters[w]: limits[w] for w in fresh if w in limits}
         if self.masters:
             base.state = StateOfWeights(self.masters, state)
         self._swaps = [
@@ -413,10 +365,10 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
 
     # -- gradients ---------------------------------------------------------------------
 
-    def _gathered(self, held: Any) -> tuple[Step, list[Tensor]]:
+    def _gathered(self) -> tuple[Step, list[Tensor]]:
         """Give the masters the gradients of the weights, in the flat buffers."""
         if not self._lent:
-            sparse = self._copy_gradients(1.0 if held is None else held)
+            sparse = self._copy_gradients(self._divisor())
         present = [p for s in self._swaps for p in s[2] if p.grad is not None]
         if self._lent:
             return Step(present), [p.grad for p in present]
@@ -428,15 +380,10 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
     def _copy_gradients(self, held: float) -> list[Tensor]:
         """Copy the gradients of the weights and add those of penalties, times ``held``.
 
-        Gradients that ``unscale_`` has copied stay as they are, and have their
-        penalties already. Return the sparse ones, which are not in the buffers.
+        After ``unscale_`` they have their penalties already. Return the sparse ones,
+        which are not in the buffers.
         """
-        by_hand = self._by_hand is not None
-        if by_hand and not HAS_GRAD_DTYPE:
-            self._refuse_changed()
-            gradients = [m.grad for m in self.masters.values() if m.grad is not None]
-            return [gradient for gradient in gradients if gradient.is_sparse]
-        penalties = {} if by_hand else self._regularizers()
+        penalties = {} if self._by_hand is not None else self._regularizers()
         sparse = []
         for flat in self._flats:
             gradients = [weight.grad for weight in flat.weights]
@@ -467,33 +414,16 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
         """Divide the gradients by the scale now, so that you can clip them.
 
         ``.grad`` of a half-precision parameter becomes the unscaled gradient in
-        float32, with the penalty's, because float16 could not hold it. With a torch
-        that has no ``Tensor.grad_dtype``, only the masters have it: clip
-        ``master_params()``. For all else see the base class.
+        float32, with the penalty's, because float16 could not hold it. For all else
+        see the base class.
         """
         self._buffers()
         super().unscale_()
-        if not HAS_GRAD_DTYPE:
-            self._copied = [(w, w.grad, version_of(w.grad)) for w in self.masters]
-            return
         for weight, master in self.masters.items():
             if master.grad is not None:
                 weight.grad = None
                 weight.grad_dtype = None  # Any dtype.
                 weight.grad = master.grad
-
-    def _refuse_changed(self) -> None:
-        """Raise if a gradient was changed that ``unscale_`` could not replace."""
-        for weight, gradient, version in self._copied:
-            if weight.grad is not gradient or version_of(weight.grad) != version:
-                name = gradients.named_parameters(self).get(
-                    self.masters[weight], "a parameter"
-                )
-                raise UnsupportedError(
-                    f"{OWNER}.step: expected the model's gradients as they were at "
-                    f"unscale_(), got a changed one for {name!r}, which the step would "
-                    "not see; change those of master_params(), or call zero_grad()."
-                )
 
     def _divide(self, step: Step, pieces: Sequence[Tensor], divisor: Any) -> None:
         """Divide the gradients of the masters in place: see the base class."""
@@ -501,34 +431,32 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
             pieces = [p.grad for p in step.parameters]
         super()._divide(step, pieces, divisor)
 
-    def _divided_pairs(self, pairs: gradients.Pairs, held: Any) -> gradients.Pairs:
+    def _divided_pairs(self, pairs: gradients.Pairs) -> gradients.Pairs:
         """Return pairs of an unscaled float32 gradient and a master."""
         self._buffers()
         penalties = self._regularizers()
-        places = {
-            id(weight): (master, view)
+        views = {
+            id(weight): view
             for flat in self._flats
-            for weight, master, view in zip(
-                flat.weights, flat.masters, flat.gradient_views, strict=True
-            )
+            for weight, view in zip(flat.weights, flat.gradient_views, strict=True)
         }
         for k, (gradient, weight) in enumerate(pairs):
-            master, view = places.get(id(weight), (None, None))
-            if master is None:
+            if id(weight) not in views:
                 continue
+            master = self.masters[weight]
             if gradient is not None and gradient.is_sparse:
                 gradient = gradient.float()
             elif gradient is not None and self._for_step:
-                gradient = view.copy_(gradient)
+                gradient = views[id(weight)].copy_(gradient)
             elif gradient is not None:
                 gradient = gradient.float().contiguous()
             if penalties and weight in penalties:
-                penalty = penalty_gradient(penalties[weight], master) * held
+                penalty = penalty_gradient(penalties[weight], master) * self._held
                 if gradient is not None:
                     gradient = gradient.to_dense() if gradient.is_sparse else gradient
                 gradient = penalty if gradient is None else gradient + penalty
             pairs[k] = gradient, master
-        return super()._divided_pairs(pairs, held)
+        return super()._divided_pairs(pairs)
 
     def apply_gradients(
         self,
@@ -545,12 +473,7 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
         weights = {id(weight) for weight in self.masters}
         for gradient, parameter in gradients.as_pairs(grads_and_vars, owner):
             if id(parameter) in weights:
-                fits = isinstance(gradient, Tensor) and gradient.dtype == torch.float32
-                if gradient is not None and not fits:
-                    parameter_name = gradients.named_parameters(self).get(
-                        parameter, "a parameter"
-                    )
-                    gradients.check_gradient(gradient, parameter, parameter_name, owner)
+                if isinstance(gradient, Tensor) and gradient.dtype == parameter.dtype:
                     gradient = gradient.float()
                 parameter = self.masters[parameter]
             pairs.append((gradient, parameter))
@@ -560,13 +483,6 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
         finally:
             self._exit()
 
-    def _divides_as_it_updates(self, clips: bool) -> bool:
-        """Whether the update can unscale and clip: see the base class."""
-        # LogMax depends on the largest clipped gradient.
-        if clips and getattr(self.chosen_scale, "needs_amax", False):
-            return False
-        return super()._divides_as_it_updates(clips)
-
     # -- steps -------------------------------------------------------------------------
 
     def step_inner(self) -> None:
@@ -574,44 +490,26 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
         self._refuse_failed()
         self._enter()
         try:
-            step, pieces = self._gathered(self._held)
-            if self._nothing_to_scale(step.parameters):
-                self._held = None
-                self.inner_optimizer.step()
-                return
-            self._refuse_applied()
-            held = self._held
+            step, pieces = self._gathered()
+            if self._held is None and self._by_hand is None and not self._lent:
+                self._refuse_applied()
             self._take(step, pieces, self._step_flat)
-            if held is not None:
-                self._note_applied()
         finally:
             if not self._lent and self._by_hand is None:
                 self._release()
             self._exit()
 
-    def _note_applied(self) -> None:
-        """Remember that the model's gradients still hold the scale."""
-        for weight in self.masters:
-            if weight.grad is not None:
-                gradient = weight.grad
-                self._applied = weight, weakref.ref(gradient), gradient._version
-                return
-
     def _refuse_applied(self) -> None:
         """Raise for gradients that were applied and that still hold the scale."""
-        is_scaled = self._held is not None or self._by_hand is not None
-        if self._applied is None or is_scaled or self._lent:
+        gradient, stepped = self._a_gradient(), self._stepped
+        if gradient is None or stepped is None or not self.masters:
             return
-        weight, applied, version = self._applied
-        gradient = weight.grad
-        if gradient is None or gradient is not applied():
-            return
-        if gradient._version == version:
-            name = gradients.named_parameters(self)[self.masters[weight]]
+        applied, version, was_scaled = stepped
+        if was_scaled and applied() is gradient and gradient._version == version:
             raise UnsupportedError(
-                f"{OWNER}.step: expected gradients that were not applied yet, got that "
-                f"of {name!r} again, which holds the loss scale; call zero_grad() and "
-                "scale_loss(loss).backward() before each step."
+                f"{OWNER}.step: expected gradients that were not applied yet, got "
+                "those of the last step again, which hold the loss scale; call "
+                "zero_grad() and scale_loss(loss).backward() before each step."
             )
 
     def _step_flat(self) -> None:
@@ -629,16 +527,11 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
             for master in flat.masters:
                 master.grad = None
 
-    def _begin_again(self) -> None:
+    def _drop_unscaled(self) -> None:
         """Forget ``unscale_`` and the gradients that it gave to masters."""
         if self._by_hand is not None:
             self._release()
-        super()._begin_again()
-
-    def _forget_unscaled(self) -> None:
-        if self._by_hand is not None:
-            self._release()
-        super()._forget_unscaled()
+        super()._drop_unscaled()
 
     @property
     def last_step(self) -> scalers.ScaledStepReport:
@@ -661,17 +554,14 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
     # -- state -------------------------------------------------------------------------
 
     def _save_inner(self) -> dict[str, Any]:
-        """Return the wrapped optimizer's state with the masters and the scale.
-
-        Distributed checkpoints need an entry for each parameter that is trained, once
-        there is any.
-        """
+        """Return the wrapped optimizer's state with the masters and the scale."""
         self._enter()
         try:
             saved = super()._save_inner()
             numbers = [k for group in saved["param_groups"] for k in group["params"]]
             own, state = set(self.masters.values()), dict(saved["state"])
             for number, parameter in zip(numbers, self.master_params(), strict=True):
+                # Distributed checkpoints need an entry for each trained parameter.
                 trained = own and parameter.requires_grad and number not in state
                 if parameter in own or trained:
                     master = {MASTER: parameter.detach()}
@@ -722,15 +612,10 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
         """Load the masters and the scale, then the state of the wrapped optimizer."""
         self._buffers()
         saved = self._saved_masters(state_dict)
-        self._enter()
-        try:
+        with self.on_masters():
             super()._load_inner(self._of_inner(state_dict))
-            with torch.no_grad():
-                for master, value in saved:
-                    master.copy_(value)
-        finally:
-            self._write_weights()
-            self._exit()
+            for master, value in saved:
+                master.copy_(value)
 
     def get_name(self) -> str:
         """Return the name of ``optimizer`` and "-MP"."""
@@ -741,25 +626,9 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
         return [name for name in super().get_slot_names() if name != MASTER]
 
 
-def version_of(gradient: Tensor | None) -> int:
-    """Return the version of a gradient, -1 for none."""
-    return -1 if gradient is None else gradient._version
-
-
-def in_float32(base: Any, weight: Tensor, slots: dict[str, Any]) -> dict[str, Any]:
-    """Return the state of a weight in float32.
-
-    An initial value such as 0.1 is rounded to float32 and not to half precision.
-    """
-    wide = {}
-    for name, value in slots.items():
-        is_half = isinstance(value, Tensor) and value.dtype == weight.dtype
-        wide[name] = value.float().contiguous() if is_half else value
-    if isinstance(base, torch.optim.Adagrad) and not slots["step"]:
-        for group in base.param_groups:
-            if any(weight is parameter for parameter in group["params"]):
-                wide["sum"].fill_(group["initial_accumulator_value"])
-    return wide
+def is_half(slot: Any) -> bool:
+    """Whether a slot is a tensor in half precision."""
+    return isinstance(slot, Tensor) and slot.dtype in HALF
 
 
 def scale_of(loss_scale: Any) -> loss_scales.LossScale:
@@ -768,15 +637,7 @@ def scale_of(loss_scale: Any) -> loss_scales.LossScale:
         return loss_scales.automatic_scale(loss_scale)
     if loss_scale is None or isinstance(loss_scale, Real):
         return loss_scales.StaticScale(1.0 if loss_scale is None else loss_scale)
-    if isinstance(loss_scale, str) and loss_scale == "dynamic":
-        return loss_scales.DynamicLossScale()
-    if isinstance(loss_scale, loss_scales.LossScale):
-        return loss_scale
-    raise UnknownNameError(
-        f"{OWNER}: loss_scale: expected a number, None, 'dynamic', an "
-        f"AutomaticLossScaler or a loss scale, got {loss_scale!r}; for OpenSeq2Seq's "
-        "scalers pass AutomaticLossScaler('Backoff')."
-    )
+    return loss_scales.get(loss_scale)
 
 
 def mp_regularizer_wrapper(regularizer: Regularizer) -> Callable[[Tensor], object]:
@@ -827,17 +688,11 @@ def penalty_gradient(regularizer: Regularizer, master: Tensor) -> Tensor:
     with torch.enable_grad():
         weight = master.detach().requires_grad_()
         penalty = regularizer(weight)
-        gradient = None
-        if (
-            isinstance(penalty, Tensor)
-            and penalty.numel() == 1
-            and penalty.requires_grad
-        ):
-            (gradient,) = torch.autograd.grad(penalty, weight, allow_unused=True)
-    if gradient is None:
-        raise DtypeError(
-            "mp_regularizer_wrapper: regularizer: expected a penalty that is a scalar "
-            f"tensor with a gradient for the weight, got {penalty!r:.80}; compute it "
-            "from the weight in tensors, and sum it."
-        )
-    return gradient
+        try:
+            return torch.autograd.grad(penalty, weight)[0]
+        except (AttributeError, RuntimeError, TypeError) as error:
+            raise DtypeError(
+                "mp_regularizer_wrapper: regularizer: expected a penalty that is a "
+                f"scalar tensor with a gradient for the weight, got {penalty!r:.80}; "
+                "compute it from the weight in tensors, and sum it."
+            ) from error

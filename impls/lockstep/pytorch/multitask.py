@@ -23,7 +23,7 @@ from lockstep.pytorch import foreach, shards
 from lockstep.pytorch.fused import step_starting_momentum
 from lockstep.pytorch.gradients import gradients_set_to, name_in, named_parameters
 from lockstep.pytorch.norms import finite_flags, magnitudes, sum_duplicates
-from lockstep.pytorch.wrapper import OptimizerWrapper
+from lockstep.pytorch.wrapper import OptimizerWrapper, require_optimizer
 
 OWNER = "MultitaskOptimizerWrapper"
 
@@ -84,13 +84,7 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
     _reached_inner = False
 
     def __init__(self, opt: Optimizer) -> None:
-        if not isinstance(opt, Optimizer):
-            got = f"{type(opt).__name__}; pass the optimizer whose state is to be kept"
-            if isinstance(opt, type):
-                got = f"the class {opt.__name__}; pass an instance"
-            raise NotAnOptimizerError(
-                f"{OWNER}: expected a torch.optim.Optimizer, got {got}."
-            )
+        require_optimizer(OWNER, opt, NotAnOptimizerError)
         super().__init__(opt)
 
     @property

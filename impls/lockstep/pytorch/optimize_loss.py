@@ -496,11 +496,11 @@ class TrainingStep:
             pairs = self._post_process(pairs, norm)
         # Clipping multiplies by at most 1, so dense float32 gradients stay finite.
         # Others are rounded, or rows are summed.
-        if finite and isinstance(self.optimizer, ScalingWrapper):
-            if all([g.dtype == torch.float32 and not g.is_sparse for g in present]):
-                self.optimizer._note_finite([g for g, _ in pairs if g is not None])
         absent = self._names_of_absent(pairs)
         self._write_rate()
+        if finite and isinstance(self.optimizer, ScalingWrapper):
+            if all([g.dtype == torch.float32 and not g.is_sparse for g in present]):
+                self.optimizer._known_finite = True
         self.optimizer.apply_gradients(pairs, self.global_step)
         self._absent = absent
 

@@ -42,7 +42,7 @@ class Step:
     trained: Sequence[Tensor] = ()
     absent: Sequence[Tensor] = ()
 
-    def look(self, pieces: Sequence[Tensor], held: float, limit: float | None) -> None:
+    def look(self, pieces: Sequence[Tensor], held: Any, limit: float | None) -> None:
         """Check and measure the gradients in one host sync.
 
         A gradient is finite if each unscaled element fits its dtype. With a ``limit``
@@ -50,9 +50,13 @@ class Step:
 
         Args:
             pieces: the gradients of ``parameters``, maybe as fewer tensors.
-            held: the factor that is in the gradients.
+            held: the factor that is in the gradients. If it is a tensor, there is no
+                host sync, and the results are 0-d tensors.
             limit: the largest norm; None for no clipping.
         """
+        if isinstance(held, Tensor):
+            self._look_on_device(pieces, held, limit)
+            return
         fits_norm = True
         if limit is None:
             finite = norms.are_surely_finite(pieces)
@@ -66,8 +70,7 @@ class Step:
         self.finite = finite
 
     @torch.no_grad()
-    def look_on_device(self, pieces: Any, held: Tensor, limit: float | None) -> None:
-        """Do as :meth:`look` without a host sync; the results are 0-d tensors."""
+    def _look_on_device(self, pieces: Any, held: Tensor, limit: float | None) -> None:
         self.fits = fit([p.grad for p in self.parameters], held)
         norm = norms.total_norm(pieces) / held
         self.finite, self.factor = self.fits.all(), torch.ones_like(norm)
@@ -91,11 +94,14 @@ def fit(gradients: Sequence[Tensor], scale: float | Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def divide_in_place(gradients: Sequence[Tensor], divisor: float) -> None:
+def divide_in_place(gradients: Sequence[Tensor], divisor: Any) -> None:
     """Multiply by the float32 reciprocal, in float64 by the float64 reciprocal.
 
     Half precision is multiplied in float32 and rounded once.
     """
+    if isinstance(divisor, Tensor):
+        foreach.scale_in_place(gradients, inverse(divisor))
+        return
     exact = 1 / divisor if divisor else math.inf
     factor = foreach.rounded(exact, torch.float32)
     values = [g._values() if g.is_sparse else g for g in shards.parts_of(gradients)]

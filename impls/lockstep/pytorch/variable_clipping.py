@@ -26,7 +26,7 @@ from lockstep.pipeline import has_layer
 from lockstep.pytorch import shards
 from lockstep.pytorch.foreach import rounded
 from lockstep.pytorch.gradients import name_in, named_parameters
-from lockstep.pytorch.wrapper import OptimizerWrapper
+from lockstep.pytorch.wrapper import OptimizerWrapper, require_optimizer
 
 OWNER = "VariableClippingOptimizer"
 DIMS = f"{OWNER}: vars_to_clip_dims"
@@ -208,6 +208,8 @@ class VariableClippingOptimizer(OptimizerWrapper):
     _parameters: Sequence[Tensor] = ()
     _absent: Sequence[bool] = ()
     _clipped: Sequence[Clipped] = ()
+    _count: tuple[int, int] | None = None
+    """How many norms the last step computed, and how many it clipped, once asked."""
 
     def __init__(
         self,
@@ -218,7 +220,13 @@ class VariableClippingOptimizer(OptimizerWrapper):
         colocate_clip_ops_with_vars: bool = False,
         name: str = "VariableClipping",
     ) -> None:
-        check_optimizer(opt)
+        require_optimizer(OWNER, opt, NotAnOptimizerError)
+        if has_layer(opt, "AGNOptimizer"):
+            raise UnsupportedError(
+                f"{OWNER}: expected an optimizer of the listed parameters alone, got "
+                "AGNOptimizer; put the row clipping inside of it, so that it clips the "
+                "shared rows too."
+            )
         if not isinstance(name, str) or not name:
             raise OutOfRangeError(
                 f"{OWNER}: name: expected a name, got {name!r}; "
@@ -230,7 +238,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
                 f"{type(vars_to_clip_dims).__name__}; "
                 "for one matrix w whose rows are to be clipped give {w: [1]}."
             )
-        if getattr(opt, "trains_masters", False):
+        if getattr(opt, "masters", None):
             raise UnsupportedError(
                 f"{OWNER}: expected an optimizer of the weights themselves, got one "
                 "that trains float32 masters; put the row clipping inside, as in "
@@ -257,7 +265,12 @@ class VariableClippingOptimizer(OptimizerWrapper):
         inner = self.inner_optimizer
         parameters = [p for group in inner.param_groups for p in group["params"]]
         absent = [p.grad is None for p in parameters]
-        touched = [(p, p.grad) for p in self.limits if p.grad is not None]
+        known = set(map(id, parameters))
+        touched = [
+            (p, p.grad)
+            for p in self.limits
+            if p.grad is not None and id(p) in known  # It may have left the groups.
+        ]
         present = parameters
         if any(absent):
             present = [p for p in parameters if p.grad is not None]
@@ -267,7 +280,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
             touched = []
         inner.step()
         self._clipped = [self._clip(p, gradient) for p, gradient in touched]
-        self._parameters, self._absent = parameters, absent
+        self._parameters, self._absent, self._count = parameters, absent, None
         self._report = None if present else NO_GRADIENTS
 
     def _clip(self, parameter: Tensor, gradient: Tensor) -> Clipped:
@@ -287,7 +300,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
 
     def note_no_gradients(self) -> None:
         """Record a step without gradients: see the base class."""
-        self._report, self._clipped = NO_GRADIENTS, ()
+        self._report, self._clipped, self._count = NO_GRADIENTS, (), None
         super().note_no_gradients()
 
     @property
@@ -310,8 +323,10 @@ class VariableClippingOptimizer(OptimizerWrapper):
 
     def _counts(self) -> tuple[int, int]:
         """Return how many norms the last step computed, and how many it clipped."""
-        counts = [counted(clipped) for clipped in self._clipped]
-        return sum(rows for rows, _ in counts), sum(clipped for _, clipped in counts)
+        if self._count is None:
+            counts = [counted(clipped) for clipped in self._clipped]
+            self._count = sum(rows for rows, _ in counts), sum(n for _, n in counts)
+        return self._count
 
     def step_numbers(self) -> dict[str, float]:
         """Return the numbers of the last step, and its rows: see the base class."""
@@ -332,29 +347,6 @@ def counted(clipped: Clipped) -> tuple[int, int]:
         if too_large is not None:
             too_large = too_large.new_zeros(shape).index_copy_(0, place, too_large)
     return shape.numel(), 0 if too_large is None else int(too_large.sum())
-
-
-def check_optimizer(opt: Any) -> None:
-    """Raise unless rows can be clipped after the steps of ``opt``."""
-    if not isinstance(opt, Optimizer):
-        got = f"{type(opt).__name__}; pass the optimizer whose steps come first"
-        if isinstance(opt, type):
-            got = f"the class {opt.__name__}; pass an instance"
-        raise NotAnOptimizerError(
-            f"{OWNER}: expected a torch.optim.Optimizer, got {got}."
-        )
-    if has_layer(opt, "AGNOptimizer"):
-        raise UnsupportedError(
-            f"{OWNER}: expected an optimizer of the listed parameters alone, got "
-            "AGNOptimizer; put the row clipping inside of AGNOptimizer: "
-            "it clips the shared rows too."
-        )
-    if any(group.get("differentiable") for group in opt.param_groups):
-        raise UnsupportedError(
-            f"{OWNER}: expected an optimizer with differentiable=False, got "
-            f"{type(opt).__name__} with True; rows are clipped outside of autograd; "
-            "use it without row clipping."
-        )
 
 
 def norms_of(max_norm: Any, keys: Mapping[Any, Any]) -> dict[Any, float]:

@@ -34,6 +34,16 @@ MASTER = "master"
 """The key of a float32 master in the state of a parameter."""
 
 
+def require_optimizer(owner: str, opt: Any, error: type[Exception]) -> None:
+    """Raise unless ``opt`` is an optimizer, not its class or something else."""
+    if not isinstance(opt, Optimizer):
+        kind = f"the class {opt.__name__}" if isinstance(opt, type) else repr(opt)
+        raise error(
+            f"{owner}: expected a torch.optim.Optimizer, got {kind:.80}; pass the "
+            "optimizer itself."
+        )
+
+
 def _live(name: str) -> property:
     """Return a property for ``name``, an attribute of the wrapped optimizer."""
 
@@ -92,6 +102,12 @@ class OptimizerWrapper(Optimizer):
         if closure is not None and closure.default is inspect.Parameter.empty:
             self._refuse_closure(inner_optimizer)
         groups = inner_optimizer.param_groups
+        if any(group.get("differentiable") for group in groups):
+            raise UnsupportedError(
+                f"{type(self).__name__}: expected an optimizer that is not "
+                f"differentiable, got {type(inner_optimizer).__name__}, which is; "
+                "leave differentiable off."
+            )
         self._refuse_sharded(p for group in groups for p in group["params"])
         self.__setstate__({"inner_optimizer": inner_optimizer})
 
@@ -226,7 +242,6 @@ class OptimizerWrapper(Optimizer):
                 fit.
             ValueError: a parameter is in no group, or named twice.
         """
-        self._forget_unscaled()
         self._lend(True)
         try:
             gradients.apply_gradients(self, grads_and_vars, global_step, name)
@@ -234,14 +249,9 @@ class OptimizerWrapper(Optimizer):
             self._lend(False)
 
     def _lend(self, is_lent: bool) -> None:
-        """Tell all wrappers inside whether the next step must not change gradients."""
+        """Tell all wrappers whether the next step has a caller's gradients."""
         if isinstance(self.inner_optimizer, OptimizerWrapper):
             self.inner_optimizer._lend(is_lent)
-
-    def _forget_unscaled(self) -> None:
-        """Discard the results of ``unscale_`` in this wrapper and all inside it."""
-        if isinstance(self.inner_optimizer, OptimizerWrapper):
-            self.inner_optimizer._forget_unscaled()
 
     def _only_wants_state(self, with_gradient: Sequence[Tensor]) -> bool:
         """Whether ``torch.distributed.checkpoint`` takes this step to create the state.
@@ -419,9 +429,8 @@ class OptimizerWrapper(Optimizer):
         if own != saved:
             self._refuse_state(f"groups of {saved} parameters instead of {own}")
         entries = [entry for entry in state.values() if isinstance(entry, Mapping)]
-        if not getattr(self, "keeps_masters", False):
-            if any(MASTER in entry for entry in entries):
-                self._refuse_state("float32 masters, which no wrapper here keeps")
+        if not hasattr(self, "masters") and any(MASTER in entry for entry in entries):
+            self._refuse_state("float32 masters, which no wrapper here keeps")
         if isinstance(self.inner_optimizer, OptimizerWrapper):
             self.inner_optimizer._check_saved(self._of_inner(state_dict))
 

@@ -538,3 +538,31 @@ def test_the_elements_of_a_table_are_not_printed():
         table.grad = torch.zeros_like(table)
         optimizer.step()
     assert torch.equal(table, torch.full_like(table, 0.5))
+
+
+def test_a_parameter_that_left_the_groups_is_not_clipped() -> None:
+    weights = [torch.nn.Parameter(torch.full((2, 2), 4.0)) for _ in range(2)]
+    sgd = torch.optim.SGD(weights, lr=0.0)
+    optimizer = VariableClippingOptimizer(sgd, {weight: [1] for weight in weights}, 1.0)
+    del optimizer.param_groups[0]["params"][1]
+    for weight in weights:
+        weight.grad = torch.ones(2, 2)
+    optimizer.step()
+    assert (weights[0].norm(dim=1) <= 1.0).all()
+    assert weights[1].eq(4.0).all()
+    assert optimizer.step_numbers()["rows"] == 2
+
+
+def test_the_numbers_of_a_step_count_the_rows_once(monkeypatch) -> None:
+    table = torch.nn.Embedding(4, 2, sparse=True)
+    sgd = torch.optim.SGD(table.parameters(), lr=0.1)
+    optimizer = VariableClippingOptimizer(sgd, {table.weight: [1]}, 0.5)
+    table(torch.tensor([1, 1, 2])).sum().backward()
+    optimizer.step()
+    found, unique = [], torch.Tensor.unique
+    monkeypatch.setattr(
+        torch.Tensor, "unique", lambda *a, **k: found.append(a) or unique(*a, **k)
+    )
+    assert optimizer.step_numbers()["rows"] == 2
+    assert optimizer.last_step.reason.endswith("of 2 rows clipped")
+    assert len(found) == 1

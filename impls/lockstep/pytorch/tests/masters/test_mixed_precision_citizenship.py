@@ -15,7 +15,6 @@ from lockstep.pytorch import (
     VariableClippingOptimizer,
 )
 from lockstep.pytorch.tests.masters.models import (
-    assert_same,
     everything,
     loss_of,
     mixed,
@@ -81,18 +80,6 @@ def test_a_scheduler_drives_the_rate(name):
         train(model, optimizer, "+")
         scheduler.step()
     assert optimizer.inner_optimizer.param_groups[0]["lr"] == 0.05
-
-
-@pytest.mark.parametrize("name", ["SGD", "Adam fused"])
-def test_a_grad_scaler_is_refused(name):
-    model = mixed()
-    optimizer = wrapped(model, name)
-    scaler = torch.amp.GradScaler("cpu")
-    scaler.scale(loss_of(model, torch.ones(2, 3))).backward()
-    before = everything(model, optimizer)
-    with pytest.raises(ValueError, match="got a GradScaler"):
-        scaler.step(optimizer)
-    assert_same(everything(model, optimizer), before)
 
 
 def test_other_wrappers_work_inside():

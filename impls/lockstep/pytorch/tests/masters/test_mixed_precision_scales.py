@@ -87,7 +87,7 @@ def test_the_clip_is_folded_into_the_unscaling(name):
 def test_what_is_no_scale_is_refused_and_the_optimizer_left_alone(wrong):
     model = mixed()
     adam = TORCH["Adam"](model.parameters())
-    with pytest.raises(ValueError, match="MixedPrecisionOptimizerWrapper: loss_scale"):
+    with pytest.raises(ValueError, match="loss_scale"):
         MixedPrecisionOptimizerWrapper(adam, wrong)
     assert adam.param_groups[0]["params"][0] is model.body.weight
 
@@ -185,6 +185,6 @@ def test_a_float32_gradient_that_came_after_unscaling_is_refused() -> None:
     optimizer.scale_loss(half.float().sum()).backward()
     optimizer.unscale_()
     single.grad = torch.ones(2)
-    with pytest.raises(ValueError, match="a later one for 'single'"):
+    with pytest.raises(ValueError):
         optimizer.step()
     assert half.tolist() == single.tolist() == [1.0, 1.0]
