@@ -20,7 +20,6 @@ from lockstep.docstrings import (
     multitask,
     optimizers,
     scaling,
-    schedules,
     step,
     tensorflow,
     workers,
@@ -45,7 +44,6 @@ TEXTS: dict[str, str] = {
     **multitask.TEXTS,
     **optimizers.TEXTS,
     **scaling.TEXTS,
-    **schedules.TEXTS,
     **step.TEXTS,
     **workers.TEXTS,
     **METHODS,
@@ -60,15 +58,6 @@ def documented(thing: Thing) -> Thing:
 
     Raises:
         KeyError: there is no text for this name.
-
-    Example:
-        >>> @documented
-        ... def fixed_lr(global_step, learning_rate):
-        ...     '''Return the rate.
-        ...
-        ...     In float32.'''
-        >>> fixed_lr.__doc__.splitlines()[:5]
-        ['Return the rate.', '', 'In float32.', '', 'Args:']
     """
     target: Any = thing
     text = text_of(target.__qualname__, target.__module__)

@@ -23,7 +23,7 @@ from lockstep.checks import dtype_name
 from lockstep.errors import DtypeError
 from lockstep.keras3.gradients import value_of
 from lockstep.policies import bind
-from lockstep.tf.shared.schedules.lr_policies import (
+from lockstep.tf.shared.lr_policies import (
     cosine_decay,
     exp_decay,
     fixed_lr,

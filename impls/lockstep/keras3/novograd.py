@@ -11,7 +11,7 @@ import tensorflow as tf
 from lockstep.keras3.gradients import densify, name_of, value_of
 from lockstep.keras3.optimizers import RuleOptimizer, registered
 from lockstep.optimizers import NOVOGRAD
-from lockstep.tf.shared.optimizers import novograd as rule
+from lockstep.tf.shared import novograd as rule
 
 MOMENTUM, MOMENT = "momentum", "second_moment"
 
@@ -105,14 +105,13 @@ class NovoGrad(RuleOptimizer, keras.optimizers.Optimizer):
         weight, dense = value_of(variable), densify(gradient, variable)
         slots = self._slots.of(variable)
         momentum, stored = value_of(slots[MOMENTUM]), value_of(slots[MOMENT])
-        policy = rule.policy_of(self.bound, weight.dtype, remembers=True)
-        if not self._use_weight_decay(variable):
-            policy = policy._replace(weight_decay=None)
-        moment = rule.next_moment(policy, stored, rule.square_norm(dense))
-        direction = rule.normalized(policy, moment, weight, dense)
+        beta2, square = self.bound["beta2"], rule.square_norm(dense)
+        moment = rule.next_moment(beta2, stored, square)
+        decays = self._use_weight_decay(variable)
+        direction = rule.direction_of(self.bound, moment, weight, dense, decays)
         stored.assign(moment)
         decay = tf.cast(self.bound["beta1"], weight.dtype)
-        momentum.assign(momentum * decay + direction)
+        momentum.assign(momentum * decay + tf.cast(direction, dense.dtype))
         weight.assign_sub(momentum * tf.cast(value_of(learning_rate), weight.dtype))
 
     def get_config(self) -> dict[str, Any]:

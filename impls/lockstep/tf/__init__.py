@@ -7,7 +7,6 @@ NovoGrad. Adam and RMSProp raise for variables whose dtype cannot represent thei
 scalars.
 """
 
-import sys
 from typing import TYPE_CHECKING
 
 from lockstep.registry import BACKENDS, installed, missing_framework
@@ -19,6 +18,7 @@ import tensorflow as tf
 
 from lockstep.messages.step.summaries import OPTIMIZER_SUMMARIES as OPTIMIZER_SUMMARIES
 from lockstep.pipeline import pipeline_of as pipeline_of
+from lockstep.tf import lr_policies as lr_policies
 from lockstep.tf.agn import AGNCustomGetter as AGNCustomGetter
 from lockstep.tf.agn import AGNOptimizer as AGNOptimizer
 from lockstep.tf.clipping.clip_by_norm import clip_by_global_norm as clip_by_global_norm
@@ -41,11 +41,11 @@ from lockstep.tf.multitask import MultitaskOptimizerWrapper as MultitaskOptimize
 from lockstep.tf.multitask import (
     clip_gradients_by_global_norm as clip_gradients_by_global_norm,
 )
-from lockstep.tf.optimizers.adamw import AdamWOptimizer as AdamWOptimizer
-from lockstep.tf.optimizers.ftrl import FtrlOptimizer as FtrlOptimizer
-from lockstep.tf.optimizers.kernel_rules import AdamOptimizer as AdamOptimizer
-from lockstep.tf.optimizers.kernel_rules import RMSPropOptimizer as RMSPropOptimizer
-from lockstep.tf.optimizers.novograd import NovoGrad as NovoGrad
+from lockstep.tf.novograd import NovoGrad as NovoGrad
+from lockstep.tf.optimizers import AdamOptimizer as AdamOptimizer
+from lockstep.tf.optimizers import AdamWOptimizer as AdamWOptimizer
+from lockstep.tf.optimizers import FtrlOptimizer as FtrlOptimizer
+from lockstep.tf.optimizers import RMSPropOptimizer as RMSPropOptimizer
 from lockstep.tf.scaling.loss_scale import DynamicLossScale as DynamicLossScale
 from lockstep.tf.scaling.loss_scale import FixedLossScale as FixedLossScale
 from lockstep.tf.scaling.loss_scale import LossScale as LossScale
@@ -53,7 +53,6 @@ from lockstep.tf.scaling.loss_scale_optimizer import (
     MixedPrecisionLossScaleOptimizer as MixedPrecisionLossScaleOptimizer,
 )
 from lockstep.tf.scaling.loss_scaler import AutomaticLossScaler as AutomaticLossScaler
-from lockstep.tf.schedules import lr_policies as lr_policies
 from lockstep.tf.step.optimize_loss import OPTIMIZER_CLS_NAMES as OPTIMIZER_CLS_NAMES
 from lockstep.tf.step.optimize_loss import optimize_loss as optimize_loss
 from lockstep.tf.step.reduction import reduce_gradients as reduce_gradients
@@ -68,9 +67,6 @@ MomentumOptimizer = tf.compat.v1.train.MomentumOptimizer
 # OpenSeq2Seq's spelling.
 _clip_by_global_norm = clip_by_global_norm
 _clip_gradients_by_norm = clip_gradients_by_norm
-
-# So that `import lockstep.tf.lr_policies` finds it, too.
-sys.modules[f"{__name__}.lr_policies"] = lr_policies
 
 if not TYPE_CHECKING:  # A type checker reads what is imported as itself.
     __all__ = list(BACKENDS["tf"].public_names())

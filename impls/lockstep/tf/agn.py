@@ -32,6 +32,7 @@ from lockstep.tf.base.wrapper import (
     Wrapper,
     advance,
     as_train_op,
+    become_strict,
     builds_graph,
 )
 from lockstep.tf.masters.copies import share_row_limits
@@ -711,11 +712,3 @@ def copy_of(variable: tf.Variable) -> tf.Tensor:
     """Return a copy of a variable's value; reading a reference variable copies none."""
     value = variable.read_value()
     return tf.raw_ops.DeepCopy(x=value) if is_reference(variable) else value
-
-
-def become_strict(own: Any, *arguments: Any) -> None:
-    """Let an object be one of the class of its name in ``lockstep.tf.strict``."""
-    from lockstep.tf import strict
-
-    own.__class__ = getattr(strict, type(own).__name__)
-    own.__init__(*arguments)

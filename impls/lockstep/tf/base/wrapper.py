@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from lockstep.docstrings import documented
+from lockstep.errors import UnsupportedError
 from lockstep.quirks import Quirks, quirks_of
 from lockstep.tf.base.hooks import base_of
 from lockstep.tf.base.pairs import Pairs, as_variable, checked_arguments, listed
@@ -281,6 +282,26 @@ def is_keras(optimizer: Any) -> bool:
     """Whether ``optimizer`` is a Keras optimizer; does not import Keras."""
     packages = {cls.__module__.partition(".")[0] for cls in type(optimizer).__mro__}
     return not packages.isdisjoint(("keras", "tf_keras"))
+
+
+def become_strict(own: Any, *arguments: Any, **options: Any) -> None:
+    """Turn an object into one of the class of its name in ``lockstep.tf.strict``.
+
+    Raises:
+        UnsupportedError: a user's own subclass.
+    """
+    from lockstep.tf import strict
+
+    cls = type(own)
+    original = vars(strict).get(cls.__name__)
+    if original is None or cls not in original.__mro__:
+        name = cls.__mro__[1].__name__
+        raise UnsupportedError(
+            f"{cls.__name__}: expected strict=False, because the class has no strict "
+            f"one, got True; derive it from lockstep.tf.strict.{name}."
+        )
+    own.__class__ = original
+    own.__init__(*arguments, **options)
 
 
 def builds_graph() -> bool:

@@ -21,9 +21,12 @@ from lockstep.tf.base.hooks import base_of
 from lockstep.tf.base.pairs import as_variable, name_of
 from lockstep.tf.base.wrapper import Optimizer, builds_graph
 from lockstep.tf.masters.mixed_precision import MixedPrecisionOptimizerWrapper
-from lockstep.tf.optimizers.adamw import AdamWOptimizer
-from lockstep.tf.optimizers.ftrl import FtrlOptimizer
-from lockstep.tf.optimizers.kernel_rules import AdamOptimizer, RMSPropOptimizer
+from lockstep.tf.optimizers import (
+    AdamOptimizer,
+    AdamWOptimizer,
+    FtrlOptimizer,
+    RMSPropOptimizer,
+)
 from lockstep.tf.scaling.loss_scaler import AutomaticLossScaler
 from lockstep.tf.shared.step import summaries as summary_records
 from lockstep.tf.shared.step.arguments import Makers, Task, find_trained

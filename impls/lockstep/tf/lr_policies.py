@@ -13,7 +13,7 @@ In a graph the tensor itself does as well. The origin of all of them is OpenSeq2
 from 0.
 """
 
-from lockstep.tf.shared.schedules.lr_policies import (
+from lockstep.tf.shared.lr_policies import (
     cosine_decay,
     exp_decay,
     fixed_lr,

@@ -3,6 +3,7 @@
 They return a tensor (``fixed_lr``: its argument), computed in float32 with the same
 operations as in the original. All of them come from OpenSeq2Seq (NVIDIA),
 ``open_seq2seq/optimizers/lr_policies.py``. Steps are optimizer steps, counted from 0.
+``lr`` is another name of ``learning_rate``.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from lockstep.docstrings import documented
 from lockstep.errors import OutOfRangeError
 from lockstep.policies import (
     checked,
@@ -22,17 +22,6 @@ from lockstep.policies import (
     refuse_limit_of_another_dtype,
     step_boundaries,
 )
-from lockstep.quirks import quirks_of
-
-__all__ = [
-    "cosine_decay",
-    "exp_decay",
-    "fixed_lr",
-    "inv_poly_decay",
-    "piecewise_constant",
-    "poly_decay",
-    "transformer_policy",
-]
 
 Rate = float | tf.Tensor
 Step = int | tf.Tensor | tf.Variable
@@ -46,13 +35,20 @@ class AmbiguousStepError(OutOfRangeError, tf.errors.InvalidArgumentError):
 
 
 @checked
-@documented
 def fixed_lr(global_step: Step, learning_rate: Rate, *, strict: bool = False) -> Rate:
+    """Keep the rate as it is.
+
+    The rate is ``learning_rate`` itself, whatever the step.
+
+    Args:
+        global_step: optimizer steps done so far.
+        learning_rate: the rate.
+        strict: no difference.
+    """
     return learning_rate
 
 
 @checked
-@documented
 def piecewise_constant(
     global_step: Step,
     learning_rate: Rate,
@@ -62,16 +58,28 @@ def piecewise_constant(
     *,
     strict: bool = False,
 ) -> tf.Tensor:
-    """...
+    """Change the rate at some steps.
+
+    Return rate c_k with b_(k-1) < s <= b_k, c_0 = 1: the boundary has the old rate.
+
+    Args:
+        global_step: optimizer steps s done so far.
+        learning_rate: the rate until the first boundary.
+        boundaries: steps b_k, or epochs if ``steps_per_epoch`` is given.
+        decay_rates: factors c_k of ``learning_rate`` after each boundary.
+        steps_per_epoch: optimizer steps in an epoch.
+        strict: check nothing but the boundaries.
 
     Raises:
-        ...
+        NoBoundariesError: ``boundaries`` is empty.
+        OutOfRangeError: not one rate per boundary, boundaries that are no integers, or
+            a step in two ranges of unsorted boundaries.
         tf.errors.InvalidArgumentError: in a graph, for a step in two ranges of unsorted
             boundaries. In eager mode one error is of both classes.
     """
     ends = step_boundaries(boundaries, decay_rates, steps_per_epoch)
     step = as_step(global_step)
-    # A step on a boundary has the old rate, in the default mode too.
+    # A step on a boundary has the old rate, with and without strict.
     holds = [step <= ends[0]]
     holds += [(step > low) & (step <= high) for low, high in itertools.pairwise(ends)]
     holds += [step > ends[-1]]
@@ -89,7 +97,6 @@ def piecewise_constant(
 
 
 @checked
-@documented
 def exp_decay(
     global_step: Step,
     learning_rate: Rate,
@@ -101,6 +108,20 @@ def exp_decay(
     *,
     strict: bool = False,
 ) -> tf.Tensor:
+    """Decay the rate exponentially.
+
+    Return max(min_lr, rate decay_rate^p), p = (s - begin) / decay_steps, 0 before.
+
+    Args:
+        global_step: optimizer steps s done so far.
+        learning_rate: the rate at the beginning.
+        decay_steps: steps in which the rate decays once by ``decay_rate``.
+        decay_rate: the factor.
+        use_staircase_decay: round p down, so that the rate falls in stairs.
+        begin_decay_at: the first step of the decay.
+        min_lr: the floor, which also holds before the decay.
+        strict: refuse an integer rate, check nothing else.
+    """
     step, rate = as_step(global_step), single(learning_rate)
     progress = single(step - begin_decay_at) / single(decay_steps)
     if use_staircase_decay:
@@ -111,7 +132,6 @@ def exp_decay(
 
 
 @checked
-@documented
 def poly_decay(
     global_step: Step,
     learning_rate: Rate,
@@ -123,6 +143,22 @@ def poly_decay(
     *,
     strict: bool = False,
 ) -> tf.Tensor:
+    """Decay the rate along a polynomial.
+
+    Return (base - min_lr) (1 - p)^power + min_lr, where the progress is
+    p = min(s - begin, decay_steps) / decay_steps. As in the original, the decay may
+    begin before the warm-up ends. It then raises a base below ``min_lr``.
+
+    Args:
+        global_step: optimizer steps s done so far.
+        learning_rate: the rate at the beginning.
+        decay_steps: steps from the rate down to ``min_lr``.
+        power: the exponent; 1 is a straight line.
+        begin_decay_at: the first step of the decay; before it the rate is base.
+        min_lr: the rate at the end.
+        warmup_steps: base = rate s / warmup_steps before this step, then the rate.
+        strict: refuse an integer rate, check nothing else.
+    """
     step = as_step(global_step)
     base, floor = warmed_up(step, learning_rate, warmup_steps), single(min_lr)
     progress = decay_progress(step, decay_steps, begin_decay_at)
@@ -132,7 +168,6 @@ def poly_decay(
 
 
 @checked
-@documented
 def cosine_decay(
     global_step: Step,
     learning_rate: Rate,
@@ -144,11 +179,28 @@ def cosine_decay(
     *,
     strict: bool = False,
 ) -> tf.Tensor:
+    """Decay the rate along half a cosine.
+
+    Return (base - min_lr) c + min_lr, c = (1 + cos(pi p)) / 2, p as in
+    :func:`poly_decay`.
+
+    Args:
+        global_step: optimizer steps s done so far.
+        learning_rate: the rate at the beginning.
+        decay_steps: steps from the rate down to ``min_lr``.
+        power: 1 (strict: anything, ignored).
+        begin_decay_at: the first step of the decay; before it the rate is base.
+        min_lr: the rate at the end (strict: as a fraction of the rate).
+        warmup_steps: as in :func:`poly_decay`.
+        strict: base ((1 - min_lr) c + min_lr), the original's rule.
+
+    Paper: Loshchilov and Hutter, SGDR, 2016.
+    """
     step = as_step(global_step)
     base, floor = warmed_up(step, learning_rate, warmup_steps), single(min_lr)
     progress = decay_progress(step, decay_steps, begin_decay_at)
     cosine = 0.5 * (1.0 + tf.cos(math.pi * progress))
-    if quirks_of(strict).policies_cosine:
+    if strict:
         decayed = base * (single(1 - min_lr) * cosine + floor)
     else:
         decayed = (base - floor) * cosine + floor
@@ -156,7 +208,6 @@ def cosine_decay(
 
 
 @checked
-@documented
 def inv_poly_decay(
     global_step: Step,
     learning_rate: Rate,
@@ -169,10 +220,23 @@ def inv_poly_decay(
     *,
     strict: bool = False,
 ) -> tf.Tensor:
-    """...
+    """Decay the rate as an inverse power of the step.
+
+    Return max(m, base / (1 + k (s - begin))^power). The growth is
+    k = ((rate / m)^(1 / power) - 1) / decay_steps, so that m is reached
+    ``decay_steps`` after the beginning.
 
     Args:
+        global_step: optimizer steps s done so far.
+        learning_rate: the rate at the beginning.
+        decay_steps: steps from the rate down to m.
+        min_lr: the floor; m is ``min_lr``, but at least 1e-8 and at most the rate.
+        power: the exponent, > 0.
+        begin_decay_at: the first step of the decay; before it the rate is base.
+        warmup_steps: base = rate s / warmup_steps before this step, then the rate.
         name: the name of the resulting tensor.
+        strict: ignore ``begin_decay_at``, ``warmup_steps`` and the floor after
+            ``decay_steps``, as the original does.
     """
     step, rate, exponent = as_step(global_step), single(learning_rate), single(power)
     # In float64 and rounded once: the original computes the growth in Python floats.
@@ -180,7 +244,7 @@ def inv_poly_decay(
     least = tf.minimum(tf.maximum(double(min_lr), 1e-8), wide)
     largest = tf.pow(wide / least, 1.0 / double(power))
     growth = single((largest - 1.0) / double(decay_steps))
-    if quirks_of(strict).policies_inverse:
+    if strict:
         denominator = tf.pow(1.0 + growth * single(step), exponent)
         return tf.divide(rate, denominator, name=name)
     base = warmed_up(step, learning_rate, warmup_steps)
@@ -191,7 +255,6 @@ def inv_poly_decay(
 
 
 @checked
-@documented
 def transformer_policy(
     global_step: Step,
     learning_rate: Rate,
@@ -203,7 +266,24 @@ def transformer_policy(
     *,
     strict: bool = False,
 ) -> tf.Tensor:
-    if quirks_of(strict).policies_float16:
+    """Raise the rate linearly, then lower it with the root of the step.
+
+    Return rate a d_model^-0.5 min((s + 1) w^-1.5, (s + 1)^-0.5).
+
+    Args:
+        global_step: optimizer steps s done so far.
+        learning_rate: a factor.
+        d_model: the width of the model.
+        warmup_steps: w, steps until the peak.
+        max_lr: the ceiling, if any.
+        coefficient: a, another factor.
+        dtype: the dtype of all arithmetic. float16 is coarse and cannot hold large
+            steps: from s = 65519 on the rate is 0.
+        strict: refuse ``max_lr`` where ``dtype`` is not float32, as the original does.
+
+    Paper: Vaswani and others, Attention is all you need, 2017, section 5.3.
+    """
+    if strict:
         refuse_limit_of_another_dtype(max_lr, dtype)
     kind = tf.as_dtype(dtype)
     step = tf.cast(as_step(global_step), kind) + 1
