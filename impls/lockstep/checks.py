@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ __all__ = [
     "FLOATS",
     "HELD",
     "LARGEST_LIMIT",
+    "check_integer",
     "check_norm_limit",
     "dtype_name",
     "is_positive",
@@ -46,6 +48,15 @@ def require(
     if not fine:
         text = sentence(f"{owner}: {name}", expected, repr(value), remedy)
         raise OutOfRangeError(text)
+
+
+def check_integer(owner: str, name: str, value: Any, least: int = 1) -> None:
+    """Raise unless a number is an integer that is large enough."""
+    try:
+        fine = operator.index(value) >= least and not isinstance(value, bool)
+    except TypeError:
+        fine = False
+    require(owner, name, value, fine, f"an integer >= {least}", CHOOSE)
 
 
 def is_positive(value: float) -> bool:

@@ -5,7 +5,6 @@ The shared weights are in :mod:`lockstep.keras3.agn_center`.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ import keras
 import tensorflow as tf
 
 from lockstep import errors, pipeline
+from lockstep.checks import check_integer
 from lockstep.interface import StepReport
 from lockstep.keras3 import wrapper as stack
 from lockstep.keras3.agn_center import (
@@ -280,8 +280,8 @@ class AGNOptimizer(stack.Wrapper):
             )
         if commit not in COMMITS:
             raise errors.unknown_name(f"{owner}: commit", commit, COMMITS)
-        require_count("num_worker", num_worker)
-        require_count("communication_period", communication_period)
+        check_integer("AGNOptimizer", "num_worker", num_worker)
+        check_integer("AGNOptimizer", "communication_period", communication_period)
         super().__init__(optimizer, name)
         # Not setattr: Keras and TensorFlow would track the attribute.
         vars(self)["custom_getter"] = custom_getter
@@ -309,17 +309,13 @@ class AGNOptimizer(stack.Wrapper):
         if not self.built:
             if self.custom_getter.takes_all:
                 self.custom_getter(variables)
-            self._require_known(variables)
+            for variable in variables:
+                if key_of(variable) not in self.custom_getter._global_map:
+                    raise errors.NotFromGetterError(
+                        "AGNOptimizer: expected variables of its AGNCustomGetter, got "
+                        f"{name_of(variable)!r}; call the getter with it first."
+                    )
         super().build(variables)
-
-    def _require_known(self, variables: Iterable[Any]) -> None:
-        """Raise for a variable that has no shared variable."""
-        for variable in variables:
-            if key_of(variable) not in self.custom_getter._global_map:
-                raise errors.NotFromGetterError(
-                    "AGNOptimizer: expected variables of its AGNCustomGetter, got "
-                    f"{name_of(variable)!r}; call the getter with it first."
-                )
 
     def build_state(self, variables: Sequence[Any]) -> None:
         """Add the getter's variables and the center's optimizer to the state."""
@@ -352,11 +348,6 @@ class AGNOptimizer(stack.Wrapper):
             UnsupportedError: a ValueError; under a ``ParameterServerStrategy``.
         """
         refuse_parameter_servers("AGNOptimizer")
-        if trainable_variables is not None:
-            trainable_variables = list(trainable_variables)
-            if self.built or not self.custom_getter.takes_all:
-                known = [as_variable(v) for v in trainable_variables if is_variable(v)]
-                self._require_known(known)
         super().apply(grads, trainable_variables)
 
     def apply_gradients(
@@ -374,33 +365,27 @@ class AGNOptimizer(stack.Wrapper):
 
     def update(self, gradients: list[Gradient], variables: list[Any]) -> None:
         """Take the local step, accumulate, and end the round if it is due."""
-        pairs = zip(gradients, variables, strict=True)
-        present = [(g, v) for g, v in pairs if g is not None]
+        pairs = list(zip(gradients, variables, strict=True))
+        changes = [gradient for gradient in gradients if gradient is not None]
+        present = [variable for gradient, variable in pairs if gradient is not None]
         rate = self.base_optimizer._get_current_learning_rate()
-        before = [value_of(v).read_value() for _, v in present]
+        is_delta = self.commit == DELTA
+        before = [value_of(v).read_value() for v in present] if is_delta else []
         super().update(gradients, variables)
-        report = getattr(self.inner_optimizer, "last_step", None)
-        self._accumulate(present, before)
+        if is_delta:
+            after = [value_of(variable).read_value() for variable in present]
+            changes = [w - v for w, v in zip(after, before, strict=True)]
+        for total, change in zip(self._accumulators(present), changes, strict=True):
+            total.assign_add(densify(change, total))
         self.local_step.assign_add(1)
-        ending = [variable for _, variable in present]
-        tf.cond(self._is_due(), lambda: self._communicate(ending, rate), lambda: None)
+        tf.cond(self._is_due(), lambda: self._communicate(present, rate), lambda: None)
         if tf.executing_eagerly():
-            self._report(report, gradients, variables)
+            self._report(pairs)
 
     def _is_due(self) -> tf.Tensor:
         """Whether the round ends with this local step."""
         step = self.local_step.value.read_value()
         return tf.equal(step % self.communication_period, 0)
-
-    def _accumulate(self, present: Pairs, before: list[tf.Tensor]) -> None:
-        """Add gradients to the accumulators, or the differences since ``before``."""
-        changes = [gradient for gradient, _ in present]
-        variables = [variable for _, variable in present]
-        if self.commit == DELTA:
-            after = [value_of(variable).read_value() for variable in variables]
-            changes = [w - v for w, v in zip(after, before, strict=True)]
-        for total, change in zip(self._accumulators(variables), changes, strict=True):
-            total.assign(total.read_value() + densify(change, total))
 
     def _accumulators(self, variables: Iterable[Any]) -> list[tf.Variable]:
         totals = self.custom_getter._grad_map
@@ -425,17 +410,17 @@ class AGNOptimizer(stack.Wrapper):
         for total in self._accumulators(variables):
             total.assign(tf.zeros_like(total))
 
-    def _report(self, report: Any, gradients: list[Gradient], variables: Any) -> None:
-        """Report an eager step: what was updated, and whether the round ended."""
+    def _report(self, pairs: Pairs) -> None:
+        """Report an eager step; a wrapper inside knows more of it."""
         step = int(self.local_step.numpy())
         left = -step % self.communication_period
         ending = f"{left} more before the push" if left else "pushed and pulled"
+        report = getattr(self.inner_optimizer, "last_step", None)
         if report is None:
-            pairs = zip(gradients, variables, strict=True)
             absent = tuple(name_of(v) for g, v in pairs if g is None)
-            reason = f"of {len(variables)} gradients {len(absent)} absent"
+            reason = f"of {len(pairs)} gradients {len(absent)} absent"
             reason = reason if absent else "every gradient was present"
-            report = StepReport(len(absent) < len(variables), reason, absent)
+            report = StepReport(True, reason, absent)
         reason = f"{report.reason}; local step {step}, {ending}"
         self.last_step = report._replace(reason=reason)
 
@@ -497,16 +482,3 @@ class AGNOptimizer(stack.Wrapper):
             config["custom_getter"], custom_objects
         )
         return super().from_config({**config, "custom_getter": getter}, custom_objects)
-
-
-def require_count(name: str, value: Any) -> None:
-    """Raise unless a value is an integer >= 1."""
-    try:
-        fine = operator.index(value) >= 1 and not isinstance(value, bool)
-    except TypeError:
-        fine = False
-    if not fine:
-        raise errors.OutOfRangeError(
-            f"AGNOptimizer: {name}: expected an int >= 1, got {value!r}; give the "
-            "number of workers, or of local steps between two pushes."
-        )

@@ -11,7 +11,7 @@ import contextlib
 import threading
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
@@ -48,12 +48,6 @@ class Center:
         self.optimizer: keras.optimizers.Optimizer | None = None
         self.slots = stack.Slots()
         self.lock = threading.RLock()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in vars(self).items() if key != "lock"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, lock=threading.RLock())
 
     def for_worker(self) -> Center:
         """Return the center for another worker."""
@@ -177,28 +171,27 @@ def config_of(optimizer: keras.optimizers.Optimizer) -> dict[str, Any]:
     return config
 
 
-class KerasRule(NamedTuple):
-    """A description of a Keras optimizer, from which another process creates it.
-
-    Attributes:
-        config: the result of ``keras.saving.serialize_keras_object``.
-        paths: name of a weight -> the path of the worker's variable.
-    """
-
-    config: Mapping[str, Any]
-    paths: Mapping[str, str]
-
-
 class KerasWeights:
     """The weights of a served center, with a Keras optimizer.
 
     This is the in-process center with arrays as interface, so both give the same bits.
     The object is sent as arrays and a configuration. The center is created at first
     use.
+
+    Args:
+        config: the optimizer, as ``keras.saving.serialize_keras_object`` has it.
+        paths: name of a weight -> the path of the worker's variable.
+        weights: name of a weight -> its value.
     """
 
-    def __init__(self, rule: KerasRule, weights: Mapping[str, Array]) -> None:
-        self.rule = rule
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        paths: Mapping[str, str],
+        weights: Mapping[str, Array],
+    ) -> None:
+        self.config = dict(config)
+        self.paths = paths
         self.weights = dict(weights)
 
     @cached_property
@@ -209,21 +202,20 @@ class KerasWeights:
             UnsupportedError: a ValueError; this process cannot create the optimizer.
         """
         with tf.device("/cpu:0"):
-            center, paths = Center(), self.rule.paths
+            center = Center()
             owned = {
-                name: make_like(tf.Variable(array), paths[name])
+                name: make_like(tf.Variable(array), self.paths[name])
                 for name, array in self.weights.items()
             }
             for name, variable in owned.items():
                 center.join(name, variable)
-            config = dict(self.rule.config)
             try:
-                optimizer = keras.saving.deserialize_keras_object(config)
+                optimizer = keras.saving.deserialize_keras_object(self.config)
             except (TypeError, ImportError) as error:
+                name = self.config.get("class_name")
                 raise UnsupportedError(
                     "AGNOptimizer: expected an optimizer that the center's process can "
-                    f"import, got {config.get('class_name')}; define it in a module "
-                    "that all machines have."
+                    f"import, got {name}; define it in a module that all machines have."
                 ) from error
             center.follow(optimizer, owned)
         self.weights = {}
@@ -249,19 +241,12 @@ class KerasWeights:
     def _kinds(self) -> list[str]:
         """Return descriptions of the optimizer and of each of its variables."""
         optimizer = self.center.optimizer
-        layers = pipeline.layers_of(optimizer)
-        return [
-            " around ".join(type(layer).__name__ for layer in layers),
-            *(f"{v.name} {v.dtype} {list(v.shape)}" for v in optimizer.variables),
-        ]
+        names = [type(layer).__name__ for layer in pipeline.layers_of(optimizer)]
+        state = [f"{v.name} {v.dtype} {list(v.shape)}" for v in optimizer.variables]
+        return [" around ".join(names), *state]
 
     def load(self, saved: Any) -> None:
-        """Load weights and state.
-
-        Raises:
-            UnsupportedError: a ValueError; the state is of another optimizer. Nothing
-                is changed then.
-        """
+        """Load weights and state; raise for the state of another optimizer."""
         if saved["kinds"] != self._kinds():
             raise UnsupportedError(
                 "AGNOptimizer: expected the checkpoint of a center with "
@@ -305,13 +290,13 @@ class RemoteCenter(RemoteView, Center):
             shared.assign(self.known[name])
         return shared
 
-    def rule_of(self, optimizer: Any, clips_rows: bool) -> KerasRule:
+    def rule_of(self, optimizer: Any, clips_rows: bool) -> dict[str, Any]:
         """Return the configuration of an optimizer."""
-        return KerasRule(config_of(optimizer), self.paths)
+        return config_of(optimizer)
 
-    def make_weights(self, rule: KerasRule, weights: dict[str, Array]) -> KerasWeights:
-        """Return weights with this rule, for another process."""
-        return KerasWeights(rule, weights)
+    def make_weights(self, rule: Any, weights: dict[str, Array]) -> KerasWeights:
+        """Return weights with this configuration, for another process."""
+        return KerasWeights(rule, self.paths, weights)
 
     def follow(self, optimizer: Any, owned: Mapping[str, Any]) -> None:
         """Raise if the worker trains other variables; no optimizer is needed here."""

@@ -5,7 +5,6 @@ The shared weights are in :mod:`lockstep.pytorch.agn_center`.
 
 from __future__ import annotations
 
-import operator
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -17,6 +16,7 @@ from torch.nn import Parameter
 from torch.optim import Optimizer
 
 from lockstep import errors
+from lockstep.checks import check_integer
 from lockstep.errors import TrainingEndedError
 from lockstep.interface import NO_GRADIENTS, NO_STEP, StepReport
 from lockstep.pipeline import has_layer, stages_of
@@ -253,8 +253,8 @@ class AGNOptimizer(OptimizerWrapper):
             )
         if commit not in COMMITS:
             raise errors.unknown_name("AGNOptimizer: commit", commit, COMMITS)
-        _require_count("num_worker", num_worker, 1)
-        _require_count("communication_period", communication_period, 1)
+        check_integer("AGNOptimizer", "num_worker", num_worker)
+        check_integer("AGNOptimizer", "communication_period", communication_period)
         super().__init__(optimizer)
         self.custom_getter = custom_getter
         self.num_worker = num_worker
@@ -520,8 +520,8 @@ class AGNOptimizer(OptimizerWrapper):
         """Raise for the state of another stack or ``commit``, and for missing parts."""
         super()._check_saved(state_dict)
         first, (_, own) = state_dict["param_groups"][0], _split(state_dict)
-        _require_count("local_step", first.get(LOCAL_STEP, 0), 0)
-        _require_count("communication_period", first.get(PERIOD, 1), 1)
+        check_integer("AGNOptimizer", "local_step", first.get(LOCAL_STEP, 0), 0)
+        check_integer("AGNOptimizer", "communication_period", first.get(PERIOD, 1))
         # A state without this entry has mean gradients.
         saved = DELTA if first.get(ADDS_CHANGES) else GRADIENT
         if own["state"] and saved != self.commit:
@@ -564,19 +564,6 @@ class AGNOptimizer(OptimizerWrapper):
         counts |= {k: self.param_groups[0].get(k, counts[k]) for k in counts}
         self._follow(counts[LOCAL_STEP], counts[PERIOD])
         self.stepped |= bool(own["state"])
-
-
-def _require_count(name: str, value: Any, least: int) -> None:
-    """Raise unless a number is an integer that is large enough."""
-    try:
-        fine = operator.index(value) >= least and not isinstance(value, bool)
-    except TypeError:
-        fine = False
-    if not fine:
-        raise errors.OutOfRangeError(
-            f"AGNOptimizer: {name}: expected an integer >= {least}, got {value!r}; "
-            "give such a number."
-        )
 
 
 def _numbered(saved: StateDict, optimizer: Optimizer) -> Iterator[tuple[Any, Tensor]]:

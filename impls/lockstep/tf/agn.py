@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import operator
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from lockstep import errors, pipeline
+from lockstep.checks import check_integer
 from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.ray.center import RayCenter, as_ray_host
 from lockstep.tf.agn_center import Center, RemoteCenter
@@ -434,19 +434,8 @@ class AGNOptimizer(Wrapper):
 
     def _check_counts(self, num_worker: Any, communication_period: Any) -> None:
         """Raise unless both are integers >= 1."""
-        for name, value in [
-            ("num_worker", num_worker),
-            ("communication_period", communication_period),
-        ]:
-            try:
-                fine = operator.index(value) >= 1 and not isinstance(value, bool)
-            except TypeError:
-                fine = False
-            if not fine:
-                raise errors.OutOfRangeError(
-                    f"AGNOptimizer: {name}: expected an int >= 1, got {value!r}; give "
-                    "the number of workers, or of local steps between two pushes."
-                )
+        check_integer("AGNOptimizer", "num_worker", num_worker)
+        check_integer("AGNOptimizer", "communication_period", communication_period)
 
     @contextlib.contextmanager
     def _counting_place(self) -> Iterator[None]:

@@ -2,7 +2,7 @@
 
 Elsewhere: a reply that is lost in ``test_actor.py``, a node in ``test_lost_nodes.py``,
 a rank in ``pytorch/tests/base/test_killed_rank.py``, a parameter server in
-``tf/tests/workers/test_agn_processes.py``, and kills in the middle of a checkpoint, to
+``tf/tests/test_agn_cluster.py``, and kills in the middle of a checkpoint, to
 the line, in ``test_random_kills.py``.
 """
 

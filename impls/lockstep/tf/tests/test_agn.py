@@ -191,7 +191,7 @@ def test_row_clipping_inside_cuts_the_shared_rows_but_not_under_strict(
 
 
 def test_an_eager_push_waits_for_that_of_another_thread() -> None:
-    team = Team(lambda: GradientDescentOptimizer(0.5), period=1)
+    team = Team(lambda: GradientDescentOptimizer(0.5), period=1, commit="delta")
     thread = threading.Thread(target=team.step, args=(0, 0))
     with team.workers[0].custom_getter.center.lock:
         thread.start()

@@ -11,16 +11,15 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-import numpy as np
 import pytest
 
 import lockstep
-from lockstep import reference
 from lockstep.tf.tests.addresses import free_addresses
 from lockstep.tf.tests.agn_teams import EVENTS, replayed
 
@@ -32,11 +31,10 @@ if sys.argv[1] == "v1":
     v1.disable_v2_behavior()
 else:
     v1.disable_eager_execution()
-from lockstep.tf{module} import AGNOptimizer
+import lockstep.tf{module} as names
 from lockstep.tf.tests.addresses import free_addresses
 from lockstep.tf.tests.agn_cluster import Worker, momentum, serve
 v1.logging.set_verbosity(v1.logging.ERROR)
-names = sys.modules[AGNOptimizer.__module__ if "{module}" else "lockstep.tf"]
 servers = []
 
 def start(workers):
@@ -119,35 +117,26 @@ SECONDS = 200.0
 
 
 class Task:
-    """One process of a cluster; its lines of the log are read while it runs."""
+    """One process of a cluster, with its log in a file."""
 
     def __init__(self, job: str, number: int, addresses: str, folder: Path) -> None:
         script = Path(__file__).with_name("agn_cluster.py")
-        self.process = subprocess.Popen(
-            [sys.executable, str(script), job, str(number), addresses, str(folder)],
-            env={
-                **os.environ,
-                "PYTHONPATH": str(Path(lockstep.__file__).parents[1]),
-                "CUDA_VISIBLE_DEVICES": "",
-            },
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self._limit = threading.Timer(SECONDS, self.process.kill)
-        self._limit.start()
-        self._lost = threading.Event()
-        self._log: list[str] = []
-        self._reader = threading.Thread(target=self._read, args=[self.process.stderr])
-        self._reader.start()
-
-    def _read(self, log: IO[str]) -> None:
-        """Read the log, and note where TensorFlow says that it lost a server."""
-        for line in log:
-            self._log.append(line)
-            if "This may be due to a preemption" in line:
-                self._lost.set()
+        self.log = folder / f"{job}{number}.log"
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, str(script), job, str(number), addresses, str(folder)],
+                env={
+                    **os.environ,
+                    "PYTHONPATH": str(Path(lockstep.__file__).parents[1]),
+                    "CUDA_VISIBLE_DEVICES": "",
+                },
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        self.limit = threading.Timer(SECONDS, self.process.kill)
+        self.limit.start()
 
     def begin(self, gradient: list[float]) -> None:
         """Let the worker take a step."""
@@ -157,31 +146,25 @@ class Task:
         """Return the next line that it prints."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline().strip()
-        assert line, "".join(self._log[-30:])
+        assert line, self.log.read_text()[-2000:]
         return line
-
-    def state(self) -> list[Any]:
-        """Return the state that a worker prints next."""
-        return json.loads(self.line())
 
     def step(self, gradient: list[float]) -> list[Any]:
         """Take a step and return the state after it."""
         self.begin(gradient)
-        return self.state()
+        return json.loads(self.line())
 
     def wait_for_loss(self) -> None:
         """Wait until the log says that a server is lost."""
-        assert self._lost.wait(SECONDS)
+        while "This may be due to a preemption" not in self.log.read_text():
+            assert self.process.poll() is None
+            time.sleep(0.05)
 
     def kill(self) -> None:
         """Kill the process, if it still runs."""
-        self._limit.cancel()
+        self.limit.cancel()
         self.process.kill()
-        self.process.wait()
-        self._reader.join()
-        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
-            assert pipe is not None
-            pipe.close()
+        self.process.communicate()
 
 
 @pytest.mark.slow
@@ -201,7 +184,7 @@ def test_processes_train_as_the_reference_and_survive_the_parameter_server(
         server = start("ps", 0)
         assert server.line() == "ready"
         workers = [start("worker", number) for number in range(2)]
-        begun = [worker.state() for worker in workers]
+        begun = [json.loads(worker.line()) for worker in workers]
         assert begun == [[[1.0, -2.0], [1.0, -2.0], [0.0, 0.0], 0, 0]] * 2
         states = [workers[who].step(gradient) for who, gradient in EVENTS]
         assert states == replayed()
@@ -217,7 +200,7 @@ def test_processes_train_as_the_reference_and_survive_the_parameter_server(
             worker.wait_for_loss()
         assert start("ps", 0).line() == "ready"
         for worker in workers:
-            weight, center, accumulator, local_step, rounds = worker.state()
+            weight, center, accumulator, local_step, rounds = json.loads(worker.line())
             assert (center, rounds) == (saved[1], 4)
             assert weight != center
             assert (accumulator, local_step) == ([0.5, -0.5], 1)
@@ -225,12 +208,7 @@ def test_processes_train_as_the_reference_and_survive_the_parameter_server(
 
 # Closures
 
-RATE, MOMENTUM, PERIOD = 0.25, 0.5, 2
-# The gradients of the steps of each round.
-ROUNDS = [[[0.1 * k - 0.7, 0.3], [0.2, 0.05 * k]] for k in range(6)]
-
 COORDINATOR = """
-import json
 from lockstep import tf as ls
 from lockstep.tf.tests.addresses import free_addresses
 
@@ -252,37 +230,9 @@ def push(rule, *arguments, **options):
     strategy.run(lambda: rule.apply_gradients(*arguments, **options))
 """
 
-ROUNDS_AND_PUSHES = """
+PUSHES = """
 with strategy.scope():
-    center = tf.Variable([1.0, -2.0])
-    slot = tf.Variable([0.0, 0.0], per_worker_variable=True)
-    count = tf.Variable(0, per_worker_variable=True)
-    momentum = ls.MomentumOptimizer(RATE, MOMENTUM, use_locking=True)
-
-@tf.function
-def train_round(gradients):
-    weight, velocity = center.read_value(), slot.read_value()
-    gathered = tf.zeros_like(weight)
-    for gradient in tf.unstack(gradients):
-        velocity = MOMENTUM * velocity + gradient
-        weight = weight - RATE * velocity
-        gathered = gathered + gradient
-    slot.assign(velocity)
-    count.assign_add(1)
-    push(momentum, [(gathered / PERIOD, center)])
-    return weight
-
-turns, states = [], []
-for gradients in json.loads(sys.argv[1]):
-    before = count.read_all() if turns else [0, 0]
-    local = coordinator.schedule(train_round, args=(tf.constant(gradients),))
-    coordinator.join()
-    turns.append(int(count.read_all()[1] - before[1]))
-    states.append([local.fetch().tolist(), center.numpy().tolist()])
-print(json.dumps([turns, states]))
-
-with strategy.scope():
-    rounds = tf.Variable(0)
+    center, rounds = tf.Variable([50.0, 50.0]), tf.Variable(0)
     inner = ls.GradientDescentOptimizer(0.25, use_locking=True)
     rule = ls.MultitaskOptimizerWrapper(inner)
 
@@ -290,11 +240,10 @@ with strategy.scope():
 def push_ones():
     push(rule, [(tf.ones([2]), center)], global_step=rounds)
 
-start = center.numpy()
 for k in range(200):
     coordinator.schedule(push_ones)
 coordinator.join()
-print(json.dumps([(start - center.numpy()).tolist(), int(rounds)]))
+print(center.numpy().tolist(), int(rounds))
 """
 
 REFUSED = """
@@ -331,42 +280,10 @@ os._exit(0)
 """
 
 
-def rounds_on_reference(turns: list[int]) -> list[list[Any]]:
-    """Return the weights of worker and center after each round on the reference."""
-    workers: list[Any] = []
-    for _ in range(2):
-        shared = workers[0][2].custom_getter.center if workers else None
-        weight = reference.Variable("w", np.float32([1.0, -2.0]))
-        getter = reference.AGNCustomGetter("cpu", center=shared)
-        getter([weight])
-        rule = reference.MomentumOptimizer(RATE, MOMENTUM)
-        optimizer = reference.AGNOptimizer(rule, 2, getter, PERIOD)
-        workers.append((weight, getter, optimizer))
-    states = []
-    for turn, gradients in zip(turns, ROUNDS, strict=True):
-        weight, getter, optimizer = workers[turn]
-        # A closure begins with the shared weights as they are then.
-        optimizer.get_init_op(turn)
-        velocity, local = optimizer.get_slot(weight, "momentum"), weight.value
-        velocity = np.zeros(2, np.float32) if velocity is None else velocity
-        for gradient in np.float32(gradients):
-            velocity = np.float32(MOMENTUM) * velocity + gradient
-            local = local - np.float32(RATE) * velocity
-            optimizer.apply_gradients([(gradient, weight)])
-        states.append([local.tolist(), getter._global_map[weight].value.tolist()])
-    return states
-
-
 @pytest.mark.slow
-def test_rounds_as_closures_are_the_references_and_the_wrapper_is_refused(
+def test_pushes_of_closures_are_not_lost_and_the_wrapper_is_refused(
     child: Callable[..., str],
 ) -> None:
-    constants = f"RATE, MOMENTUM, PERIOD = {RATE}, {MOMENTUM}, {PERIOD}\n"
-    script = COORDINATOR + constants + ROUNDS_AND_PUSHES + REFUSED
-    rounds, pushes, *refusals = child(script, json.dumps(ROUNDS)).splitlines()
-    turns, states = json.loads(rounds)
-    # A product and a sum may be one operation, which rounds once.
-    np.testing.assert_allclose(states, rounds_on_reference(turns), rtol=0, atol=1e-6)
-    # Of pushes that overlap none is lost.
-    assert json.loads(pushes) == [[50.0, 50.0], 200]
+    pushes, *refusals = child(COORDINATOR + PUSHES + REFUSED).splitlines()
+    assert pushes == "[0.0, 0.0] 200"
     assert refusals == ["UnsupportedError"] * 3
