@@ -12,14 +12,13 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from lockstep.checks import CHOOSE, check_norm_limit
+from lockstep.checks import CHOOSE, check_norm_limit, require
 from lockstep.errors import (
     DtypeError,
     MalformedPairsError,
     NoGradientsError,
     NonFiniteNormError,
     NotASequenceError,
-    OutOfRangeError,
     ShapeError,
 )
 from lockstep.pytorch import foreach, shards
@@ -105,11 +104,8 @@ def given_norm(use_norm: Any, tensors: list[Tensor | None]) -> Tensor:
             f"{BY_GLOBAL_NORM}: use_norm: expected a number or a 0-d tensor, got "
             f"{got}; pass the norm of all tensors, or leave it out."
         )
-    if use_norm < 0:
-        raise OutOfRangeError(
-            f"{BY_GLOBAL_NORM}: use_norm: expected a number >= 0, got {use_norm!r}; "
-            "pass the norm of all tensors, or leave it out."
-        )
+    fine = not use_norm < 0  # It may be NaN.
+    require(BY_GLOBAL_NORM, "use_norm", use_norm, fine, "a number >= 0")
     device = next((t.device for t in tensors if t is not None), None)
     return torch.full((), float(use_norm), dtype=torch.float32, device=device)
 
@@ -288,10 +284,8 @@ def with_absent(
 
 def check_limit(owner: str, name: str, limit: Any) -> None:
     """Raise unless ``limit`` is a positive number that float32 can divide by."""
-    if not isinstance(limit, Real):
-        raise OutOfRangeError(
-            f"{owner}: {name}: expected a finite number > 0, got {limit!r}; {CHOOSE}."
-        )
+    is_number = isinstance(limit, Real)
+    require(owner, name, limit, is_number, "a finite number > 0", CHOOSE)
     check_norm_limit(owner, name, limit)
 
 

@@ -6,7 +6,7 @@ here. The wrappers and the optimizers of TF 1's rules have them as their methods
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from numbers import Real
 from typing import Any
@@ -20,7 +20,6 @@ from lockstep.errors import (
     LossNotCallableError,
     MalformedPairsError,
     NoGradientsError,
-    NotASequenceError,
     OutOfRangeError,
     ShapeError,
     UnknownNameError,
@@ -44,6 +43,8 @@ SLOT_NAMES = {
 }
 # State of a parameter in torch that is a number, and not a tensor like the parameter.
 COUNTERS = {"step", "eta", "mu", "mu_product"}
+MISMATCHES = {"shape": ShapeError, "dtype": DtypeError, "device": UnsupportedError}
+"""What a gradient and its parameter have in common -> the error if they do not."""
 
 
 def named_parameters(optimizer: Optimizer) -> dict[Tensor, str]:
@@ -101,31 +102,6 @@ def refuse_sharded(
             "DTensor, as fully_shard (FSDP2) or tensor parallelism makes it; "
             f"{remedy} in DistributedDataParallel."
         )
-
-
-def parameters_in(owner: str, param_group: Any) -> list[Any]:
-    """Return the entries of 'params': parameters, or pairs of a name and one.
-
-    Raises:
-        NotASequenceError: a TypeError; no dict with a list of tensors.
-    """
-    params = param_group.get("params") if isinstance(param_group, Mapping) else None
-    if isinstance(params, Tensor):
-        return [params]
-    if isinstance(params, Iterable) and not isinstance(params, str | Mapping | Set):
-        entries = list(params)
-        if all(isinstance(plain(entry), Tensor) for entry in entries):
-            return entries
-    raise NotASequenceError(
-        f"{owner}: expected a dict with 'params', a list of parameters, got "
-        f"{param_group!r:.80}; pass {{'params': [...]}}, with other hyper-parameters "
-        "beside it."
-    )
-
-
-def plain(entry: Any) -> Any:
-    """Return a parameter, also of a pair of a name and a parameter."""
-    return entry[-1] if isinstance(entry, tuple) and entry else entry
 
 
 # -- differentiating -------------------------------------------------------------------
@@ -208,16 +184,16 @@ def gradients_for_step(
 
 def check_options(owner: str, gate_gradients: Any, aggregation_method: Any) -> None:
     """Raise unless the options for graphs have values that TensorFlow allows."""
-    if gate_gradients not in (GATE_NONE, GATE_OP, GATE_GRAPH):
-        raise OutOfRangeError(
-            f"{owner}: gate_gradients: expected GATE_NONE, GATE_OP or GATE_GRAPH, got "
-            f"{gate_gradients!r}; leave it out for GATE_OP."
-        )
-    if aggregation_method not in (None, 0, 1, 2):
-        raise OutOfRangeError(
-            f"{owner}: aggregation_method: expected None, 0, 1 or 2, got "
-            f"{aggregation_method!r}; leave it out for None."
-        )
+    gates, methods = (GATE_NONE, GATE_OP, GATE_GRAPH), (None, 0, 1, 2)
+    for name, value, allowed in (
+        ("gate_gradients", gate_gradients, gates),
+        ("aggregation_method", aggregation_method, methods),
+    ):
+        if value not in allowed:
+            raise OutOfRangeError(
+                f"{owner}: {name}: expected one of {allowed}, got {value!r}; leave it "
+                "out."
+            )
 
 
 def listed(optimizer: Any, var_list: Any) -> list[Tensor]:
@@ -235,15 +211,8 @@ def listed(optimizer: Any, var_list: Any) -> list[Tensor]:
     return entries
 
 
-def evaluate(closure: Callable[[], Any] | None) -> Any:
-    """Call a closure with gradients enabled; without one, return None."""
-    if closure is None:
-        return None
-    if not callable(closure):
-        raise MalformedPairsError(
-            "step: closure: expected a function that computes the loss, or None, got "
-            f"{closure!r}; call step()."
-        )
+def evaluate(closure: Callable[[], Any]) -> Any:
+    """Call a closure with gradients enabled."""
     with torch.enable_grad():
         return closure()
 
@@ -256,30 +225,21 @@ def check_loss(loss: Any, grad_loss: Any, owner: str) -> None:
             f"got {type(loss).__name__}; pass the loss itself, or a function without "
             "arguments that computes it."
         )
-    if grad_loss is None:
-        if loss.numel() != 1 or loss.is_complex():
-            got = f"{dtype_name(loss)} of shape {list(loss.shape)}"
-            raise UnsupportedError(
-                f"{owner}: expected a real 0-d loss, got {got}; sum it, or give "
-                "grad_loss of the same shape."
-            )
-        return
+    if grad_loss is None and (loss.numel() != 1 or loss.is_complex()):
+        raise UnsupportedError(
+            f"{owner}: expected a real 0-d loss, got {dtype_name(loss)} of shape "
+            f"{list(loss.shape)}; sum it, or give grad_loss of the same shape."
+        )
     is_number = isinstance(grad_loss, Real) and not isinstance(grad_loss, bool)
-    if not is_number and not isinstance(grad_loss, Tensor):
+    if not (grad_loss is None or is_number or isinstance(grad_loss, Tensor)):
         raise DtypeError(
             f"{owner}: grad_loss: expected a number, a tensor or None, got "
             f"{grad_loss!r}; leave it out for 1."
         )
-    shape = getattr(grad_loss, "shape", torch.Size())
-    try:
-        fits = torch.broadcast_shapes(shape, loss.shape) == loss.shape
-    except RuntimeError:
-        fits = False
-    if not fits:
+    if isinstance(grad_loss, Tensor) and grad_loss.shape not in ((), loss.shape):
         raise ShapeError(
             f"{owner}: grad_loss: expected the shape {list(loss.shape)} of the loss, "
-            f"got {list(shape)}; give one number for each element of the loss, or one "
-            "for all."
+            f"got {list(grad_loss.shape)}; give one number for each element of it."
         )
 
 
@@ -411,20 +371,15 @@ def check_pairs(grads_and_vars: Any, optimizer: Optimizer, owner: str) -> Pairs:
 
 def as_pairs(grads_and_vars: Any, owner: str) -> list[tuple[Any, Any]]:
     """Return an iterable of pairs as a list."""
-    wrong = None
-    pairs: list[Any] = []
-    if isinstance(grads_and_vars, Iterable):
-        pairs = list(grads_and_vars)
-        for position, pair in enumerate(pairs):
-            if not isinstance(pair, tuple | list) or len(pair) != 2:
-                wrong = f"{type(pair).__name__} at position {position}"
-    else:
-        wrong = repr(grads_and_vars)
-    if wrong is not None:
-        raise MalformedPairsError(
-            f"{owner}: expected an iterable of (gradient, parameter) pairs, got "
-            f"{wrong}; pass what compute_gradients returned."
-        )
+    is_iterable = isinstance(grads_and_vars, Iterable)
+    pairs = list(grads_and_vars) if is_iterable else [grads_and_vars]
+    for position, pair in enumerate(pairs):
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise MalformedPairsError(
+                f"{owner}: expected an iterable of (gradient, parameter) pairs, got "
+                f"{type(pair).__name__} at position {position}; pass what "
+                "compute_gradients returned."
+            )
     return [(gradient, parameter) for gradient, parameter in pairs]
 
 
@@ -474,23 +429,13 @@ def is_alike(gradient: Any, parameter: Tensor) -> bool:
 def check_gradient(gradient: Any, parameter: Tensor, name: str, owner: str) -> None:
     """Raise unless ``gradient`` is None or a tensor that fits ``parameter``."""
     require_tensor(gradient, owner, name)
-    if gradient is None or is_alike(gradient, parameter):
-        return
-    if gradient.shape != parameter.shape:
-        raise ShapeError(
-            f"{owner}: expected a gradient of shape {list(parameter.shape)} for "
-            f"{name!r}, got {list(gradient.shape)}; pass the gradient of this "
-            "parameter."
-        )
-    if gradient.dtype != parameter.dtype:
-        raise DtypeError(
-            f"{owner}: expected a gradient of dtype {dtype_name(parameter)} for "
-            f"{name!r}, got {dtype_name(gradient)}; cast it first."
-        )
-    raise UnsupportedError(
-        f"{owner}: expected a gradient on {parameter.device} for {name!r}, got "
-        f"{gradient.device}; move it with gradient.to(parameter.device)."
-    )
+    for what, error in MISMATCHES.items() if gradient is not None else ():
+        expected, got = getattr(parameter, what), getattr(gradient, what)
+        if got != expected:
+            raise error(
+                f"{owner}: expected a gradient of the {what} {expected} for {name!r}, "
+                f"got {got}; pass the gradient of this parameter, or convert it."
+            )
 
 
 def require_tensor(gradient: Any, owner: str, name: str) -> None:

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from lockstep.errors import OutOfRangeError, unknown_name
+from lockstep.checks import CHOOSE, require
+from lockstep.errors import unknown_name
 from lockstep.pytorch import foreach, shards
 from lockstep.pytorch.foreach import moved, with_values
 from lockstep.pytorch.gradients import Pairs, check_gradient, is_alike
@@ -45,11 +46,8 @@ def larc_policy(larc_params: Mapping[str, Any]) -> LarcPolicy:
             range.
         UnknownNameError: a ValueError; an unknown name or mode.
     """
-    if not isinstance(larc_params, Mapping):
-        raise OutOfRangeError(
-            f"{OWNER}: larc_params: expected a dict of parameters, got "
-            f"{larc_params!r}; write {{'larc_eta': 0.001}}."
-        )
+    is_dict = isinstance(larc_params, Mapping)
+    require(OWNER, "larc_params", larc_params, is_dict, "a dict of parameters")
     for name, value in larc_params.items():
         if name not in LarcPolicy._fields:
             raise unknown_name(f"{OWNER}: larc_params", name, LarcPolicy._fields)
@@ -57,23 +55,14 @@ def larc_policy(larc_params: Mapping[str, Any]) -> LarcPolicy:
             if value not in MODES:
                 raise unknown_name(f"{OWNER}: larc_mode", value, MODES)
             continue
-        if not isinstance(value, float):  # As the original.
-            remedy = f"write {value}.0" if type(value) is int else "write a float"
-            raise OutOfRangeError(
-                f"{OWNER}: {name}: expected a float, got {value!r}; {remedy}."
-            )
-        if not 0 <= value < math.inf or (name == "larc_eta" and value == 0):
-            expected = "> 0, finite" if name == "larc_eta" else ">= 0, finite"
-            raise OutOfRangeError(
-                f"{OWNER}: {name}: expected {expected}, got {value!r}; "
-                "choose such a number."
-            )
-    if "larc_eta" not in larc_params:
-        raise OutOfRangeError(
-            f"{OWNER}: larc_params: expected an entry 'larc_eta', got "
-            f"{', '.join(larc_params) or 'an empty dict'}; "
-            "give the ratio of update to weight, such as 0.001."
-        )
+        # No integer, as in the original.
+        require(OWNER, name, value, isinstance(value, float), "a float", "write 1.0")
+        least = math.ulp(0.0) if name == "larc_eta" else 0.0
+        expected = "> 0, finite" if least else ">= 0, finite"
+        require(OWNER, name, value, least <= value < math.inf, expected, CHOOSE)
+    has_eta = "larc_eta" in larc_params
+    remedy = "give the ratio of update to weight, such as 0.001"
+    require(OWNER, "larc_params", larc_params, has_eta, "an entry 'larc_eta'", remedy)
     return LarcPolicy(**larc_params)
 
 
@@ -140,31 +129,23 @@ def require_alike(pairs: Pairs) -> None:
 
 def larc_rate(lr: Tensor | float | Sequence[float], pairs: Pairs) -> Tensor:
     """Return the learning rate in float32: 0-d, or one for each gradient: [n]."""
-    device = pairs[0][1].device
+    device, remedy = pairs[0][1].device, "pass the learning rate of this step"
     expected = f"a number or a 0-d tensor, or {len(pairs)} of them, one for each pair"
     if isinstance(lr, Tensor):
         rates = lr.detach().float()
     else:
         for rate in lr if isinstance(lr, list | tuple) else [lr]:
-            if not isinstance(rate, Real) or isinstance(rate, bool):
-                raise bad_rate(expected, rate)
-            if not 0 <= rate < math.inf:
-                raise bad_rate("a finite number >= 0", rate)
+            is_number = isinstance(rate, Real) and not isinstance(rate, bool)
+            require(OWNER, "lr", rate, is_number, expected, remedy)
+            fine = 0 <= rate < math.inf
+            require(OWNER, "lr", rate, fine, "a finite number >= 0", remedy)
         if isinstance(lr, Real):
             return torch.full((), float(lr), dtype=torch.float32, device=device)
         rates = torch.tensor(lr, dtype=torch.float32)
-    if rates.shape not in ((), (len(pairs),)):
-        raise bad_rate(expected, list(rates.shape))
+    fits = rates.shape in ((), (len(pairs),))
+    require(OWNER, "lr", list(rates.shape), fits, expected, remedy)
     positions = [k for k, (gradient, _) in enumerate(pairs) if gradient is not None]
     if rates.dim() and len(positions) < len(pairs):
         # Not by an index tensor, because copying one to a GPU would wait.
         rates = torch.stack([rates[k] for k in positions]) if positions else rates[:0]
     return moved(rates, device)
-
-
-def bad_rate(expected: str, got: object) -> OutOfRangeError:
-    """Return the error for an invalid learning rate."""
-    return OutOfRangeError(
-        f"{OWNER}: lr: expected {expected}, got {got!r}; "
-        "pass the learning rate of this step."
-    )

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from lockstep import policies
-from lockstep.checks import number_of, with_full_name
+from lockstep.checks import number_of, require, with_full_name
 from lockstep.errors import (
     DtypeError,
     NotAnOptimizerError,
@@ -220,11 +220,8 @@ class PolicyLR(LRScheduler):
     def _rate(self, step: int) -> float:
         """Return the policy's rate; raise unless it is a finite number >= 0."""
         rate = self._policy(step)
-        if not 0 <= number_of(rate) < math.inf:
-            raise OutOfRangeError(
-                "PolicyLR: policy: expected a finite rate >= 0 from the callable, got "
-                f"{rate!r}; return a number."
-            )
+        fine, expected = 0 <= number_of(rate) < math.inf, "a finite rate >= 0 from it"
+        require("PolicyLR", "policy", rate, fine, expected, "return a number")
         return rate
 
     def _look_ahead(self, step: int) -> float:

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from torch.utils._pytree import tree_map_only
 
 from lockstep import errors
-from lockstep.checks import dtype_name, number_of
+from lockstep.checks import dtype_name, number_of, require
 from lockstep.interface import NO_STEP, StepReport
 from lockstep.pipeline import in_order, stages_of
 from lockstep.pytorch import foreach, optimizers
@@ -188,11 +188,8 @@ def _check_settings(
         )
     if clip_gradients is not None:
         check_limit("optimize_loss", "clip_gradients", clip_gradients)
-    if isinstance(iter_size, bool) or not isinstance(iter_size, int) or iter_size < 1:
-        raise errors.OutOfRangeError(
-            f"optimize_loss: iter_size: expected an int >= 1, got {iter_size!r}; give "
-            "the micro-batches in a step."
-        )
+    is_count = type(iter_size) is int and iter_size >= 1
+    require("optimize_loss", "iter_size", iter_size, is_count, "an int >= 1")
 
 
 def _check_scaling(dtype: Any, loss_scaling: Any, params: Any) -> None:
@@ -471,13 +468,10 @@ class TrainingStep:
         flag = flag() if callable(flag) else flag
         if flag is None:
             return self.micro_step + 1 < self.iter_size
-        is_flag = isinstance(flag, Tensor) and flag.dtype == torch.bool
-        if not isinstance(flag, bool) and not (is_flag and not flag.dim()):
-            raise errors.OutOfRangeError(
-                "optimize_loss: skip_update: expected a bool, a 0-d bool, or a "
-                f"function that returns one, got {flag!r}; pass True to add only, and "
-                "None to count the calls."
-            )
+        is_tensor = isinstance(flag, Tensor) and flag.dtype == torch.bool
+        fine = isinstance(flag, bool) or (is_tensor and not flag.dim())
+        expected = "a bool, a 0-d bool, or a function that returns one"
+        require("optimize_loss", "skip_update", flag, fine, expected)
         return bool(flag)
 
     def _update(self, pairs: Pairs) -> None:

@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from lockstep import errors
+from lockstep.checks import require
 from lockstep.pytorch import foreach
 from lockstep.pytorch.clipping import clip_pairs, parameter_pairs
 from lockstep.pytorch.gradients import Pairs, refuse_sharded
@@ -229,11 +230,8 @@ def post_process_gradients(
         named = [f"parameter_{k}" for k in range(len(pairs))]
     elif names is not None:
         named = [str(name) for name in names]
-        if len(named) != len(pairs):
-            raise errors.OutOfRangeError(
-                f"{OWNER}: names: expected {len(pairs)}, got {len(named)}; "
-                "name every parameter, those without a gradient too."
-            )
+        fits = len(named) == len(pairs)
+        require(OWNER, "names", named, fits, f"{len(pairs)}, one for each pair")
     if recorder is not None:
         refuse_sharded(OWNER, [gradient for gradient, _ in pairs], "a recorder")
     return post_process(pairs, asked, named, lr, clip_gradients, policy, in_place)
@@ -383,16 +381,8 @@ def reduce_gradients(
     present = list(reduction.any([gradient is not None for gradient, _ in pairs]))
     chosen = [pair for pair, on_any in zip(pairs, present, strict=True) if on_any]
     means = list(reduction.all_reduce([_dense(*pair) for pair in chosen]))
-    if len(means) != len(chosen):
-        raise errors.UnsupportedError(
-            f"reduce_gradients: expected {len(chosen)} means from "
-            f"reduction.all_reduce, got {len(means)}; return one for each tensor."
-        )
-    left = iter(means)
-    return [
-        (next(left) if on_any else None, parameter)
-        for (_, parameter), on_any in zip(pairs, present, strict=True)
-    ]
+    left = {id(p): mean for (_, p), mean in zip(chosen, means, strict=True)}
+    return [(left.get(id(parameter)), parameter) for _, parameter in pairs]
 
 
 def _dense(gradient: Tensor | None, parameter: Tensor) -> Tensor:
@@ -441,11 +431,8 @@ def get_regularization_loss(
         losses = [loss for key, loss in losses.items() if pattern.match(str(key))]
     present = [loss for loss in losses if loss is not None]
     for loss in present:
-        if not isinstance(loss, Tensor) or loss.dim():
-            raise errors.OutOfRangeError(
-                f"get_regularization_loss: losses: expected 0-d tensors, got {loss!r}; "
-                "sum it first."
-            )
+        fine, owner = isinstance(loss, Tensor) and not loss.dim(), "regularization"
+        require(owner, "losses", loss, fine, "0-d tensors", "sum it first")
     # TensorFlow adds two to nine losses first, then sums of eight.
     first = (len(present) - 2) % 8 + 2
     starts = range(first, len(present), 8)

@@ -14,11 +14,10 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
-from lockstep.checks import number_of, with_full_name
+from lockstep.checks import number_of, require, with_full_name
 from lockstep.errors import (
     DtypeError,
     NotASequenceError,
-    OutOfRangeError,
     UnsupportedError,
 )
 from lockstep.interface import GATE_GRAPH, GATE_NONE, GATE_OP
@@ -94,10 +93,7 @@ class RuleOptimizer(Optimizer):
     _for_step = False
 
     def __init__(self, params: ParamsT, name: str | None, hyper: Hyper) -> None:
-        if name == "":
-            raise OutOfRangeError(
-                f"{self.spec.class_name}: name: expected a name or None, got ''."
-            )
+        require(self.spec.class_name, "name", name, name != "", "a name or None")
         self.name = name or self.spec.name
         self._cached: dict[tuple[int, torch.dtype], tuple[list[Any], Hyper]] = {}
         super().__init__(params, with_torch_names(hyper))
@@ -116,9 +112,10 @@ class RuleOptimizer(Optimizer):
             TypeError: ``param_group`` is no group of parameters.
             ValueError: a hyper-parameter is out of range.
         """
-        listed = gradients.parameters_in(self.spec.class_name, param_group)
-        group = with_torch_names({**param_group, "params": listed})
-        self._check_hyper({**self.defaults, **group})
+        group = param_group
+        if isinstance(param_group, dict):  # Others are refused by torch.
+            group = with_torch_names(param_group)
+            self._check_hyper({**self.defaults, **group})
         super().add_param_group(group)
         for power, beta in (self.spec.shared or {}).items():
             group.setdefault(power, rounded(group[beta], torch.float32))
@@ -306,11 +303,9 @@ class RuleOptimizer(Optimizer):
         }
         self.spec.bind((), numbers)
         for power in self.spec.shared or {}:
-            if not 0 <= number_of(group.get(power, 0)) <= 1:
-                raise OutOfRangeError(
-                    f"{self.spec.class_name}: {power}: expected a number in [0, 1], "
-                    f"got {group[power]!r}."
-                )
+            value = group.get(power, 0)
+            fine = 0 <= number_of(value) <= 1
+            require(self.spec.class_name, power, value, fine, "a number in [0, 1]")
 
     def _check_gradients(self, parameters: Sequence[Tensor]) -> None:
         """Raise if the rule cannot be applied, before anything changes."""
@@ -335,18 +330,17 @@ class RuleOptimizer(Optimizer):
     def _check_state(self, saved: Any) -> None:
         """Raise unless a state has this rule's hyper-parameters and slots."""
         names = {TORCH_NAMES.get(p.name, p.name) for p in self.spec.parameters}
-        needed = {*names, *(self.spec.shared or {})}
         try:
-            groups, state = list(saved["param_groups"]), saved["state"]
-            for own, group in zip(self.param_groups, groups, strict=False):
-                if missing := needed - {*group}:
+            groups = zip(self.param_groups, saved["param_groups"], strict=False)
+            for own, group in groups:
+                if missing := {*names, *(self.spec.shared or {})} - {*group}:
                     raise KeyError(f"a group without {', '.join(sorted(missing))}")
                 self._check_hyper(group)
                 for number, weight in zip(group["params"], own["params"], strict=False):
-                    slots = state.get(number)
-                    for slot in () if slots is None else self.spec.active_slots(group):
-                        shape = () if slot.scalar else weight.shape
-                        if slots[slot.name].shape != shape:
+                    for slot in self.spec.active_slots(group):
+                        slots, shape = saved["state"].get(number), weight.shape
+                        shape = () if slot.scalar else shape
+                        if slots is not None and slots[slot.name].shape != shape:
                             raise KeyError(f"a slot {slot.name} that is not {[*shape]}")
         except (AttributeError, KeyError, TypeError) as error:
             raise UnsupportedError(

@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from lockstep.checks import LEAST_SCALE, number_of
+from lockstep.checks import CHOOSE, LEAST_SCALE, number_of, require
 from lockstep.errors import (
     AxesError,
     NotAnOptimizerError,
-    OutOfRangeError,
     UnknownNameError,
     UnsupportedError,
     nearest,
@@ -227,11 +226,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
                 "AGNOptimizer; put the row clipping inside of it, so that it clips the "
                 "shared rows too."
             )
-        if not isinstance(name, str) or not name:
-            raise OutOfRangeError(
-                f"{OWNER}: name: expected a name, got {name!r}; "
-                "leave it out, or give one."
-            )
+        require(OWNER, "name", name, isinstance(name, str) and name != "", "a name")
         if not isinstance(vars_to_clip_dims, Mapping):
             raise AxesError(
                 f"{DIMS}: expected a dict {{parameter: axes}}, got "
@@ -363,11 +358,8 @@ def norms_of(max_norm: Any, keys: Mapping[Any, Any]) -> dict[Any, float]:
     else:
         norms = dict.fromkeys(keys, max_norm)
     for norm in [*norms.values(), *([] if norms else [max_norm])]:
-        if not LEAST_SCALE <= number_of(norm) < math.inf:  # float32 rounds less to 0
-            raise OutOfRangeError(
-                f"{OWNER}: max_norm: expected a finite number > 0, got {norm!r}; "
-                "give the largest norm that a row may keep."
-            )
+        fine = LEAST_SCALE <= number_of(norm) < math.inf  # float32 rounds less to 0
+        require(OWNER, "max_norm", norm, fine, "a finite number > 0", CHOOSE)
     return norms
 
 
@@ -418,18 +410,11 @@ def axes_of(name: str, dims: Any, parameter: Tensor) -> tuple[int, ...]:
             "give [1] for the rows of a matrix."
         ) from None
     rank = parameter.dim()
-    for axis in axes:
-        if not -rank <= axis < rank:
-            raise OutOfRangeError(
-                f"{DIMS}: expected axes of {name!r}, which has {rank}, got {axis}; "
-                "axes count from 0, or from -1 at the end."
-            )
+    fine = all(-rank <= axis < rank for axis in axes)
+    require(OWNER, f"axes of {name!r}", axes, fine, f"axes below {rank}", CHOOSE)
     resolved = sorted(axis % rank for axis in axes)
-    if len(set(resolved)) < len(resolved):
-        raise OutOfRangeError(
-            f"{DIMS}: expected each axis of {name!r} once, got {axes}; "
-            "leave one of them out."
-        )
+    is_single = len(set(resolved)) == len(resolved)
+    require(OWNER, f"axes of {name!r}", axes, is_single, "each axis once", CHOOSE)
     # Otherwise a norm would need the parts of several ranks.
     if split := shards.split_axes(parameter) & set(resolved):
         raise UnsupportedError(

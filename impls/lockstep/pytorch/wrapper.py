@@ -18,15 +18,11 @@ from torch.optim.optimizer import (
 from torch.utils.hooks import RemovableHandle
 
 from lockstep import pipeline
-from lockstep.errors import DtypeError, OutOfRangeError, UnsupportedError
+from lockstep.checks import require
+from lockstep.errors import DtypeError, UnsupportedError
 from lockstep.interface import GATE_GRAPH, GATE_NONE, GATE_OP
 from lockstep.pytorch import gradients
-from lockstep.pytorch.gradients import (
-    evaluate,
-    parameters_in,
-    plain,
-    refuse_sharded,
-)
+from lockstep.pytorch.gradients import evaluate, refuse_sharded
 
 HOOK_TABLES = [name for name in Optimizer.__annotations__ if name.endswith("_hooks")]
 
@@ -280,14 +276,13 @@ class OptimizerWrapper(Optimizer):
         self.inner_optimizer.zero_grad(set_to_none)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group to the wrapped optimizer.
-
-        Raises:
-            NotASequenceError: a TypeError; no dict with a list of tensors.
-        """
-        entries = parameters_in(type(self).__name__, param_group)
-        self._refuse_sharded(map(plain, entries))
-        self.inner_optimizer.add_param_group({**param_group, "params": entries})
+        """Add a group to the wrapped optimizer, whose errors are raised."""
+        self.inner_optimizer.add_param_group(param_group)
+        try:
+            self._refuse_sharded(self.param_groups[-1]["params"])
+        except UnsupportedError:
+            del self.param_groups[-1]
+            raise
 
     # -- reports -----------------------------------------------------------------------
 
@@ -338,19 +333,15 @@ class OptimizerWrapper(Optimizer):
         """
         owner = type(self).__name__
         writes = callable(getattr(target, "add_scalar", None))
-        usable = target is None or writes or callable(target)
-        if isinstance(target, type) or not usable:
+        takes = target is None or writes or callable(target)
+        if isinstance(target, type) or not takes:
             raise DtypeError(
                 f"{owner}: target: expected a SummaryWriter, a function of (numbers, "
                 f"step) or None, got {target!r}; pass SummaryWriter(), for example."
             )
-        for name, value, least in (("every", every, 1), ("start", start, 0)):
-            whole = isinstance(value, int) and not isinstance(value, bool)
-            if not (whole and value >= least):
-                raise OutOfRangeError(
-                    f"{owner}: {name}: expected an int >= {least}, got {value!r}; "
-                    "choose such a value, or leave it out."
-                )
+        fine = type(every) is int and every >= 1
+        require(owner, "every", every, fine, "an int >= 1")
+        require(owner, "start", start, type(start) is int and start >= 0, "an int >= 0")
         if self._summaries is not None:
             self._summaries.remove()
             self._summaries = None

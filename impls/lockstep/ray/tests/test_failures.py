@@ -1,7 +1,7 @@
 """What fails on real processes of one machine, and what is left of it.
 
 Elsewhere: a reply that is lost in ``test_actor.py``, a node in ``test_lost_nodes.py``,
-a rank in ``pytorch/tests/base/test_killed_rank.py``, a parameter server in
+a rank in ``pytorch/tests/test_ranks.py``, a parameter server in
 ``tf/tests/test_agn_cluster.py``, and kills in the middle of a checkpoint, to
 the line, in ``test_random_kills.py``.
 """

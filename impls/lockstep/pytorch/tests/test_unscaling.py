@@ -1,4 +1,4 @@
-"""``unscale_`` between ``backward`` and ``step``: what is clipped is applied."""
+"""The order of scale_loss, backward, unscale_ and step."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import warnings
 
 import pytest
 import torch
+from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 
 from lockstep.errors import UnsupportedError
@@ -15,10 +16,212 @@ from lockstep.pytorch import (
     DynamicLossScale,
     MixedPrecisionLossScaleOptimizer,
     MixedPrecisionOptimizerWrapper,
+    MultitaskOptimizerWrapper,
+    PolicyLR,
     mp_regularizer_wrapper,
 )
-from lockstep.pytorch.tests.masters.models import loss_of, mixed
-from lockstep.pytorch.tests.subjects import ALL, TwoHeads, batches
+from lockstep.pytorch.tests.half_models import loss_of, mixed
+from lockstep.pytorch.tests.subjects import ALL, TwoHeads, assert_same_bits, batches
+
+ONE = torch.ones(2, 3)
+
+
+def scaled(opt):
+    return MixedPrecisionLossScaleOptimizer(opt, DynamicLossScale(64.0, 100))
+
+
+def masters(opt):
+    return MixedPrecisionOptimizerWrapper(opt, DynamicLossScale(64.0, 100))
+
+
+WRAPPERS = {
+    "scaled": scaled,
+    "masters": masters,
+    "multitask around": lambda opt: MultitaskOptimizerWrapper(scaled(opt)),
+    "multitask inside": lambda opt: scaled(MultitaskOptimizerWrapper(opt)),
+}
+everyone = pytest.mark.parametrize("wrapper", WRAPPERS)
+
+
+def one_loss(model: TwoHeads) -> Tensor:
+    return model(ONE, 1.0, 1.0)
+
+
+def backward(model, optimizer, loss=None):
+    """Scale a loss, unless the optimizer is a bare one, and differentiate it."""
+    scale = getattr(optimizer, "scale_loss", lambda value: value)
+    scale(one_loss(model) if loss is None else loss).backward()
+
+
+def assert_same_weights(model, plain):
+    assert_same_bits(model.state_dict(), plain.state_dict())
+
+
+def one_backward(model, optimizer):
+    backward(model, optimizer)
+
+
+def two_losses(model, optimizer):
+    """Each scaled by itself; their gradients add up in .grad."""
+    backward(model, optimizer, model(ONE, 1.0, 0.0))
+    backward(model, optimizer, model(ONE, 0.0, 1.0))
+
+
+def a_step_without_gradients_first(model, optimizer):
+    optimizer.step()
+    optimizer.zero_grad()
+    backward(model, optimizer)
+
+
+def a_loss_thrown_away(model, optimizer):
+    """A batch that is given up: its loss was scaled, its gradients are cleared."""
+    backward(model, optimizer)
+    optimizer.zero_grad()
+    backward(model, optimizer)
+
+
+def gradients_cleared_before_backward(model, optimizer):
+    loss = optimizer.scale_loss(one_loss(model))
+    optimizer.zero_grad()
+    loss.backward()
+
+
+def a_loss_for_validation_between(model, optimizer):
+    backward(model, optimizer)
+    with torch.no_grad():
+        optimizer.scale_loss(one_loss(model))
+
+
+def without_scaling(model, optimizer):
+    one_loss(model).backward()
+
+
+def pairs_first(model, optimizer):
+    """compute_gradients hands unscaled ones out; .grad is filled in by hand."""
+    pairs = optimizer.compute_gradients(lambda: one_loss(model))
+    for gradient, parameter in pairs:
+        parameter.grad = gradient
+
+
+LOOPS = [
+    one_backward,
+    two_losses,
+    a_step_without_gradients_first,
+    a_loss_thrown_away,
+    gradients_cleared_before_backward,
+    a_loss_for_validation_between,
+    without_scaling,
+    pairs_first,
+]
+
+
+@everyone
+@pytest.mark.parametrize("loop", LOOPS, ids=lambda loop: loop.__name__)
+def test_any_order_of_the_calls_divides_by_the_scale_once(loop, wrapper):
+    plain, model = TwoHeads(), TwoHeads()
+    bare = ALL["SGD"](plain.parameters())
+    (two_losses if loop is two_losses else one_backward)(plain, bare)
+    bare.step()
+    optimizer = WRAPPERS[wrapper](ALL["SGD"](model.parameters()))
+    loop(model, optimizer)
+    optimizer.step()
+    assert_same_weights(model, plain)
+
+
+@everyone
+def test_a_step_taken_twice_does_not_divide_twice(wrapper):
+    plain, model = TwoHeads(), TwoHeads()
+    bare = ALL["SGD"](plain.parameters())
+    one_loss(plain).backward()
+    optimizer = WRAPPERS[wrapper](ALL["SGD"](model.parameters()))
+    backward(model, optimizer)
+    for each in (bare, optimizer):
+        each.step()
+        each.step()
+    assert_same_weights(model, plain)
+
+
+@everyone
+def test_after_a_skipped_step_there_is_nothing_to_call(wrapper):
+    """Other scalers need an update() here, or the next step is wrong."""
+    plain, model = TwoHeads(), TwoHeads()
+    bare = ALL["SGD"](plain.parameters())
+    optimizer = WRAPPERS[wrapper](ALL["SGD"](model.parameters()))
+    backward(model, optimizer)
+    model.a.bias.grad[0] = torch.inf
+    optimizer.step()
+    assert not optimizer.last_step.applied
+    for each in (optimizer, bare):
+        each.zero_grad()
+    backward(model, optimizer)
+    one_loss(plain).backward()
+    for each in (optimizer, bare):
+        each.step()
+    assert_same_weights(model, plain)
+
+
+@everyone
+@pytest.mark.parametrize("position", range(6))
+def test_a_gradient_may_be_none_in_every_position(position, wrapper):
+    plain, model = TwoHeads(), TwoHeads()
+    bare = ALL["Adam"](plain.parameters())
+    optimizer = WRAPPERS[wrapper](ALL["Adam"](model.parameters()))
+    for _ in range(2):
+        optimizer.zero_grad()
+        bare.zero_grad()
+        backward(model, optimizer)
+        one_loss(plain).backward()
+        for each in (plain, model):
+            list(each.parameters())[position].grad = None
+        optimizer.step()
+        bare.step()
+    assert_same_weights(model, plain)
+
+
+@pytest.mark.parametrize("follows", ["applied steps", "calls"])
+@everyone
+def test_a_schedule_follows_applied_steps_or_calls_as_the_user_chooses(
+    wrapper, follows
+):
+    weight = nn.Parameter(torch.ones(2))
+    sgd = torch.optim.SGD([("weight", weight)], lr=0.5)
+    optimizer = WRAPPERS[wrapper](sgd)
+    schedule = PolicyLR(optimizer, "poly_decay", decay_steps=8)
+    for step in range(4):
+        weight.grad = torch.full((2,), torch.inf if step in (1, 2) else 1.0)
+        optimizer.step()
+        if follows == "calls" or optimizer.last_step.applied:
+            schedule.step()
+    done = {"applied steps": 2, "calls": 4}[follows]
+    assert optimizer.param_groups[0]["lr"] == 0.5 * (1 - done / 8)
+
+
+# Dynamo's own: it looks at the .grad of what it hands on from graph to graph.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:The .grad attribute")
+@everyone
+def test_a_compiled_training_step_is_not_compiled_anew(wrapper):
+    """The step itself runs outside of the compiled code, once, as documented."""
+    model = TwoHeads()
+    optimizer = WRAPPERS[wrapper](ALL["SGD momentum"](model.parameters()))
+    compiled = []
+
+    def backend(module, inputs):
+        compiled.append(module)
+        return module.forward
+
+    @torch.compile(backend=backend)
+    def step(inputs: Tensor) -> None:
+        optimizer.zero_grad()
+        optimizer.scale_loss(model(inputs, 1.0, 1.0)).backward()
+        optimizer.step()
+
+    counts = []
+    for _ in range(5):
+        step(ONE)
+        counts.append(len(compiled))
+    torch.compiler.reset()
+    assert counts[1] == counts[-1]
+
 
 INPUTS = next(batches(1))
 KINDS = {
@@ -41,7 +244,7 @@ def started(kind, name="Adam fused", scale=1024, **options):
     return model, wrapper(ALL[name](model.named_parameters()), scale, **options)
 
 
-def backward(model, optimizer, factor=1.0):
+def backward_unscale(model, optimizer, factor=1.0):
     optimizer.scale_loss(factor * loss_of(model, INPUTS)).backward()
 
 
@@ -73,7 +276,7 @@ def test_clipping_by_hand_is_clipping_what_compute_gradients_returns(kind, name)
         for _ in range(3):
             optimizer.zero_grad()
             if by_hand:
-                backward(model, optimizer)
+                backward_unscale(model, optimizer)
                 optimizer.unscale_()
                 clip_grad_norm_(optimizer.master_params(), 0.5)
                 optimizer.step()
@@ -91,7 +294,7 @@ def test_without_a_change_between_the_step_is_the_same_step(kind, options):
         model, optimizer = started(kind, clip_norm=0.5, **options)
         for _ in range(3):
             optimizer.zero_grad()
-            backward(model, optimizer)
+            backward_unscale(model, optimizer)
             if by_hand:
                 optimizer.unscale_()
             optimizer.step()
@@ -110,7 +313,7 @@ def test_the_gradients_are_unscaled_in_place_and_once(kind, options):
     plain = started(kind, scale=1)[0]
     loss_of(plain, INPUTS).backward()
     model, optimizer = started(kind, **options)
-    backward(model, optimizer)
+    backward_unscale(model, optimizer)
     optimizer.unscale_()
     for parameter, bare in zip(
         optimizer.master_params(), plain.parameters(), strict=True
@@ -139,7 +342,7 @@ def halves(model, optimizer):
 def test_an_overflow_is_not_hidden_by_clipping(kind, options, value, hide):
     scale = DynamicLossScale(1024.0)
     model, optimizer = started(kind, scale=scale, **options)
-    backward(model, optimizer)
+    backward_unscale(model, optimizer)
     model.a.bias.grad[0] = value
     before = weights(model)
     optimizer.unscale_()
@@ -155,7 +358,7 @@ def test_an_overflow_is_not_hidden_by_clipping(kind, options, value, hide):
 @kinds
 def test_another_scaled_loss_before_the_step_is_refused(kind):
     model, optimizer = started(kind)
-    backward(model, optimizer)
+    backward_unscale(model, optimizer)
     optimizer.unscale_()
     with pytest.raises(RuntimeError):
         optimizer.scale_loss(loss_of(model, INPUTS))
@@ -174,13 +377,13 @@ def test_clearing_the_gradients_begins_again(kind, clear):
     for abandons in (True, False):
         model, optimizer = started(kind)
         if abandons:
-            backward(model, optimizer, 3.0)
+            backward_unscale(model, optimizer, 3.0)
             optimizer.unscale_()
             if clear == "the model":
                 model.zero_grad()
             else:
                 optimizer.zero_grad(set_to_none=clear == "the optimizer")
-        backward(model, optimizer)
+        backward_unscale(model, optimizer)
         optimizer.unscale_()
         optimizer.step()
         found.append(weights(model))
@@ -195,7 +398,7 @@ def test_clipping_the_model_is_clipping_what_the_optimizer_updates(kind, max_nor
         model, optimizer = started(kind, "Adam")
         for _ in range(2):
             optimizer.zero_grad()
-            backward(model, optimizer)
+            backward_unscale(model, optimizer)
             optimizer.unscale_()
             every = (
                 model.parameters() if whose == "model" else optimizer.master_params()
@@ -209,7 +412,7 @@ def test_clipping_the_model_is_clipping_what_the_optimizer_updates(kind, max_nor
 @pytest.mark.parametrize("change", ["replaced", "cleared"])
 def test_masters_see_a_change_of_the_models_own_gradients(change):
     model, optimizer = started("masters", "SGD")
-    backward(model, optimizer)
+    backward_unscale(model, optimizer)
     optimizer.unscale_()
     before, weight = weights(model), model.body.weight
     weight.grad = torch.zeros_like(weight) if change == "replaced" else None
@@ -234,13 +437,13 @@ def test_a_gradient_too_small_for_float16_can_be_read_and_clipped():
 
 def test_apply_gradients_after_it_has_nothing_to_do_with_it():
     model, optimizer = started("masters")
-    backward(model, optimizer)
+    backward_unscale(model, optimizer)
     optimizer.unscale_()
     master = optimizer.master(model.body.weight)
     optimizer.apply_gradients([(torch.ones_like(master), master)])
     assert all(optimizer.master(p).grad is None for p in halves(model, optimizer))
     optimizer.zero_grad()
-    backward(model, optimizer)
+    backward_unscale(model, optimizer)
     optimizer.unscale_()
 
 
@@ -249,7 +452,7 @@ def test_logmax_sees_the_gradients_before_they_are_clipped():
     for by_hand in (True, False):
         scaler = AutomaticLossScaler("LogMax", {"scale_max": 64.0})
         model, optimizer = started("masters", scale=scaler)
-        backward(model, optimizer, 100.0)
+        backward_unscale(model, optimizer, 100.0)
         if by_hand:
             optimizer.unscale_()
             clip_grad_norm_(optimizer.master_params(), 1e-3)
@@ -262,7 +465,7 @@ def test_a_penalty_is_in_what_is_clipped():
     model, optimizer = started("masters", scale=8)
     penalty = mp_regularizer_wrapper(lambda weight: weight.square().sum())
     penalty(model.body.weight)
-    backward(model, optimizer, 0.0)
+    backward_unscale(model, optimizer, 0.0)
     optimizer.unscale_()
     master = optimizer.master(model.body.weight)
     torch.testing.assert_close(master.grad, 2 * master.detach())
@@ -293,7 +496,7 @@ def test_a_backward_after_it_is_refused_before_anything_changes(kind, options):
             optimizer.step()
     assert_equal(weights(model), before)
     optimizer.zero_grad()
-    backward(model, optimizer)
+    backward_unscale(model, optimizer)
     optimizer.unscale_()
     optimizer.step()
     assert optimizer.last_step.applied

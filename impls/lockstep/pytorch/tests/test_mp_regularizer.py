@@ -15,7 +15,7 @@ from lockstep.pytorch import (
     mp_regularizer_wrapper,
 )
 from lockstep.pytorch.mixed_precision import REGISTERED
-from lockstep.pytorch.tests.masters.models import (
+from lockstep.pytorch.tests.half_models import (
     step_on,
     wrapped_weight,
 )
