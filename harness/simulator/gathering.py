@@ -14,9 +14,10 @@ from harness.simulator.method import Gradients, Pushed, Weights
 from harness.simulator.rule import Rule, RuleState
 from lockstep.errors import unknown_name
 from lockstep.interface import Array, Rows
-from lockstep.messages.workers.agn import COMMITS, DELTA, GRADIENT, WRAPPER
 
 __all__ = ["Downpour", "DynSGD", "Gathering", "GatheringServer", "GatheringWorker"]
+
+GRADIENT, DELTA = COMMITS = ("gradient", "delta")
 
 
 class GatheringWorker(NamedTuple):
@@ -59,7 +60,7 @@ class Gathering:
 
     def __init__(self, rule: Rule, period: int, commit: str = GRADIENT) -> None:
         if commit not in COMMITS:
-            raise unknown_name(f"{WRAPPER}: commit", commit, COMMITS)
+            raise unknown_name("AGNOptimizer: commit", commit, COMMITS)
         self.rule = rule
         self.period = period
         self.commit = commit

@@ -21,10 +21,10 @@ from harness.simulator import (
     Weights,
     simulate,
 )
+from harness.simulator.gathering import DELTA, GRADIENT
 from harness.tasks import backends
 from harness.tasks.asynchronous_digits.numpy_model import Problem
 from harness.tasks.asynchronous_digits.settings import Settings
-from lockstep.messages.workers.agn import DELTA, GRADIENT
 
 __all__ = ["make_method", "prepare", "train"]
 
