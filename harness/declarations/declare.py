@@ -22,6 +22,7 @@ from typing import Annotated, Any, Self
 from pydantic import (
     ConfigDict,
     Field,
+    ValidationError,
     ValidationInfo,
     field_validator,
     model_validator,
@@ -36,6 +37,7 @@ from harness.declarations.toml_files import (
     anywhere,
     leaves,
     one_of,
+    said,
     wrong,
 )
 from harness.declarations.tune import FIRST_SEED, Choice, Tune
@@ -220,7 +222,7 @@ class Experiment(Table):
 
         The tuned setting is declared in ``tune``, unless it is part of another one.
         """
-        settings = part(self.task, "settings").Settings
+        settings = part(self.task, "task").Settings
         known = [field.name for field in dataclasses.fields(settings)]
         size = self.scale(scale).settings
         places = {"fixed": self.fixed, "vary": self.vary, f"scale.{scale}": size}
@@ -315,7 +317,7 @@ class Experiment(Table):
         return [self._config(arm) for arm in arms]
 
     def _config(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        return _config(part(self.task, "settings").Settings, values)
+        return _config(part(self.task, "task").Settings, values)
 
     def _runs(self, configs: Sequence[Mapping[str, Any]], seeds: range) -> list[Run]:
         return [
@@ -379,6 +381,9 @@ def _config(settings: Any, values: Mapping[str, Any]) -> dict[str, Any]:
         json.dumps(config, allow_nan=False)  # Records are written as JSON.
     except (LockstepError, HarnessError):
         raise
+    except ValidationError as invalid:
+        first = invalid.errors()[0]
+        raise HarnessError(said(first, first["loc"])) from invalid
     except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
         got = f"{type(error).__name__}: {error}".splitlines()[0]
         expected, remedy = "values of the kinds that they take", "compare another file"

@@ -133,24 +133,7 @@ class TomlFile:
         key = (*above, *error["loc"], *context.get("key", ()))
         if error["type"] == ANYWHERE:
             return self._line_in(context["text"]) or self.line(*key), context["text"]
-        if error["type"] == WRONG:
-            text = context["text"]
-            whole = not text.startswith("expected")
-            return self.line(*key), text if whole else f"{dotted(key)}: {text}"
-        if error["type"] == "missing":
-            beside = ", ".join(error["input"]) or "others"
-            expected = f"a key of this name, beside {beside}"
-            text = sentence(dotted(key), expected, "none", "write it there")
-            return self.line(*key), text
-        got = "a table" if isinstance(error["input"], dict) else repr(error["input"])
-        expected = error["msg"].replace("Input should be", "expected")
-        expected = re.sub(
-            r"^expected (greater|less)", r"expected a number \1", expected
-        )
-        expected = expected.replace("valid dictionary", "table").replace("valid ", "")
-        return self.line(
-            *key
-        ), f"{dotted(key)}: {expected}, got {got}; change it there."
+        return self.line(*key), said(error, key)
 
     def line(self, *key: str | int) -> int:
         """Return the line at which a key begins, or its table if there is no such key.
@@ -190,6 +173,22 @@ class TomlFile:
                 begins.setdefault(key, start)
             start = number + 1
         return begins
+
+
+def said(error: Any, key: Key) -> str:
+    """Return one of pydantic's errors about a key as a sentence."""
+    text: str = error.get("ctx", {}).get("text", "")
+    if text:
+        return f"{dotted(key)}: {text}" if text.startswith("expected") else text
+    if error["type"] == "missing":
+        beside = ", ".join(error["input"]) or "others"
+        expected = f"a key of this name, beside {beside}"
+        return sentence(dotted(key), expected, "none", "write it there")
+    got = "a table" if isinstance(error["input"], dict) else repr(error["input"])
+    expected = error["msg"].replace("Input should be", "expected")
+    expected = re.sub(r"^expected (greater|less)", r"expected a number \1", expected)
+    expected = expected.replace("valid dictionary", "table").replace("valid ", "")
+    return f"{dotted(key)}: {expected}, got {got}; change it there."
 
 
 def dotted(key: Key) -> str:

@@ -52,7 +52,7 @@ def _matched(published: Finding, local: Finding) -> Finding:
     """Add a table to a user's finding that compares it with the published one."""
     if not (published.tables and local.tables):
         return local
-    match = part(local.task, "findings").match(published.tables, local.tables)
+    match = part(local.task, "report").match(published.tables, local.tables)
     sentence = (
         f"{match['matches'].sum()} of {len(match)} intervals agree with the published "
         f"ones{_verdicts(published, local)}. The bits need not match."
@@ -177,7 +177,7 @@ def _judgement(task: str, records: Sequence[Record]) -> Judgement:
     A fault in one user's experiment must not break the pages of all others.
     """
     try:
-        judgement: Judgement = part(task, "findings").judge(records)
+        judgement: Judgement = part(task, "report").judge(records)
     except HarnessError:
         raise
     except Exception as error:
@@ -198,7 +198,7 @@ def _judged_records(
     Tables identify runs by the settings in ``findings.APART``. If runs differ only in
     other settings, those with the first declared values are judged.
     """
-    apart = part(experiment.task, "findings").APART
+    apart = part(experiment.task, "report").APART
     first: dict[str, Mapping[str, Any]] = {}
     judged, differing = set(), dict[str, None]()
     for run in experiment.runs(scale):

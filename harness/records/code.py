@@ -48,7 +48,7 @@ def code_digest(task: str, backend: str, root: Path = ROOT) -> str:
     import, at the top or inside a function. A module that is gone is left out.
     """
     model = registry.find(backend).model_file
-    waiting = [f"harness.tasks.{task}.{name}" for name in ("training", model)]
+    waiting = [f"harness.tasks.{task}.{name}" for name in ("task", model)]
     waiting.append(f"lockstep.{backend}")
     digests: dict[str, str] = {}
     while waiting:

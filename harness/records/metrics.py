@@ -30,5 +30,5 @@ class Metric:
 
 def metrics_of(task: str) -> Mapping[str, Metric]:
     """Return the metrics of a task by name: ``METRICS`` of its findings module."""
-    metrics: Mapping[str, Metric] = part(task, "findings").METRICS
+    metrics: Mapping[str, Metric] = part(task, "report").METRICS
     return metrics

@@ -33,7 +33,7 @@ def main(task: str, backend: str, device: str) -> None:
     """Do the runs in the order in which they are read."""
     answers = _private_output()
     try:
-        part(task, "training").prepare(backend, device)
+        part(task, "task").prepare(backend, device)
     except Exception as error:
         _send(answers, {"refused": _in_one_line(error)})
         sys.exit(1)
@@ -68,7 +68,7 @@ def measure(run: Run, backend: str, device: str) -> dict[str, Any]:
 def attempt(run: Run, backend: str, device: str) -> Outcome:
     """Do one run. Turn an exception into its status and reason."""
     try:
-        train = part(run.task, "training").train
+        train = part(run.task, "task").train
         outcome: Outcome = train(run.config, run.seed, backend, device)
         return outcome
     except UnsupportedError as error:

@@ -1,19 +1,17 @@
 """Tasks: how an experiment trains, measures, compares and draws.
 
-A task is a package with these parts, which are imported by name when they are needed:
+A task is a package of a few modules, which are imported when they are needed:
 
-``settings``
+``task``
     ``Settings``, a dataclass that checks one run's settings. Imports no framework.
-``training``
     ``prepare(backend, device)``: whether runs are possible;
-    ``train(config, seed, backend, device)``: one run, in a worker process. Only this
-    part imports a framework, in its model files such as ``torch_model``.
-``findings``
+    ``train(config, seed, backend, device)``: one run, in a worker process. It imports
+    the framework, in a model file such as ``torch_model``.
+``report``
     ``judge(records)``: tables and checks, from records alone, for any values of the
     settings; the words are in ``experiments/NAME.md``;
     ``APART``: the settings that distinguish runs in its tables;
     ``match(published, own)``: whether a user's own tables agree with the published.
-``figures``
     ``drawings(finding)``: the plots, from a finding alone.
 
 Code that several tasks share is in the modules ``cells``, ``digits``, ``packaged``,
@@ -28,8 +26,6 @@ from pathlib import Path
 from types import ModuleType
 
 from lockstep.registry import BACKENDS
-
-__all__ = ["TASKS", "TIMED", "part", "runs_on"]
 
 TASKS = (
     "asynchronous_digits",
@@ -60,7 +56,13 @@ TIMED = (
 
 
 def part(task: str, name: str) -> ModuleType:
-    """Import one part of a task."""
+    """Import ``task``, ``report`` or ``figures`` of a task.
+
+    Figures are in ``report``, unless they are too many for it.
+    """
+    figures = Path(__file__).parent / task / "figures"
+    if name == "figures" and not figures.is_dir():
+        name = "report"
     return importlib.import_module(f"harness.tasks.{task}.{name}")
 
 

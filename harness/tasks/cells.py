@@ -12,7 +12,7 @@ import numpy as np
 from harness.records.record import Record
 from harness.statistics import Floats
 
-__all__ = ["SeedCell", "backend_of", "grouped", "on_gpus", "same_seeds", "twins"]
+__all__ = ["SeedCell", "backend_of", "by_config", "on_gpus", "same_seeds", "twins"]
 
 
 class Measured(Protocol):
@@ -63,7 +63,7 @@ class SeedCell(Generic[S]):
         return np.array(numbers, float)
 
 
-def grouped(records: Sequence[Record]) -> list[list[Record]]:
+def by_config(records: Sequence[Record]) -> list[list[Record]]:
     """Group records that differ only in their seed, in order of appearance."""
     groups: dict[str, list[Record]] = {}
     for record in sorted(records, key=lambda record: record.seed):

@@ -16,12 +16,11 @@ from harness.declarations.declare import Run
 from harness.records.metrics import metrics_of
 from harness.records.record import Outcome, Record
 from harness.tasks import part
-from harness.tasks.deep_digits.training import around
-from harness.tasks.movie_genres.metrics import RAREST
-from harness.tasks.movie_genres.settings import GENRES
-from harness.tasks.multitask_digits.settings import TASKS
-from harness.tasks.stable_rates.ranges import stable_range
-from harness.tasks.stable_rates.tables import range_of
+from harness.tasks.deep_digits.task import around
+from harness.tasks.movie_genres.task import GENRES, RAREST
+from harness.tasks.multitask_digits.task import TASKS
+from harness.tasks.stable_rates.report import range_of
+from harness.tasks.stable_rates.task import stable_range
 from harness.tasks.worker_team.settings import PERIODS
 from harness.tests.synthetic import multitask_outcome, record_of
 
@@ -32,7 +31,7 @@ Generator = np.random.Generator
 
 def made_up(run: Run, backend: str, rng: Generator) -> Record:
     """Return the record of a run that ended well."""
-    settings = part(run.task, "settings").Settings(**run.config)
+    settings = part(run.task, "task").Settings(**run.config)
     return record_of(run, backend, MAKERS[run.task](settings, backend, rng))
 
 
@@ -67,7 +66,7 @@ def _deep(of: Any, backend: str, rng: Generator) -> Outcome:
 
 
 def _link(of: Any, backend: str, rng: Generator) -> Outcome:
-    names = (*part("link_prediction", "findings").SERIES, "mrr/validation")
+    names = (*part("link_prediction", "report").SERIES, "mrr/validation")
     chance = {"mrr/chance": 0.05, "hits/chance": 0.1}
     return Outcome("ok", "", _embedded(of, names, rng), chance)
 
@@ -79,8 +78,8 @@ def _recommender(of: Any, backend: str, rng: Generator) -> Outcome:
         for what in ("step", "lookup")
         for name in timed
     }
-    summary |= dict.fromkeys(part("recommender", "tables").BASELINES, 0.2)
-    series = _embedded(of, part("recommender", "findings").SERIES, rng)
+    summary |= dict.fromkeys(part("recommender", "report").BASELINES, 0.2)
+    series = _embedded(of, part("recommender", "report").SERIES, rng)
     return Outcome("ok", "", series, summary)
 
 

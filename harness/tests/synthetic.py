@@ -13,7 +13,7 @@ from harness.declarations.declare import Experiment, Run
 from harness.records.files import folder
 from harness.records.record import Outcome, Record
 from harness.tasks.absent_heads import laws
-from harness.tasks.multitask_digits.settings import TASKS, Settings
+from harness.tasks.multitask_digits.task import TASKS, Settings
 
 __all__ = [
     "as_the_laws_say",

@@ -14,8 +14,8 @@ import pytest
 from harness.declarations import declare
 from harness.processes import environment
 from harness.records.record import Record
-from harness.tasks.throughput import findings
-from harness.tasks.throughput.settings import MODES, Settings
+from harness.tasks.throughput import report
+from harness.tasks.throughput.task import MODES, Settings
 from lockstep.errors import LockstepError, OutOfRangeError
 
 RUNS = declare.find("throughput").runs("quick")
@@ -41,20 +41,20 @@ def judged(subject: dict[str, str], fp16: float) -> Any:
         record(run, subject, fp16 if run.config["mode"].endswith("fp16") else 100.0)
         for run in RUNS
     ]
-    return findings.judge(records)
+    return report.judge(records)
 
 
 def test_runs_on_a_cpu_are_no_answer() -> None:
     judgement = judged(CPU, 1000.0)
     assert judgement.note.startswith("Not measured yet")
     assert dict(judgement.tables) == {}
-    assert findings.match(judgement.tables, judgement.tables).empty
+    assert report.match(judgement.tables, judgement.tables).empty
 
 
 def test_runs_on_a_cpu_have_no_metric() -> None:
     cpu, gpu = (record(RUNS[0], subject, 7.0) for subject in (CPU, GPU))
-    assert np.isnan(findings.METRICS["rate"].read(cpu))
-    assert findings.METRICS["rate"].read(gpu) == 7.0
+    assert np.isnan(report.METRICS["rate"].read(cpu))
+    assert report.METRICS["rate"].read(gpu) == 7.0
 
 
 def test_records_of_a_cpu_do_not_mix_with_those_of_a_gpu() -> None:
@@ -63,7 +63,7 @@ def test_records_of_a_cpu_do_not_mix_with_those_of_a_gpu() -> None:
         for run in RUNS
         for device, rate in ((CPU, 1.0), (GPU, 9.0))
     ]
-    table = findings.judge(both).tables["rates"]
+    table = report.judge(both).tables["rates"]
     assert set(table["rate"]) == {9.0}
 
 
@@ -88,10 +88,10 @@ def test_a_gpu_is_recorded_by_its_model_and_a_cpu_not_at_all(
 )
 @pytest.mark.parametrize("mode", MODES)
 def test_every_mode_trains(mode: str) -> None:
-    from harness.tasks.throughput import training
+    from harness.tasks.throughput import task
 
     config = {**RUNS[0].config, "mode": mode, "rounds": 2, "warm_up": 20}
-    outcome = training.train(config, 0, "pytorch", "cpu")
+    outcome = task.train(config, 0, "pytorch", "cpu")
     assert outcome.status == "ok"
     assert outcome.summary["loss"] < outcome.summary["before"]
     assert min(outcome.series["rate"]) > 0

@@ -15,7 +15,7 @@ from harness.declarations.tune import Choice
 from harness.errors import HarnessError
 from harness.records.metrics import Metric
 from harness.records.record import Outcome, Record
-from harness.tasks.multitask_digits import findings
+from harness.tasks.multitask_digits import report
 from harness.tests.declared import declared
 from harness.tests.synthetic import record_of
 
@@ -39,7 +39,7 @@ def metrics(monkeypatch: pytest.MonkeyPatch) -> None:
         "loss": Metric(lambda record: record.summary["loss"], "nats", "smaller"),
         "accuracy": Metric(lambda record: -record.summary["loss"], "share", "larger"),
     }
-    monkeypatch.setattr(findings, "METRICS", made, raising=False)
+    monkeypatch.setattr(report, "METRICS", made, raising=False)
 
 
 @pytest.fixture

@@ -49,7 +49,7 @@ def broken(*_: Any) -> Any:
 def test_records_that_a_task_cannot_judge(
     experiment: declare.Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(part(TASK, "findings"), "judge", broken)
+    monkeypatch.setattr(part(TASK, "report"), "judge", broken)
     finding = compare(experiment, tmp_path)
     assert finding is not None and finding.verdict == ""
     assert f"cannot be judged: harness.tasks.{TASK} got KeyError" in finding.answer
@@ -59,7 +59,7 @@ def test_records_that_a_task_cannot_judge(
 def test_a_metric_that_cannot_be_read(
     experiment: declare.Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    metrics = part(TASK, "findings").METRICS
+    metrics = part(TASK, "report").METRICS
     monkeypatch.setitem(metrics, "head movement", Metric(broken, "", "smaller"))
     finding = compare(experiment, tmp_path)
     assert finding is not None and finding.verdict == ""

@@ -70,12 +70,12 @@ def train(rate):
 @pytest.mark.parametrize(
     ("file", "text", "same"),
     [
-        ("harness/tasks/toy/training.py", TRAINING.replace("expected", "I want"), True),
-        ("harness/tasks/toy/training.py", TRAINING.replace("< 0", "<= 0"), False),
+        ("harness/tasks/toy/task.py", TRAINING.replace("expected", "I want"), True),
+        ("harness/tasks/toy/task.py", TRAINING.replace("< 0", "<= 0"), False),
         ("impls/lockstep/norms.py", "def norm(x): return abs(x)", False),
         ("impls/lockstep/norms.py", "def norm(x) return x", False),
         ("impls/lockstep/rows.py", "ROWS = 2", True),
-        ("harness/tasks/toy/findings.py", "VERDICT = 2", True),
+        ("harness/tasks/toy/report.py", "VERDICT = 2", True),
     ],
     ids=[
         "a sentence",
@@ -83,15 +83,15 @@ def train(rate):
         "a module it imports",
         "no syntax",
         "another module",
-        "findings",
+        "report",
     ],
 )
 def test_a_digest_changes_with_what_computes_the_run(
     file: str, text: str, same: bool, tmp_path: Path
 ) -> None:
     sources = {
-        "harness/tasks/toy/training.py": TRAINING,
-        "harness/tasks/toy/findings.py": "VERDICT = 1",
+        "harness/tasks/toy/task.py": TRAINING,
+        "harness/tasks/toy/report.py": "VERDICT = 1",
         "impls/lockstep/norms.py": "def norm(x): return x",
         "impls/lockstep/rows.py": "ROWS = 1",
     }

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from harness.simulator import Weights
-from harness.tasks.asynchronous_digits.settings import Settings
 from harness.tasks.digits import CLASSES, INPUTS, Images, split
 from lockstep.interface import Array
+
+if TYPE_CHECKING:
+    from harness.tasks.asynchronous_digits.task import Settings
 
 __all__ = ["Problem"]
 

@@ -7,9 +7,7 @@ from typing import ClassVar
 import numpy as np
 import tensorflow as tf
 
-from harness.tasks.deep_digits.data import Plan
-from harness.tasks.deep_digits.settings import Settings
-from harness.tasks.deep_digits.training import Taken
+from harness.tasks.deep_digits.task import Plan, Settings, Taken
 from harness.tasks.digits import Images
 from harness.tasks.loss_scales import make_scale
 from lockstep import tf as lockstep

@@ -6,9 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from harness.tasks.deep_digits.data import Plan
-from harness.tasks.deep_digits.settings import Settings
-from harness.tasks.deep_digits.training import Taken
+from harness.tasks.deep_digits.task import Plan, Settings, Taken
 from harness.tasks.loss_scales import make_scale
 from lockstep import pytorch as lockstep
 from lockstep.interface import Array

@@ -20,7 +20,7 @@ from harness.statistics import (
     paired_effects,
     relative_gap,
 )
-from harness.tasks.cells import SeedCell, backend_of, grouped, same_seeds, twins
+from harness.tasks.cells import SeedCell, backend_of, by_config, same_seeds, twins
 from harness.tasks.embeddings.settings import EmbeddingSettings
 
 __all__ = [
@@ -95,7 +95,7 @@ def cells(
     ``varied`` returns further labels of a cell, after optimizer, limit and backend.
     """
     result = []
-    for group in grouped(records):
+    for group in by_config(records):
         of = settings(**group[0].config)
         result.append(Cell(backend_of(group[0]), of, group, varied(of)))
     return result

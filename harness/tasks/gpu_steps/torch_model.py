@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-from harness.tasks.gpu_steps.settings import GRAPH, Settings
+from harness.tasks.gpu_steps.task import GRAPH, Settings
 from harness.tasks.overhead.torch_model import Gradients, parameters
 from harness.timing import Step
 from lockstep.errors import UnsupportedError

@@ -9,9 +9,7 @@ from torch import Tensor
 
 from harness.tasks.byte_transformer.torch_model import Transformer
 from harness.tasks.loss_scales import make_scale
-from harness.tasks.mixed_precision_text.data import Plan
-from harness.tasks.mixed_precision_text.settings import Settings
-from harness.tasks.mixed_precision_text.training import Taken
+from harness.tasks.mixed_precision_text.task import Plan, Settings, Taken
 from lockstep import pytorch as lockstep
 
 

@@ -7,9 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from harness.errors import HarnessError
-from harness.tasks.movie_genres.data import Plan, Ratings
-from harness.tasks.movie_genres.settings import GENRES
-from harness.tasks.movie_genres.trainer import Recipe
+from harness.tasks.movie_genres.task import GENRES, Plan, Ratings, Recipe
 from lockstep import pytorch as lockstep
 
 

@@ -6,9 +6,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from harness.tasks.multitask_digits.data import Images, Plan
-from harness.tasks.multitask_digits.settings import ABSENTEE, TASKS
-from harness.tasks.multitask_digits.trainer import Recipe
+from harness.tasks.multitask_digits.task import ABSENTEE, TASKS, Images, Plan, Recipe
 from lockstep import keras3 as lockstep
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from harness.tasks.multitask_digits.data import Images, Plan
-from harness.tasks.multitask_digits.settings import ABSENTEE, TASKS
-from harness.tasks.multitask_digits.trainer import Recipe
+from harness.tasks.multitask_digits.task import ABSENTEE, TASKS, Images, Plan, Recipe
 from lockstep import tf as lockstep
 
 

@@ -7,9 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from harness.errors import HarnessError
-from harness.tasks.multitask_digits.data import Images, Plan
-from harness.tasks.multitask_digits.settings import ABSENTEE, TASKS
-from harness.tasks.multitask_digits.trainer import Recipe
+from harness.tasks.multitask_digits.task import ABSENTEE, TASKS, Images, Plan, Recipe
 from lockstep import pytorch as lockstep
 
 CHUNK = 100

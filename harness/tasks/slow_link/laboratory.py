@@ -31,7 +31,7 @@ from harness.tasks.slow_link.machines import (
     inside,
     mount_memory,
 )
-from harness.tasks.slow_link.settings import Settings
+from harness.tasks.slow_link.task import Settings
 from harness.tasks.worker_team.local_ray import ONE_MACHINE, Team, local_ray, on_machine
 from harness.tasks.worker_team.measurement import Measurement, histograms
 from harness.tasks.worker_team.settings import MOST, PERIODS

@@ -7,8 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from harness.tasks.digits import Images
-from harness.tasks.stable_rates.data import Plan
-from harness.tasks.stable_rates.settings import Settings
+from harness.tasks.stable_rates.task import Plan, Settings
 from lockstep.pytorch import post_process_gradients
 
 

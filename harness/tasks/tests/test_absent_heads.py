@@ -12,8 +12,8 @@ import pytest
 from harness.declarations.declare import Run
 from harness.records.record import Record
 from harness.tasks.absent_heads.tables import against_zeros, comparison, matched
-from harness.tasks.multitask_digits import tables
-from harness.tasks.multitask_digits.metrics import METRICS
+from harness.tasks.multitask_digits import report
+from harness.tasks.multitask_digits.task import METRICS
 from harness.tests.makers import made_up, with_metric
 
 FIXED = {"steps": 20, "absence": [1], "checkpoints": 2, "batch": 2, "hidden": 2}
@@ -26,7 +26,7 @@ def records(losses: Mapping[tuple[str, float], float]) -> list[Record]:
     for (wrapper, rate), loss in losses.items():
         optimizer = {"name": "Adam", "learning_rate": rate}
         config = {"optimizer": optimizer, "wrapper": wrapper, "presence": 0.5, **FIXED}
-        settings = tables.Settings(**config)
+        settings = report.Settings(**config)
         for seed in range(SEEDS):
             run = Run("own", "multitask_digits", vars(settings), seed)
             record = made_up(run, "pytorch", np.random.default_rng(seed))
@@ -35,7 +35,7 @@ def records(losses: Mapping[tuple[str, float], float]) -> list[Record]:
 
 
 def compared(losses: Mapping[tuple[str, float], float]) -> pd.DataFrame:
-    cells = tables.cells(records(losses))
+    cells = report.cells(records(losses))
     return comparison(cells, lambda cell: cell.labels, METRICS["loss"].read)
 
 
@@ -49,11 +49,11 @@ def test_arms_are_compared_with_zeros_whatever_their_rates() -> None:
 
 
 def test_runs_that_differ_in_more_are_not_paired() -> None:
-    cells = tables.cells(records({("none", 0.1): 2, ("default", 0.1): 1}))
+    cells = report.cells(records({("none", 0.1): 2, ("default", 0.1): 1}))
     assert len(list(against_zeros(cells))) == 1
     fed, other = cells
     longer = {**other.records[0].config, "steps": 40}
-    changed = tables.Cell(other.backend, tables.Settings(**longer), other.records)
+    changed = report.Cell(other.backend, report.Settings(**longer), other.records)
     assert list(against_zeros([fed, changed])) == []
 
 

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from harness.errors import HarnessError
-from harness.tasks.asynchronous_digits import tables
-from harness.tasks.asynchronous_digits.settings import METHODS, Settings
-from harness.tasks.asynchronous_digits.training import prepare, train
+from harness.tasks.asynchronous_digits import report
+from harness.tasks.asynchronous_digits.task import METHODS, Settings, prepare, train
 from lockstep.errors import LockstepError
 
 SHORT = {
@@ -28,7 +27,7 @@ SHORT = {
 
 def ended(accuracy: float) -> Any:
     """Return what the tables read of a run that ended with this accuracy."""
-    numbers = dict.fromkeys(tables.NUMBERS, accuracy)
+    numbers = dict.fromkeys(report.NUMBERS, accuracy)
     return SimpleNamespace(summary=numbers)
 
 
@@ -78,9 +77,9 @@ def test_all_methods_have_the_same_durations() -> None:
 
 def test_tables_compare_methods_at_the_best_of_their_rates() -> None:
     rates = {0.0003: 0.5, 0.003: 0.9, 0.03: 0.7}
-    table = tables.ends(
+    table = report.ends(
         [
-            tables.Cell(
+            report.Cell(
                 Settings(**{**SHORT, "learning_rate": rate, "method": method}),
                 [ended(accuracy - 0.1 * (method == "easgd"))],
             )

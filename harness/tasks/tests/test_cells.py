@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.records.record import Record
-from harness.tasks.cells import SeedCell, backend_of, grouped, same_seeds, twins
+from harness.tasks.cells import SeedCell, backend_of, by_config, same_seeds, twins
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def cell(backend: str, *records: Record) -> SeedCell[Measured]:
 
 def test_what_differs_in_the_seed_alone_is_one_group_in_order_of_seeds() -> None:
     records = [record(1), record(0), record(0, width=9), record(0, device="cuda")]
-    seeds = [[one.seed for one in group] for group in grouped(records)]
+    seeds = [[one.seed for one in group] for group in by_config(records)]
     assert sorted(seeds) == [[0], [0], [0, 1]]
 
 

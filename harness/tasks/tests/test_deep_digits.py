@@ -12,9 +12,8 @@ import pytest
 
 from harness.declarations import declare
 from harness.records.record import Outcome, Record
-from harness.tasks.deep_digits import findings, laws
-from harness.tasks.deep_digits.settings import Settings
-from harness.tasks.deep_digits.training import around
+from harness.tasks.deep_digits import laws, report
+from harness.tasks.deep_digits.task import Settings, around
 from lockstep.errors import LockstepError, OutOfRangeError
 
 EXPERIMENT = declare.find("mixed_precision")
@@ -180,13 +179,13 @@ def judged(changed: str = "", loss: float = 0.4, zeros: float = 0.0) -> Any:
         records.append(record(run, "pytorch", *usual))
         other = (loss, zeros) if label == changed else usual
         records.append(record(run, "tf", *other))
-    return findings.judge(records)
+    return report.judge(records)
 
 
 def test_records_in_which_scaled_losses_match_pass_every_check() -> None:
     judgement = judged()
     assert False not in dict(judgement.checks).values()
-    assert findings.match(judgement.tables, judgement.tables)["matches"].all()
+    assert report.match(judgement.tables, judgement.tables)["matches"].all()
 
 
 @pytest.mark.parametrize(
@@ -214,7 +213,7 @@ def test_a_scale_that_became_nan_is_told_and_counts_as_the_lowest() -> None:
             summary = {**made.summary, **around(scales, of.overflow), "scale": np.nan}
             made = dataclasses.replace(made, summary=summary)
         records.append(made)
-    scales_of = findings.judge(records).tables["scales"].set_index("method")
+    scales_of = report.judge(records).tables["scales"].set_index("method")
     row = scales_of.loc["fp16, LogMax strict"]
     assert (row["lowest"], row["pinned"], row["nan"]) == (2, 0, 1)
 
@@ -229,10 +228,10 @@ def trained(backend: str, label: str) -> Outcome:
     for module in (framework, "sklearn"):
         if importlib.util.find_spec(module) is None:
             pytest.skip(f"{module} is not installed")
-    from harness.tasks.deep_digits import training
+    from harness.tasks.deep_digits import task
 
     config = {**METHODS[label].config, "steps": 20, "checkpoints": 20, "depth": 4}
-    return training.train(config, 0, backend, "cpu")
+    return task.train(config, 0, backend, "cpu")
 
 
 @pytest.mark.sample(1)
@@ -263,7 +262,7 @@ def first_gradients(backend: str, label: str) -> dict[str, Any]:
     if importlib.util.find_spec("sklearn") is None:
         pytest.skip("sklearn is not installed")
     from harness.tasks import backends
-    from harness.tasks.deep_digits.data import make_plan
+    from harness.tasks.deep_digits.task import make_plan
 
     pytest.importorskip({"pytorch": "torch", "tf": "tensorflow"}[backend])
     model = backends.model("harness.tasks.deep_digits", backend)

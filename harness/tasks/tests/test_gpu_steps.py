@@ -11,8 +11,8 @@ import pytest
 
 from harness.declarations import declare
 from harness.records.record import Record
-from harness.tasks.gpu_steps import findings
-from harness.tasks.gpu_steps.settings import GRAPH, STACKS, Settings
+from harness.tasks.gpu_steps import report
+from harness.tasks.gpu_steps.task import GRAPH, STACKS, Settings
 from lockstep.errors import LockstepError, OutOfRangeError
 
 RUNS = declare.find("gpu_steps").runs("quick")
@@ -38,7 +38,7 @@ def record(run: declare.Run, subject: dict[str, str], **summary: float) -> Recor
 
 def judged(subject: dict[str, str]) -> Any:
     """Judge runs of which the k-th takes 100 (k + 1) us, waits k times."""
-    return findings.judge(
+    return report.judge(
         [
             record(run, subject, time=100.0 * (k + 1), waits=k, launches=9)
             for k, run in enumerate(RUNS)
@@ -50,8 +50,8 @@ def test_runs_on_a_cpu_are_no_answer() -> None:
     judgement = judged(CPU)
     assert judgement.note.startswith("Not measured yet")
     assert dict(judgement.tables) == {}
-    assert findings.match(judgement.tables, judgement.tables).empty
-    assert np.isnan(findings.METRICS["waits"].read(record(RUNS[0], CPU, waits=1)))
+    assert report.match(judgement.tables, judgement.tables).empty
+    assert np.isnan(report.METRICS["waits"].read(record(RUNS[0], CPU, waits=1)))
 
 
 def test_the_table_compares_all_wrappers_with_a_bare_step() -> None:
@@ -60,7 +60,7 @@ def test_the_table_compares_all_wrappers_with_a_bare_step() -> None:
     bare, graph = map(ways.index, [("bare", "host"), ("all", GRAPH)])
     table = judgement.tables["steps"].set_index(["stack", "way"])
     assert table.loc["all", GRAPH]["over_bare"] == (graph + 1) / (bare + 1)
-    assert findings.match(judgement.tables, judgement.tables)["matches"].all()
+    assert report.match(judgement.tables, judgement.tables)["matches"].all()
 
 
 def test_settings_that_cannot_be_used_are_one_sentence() -> None:
@@ -76,10 +76,10 @@ def test_settings_that_cannot_be_used_are_one_sentence() -> None:
     [*((s, "host") for s in STACKS), ("bare", "capturable"), ("scaling", "capturable")],
 )
 def test_every_stack_steps(stack: str, way: str) -> None:
-    from harness.tasks.gpu_steps import torch_model, training
+    from harness.tasks.gpu_steps import task, torch_model
 
     config = {**RUNS[0].config, "stack": stack, "way": way}
-    outcome = training.train(config, 0, "pytorch", "cpu")
+    outcome = task.train(config, 0, "pytorch", "cpu")
     assert outcome.status == "ok"
     assert set(outcome.summary) == {"time"} and outcome.summary["time"] > 0
     assert len(outcome.series["time"]) == config["rounds"]
@@ -98,8 +98,8 @@ def test_every_stack_steps(stack: str, way: str) -> None:
 
 @needs_torch
 def test_a_cuda_graph_is_not_taken_on_a_cpu() -> None:
-    from harness.tasks.gpu_steps import training
+    from harness.tasks.gpu_steps import task
 
-    outcome = training.train({**RUNS[0].config, "way": GRAPH}, 0, "pytorch", "cpu")
+    outcome = task.train({**RUNS[0].config, "way": GRAPH}, 0, "pytorch", "cpu")
     assert (outcome.status, outcome.summary) == ("ok", {})
     assert outcome.reason == "a CUDA graph needs a GPU"

@@ -1,4 +1,4 @@
-"""Links of knowledge graphs: the data, the ranks, and what limits promise."""
+"""Links of knowledge graphs: the task, the ranks, and what limits promise."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from harness.records.record import Outcome, Record
 from harness.tasks.embeddings.rows import OVER, norms
 from harness.tasks.embeddings.trainer import Trainer, trainer_of
-from harness.tasks.link_prediction import data, findings, metrics, training
-from harness.tasks.link_prediction.settings import Settings
+from harness.tasks.link_prediction import report, task
+from harness.tasks.link_prediction.task import Settings
 from lockstep.errors import LockstepError
 
 BACKENDS = [
@@ -49,11 +49,11 @@ def config(**changes: Any) -> dict[str, Any]:
 
 
 def run(backend: str, seed: int = 0, **changes: Any) -> Outcome:
-    return training.train(config(**changes), seed, backend, "cpu")
+    return task.train(config(**changes), seed, backend, "cpu")
 
 
 def trainer(settings: Settings, backend: str) -> Trainer:
-    return trainer_of(training.make_recipe(settings), backend, "cpu")
+    return trainer_of(task.make_recipe(settings), backend, "cpu")
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def trainer(settings: Settings, backend: str) -> Trainer:
 def test_a_graph_has_the_sizes_that_its_package_states(
     name: str, shape: tuple[int, ...]
 ) -> None:
-    graph = data.read_graph(name)
+    graph = task.read_graph(name)
     parts = [graph.training, graph.validation, graph.test]
     assert (graph.entities, graph.relations, *map(len, parts)) == shape
     every = {tuple(link) for part in parts for link in part}
@@ -75,8 +75,8 @@ def test_a_graph_has_the_sizes_that_its_package_states(
 
 
 def test_a_false_link_differs_from_the_true_one_at_one_end() -> None:
-    graph = data.read_graph("Nations")
-    batches = data.draw_batches(np.random.default_rng(1), graph, steps=5, batch=50)
+    graph = task.read_graph("Nations")
+    batches = task.draw_batches(np.random.default_rng(1), graph, steps=5, batch=50)
     head, _, tail, false_head, false_tail = np.moveaxis(batches, 2, 0)
     assert ((head == false_head) | (tail == false_tail)).all()
     assert {tuple(link) for link in batches[:, :, :3].reshape(-1, 3)} <= {
@@ -89,31 +89,31 @@ def test_a_rank_counts_nearer_entities_but_none_that_make_another_link() -> None
     places = np.arange(8, dtype=float)[:, None]
     relation = np.full((1, 1), 3.0)
     link, none = np.array([[0, 0, 5]]), np.empty((0, 3), int)
-    graph = data.Graph(8, 1, none, none, link)
+    graph = task.Graph(8, 1, none, none, link)
     # Of tails, those at 3, 4 and 2 are nearer, and 1 as near; of heads 2, 1 and 3, and
     # 4 as near.
-    asked = metrics.make_queries(graph, link)
-    assert metrics.filtered_ranks(places, relation, asked).tolist() == [4.5, 4.5]
+    asked = task.make_queries(graph, link)
+    assert task.filtered_ranks(places, relation, asked).tolist() == [4.5, 4.5]
     graph = graph._replace(training=np.array([[0, 0, 3], [0, 0, 1], [2, 0, 5]]))
-    asked = metrics.make_queries(graph, link)
-    assert metrics.filtered_ranks(places, relation, asked).tolist() == [3, 3.5]
+    asked = task.make_queries(graph, link)
+    assert task.filtered_ranks(places, relation, asked).tolist() == [3, 3.5]
 
 
 def test_rows_that_say_nothing_rank_as_by_chance_in_the_middle() -> None:
     """All distances tie, so each rank is the mean of the best and the worst."""
-    asked = metrics.queries("Nations", "test")
-    graph = data.read_graph("Nations")
+    asked = task.queries("Nations", "test")
+    graph = task.read_graph("Nations")
     entity, relation = np.zeros((graph.entities, 2)), np.zeros((graph.relations, 2))
-    ranks = metrics.filtered_ranks(entity, relation, asked)
+    ranks = task.filtered_ranks(entity, relation, asked)
     assert ranks.tolist() == (1 + asked.others.sum(axis=1) / 2).tolist()
 
 
 def test_chance_is_the_mean_over_random_rows() -> None:
-    stream, graph = np.random.default_rng(0), data.read_graph("UMLS")
-    asked = metrics.queries("UMLS", "test")
+    stream, graph = np.random.default_rng(0), task.read_graph("UMLS")
+    asked = task.queries("UMLS", "test")
     ranks = np.concatenate(
         [
-            metrics.filtered_ranks(
+            task.filtered_ranks(
                 stream.standard_normal((graph.entities, 4)),
                 stream.standard_normal((graph.relations, 4)),
                 asked,
@@ -122,7 +122,7 @@ def test_chance_is_the_mean_over_random_rows() -> None:
         ]
     )
     # Rows of one draw rank all links alike, so 20 draws are few.
-    expected = metrics.chance("UMLS")
+    expected = task.chance("UMLS")
     assert (1 / ranks).mean() == pytest.approx(expected["mrr/chance"], rel=0.1)
     assert (ranks <= 10).mean() == pytest.approx(expected["hits/chance"], rel=0.1)
 
@@ -136,7 +136,7 @@ def test_a_step_is_that_of_the_loss(backend: str, penalty: float) -> None:
     sizes = {"steps": 1, "checkpoints": 1, "batch": 1}
     settings = Settings(**config(limit=limit, graph=margins, **sizes))
     assert settings.margin == 2
-    plan = training.make_plan(settings, 0)
+    plan = task.make_plan(settings, 0)
     head, relation, tail, false_head, false_tail = plan.batches[0, 0]
     rows = {name: table.astype(float) for name, table in plan.weights.items()}
     entity, add = rows["entity"].copy(), rows["relation"][relation]
@@ -167,7 +167,7 @@ def test_rows_that_a_step_names_end_within_the_limit(backend: str, name: str) ->
     settings = Settings(
         **config(graph=graph_of("UMLS"), start=3.0, optimizer=optimizer)
     )
-    plan = training.make_plan(settings, 0)
+    plan = task.make_plan(settings, 0)
     model = trainer(settings, backend)
     model.reset(plan.weights)
     for step in range(3):
@@ -183,7 +183,7 @@ def test_rows_that_a_step_names_end_within_the_limit(backend: str, name: str) ->
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_rows_that_no_step_names_are_normalised_as_well(backend: str) -> None:
     settings = Settings(**config(graph=graph_of("UMLS"), limit="normalise", start=3.0))
-    plan = training.make_plan(settings, 0)
+    plan = task.make_plan(settings, 0)
     model = trainer(settings, backend)
     model.reset(plan.weights)
     model.advance(plan.batches[:1])
@@ -257,7 +257,7 @@ def made_up(mrr: dict[str, float], lost: Sequence[int] = ()) -> list[Record]:
     """
     records = []
     for limit, seed in ((limit, seed) for limit in mrr for seed in range(5)):
-        series = {name: [1.0, 1.0, 1.0] for name in findings.SERIES}
+        series = {name: [1.0, 1.0, 1.0] for name in report.SERIES}
         series["mrr"] = [0.1, 0.2, mrr[limit] + 0.001 * seed]
         lines = {"step": [0, 10, 20], **series}
         if limit == "none" and seed in lost:
@@ -274,7 +274,7 @@ def made_up(mrr: dict[str, float], lost: Sequence[int] = ()) -> list[Record]:
 
 
 def test_a_diverged_run_has_no_rank_at_all() -> None:
-    judged = findings.judge(made_up({"none": 0.3, "clip": 0.3}, lost=range(5)))
+    judged = report.judge(made_up({"none": 0.3, "clip": 0.3}, lost=range(5)))
     ends = judged.tables["ends"].set_index(["limit", "what"])["median"]
     assert ends["none", "mrr"] == 0
     assert ends["none", "loss"] == np.inf

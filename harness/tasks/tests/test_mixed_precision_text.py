@@ -10,10 +10,13 @@ import pytest
 
 from harness.declarations import declare
 from harness.records.record import Record
-from harness.tasks.mixed_precision_text import findings
-from harness.tasks.mixed_precision_text.data import make_plan
-from harness.tasks.mixed_precision_text.settings import Settings
-from harness.tasks.mixed_precision_text.training import of_scales, train
+from harness.tasks.mixed_precision_text import report
+from harness.tasks.mixed_precision_text.task import (
+    Settings,
+    make_plan,
+    of_scales,
+    train,
+)
 from harness.tests.makers import made_up, with_metric
 from lockstep.errors import LockstepError
 
@@ -130,10 +133,10 @@ def records(bits: dict[str, float], seeds: int = 4) -> list[Record]:
 
 
 def test_a_run_that_diverged_counts_as_the_worst() -> None:
-    judgement = findings.judge(records({"bf16 alone": np.inf}))
+    judgement = report.judge(records({"bf16 alone": np.inf}))
     ends = judgement.tables["ends"].set_index("method")
     assert ends.loc["bf16 alone", "bits"] == np.inf
-    assert findings.match(judgement.tables, judgement.tables)["matches"].all()
+    assert report.match(judgement.tables, judgement.tables)["matches"].all()
 
 
 def test_an_arm_that_applies_an_infinite_gradient_fails_the_check() -> None:
@@ -144,9 +147,9 @@ def test_an_arm_that_applies_an_infinite_gradient_fails_the_check() -> None:
         for r in made
     ]
     for given, holds in ((made, True), (first, False)):
-        assert [held for _, held in findings.judge(given).checks] == [holds]
+        assert [held for _, held in report.judge(given).checks] == [holds]
 
 
 def test_a_target_that_is_not_reached_takes_infinitely_many_steps() -> None:
     record = with_metric(records({})[0], "steps to target", float("nan"))
-    assert findings.METRICS["steps to target"].read(record) == np.inf
+    assert report.METRICS["steps to target"].read(record) == np.inf

@@ -14,10 +14,8 @@ except PackageNotFoundError:
     pytest.skip("recbole is not installed", allow_module_level=True)
 
 from harness.records.record import Outcome
-from harness.tasks.movie_genres import training
-from harness.tasks.movie_genres.data import Plan, make_plan
-from harness.tasks.movie_genres.metrics import RAREST
-from harness.tasks.movie_genres.settings import GENRES, Settings
+from harness.tasks.movie_genres import task
+from harness.tasks.movie_genres.task import GENRES, RAREST, Plan, Settings, make_plan
 
 
 def config(**changes: Any) -> dict[str, Any]:
@@ -28,7 +26,7 @@ def config(**changes: Any) -> dict[str, Any]:
 
 def run(seed: int = 0, **changes: Any) -> Outcome:
     pytest.importorskip("torch", reason="torch is not installed")
-    return training.train(config(**changes), seed, "pytorch", "cpu")
+    return task.train(config(**changes), seed, "pytorch", "cpu")
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,8 @@ pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 
 from harness.records.record import Outcome
 from harness.tasks.absent_heads.arms import loss_weights
-from harness.tasks.multitask_digits import training
-from harness.tasks.multitask_digits.data import make_plan
-from harness.tasks.multitask_digits.settings import ABSENTEE, TASKS, Settings
+from harness.tasks.multitask_digits import task
+from harness.tasks.multitask_digits.task import ABSENTEE, TASKS, Settings, make_plan
 
 BACKENDS = [
     pytest.param(
@@ -45,7 +44,7 @@ def config(**changes: Any) -> dict[str, Any]:
 
 
 def run(backend: str, seed: int = 0, **changes: Any) -> Outcome:
-    return training.train(config(**changes), seed, backend, "cpu")
+    return task.train(config(**changes), seed, backend, "cpu")
 
 
 def test_a_plan_follows_from_its_seed() -> None:
@@ -83,11 +82,10 @@ def test_schedules_are_nested_and_parity_leaves_at_the_end() -> None:
 def test_probes_count_what_the_laws_speak_of(backend: str) -> None:
     rate = 0.5
     series = run(backend, optimizer={"name": "GradientDescent", "learning_rate": rate})
-    for task in TASKS:
-        moved = np.array(series.series[f"probe/{task}"])
-        assert np.array_equal(
-            moved, rate * np.array(series.series[f"informative/{task}"])
-        )
+    for name in TASKS:
+        moved = np.array(series.series[f"probe/{name}"])
+        informative = np.array(series.series[f"informative/{name}"])
+        assert np.array_equal(moved, rate * informative)
 
 
 @pytest.mark.sample(1)
@@ -160,7 +158,7 @@ def test_where_one_task_is_present_its_mean_is_its_sum() -> None:
 def test_tensorflow_traces_once_for_all_runs() -> None:
     pytest.importorskip("tensorflow", reason="tensorflow is not installed")
     run("tf")
-    trainer: Any = training._trainer("tf", "cpu", optimizer_key(), "default", 4)
+    trainer: Any = task._trainer("tf", "cpu", optimizer_key(), "default", 4)
     before = trainer.loop.experimental_get_tracing_count()
     run("tf", seed=1, presence=0.9)
     run("tf", seed=2, steps=80)

@@ -11,8 +11,8 @@ import pytest
 from harness.records.record import Outcome, Record
 from harness.tasks.embeddings.rows import norms
 from harness.tasks.embeddings.trainer import Trainer, trainer_of
-from harness.tasks.recommender import data, findings, metrics, tables, training
-from harness.tasks.recommender.settings import Settings
+from harness.tasks.recommender import report, task
+from harness.tasks.recommender.task import Settings
 from lockstep.interface import Array
 
 BACKENDS = [
@@ -43,22 +43,22 @@ def config(**changes: Any) -> dict[str, Any]:
 
 
 def run(backend: str, seed: int = 0, **changes: Any) -> Outcome:
-    return training.train(config(**changes), seed, backend, "cpu")
+    return task.train(config(**changes), seed, backend, "cpu")
 
 
 def trainer(settings: Settings, backend: str) -> Trainer:
-    return trainer_of(training.make_recipe(settings), backend, "cpu")
+    return trainer_of(task.make_recipe(settings), backend, "cpu")
 
 
 def test_the_ratings_have_the_sizes_that_their_readme_states() -> None:
-    ratings = data.read_ratings()
+    ratings = task.read_ratings()
     assert (ratings.users, ratings.items, len(ratings.pairs)) == (943, 1682, 100_000)
     assert len(np.unique(ratings.pairs, axis=0)) == 100_000
     assert np.bincount(ratings.pairs[:, 0]).min() >= 20
 
 
 def test_a_fifth_of_the_ratings_is_held_out_anew_in_each_seed() -> None:
-    split, other = data.draw_split(0), data.draw_split(1)
+    split, other = task.draw_split(0), task.draw_split(1)
     both = np.concatenate([split.training, split.held_out])
     assert len(split.held_out) == 20_000
     assert len(np.unique(both, axis=0)) == 100_000
@@ -67,9 +67,9 @@ def test_a_fifth_of_the_ratings_is_held_out_anew_in_each_seed() -> None:
 
 
 def test_examples_are_ratings_beside_items_that_are_all_as_likely() -> None:
-    pairs = data.draw_split(0).training
+    pairs = task.draw_split(0).training
     stream = np.random.default_rng(0)
-    drawn = data.draw_batches(stream, pairs, 100, 1682).reshape(-1, 3)
+    drawn = task.draw_batches(stream, pairs, 100, 1682).reshape(-1, 3)
     assert {tuple(pair) for pair in drawn[:1000, :2]} <= {tuple(p) for p in pairs}
     counts = np.bincount(drawn[:, 2], minlength=1682)
     # 100 of each: a Poisson number, within six standard deviations.
@@ -82,7 +82,7 @@ def test_the_best_items_are_counted_by_their_places() -> None:
     rated, wanted = np.zeros((2, 2, 12), bool)
     rated[0, 0] = True
     wanted[0, [2, 11]] = True
-    got = metrics.quality(scores, metrics.Asked(rated, wanted))
+    got = task.quality(scores, task.Asked(rated, wanted))
     # Without the item that was rated, they are in the places 2 and 11.
     ideal = 1 + 1 / np.log2(3)
     assert got == {
@@ -91,18 +91,16 @@ def test_the_best_items_are_counted_by_their_places() -> None:
     }
     # The second user has no held-out rating and counts for nothing.
     wanted[1, 0] = True
-    got = metrics.quality(scores, metrics.Asked(rated, wanted))
+    got = task.quality(scores, task.Asked(rated, wanted))
     assert got["recall"] == pytest.approx(0.75)
 
 
 def test_chance_is_the_mean_over_random_scores() -> None:
-    split = data.draw_split(0)
-    asked = metrics.ask(split)
+    split = task.draw_split(0)
+    asked = task.ask(split)
     stream = np.random.default_rng(0)
-    drawn = [
-        metrics.quality(stream.random(asked.rated.shape), asked) for _ in range(20)
-    ]
-    expected = metrics.baselines(split, asked)
+    drawn = [task.quality(stream.random(asked.rated.shape), asked) for _ in range(20)]
+    expected = task.baselines(split, asked)
     for name in ("ndcg", "recall"):
         mean = np.mean([each[name] for each in drawn])
         # 20 x 943 users of whom each has about one of 80 items among ten.
@@ -120,7 +118,7 @@ def test_clipping_holds_named_rows_and_leaves_others_as_they_were(
     assert max(series["highest/named"][1:]) == pytest.approx(1, abs=1e-6)
     assert series["highest/stored"][-1] > 1.05
     settings = Settings(**config())
-    plan, model = training.make_plan(settings, 0), trainer(settings, backend)
+    plan, model = task.make_plan(settings, 0), trainer(settings, backend)
     model.reset(plan.weights)
     model.advance(plan.batches)
     table, before = model.tables()["item"], plan.weights["item"]
@@ -136,7 +134,7 @@ def test_adam_moves_clipped_rows_back_above_the_limit(backend: str) -> None:
     # Rounding of the norm and of one product, in float32.
     assert max(series["highest/named"][1:]) <= 1 + 1e-6
     settings = Settings(**config(optimizer=adam, start=0.5))
-    plan, model = training.make_plan(settings, 0), trainer(settings, backend)
+    plan, model = task.make_plan(settings, 0), trainer(settings, backend)
     model.reset(plan.weights)
     model.advance(plan.batches)
     named = plan.named("item", 0, settings.steps)
@@ -173,9 +171,7 @@ def test_backends_start_equal_and_agree_on_a_short_run(limit: str, other: str) -
 def test_runs_that_clip_time_every_limit(backend: str) -> None:
     summary = run(backend).summary
     names = {
-        f"seconds/{what}/{limit}"
-        for what in ("step", "lookup")
-        for limit in training.TIMED
+        f"seconds/{what}/{limit}" for what in ("step", "lookup") for limit in task.TIMED
     }
     assert names < summary.keys()
     assert min(summary.values()) > 0
@@ -204,20 +200,20 @@ def made_up(step: float, lookup: float, served: float) -> list[Record]:
     for limit, seed in (
         (limit, seed) for limit in Settings.LIMITS for seed in range(5)
     ):
-        series = {name: [1.0, 1.0, 1.0] for name in findings.SERIES}
+        series = {name: [1.0, 1.0, 1.0] for name in report.SERIES}
         if limit == "clip":
             series["highest/served"] = [1.0, 1.0, served]
         times = {
             f"seconds/{what}/{name}": 1e-3
             for what in ("step", "lookup")
-            for name in training.TIMED
+            for name in task.TIMED
         }
         times["seconds/step/clip again"] *= step
         times["seconds/lookup/lookup"] *= lookup
         times["seconds/step/clip"] *= step
         subject = {"backend": "tf", "device": "cpu"}
         what = "recommender", f"{limit}{seed}", "recommender", config(limit=limit), seed
-        summary = dict.fromkeys(tables.BASELINES, 0.2)
+        summary = dict.fromkeys(report.BASELINES, 0.2)
         summary |= times if limit == "clip" else {}
         records.append(Record(*what, subject, "0", "ok", "", series, summary))
     return records
@@ -226,14 +222,14 @@ def made_up(step: float, lookup: float, served: float) -> list[Record]:
 def test_metrics_of_time_compare_two_times_of_one_run() -> None:
     records = made_up(1.5, 2.0, 1.3)
     (clipped,) = [r for r in records if r.config["limit"] == "clip" and r.seed == 0]
-    assert findings.METRICS["step time"].read(clipped) == pytest.approx(1.5)
-    assert findings.METRICS["lookup time"].read(clipped) == pytest.approx(2.0)
-    assert np.isnan(findings.METRICS["lookup time"].read(records[0]))
+    assert report.METRICS["step time"].read(clipped) == pytest.approx(1.5)
+    assert report.METRICS["lookup time"].read(clipped) == pytest.approx(2.0)
+    assert np.isnan(report.METRICS["lookup time"].read(records[0]))
 
 
 def test_every_id_of_a_batch_is_looked_up_in_the_table_that_it_belongs_to() -> None:
     ids: Array = np.array([[[7, 1, 2], [8, 3, 1]]], np.int32)
-    plan = training.make_plan(Settings(**config()), 0)._replace(batches=ids)
+    plan = task.make_plan(Settings(**config()), 0)._replace(batches=ids)
     assert plan.named("user", 0, 1).tolist() == [7, 8]
     assert plan.named("item", 0, 1).tolist() == [1, 2, 3]
 
@@ -242,7 +238,7 @@ def test_every_id_of_a_batch_is_looked_up_in_the_table_that_it_belongs_to() -> N
 def test_only_named_rows_of_the_named_table_move(backend: str) -> None:
     settings = Settings(**config(limit="none"))
     model = trainer(settings, backend)
-    plan = training.make_plan(settings, 0)
+    plan = task.make_plan(settings, 0)
     model.reset(plan.weights)
     model.advance(plan.batches[:1])
     for name, table in model.tables().items():

@@ -21,9 +21,9 @@ from harness.processes.children import Children
 from harness.records.record import Record
 from harness.runs.worker import attempt
 from harness.runs.workers import Worker
-from harness.tasks.slow_link import findings, link, machines
-from harness.tasks.slow_link.law import LAW, setting
-from harness.tasks.slow_link.settings import Settings
+from harness.tasks.slow_link import link, machines, report
+from harness.tasks.slow_link.report import LAW, setting
+from harness.tasks.slow_link.task import Settings
 from harness.tasks.tests.test_worker_throughput import SECONDS_TO_END, marked
 from harness.tasks.worker_team.settings import PERIODS
 from harness.tests.makers import made_up
@@ -241,16 +241,16 @@ def test_the_table_compares_with_ddp_and_with_the_model() -> None:
     _, of_four = sorted(records(), key=lambda r: r.config["workers"])
     assert LAW.reduced is not None
     ddp = LAW.reduced(of_four)
-    judgement = findings.judge(records(expected=0.9, ddp=0.8 * ddp))
+    judgement = report.judge(records(expected=0.9, ddp=0.8 * ddp))
     gains = [0.9 * LAW.expected(of_four, period) / ddp / 0.8 for period in PERIODS]
     steps = judgement.tables["steps"]
     rows = steps[(steps["workers"] == 4) & (steps["mode"] != "DDP")]
     assert rows["over_ddp"].tolist() == pytest.approx(gains)
     assert rows["over_expected"].tolist() == pytest.approx([0.9] * len(PERIODS))
-    assert findings.match(judgement.tables, judgement.tables)["matches"].all()
+    assert report.match(judgement.tables, judgement.tables)["matches"].all()
 
 
 def test_without_a_run_that_ended_well_there_is_no_answer() -> None:
     skipped = [dataclasses.replace(r, status="skipped") for r in records()]
-    judgement = findings.judge(skipped)
+    judgement = report.judge(skipped)
     assert not judgement.tables

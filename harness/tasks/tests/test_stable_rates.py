@@ -1,4 +1,4 @@
-"""Nets at every rate of a sweep: ranges, what LARC does to steps, tables, sentences."""
+"""Nets at every rate of a sweep: ranges, what LARC does to steps, report, sentences."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ import pytest
 
 from harness.declarations import declare
 from harness.records.record import Outcome, Record
-from harness.tasks.stable_rates import tables, training
-from harness.tasks.stable_rates.data import make_plan
-from harness.tasks.stable_rates.ranges import stable_range
-from harness.tasks.stable_rates.settings import IMAGES, Settings
+from harness.tasks.stable_rates import report, task
+from harness.tasks.stable_rates.task import IMAGES, Settings, make_plan, stable_range
 from harness.tests.synthetic import record_of
 from lockstep.errors import LockstepError
 
@@ -32,7 +30,7 @@ SHORT = {
 def run(**changes: Any) -> Outcome:
     pytest.importorskip("torch", reason="torch is not installed")
     pytest.importorskip("sklearn", reason="sklearn is not installed")
-    return training.train({**SHORT, **changes}, 0, "pytorch", "cpu")
+    return task.train({**SHORT, **changes}, 0, "pytorch", "cpu")
 
 
 # -- ranges ----------------------------------------------------------------------------
@@ -159,13 +157,13 @@ def test_an_accuracy_that_is_the_bar_is_in_the_range(right: int, width: float) -
     """90% of 360 images are 324 of them, also where float32 rounds a share down."""
     shares = np.array([0] * 3 + [right, 344] + [0] * 5, np.float32) / np.float32(360)
     (record,) = records({"none": [shares.tolist()]})
-    assert tables.range_of(record).width == pytest.approx(width)
-    shown = tables.sweeps(tables.cells([record]))["stable"]
+    assert report.range_of(record).width == pytest.approx(width)
+    shown = report.sweeps(report.cells([record]))["stable"]
     assert shown.sum() == (2 if right == 324 else 1)
 
 
 def test_widths_are_medians_on_a_logarithmic_scale() -> None:
     widths = [[0.1] * 3 + [0.9] * n + [0.1] * (7 - n) for n in (1, 5)]
-    (row,) = tables.ranges(tables.cells(records({"none": widths}))).to_dict("records")
+    (row,) = report.ranges(report.cells(records({"none": widths}))).to_dict("records")
     assert row["width"] == pytest.approx(10)  # Between 1 and 100.
     assert not row["open"]

@@ -7,7 +7,7 @@ import importlib.util
 import pytest
 
 from harness.errors import HarnessError
-from harness.tasks import TASKS, backends, runs_on
+from harness.tasks import TASKS, backends, part, runs_on
 
 FRAMEWORKS = {"pytorch": "torch", "tf": "tensorflow"}
 ABSENT = {"pytorch": "cuda:99", "tf": "NPU"}
@@ -39,5 +39,4 @@ def test_a_device_that_is_not_there_is_refused_in_one_sentence(backend: str) -> 
 def test_every_task_says_whether_a_backend_can_work(backend: str) -> None:
     for task in TASKS:
         if backend in runs_on(task):
-            training = importlib.import_module(f"harness.tasks.{task}.training")
-            training.prepare(backend, "cpu")
+            part(task, "task").prepare(backend, "cpu")

@@ -12,9 +12,8 @@ import pytest
 from harness.declarations import declare
 from harness.records.record import Record
 from harness.tasks import backends
-from harness.tasks.training_throughput import findings, training
-from harness.tasks.training_throughput.data import LIMIT, make_plan
-from harness.tasks.training_throughput.settings import WORKLOADS, Settings
+from harness.tasks.training_throughput import report, task
+from harness.tasks.training_throughput.task import LIMIT, WORKLOADS, Settings, make_plan
 from harness.tests.makers import made_up
 from lockstep.errors import LockstepError
 
@@ -87,14 +86,14 @@ def test_the_wrapped_step_clips_the_rows_of_the_batch(wrapped: bool) -> None:
 def test_a_run_times_every_variant() -> None:
     pytest.importorskip("torch", reason="torch is not installed")
     config = {"workload": "embeddings", "precision": "fp32", "rounds": 2}
-    outcome = training.train(config, 0, "pytorch", "cpu")
-    rates = [outcome.summary[f"rate/{name}"] for name in training.VARIANTS]
+    outcome = task.train(config, 0, "pytorch", "cpu")
+    rates = [outcome.summary[f"rate/{name}"] for name in task.VARIANTS]
     assert min(rates) > 0
 
 
 def test_a_cpu_is_not_timed_in_float16() -> None:
     config = {"workload": "embeddings", "precision": "fp16", "rounds": 2}
-    outcome = training.train(config, 0, "pytorch", "cpu")
+    outcome = task.train(config, 0, "pytorch", "cpu")
     assert (outcome.status, dict(outcome.summary)) == ("ok", {})
 
 
@@ -130,22 +129,22 @@ def records(ratios: dict[tuple[str, str], float]) -> list[Record]:
 
 
 def test_the_table_has_the_ratio_of_each_wrapper() -> None:
-    judgement = findings.judge(records({("embeddings", "bf16"): 0.125}))
+    judgement = report.judge(records({("embeddings", "bf16"): 0.125}))
     rows = judgement.tables["rates"].set_index(["workload", "precision"])
     assert rows.loc[("embeddings", "bf16"), "ratio"] == pytest.approx(0.125)
     assert rows.loc[("transformer", "bf16"), "ratio"] == pytest.approx(0.9)
-    assert findings.match(judgement.tables, judgement.tables)["matches"].all()
+    assert report.match(judgement.tables, judgement.tables)["matches"].all()
 
 
 def test_what_is_not_timed_is_not_measured_yet() -> None:
-    judgement = findings.judge(records({}))
+    judgement = report.judge(records({}))
     table = judgement.tables["rates"]
     assert table[table["precision"] == "fp16"]["ratio"].isna().all()
 
 
 def test_a_run_without_times_has_no_metric() -> None:
     values = {
-        record.config["precision"]: findings.METRICS["ratio"].read(record)
+        record.config["precision"]: report.METRICS["ratio"].read(record)
         for record in records({})
     }
     assert values["fp32"] == pytest.approx(0.9)

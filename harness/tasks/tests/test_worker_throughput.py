@@ -20,9 +20,9 @@ from harness.records.record import Record
 from harness.runs.workers import Worker
 from harness.tasks.worker_team import local_ray, measurement, tables
 from harness.tasks.worker_team.settings import PERIODS
-from harness.tasks.worker_throughput import findings
-from harness.tasks.worker_throughput.law import expected_steps, most_steps
-from harness.tasks.worker_throughput.settings import Settings
+from harness.tasks.worker_throughput import report
+from harness.tasks.worker_throughput.report import expected_steps, most_steps
+from harness.tasks.worker_throughput.task import Settings
 from harness.tests.makers import made_up
 from lockstep.errors import LockstepError
 
@@ -167,12 +167,12 @@ def test_settings_that_cannot_be_used_are_one_sentence(
 
 def test_the_table_compares_with_ddp_and_with_the_model() -> None:
     steps = expected_steps(ALONE, 10, 8)
-    judgement = findings.judge(records(expected=0.9, ddp=steps * 0.9 / 4))
+    judgement = report.judge(records(expected=0.9, ddp=steps * 0.9 / 4))
     rows = judgement.tables["steps"].set_index(["workers", "mode"])
     assert rows.loc[(8, "period 10"), "over_ddp"] == pytest.approx(4)
     expected = rows["over_expected"].dropna().tolist()
     assert expected == pytest.approx([0.9] * len(expected))
-    assert findings.match(judgement.tables, judgement.tables)["matches"].all()
+    assert report.match(judgement.tables, judgement.tables)["matches"].all()
 
 
 def test_bytes_that_are_not_counted_are_missing() -> None:
@@ -182,10 +182,10 @@ def test_bytes_that_are_not_counted_are_missing() -> None:
         )
         for r in records()
     ]
-    judgement = findings.judge(uncounted)
+    judgement = report.judge(uncounted)
     ddp = judgement.tables["steps"]["mode"] == tables.DDP
     assert judgement.tables["steps"][ddp]["bytes_per_step"].isna().all()
-    metric = findings.METRICS["round over DDP's step in bytes, period 10"]
+    metric = report.METRICS["round over DDP's step in bytes, period 10"]
     assert np.isnan(metric.read(uncounted[0]))
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from harness.tasks.throughput.settings import Settings
+from harness.tasks.throughput.task import Settings
 from lockstep.pytorch import (
     MixedPrecisionLossScaleOptimizer,
     MixedPrecisionOptimizerWrapper,

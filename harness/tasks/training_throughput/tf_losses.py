@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import tensorflow as tf
 
 from harness.tasks.byte_transformer.tf_model import loss_of
-from harness.tasks.training_throughput.data import PRESENT, SHAPE
+from harness.tasks.training_throughput.task import PRESENT, SHAPE
 from lockstep.interface import Array
 
 Tensors = Mapping[str, tf.Tensor]

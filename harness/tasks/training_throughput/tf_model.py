@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from harness.tasks.training_throughput.data import LIMIT, MOMENTUM, RATE, Plan
-from harness.tasks.training_throughput.settings import Settings
+from harness.tasks.training_throughput.task import LIMIT, MOMENTUM, RATE, Plan, Settings
 from harness.tasks.training_throughput.tf_losses import loss, tensors
 from lockstep import tf as lockstep
 

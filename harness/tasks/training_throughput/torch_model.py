@@ -9,15 +9,15 @@ from torch import Tensor
 from torch.nn import functional
 
 from harness.tasks.byte_transformer.torch_model import Transformer
-from harness.tasks.training_throughput.data import (
+from harness.tasks.training_throughput.task import (
     LIMIT,
     MOMENTUM,
     PRESENT,
     RATE,
     SHAPE,
     Plan,
+    Settings,
 )
-from harness.tasks.training_throughput.settings import Settings
 from lockstep import pytorch as lockstep
 
 

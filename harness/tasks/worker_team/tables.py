@@ -11,7 +11,7 @@ import pandas as pd
 
 from harness.records.record import Record
 from harness.statistics import bootstrap, median
-from harness.tasks.cells import grouped
+from harness.tasks.cells import by_config
 from harness.tasks.worker_team.settings import PERIODS
 
 __all__ = [
@@ -60,7 +60,7 @@ def modes(records: Sequence[Record], law: Law) -> pd.DataFrame:
     pushes, in rounds of the center; DDP has none. Medians have intervals.
     """
     rows = []
-    for group in grouped(records):
+    for group in by_config(records):
         rows.append(_of_ddp(group, law))
         rows += [_asynchronous(group, law, period) for period in PERIODS]
     return pd.DataFrame(rows)
@@ -132,7 +132,7 @@ def mean_staleness(record: Record, period: int) -> float:
 def staleness(records: Sequence[Record]) -> pd.DataFrame:
     """The share of pushes with each staleness, over all runs."""
     rows = []
-    for group in grouped(records):
+    for group in by_config(records):
         for period in PERIODS:
             longest = max(len(record.series["staleness"]) for record in group)
             counts = np.zeros(longest)
@@ -156,7 +156,7 @@ def medians(
     ``columns``: column -> (name in the summary, factor).
     """
     rows = []
-    for group in grouped(records):
+    for group in by_config(records):
         row: dict[str, Any] = {"workers": group[0].config["workers"]}
         for column, (name, factor) in columns.items():
             values = [factor * record.summary[name] for record in group]

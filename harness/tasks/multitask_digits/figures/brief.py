@@ -12,7 +12,7 @@ from harness.figures.style import Theme
 from harness.figures.tables import grouped
 from harness.judgement.finding import Finding
 from harness.tasks.multitask_digits.figures.parts import LINES, rarest
-from harness.tasks.multitask_digits.tables import head_ratios
+from harness.tasks.multitask_digits.report import head_ratios
 
 __all__ = ["beside", "brief"]
 

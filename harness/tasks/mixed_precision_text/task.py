@@ -1,0 +1,198 @@
+"""The settings of one run, checked when an experiment declares them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from harness.records.record import Outcome
+from harness.statistics import steps_to_target
+from harness.tasks import backends
+from harness.tasks.byte_transformer.data import (
+    Shape,
+    draw_windows,
+    first_weights,
+    held_out_windows,
+    split,
+)
+from harness.tasks.loss_scales import ScaledSettings
+from harness.tasks.settings import (
+    require,
+    require_counts,
+    require_number,
+    require_spread,
+    spread,
+)
+from lockstep.interface import Array
+
+
+@dataclass(frozen=True)
+class Settings(ScaledSettings):
+    """The settings of one run.
+
+    Attributes:
+        method: as in ``ScaledSettings``; ``masters``, whether half-precision weights
+            have float32 masters, true by default.
+        rate: the learning rate of Adam.
+        epsilon: Adam's epsilon, the same in every dtype; representable in float16.
+        width: the width of the transformer, a multiple of its four heads.
+        layers: the number of layers of the transformer.
+        context: the number of bytes in its context.
+        batch: windows of text per step.
+        windows: the number of held-out windows.
+        overflows: the number of steps with an infinite gradient, at equal distances.
+        target: the bits per byte that a run should reach.
+        steps: optimizer steps.
+        checkpoints: the number of measurements, at equal distances.
+    """
+
+    DTYPES: ClassVar[tuple[str, ...]] = ("float32", "float16", "bfloat16")
+    KEYS: ClassVar[tuple[str, ...]] = (*ScaledSettings.KEYS, "masters")
+
+    rate: float
+    epsilon: float
+    width: int
+    layers: int
+    context: int
+    batch: int
+    windows: int
+    overflows: int
+    target: float
+    steps: int
+    checkpoints: int
+
+    def __post_init__(self) -> None:
+        counts = ("width", "layers", "context", "batch", "windows", "overflows")
+        require_counts(self, *counts, "steps", "checkpoints")
+        require_spread(self.checkpoints, self.steps)
+        require_number(self, "rate", "epsilon", "target")
+        whole = self.width % self.shape.heads == 0
+        expected = f"a multiple of {self.shape.heads}, the number of heads"
+        require(whole, "width", expected, self.width)
+        fewer = self.overflows < self.steps
+        require(fewer, "overflows", "fewer than steps", self.overflows)
+        self.check_method()
+        named = isinstance(self.method.get("masters", True), bool)
+        require(named, "method.masters", "true or false", self.method.get("masters"))
+
+    @property
+    def masters(self) -> bool:
+        """Whether half-precision weights have float32 masters."""
+        return bool(self.method.get("masters", True))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether this is plain float32 training."""
+        return self.dtype == "float32" and self.scale == "none"
+
+    @property
+    def shape(self) -> Shape:
+        """The sizes of the transformer."""
+        return Shape(width=self.width, layers=self.layers, context=self.context)
+
+    @property
+    def overflow_steps(self) -> list[int]:
+        """The steps with an infinite gradient, counted from 0."""
+        parts = self.overflows + 1
+        return [self.steps * k // parts for k in range(1, parts)]
+
+    @property
+    def measured_at(self) -> list[int]:
+        """The steps after which the run is measured, including 0."""
+        return spread(self.checkpoints, self.steps)
+
+
+class Plan(NamedTuple):
+    """All data of a run.
+
+    Attributes:
+        windows: [steps, batch, context + 1] int32, the training batches.
+        held_out: [windows, context + 1] int32, the same for every seed.
+        weights: by name, exact in float16 and bfloat16. So training in any dtype begins
+            with the same values.
+    """
+
+    windows: Array
+    held_out: Array
+    weights: Mapping[str, Array]
+
+
+def make_plan(settings: Settings, seed: int) -> Plan:
+    """Draw the data of one run."""
+    streams = [np.random.default_rng((seed, k)) for k in range(2)]
+    text, context = split(), settings.context
+    sizes = (settings.steps, settings.batch, context)
+    windows = draw_windows(text.training, *sizes, streams[0])
+    held_out = held_out_windows(text.held_out, settings.windows, context)
+    weights = first_weights(settings.shape, streams[1])
+    return Plan(windows, held_out, {n: _rounded(w) for n, w in weights.items()})
+
+
+def _rounded(values: Array) -> Array:
+    """Round to eight significant bits, as bfloat16 has, and to float16."""
+    fraction, exponent = np.frexp(values)
+    rounded = np.ldexp(np.round(fraction * 256) / 256, exponent)
+    return rounded.astype(np.float16).astype(np.float32)
+
+
+class Taken(NamedTuple):
+    """The result of an optimizer step: the next scale, and whether it was applied."""
+
+    scale: float
+    applied: bool
+
+
+def prepare(backend: str, device: str) -> None:
+    """Import the backend's framework and test the device; raise if either fails."""
+    backends.prepare(__package__, backend, device)
+
+
+def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
+    """Do one run; it has diverged if the held-out bits are not finite.
+
+    Series: ``step``, ``bits`` (held-out bits per byte), ``scale`` (of the next step)
+    and ``skipped`` (steps so far).
+    Summary: the last value of each series, the values of :func:`of_scales`, and
+    ``to_target``: the step of the first checkpoint with at most the target's bits, NaN
+    without one.
+    """
+    settings = Settings(**config)
+    module = backends.model(__package__, backend)
+    trainer = module.Trainer(settings, make_plan(settings, seed), device)
+    taken: list[Taken] = []
+    first = trainer.scale()
+    rows: list[dict[str, float]] = []
+    for start, stop in [(0, 0), *pairwise(settings.measured_at)]:
+        taken += trainer.advance(start, stop) if stop else []
+        rows.append(
+            {
+                "step": float(stop),
+                "bits": trainer.measure(),
+                "scale": taken[-1].scale if taken else first,
+                "skipped": float(sum(not step.applied for step in taken)),
+            }
+        )
+        if not np.isfinite(rows[-1]["bits"]):
+            reason = f"the held-out bits were not finite after step {stop}"
+            return Outcome("diverged", reason, _columns(rows))
+    series = _columns(rows)
+    scales = of_scales([first, *(step.scale for step in taken)])
+    reached = steps_to_target(series["step"], series["bits"], settings.target)
+    to_target = reached if np.isfinite(reached) else float("nan")
+    return Outcome("ok", "", series, {**rows[-1], **scales, "to_target": to_target})
+
+
+def of_scales(scales: Sequence[float]) -> dict[str, float]:
+    """Return ``mean_log2`` of the scales of all steps, and the ``lowest`` one."""
+    values = np.asarray(scales, float)
+    usable = values[np.isfinite(values)]
+    mean = float(np.log2(usable).mean())
+    return {"mean_log2": mean, "lowest": float(usable.min())}
+
+
+def _columns(rows: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
+    return {name: [row[name] for row in rows] for name in rows[0]}

@@ -1,0 +1,126 @@
+"""The settings of one run, checked when an experiment declares them."""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from harness.errors import HarnessError
+from harness.records.record import Outcome
+from harness.tasks import backends
+from harness.tasks.settings import require_number
+from harness.tasks.slow_link.machines import isolated, require_machines
+from harness.tasks.worker_team.local_ray import require_ray
+from harness.tasks.worker_team.settings import TeamSettings
+
+
+@dataclass(frozen=True)
+class Settings(TeamSettings):
+    """The settings of one run.
+
+    Attributes:
+        link_mbit: the bandwidth of each machine's link in each direction, in megabits
+            per second.
+    """
+
+    link_mbit: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_number(self, "link_mbit")
+
+
+LABORATORY = "harness.tasks.slow_link.laboratory"
+
+SECONDS_FOR_START, WINDOWS = 240.0, 20
+"""The timeout of a run: seconds for the start, and multiples of its window."""
+
+
+def prepare(backend: str, device: str) -> None:
+    """Import the framework; raise if it, the CPU or Ray is missing.
+
+    Raises:
+        HarnessError: one of them is missing.
+    """
+    backends.require_cpu(backend, device)
+    backends.prepare(__package__, backend, device)
+    require_ray("slow_link")
+
+
+def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
+    """Do one run; nothing is random, so a seed is a repetition.
+
+    Summary, in seconds, steps per second of all workers, and bytes that a worker's
+    interface sends per step:
+
+    - of the link of one worker: ``link/bandwidth``, bytes per second, and
+      ``link/latency``, one way;
+    - of one worker: ``seconds/step`` without an exchange, ``seconds/exchange``, the
+      additional time of an exchange, ``seconds/center``, its CPU time at the center;
+    - ``steps/ddp``, ``steps/PERIOD``, ``bytes/ddp`` and ``bytes/PERIOD``.
+
+    Series: ``staleness`` and, for each of its values, ``pushes/PERIOD``.
+
+    Raises:
+        UnsupportedError: this computer does not allow slow links.
+    """
+    settings = Settings(**config)
+    require_machines()
+    remote = _remote(backend)
+    try:
+        return remote.measure(settings)
+    except BaseException:
+        # Some of its processes may wait for a failed one.
+        remote.end()
+        _remote.cache_clear()
+        raise
+
+
+class RemoteLaboratory:
+    """The process that does the runs; it ends with this process."""
+
+    def __init__(self, backend: str) -> None:
+        self._connection, other = multiprocessing.Pipe()
+        words = ["-m", LABORATORY, backend, str(other.fileno())]
+        self._process = subprocess.Popen(
+            isolated([sys.executable, *words]),
+            stdin=subprocess.DEVNULL,
+            stdout=sys.stderr,
+            pass_fds=[other.fileno()],
+        )
+        other.close()
+
+    def measure(self, settings: Settings) -> Outcome:
+        """Do a run in the remote process; return its outcome.
+
+        Raises:
+            HarnessError: the run failed.
+        """
+        seconds = SECONDS_FOR_START + WINDOWS * settings.window
+        try:
+            self._connection.send(settings)
+            if not self._connection.poll(seconds):
+                raise HarnessError(f"a run was not done in {seconds:g} s.")
+            answer: Outcome | str = self._connection.recv()
+        except (EOFError, BrokenPipeError, ConnectionResetError) as error:
+            raise HarnessError("the process with the machines ended.") from error
+        if isinstance(answer, str):
+            raise HarnessError(answer)
+        return answer
+
+    def end(self) -> None:
+        """End the process and its machines."""
+        self._connection.close()
+        self._process.kill()
+        self._process.wait()
+
+
+@functools.cache
+def _remote(backend: str) -> RemoteLaboratory:
+    """Return the process of all runs, because starting Ray takes longer than a run."""
+    return RemoteLaboratory(backend)

@@ -1,0 +1,181 @@
+"""The table and the figures of NovoGrad's experiment, from records alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure as Canvas
+
+from harness.figures.plot import Drawing
+from harness.figures.style import WIDTH, Theme
+from harness.figures.tables import first_backend, grouped
+from harness.judgement.finding import Finding, Judgement, joined
+from harness.records.metrics import Metric
+from harness.records.record import Record
+from harness.statistics import bootstrap, median
+from harness.tasks.cells import backend_of, by_config
+from harness.tasks.checks import all_hold
+
+APART = ("optimizer", "warm_up", "learning_rate")
+"""The settings that distinguish runs in the tables."""
+
+CLOSE = 0.1
+"""The largest difference of losses in bits per byte; seeds differ as much."""
+
+LOOKS = {
+    "NovoGrad": ("default", {"marker": "o"}),
+    "AdamW": ("none", {"marker": "s", "ls": "--"}),
+    "SGD": ("strict", {"marker": "^", "ls": ":"}),
+}
+"""Optimizer -> its colour in the theme's methods, and its look."""
+
+
+def bits(record: Record) -> float:
+    """Return the held-out loss in bits per byte, infinite if the run diverged."""
+    return record.summary.get("bits", np.inf)
+
+
+def state_ratio(record: Record) -> float:
+    """Return the bytes of state per byte of weights; NaN if the run diverged."""
+    summary = record.summary
+    return summary["state"] / summary["weights"] if summary else np.nan
+
+
+METRICS = {
+    "bits a byte": Metric(bits, "bits per byte", "smaller"),
+    "state": Metric(state_ratio, "bytes a byte of weights", "smaller"),
+}
+"""The metrics by which runs are compared."""
+
+
+def judge(records: Sequence[Record]) -> Judgement:
+    """Return the table ``ends`` and whether the state depends on the rate."""
+    table = ends(records)
+    known = table[table["state"].notna()]
+    constant = known.groupby(["optimizer", "backend"])["state"].nunique() == 1
+    told = "the state of an optimizer does not depend on its rate"
+    return Judgement({"ends": table}, [(told, all_hold(constant))])
+
+
+def ends(records: Sequence[Record]) -> pd.DataFrame:
+    """A row per arm: the median ``bits`` per byte with its interval, and the state.
+
+    ``state`` is in bytes, and ``ratio`` in bytes of state per byte of weights; both are
+    NaN if all runs diverged. ``best`` marks the rate with the lowest loss, if an
+    optimizer and its warm-up had several.
+    """
+    rows = []
+    for group in by_config(records):
+        measured = [record for record in group if record.summary]
+        row = {
+            **{name: group[0].config[name] for name in APART},
+            "backend": backend_of(group[0]),
+            "seeds": len(group),
+            "diverged": len(group) - len(measured),
+            **bootstrap(median, [bits(record) for record in group]).named("bits"),
+            "state": measured[0].summary["state"] if measured else np.nan,
+            "ratio": state_ratio(measured[0]) if measured else np.nan,
+        }
+        rows.append(row)
+    table = pd.DataFrame(rows)
+    order = table.sort_values("bits", kind="stable")
+    first = ~order.duplicated(["optimizer", "warm_up", "backend"])
+    return table.assign(best=first.reindex(table.index))
+
+
+def match(
+    published: Mapping[str, pd.DataFrame], own: Mapping[str, pd.DataFrame]
+) -> pd.DataFrame:
+    """Compare a user's losses with the published ones."""
+    keys = [*APART, "backend"]
+    two = (tables["ends"][[*keys, "bits"]] for tables in (published, own))
+    rows = next(two).merge(next(two), on=keys, suffixes=("_published", "_own"))
+    gap = np.abs(rows["bits_own"] - rows["bits_published"])
+    return rows.assign(matches=gap <= CLOSE)
+
+
+def drawings(finding: Finding) -> Iterator[Drawing]:
+    """Yield the figures in reading order."""
+    table = finding.tables["ends"]
+    table = first_backend(table[table["best"]])
+    yield losses(finding, table[np.isfinite(table["bits"])])
+    yield state(finding, table[table["ratio"].notna()].drop_duplicates("optimizer"))
+
+
+def look(name: str, theme: Theme) -> dict[str, Any]:
+    """Return how an optimizer is drawn."""
+    method, style = LOOKS[name]
+    return {"color": theme.methods[method], **style}
+
+
+def losses(finding: Finding, table: pd.DataFrame) -> Drawing:
+    """Final loss over warm-up; a line per optimizer."""
+    apart = 0.04  # of two optimizers; two warm-ups are 1 apart
+
+    def paint(canvas: Canvas, theme: Theme) -> None:
+        axes = canvas.subplots()
+        shares = sorted(set(table["warm_up"]))
+        names = list(dict.fromkeys(table["optimizer"]))
+        for (name,), rows in grouped(table.sort_values("warm_up"), "optimizer"):
+            style = look(name, theme)
+            shift = apart * (names.index(name) - (len(names) - 1) / 2)
+            x = [shares.index(share) + shift for share in rows["warm_up"]]
+            # An interval may be infinite, if it includes runs that diverged.
+            high = rows["bits_high"].clip(upper=rows["bits"].max() + 1)
+            axes.vlines(x, rows["bits_low"], high, color=style["color"])
+            axes.plot(x, rows["bits"], ms=4.5, **style)
+            end = (len(shares) - 1 + apart * len(names) / 2, rows["bits"].iloc[-1])
+            beside: Any = {"xytext": (8, 0), "textcoords": "offset points"}
+            axes.annotate(name, end, va="center", color=style["color"], **beside)
+        axes.set_xticks(range(len(shares)), [f"{share:.0%}" for share in shares])
+        axes.set_xlim(-0.2, len(shares) - 0.7)
+        axes.set_xlabel("warm-up (share of the steps)")
+        axes.set_ylabel("held-out loss (bits a byte)")
+
+    changes = []
+    for (name,), rows in grouped(table, "optimizer"):
+        bare, warm = rows[rows["warm_up"] == 0], rows[rows["warm_up"] > 0]
+        if len(bare) and len(warm):
+            change = warm["bits"].min() - bare["bits"].iloc[0]
+            changes.append(f"{change:+.2f} ({name})")
+    title = f"Warm-up changes the loss by {joined(changes)} bits a byte"
+    return Drawing(
+        "losses",
+        title if changes else "Loss at the end over warm-up",
+        alt="Held-out loss of a byte transformer at the end of training over the share "
+        f"of steps with warm-up, a line an optimizer. {finding.answer}",
+        caption="Each optimizer at its best learning rate with this warm-up. "
+        "Medians over seeds with 95% intervals; lower is better.",
+        data=table,
+        size=(WIDTH, 3.4),
+        paint=paint,
+    )
+
+
+def state(finding: Finding, table: pd.DataFrame) -> Drawing:
+    """Bytes of state per byte of weights; a bar per optimizer."""
+
+    def paint(canvas: Canvas, theme: Theme) -> None:
+        axes = canvas.subplots()
+        colors = [look(name, theme)["color"] for name in table["optimizer"]]
+        bars = axes.barh(table["optimizer"], table["ratio"], color=colors, height=0.55)
+        texts = [f"{size:,.0f} bytes" for size in table["state"]]
+        axes.bar_label(bars, texts, padding=4, fontsize=8)
+        axes.invert_yaxis()
+        axes.margins(x=0.2)
+        axes.grid(visible=False, axis="y")
+        axes.set_xlabel("bytes of optimizer state a byte of weights")
+
+    parts = [f"{row['ratio']:.2f} ({row['optimizer']})" for _, row in table.iterrows()]
+    return Drawing(
+        "state",
+        f"Bytes of state a byte of weights: {joined(parts)}",
+        alt=f"Bytes that the optimizer's state takes. {finding.answer}",
+        caption="All tensors of the state at the end of training, measured.",
+        data=table,
+        size=(WIDTH, 0.9 + 0.4 * max(len(table), 1)),
+        paint=paint,
+    )

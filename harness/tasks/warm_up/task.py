@@ -1,0 +1,114 @@
+"""One run: train the transformer and measure its loss and the optimizer's state."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, NamedTuple
+
+import numpy as np
+from pydantic import Field
+
+from harness.records.record import Outcome
+from harness.tasks import backends
+from harness.tasks.byte_transformer.data import (
+    Shape,
+    draw_windows,
+    first_weights,
+    held_out_windows,
+    split,
+)
+from harness.tasks.schema import Count, Number, Positive, settings
+from harness.tasks.settings import require
+from lockstep.interface import Array
+
+
+@settings
+class Settings:
+    """The settings of one run.
+
+    Attributes:
+        optimizer: Lockstep's NovoGrad or one of the framework's, with its defaults but
+            no weight decay; SGD has momentum 0.9.
+        warm_up: the share of the steps in which the rate rises to ``learning_rate``,
+            where it stays; 0 for no warm-up.
+        learning_rate: the highest rate.
+        batch: windows of text per step.
+        width, layers, heads, context: the sizes of the transformer.
+        windows: the number of held-out windows of the final measurement.
+    """
+
+    optimizer: Literal["NovoGrad", "AdamW", "SGD"]
+    warm_up: Annotated[Number, Field(ge=0, lt=1)]
+    learning_rate: Positive
+    steps: Count
+    batch: Count
+    width: Count
+    layers: Count
+    heads: Count
+    context: Count
+    windows: Count
+
+    def __post_init__(self) -> None:
+        whole = self.width % self.heads == 0
+        require(whole, "width", f"a multiple of {self.heads} heads", self.width)
+
+    @property
+    def shape(self) -> Shape:
+        """The sizes of the transformer."""
+        return Shape(self.width, self.layers, self.heads, self.context)
+
+    def rate(self, step: int) -> float:
+        """Return the learning rate of a step, counted from 0.
+
+        With warm-up over n steps it is min(1, (step + 1) / n) times the highest rate.
+        """
+        rising = round(self.warm_up * self.steps)
+        return self.learning_rate * min(1.0, (step + 1) / max(rising, 1))
+
+
+class Plan(NamedTuple):
+    """All data of a run; the same for every optimizer and rate.
+
+    Attributes:
+        batches: [steps, batch, context + 1] int32, the training windows.
+        held_out: [windows, context + 1] int32, the same for every seed.
+        weights: the first weights of the transformer by name.
+    """
+
+    batches: Array
+    held_out: Array
+    weights: dict[str, Array]
+
+
+def make_plan(of: Settings, seed: int) -> Plan:
+    """Draw the data of one run."""
+    streams = [np.random.default_rng((seed, k)) for k in range(2)]
+    text, size = split(), (of.steps, of.batch)
+    batches = draw_windows(text.training, *size, of.context, streams[0])
+    held_out = held_out_windows(text.held_out, of.windows, of.context)
+    return Plan(batches, held_out, first_weights(of.shape, streams[1]))
+
+
+def prepare(backend: str, device: str) -> None:
+    """Import the backend's framework and test the device; raise if either fails."""
+    backends.prepare(__package__, backend, device)
+
+
+def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
+    """Do one run; it has diverged if a loss is not finite.
+
+    Summary: ``bits``, the final held-out loss in bits per byte, and the bytes of the
+    optimizer's ``state`` and of the ``weights``.
+    """
+    of = Settings(**config)
+    module = backends.model(__package__, backend)
+    trainer = module.Trainer(of, make_plan(of, seed), device)
+    taken = trainer.train()
+    if taken < of.steps:
+        return Outcome("diverged", f"the loss was not finite after {taken} steps")
+    bits = trainer.bits_per_byte()
+    if not math.isfinite(bits):
+        return Outcome("diverged", "the held-out loss was not finite")
+    state, weights = trainer.state_bytes(), trainer.weight_bytes()
+    return Outcome("ok", "", {}, {"bits": bits, "state": state, "weights": weights})
