@@ -21,6 +21,7 @@ __all__ = [
     "CenterEmptyError",
     "CenterLostError",
     "ClipAndLarcError",
+    "CrossReplicaError",
     "DtypeError",
     "GetterError",
     "LockstepError",
@@ -92,6 +93,10 @@ class ScaleStalledError(LockstepError, RuntimeError):
 
 class UnscaledTwiceError(LockstepError, RuntimeError):
     """Gradients were unscaled by hand, and then scaled or unscaled before the step."""
+
+
+class CrossReplicaError(LockstepError, RuntimeError):
+    """TensorFlow: a step was taken outside of a replica's context."""
 
 
 class MalformedPairsError(LockstepError, TypeError):

@@ -68,11 +68,11 @@ HUBS: Mapping[str, tuple[str, str]] = {
 
 RETURNED: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("pytorch", "base"): ("wrapper.OptimizerWrapper",),
-    ("tf", "base"): ("base.wrapper.Wrapper",),
+    ("tf", "base"): ("wrapper.Wrapper",),
     ("keras3", "base"): ("wrapper.Wrapper",),
     ("reference", "base"): ("optimizers.classes.Optimizer",),
     ("pytorch", "step"): ("optimize_loss.TrainingStep",),
-    ("tf", "step"): ("step.training_step.TrainingStep", "step.replicas.ReplicatedStep"),
+    ("tf", "step"): ("step.training_step.TrainingStep", "replicas.ReplicatedStep"),
     ("keras3", "step"): ("optimize_loss.TrainingStep",),
     ("reference", "step"): ("step.training_step.TrainingStep",),
 }

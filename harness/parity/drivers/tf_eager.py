@@ -16,8 +16,7 @@ from harness.parity.drivers.tensors import Step, TensorDriver
 from harness.parity.drivers.tf_workers import eager_facts, eager_workers
 from lockstep.interface import Array, Gradient, Rows
 from lockstep.messages.masters.mixed_precision import REGULARIZERS
-from lockstep.tf.base.hooks import base_of
-from lockstep.tf.base.pairs import as_variable
+from lockstep.tf.wrapper import as_variable, base_of
 
 __all__ = ["EagerDriver", "FunctionDriver", "Pattern", "Spec", "spec_of"]
 

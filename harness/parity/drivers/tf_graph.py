@@ -15,7 +15,7 @@ from harness.parity.drivers.tensors import Regularizers, Step
 from harness.parity.drivers.tf_eager import EagerDriver, Pattern, Spec, spec_of
 from harness.parity.drivers.tf_workers import graph_facts, graph_workers
 from lockstep.interface import Array, Gradient
-from lockstep.tf.base.pairs import as_variable
+from lockstep.tf.wrapper import as_variable
 
 __all__ = ["GraphDriver", "V1Driver"]
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 from harness.parity.drivers.protocol import Worker
 from lockstep.interface import Array
 from lockstep.tf.agn import GLOBAL_VARIABLE_NAME
-from lockstep.tf.base.pairs import name_of
+from lockstep.tf.replicas import name_of
 
 __all__ = ["eager_facts", "eager_workers", "graph_facts", "graph_workers"]
 

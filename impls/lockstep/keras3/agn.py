@@ -32,8 +32,7 @@ from lockstep.keras3.gradients import (
     value_of,
 )
 from lockstep.ray.center import RayCenter, as_ray_host
-from lockstep.tf.shared.tensors.replica_copies import refuse_parameter_servers
-from lockstep.tf.shared.workers.accumulate import densify
+from lockstep.tf.shared.gradients import densify, refuse_parameter_servers
 
 GRADIENT, DELTA = COMMITS = ("gradient", "delta")
 GRAD_VARIABLE_NAME = "grad_variable"

@@ -20,8 +20,8 @@ from lockstep.messages.step.summaries import Recorder
 from lockstep.quirks import quirks_of
 from lockstep.tf.shared.clipping import clip_by_global_norm as shared
 from lockstep.tf.shared.clipping import post_process
+from lockstep.tf.shared.gradients import check_shapes
 from lockstep.tf.shared.step.summaries import Entry
-from lockstep.tf.shared.tensors.gradients import check_shapes
 
 
 def clip_by_global_norm(

@@ -18,8 +18,7 @@ from tensorflow.python.distribute import distribute_lib
 
 from lockstep import errors
 from lockstep.interface import GATE_GRAPH, GATE_NONE, GATE_OP
-from lockstep.tf.shared.tensors.gradients import check_like
-from lockstep.tf.shared.tensors.replica_copies import apart
+from lockstep.tf.shared.gradients import apart, check_like
 
 Gradient = tf.Tensor | tf.IndexedSlices | None
 Pairs = list[tuple[Gradient, Any]]

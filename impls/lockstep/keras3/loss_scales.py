@@ -18,8 +18,8 @@ from lockstep.keras3.gradients import (
 from lockstep.messages.scaling import automatic_scaler as automatic
 from lockstep.messages.scaling import loss_scale as arguments_of
 from lockstep.quirks import quirks_of
+from lockstep.tf.shared.gradients import finite_flags
 from lockstep.tf.shared.scaling import automatic_scale, dynamic_scale
-from lockstep.tf.shared.tensors.finite import finite_flags
 
 registered = keras.saving.register_keras_serializable(package="lockstep")
 

@@ -27,10 +27,9 @@ from lockstep.keras3.gradients import (
 from lockstep.keras3.loss_scales import LossScale, get
 from lockstep.messages.scaling import loss_scaling as shared
 from lockstep.messages.scaling.loss_scale import check_gradient_dtype
+from lockstep.tf.shared.gradients import divided, widen, with_values
 from lockstep.tf.shared.scaling.scaled_step import ScaledStep
 from lockstep.tf.shared.scaling.skips import SkipCounts, Skips
-from lockstep.tf.shared.tensors.finite import divided
-from lockstep.tf.shared.tensors.gradients import widen, with_values
 
 
 class ScalingWrapper(SkipCounts, stack.Wrapper, keras.optimizers.LossScaleOptimizer):

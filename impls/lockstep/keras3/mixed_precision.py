@@ -29,10 +29,9 @@ from lockstep.keras3.loss_scaling import ScalingWrapper
 from lockstep.messages.masters.mixed_precision import LARGEST, scale_number
 from lockstep.messages.scaling.loss_scaling import PATIENCE
 from lockstep.pipeline import has_layer
+from lockstep.tf.shared.gradients import follow, saturating_cast, times, widen
 from lockstep.tf.shared.masters.scale import AutomaticScale, StaticScale
 from lockstep.tf.shared.scaling.scaled_step import ScaledStep
-from lockstep.tf.shared.tensors.gradients import times, widen
-from lockstep.tf.shared.tensors.half import follow, saturating_cast
 
 OWNER = "MixedPrecisionOptimizerWrapper"
 

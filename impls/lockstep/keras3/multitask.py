@@ -23,7 +23,7 @@ from lockstep.keras3.gradients import (
 )
 from lockstep.keras3.wrapper import ACCUMULATOR, AVERAGE, Wrapper
 from lockstep.tf.shared.clipping.clip_gradients import clip
-from lockstep.tf.shared.tensors.zero_test import all_zero_flags, some_may_be_zero
+from lockstep.tf.shared.gradients import all_zero_flags, some_may_be_zero
 
 
 @keras.saving.register_keras_serializable(package="lockstep")

@@ -18,26 +18,23 @@ from lockstep.checks import check_integer
 from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.ray.center import RayCenter, as_ray_host
 from lockstep.tf.agn_center import Center, RemoteCenter
-from lockstep.tf.base.hooks import is_reference, require_resources, skips_of
-from lockstep.tf.base.pairs import (
-    Gradient,
-    Pairs,
-    as_counter,
-    as_variable,
-    check_pairs,
-    name_of,
-)
-from lockstep.tf.base.wrapper import (
+from lockstep.tf.masters.copies import share_row_limits
+from lockstep.tf.replicas import Pairs, name_of
+from lockstep.tf.shared.gradients import Gradient, densify, refuse_parameter_servers
+from lockstep.tf.wrapper import (
     Optimizer,
     Wrapper,
     advance,
+    as_counter,
     as_train_op,
+    as_variable,
     become_strict,
     builds_graph,
+    check_pairs,
+    is_reference,
+    require_resources,
+    skips_of,
 )
-from lockstep.tf.masters.copies import share_row_limits
-from lockstep.tf.shared.tensors.replica_copies import refuse_parameter_servers
-from lockstep.tf.shared.workers.accumulate import densify
 
 v1 = tf.compat.v1
 

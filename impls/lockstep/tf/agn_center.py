@@ -22,9 +22,8 @@ from lockstep.errors import UnsupportedError
 from lockstep.interface import Array
 from lockstep.pipeline import has_layer, layers_of
 from lockstep.ray.worker import RemoteView
-from lockstep.tf.base.hooks import base_of
-from lockstep.tf.base.pairs import Pairs, as_variable
-from lockstep.tf.base.wrapper import apply_with, builds_graph
+from lockstep.tf.replicas import Pairs
+from lockstep.tf.wrapper import apply_with, as_variable, base_of, builds_graph
 
 Optimizer = tf.compat.v1.train.Optimizer
 

@@ -2,61 +2,29 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from lockstep.docstrings import documented
 from lockstep.interface import NO_EAGER_STEP, StepReport
-from lockstep.messages import multitask as words
-from lockstep.messages import tf as tf_host
-from lockstep.messages.base.pairs import as_pairs
-from lockstep.messages.nouns import TF
-from lockstep.quirks import quirks_of
-from lockstep.tf.base.hooks import (
-    Skip,
-    make_conditional,
-    require_resources,
-    routed,
-    set_apart,
-)
-from lockstep.tf.base.pairs import (
-    Gradient,
-    Pairs,
-    as_counter,
-    as_gradient,
-    as_variable,
-    check_pairs,
-    name_of,
-)
-from lockstep.tf.base.replica_sums import refuse_cross_replica
-from lockstep.tf.base.wrapper import Optimizer, Wrapper, advance, as_train_op, is_keras
+from lockstep.tf import wrapper as base
+from lockstep.tf.replicas import Pairs, name_of
+from lockstep.tf.shared import gradients as tensors
 from lockstep.tf.shared.clipping.clip_gradients import clip, refuse_dtypes
-from lockstep.tf.shared.tensors.gradients import check_rows, check_shapes
-from lockstep.tf.shared.tensors.zero_test import (
-    all_zero_flags,
-    is_all_zero,
-    some_may_be_zero,
-)
-
-__all__ = ["MultitaskOptimizerWrapper", "clip_gradients_by_global_norm"]
-
-SUMMED_HOOKS = (
-    "_apply_dense",
-    "_resource_apply_dense",
-    "_apply_sparse",
-    "_resource_apply_sparse",
-)
-"""The hooks that the original replaced. Gradient descent does not sum duplicate rows
-and calls neither of the sparse hooks, so its sparse gradients were never tested."""
+from lockstep.tf.shared.gradients import Gradient
+from lockstep.tf.wrapper import Optimizer, Wrapper, become_strict
 
 
-@documented
 class MultitaskOptimizerWrapper(Wrapper):
-    """...
+    """Skip the update of a variable and its state if its gradient is all zero.
+
+    For each (gradient g, variable w): if g has no nonzero element, neither w nor any of
+    its state changes, as if g were absent; otherwise ``opt`` updates them as usual.
+    -0.0 is zero, NaN and infinity are not. The duplicate rows of a sparse gradient are
+    summed before the test. TensorFlow's kernels flush float32 subnormals to zero, so
+    these count as zero.
 
     Powers that all variables share (Adam's) advance if any variable is updated;
     ``global_step`` advances at every call.
@@ -67,6 +35,12 @@ class MultitaskOptimizerWrapper(Wrapper):
             ``opt`` are replaced permanently, which has no effect around another
             wrapper; the shared powers advance on every call; a multitask wrapper as
             ``opt`` raises.
+
+    Attributes:
+        inner_optimizer: ``opt``.
+        last_step: what the last eager step did, a
+            :class:`~lockstep.interface.StepReport`. Steps in graphs and inside of a
+            ``tf.function`` are not reported.
 
     Raises:
         NotAnOptimizerError: a TypeError; ``opt`` is no v1 optimizer but, for example,
@@ -85,29 +59,15 @@ class MultitaskOptimizerWrapper(Wrapper):
         ([0.5, 2.0], [1.0, 0.0])
     """
 
-    owner = words.WRAPPER
+    last_step: StepReport = NO_EAGER_STEP
 
     def __init__(self, opt: Optimizer, strict: bool = False) -> None:
-        quirks = quirks_of(strict)
-        nesting = quirks.multitask_nesting
-        refused = nesting and isinstance(opt, MultitaskOptimizerWrapper)
-        if is_keras(opt):
-            raise tf_host.KERAS_OPTIMIZER.error(
-                owner=words.WRAPPER, got=type(opt).__name__
-            )
-        if refused or not isinstance(opt, Optimizer):
-            raise words.not_an_optimizer(opt, TF, nesting)
+        if strict:
+            become_strict(self, opt)
+            return
+        base.require_optimizer(opt, self.owner, "whose state is to be kept")
         super().__init__(opt)
-        self.strict = strict
-        self.last_step: StepReport = NO_EAGER_STEP
-        if quirks.multitask_in_place:
-            # The original replaced these permanently. Around another wrapper, which
-            # never calls its own hooks, this has no effect.
-            needs_shape = quirks.multitask_dense_shape
-            is_zero = functools.partial(is_zero_as_original, needs_shape)
-            make_conditional(opt, SUMMED_HOOKS, is_zero)
 
-    @documented
     @tf.autograph.experimental.do_not_convert
     def apply_gradients(
         self,
@@ -118,59 +78,50 @@ class MultitaskOptimizerWrapper(Wrapper):
         """Pass the gradients that are not all zero to the wrapped optimizer.
 
         Args:
+            grads_and_vars: iterable of (gradient, variable). A gradient is dense or
+                sparse, with its variable's shape and dtype, or None.
             global_step: integer variable, incremented at every call.
+            name: the name of the operation in a graph; without effect elsewhere.
 
         Returns:
             In a graph the operation of the update; not useful in eager mode.
 
         Raises:
-            ...
-            DtypeError: ``global_step`` cannot count.
+            MalformedPairsError: a TypeError; an entry is no (gradient, variable).
+            NoGradientsError: a ValueError; an empty list, or every gradient is None.
+            ShapeError, DtypeError: a gradient does not fit its variable, or
+                ``global_step`` cannot count.
             UnsupportedError: reference variables under control flow v2.
         """
-        pairs = check_pairs(grads_and_vars, words.WRAPPER, self.takes_wide)
-        unchecked = self._quirks.arguments_unchecked
-        global_step = as_counter(global_step, words.WRAPPER, unchecked)
-        if self._quirks.multitask_in_place:
-            refuse_cross_replica(words.WRAPPER)
-            return self._apply(pairs, global_step, name)
+        pairs = base.check_pairs(grads_and_vars, self.owner, self.takes_wide)
+        global_step = base.as_counter(global_step, self.owner)
         pairs = self._unscaled(pairs)
         return self.apply_together(self._apply, pairs, global_step, name)
 
     def _apply(
         self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
     ) -> tf.Operation | None:
-        """Take a step; by default the gradients are summed over the replicas."""
-        if tf.executing_eagerly():
-            return self._apply_eagerly(pairs, global_step, name)
-        self.last_step = NO_EAGER_STEP
-        quirks = self._quirks
-        if quirks.multitask_in_place and quirks.multitask_shared_state:
-            return self.apply_inside(pairs, global_step, name)
-        return self._apply_in_graph(pairs, global_step, name)
+        """Take a step; the gradients are summed over the replicas."""
+        if not tf.executing_eagerly():
+            self.last_step = NO_EAGER_STEP
+            return self._apply_in_graph(pairs, global_step, name)
+        self.last_step, zero = report(pairs)
+        if not self.last_step.applied:
+            return base.advance(global_step)
+        nonzero = [pair for pair, skip in zip(pairs, zero, strict=True) if not skip]
+        return self._apply_reported(nonzero, global_step, name)
 
-    def _apply_eagerly(
+    def _apply_reported(
         self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
     ) -> tf.Operation | None:
-        """Read the flags and drop the pairs whose gradient is all zero."""
-        present = [gradient for gradient, _ in pairs if gradient is not None]
-        absent = np.array([gradient is None for gradient, _ in pairs])
-        zero = np.zeros_like(absent)
-        if some_may_be_zero(present):
-            zero[~absent] = all_zero_flags(present)
-        names = [name_of(variable) for _, variable in pairs]
-        self.last_step = words.report(names, zero.tolist(), absent.tolist())
-        quirks, applied = self._quirks, self.last_step.applied
-        hands_on_all = quirks.multitask_in_place and (
-            quirks.multitask_shared_state or applied
-        )
-        if not (hands_on_all or applied):
-            return advance(global_step)
-        dropped = np.zeros_like(zero) if hands_on_all else zero
-        nonzero = [pair for pair, out in zip(pairs, dropped, strict=True) if not out]
-        done = self.apply_inside(nonzero, global_step, name)
+        """Take the wrapped optimizer's step; report if a wrapper inside skipped it."""
+        done = self.apply_inside(pairs, global_step, name)
         inner = getattr(self.inner_optimizer, "last_step", None)
-        self.last_step = words.report_through(self.last_step, inner, names)
+        if inner is not None and not inner.applied:
+            names = tuple(name_of(variable) for _, variable in pairs)
+            skipped = tuple(dict.fromkeys([*self.last_step.skipped, *names]))
+            reason = f"{self.last_step.reason}; {inner.reason}"
+            self.last_step = inner._replace(reason=reason, skipped=skipped)
         return done
 
     def _apply_in_graph(
@@ -183,44 +134,110 @@ class MultitaskOptimizerWrapper(Wrapper):
         """
         present = [(g, v) for g, v in pairs if g is not None]
         gradients, variables = map(list, zip(*present, strict=True))
-        require_resources(variables)
+        base.require_resources(variables)
         self.create_slots(variables)
 
-        def update_all() -> tf.Operation:
+        def update_all() -> tf.Operation | None:
             return self.apply_inside(pairs, global_step)
 
-        def update_none() -> tf.Operation:
-            return advance(global_step)
+        def update_none() -> tf.Operation | None:
+            return base.advance(global_step)
 
-        def leave_zeros_out() -> tf.Operation:
-            zero = all_zero_flags(gradients)
+        def leave_zeros_out() -> tf.Operation | None:
+            zero = tensors.all_zero_flags(gradients)
 
-            def update_some() -> tf.Operation:
-                with routed(self.base_optimizer, known_zero(variables, zero)):
+            def update_some() -> tf.Operation | None:
+                skip = known_zero(variables, zero)
+                with base.routed(self.base_optimizer, skip):
                     return update_all()
 
             return tf.cond(tf.reduce_all(zero), update_none, update_some)
 
-        def update() -> tf.Operation:
-            rare = some_may_be_zero(gradients)
-            done = tf.cond(rare, set_apart(leave_zeros_out), update_all)
+        def update() -> tf.Operation | None:
+            rare = tensors.some_may_be_zero(gradients)
+            done = tf.cond(rare, base.set_apart(leave_zeros_out), update_all)
             return tf.group(done, name=name or self.get_name())
 
-        return as_train_op(update)
+        return base.as_train_op(update)
 
 
-@documented
+def known_zero(variables: list[tf.Variable], zero: tf.Tensor) -> base.Skip:
+    """Return a test that looks up the flag of a variable.
+
+    Another wrapper may update its own variables; for these it tests the gradient.
+    """
+    references = [variable.ref() for variable in variables]
+    flags = dict(zip(references, tf.unstack(zero), strict=True))
+
+    def is_zero(gradient: tensors.Values, variable: Any) -> tf.Tensor:
+        flag = flags.get(variable.ref())
+        return tensors.is_all_zero(gradient) if flag is None else flag
+
+    return is_zero
+
+
+def report(pairs: Pairs) -> tuple[StepReport, list[bool]]:
+    """Return an eager step's report, and for each pair whether its gradient is zero.
+
+    One value per gradient tells most of them apart: a sum of squares that is neither 0
+    nor infinite.
+    """
+    present = [gradient for gradient, _ in pairs if gradient is not None]
+    squares = np.zeros(0)
+    if present:
+        squares = tf.stack([tensors.square_sum(g) for g in present]).numpy()
+    zeros, nonfinite = [], 0
+    for gradient, square in zip(present, squares, strict=True):
+        zeros.append(square == 0 and bool(tensors.is_all_zero(gradient)))
+        if not np.isfinite(square):
+            nonfinite += not tensors.finite_flags([gradient]).numpy().all()
+    flags = iter(zeros)
+    zero = [gradient is not None and next(flags) for gradient, _ in pairs]
+    skipped = tuple(
+        name_of(variable)
+        for (gradient, variable), is_zero in zip(pairs, zero, strict=True)
+        if is_zero or gradient is None
+    )
+    absent = len(pairs) - len(present)
+    counts = {"all zero": sum(zero), "absent": absent, "not finite": nonfinite}
+    parts = [f"{count} {what}" for what, count in counts.items() if count]
+    reason = "every gradient had a nonzero element"
+    if parts:
+        reason = f"of {len(pairs)} gradients {', '.join(parts)}"
+    return StepReport(len(skipped) < len(pairs), reason, skipped), zero
+
+
 def clip_gradients_by_global_norm(
     gradients_variables: Iterable[tuple[Gradient, Any]],
     clip_norm: float = 20.0,
     error_if_nonfinite: bool = False,
     strict: bool = False,
 ) -> tuple[list[tuple[Gradient, Any]], tf.Tensor]:
-    """...
+    """Scale all gradients so that their global norm is at most ``clip_norm``.
+
+    norm = sqrt(sum g^2) over the gradients that are present and not all zero;
+    s = clip_norm min(1 / norm, 1 / clip_norm); each g becomes g s. A norm that is not
+    finite makes every gradient NaN.
 
     Args:
+        gradients_variables: iterable of (gradient or None, variable), dense or sparse.
+        clip_norm: the largest global norm that is not clipped, > 0 and finite.
         error_if_nonfinite: raise instead of returning NaN; in a graph an assertion,
             which raises ``tf.errors.InvalidArgumentError`` when it runs.
+        strict: as the original: the norm has the gradients' dtype (in float16 it
+            overflows), sparse gradients and mixed dtypes are refused, ``clip_norm`` is
+            not checked.
+
+    Returns:
+        The pairs with clipped gradients, and the norm: 0-d, float32 by default.
+
+    Raises:
+        OutOfRangeError: a ValueError; ``clip_norm`` is not a finite number > 0.
+        MalformedPairsError: a TypeError; not pairs of a gradient and a variable.
+        NoGradientsError: a ValueError; the list is empty.
+        ShapeError: a ValueError; a gradient has another shape than its variable.
+        NonFiniteNormError: a ValueError; see ``error_if_nonfinite``.
+        UnsupportedError, DtypeError: strict and sparse, strict and mixed dtypes.
 
     Origin: ``tf.contrib.opt.clip_gradients_by_global_norm``, TensorFlow 1.15. The
     default mode computes the norm in float32 and accepts sparse and mixed gradients.
@@ -232,49 +249,15 @@ def clip_gradients_by_global_norm(
         >>> float(norm), clipped[0][0].numpy().tolist()
         (5.0, [1.5, 2.0])
     """
-    pairs = as_pairs(gradients_variables, words.CLIP)
-    gradients = [as_gradient(g, v, words.CLIP) for g, v in pairs]
-    quirks = quirks_of(strict)
-    if not quirks.multitask_clip_dtypes:
+    owner = "clip_gradients_by_global_norm"
+    pairs = base.as_pairs(gradients_variables, owner)
+    gradients = [base.as_gradient(g, v, owner) for g, v in pairs]
+    if not strict:
         refuse_dtypes(gradients)
-    if not quirks.arguments_unchecked:
-        check_fit(gradients, [as_variable(variable) for _, variable in pairs])
+        variables = [base.as_variable(variable) for _, variable in pairs]
+        both = zip(gradients, variables, strict=True)
+        fitting = [(g, v) for g, v in both if isinstance(v, tf.Variable)]
+        for check in (tensors.check_shapes, tensors.check_rows):
+            check(owner, fitting, lambda k: name_of(fitting[k][1]))
     clipped, norm = clip(gradients, clip_norm, error_if_nonfinite, strict)
     return [(g, v) for g, (_, v) in zip(clipped, pairs, strict=True)], norm
-
-
-def check_fit(gradients: list[Gradient], variables: list[Any]) -> None:
-    """Raise if a gradient's shape does not fit its variable; skip non-variables."""
-    everything = zip(gradients, variables, strict=True)
-    pairs = [(g, v) for g, v in everything if isinstance(v, tf.Variable)]
-    for check in (check_shapes, check_rows):
-        check(words.CLIP, pairs, lambda k: name_of(pairs[k][1]))
-
-
-def known_zero(variables: list[tf.Variable], zero: tf.Tensor) -> Skip:
-    """Return a test that looks up the flag of a variable.
-
-    Another wrapper may update its own variables; for these it tests the gradient.
-    """
-    references = [variable.ref() for variable in variables]
-    flags = dict(zip(references, tf.unstack(zero), strict=True))
-
-    def is_zero(gradient: tf.Tensor | tf.IndexedSlices, variable: Any) -> tf.Tensor:
-        flag = flags.get(variable.ref())
-        return is_all_zero(gradient) if flag is None else flag
-
-    return is_zero
-
-
-def is_zero_as_original(
-    needs_shape: bool, gradient: tf.Tensor | tf.IndexedSlices, variable: tf.Variable
-) -> tf.Tensor:
-    """Test a gradient with summed duplicate rows for all zeros, like the original.
-
-    The original converts the sparse gradient of a reference variable to a dense one,
-    which needs a ``dense_shape``.
-    """
-    is_sparse = isinstance(gradient, tf.IndexedSlices)
-    if needs_shape and is_sparse and gradient.dense_shape is None:
-        raise tf_host.MISSING_DENSE_SHAPE.error(name=name_of(variable))
-    return is_all_zero(gradient)

@@ -7,11 +7,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from lockstep.tf.base.pairs import as_counter, check_pairs
-from lockstep.tf.base.wrapper import become_strict
 from lockstep.tf.optimizers import Number, check_arguments
 from lockstep.tf.shared import novograd as rule
-from lockstep.tf.shared.tensors.gradients import HALF
+from lockstep.tf.shared.gradients import HALF
+from lockstep.tf.wrapper import as_counter, become_strict, check_pairs
 
 v1 = tf.compat.v1
 

@@ -16,10 +16,9 @@ import tensorflow as tf
 
 from lockstep.errors import UnsupportedError
 from lockstep.optimizers import RULES
-from lockstep.tf.base.hooks import unless
-from lockstep.tf.base.pairs import name_of
-from lockstep.tf.base.wrapper import become_strict
-from lockstep.tf.shared.tensors.gradients import HALF
+from lockstep.tf.replicas import name_of
+from lockstep.tf.shared.gradients import HALF
+from lockstep.tf.wrapper import become_strict, unless
 
 v1 = tf.compat.v1
 

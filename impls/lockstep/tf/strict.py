@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from lockstep import errors
 from lockstep import tf as default
+from lockstep.interface import NO_EAGER_STEP
 from lockstep.policies import strict_module
 from lockstep.registry import BACKENDS
 from lockstep.strict import originals
@@ -23,15 +24,20 @@ from lockstep.tf import AdagradOptimizer as AdagradOptimizer
 from lockstep.tf import GradientDescentOptimizer as GradientDescentOptimizer
 from lockstep.tf import LossScale as LossScale
 from lockstep.tf import MomentumOptimizer as MomentumOptimizer
+from lockstep.tf import agn, multitask, novograd
 from lockstep.tf import get_regularization_loss as get_regularization_loss
-from lockstep.tf import novograd
 from lockstep.tf import pipeline_of as pipeline_of
 from lockstep.tf import reduce_gradients as reduce_gradients
-from lockstep.tf.base.pairs import as_variable, check_pairs, name_of
-from lockstep.tf.base.replica_sums import refuse_cross_replica
-from lockstep.tf.base.variable_map import VariableMap
-from lockstep.tf.base.wrapper import old_name
+from lockstep.tf.replicas import name_of, refuse_cross_replica
 from lockstep.tf.shared import novograd as moments
+from lockstep.tf.shared.gradients import Values, is_all_zero
+from lockstep.tf.wrapper import (
+    as_counter,
+    as_variable,
+    check_pairs,
+    make_conditional,
+    old_name,
+)
 
 if not TYPE_CHECKING:  # A type checker reads what is imported as itself.
     __all__ = list(BACKENDS["tf"].public_names(strict=True))
@@ -41,12 +47,61 @@ v1 = tf.compat.v1
 Optimizer = v1.train.Optimizer
 
 
-class MultitaskOptimizerWrapper(
-    originals.MultitaskOptimizerWrapper[Optimizer], default.MultitaskOptimizerWrapper
-):
-    """``tf.MultitaskOptimizerWrapper`` with ``strict=True``."""
+class MultitaskOptimizerWrapper(default.MultitaskOptimizerWrapper):
+    """``tf.contrib.opt.MultitaskOptimizerWrapper``, which replaces hooks of ``opt``.
 
+    This has no effect around another wrapper. Shared powers advance on every call.
+    """
+
+    strict = True
     _opt = old_name("inner_optimizer")
+
+    def __init__(self, opt: Optimizer) -> None:
+        if isinstance(opt, default.MultitaskOptimizerWrapper):
+            raise errors.NotAnOptimizerError(
+                "MultitaskOptimizerWrapper: expected a tf.compat.v1.train.Optimizer, "
+                "got a MultitaskOptimizerWrapper, which the original refuses; use "
+                "lockstep.tf.MultitaskOptimizerWrapper to nest them."
+            )
+        super().__init__(opt)
+        # Gradient descent does not sum duplicate rows and calls neither of the sparse
+        # hooks, so its sparse gradients are never tested.
+        dense = "_apply_dense", "_resource_apply_dense"
+        sparse = "_apply_sparse", "_resource_apply_sparse"
+        make_conditional(opt, (*dense, *sparse), self._is_zero)
+
+    @staticmethod
+    def _is_zero(gradient: Values, variable: tf.Variable) -> tf.Tensor:
+        """Whether a gradient, in which duplicate rows are summed, is all zero.
+
+        The original makes the sparse gradient of a reference variable dense.
+        """
+        is_sparse = isinstance(gradient, tf.IndexedSlices)
+        if is_sparse and gradient.dense_shape is None:
+            raise errors.UnsupportedError(
+                "MultitaskOptimizerWrapper: expected a sparse gradient with "
+                f"dense_shape for the reference variable {name_of(variable)!r}, got "
+                "one without, which the original cannot test; give dense_shape, or use "
+                "a resource variable."
+            )
+        return is_all_zero(gradient)
+
+    @tf.autograph.experimental.do_not_convert
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Any, Any]],
+        global_step: tf.Variable | None = None,
+        name: str | None = None,
+    ) -> tf.Operation | None:
+        """Pass all gradients to the wrapped optimizer, whose hooks test them."""
+        pairs = check_pairs(grads_and_vars, self.owner, self.takes_wide)
+        global_step = as_counter(global_step, self.owner, any_dtype=True)
+        refuse_cross_replica(self.owner)
+        if not tf.executing_eagerly():
+            self.last_step = NO_EAGER_STEP
+            return self.apply_inside(pairs, global_step, name)
+        self.last_step, _ = multitask.report(pairs)
+        return self._apply_reported(pairs, global_step, name)
 
 
 class VariableClippingOptimizer(
@@ -56,9 +111,13 @@ class VariableClippingOptimizer(
 
     _opt = old_name("inner_optimizer")
     _max_norm = old_name("max_norm")
-    _vars_to_clip_dims = property(
-        lambda own: VariableMap({k: list(v) for k, v in own.axes_by_variable.items()})
-    )
+
+    @property
+    def _vars_to_clip_dims(self) -> agn.VariableMap:
+        axes = agn.VariableMap()
+        for variable, listed in self.axes_by_variable.items():
+            axes[variable] = list(listed)
+        return axes
 
 
 class FixedLossScale(originals.FixedLossScale, default.FixedLossScale):

@@ -10,14 +10,14 @@ import tensorflow as tf
 from lockstep.docstrings import documented
 from lockstep.messages.clipping import clip_by_global_norm as words
 from lockstep.quirks import quirks_of
-from lockstep.tf.base.pairs import Pairs
 from lockstep.tf.clipping.post_process import as_entries
+from lockstep.tf.replicas import Pairs
 from lockstep.tf.shared.clipping.clip_by_global_norm import (
     check_limit,
     clip_by_global_norm,
 )
 from lockstep.tf.shared.clipping.post_process import check_entries, clip_entries
-from lockstep.tf.shared.tensors.gradients import check_shapes
+from lockstep.tf.shared.gradients import check_shapes
 
 __all__ = ["clip_by_global_norm", "clip_gradients_by_norm"]
 

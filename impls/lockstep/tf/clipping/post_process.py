@@ -12,7 +12,7 @@ from lockstep.messages.base import refusals as base_refusals
 from lockstep.messages.base.pairs import as_pairs
 from lockstep.messages.nouns import TF
 from lockstep.messages.step.summaries import Recorder
-from lockstep.tf.base.pairs import Pairs, as_gradient, as_variable
+from lockstep.tf.replicas import Pairs
 from lockstep.tf.shared.clipping.post_process import (
     OWNER,
     Processing,
@@ -20,6 +20,7 @@ from lockstep.tf.shared.clipping.post_process import (
     process,
 )
 from lockstep.tf.shared.step.summaries import Entry
+from lockstep.tf.wrapper import as_gradient, as_variable
 
 __all__ = ["as_entries", "post_process", "post_process_gradients"]
 

@@ -11,7 +11,8 @@ from lockstep.messages.clipping import refusals
 from lockstep.messages.clipping import variable_clipping as words
 from lockstep.messages.masters import refusals as masters_refusals
 from lockstep.messages.nouns import TF
-from lockstep.tf.base.pairs import as_variable, name_of
+from lockstep.tf.replicas import name_of
+from lockstep.tf.wrapper import as_variable
 
 __all__ = [
     "axes_by_variable",

@@ -20,10 +20,6 @@ from lockstep.messages.clipping import variable_clipping as words
 from lockstep.messages.nouns import TF
 from lockstep.messages.workers.agn import refuse_row_clipping_around
 from lockstep.quirks import quirks_of
-from lockstep.tf.base.hooks import is_reference, skips_of, unless
-from lockstep.tf.base.pairs import Gradient, Pairs, as_counter, check_pairs, name_of
-from lockstep.tf.base.replica_sums import refuse_cross_replica
-from lockstep.tf.base.wrapper import Optimizer, Wrapper, as_train_op, is_keras
 from lockstep.tf.clipping.row_arguments import (
     axes_by_variable,
     check_max_norm,
@@ -31,8 +27,20 @@ from lockstep.tf.clipping.row_arguments import (
     refuse_masters,
     resolved,
 )
+from lockstep.tf.replicas import Pairs, name_of, refuse_cross_replica
 from lockstep.tf.shared.clipping.clip_rows import clip_rows, excess
-from lockstep.tf.shared.tensors.replica_copies import own_copy
+from lockstep.tf.shared.gradients import Gradient, own_copy
+from lockstep.tf.wrapper import (
+    Optimizer,
+    Wrapper,
+    as_counter,
+    as_train_op,
+    check_pairs,
+    is_keras,
+    is_reference,
+    skips_of,
+    unless,
+)
 
 __all__ = ["VariableClippingOptimizer"]
 

@@ -9,13 +9,10 @@ import tensorflow as tf
 
 from lockstep.messages.masters import mixed_precision as words
 from lockstep.quirks import Quirks
-from lockstep.tf.base.hooks import is_reference, require_resources
-from lockstep.tf.base.pairs import MODEL_NAME, Pairs, name_of
-from lockstep.tf.base.wrapper import Wrapper
 from lockstep.tf.clipping.variable_clipping import VariableClippingOptimizer
-from lockstep.tf.shared.tensors.gradients import widen
-from lockstep.tf.shared.tensors.half import follow, saturating_cast
-from lockstep.tf.shared.tensors.replica_copies import own_copy
+from lockstep.tf.replicas import MODEL_NAME, Pairs, name_of
+from lockstep.tf.shared.gradients import follow, own_copy, saturating_cast, widen
+from lockstep.tf.wrapper import Wrapper, is_reference, require_resources
 
 __all__ = ["MasterCopies", "share_row_limits"]
 

@@ -16,24 +16,25 @@ from lockstep.messages.nouns import TF
 from lockstep.messages.scaling.loss_scaling import PATIENCE
 from lockstep.messages.workers.agn import refuse_masters_around
 from lockstep.quirks import quirks_of
-from lockstep.tf.base.pairs import (
-    Gradient,
-    Pairs,
-    as_counter,
-    as_variable,
-    check_pairs,
-    listed,
-)
-from lockstep.tf.base.replica_sums import make_together, refuse_cross_replica
-from lockstep.tf.base.wrapper import Optimizer, builds_graph, is_keras
 from lockstep.tf.masters.copies import MasterCopies, share_row_limits
 from lockstep.tf.masters.regularizer import with_regularizers
+from lockstep.tf.replicas import Pairs, make_together, refuse_cross_replica
 from lockstep.tf.scaling.loss_scale import DynamicLossScale, LossScale
 from lockstep.tf.scaling.loss_scaler import AutomaticLossScaler
 from lockstep.tf.scaling.scaled_gradients import unscaled
 from lockstep.tf.scaling.skipping import SkippingWrapper
+from lockstep.tf.shared.gradients import Gradient
 from lockstep.tf.shared.masters.scale import Kinds
 from lockstep.tf.shared.scaling.scaled_step import ScaledStep
+from lockstep.tf.wrapper import (
+    Optimizer,
+    as_counter,
+    as_variable,
+    builds_graph,
+    check_pairs,
+    is_keras,
+    listed,
+)
 
 __all__ = ["MixedPrecisionOptimizerWrapper"]
 
@@ -159,7 +160,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         Args:
             loss: in a graph a tensor; in any mode a callable without arguments.
             var_list: the model's variables, or None: see
-                :class:`~lockstep.tf.base.wrapper.Wrapper`.
+                :class:`~lockstep.tf.wrapper.Wrapper`.
             grad_loss: the upstream gradient of ``loss``, unscaled.
 
         Raises:

@@ -11,10 +11,10 @@ from lockstep.docstrings import documented
 from lockstep.messages.masters import mixed_precision as words
 from lockstep.messages.masters import refusals
 from lockstep.quirks import Quirks, quirks_of
-from lockstep.tf.base.pairs import Gradient, Pairs, as_variable, name_of
-from lockstep.tf.base.wrapper import builds_graph
 from lockstep.tf.masters.copies import MasterCopies
-from lockstep.tf.shared.tensors.gradients import times, widen
+from lockstep.tf.replicas import Pairs, name_of
+from lockstep.tf.shared.gradients import Gradient, times, widen
+from lockstep.tf.wrapper import as_variable, builds_graph
 
 __all__ = ["mp_regularizer_wrapper", "regularizers", "with_regularizers"]
 

@@ -11,7 +11,7 @@ from lockstep.docstrings import documented
 from lockstep.messages.scaling import loss_scale as words
 from lockstep.messages.scaling import refusals
 from lockstep.quirks import quirks_of
-from lockstep.tf.base.pairs import as_gradient
+from lockstep.tf.shared.gradients import finite_flags
 from lockstep.tf.shared.scaling.dynamic_scale import (
     DynamicNames,
     DynamicState,
@@ -19,7 +19,7 @@ from lockstep.tf.shared.scaling.dynamic_scale import (
     start_dynamic,
     step_dynamic,
 )
-from lockstep.tf.shared.tensors.finite import finite_flags
+from lockstep.tf.wrapper import as_gradient
 
 __all__ = ["DynamicLossScale", "FixedLossScale", "LossScale", "get"]
 

@@ -13,10 +13,8 @@ from lockstep.messages.nouns import TF
 from lockstep.messages.scaling import loss_scaling as words
 from lockstep.messages.scaling import refusals
 from lockstep.quirks import Quirks, quirks_of
-from lockstep.tf.base.pairs import Gradient, Pairs, as_counter, check_pairs, name_of
-from lockstep.tf.base.replica_sums import awaits_sums, refuse_cross_replica
-from lockstep.tf.base.wrapper import Optimizer, is_keras
 from lockstep.tf.multitask import MultitaskOptimizerWrapper
+from lockstep.tf.replicas import Pairs, awaits_sums, name_of, refuse_cross_replica
 from lockstep.tf.scaling.loss_scale import (
     DynamicLossScale,
     LossScale,
@@ -24,8 +22,10 @@ from lockstep.tf.scaling.loss_scale import (
 )
 from lockstep.tf.scaling.scaled_gradients import narrowed, unscaled
 from lockstep.tf.scaling.skipping import SkippingWrapper
+from lockstep.tf.shared.gradients import Gradient
 from lockstep.tf.shared.scaling.dynamic_scale import check_present, refuse_half
 from lockstep.tf.shared.scaling.scaled_step import ScaledStep
+from lockstep.tf.wrapper import Optimizer, as_counter, check_pairs, is_keras
 
 __all__ = ["MixedPrecisionLossScaleOptimizer"]
 
@@ -96,7 +96,7 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
         Args:
             loss: in a graph a tensor; in any mode a callable without arguments.
             var_list: the variables, or None: see
-                :class:`~lockstep.tf.base.wrapper.Wrapper`.
+                :class:`~lockstep.tf.wrapper.Wrapper`.
             grad_loss: the upstream gradient of ``loss``, unscaled.
 
         Raises:

@@ -11,7 +11,6 @@ from lockstep.docstrings import documented
 from lockstep.messages.base.pairs import listed_pairs
 from lockstep.messages.scaling import automatic_scaler as words
 from lockstep.quirks import quirks_of
-from lockstep.tf.base.pairs import as_gradient
 from lockstep.tf.scaling.loss_scale import state_variable
 from lockstep.tf.shared.scaling.automatic_scale import (
     as_amax,
@@ -20,6 +19,7 @@ from lockstep.tf.shared.scaling.automatic_scale import (
     start_scale,
     step_scale,
 )
+from lockstep.tf.wrapper import as_gradient
 
 __all__ = ["AutomaticLossScaler"]
 

@@ -15,11 +15,18 @@ from lockstep.messages.scaling import loss_scaling as words
 from lockstep.messages.scaling import refusals
 from lockstep.messages.scaling.loss_scale import check_gradient_dtype
 from lockstep.quirks import Quirks
-from lockstep.tf.base.pairs import Gradient, Pairs, as_gradient, checked_arguments
-from lockstep.tf.base.wrapper import Wrapper
-from lockstep.tf.shared.tensors.finite import divided, times
-from lockstep.tf.shared.tensors.gradients import HALF, as_tensor, widen, with_values
-from lockstep.tf.shared.tensors.replica_copies import replica_number
+from lockstep.tf.replicas import Pairs
+from lockstep.tf.shared.gradients import (
+    HALF,
+    Gradient,
+    as_tensor,
+    divided,
+    replica_number,
+    widen,
+    with_values,
+)
+from lockstep.tf.shared.gradients import times_reciprocal as times
+from lockstep.tf.wrapper import Wrapper, as_gradient, checked_arguments
 
 __all__ = ["ScaledGradients", "narrowed", "unscaled"]
 
@@ -51,7 +58,7 @@ class ScaledGradients(Wrapper):
         """Differentiate the scaled loss; return the pairs and their divisor.
 
         Arguments and errors are as in
-        :meth:`~lockstep.tf.base.wrapper.Wrapper.compute_gradients`.
+        :meth:`~lockstep.tf.wrapper.Wrapper.compute_gradients`.
         """
         checked = checked_arguments(type(self).__name__, *arguments)
         self._by_hand.clear()

@@ -13,13 +13,12 @@ from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.messages.base.pipeline import refuse_second_scale
 from lockstep.messages.scaling.loss_scaling import ScaledStepReport
 from lockstep.quirks import quirks_of
-from lockstep.tf.base.hooks import require_resources
-from lockstep.tf.base.pairs import Pairs, name_of
-from lockstep.tf.base.wrapper import Optimizer, as_train_op
+from lockstep.tf.replicas import Pairs, name_of
 from lockstep.tf.scaling.loss_scale import LossScale, state_variable
 from lockstep.tf.scaling.scaled_gradients import ScaledGradients
 from lockstep.tf.shared.scaling.scaled_step import ScaledStep
 from lockstep.tf.shared.scaling.skips import SkipCounts, Skips
+from lockstep.tf.wrapper import Optimizer, as_train_op, require_resources
 
 __all__ = ["SkippingWrapper", "Update"]
 

@@ -17,9 +17,6 @@ from lockstep.messages.step.optimizer import DECAYING, arguments_for, instance
 from lockstep.messages.step.reduction import Reduction
 from lockstep.messages.step.summaries import check_summaries
 from lockstep.messages.step.training_step import OWNER, DecayNow
-from lockstep.tf.base.hooks import base_of
-from lockstep.tf.base.pairs import as_variable, name_of
-from lockstep.tf.base.wrapper import Optimizer, builds_graph
 from lockstep.tf.masters.mixed_precision import MixedPrecisionOptimizerWrapper
 from lockstep.tf.optimizers import (
     AdamOptimizer,
@@ -27,11 +24,12 @@ from lockstep.tf.optimizers import (
     FtrlOptimizer,
     RMSPropOptimizer,
 )
+from lockstep.tf.replicas import ReplicatedStep, copies_of, is_mirrored, name_of
 from lockstep.tf.scaling.loss_scaler import AutomaticLossScaler
 from lockstep.tf.shared.step import summaries as summary_records
 from lockstep.tf.shared.step.arguments import Makers, Task, find_trained
-from lockstep.tf.step.replicas import ReplicatedStep, copies_of, is_mirrored
 from lockstep.tf.step.training_step import RATES, TrainingStep, make_slots
+from lockstep.tf.wrapper import Optimizer, as_variable, base_of, builds_graph
 
 __all__ = ["OPTIMIZER_CLS_NAMES", "optimize_loss"]
 

@@ -10,8 +10,8 @@ import tensorflow as tf
 from lockstep.docstrings import documented
 from lockstep.messages.step import reduction as words
 from lockstep.messages.step.reduction import Reduction
-from lockstep.tf.base.pairs import Pairs
 from lockstep.tf.clipping.post_process import as_entries
+from lockstep.tf.replicas import Pairs
 from lockstep.tf.shared.step.reduction import mean_gradients
 
 __all__ = ["reduce_gradients"]

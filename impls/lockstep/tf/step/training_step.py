@@ -22,24 +22,32 @@ from lockstep.messages.step.training_step import (
     report_applied,
     shown,
 )
-from lockstep.tf.base.hooks import base_of, require_resources
-from lockstep.tf.base.pairs import Gradient, Pairs, check_pairs, name_of
-from lockstep.tf.base.replica_sums import (
+from lockstep.tf.clipping.post_process import post_process
+from lockstep.tf.replicas import (
+    Pairs,
     awaits_sums,
     make_together,
+    name_of,
+    replica_count,
     summed_gradients,
     sums_over_replicas,
 )
-from lockstep.tf.base.wrapper import Wrapper, apply_with, as_train_op, builds_graph
-from lockstep.tf.clipping.post_process import post_process
 from lockstep.tf.scaling.loss_scale import state_variable
 from lockstep.tf.scaling.loss_scaler import AutomaticLossScaler
+from lockstep.tf.shared.gradients import Gradient, apart
 from lockstep.tf.shared.step import summaries as summary_records
 from lockstep.tf.shared.step.accumulators import Accumulators
 from lockstep.tf.shared.step.arguments import Task
-from lockstep.tf.shared.tensors.replica_copies import apart
 from lockstep.tf.step.reduction import reduce_gradients
-from lockstep.tf.step.replicas import replica_count
+from lockstep.tf.wrapper import (
+    Wrapper,
+    apply_with,
+    as_train_op,
+    base_of,
+    builds_graph,
+    check_pairs,
+    require_resources,
+)
 
 __all__ = ["TrainingStep"]
 

@@ -22,7 +22,7 @@ two = [tf.config.LogicalDeviceConfiguration()] * 2
 tf.config.set_logical_device_configuration(cpu, two)
 
 from lockstep import tf as ls  # noqa: E402
-from lockstep.tf.base.hooks import base_of  # noqa: E402
+from lockstep.tf.wrapper import base_of  # noqa: E402
 
 v1 = tf.compat.v1
 INF = float("inf")

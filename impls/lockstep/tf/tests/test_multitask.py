@@ -18,7 +18,6 @@ from lockstep.interface import NO_EAGER_STEP
 from lockstep.reference import strict as reference_strict
 from lockstep.tf import MultitaskOptimizerWrapper
 from lockstep.tf import strict as lockstep_strict
-from lockstep.tf.base.hooks import HOOKS
 from lockstep.tf.tests.trajectory import (
     RULES,
     TOLERANCE,
@@ -28,6 +27,7 @@ from lockstep.tf.tests.trajectory import (
     replay,
     rows,
 )
+from lockstep.tf.wrapper import HOOKS
 
 Hosts = Callable[..., Any]
 REFERENCES = {lockstep_tf: reference, lockstep_strict: reference_strict}
@@ -221,7 +221,7 @@ def test_an_eager_step_reports_what_it_left_alone(names: Any) -> None:
     wrapper.apply_gradients([(tf.ones([]), a), (tf.zeros([]), b), (None, c)])
     assert wrapper.last_step.applied
     assert wrapper.last_step.skipped == ("b", "c")
-    assert wrapper.last_step.reason == "of 3 gradients 1 all zero and 1 absent"
+    assert wrapper.last_step.reason == "of 3 gradients 1 all zero, 1 absent"
     wrapper.apply_gradients([(tf.zeros([]), a)])
     assert not wrapper.last_step.applied
 

@@ -18,7 +18,7 @@ from lockstep.tf.shared.clipping.clip_gradients import (
     limited,
     scale_gradients,
 )
-from lockstep.tf.shared.tensors.gradients import as_tensor, widen
+from lockstep.tf.shared.gradients import as_tensor, widen
 
 __all__ = [
     "as_norm",

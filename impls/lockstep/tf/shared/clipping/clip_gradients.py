@@ -12,7 +12,7 @@ from lockstep.messages import multitask as words
 from lockstep.messages import tf as tf_host
 from lockstep.messages.base.pairs import refuse_complex, refuse_integers
 from lockstep.quirks import Quirks, quirks_of
-from lockstep.tf.shared.tensors.gradients import summed_values
+from lockstep.tf.shared.gradients import summed_values
 
 __all__ = [
     "clip",

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from lockstep.messages.clipping.variable_clipping import MARGINS
 from lockstep.quirks import Quirks
-from lockstep.tf.shared.tensors.gradients import HALF, as_tensor
+from lockstep.tf.shared.gradients import HALF, as_tensor
 
 __all__ = ["clip_rows", "excess", "normalize_rows", "row_norms"]
 

@@ -8,8 +8,7 @@ import tensorflow as tf
 
 from lockstep.messages.clipping.larc import LarcPolicy
 from lockstep.messages.masters.mixed_precision import LARGEST
-from lockstep.tf.shared.tensors.gradients import summed_values
-from lockstep.tf.shared.tensors.half import saturating_cast
+from lockstep.tf.shared.gradients import saturating_cast, summed_values
 
 __all__ = ["as_original", "larc_ratio", "raw_ratio", "scale_by_ratio", "tensor_norms"]
 

@@ -26,13 +26,13 @@ from lockstep.tf.shared.clipping.clip_by_global_norm import (
     clip_list,
     norm_in_float32,
 )
+from lockstep.tf.shared.gradients import check_dtypes, check_shapes
 from lockstep.tf.shared.step.summaries import (
     Entry,
     host_recorder,
     record_entries,
     record_ratios,
 )
-from lockstep.tf.shared.tensors.gradients import check_dtypes, check_shapes
 
 __all__ = [
     "OWNER",

@@ -16,8 +16,7 @@ from lockstep.tf.shared.clipping.clip_gradients import (
     half_square_sums,
     scale_gradients,
 )
-from lockstep.tf.shared.tensors.finite import finite_flags
-from lockstep.tf.shared.tensors.gradients import widen
+from lockstep.tf.shared.gradients import finite_flags, widen
 
 __all__ = ["ScaledStep"]
 

@@ -15,8 +15,8 @@ from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 from lockstep.errors import warn_user
 from lockstep.messages.scaling import loss_scaling as words
 from lockstep.messages.scaling.refusals import STALLED
+from lockstep.tf.shared.gradients import is_first_replica
 from lockstep.tf.shared.scaling.scaled_step import ScaledStep
-from lockstep.tf.shared.tensors.replica_copies import is_first_replica
 
 __all__ = ["SkipCounts", "Skips"]
 

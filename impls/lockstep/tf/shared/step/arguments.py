@@ -19,7 +19,7 @@ from lockstep.messages.step.reduction import Reduction
 from lockstep.messages.step.summaries import Summaries, SummaryRecord
 from lockstep.messages.step.training_step import check_rate
 from lockstep.tf.shared.clipping.post_process import Processing
-from lockstep.tf.shared.tensors.finite import finite_flags
+from lockstep.tf.shared.gradients import finite_flags
 
 __all__ = ["Makers", "Task", "find_trained"]
 

@@ -11,7 +11,7 @@ from lockstep.messages.clipping.larc import LarcPolicy
 from lockstep.messages.step import summaries as words
 from lockstep.messages.step.summaries import Recorder, Summaries, SummaryRecord
 from lockstep.tf.shared.clipping.larc import tensor_norms
-from lockstep.tf.shared.tensors.gradients import summed_values
+from lockstep.tf.shared.gradients import summed_values
 
 __all__ = [
     "EagerRecorder",

@@ -11,8 +11,8 @@ import pytest
 import tensorflow as tf
 
 from lockstep import errors
+from lockstep.errors import CrossReplicaError
 from lockstep.interface import NO_EAGER_STEP
-from lockstep.messages.tf import CrossReplicaError
 from lockstep.tf import MomentumOptimizer, VariableClippingOptimizer
 
 W = tf.Variable([[3.0, 4.0], [0.3, 0.4]], name="w")

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from harness.tests.shared_processes import TWO_DEVICES
-from lockstep.tf.step.replicas import ReplicatedStep
+from lockstep.tf.replicas import ReplicatedStep
 
 pytestmark = pytest.mark.slow
 

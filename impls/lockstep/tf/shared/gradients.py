@@ -1,0 +1,314 @@
+"""Gradients as tensors: checks, sums of rows, zero and finite tests, casts, replicas.
+
+Everything here has no state of its own. :mod:`lockstep.keras3` uses it, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.distribute import distribute_lib
+
+from lockstep.errors import DtypeError, OutOfRangeError, ShapeError, UnsupportedError
+
+Values = tf.Tensor | tf.IndexedSlices
+Gradient = Values | None
+Pairs = Sequence[tuple[Gradient, Any]]
+NameAt = Callable[[int], str]
+"""The position of a pair -> the name of its variable in messages."""
+
+HALF = (tf.float16, tf.bfloat16)
+LARGEST = {tf.float16: 65504.0, tf.bfloat16: (2 - 2.0**-7) * 2.0**127}
+INVERTIBLE = 2.0**126
+"""The reciprocal of a larger float32 is subnormal; kernels flush it to zero."""
+GLIMPSE = 64
+"""The number of elements to test first; nearly always one of them is nonzero."""
+
+# -- checks ----------------------------------------------------------------------------
+
+
+def check_like(
+    owner: str, pairs: Pairs, name_at: NameAt, takes_wide: bool = False
+) -> None:
+    """Raise unless gradients match their variables' shapes, dtypes and rows."""
+    check_shapes(owner, pairs, name_at)
+    check_dtypes(owner, pairs, name_at, takes_wide)
+    check_rows(owner, pairs, name_at)
+
+
+def check_dtypes(
+    owner: str, pairs: Pairs, name_at: NameAt, takes_wide: bool = False
+) -> None:
+    """Raise unless gradients have their variables' dtypes.
+
+    ``takes_wide``: a float32 gradient may belong to a half-precision variable.
+    """
+    for position, (gradient, variable) in enumerate(pairs):
+        if gradient is None:
+            continue
+        got, expected = gradient.dtype, variable.dtype.base_dtype
+        is_wide = takes_wide and got == tf.float32 and expected in HALF
+        if got != expected and not is_wide:
+            raise DtypeError(
+                f"{owner}: expected a gradient of dtype {expected.name} for "
+                f"{name_at(position)!r}, got {got.name}; cast the gradient to the "
+                "variable's dtype."
+            )
+
+
+def check_shapes(owner: str, pairs: Pairs, name_at: NameAt) -> None:
+    """Raise unless gradients have their variables' shapes, as far as these are known.
+
+    For a sparse gradient the shapes of a row are compared.
+    """
+    for position, (gradient, variable) in enumerate(pairs):
+        if gradient is None:
+            continue
+        shape, expected = gradient.shape, variable.shape
+        if isinstance(gradient, tf.IndexedSlices):
+            shape, expected = gradient.values.shape[1:], expected[1:]
+        if not shape.is_compatible_with(expected):
+            raise ShapeError(
+                f"{owner}: expected a gradient of shape {list(expected)} for "
+                f"{name_at(position)!r}, got {list(shape)}; pass the gradient of this "
+                "variable."
+            )
+
+
+def check_rows(owner: str, pairs: Pairs, name_at: NameAt) -> None:
+    """Raise unless sparse gradients' indices fit their values and variables.
+
+    In eager mode the indices are read. In a graph TensorFlow checks them when it runs.
+    """
+    for position, (gradient, variable) in enumerate(pairs):
+        if not isinstance(gradient, tf.IndexedSlices):
+            continue
+        indices = tf.convert_to_tensor(gradient.indices)
+        rows, count = gradient.values.shape[:1], variable.shape[:1]
+        if not indices.shape.is_compatible_with(rows):
+            raise ShapeError(
+                f"{owner}: expected an index for each of {rows.num_elements()} rows of "
+                f"the gradient of {name_at(position)!r}, got "
+                f"{indices.shape.num_elements()}; let indices be as long as values."
+            )
+        if not (tf.executing_eagerly() and len(indices) and count.rank):
+            continue
+        numbers = np.asarray(indices)
+        for index in (int(numbers.min()), int(numbers.max())):
+            if not 0 <= index < count[0]:
+                raise OutOfRangeError(
+                    f"{owner}: expected indices of the {count[0]} rows of "
+                    f"{name_at(position)!r}, got {index}; count them from 0."
+                )
+
+
+# -- values ----------------------------------------------------------------------------
+
+
+def sum_duplicates(gradient: tf.IndexedSlices) -> tf.IndexedSlices:
+    """Add up rows that have the same index.
+
+    ``values`` [k, ...] becomes [u, ...] with u distinct ``indices``, in the order of
+    their first occurrence. The sum has the dtype of the values.
+    """
+    indices, positions = tf.unique(gradient.indices)
+    values = tf.math.unsorted_segment_sum(gradient.values, positions, tf.size(indices))
+    return tf.IndexedSlices(values, indices, gradient.dense_shape)
+
+
+def summed_values(gradient: Values) -> tf.Tensor:
+    """Return the elements of a gradient, with duplicate rows summed."""
+    if isinstance(gradient, tf.IndexedSlices):
+        return sum_duplicates(gradient).values
+    return gradient
+
+
+def densify(gradient: Values, like: Any) -> tf.Tensor:
+    """Return a gradient as a tensor with the shape of ``like``."""
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    rows = tf.shape(like)[0]
+    return tf.math.unsorted_segment_sum(gradient.values, gradient.indices, rows)
+
+
+def with_values(gradient: Values, values: tf.Tensor) -> Values:
+    """Return a gradient with these values; a sparse one keeps its indices."""
+    if not isinstance(gradient, tf.IndexedSlices):
+        return values
+    return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+
+
+def values_of(gradient: Values) -> tf.Tensor:
+    """Return a tensor, or the rows of slices."""
+    return gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
+
+
+def widen(gradient: Values) -> Values:
+    """Return a gradient, or the rows of a sparse one, in float32."""
+    return with_values(gradient, tf.cast(values_of(gradient), tf.float32))
+
+
+def times(gradient: Values, factor: float | tf.Tensor) -> Values:
+    """Return a gradient times ``factor``, which is rounded to its dtype first."""
+    values = values_of(gradient)
+    return with_values(gradient, values * as_tensor(factor, values.dtype))
+
+
+def as_tensor(number: float | tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """Round a number to ``dtype`` once; cast a tensor."""
+    if tf.is_tensor(number):
+        return tf.cast(number, dtype)
+    return tf.constant(number, dtype)
+
+
+def divided(values: Sequence[tf.Tensor], scale: float | tf.Tensor) -> list[tf.Tensor]:
+    """Return v (1/s) of each value, rounded once to its dtype; v / s if s > 2^126."""
+    reciprocal = 1.0 / scale
+
+    def over(value: tf.Tensor) -> tf.Tensor:
+        wide = tf.float64 if value.dtype == tf.float64 else tf.float32
+        return tf.cast(tf.cast(value, wide) / tf.cast(scale, wide), value.dtype)
+
+    quotients = tf.cond(
+        tf.convert_to_tensor(scale > INVERTIBLE),
+        lambda: [over(value) for value in values],
+        lambda: [times_reciprocal(value, reciprocal) for value in values],
+    )
+    return list(tf.nest.flatten(quotients))
+
+
+def times_reciprocal(values: tf.Tensor, reciprocal: tf.Tensor) -> tf.Tensor:
+    """Return values times the float32 reciprocal, rounded once to their dtype."""
+    wide = tf.float64 if values.dtype == tf.float64 else tf.float32
+    product = tf.cast(values, wide) * tf.cast(reciprocal, wide)
+    return tf.cast(product, values.dtype)
+
+
+# -- tests -----------------------------------------------------------------------------
+
+
+def is_all_zero(gradient: Values) -> tf.Tensor:
+    """Whether all elements of ``gradient`` are 0, duplicate rows summed: bool, 0-d.
+
+    TensorFlow's kernels flush float32 and float64 subnormals to zero, so these count as
+    zero, in the default mode too. float16 subnormals do not.
+    """
+    values = summed_values(gradient)
+    return tf.reduce_all(tf.equal(values, tf.zeros((), values.dtype)))
+
+
+def all_zero_flags(gradients: Sequence[Values]) -> tf.Tensor:
+    """Apply :func:`is_all_zero` to n gradients: bool, [n]."""
+    return tf.stack([is_all_zero(gradient) for gradient in gradients])
+
+
+def some_may_be_zero(gradients: Sequence[Values]) -> tf.Tensor:
+    """Return whether some gradients may be all zero, from a few elements: bool, 0-d.
+
+    False is certain: each gradient has an element whose square is not 0. After True,
+    call :func:`all_zero_flags`, which reads every element.
+    """
+    squares = [square_sum(gradient, GLIMPSE) for gradient in gradients]
+    return tf.reduce_any(tf.equal(tf.stack(squares), 0))
+
+
+def square_sum(gradient: Values, count: int | None = None) -> tf.Tensor:
+    """Return half the sum of squares of all elements, or of the first: float32, 0-d."""
+    values = summed_values(gradient)
+    if values.dtype.is_complex:
+        values = tf.bitcast(values, values.dtype.real_dtype)
+    if count is not None:
+        values = tf.reshape(values, [-1])[:count]
+    return tf.cast(tf.nn.l2_loss(values), tf.float32)
+
+
+def finite_flags(gradients: Sequence[Values]) -> tf.Tensor:
+    """Return whether every element of each of n gradients is finite: bool, [n].
+
+    Duplicate rows of a sparse gradient are summed first.
+    """
+    if not gradients:
+        return tf.ones([0], tf.bool)
+    values = map(summed_values, gradients)
+    return tf.stack([tf.reduce_all(tf.math.is_finite(value)) for value in values])
+
+
+# -- half precision --------------------------------------------------------------------
+
+
+def saturating_cast(values: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """Round float32 ``values`` to ``dtype``, clamped to its largest magnitude.
+
+    float16: max(min(w, 65504), -65504), then rounded to nearest. NaN remains NaN.
+    """
+    largest = tf.constant(LARGEST[dtype], values.dtype)
+    return tf.cast(tf.clip_by_value(values, -largest, largest), dtype)
+
+
+def follow(master: tf.Tensor, model: tf.Tensor) -> tf.Tensor:
+    """Return the current master of ``model``: float32, the shape of both.
+
+    An element of ``master`` is kept if it rounds to the element of ``model``.
+    Otherwise the model was changed from outside, and the result is float32(model).
+    """
+    rounded = saturating_cast(master, model.dtype)
+    both_nan = tf.logical_and(tf.math.is_nan(rounded), tf.math.is_nan(model))
+    same = tf.logical_or(tf.equal(rounded, model), both_nan)
+    return tf.where(same, master, tf.cast(model, tf.float32))
+
+
+# -- replicas --------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def apart() -> Iterator[None]:
+    """Exit the current strategy, if there is one, within a ``with`` block.
+
+    Inside a strategy, TensorFlow's optimizers sum the gradients over all replicas, and
+    Keras' optimizers need a replica context. There is no public way to exit.
+    """
+    if not tf.distribute.has_strategy():
+        yield
+        return
+    distribute_lib._push_per_thread_mode(distribute_lib._get_default_replica_mode())
+    try:
+        yield
+    finally:
+        distribute_lib._pop_per_thread_mode()
+
+
+def replica_number() -> int:
+    """Return the number of the calling replica; 0 outside of a strategy."""
+    context = tf.distribute.get_replica_context()
+    if context is None or context.num_replicas_in_sync == 1:
+        return 0
+    return int(tf.get_static_value(context.replica_id_in_sync_group))
+
+
+def is_first_replica() -> bool:
+    """Whether the caller is the first replica, which prints and warns for all."""
+    return replica_number() == 0
+
+
+def own_copy(variable: Any) -> Any:
+    """Return the calling replica's copy of a variable."""
+    context = tf.distribute.get_replica_context()
+    if context is None or not isinstance(variable, tf.distribute.DistributedValues):
+        return variable
+    # The copies of one process, whose replicas have consecutive numbers.
+    copies = context.strategy.experimental_local_results(variable)
+    return copies[replica_number() % len(copies)]
+
+
+def refuse_parameter_servers(owner: str) -> None:
+    """Raise under a ``ParameterServerStrategy``: all workers would train one copy."""
+    if isinstance(tf.distribute.get_strategy(), tf.distribute.ParameterServerStrategy):
+        raise UnsupportedError(
+            f"{owner}: expected variables of the worker's own, got a "
+            "ParameterServerStrategy, whose variables all workers share; write the "
+            "round as a closure, as the page on AGN does, or use a center on Ray."
+        )

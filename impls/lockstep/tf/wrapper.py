@@ -1,0 +1,650 @@
+"""The base of all wrappers: a v1 optimizer around another one.
+
+A ``tf.compat.v1.train.Optimizer`` updates a variable by one of its hooks, which depends
+on the kind of variable (reference or resource) and of gradient (dense or sparse). A
+wrapper that skips a variable in a graph puts a condition around the hooks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+import tensorflow as tf
+
+from lockstep import errors
+from lockstep.quirks import Quirks, quirks_of
+from lockstep.tf import replicas
+from lockstep.tf.replicas import Pairs, name_of
+from lockstep.tf.shared.gradients import Gradient, check_like, own_copy
+
+Optimizer = tf.compat.v1.train.Optimizer
+Apply = Callable[[Pairs, tf.Variable | None, str | None], tf.Operation | None]
+"""Applies checked pairs, given a step counter and a name."""
+Skip = Callable[[Any, tf.Variable], tf.Tensor]
+"""Whether the update of a variable by a gradient is skipped: bool, 0-d."""
+
+HOOKS = (
+    "_apply_dense",
+    "_resource_apply_dense",
+    "_apply_sparse_duplicate_indices",
+    "_resource_apply_sparse_duplicate_indices",
+)
+SKIPS = "_lockstep_skips"
+INNER = ("inner_optimizer", "_optimizer", "_opt")
+"""Attributes in which wrappers keep the optimizer that they wrap."""
+
+# -- arguments -------------------------------------------------------------------------
+
+
+def as_variable(variable: Any) -> Any:
+    """Return the ``tf.Variable`` of a ``keras.Variable`` or of a ``variable.ref()``."""
+    if hasattr(variable, "deref"):
+        variable = variable.deref()
+    value = getattr(variable, "value", None)
+    return value if isinstance(value, tf.Variable) else variable
+
+
+def listed(var_list: Any, owner: str) -> list[tf.Variable]:
+    """Return the variables of a nest, or a single variable in a list."""
+    variables = [as_variable(variable) for variable in tf.nest.flatten(var_list)]
+    for variable in variables:
+        if not isinstance(variable, tf.Variable):
+            raise errors.VarListError(
+                f"{owner}: var_list: expected a list of variables, got {variable!r:.80}"
+                "; list those that are to be trained."
+            )
+    return variables
+
+
+def listed_pairs(grads_and_vars: Any, owner: str) -> list[tuple[Any, Any]]:
+    """Return (gradient, variable) pairs as a list, which may be empty."""
+    got = None if isinstance(grads_and_vars, Iterable) else f"{grads_and_vars!r:.80}"
+    entries = list(grads_and_vars) if got is None else []
+    for position, entry in enumerate(entries):
+        if not isinstance(entry, tuple | list) or len(entry) != 2:
+            got = f"{type(entry).__name__} at position {position}"
+    if got is not None:
+        raise errors.MalformedPairsError(
+            f"{owner}: expected an iterable of (gradient, variable) pairs, got {got}; "
+            "pass a list such as [(gradient, variable), ...]."
+        )
+    return [(gradient, variable) for gradient, variable in entries]
+
+
+def as_pairs(grads_and_vars: Any, owner: str) -> list[tuple[Any, Any]]:
+    """Return (gradient, variable) pairs as a list; raise if there is none."""
+    pairs = listed_pairs(grads_and_vars, owner)
+    if not pairs:
+        raise errors.NoGradientsError(
+            f"{owner}: expected at least one (gradient, variable) pair, got an empty "
+            "list; pass what compute_gradients returned."
+        )
+    return pairs
+
+
+def check_pairs(
+    grads_and_vars: Iterable[Any], owner: str, takes_wide: bool = False
+) -> Pairs:
+    """Return the pairs, checked and converted.
+
+    ``takes_wide``: a float32 gradient may belong to a half-precision variable.
+    """
+    pairs: Pairs = []
+    for gradient, key in as_pairs(grads_and_vars, owner):
+        variable = as_variable(key)
+        if not isinstance(variable, tf.Variable):
+            raise errors.MalformedPairsError(
+                f"{owner}: expected pairs (gradient, tf.Variable), got "
+                f"{type(variable).__name__}; put the gradient first and the variable "
+                "second."
+            )
+        pairs.append((as_gradient(gradient, variable, owner), variable))
+    check_like(owner, pairs, lambda k: name_of(pairs[k][1]), takes_wide)
+    if all(gradient is None for gradient, _ in pairs):
+        names = ", ".join(name_of(variable) for _, variable in pairs)
+        raise errors.NoGradientsError(
+            f"{owner}: expected a gradient for at least one variable, got None for "
+            f"every one of {names}; check that the loss depends on these variables."
+        )
+    return pairs
+
+
+def as_gradient(gradient: Any, variable: Any, owner: str) -> Gradient:
+    """Return None, tensors and slices as they are; convert arrays and numbers.
+
+    ``variable``: the gradient's variable, or the gradient's name in messages.
+    """
+    if isinstance(gradient, tf.IndexedSlices) and not tf.is_tensor(gradient.indices):
+        indices = tf.convert_to_tensor(gradient.indices)
+        return tf.IndexedSlices(gradient.values, indices, gradient.dense_shape)
+    if gradient is None or isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    try:
+        return tf.convert_to_tensor(gradient)
+    except (TypeError, ValueError) as error:
+        name = variable if isinstance(variable, str) else name_of(variable)
+        raise errors.MalformedPairsError(
+            f"{owner}: expected a tensor, tf.IndexedSlices or None for {name!r}, got "
+            f"{type(gradient).__name__}; convert it with tf.convert_to_tensor."
+        ) from error
+
+
+def as_counter(
+    global_step: Any, owner: str, any_dtype: bool = False
+) -> tf.Variable | None:
+    """Return the variable that counts steps, or None; raise if it cannot count.
+
+    By default it must have an integer dtype; ``any_dtype`` allows other dtypes.
+    """
+    if global_step is None:
+        return None
+    variable = as_variable(global_step)
+    is_variable = isinstance(variable, tf.Variable)
+    fine = is_variable and (any_dtype or variable.dtype.base_dtype.is_integer)
+    if not fine or not variable.shape.is_compatible_with([]):
+        raise errors.DtypeError(
+            f"{owner}: global_step: expected a 0-d variable of integers, or None, got "
+            f"{global_step!r:.80}; pass tf.compat.v1.train.get_or_create_global_step()."
+        )
+    return variable
+
+
+def checked_arguments(
+    owner: str,
+    loss: Any,
+    var_list: Iterable[Any] | None,
+    gate_gradients: int,
+    aggregation_method: int | None,
+    colocate_gradients_with_ops: bool,
+    grad_loss: Any,
+) -> dict[str, Any]:
+    """Return the arguments of ``compute_gradients`` by name, checked."""
+    if gate_gradients not in (0, 1, 2):
+        raise errors.OutOfRangeError(
+            f"{owner}: gate_gradients: expected GATE_NONE, GATE_OP or GATE_GRAPH, got "
+            f"{gate_gradients!r}; leave it out for GATE_OP."
+        )
+    if aggregation_method not in (None, 0, 1, 2):
+        raise errors.OutOfRangeError(
+            f"{owner}: aggregation_method: expected None, 0, 1 or 2, got "
+            f"{aggregation_method!r}; leave it out for None."
+        )
+    if isinstance(grad_loss, str | bytes):
+        raise errors.DtypeError(
+            f"{owner}: grad_loss: expected a number or a tensor, got {grad_loss!r}; "
+            "leave it out for 1."
+        )
+    if grad_loss is not None:
+        grad_loss = as_gradient(grad_loss, "the loss", owner)
+    return {
+        "loss": checked_loss(loss, owner),
+        "var_list": None if var_list is None else listed(var_list, owner),
+        "gate_gradients": gate_gradients,
+        "aggregation_method": aggregation_method,
+        "colocate_gradients_with_ops": colocate_gradients_with_ops,
+        "grad_loss": grad_loss,
+    }
+
+
+def checked_loss(loss: Any, owner: str) -> Any:
+    """Return a loss; a function then raises if it returns no loss."""
+    problem = None
+    if not callable(loss):
+        if not tf.executing_eagerly():
+            return loss
+        problem = f"{type(loss).__name__}, because TensorFlow runs eagerly"
+    else:
+        with contextlib.suppress(ValueError):  # Some callables have no signature.
+            try:
+                inspect.signature(loss).bind()
+            except TypeError:
+                problem = f"one with {inspect.signature(loss)}"
+    if problem is not None:
+        raise errors.LossNotCallableError(
+            f"{owner}: loss: expected a callable without arguments, got {problem}; "
+            "wrap it, as in compute_gradients(lambda: loss(w), [w])."
+        )
+
+    def compute() -> Any:
+        value = loss()
+        if value is None or isinstance(value, str | tf.Operation):
+            raise errors.LossNotCallableError(
+                f"{owner}: loss: expected a 0-d tensor, got {value!r}; return the loss "
+                "from its function."
+            )
+        return value
+
+    return compute
+
+
+def require_optimizer(
+    optimizer: Any,
+    owner: str,
+    role: str,
+    error: type[errors.NotAnOptimizerError] = errors.NotAnOptimizerError,
+) -> None:
+    """Raise unless ``optimizer``, which has this role in ``owner``, is a v1 one."""
+    refuse_keras(optimizer, owner)
+    if not isinstance(optimizer, Optimizer):
+        got, remedy = type(optimizer).__name__, f"pass the optimizer {role}"
+        if isinstance(optimizer, type):
+            got, remedy = f"the class {optimizer.__name__}", "pass an instance"
+        raise error(
+            f"{owner}: expected a tf.compat.v1.train.Optimizer, got {got}; {remedy}."
+        )
+
+
+def refuse_keras(optimizer: Any, owner: str) -> None:
+    """Raise for a Keras optimizer."""
+    if is_keras(optimizer):
+        raise errors.NotAnOptimizerError(
+            f"{owner}: expected a tf.compat.v1.train.Optimizer, got the Keras optimizer"
+            f" {type(optimizer).__name__}; pass its v1 counterpart, such as "
+            "lockstep.tf.AdamOptimizer."
+        )
+
+
+def is_keras(optimizer: Any) -> bool:
+    """Whether ``optimizer`` is a Keras optimizer; does not import Keras."""
+    packages = {cls.__module__.partition(".")[0] for cls in type(optimizer).__mro__}
+    return not packages.isdisjoint(("keras", "tf_keras"))
+
+
+# -- hooks and conditions --------------------------------------------------------------
+
+
+def base_of(optimizer: Optimizer) -> Optimizer:
+    """Return the innermost optimizer.
+
+    Unwraps the wrappers of this package, of TensorFlow and of most projects.
+    """
+    for name in INNER:
+        inner = vars(optimizer).get(name)
+        if isinstance(inner, Optimizer):
+            return base_of(inner)
+    return optimizer
+
+
+def make_conditional(optimizer: Optimizer, hooks: Sequence[str], skip: Skip) -> None:
+    """Make ``hooks`` do nothing if ``skip(gradient, variable)`` is true."""
+
+    def conditional(hook: Callable[..., Any]) -> Callable[..., Any]:
+        def call(gradient: Any, variable: tf.Variable, *indices: tf.Tensor) -> Any:
+            return unless(
+                skip(gradient, variable),
+                lambda: hook(gradient, variable, *indices),
+                variable,
+            )
+
+        return call
+
+    for name in hooks:
+        setattr(optimizer, name, conditional(getattr(optimizer, name)))
+
+
+@contextlib.contextmanager
+def routed(optimizer: Optimizer, skip: Skip) -> Iterator[None]:
+    """Make the hooks of ``optimizer`` conditional within the ``with`` block."""
+    own = vars(optimizer)
+    replaced = {name: own[name] for name in (*HOOKS, SKIPS) if name in own}
+    make_conditional(optimizer, HOOKS, skip)
+    own[SKIPS] = (*skips_of(optimizer), skip)
+    try:
+        yield
+    finally:
+        for name in (*HOOKS, SKIPS):
+            del own[name]
+        own.update(replaced)
+
+
+def skips_of(optimizer: Optimizer) -> tuple[Skip, ...]:
+    """Return the tests of the :func:`routed` blocks around the caller.
+
+    A wrapper that changes variables without the hooks of ``optimizer``, the innermost
+    one, must skip a variable if any of these tests is true.
+    """
+    return vars(optimizer).get(SKIPS, ())
+
+
+def unless(
+    skip: tf.Tensor, update: Callable[[], Any], variable: tf.Variable
+) -> tf.Operation | None:
+    """Run ``update()`` unless ``skip`` is true; without a condition if it is known."""
+    known = tf.get_static_value(skip)
+    if known is not None:
+        return tf.no_op() if known else update()
+    require_resources([variable])
+
+    def run() -> tf.Operation | None:
+        with tf.control_dependencies([update()]):
+            return tf.no_op()
+
+    return tf.cond(skip, tf.no_op, run)
+
+
+def set_apart(build: Callable[[], Any]) -> Callable[[], tf.Operation]:
+    """Move a branch that ``build`` creates and that rarely runs into a function.
+
+    TensorFlow visits every operation of a branch that is not taken. With conditions
+    for 400 variables that is a third of an Adam step. A call of a function is a single
+    operation.
+    """
+    if not tf.compat.v1.control_flow_v2_enabled():
+        return build
+
+    @tf.function(autograph=False, experimental_attributes={"_noinline": True})
+    def done() -> tf.Tensor:
+        with tf.control_dependencies([build()]):
+            return tf.constant(True)
+
+    return lambda: tf.group(done())
+
+
+def is_reference(variable: tf.Variable) -> bool:
+    """Whether ``variable`` is a reference variable, TensorFlow 1's default kind."""
+    return variable.dtype != variable.dtype.base_dtype
+
+
+def require_resources(variables: Iterable[tf.Variable]) -> None:
+    """Raise for reference variables under control flow v2.
+
+    Its conditions are functions, which cannot capture reference variables.
+    """
+    if not tf.compat.v1.control_flow_v2_enabled():
+        return
+    for variable in variables:
+        if is_reference(variable):
+            raise errors.UnsupportedError(
+                "conditional update: expected a resource variable for "
+                f"{variable.op.name!r}, because control flow v2 is on, got a reference "
+                "variable; make it with use_resource=True, or call "
+                "tf.compat.v1.disable_control_flow_v2() before the graph is built."
+            )
+
+
+# -- steps -----------------------------------------------------------------------------
+
+
+def apply_with(
+    optimizer: Optimizer,
+    grads_and_vars: Iterable[tuple[Any, Any]],
+    global_step: tf.Variable | None = None,
+    name: str | None = None,
+) -> tf.Operation | None:
+    """Apply pairs; do not sum gradients over replicas that are summed already."""
+    if replicas.sums_known() and not isinstance(optimizer, Wrapper):
+        return replicas.apply_summed(optimizer, grads_and_vars, global_step, name)
+    return optimizer.apply_gradients(grads_and_vars, global_step, name)
+
+
+def as_train_op(build: Callable[[], tf.Operation | None]) -> tf.Operation | None:
+    """Register the result of ``build`` in the graph's collection of training ops.
+
+    It replaces the operations that ``build`` registered. Those are parts of it, or
+    belong to branches, where a session cannot fetch them.
+    """
+    if tf.executing_eagerly():
+        return build()
+    train_ops = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.TRAIN_OP)
+    before = list(train_ops)
+    update = build()
+    train_ops[:] = [*before, update]
+    return update
+
+
+def advance(global_step: tf.Variable | None) -> tf.Operation | None:
+    """Add one to ``global_step``, unless it is None."""
+    if global_step is None:
+        return tf.no_op()
+    return own_copy(global_step).assign_add(1, read_value=False)
+
+
+def builds_graph() -> bool:
+    """Whether a graph for a session is being built, not a ``tf.function``."""
+    with tf.init_scope():
+        return not tf.executing_eagerly()
+
+
+# -- the wrapper -----------------------------------------------------------------------
+
+
+class Wrapper(Optimizer):
+    """A v1 optimizer around another one, which owns the slots and does the updates.
+
+    Gradients, slots and names are the wrapped optimizer's, unless a wrapper defines
+    them itself. Its other attributes can be read, but its methods are not forwarded.
+    ``tf.train.Checkpoint`` saves its state under the name ``tracked_as``. A subclass
+    overrides :meth:`apply_gradients`.
+
+    Args:
+        inner_optimizer: a v1 optimizer, or a wrapper around one.
+        name: the name of the wrapper; by default that of the wrapped optimizer.
+        use_locking: passed to ``tf.compat.v1.train.Optimizer``.
+    """
+
+    tracked_as = "inner_optimizer"
+    """The name of the wrapped optimizer in checkpoints of objects."""
+    strict = False
+    """Whether this is the class of ``lockstep.tf.strict``."""
+
+    def __init__(
+        self,
+        inner_optimizer: Optimizer,
+        name: str | None = None,
+        use_locking: bool = False,
+    ) -> None:
+        super().__init__(use_locking, name or inner_optimizer.get_name())
+        self.inner_optimizer = inner_optimizer
+        # v1 optimizers do not track objects that are assigned to them. Without this
+        # line a checkpoint would silently leave the slots out.
+        if isinstance(inner_optimizer, Optimizer):
+            self._track_trackable(inner_optimizer, self.tracked_as)
+
+    @cached_property
+    def _quirks(self) -> Quirks:
+        """The quirks of the original that ``strict`` turns on."""
+        return quirks_of(self.strict)
+
+    @property
+    def owner(self) -> str:
+        """The name in error messages."""
+        return type(self).__name__
+
+    @property
+    def takes_wide(self) -> bool:
+        """Whether half-precision variables accept float32 gradients."""
+        inner = self.inner_optimizer
+        return isinstance(inner, Wrapper) and inner.takes_wide
+
+    @property
+    def base_optimizer(self) -> Optimizer:
+        """The innermost optimizer, which owns the slots."""
+        return base_of(self)
+
+    @tf.autograph.experimental.do_not_convert
+    def compute_gradients(
+        self,
+        loss: Any,
+        var_list: Iterable[Any] | None = None,
+        gate_gradients: int = Optimizer.GATE_OP,
+        aggregation_method: int | None = None,
+        colocate_gradients_with_ops: bool = False,
+        grad_loss: tf.Tensor | None = None,
+    ) -> Pairs:
+        """Differentiate ``loss``: a list of (gradient or None, variable).
+
+        Args:
+            loss: in a graph a tensor; in any mode a callable without arguments.
+            var_list: the variables; None: the graph's trainable variables, or those
+                that a callable loss reads.
+            gate_gradients: how much of a graph's parallelism to allow; without effect
+                elsewhere.
+            aggregation_method: how a graph adds up the terms of a gradient; without
+                effect elsewhere.
+            colocate_gradients_with_ops: place gradients with their operations in a
+                graph; without effect elsewhere.
+            grad_loss: the upstream gradient of ``loss``; the default is 1.
+
+        Raises:
+            LossNotCallableError: a RuntimeError; ``loss`` is a tensor in eager mode, or
+                needs arguments.
+        """
+        arguments = checked_arguments(
+            self.owner,
+            loss,
+            var_list,
+            gate_gradients,
+            aggregation_method,
+            colocate_gradients_with_ops,
+            grad_loss,
+        )
+        return self.inner_optimizer.compute_gradients(**arguments)
+
+    def _unscaled(self, pairs: Pairs) -> Pairs:
+        """Return gradients that no wrapper here or inside divides by its scale again.
+
+        A wrapper that builds several steps of the wrapped optimizer calls this first.
+        """
+        inner = self.inner_optimizer
+        return inner._unscaled(pairs) if isinstance(inner, Wrapper) else pairs
+
+    def apply_inside(
+        self,
+        grads_and_vars: Iterable[tuple[Any, Any]],
+        global_step: tf.Variable | None = None,
+        name: str | None = None,
+    ) -> tf.Operation | None:
+        """Apply pairs with the wrapped optimizer, which never sums gradients again."""
+        return apply_with(self.inner_optimizer, grads_and_vars, global_step, name)
+
+    def apply_together(
+        self,
+        apply: Apply,
+        pairs: Pairs,
+        global_step: tf.Variable | None,
+        name: str | None,
+    ) -> tf.Operation | None:
+        """Call ``apply``; with replicas, sum the gradients over all of them first.
+
+        Every replica then takes the same step on its own copy of the variables.
+
+        Raises:
+            CrossReplicaError: a RuntimeError; called outside of ``strategy.run``.
+            UnsupportedError: a variable that is not mirrored over the replicas.
+        """
+        replicas.refuse_cross_replica(self.owner)
+        if not replicas.awaits_sums():
+            return apply(pairs, global_step, name)
+        counters = [] if global_step is None else [global_step]
+        variables = [variable for _, variable in pairs]
+        replicas.require_mirrored(
+            self.owner, [*variables, *counters, *self.variables()]
+        )
+        pairs = replicas.sums_over_replicas(pairs)
+        touched = [variable for gradient, variable in pairs if gradient is not None]
+        replicas.make_together(lambda: self.create_slots(touched))
+        with replicas.summed_gradients():
+            done = apply(pairs, global_step, name)
+        return replicas.whole_step(done)
+
+    def create_slots(self, var_list: Iterable[Any]) -> None:
+        """Create the slots of ``var_list`` now instead of at the first update.
+
+        In eager mode a ``tf.compat.v1.train.Saver`` restores only variables that exist,
+        so call this method before passing ``variables()`` to it.
+        """
+        variables = listed(var_list, self.owner)
+        if isinstance(self.inner_optimizer, Wrapper):
+            self.inner_optimizer.create_slots(variables)
+            return
+        with tf.init_scope():
+            self.base_optimizer._create_slots(variables)
+
+    def get_slot(self, var: Any, name: str) -> tf.Variable | None:
+        """Return the slot ``name`` of ``var``, or None if there is none yet."""
+        return self.inner_optimizer.get_slot(as_variable(var), name)
+
+    def get_slot_names(self) -> list[str]:
+        """Return the names of the slots of the innermost optimizer."""
+        return self.inner_optimizer.get_slot_names()
+
+    def variables(self) -> list[tf.Variable]:
+        """Return the variables of the wrapped optimizer."""
+        return self.inner_optimizer.variables()
+
+    def __repr__(self) -> str:
+        inner = self.inner_optimizer
+        is_ours = isinstance(inner, Wrapper)
+        first = repr(inner) if is_ours else type(inner).__name__
+        return f"{self.owner}({', '.join([first, *map(repr, self.policies())])})"
+
+    def policies(self) -> list[Any]:
+        """Return the objects that a repr shows after the wrapped optimizer."""
+        return []
+
+    def __getattr__(self, name: str) -> Any:
+        """Read an attribute of the wrapped optimizer, but forward none of its methods.
+
+        A method that updates variables would update past the wrapper. What a wrapper
+        inside defines is forwarded, and so are the names of v1 optimizers' own
+        protocol, which begin with an underscore.
+        """
+        # TensorFlow stores the objects that a trackable tracks in attributes whose
+        # names begin with _self_. The wrapped optimizer's are not the wrapper's.
+        if name == "inner_optimizer" or name.startswith(("__", "_self_")):
+            raise AttributeError(name)
+        if isinstance(getattr(type(self), name, None), property):
+            # The property itself raised, with a message for the user: raise it again.
+            return object.__getattribute__(self, name)
+        layer = self.inner_optimizer
+        while isinstance(layer, Wrapper):
+            if hasattr(type(layer), name) or name in vars(layer):
+                return getattr(layer, name)
+            layer = layer.inner_optimizer
+        missing = f"{type(self).__name__!r} object has no attribute {name!r}"
+        if not hasattr(layer, name):
+            raise AttributeError(missing, name=name, obj=self)
+        value = getattr(layer, name)
+        if callable(value) and not name.startswith("_"):
+            raise AttributeError(
+                f"{missing}: expected a method of the wrapper, got one of "
+                f"{type(layer).__name__}, which would update past it; call it on "
+                "base_optimizer if that is what you want."
+            )
+        return value
+
+    def __dir__(self) -> list[str]:
+        # A checkpoint asks every tracked object for its slots if its dir() has this
+        # name. The wrapped optimizer answers; a second answer would be an error.
+        return [name for name in super().__dir__() if name != "get_slot_names"]
+
+
+def become_strict(own: Any, *arguments: Any, **options: Any) -> None:
+    """Turn a new object into one of the class of its name in ``lockstep.tf.strict``.
+
+    The constructor of a default class calls this, and then returns, if it is given
+    ``strict=True``. The arguments are the strict class's.
+
+    Raises:
+        UnsupportedError: a ValueError; ``own`` is of a user's own subclass.
+    """
+    from lockstep.tf import strict
+
+    cls = type(own)
+    ours = next(c for c in cls.__mro__ if c.__module__.startswith("lockstep.tf."))
+    if cls is not ours:
+        raise errors.UnsupportedError(
+            f"{cls.__name__}: expected strict=False for a class of your own, got True; "
+            f"derive it from lockstep.tf.strict.{ours.__name__}."
+        )
+    own.__class__ = getattr(strict, cls.__name__)
+    own.__init__(*arguments, **options)
+
+
+def old_name(attribute: str) -> Any:
+    """Return a read-only property for the original's name of ``attribute``."""
+    return property(lambda wrapper: getattr(wrapper, attribute))
