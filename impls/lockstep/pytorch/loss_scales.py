@@ -218,13 +218,6 @@ class DynamicLossScale(LossScale):
         """Finite steps in a row since the last change of the scale."""
         return int(self.numbers[GOOD])
 
-    # Code written for TensorFlow reads these names.
-    _initial_loss_scale = initial_loss_scale
-    _increment_period = increment_period
-    _multiplier = multiplier
-    _current_loss_scale = property(lambda self: self.value())
-    _num_good_steps = good_steps
-
     def value(self) -> float:
         """Return the current scale as a Python number, rounded to float32."""
         return float(self.numbers[SCALE])
@@ -392,10 +385,9 @@ class AutomaticLossScaler:
         """Raise unless ``state_dict`` of the same algorithm returned this state."""
         owner, fields = "AutomaticLossScaler: state", self._state._fields
         if not isinstance(state_dict, Mapping) or set(state_dict) != set(fields):
-            got = ", ".join(map(str, state_dict)) if state_dict else repr(state_dict)
             raise UnsupportedError(
-                f"{owner} of {self.algorithm}: expected {', '.join(fields)}, got {got}"
-                "; load what state_dict() of the same algorithm returned."
+                f"{owner} of {self.algorithm}: expected {', '.join(fields)}, got "
+                f"{state_dict!r:.80}; load that of the same algorithm."
             )
         for key, value in state_dict.items():
             fine = isinstance(value, Real)
@@ -545,11 +537,8 @@ def get(identifier: Any) -> LossScale | None:
         return DynamicLossScale()
     if identifier is None or isinstance(identifier, LossScale):
         return identifier
-    got, remedy = repr(identifier), "for one that follows the gradients give 'dynamic'"
-    if isinstance(identifier, AutomaticLossScaler):
-        got = "an AutomaticLossScaler"
-        remedy = "pass it to MixedPrecisionOptimizerWrapper, which takes it"
     raise UnknownNameError(
         "loss_scale: expected a number, 'dynamic' or a loss scale, got "
-        f"{got}; {remedy}."
+        f"{identifier!r:.80}; an AutomaticLossScaler is for "
+        "MixedPrecisionOptimizerWrapper."
     )

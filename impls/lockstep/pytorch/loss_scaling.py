@@ -555,11 +555,7 @@ class ScalingWrapper(OptimizerWrapper):
         weights: Iterable[Tensor],
         factor_of: Callable[[float], float] | None,
     ) -> Iterator[None]:
-        """Set ``.grad`` of these weights for a ``step`` in the block, then restore it.
-
-        ``factor_of``: global norm of the unscaled gradients -> the factor that clips
-        them; None for no clipping.
-        """
+        """Set ``.grad`` of these weights for a ``step`` in the block; then restore."""
         everything = list(self._model_parameters())
         with self._scaling(loss) as value:
             gradients.check_loss(value, None, self.get_name())
@@ -614,8 +610,8 @@ class MixedPrecisionLossScaleOptimizer(ScalingWrapper):
     """Scale the loss, unscale the gradients, skip a step that is not finite.
 
     If every gradient is finite, ``opt`` takes its step. Otherwise the weights, the
-    state of ``opt`` and ``global_step`` do not change. Then the loss scale is updated
-    once. ``last_step`` reports the step and names the gradients that were not finite.
+    state of ``opt`` and ``global_step`` do not change, and ``last_step`` names the
+    gradients that were not finite. Then the loss scale is updated once.
 
     ``compute_gradients`` multiplies the loss by the scale and the gradients by 1 /
     scale, rounded to float32. Or call ``scale_loss(loss)`` before ``backward``; the
@@ -647,8 +643,7 @@ class MixedPrecisionLossScaleOptimizer(ScalingWrapper):
 
     State: numbers in ``param_groups[0]``, saved and loaded with ``opt``.
 
-    Cost: one read of the gradients and one host sync a step. A gradient that is not
-    finite costs a second read, and a scale below 1 a second read and a second sync.
+    Cost: one read of the gradients and one host sync a step, or two at a scale below 1.
 
     Origin: TensorFlow 1.15, ``tf.train.experimental.MixedPrecisionLossScaleOptimizer``.
 

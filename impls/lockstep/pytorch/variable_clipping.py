@@ -365,28 +365,21 @@ def norms_of(max_norm: Any, keys: Mapping[Any, Any]) -> dict[Any, float]:
 
 def parameter_of(key: Any, names: Mapping[Tensor, str]) -> Tensor:
     """Return the parameter for a key of ``vars_to_clip_dims``, or raise."""
-    if isinstance(key, Tensor):
-        found = [key]
-    elif isinstance(key, str):
-        found = [parameter for parameter, name in names.items() if name == key]
-    else:
+    if not isinstance(key, Tensor | str):
         raise AxesError(
             f"{DIMS}: expected parameters or their names as keys, got "
             f"{type(key).__name__}; use the parameters themselves as keys."
         )
-    if len(found) > 1:
-        raise UnsupportedError(
-            f"{DIMS}: expected one parameter of the name {key!r}, got several; "
-            "give them names of their own, or use the parameters themselves as keys."
-        )
-    if found and found[0] in names:
+    is_name = isinstance(key, str)
+    found = [p for p, name in names.items() if (name == key if is_name else p is key)]
+    if len(found) == 1:
         return found[0]
-    close = nearest(key, names.values()) if isinstance(key, str) else None
-    remedy = "list what the optimizer updates, made of model.named_parameters()"
+    close = nearest(key, names.values()) if is_name and not found else None
     known = ", ".join(list(names.values())[:8]) + ", ..." * (len(names) > 8)
     raise UnknownNameError(
-        f"{DIMS}: expected parameters among {known}, got {shown(key)!r}; "
-        + (f"did you mean {close!r}?" if close else f"{remedy}.")
+        f"{DIMS}: expected one parameter among {known}, got {len(found)} for "
+        f"{shown(key)!r}; "
+        + (f"did you mean {close!r}?" if close else "list what the optimizer updates.")
     )
 
 

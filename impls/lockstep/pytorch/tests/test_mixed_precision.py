@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import Parameter
-from torch.optim import Adagrad, AdamW, lr_scheduler
+from torch.optim import Adagrad, AdamW
 
 from lockstep.errors import UnsupportedError
 from lockstep.pytorch import (
@@ -242,18 +242,6 @@ def test_zero_grad_clears_the_models_gradients_and_the_masters(set_to_none):
     grads = [p.grad for p in model.parameters()]
     assert all(g is None if set_to_none else not g.any() for g in grads)
     assert optimizer.master(model.a.weight).grad is None
-
-
-@some
-def test_a_scheduler_drives_the_rate(name):
-    model = mixed()
-    optimizer = wrapped(model, name)
-    scheduler = lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        train(model, optimizer, "+")
-        scheduler.step()
-    assert optimizer.inner_optimizer.param_groups[0]["lr"] == 0.05
 
 
 def test_other_wrappers_work_inside():
