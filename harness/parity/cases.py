@@ -104,18 +104,6 @@ class Case:
         return any(_rows(self.gradients))
 
     @property
-    def dtype(self) -> str:
-        """The dtype of the first variable, or an empty string."""
-        variables = self.inputs.get("variables", [])
-        first = variables[0] if variables else None
-        return str(first["dtype"]) if isinstance(first, Mapping) else ""
-
-    @property
-    def finite(self) -> bool:
-        """Whether all variables and slots stay finite. True for cases of errors."""
-        return not any(_odd(state) for state in _states(self.expected))
-
-    @property
     def largest(self) -> int:
         """Size of the largest variable, or of its named rows; 0 without variables."""
         variables = self.inputs.get("variables", [])
@@ -216,23 +204,6 @@ def _numbers(value: Any) -> Any:
     if isinstance(value, list):
         return [_numbers(entry) for entry in value]
     return float(value) if isinstance(value, str) else value
-
-
-def _states(value: Any) -> Iterator[Any]:
-    """Yield the variables and slots of recorded content."""
-    if isinstance(value, dict):
-        for key, entry in value.items():
-            yield from [entry] if key in ("variables", "slots") else _states(entry)
-    for entry in value if isinstance(value, list) else []:
-        yield from _states(entry)
-
-
-def _odd(value: Any) -> bool:
-    """Whether nested lists or dicts contain a non-finite number, stored as a string."""
-    if isinstance(value, dict | list):
-        entries = value.values() if isinstance(value, dict) else value
-        return any(map(_odd, entries))
-    return isinstance(value, str)
 
 
 def _rows(value: Any) -> Iterator[Mapping[str, Any]]:

@@ -21,6 +21,7 @@ MARKS = {
     "kept": "the default does what the original did",
     "fixed": "the default does what the original should have done",
     "refused": "the default raises an error at once",
+    "own": "Keras 3 follows a rule of its own",
     "race": "the original gave one of several results, and ours is always the same",
 }
 """What the default does instead of the original's behaviour."""

@@ -2,7 +2,8 @@
 
 A backend with ``strict`` is compared with the recording. One without it has only its
 default: :func:`judge` compares this with the recording too, and in a case to which an
-entry of ``differences.toml`` applies, with the default of the reference.
+entry of ``differences.toml`` applies, with the default of the reference or with the
+framework's own rule.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from harness.parity.tables import (
     floor,
     tolerance,
 )
-from lockstep.errors import LockstepError
+from lockstep import errors
 from lockstep.interface import Array, Rows
 from lockstep.registry import BACKENDS
 
@@ -89,7 +90,7 @@ def judge(case: Case, backend: str, mode: str, device: str = "cpu") -> Row:
     strict = backend not in WITHOUT_STRICT
     with closing(drivers.load(backend, mode, strict, device)) as driver:
         row = replay(case, driver)
-    entry = difference_of(case, backend)
+    entry = difference_of(case, backend, mode)
     if strict or entry is None or row.status == "skipped":
         return row
     with closing(drivers.load(backend, mode, strict, device)) as driver:
@@ -97,9 +98,15 @@ def judge(case: Case, backend: str, mode: str, device: str = "cpu") -> Row:
     return row if row.status == right.status == "passed" else right
 
 
-def difference_of(case: Case, backend: str) -> Difference | None:
-    """Return the listed difference that applies to a case."""
-    return next((e for e in differences() if e.concerns(case, backend)), None)
+def difference_of(case: Case, backend: str, mode: str = "") -> Difference | None:
+    """Return the listed difference that applies to a case.
+
+    It has a rule if an entry that applies has one: the rule is that of an optimizer of
+    the framework, inside the default of the reference.
+    """
+    entries = [e for e in differences() if e.concerns(case, backend, mode)]
+    rule = next((e.rule for e in entries if e.rule), "")
+    return entries[0]._replace(rule=rule) if entries else None
 
 
 def replay(case: Case, driver: Driver) -> Row:
@@ -130,7 +137,7 @@ def _as_documented(case: Case, driver: Driver, entry: Difference) -> Row:
     except CannotInterpretError as unknown:
         return _row(case, driver, "failed", f"cannot interpret {unknown}")
     # Another error than our own is no refusal, even if both end in it.
-    refuses = refusal is None or isinstance(refusal, LockstepError)
+    refuses = refusal is None or isinstance(refusal, errors.LockstepError)
     alike = type(error) is type(refusal) and len(states) == len(expected)
     if not (refuses and alike):
         reason = f"expected {outcome(refusal)}, got {outcome(error)}"
@@ -139,7 +146,10 @@ def _as_documented(case: Case, driver: Driver, entry: Difference) -> Row:
         # There is nothing to compare but the refusal, or that there is none now.
         row = _row(case, driver, "passed")
     else:
-        row = _judge(case, driver, list(compare(case, states, expected)))
+        table = "rule" if entry.rule else "tolerance"
+        smallest = floor(case, driver.backend) if entry.rule else 0.0
+        compared = list(compare(case, states, expected, smallest))
+        row = _judge(case, driver, compared, table)
     against: Against = "framework rule" if entry.rule else "reference"
     if refusal is not None:
         against = "refusal"
@@ -149,8 +159,10 @@ def _as_documented(case: Case, driver: Driver, entry: Difference) -> Row:
 def documented(case: Case, entry: Difference) -> Replay:
     """Return what is right in a case to which a listed difference applies.
 
-    It is the default of the reference, or the rule that the entry names.
+    It is the default of the reference, the rule or the refusal that the entry names.
     """
+    if entry.refuses:
+        return [], getattr(errors, entry.refuses)()
     if entry.rule:
         rules = "harness.parity.drivers.framework_rules"
         make_driver = importlib.import_module(f"{rules}.{entry.rule}").make_driver
@@ -272,9 +284,12 @@ def _replay_error(case: Case, driver: Driver) -> Row:
     return _row(case, driver, "failed", f"expected {error_name}, nothing was raised")
 
 
-def _judge(case: Case, driver: Driver, everything: list[Comparison]) -> Row:
-    comparisons, left_out = _comparable(case, driver, everything)
-    allowed = tolerance(case, driver.backend)
+def _judge(
+    case: Case, driver: Driver, everything: list[Comparison], table: str = "tolerance"
+) -> Row:
+    by_rule = table == "rule"
+    comparisons, left_out = _comparable(case, driver, everything, by_rule)
+    allowed = tolerance(case, driver.backend, table)
     worst = max((c.distance.ulp for c in comparisons), default=np.inf)
     raw = max((c.distance.raw for c in comparisons), default=np.inf)
     first = next((c for c in comparisons if c.distance.ulp > 0), None)
@@ -305,11 +320,12 @@ def _beyond(comparison: Comparison, allowed: Tolerance) -> bool:
 
 
 def _comparable(
-    case: Case, driver: Driver, comparisons: list[Comparison]
+    case: Case, driver: Driver, comparisons: list[Comparison], by_rule: bool
 ) -> tuple[list[Comparison], str]:
     """Return comparisons of available quantities, and why others are missing."""
+    excused = excused_quantities(case, driver.backend, driver.mode, by_rule)
     parts = []
-    for start, why in excused_quantities(case, driver.backend, driver.mode).items():
+    for start, why in excused.items():
         rest = [c for c in comparisons if not c.quantity.startswith(start)]
         if len(rest) < len(comparisons):
             parts.append(f"without {start.rstrip('/')}: {why}")

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from harness.errors import HarnessError
 from harness.parity.command import Result
-from harness.parity.row import Row
+from harness.parity.row import WAYS, Row
 from harness.processes.environment import device_name, version
 from lockstep import __version__, registry
 from lockstep.errors import sentence
@@ -58,7 +58,7 @@ def write_report(rows: Sequence[Row], report: Path, device: str = "cpu") -> None
 def print_rows(result: Result, console: Console) -> None:
     """Print a line per family and backend, then failures and the reasons of skips."""
     table = _table("backend", "mode", "family")
-    ways = "as documented", "refused alike"
+    ways = [*WAYS.values()][1:]
     for title in ("cases", "passed", *ways, "failed", "skipped", "max ULP"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("worst case: first diverging step and quantity", no_wrap=True)
@@ -122,8 +122,7 @@ def _summary(rows: Sequence[Row]) -> Iterable[str | Text]:
     ways = Counter(row.way for row in rows if row.status == "passed")
     in_part = sum(row.in_part for row in rows)
     yield f"{counts['passed']}" + (f" ({in_part} in part)" if in_part else "")
-    yield str(ways["as documented"])
-    yield str(ways["refused alike"])
+    yield from (str(ways[way]) for way in [*WAYS.values()][1:])
     yield Text(str(counts["failed"]), style="bold red" if counts["failed"] else "")
     yield str(counts["skipped"])
     yield "-" if worst is None else f"{_distance(worst):.3g}"

@@ -6,10 +6,18 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-__all__ = ["Against", "Divergence", "Row", "Status"]
+__all__ = ["WAYS", "Against", "Divergence", "Row", "Status"]
 
 Status = Literal["passed", "failed", "skipped"]
 Against = Literal["", "recording", "reference", "framework rule", "refusal"]
+
+WAYS = {
+    "recording": "as the original",
+    "reference": "as documented",
+    "framework rule": "by the framework's rule",
+    "refusal": "refused alike",
+}
+"""What a case was compared with -> in which way it is right."""
 
 
 @dataclass(frozen=True)
@@ -28,9 +36,9 @@ class Row:
     """A case on a backend in one execution mode. Distances are None if not compared.
 
     If the case passed, ``reason`` names the quantities that were not compared.
-    ``against``: what the case was compared with, or ``refusal`` if the backend and the
-    reference both refuse it. Where this is not the recording, ``difference`` is the
-    anchor of the listed difference.
+    ``against``: what the case was compared with, or ``refusal`` if the backend refuses
+    it, as the reference does or as is documented. Where this is not the recording,
+    ``difference`` is the anchor of the listed difference.
     """
 
     id: str
@@ -48,10 +56,8 @@ class Row:
 
     @property
     def way(self) -> str:
-        """In which of three ways the case is right, if it passed, in words."""
-        if self.against == "refusal":
-            return "refused alike"
-        return "as documented" if self.difference else "as the original"
+        """In which of the four ways the case is right, if it passed, in words."""
+        return WAYS.get(self.against, "as the original")
 
     @property
     def in_part(self) -> bool:

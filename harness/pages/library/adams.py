@@ -15,7 +15,7 @@ from harness.figures.plot import Drawing, draw_one
 from harness.figures.style import WIDTH, Theme
 from harness.pages.markup.tables import Cell, table
 from harness.pages.markup.templating import number, render
-from harness.parity.drivers.framework_rules.keras_optimizers import KerasAdam
+from harness.parity.drivers.framework_rules.keras_rules import KerasAdam
 from harness.parity.drivers.framework_rules.torch_optimizers import TorchAdam
 from lockstep.interface import Array
 from lockstep.reference import AdamOptimizer, Variable
@@ -30,7 +30,7 @@ ADAMS: Mapping[str, Callable[[], RuleOptimizer]] = {
 }
 """Name -> the optimizer with its framework's default epsilon and learning rate 1.
 
-Tests in ``harness/parity/tests`` compare the last two with the frameworks.
+The parity run compares Keras' with the framework, and a test PyTorch's.
 """
 
 STYLES = {"TensorFlow 1": "strict", "Keras 3": "none", "PyTorch": "default"}

@@ -27,11 +27,6 @@ class Cause(NamedTuple):
 
 
 CAUSES: Mapping[str, Cause] = {
-    "Constants in another precision": Cause(
-        r"takes 1 - decay in float64",
-        "1 - decay is computed in float64 by Keras and in the dtype of the weight by "
-        "TensorFlow 1. Near 1 the rounded decay changes the difference by many ULP.",
-    ),
     "Order of operations": Cause(
         r"operations in another order, each|sum over duplicate rows, whose order",
         "Floating-point numbers are rounded after each operation, so a rule that is "

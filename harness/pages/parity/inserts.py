@@ -19,7 +19,7 @@ from harness.pages.parity.matrices import (
     read_report,
     tolerances,
 )
-from harness.parity.row import Row
+from harness.parity.row import WAYS, Row
 
 __all__ = ["COMMAND", "TOOLS", "Tool", "parity_inserts", "ulps"]
 
@@ -94,7 +94,6 @@ TOOLS = {
 """Insert of a tool's page -> the tool."""
 STATUS = ("skipped", "failed")
 IN_PART = "passed in part"
-WAYS = ("as the original", "as documented", "refused alike")
 
 
 def parity_inserts(results: Path) -> dict[str, str]:
@@ -166,8 +165,9 @@ def _verdict(summary: Summary) -> Cell:
     if not summary.replayed:
         return Cell("–", None, "none")
     parts = [ulps(worst.max_ulp)] if worst else []
-    if set(summary.ways) - {WAYS[0]}:
-        parts += [f"{summary.ways[way]} {way}" for way in WAYS if summary.ways[way]]
+    if set(summary.ways) - {WAYS["recording"]}:
+        ways = WAYS.values()
+        parts += [f"{summary.ways[way]} {way}" for way in ways if summary.ways[way]]
     in_part = sum(row.in_part for row in summary.rows)
     parts += [f"{in_part} in part"] if in_part else []
     parts += [f"{counts[s]} {s}" for s in STATUS if counts[s]]
@@ -255,16 +255,19 @@ def _outcome(row: Row | None) -> Cell:
 
 def _tolerances() -> str:
     """The tables of tolerances and of missing counterparts, which decide on a case."""
-    return render("tolerances.md.jinja", allowed=_allowed(), excused=_excused())
+    allowed = _allowed("the recording", "tolerance")
+    by_rule = _allowed("the framework's own rule in NumPy", "rule")
+    tables = Markup(f"{allowed}\n{by_rule}")
+    return render("tolerances.md.jinja", allowed=tables, excused=_excused())
 
 
-def _allowed() -> Markup:
+def _allowed(of: str, name: str) -> Markup:
     rows: list[list[Cell | str]] = [
         [*_selectors(entry), _limit(entry["ulp"]), _prose(entry["reason"])]
-        for entry in tolerances()
+        for entry in tolerances(name)
     ]
     columns = ["Backend", "Family or optimizer", "Gradients", "Allowed", "Why not less"]
-    title = "Tolerances; the first line that matches decides"
+    title = f"Tolerances from {of}; the first line that matches decides"
     return table(title, columns, rows, style=CARDS)
 
 

@@ -137,9 +137,9 @@ def read_report(folder: Path, name: str = "report") -> Report | None:
     return Report(rows, _read_json(about) if about.exists() else {})
 
 
-def tolerances() -> list[dict[str, Any]]:
-    """Return the tolerance table of the parity command."""
-    return list(_read_toml("tolerances.toml")["tolerance"])
+def tolerances(name: str = "tolerance") -> list[dict[str, Any]]:
+    """Return a table of tolerances of the parity command; ``rule``: from rules."""
+    return list(_read_toml("tolerances.toml")[name])
 
 
 def capabilities() -> list[dict[str, Any]]:

@@ -110,6 +110,7 @@ def test_every_family_of_the_format_is_answered() -> None:
 def test_every_tolerance_and_every_excuse_has_a_reason() -> None:
     for name, key in (
         ("tolerances.toml", "tolerance"),
+        ("tolerances.toml", "rule"),
         ("capabilities.toml", "excuse"),
     ):
         for entry in tables._table(name)[key]:
@@ -135,36 +136,6 @@ def test_a_tolerance_may_ask_for_a_number_of_elements(
     inputs = {"optimizer": {"name": "Adam"}, "variables": variables}
     case = Case("base_optimizers", "x", "dense", inputs, {})
     assert tables.tolerance(case, "tf").ulp == ulp
-
-
-@pytest.mark.parametrize(
-    ("dtype", "decay", "ulp"),
-    [("float16", 0.99, 57), ("float32", 0.99, 24), ("float32", 0.9, 8)],
-)
-def test_a_tolerance_may_ask_for_a_dtype_and_for_arguments(
-    dtype: str, decay: float, ulp: float
-) -> None:
-    variables = [{"name": "w", "dtype": dtype, "shape": [1], "value": 0}]
-    optimizer = {"name": "RMSProp", "args": {"decay": decay}}
-    inputs = {"optimizer": optimizer, "variables": variables}
-    case = Case("base_optimizers", "x", "dense", inputs, {})
-    assert tables.tolerance(case, "keras3").ulp == ulp
-
-
-@pytest.mark.parametrize(
-    ("state", "excused"),
-    [
-        ({"variables": {"w": [1.0, "nan"]}}, True),
-        ({"slots": {"linear": {"w": ["-inf"]}}}, True),
-        ({"variables": {"w": [1.0]}, "gradients": ["nan"]}, False),
-    ],
-)
-def test_an_excuse_may_ask_for_a_state_that_is_not_finite(
-    state: dict[str, Any], excused: bool
-) -> None:
-    inputs = {"optimizer": {"name": "Ftrl", "args": {}}}
-    case = Case("base_optimizers", "x", "dense", inputs, {"steps": [{}, state]})
-    assert bool(tables.excuse(case, "keras3", "eager")) is excused
 
 
 def test_no_kind_is_excused_on_every_backend() -> None:

@@ -8,7 +8,6 @@ graphs a decision is a condition, inside of which a replica could not call it.
 from __future__ import annotations
 
 import contextlib
-import inspect
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
@@ -444,7 +443,7 @@ class TrainV1:
                 counter.assign_add(tf.cast(counted, counter.dtype))
 
         self.forget_report()
-        build = self.builder(variables)
+        build = lambda _: self.ensure_built(variables)  # noqa: E731
         for_all_replicas(owner, build, step, gradients, variables)
         return self._iterations
 
@@ -474,10 +473,6 @@ class TrainV1:
             scope = scope_of(base._distribution_strategy)
             with tf.init_scope(), scope, keras.name_scope(self.name, caller=self):
                 self.build(variables)
-
-    def builder(self, variables: Sequence[Any]) -> Callable[[list[Gradient]], None]:
-        """Return a function that creates the state for ``variables`` before a step."""
-        return lambda gradients: self.ensure_built(variables)
 
     def forget_report(self) -> None:
         """Reset reports of earlier steps; optimizers without reports do nothing."""
@@ -510,18 +505,11 @@ def check_options(owner: str, gate_gradients: Any, aggregation_method: Any) -> N
 
 
 def check_loss(loss: Any, owner: str) -> None:
-    """Raise unless ``loss`` can be called without arguments."""
-    problem = None if callable(loss) else f"{type(loss).__name__}; wrap it, as in"
-    if problem is None:
-        with contextlib.suppress(ValueError):  # Some callables have no signature.
-            try:
-                inspect.signature(loss).bind()
-            except TypeError:
-                problem = f"one with {inspect.signature(loss)}; write, for example,"
-    if problem is not None:
+    """Raise unless ``loss`` can be called."""
+    if not callable(loss):
         raise errors.LossNotCallableError(
-            f"{owner}: loss: expected a callable without arguments, got {problem} "
-            "compute_gradients(lambda: loss(batch), [w])."
+            f"{owner}: loss: expected a callable without arguments, got "
+            f"{type(loss).__name__}; write compute_gradients(lambda: loss(batch), [w])."
         )
 
 

@@ -194,19 +194,6 @@ class ScalingWrapper(SkipCounts, stack.Wrapper, keras.optimizers.LossScaleOptimi
         everything = zip(unscaled(gradients, divisor), pairs, kept, strict=True)
         return [(g if keep else q, v) for q, (g, v), keep in everything]
 
-    def _trackable_children(
-        self, save_type: str = "checkpoint", **kwargs: Any
-    ) -> dict[str, Any]:
-        """Return the tracked objects; for a SavedModel the divisor too.
-
-        TensorFlow exports a function only if all of its variables are tracked.
-        """
-        children = super()._trackable_children(save_type, **kwargs)
-        if save_type != "savedmodel":
-            return children
-        divisor = self._divisor
-        return {**children, "divisor": divisor.value, "divisor_step": divisor.step}
-
     # -- steps -------------------------------------------------------------------------
 
     def checked_step(
@@ -245,7 +232,7 @@ class ScalingWrapper(SkipCounts, stack.Wrapper, keras.optimizers.LossScaleOptimi
                 "loss scale 1."
             )
 
-    def take_step(self, pairs: Pairs) -> None:
+    def _take_step(self, pairs: Pairs) -> None:
         """Take the step of the wrapped optimizer."""
         self.inner_optimizer.apply(*map(list, zip(*pairs, strict=True)))
 
@@ -266,7 +253,7 @@ class ScalingWrapper(SkipCounts, stack.Wrapper, keras.optimizers.LossScaleOptimi
         self._by_hand.clear()
 
         def update() -> tf.Tensor:
-            step.update(self.take_step)
+            step.update(self._take_step)
             return tf.constant(True)
 
         skip = tf.zeros_like(step.finite)
@@ -461,7 +448,7 @@ class MixedPrecisionLossScaleOptimizer(ScalingWrapper):
         values = [getattr(g, "values", g) for g, _ in pairs if g is not None]
         self.step_or_skip(self.checked_step(pairs, variables, values))
 
-    def take_step(self, pairs: Pairs) -> None:
+    def _take_step(self, pairs: Pairs) -> None:
         """Take the wrapped optimizer's step on gradients in their variables' dtypes.
 
         Those that were unscaled by hand are float32.
@@ -473,4 +460,4 @@ class MixedPrecisionLossScaleOptimizer(ScalingWrapper):
                 values = tf.cast(getattr(gradient, "values", gradient), dtype)
                 gradient = with_values(gradient, values)
             narrow.append((gradient, variable))
-        super().take_step(narrow)
+        super()._take_step(narrow)

@@ -297,14 +297,14 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
             step.look_at_largest(pairs, self.scale_object.check_grads, decides=False)
         self.step_or_skip(step)
 
-    def take_step(self, pairs: Pairs) -> None:
+    def _take_step(self, pairs: Pairs) -> None:
         """Update the masters with the wrapped optimizer; round them into the model."""
         masters = [master for gradient, master in pairs if gradient is not None]
         overwrites = self.use_ema and self.ema_overwrite_frequency
         if overwrites or self.gradient_accumulation_steps:
             # Averages, and sums of earlier gradients, also change other masters.
             masters = self._follow_models(self._trainable_variables)
-        super().take_step(pairs)
+        super()._take_step(pairs)
         self._round(masters)
 
     def _round(self, masters: Iterable[Any]) -> None:

@@ -87,7 +87,7 @@ class RuleOptimizer(TrainV1):
         """All state; both Keras' property and TensorFlow 1's method."""
         return StateList(super().variables)
 
-    def widens(self, variable: Any) -> bool:
+    def _widens(self, variable: Any) -> bool:
         """Whether a variable is updated in float32 instead of its own dtype."""
         return self.widens_half and tf.as_dtype(variable.dtype).size < 4
 
@@ -106,7 +106,7 @@ class RuleOptimizer(TrainV1):
             if slot.name == tf_name:
                 first = self.spec.initial_value(slot, self.bound)
                 initializer = keras.initializers.Constant(first)
-        widens = self.widens(reference_variable) and name != stack.ACCUMULATOR
+        widens = self._widens(reference_variable) and name != stack.ACCUMULATOR
         vars(self)["_slot_dtype"] = "float32" if widens else None
         try:
             variable = super().add_variable_from_reference(
@@ -146,14 +146,15 @@ class RuleOptimizer(TrainV1):
             super(RuleOptimizer, self).apply(gradients, trainable_variables)
 
         if tf.distribute.has_strategy():
-            owner, build = type(self).__name__, self.builder(variables)
+            owner = type(self).__name__
+            build = lambda _: self.ensure_built(variables)  # noqa: E731
             for_all_replicas(owner, build, step, list(grads), variables)
         else:
             step(list(grads))
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """Apply Keras' rule, unless there are no elements: its sum fails for [0, 3]."""
-        variable = Wide(variable) if self.widens(variable) else variable
+        variable = Wide(variable) if self._widens(variable) else variable
         if 0 not in variable.shape:
             super().update_step(gradient, variable, learning_rate)
 

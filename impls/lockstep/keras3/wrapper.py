@@ -463,7 +463,7 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
             self.update(self._prepared(gradients, variables), variables)
 
         self.forget_report()
-        build = self.builder(variables)
+        build = lambda _: self.ensure_built(variables)  # noqa: E731
         gradients_of.for_all_replicas(owner, build, step, gradients, variables)
 
     def _prepared(

@@ -90,13 +90,14 @@ def _replay_refusal(case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]
     dtype = np.float16 if case.kind == "float16" else np.float32
     variable = driver.variable("w", np.array([1, 2], dtype))
     instances = 2 if case.kind == "second_instance" else 1
+    optimizers = [
+        driver.optimizer("NovoGrad", {}, [variable]) for _ in range(instances)
+    ]
 
     def apply(gradients: list[Any]) -> list[Any]:
         return [
-            driver.optimizer("NovoGrad", {}, [variable]).apply_gradients(
-                AS[case.kind]([(gradients[0], variable)])
-            )
-            for _ in range(instances)
+            optimizer.apply_gradients(AS[case.kind]([(gradients[0], variable)]))
+            for optimizer in optimizers
         ]
 
     driver.compile(apply)([np.ones(2, dtype)])

@@ -60,16 +60,6 @@ def model_loss() -> float:
     return untrained.evaluate(INPUTS, TARGETS, verbose=0)
 
 
-OPTIONS = {"ema": {"use_ema": True}, "steps": {"gradient_accumulation_steps": 2}}
-WRAPPERS = {
-    "none": lambda opt, w: opt,
-    "multitask": lambda opt, w: keras3.MultitaskOptimizerWrapper(opt),
-    "rows": lambda opt, w: keras3.VariableClippingOptimizer(opt, {w.path: [0]}, 9.0),
-    "scale": lambda opt, w: keras3.MixedPrecisionLossScaleOptimizer(opt, 8.0),
-    "masters": lambda opt, w: keras3.MixedPrecisionOptimizerWrapper(opt, 8.0),
-}
-
-
 def test_what_is_excluded_does_not_decay() -> None:
     kernel, bias = keras.Variable([2.0], name="k"), keras.Variable([2.0], name="b")
     optimizer = NovoGrad(0.25, weight_decay=0.5)

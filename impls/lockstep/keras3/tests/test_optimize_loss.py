@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import product
+from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -255,3 +258,151 @@ def test_what_an_engine_averages_is_what_is_applied() -> None:
     )
     step()
     assert weight.numpy() == 0.5
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("run", HOW.values(), ids=HOW)
+def test_a_checkpoint_carries_everything_on_to_the_bit(run, tmp_path: Path) -> None:
+    options = {"dtype": "mixed", "loss_scaling": "LogMax", "iter_size": 3}
+    weights = [weight_in("float16"), weight_in("float16")]
+    steps = [
+        step_of(weight, optimizer_params={"momentum": 0.5}, **options)
+        for weight in weights
+    ]
+    takes = [run(step) for step in steps]
+    for k in range(5):
+        takes[0](tf.constant(PARTS[k % 4]))
+    saved = tf.train.Checkpoint(step=steps[0]).save(str(tmp_path / "model"))
+    restored = tf.train.Checkpoint(step=steps[1]).restore(saved)
+    for k in range(5, 11):
+        takes[0](tf.constant(PARTS[k % 4]))
+        takes[1](tf.constant(PARTS[k % 4]))
+    restored.assert_consumed()
+    held = [
+        [weight, step.global_step, *step.optimizer.variables, step.accumulators[0]]
+        for weight, step in zip(weights, steps, strict=True)
+    ]
+    assert int(steps[1].global_step) == 3
+    for ours, theirs in zip(*held, strict=True):
+        np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
+
+
+@pytest.mark.parametrize("run", HOW.values(), ids=HOW)
+def test_summaries_reach_the_default_writer(run, monkeypatch, tmp_path) -> None:
+    for kind in ("scalar", "histogram"):
+        monkeypatch.setattr(tf.summary, kind, lambda t, v, s: tf.summary.write(t, v, s))
+    weight = variable([6.0, 8.0], "weight")
+    step = ls.optimize_loss(
+        lambda factor: factor * ops.sum(weight * [3.0, 4.0]),
+        "SGD",
+        {},
+        lambda step: 0.5,
+        [weight],
+        summaries=["global_gradient_norm", "gradients"],
+        clip_gradients=2.5,
+        dtype="mixed",
+    )
+    take, writer = run(step), tf.summary.create_file_writer(str(tmp_path))
+    with writer.as_default():
+        take(tf.constant(np.inf)), take(tf.constant(1.0))
+    writer.close()
+    found = {
+        (entry.tag, event.step): tf.make_ndarray(entry.tensor).tolist()
+        for path in tmp_path.iterdir()
+        for event in tf.compat.v1.train.summary_iterator(str(path))
+        for entry in event.summary.value
+    }
+    assert found == {
+        ("global_gradient_norm", 1): 5.0,
+        ("global_clipped_gradient_norm", 1): 2.5,
+        ("gradients/weight", 1): [1.5, 2.0],
+    }
+
+
+def made(**options):
+    given = {"optimizer": "SGD", "optimizer_params": {}}
+    return partial(step_of, weight_in(), **{**given, **options})
+
+
+def scheduled():
+    return keras.optimizers.SGD(keras.optimizers.schedules.CosineDecay(0.1, 10))
+
+
+REFUSED = [
+    ({"optimizer": "Momentun"}, ValueError, "did you mean 'Momentum'"),
+    ({"optimizer": "Momentum"}, TypeError, "'momentum'"),
+    ({"optimizer": "AdamW"}, KeyError, "'weight_decay'"),
+    ({"optimizer_params": {"learning_rate": 0.1}}, TypeError, "decay_fn"),
+    ({"optimizer": 3}, TypeError, "an int"),
+    ({"optimizer": lambda learning_rate: 3}, TypeError, "an int"),
+    (
+        {"optimizer": keras.optimizers.SGD(), "optimizer_params": {"a": 1}},
+        TypeError,
+        "beside a",
+    ),
+    (
+        {"optimizer": scheduled(), "optimizer_params": None},
+        ValueError,
+        "with a schedule",
+    ),
+    ({"summaries": ["learning_rat"]}, ValueError, "did you mean 'learning_rate'"),
+    ({"dtype": "mixed", "loss_scaling": "Bakoff"}, ValueError, "'Backoff'"),
+    (
+        {"dtype": "mixed", "loss_scaling_params": {"scale_max": 8.0}},
+        ValueError,
+        "'scale_max' beside 1.0",
+    ),
+    ({"clip_gradients": 0.0}, ValueError, "clip_gradients"),
+    ({"iter_size": 2.0}, ValueError, "iter_size"),
+    ({"learning_rate_decay_fn": lambda step: -0.1}, ValueError, "finite rate"),
+    ({"var_list": None}, ValueError, "var_list"),
+    ({"var_list": [3]}, TypeError, "int"),
+]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"), REFUSED, ids=[row[2] for row in REFUSED]
+)
+def test_what_cannot_work_is_refused_in_one_sentence(options, error, words) -> None:
+    with pytest.raises(error, match=words) as caught:
+        made(**options)()
+    assert str(caught.value).rstrip("'\"").endswith((".", "?"))
+
+
+def test_a_loss_that_is_there_already_is_refused() -> None:
+    weight = weight_in()
+    with pytest.raises(RuntimeError):
+        ls.optimize_loss(ops.sum(weight), "SGD", {}, rate, [weight])
+
+
+def test_a_loss_is_not_scaled_twice() -> None:
+    def scaled(learning_rate):
+        sgd = keras.optimizers.SGD(learning_rate)
+        return ls.MixedPrecisionLossScaleOptimizer(sgd, 8.0)
+
+    with pytest.raises(ValueError, match="not scaled yet"):
+        made(optimizer=scaled, dtype="mixed")()
+
+
+def test_larc_beside_a_wrapper_that_clips_is_refused() -> None:
+    def clipping(learning_rate):
+        sgd = keras.optimizers.SGD(learning_rate)
+        return ls.MixedPrecisionLossScaleOptimizer(sgd, 8.0, clip_norm=1.0)
+
+    with pytest.raises(ValueError, match="clip"):
+        made(optimizer=clipping, larc_params={"larc_eta": 0.1})()
+
+
+@pytest.mark.parametrize("mode", ["eager", "function"])
+def test_a_loss_may_return_more_than_the_loss(mode: str) -> None:
+    w = keras.Variable([2.0], name="w")
+
+    def loss(x: Any) -> Any:
+        product = w * x
+        return tf.reduce_sum(product), product, {"x": x}
+
+    step = ls.optimize_loss(loss, "SGD", {}, 0.5, [w], on_horovod=True)
+    take = tf.function(step) if mode == "function" else step
+    value, product, named = take(tf.constant([3.0]))
+    assert (float(value), float(product[0]), float(named["x"][0])) == (6.0, 6.0, 3.0)
+    assert w.numpy().tolist() == [0.5]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import keras
 import pytest
 import tensorflow as tf
 
+from lockstep import errors
 from lockstep.errors import UnsupportedError
 from lockstep.keras3 import (
     AGNCustomGetter,
@@ -15,6 +18,7 @@ from lockstep.keras3 import (
     MixedPrecisionLossScaleOptimizer,
     MixedPrecisionOptimizerWrapper,
     MultitaskOptimizerWrapper,
+    VariableClippingOptimizer,
     clip_gradients_by_global_norm,
     optimize_loss,
 )
@@ -95,3 +99,57 @@ def test_a_wrapper_inside_an_optimizer_of_several_skips_zeros() -> None:
         optimizer.apply([gradient, ONE], [v, w])
     assert v.numpy().tolist() == [0.5, 0.5] and w.numpy().tolist() == [0.0, 0.0]
     assert inner.get_slot(v, "momentum").numpy().tolist() == [-0.5, -0.5]
+
+
+def adam() -> Any:
+    return keras.optimizers.Adam(0.125)
+
+
+MAKERS: dict[str, Callable[[], Any]] = {
+    "multitask": lambda: MultitaskOptimizerWrapper(adam()),
+    "rows": lambda: VariableClippingOptimizer(adam(), {}, 1.0),
+    "loss scale": lambda: MixedPrecisionLossScaleOptimizer(adam(), 8.0),
+    "masters": lambda: MixedPrecisionOptimizerWrapper(adam(), 8.0),
+}
+
+
+@pytest.mark.parametrize("shape", [None, [2, 2]], ids=["unknown", "given"])
+@pytest.mark.parametrize("maker", MAKERS)
+def test_a_sparse_gradient_needs_no_dense_shape(maker: str, shape: Any) -> None:
+    u, w = keras.Variable([1.0, 2.0]), keras.Variable([[1.0, 2.0], [3.0, 4.0]])
+    dense_shape = None if shape is None else tf.constant(shape)
+    sparse = tf.IndexedSlices(tf.ones([1, 2]), tf.constant([1]), dense_shape)
+    MAKERS[maker]().apply_gradients([(tf.ones([2]), u), (sparse, w)])
+    assert w.numpy()[0].tolist() == [1.0, 2.0]
+    assert w.numpy()[1].tolist() == pytest.approx([2.875, 3.875], rel=1e-5)
+
+
+@pytest.mark.parametrize("indices", [[5], [-1], [0, 1]])
+@pytest.mark.parametrize("maker", MAKERS)
+def test_rows_that_are_none_are_refused_before_another_variable_moves(
+    maker: str, indices: list[int]
+) -> None:
+    u, w = keras.Variable([1.0, 2.0]), keras.Variable([[1.0, 2.0], [3.0, 4.0]])
+    sparse = tf.IndexedSlices(tf.ones([1, 2]), tf.constant(indices))
+    with pytest.raises(ValueError, match="rows of") as told:
+        MAKERS[maker]().apply_gradients([(tf.ones([2]), u), (sparse, w)])
+    assert isinstance(told.value, errors.LockstepError)
+    assert u.numpy().tolist() == [1.0, 2.0]
+
+
+def test_the_callback_that_swaps_averages_sees_through_nested_wrappers() -> None:
+    w = keras.Variable([4.0])
+    sgd = keras.optimizers.SGD(1.0, use_ema=True, ema_momentum=0.5)
+    optimizer = MultitaskOptimizerWrapper(MixedPrecisionLossScaleOptimizer(sgd, 8.0))
+    for _ in range(2):
+        optimizer.apply([tf.ones([1])], [w])
+    callback = keras.callbacks.SwapEMAWeights()
+    callback.set_model(SimpleNamespace(optimizer=optimizer))
+    callback.on_test_begin()
+    assert w.numpy().tolist() == [2.5]
+    callback.on_test_end()
+    assert w.numpy().tolist() == [2.0]
+    without = MultitaskOptimizerWrapper(MultitaskOptimizerWrapper(adam()))
+    callback.set_model(SimpleNamespace(optimizer=without))
+    with pytest.raises(ValueError, match="use_ema"):
+        callback.on_test_begin()

@@ -20,7 +20,7 @@ from lockstep.keras3 import (
     MixedPrecisionLossScaleOptimizer,
     MultitaskOptimizerWrapper,
 )
-from lockstep.keras3.tests.scaling.models import (
+from lockstep.keras3.tests.models import (
     MODES,
     NAN,
     bits,

@@ -1,4 +1,4 @@
-"""Half-precision variables and models, and what trains them through masters."""
+"""What several tests share: modes, models, batches that overflow, masters."""
 
 from __future__ import annotations
 
@@ -10,29 +10,18 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lockstep.keras3 import MixedPrecisionOptimizerWrapper
+from lockstep.keras3 import (
+    MixedPrecisionLossScaleOptimizer,
+    MixedPrecisionOptimizerWrapper,
+)
 
-__all__ = [
-    "MODES",
-    "NAN",
-    "TINY",
-    "X",
-    "Y",
-    "bits",
-    "each_half",
-    "each_mode",
-    "fit",
-    "half",
-    "masters_of",
-    "model_with",
-    "momentum",
-    "rounded",
-]
-
-X = np.random.RandomState(0).randn(12, 3).astype(np.float16)
+X = np.random.RandomState(0).randn(12, 3).astype(np.float16).astype(np.float32)
+BAD = X.copy()
+BAD[5] = np.inf
 Y = X[:, :1].copy()
 NAN, TINY = float("nan"), 2.0**-13
 """A float16 near 1 moves by 2^-11 downward: a step of TINY is lost in it."""
+
 MODES: dict[str, Callable[[Any], Any]] = {
     "eager": lambda function: function,
     "function": lambda function: tf.function(function, autograph=False),
@@ -50,20 +39,30 @@ def momentum(rate: float = 0.125) -> keras.optimizers.Optimizer:
     return keras.optimizers.SGD(rate, momentum=0.5)
 
 
+def scaled(scale: Any = "dynamic", **options: Any) -> MixedPrecisionLossScaleOptimizer:
+    return MixedPrecisionLossScaleOptimizer(momentum(), scale, **options)
+
+
 def masters_of(inner: Any = None, *arguments: Any, **options: Any) -> Any:
     inner = momentum() if inner is None else inner
     return MixedPrecisionOptimizerWrapper(inner, *arguments, **options)
 
 
-def model_with(optimizer: Any, dtype: str = "float16", **options: Any) -> keras.Model:
+def model_with(
+    optimizer: Any,
+    dtype: str | None = None,
+    units: Sequence[int] = (1,),
+    **options: Any,
+) -> keras.Model:
     keras.utils.set_random_seed(0)
-    layers = [
-        keras.layers.Dense(2, dtype=dtype, name="first"),
-        keras.layers.Dense(1, dtype=dtype, name="second"),
-    ]
-    model = keras.Sequential([keras.layers.Input([3], dtype="float16"), *layers])
+    layers = [keras.layers.Dense(count, dtype=dtype) for count in units]
+    model = keras.Sequential([keras.layers.Input([3]), *layers])
     model.compile(optimizer, "mse", **options)
     return model
+
+
+def half_model(optimizer: Any, dtype: str = "float16", **options: Any) -> keras.Model:
+    return model_with(optimizer, dtype, (2, 1), **options)
 
 
 def fit(model: keras.Model, x: Any = X, **options: Any) -> None:
@@ -76,3 +75,12 @@ def bits(variables: Sequence[Any]) -> list[bytes]:
 
 def rounded(master: Any, dtype: str) -> bytes:
     return tf.cast(master.value, dtype).numpy().tobytes()
+
+
+def stepper(
+    optimizer: Any, variables: Sequence[Any], mode: str
+) -> Callable[[Sequence[Any]], Any]:
+    """Return a compiled step that applies these gradients to the variables."""
+    optimizer.build(list(variables))
+    step = MODES[mode](lambda *gradients: optimizer.apply(list(gradients), variables))
+    return lambda gradients: step(*map(tf.constant, gradients))

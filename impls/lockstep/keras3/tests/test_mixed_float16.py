@@ -17,7 +17,7 @@ from lockstep.keras3 import (
     VariableClippingOptimizer,
     optimize_loss,
 )
-from lockstep.keras3.tests.scaling.models import X, fit, model_with
+from lockstep.keras3.tests.models import X, fit, model_with
 
 pytestmark = pytest.mark.filterwarnings(
     # Keras hands its variables to NumPy in a way that NumPy 2 warns of.
