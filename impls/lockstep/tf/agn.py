@@ -32,6 +32,7 @@ from lockstep.tf.wrapper import (
     builds_graph,
     check_pairs,
     is_reference,
+    require_optimizer,
     require_resources,
     skips_of,
 )
@@ -358,8 +359,6 @@ class AGNOptimizer(Wrapper):
         0.625 every gradient was present; local step 2, pushed and pulled
     """
 
-    owner = "AGNOptimizer"
-
     GLOBAL_VARIABLE_NAME = GLOBAL_VARIABLE_NAME
     GRAD_VARIABLE_NAME = GRAD_VARIABLE_NAME
 
@@ -391,12 +390,7 @@ class AGNOptimizer(Wrapper):
             )
             return
         refuse_parameter_servers("AGNOptimizer")
-        if not isinstance(optimizer, Optimizer):
-            raise errors.NotAnOptimizerError(
-                "AGNOptimizer: expected a tf.compat.v1.train.Optimizer, got "
-                f"{optimizer!r:.80}; pass the optimizer of this worker, such as "
-                "lockstep.tf.AdamOptimizer."
-            )
+        require_optimizer(optimizer, "AGNOptimizer", "of this worker")
         scales = "unscale" in pipeline.stages_of(optimizer)
         if scales or pipeline.has_layer(optimizer, "AGNOptimizer"):
             raise errors.UnsupportedError(

@@ -178,6 +178,8 @@ class AGNOptimizer(default.AGNOptimizer):
     clips no shared rows, and slots and variables are not listed.
     """
 
+    strict = True
+
     def __init__(
         self,
         optimizer: Optimizer,
