@@ -22,7 +22,7 @@ LONG_FILES = (
     "impls/lockstep/ray/tests/test_place.py",
     "harness/tests/test_examples.py",
     "impls/lockstep/keras3/tests/test_replicas.py",
-    "impls/lockstep/tf/tests/base/test_replicas.py",
+    "impls/lockstep/tf/tests/test_replicas.py",
     "harness/runs/tests/test_repeatable.py",
     "harness/parity/tests/test_mutants.py",
     "harness/pages/tests/test_pages.py",

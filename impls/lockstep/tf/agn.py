@@ -32,6 +32,7 @@ from lockstep.tf.wrapper import (
     builds_graph,
     check_pairs,
     is_reference,
+    listed,
     require_optimizer,
     require_resources,
     skips_of,
@@ -578,7 +579,7 @@ class AGNOptimizer(Wrapper):
 
         In a graph a worker's slots are added to ``LOCAL_VARIABLES``.
         """
-        variables = [as_variable(variable) for variable in var_list]
+        variables = listed(var_list, self.owner)
         with local_collection():
             super().create_slots(variables)
         center = self.custom_getter.center

@@ -14,7 +14,7 @@ from harness.tests.script_process import Request
 from harness.tests.shared_processes import TWO_DEVICES, Processes
 from lockstep.tf import GradientDescentOptimizer, MultitaskOptimizerWrapper
 
-SCRIPT = Path(__file__).parents[1] / "replica_steps.py"
+SCRIPT = Path(__file__).with_name("replica_steps.py")
 KINDS = (
     "multitask",
     "novograd",

@@ -1,0 +1,198 @@
+"""Edges of the tools: at a limit, after an overflow, and values without a meaning."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lockstep import errors
+from lockstep import tf as ls
+from lockstep.interface import NO_EAGER_STEP, NO_STEP
+from lockstep.messages.scaling.loss_scaling import ScaledStepReport
+from lockstep.tf import strict
+
+Scaled, Masters = ls.MixedPrecisionLossScaleOptimizer, ls.MixedPrecisionOptimizerWrapper
+INF, ONES = float("inf"), tf.ones([2])
+
+
+def sgd() -> Any:
+    return ls.GradientDescentOptimizer(0.5)
+
+
+def test_complex_gradients_are_refused_by_larc() -> None:
+    w = tf.Variable([1 + 1j], dtype=tf.complex64)
+    pairs = [(tf.constant([3 + 4j], tf.complex64), w)]
+    with pytest.raises(errors.DtypeError):
+        ls.post_process_gradients(pairs, [], 0.1, None, {"larc_eta": 0.1})
+
+
+def test_novograd_begins_anew_after_a_norm_that_overflowed() -> None:
+    w = tf.Variable([1.0])
+    opt = ls.NovoGrad(0.5)
+    opt.apply_gradients([(tf.constant([1e30]), w)])
+    assert np.isinf(opt.get_slot(w, "second_moment").numpy())
+    opt.apply_gradients([(tf.constant([2.0]), w)])
+    assert opt.get_slot(w, "second_moment").numpy() == 4.0
+
+
+@pytest.mark.parametrize("traced", [False, True], ids=["eager", "function"])
+def test_below_the_limit_no_gradient_is_multiplied(traced: bool) -> None:
+    # One of the limits c for which c (1/c) is not 1 in float32.
+    limits = np.arange(2, 200, dtype=np.float32)
+    limit = float(limits[limits * (np.float32(1) / limits) != 1][0])
+    w = tf.Variable([0.0, 0.0])
+    base = ls.GradientDescentOptimizer(1.0)
+    opt = ls.MixedPrecisionLossScaleOptimizer(base, 1.0, clip_norm=limit)
+
+    def step() -> None:
+        opt.apply_gradients([(tf.constant([0.3, -0.7]), w)])
+
+    (tf.function(step, autograph=False) if traced else step)()
+    assert w.numpy().tolist() == np.float32([-0.3, 0.7]).tolist()
+    if not traced:
+        assert opt.last_step.clip_factor == 1.0
+
+
+def test_a_row_exactly_at_the_limit_is_not_clipped() -> None:
+    w = tf.Variable([[3.0, 4.0], [0.0, 0.0]])
+    base = ls.GradientDescentOptimizer(1.0)
+    opt = ls.VariableClippingOptimizer(base, {w.ref(): [1]}, 5.0)
+    opt.apply_gradients([(tf.zeros([2, 2]), w)])
+    assert w.numpy().tolist() == [[3.0, 4.0], [0.0, 0.0]]
+    assert opt.last_step.reason.endswith("0 of 2 rows clipped")
+
+
+@pytest.mark.parametrize("power", [125, 126])
+def test_gradients_are_divided_only_where_a_reciprocal_is_subnormal(power: int) -> None:
+    scale = np.float32(1.5 * 2.0**power)
+    base = ls.GradientDescentOptimizer(1.0)
+    opt = ls.MixedPrecisionLossScaleOptimizer(base, float(scale))
+    scaled = np.arange(1, 10, dtype=np.float32) * np.float32(2.0**20)
+    (gradient,) = opt.unscale_gradients([tf.constant(scaled)])
+    product, quotient = scaled * (np.float32(1) / scale), scaled / scale
+    assert product.tolist() != quotient.tolist()
+    expected = product if power < 126 else quotient
+    assert gradient.numpy().tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("limit", [-1.0, 0.0, float("nan"), [1.0, 1.0]])
+def test_the_value_of_an_eager_variable_as_max_norm_is_checked(limit: Any) -> None:
+    w = tf.Variable([1.0, 2.0])
+    with pytest.raises(errors.OutOfRangeError, match="a finite number > 0"):
+        ls.VariableClippingOptimizer(sgd(), {w.ref(): [0]}, tf.Variable(limit))
+
+
+def test_a_max_norm_that_became_negative_turns_no_row_round() -> None:
+    w, limit = tf.Variable([3.0, 4.0]), tf.Variable(1.0)
+    optimizer = ls.VariableClippingOptimizer(sgd(), {w.ref(): [0]}, limit)
+    limit.assign(-1.0)
+    with pytest.raises(errors.OutOfRangeError, match="a finite number > 0"):
+        optimizer.apply_gradients([(tf.zeros([2]), w)])
+    assert w.numpy().tolist() == [3.0, 4.0]
+
+
+def test_a_rate_function_that_returns_nothing_is_told_so() -> None:
+    w = tf.Variable([1.0])
+    with pytest.raises(errors.OutOfRangeError, match="a finite rate >= 0, got None"):
+        ls.optimize_loss(lambda: tf.reduce_sum(w), "SGD", {}, lambda step: None, [w])
+
+
+@pytest.mark.parametrize("given", [{"on_horovod": "yes"}, {"model": 3}])
+def test_a_text_is_no_flag_and_a_number_no_model(given: dict[str, Any]) -> None:
+    w = tf.Variable([1.0])
+    with pytest.raises(
+        errors.OutOfRangeError, match=rf"optimize_loss: {next(iter(given))}: "
+    ):
+        ls.optimize_loss(
+            lambda: tf.reduce_sum(w), "SGD", {}, lambda s: 0.1, [w], **given
+        )
+
+
+def test_only_strict_dynamic_scales_need_the_shape_of_a_sparse_gradient() -> None:
+    gradient = tf.IndexedSlices(tf.ones([1, 2]), tf.constant([2]))
+    _, finite = ls.DynamicLossScale(8.0).update([gradient])
+    assert finite
+    with pytest.raises(errors.UnsupportedError, match="a dense shape"):
+        strict.DynamicLossScale(8.0).update([gradient])
+
+
+@pytest.mark.parametrize("clip_norm", [0.0, -1.0, float("nan"), float("inf"), "1"])
+def test_a_norm_that_clips_nothing_sensible_is_refused(clip_norm: Any) -> None:
+    with pytest.raises(errors.OutOfRangeError, match="expected a finite number > 0"):
+        ls.clip_gradients_by_global_norm([(ONES, None)], clip_norm)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (
+            lambda: ls.AdamWOptimizer(-0.1),
+            "weight_decay: expected a finite",
+        ),
+        (
+            lambda: ls.AdamWOptimizer("0.1"),
+            "weight_decay: expected a finite",
+        ),
+        (lambda: ls.AdamWOptimizer(0.1, beta1=1.0), "beta1: expected a number in"),
+        (
+            lambda: ls.FtrlOptimizer(-1.0),
+            "learning_rate: expected a finite",
+        ),
+        (
+            lambda: ls.FtrlOptimizer(np.nan),
+            "learning_rate: expected a finite",
+        ),
+    ],
+)
+def test_numbers_out_of_range_are_refused(make: Callable[[], Any], words: str) -> None:
+    with pytest.raises(errors.OutOfRangeError, match=re.escape(words)):
+        make()
+
+
+@pytest.mark.parametrize("module", [ls, strict], ids=["default", "strict"])
+def test_an_error_inside_a_function_keeps_its_class(module: Any) -> None:
+    calls = {
+        errors.OutOfRangeError: lambda: module.FixedLossScale(0.5),
+        errors.UnknownNameError: lambda: module.AutomaticLossScaler("x"),
+        errors.MalformedPairsError: lambda: module.clip_gradients_by_norm(3, 1.0),
+    }
+    for error, call in calls.items():
+        with pytest.raises(error):
+            tf.function(call)()
+
+
+@pytest.mark.parametrize("make", [Scaled, Masters])
+def test_a_scaling_wrapper_reports_its_findings_from_the_start(make: Any) -> None:
+    report = make(sgd(), 8.0).last_step
+    assert isinstance(report, ScaledStepReport) and report != ScaledStepReport(*NO_STEP)
+    assert report.nonfinite == () and report.norm is report.clip_factor is None
+
+
+def test_the_step_of_optimize_loss_reports_from_the_start() -> None:
+    w = tf.Variable([1.0], name="w")
+    step = ls.optimize_loss(lambda: tf.reduce_sum(w), "SGD", {}, lambda s: 0.5, [w])
+    assert step.last_step == NO_EAGER_STEP
+    step()
+    assert step.last_step.applied
+    tf.function(lambda: step(), autograph=False)()
+    assert step.last_step == NO_EAGER_STEP
+
+
+@pytest.mark.parametrize("make", [Scaled, Masters])
+def test_skips_are_saved(make: Any, tmp_path: Path) -> None:
+    w = tf.Variable([1.0])
+    opt, again = make(sgd(), "dynamic"), make(sgd(), "dynamic")
+    for value in (INF, 1.0, INF, INF):
+        opt.apply_gradients([(tf.fill([1], value), w)])
+    path = tf.train.Checkpoint(opt=opt).save(str(tmp_path / "state"))
+    status = tf.train.Checkpoint(opt=again).restore(path)
+    status.assert_existing_objects_matched()
+    assert (int(again.skipped_steps), int(again.skipped_in_a_row)) == (3, 2)
+    again.apply_gradients([(tf.ones([1]), w)])
+    assert (int(again.skipped_steps), int(again.skipped_in_a_row)) == (3, 0)
