@@ -17,10 +17,7 @@ from lockstep.keras3.gradients import (
     value_of,
 )
 from lockstep.messages.step.summaries import Recorder
-from lockstep.quirks import quirks_of
-from lockstep.tf.shared.clipping import clip_by_global_norm as shared
-from lockstep.tf.shared.clipping import post_process
-from lockstep.tf.shared.gradients import check_shapes
+from lockstep.tf.shared import clipping as shared
 from lockstep.tf.shared.step.summaries import Entry
 
 
@@ -92,11 +89,8 @@ def clip_gradients_by_norm(
         >>> pairs[0][0].numpy().tolist()
         [1.5, 2.0]
     """
-    owner = "clip_gradients_by_norm"
-    entries, variables = as_entries(grads_and_vars, owner)
-    shared.check_limit(owner, "clip_gradients", clip_gradients)
-    post_process.check_entries(owner, entries, check_shapes)
-    clipped = post_process.clip_entries(entries, clip_gradients, quirks_of(False))
+    entries, variables = as_entries(grads_and_vars, shared.BY_NORM)
+    clipped = shared.clip_gradients_by_norm(entries, clip_gradients)
     return list(zip(clipped, variables, strict=True))
 
 
@@ -155,15 +149,16 @@ def post_process_gradients(
         >>> result[0][0].numpy().tolist()  # r = 0.0625 * 5 / (0.125 * 80) = 0.03125
         [1.5, 2.0]
     """
-    plan = post_process.plan(summaries, clip_gradients, larc_params, recorder, False)
-    return processed(plan, grads_and_vars, lr)
+    process = shared.plan(summaries, clip_gradients, larc_params, recorder)
+    return processed(process, grads_and_vars, lr)
 
 
-def processed(plan: Any, grads_and_vars: Iterable[Any], lr: Any) -> Pairs:
-    """Clip, scale and record as in a checked ``plan``."""
-    entries, variables = as_entries(grads_and_vars, post_process.OWNER)
-    gradients = post_process.process(plan, entries, lr)
-    return list(zip(gradients, variables, strict=True))
+def processed(
+    process: shared.Processing, grads_and_vars: Iterable[Any], lr: Any
+) -> Pairs:
+    """Clip, scale and record as in a checked plan."""
+    entries, variables = as_entries(grads_and_vars, shared.OWNER)
+    return list(zip(process(entries, lr), variables, strict=True))
 
 
 def as_entries(

@@ -22,7 +22,7 @@ from lockstep.keras3.gradients import (
     value_of,
 )
 from lockstep.keras3.wrapper import ACCUMULATOR, AVERAGE, Wrapper
-from lockstep.tf.shared.clipping.clip_gradients import clip
+from lockstep.tf.shared.clipping import clip
 from lockstep.tf.shared.gradients import all_zero_flags, some_may_be_zero
 
 
@@ -247,5 +247,5 @@ def clip_gradients_by_global_norm(
     owner = "clip_gradients_by_global_norm"
     pairs = as_pairs(gradients_variables, owner)
     gradients = [as_gradient(g, v, owner) for g, v in pairs]
-    clipped, norm = clip(gradients, clip_norm, error_if_nonfinite, strict=False)
+    clipped, norm = clip(gradients, clip_norm, error_if_nonfinite)
     return [(g, v) for g, (_, v) in zip(clipped, pairs, strict=True)], norm

@@ -24,7 +24,7 @@ from lockstep.keras3.gradients import (
 )
 from lockstep.keras3.wrapper import Wrapper, require_optimizer, wrappers_of
 from lockstep.pipeline import has_layer
-from lockstep.tf.shared.clipping.clip_rows import clip_rows
+from lockstep.tf.shared.rows import clip_rows
 
 OWNER = "VariableClippingOptimizer"
 DIMS = f"{OWNER}: vars_to_clip_dims"

@@ -9,18 +9,14 @@ from lockstep.errors import (
     Refusal,
     UnsupportedError,
 )
-from lockstep.messages.multitask import CLIP
 
-__all__ = ["NONFINITE_NORM", "ZERO_RATE"]
+__all__ = ["ZERO_RATE"]
 
 ZERO_RATE = (
     "FtrlOptimizer: expected learning_rate > 0, as the original; "
     "leave strict off to skip the update at rate 0"
 )
 """The message of an assertion, where the rate may be a tensor."""
-
-NONFINITE_NORM = f"{CLIP}: expected a finite global norm, got"
-"""The message of an assertion in a graph; the norm is appended."""
 
 
 CROSS_REPLICA_CALL = Refusal(

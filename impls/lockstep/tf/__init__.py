@@ -21,16 +21,9 @@ from lockstep.pipeline import pipeline_of as pipeline_of
 from lockstep.tf import lr_policies as lr_policies
 from lockstep.tf.agn import AGNCustomGetter as AGNCustomGetter
 from lockstep.tf.agn import AGNOptimizer as AGNOptimizer
-from lockstep.tf.clipping.clip_by_norm import clip_by_global_norm as clip_by_global_norm
-from lockstep.tf.clipping.clip_by_norm import (
-    clip_gradients_by_norm as clip_gradients_by_norm,
-)
-from lockstep.tf.clipping.post_process import (
-    post_process_gradients as post_process_gradients,
-)
-from lockstep.tf.clipping.variable_clipping import (
-    VariableClippingOptimizer as VariableClippingOptimizer,
-)
+from lockstep.tf.clipping import clip_by_global_norm as clip_by_global_norm
+from lockstep.tf.clipping import clip_gradients_by_norm as clip_gradients_by_norm
+from lockstep.tf.clipping import post_process_gradients as post_process_gradients
 from lockstep.tf.masters.mixed_precision import (
     MixedPrecisionOptimizerWrapper as MixedPrecisionOptimizerWrapper,
 )
@@ -58,6 +51,9 @@ from lockstep.tf.step.optimize_loss import optimize_loss as optimize_loss
 from lockstep.tf.step.reduction import reduce_gradients as reduce_gradients
 from lockstep.tf.step.regularization import (
     get_regularization_loss as get_regularization_loss,
+)
+from lockstep.tf.variable_clipping import (
+    VariableClippingOptimizer as VariableClippingOptimizer,
 )
 
 AdagradOptimizer = tf.compat.v1.train.AdagradOptimizer

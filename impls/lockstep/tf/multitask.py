@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from lockstep.errors import UnsupportedError
 from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.tf import wrapper as base
 from lockstep.tf.replicas import Pairs, name_of
 from lockstep.tf.shared import gradients as tensors
-from lockstep.tf.shared.clipping.clip_gradients import clip, refuse_dtypes
+from lockstep.tf.shared.clipping import BY_GLOBAL_NORM, clip
 from lockstep.tf.shared.gradients import Gradient
 from lockstep.tf.wrapper import Optimizer, Wrapper, become_strict
 
@@ -249,15 +250,22 @@ def clip_gradients_by_global_norm(
         >>> float(norm), clipped[0][0].numpy().tolist()
         (5.0, [1.5, 2.0])
     """
-    owner = "clip_gradients_by_global_norm"
+    owner = BY_GLOBAL_NORM
+    if strict:
+        from lockstep.tf import strict as originals
+
+        if error_if_nonfinite:
+            raise UnsupportedError(
+                f"{owner}: expected strict or error_if_nonfinite, got both; the "
+                "original has no such option: leave one of them off."
+            )
+        return originals.clip_gradients_by_global_norm(gradients_variables, clip_norm)
     pairs = base.as_pairs(gradients_variables, owner)
     gradients = [base.as_gradient(g, v, owner) for g, v in pairs]
-    if not strict:
-        refuse_dtypes(gradients)
-        variables = [base.as_variable(variable) for _, variable in pairs]
-        both = zip(gradients, variables, strict=True)
-        fitting = [(g, v) for g, v in both if isinstance(v, tf.Variable)]
-        for check in (tensors.check_shapes, tensors.check_rows):
-            check(owner, fitting, lambda k: name_of(fitting[k][1]))
-    clipped, norm = clip(gradients, clip_norm, error_if_nonfinite, strict)
+    variables = [base.as_variable(variable) for _, variable in pairs]
+    both = zip(gradients, variables, strict=True)
+    fitting = [(g, v) for g, v in both if isinstance(v, tf.Variable)]
+    for check in (tensors.check_shapes, tensors.check_rows):
+        check(owner, fitting, lambda k: name_of(fitting[k][1]))
+    clipped, norm = clip(gradients, clip_norm, error_if_nonfinite)
     return [(g, v) for g, (_, v) in zip(clipped, pairs, strict=True)], norm

@@ -7,9 +7,11 @@ originals', see :mod:`lockstep.strict.originals`.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import tensorflow as tf
 
 from lockstep import errors
@@ -24,19 +26,26 @@ from lockstep.tf import AdagradOptimizer as AdagradOptimizer
 from lockstep.tf import GradientDescentOptimizer as GradientDescentOptimizer
 from lockstep.tf import LossScale as LossScale
 from lockstep.tf import MomentumOptimizer as MomentumOptimizer
-from lockstep.tf import agn, multitask, novograd
+from lockstep.tf import agn, multitask, novograd, variable_clipping
 from lockstep.tf import get_regularization_loss as get_regularization_loss
 from lockstep.tf import pipeline_of as pipeline_of
 from lockstep.tf import reduce_gradients as reduce_gradients
+from lockstep.tf.clipping import as_entries, processed
 from lockstep.tf.replicas import name_of, refuse_cross_replica
+from lockstep.tf.shared import clipping
 from lockstep.tf.shared import novograd as moments
-from lockstep.tf.shared.gradients import Values, is_all_zero
+from lockstep.tf.shared.gradients import Values, is_all_zero, own_copy
+from lockstep.tf.shared.step.summaries import Entry
 from lockstep.tf.wrapper import (
     as_counter,
+    as_gradient,
+    as_pairs,
     as_variable,
     check_pairs,
+    is_reference,
     make_conditional,
     old_name,
+    refuse_keras,
 )
 
 if not TYPE_CHECKING:  # A type checker reads what is imported as itself.
@@ -104,20 +113,96 @@ class MultitaskOptimizerWrapper(default.MultitaskOptimizerWrapper):
         return self._apply_reported(pairs, global_step, name)
 
 
-class VariableClippingOptimizer(
-    originals.VariableClippingOptimizer[Optimizer], default.VariableClippingOptimizer
-):
-    """``tf.VariableClippingOptimizer`` with ``strict=True``."""
+class VariableClippingOptimizer(default.VariableClippingOptimizer):
+    """``tf.contrib.opt.VariableClippingOptimizer``, which subtracts from rows.
 
+    ``opt`` may be any object with the methods that are called.
+    """
+
+    strict = True
     _opt = old_name("inner_optimizer")
     _max_norm = old_name("max_norm")
 
     @property
     def _vars_to_clip_dims(self) -> agn.VariableMap:
         axes = agn.VariableMap()
-        for variable, listed in self.axes_by_variable.items():
-            axes[variable] = list(listed)
+        for variable, limit in self.rows.items():
+            axes[variable] = list(limit.axes)
         return axes
+
+    def __init__(
+        self,
+        opt: Optimizer,
+        vars_to_clip_dims: Mapping[Any, Sequence[int]],
+        max_norm: float | tf.Tensor,
+        use_locking: bool = False,
+        colocate_clip_ops_with_vars: bool = False,
+        name: str = "VariableClipping",
+    ) -> None:
+        methods = "compute_gradients apply_gradients get_slot get_slot_names".split()
+        refuse_keras(opt, self.owner)
+        if isinstance(opt, type) or any(not hasattr(opt, name) for name in methods):
+            raise errors.NotAnOptimizerError(
+                f"{self.owner}: expected an object with the methods "
+                f"{', '.join(methods)}, got {opt!r}; pass the optimizer whose steps "
+                "come first."
+            )
+        axes_of = variable_clipping.listed_axes(vars_to_clip_dims)
+        limits = dict.fromkeys(axes_of, max_norm)
+        options = use_locking, colocate_clip_ops_with_vars, name
+        self._set_up(opt, axes_of, limits, *options)
+        self.max_norm = max_norm
+
+    @tf.autograph.experimental.do_not_convert
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Any, Any]],
+        global_step: tf.Variable | None = None,
+        name: str | None = None,
+    ) -> tf.Operation | None:
+        """Let ``opt`` update the variables, then clip their rows.
+
+        A one-shot iterator is exhausted by the update, so that nothing is clipped. The
+        wrapped optimizer sums the gradients over the replicas.
+        """
+        once = isinstance(grads_and_vars, Iterator)
+        pairs = check_pairs(grads_and_vars, self.owner, self.takes_wide)
+        counter = as_counter(global_step, self.owner, any_dtype=True)
+        refuse_cross_replica(self.owner)
+        listed = [] if once else self._listed(pairs)
+        for _, variable in listed:
+            axes = self.rows[variable.ref()].axes
+            variable_clipping.resolved_axes(variable, axes)
+        return self._update_and_clip(pairs, listed, counter, name, once)
+
+    def _clip_now(
+        self,
+        variable: tf.Variable,
+        indices: tf.Tensor | None,
+        limit: variable_clipping.RowLimit,
+        too_large: list[tf.Tensor],
+    ) -> tf.Operation | None:
+        """Subtract each row's excess, also below the limit, for each of its indices."""
+        variable, (axes, max_norm) = own_copy(variable), limit
+        values = variable_clipping.read_rows(variable, indices)
+        squares = tf.square(values)
+        norms = tf.sqrt(tf.reduce_sum(squares, list(axes), keepdims=True))
+        excess = values - values * max_norm / tf.maximum(norms, max_norm)
+        if tf.executing_eagerly():
+            too_large.append(norms > max_norm)
+        locking = self.use_locking
+        if indices is None:
+            return variable.assign_sub(excess, use_locking=locking, read_value=False)
+        if is_reference(variable):
+            rows = tf.IndexedSlices(excess, indices)
+            return variable.scatter_sub(rows, use_locking=locking).op
+        return tf.raw_ops.ResourceScatterSub(
+            resource=variable.handle, indices=indices, updates=excess
+        )
+
+    def variables(self) -> list[tf.Variable]:
+        """Return an empty list, as the original."""
+        return []
 
 
 class FixedLossScale(originals.FixedLossScale, default.FixedLossScale):
@@ -465,24 +550,182 @@ class NovoGrad(default.NovoGrad):
 
 OPTIMIZER_CLS_NAMES = classes_in(globals(), default.OPTIMIZER_CLS_NAMES)
 
-clip_by_global_norm = bound(
-    default.clip_by_global_norm, originals.clip_by_global_norm, __name__
-)
-clip_gradients_by_global_norm = bound(
-    default.clip_gradients_by_global_norm,
-    originals.clip_gradients_by_global_norm,
-    __name__,
-)
-clip_gradients_by_norm = bound(
-    default.clip_gradients_by_norm, originals.clip_gradients_by_norm, __name__
-)
+
+class Processing(clipping.Processing):
+    """Clipping and LARC of OpenSeq2Seq; arguments are not checked."""
+
+    def check(self, entries: Sequence[Entry], owner: str = clipping.OWNER) -> None:
+        """Raise if a gradient is None, unless the pairs are only returned."""
+        reads_norm = clipping.GLOBAL_NORM in self.asked.names
+        if self.limit is None and self.policy is None and not reads_norm:
+            return
+        for entry in entries:
+            if entry.gradient is None:
+                raise errors.UnsupportedError(
+                    f"{owner}: expected a gradient for {entry.name!r}, got None; the "
+                    "original cannot leave it out; leave strict off."
+                )
+
+    def norm(self, entries: Sequence[Entry]) -> tf.Tensor:
+        """Return the global norm in float32; duplicate rows are not summed first."""
+        gradients = [entry.gradient for entry in entries]
+        slices = tf.IndexedSlices
+        values = [g.values if isinstance(g, slices) else g for g in gradients]
+        return clipping.norm_in_float32(values)
+
+    def clip(
+        self, entries: Sequence[Entry], norm: tf.Tensor | None = None
+    ) -> list[Any]:
+        """Clip by the norm; a scalar gets the shape [1]."""
+        clipped = super().clip(entries, norm)
+        return [tf.reshape(g, [1]) if g.shape.rank == 0 else g for g in clipped]
+
+    def rate(self, lr: Any) -> tf.Tensor:
+        """Return the learning rate; a tensor must be float32."""
+        rate = tf.convert_to_tensor(lr)
+        if not isinstance(lr, int | float) and rate.dtype != tf.float32:
+            raise errors.DtypeError(
+                "LARC: expected lr to be a number or a float32 tensor, got "
+                f"{rate.dtype.name}; cast it, or leave strict off."
+            )
+        return tf.cast(rate, tf.float32)
+
+    def scale(
+        self,
+        policy: clipping.LarcPolicy,
+        entries: Sequence[Entry],
+        rate: tf.Tensor,
+    ) -> list[Any]:
+        """Scale by LARC; sparse gradients become dense."""
+        dense = [
+            entry._replace(gradient=as_dense(entry.gradient, entry.variable.shape[0]))
+            if isinstance(entry.gradient, tf.IndexedSlices)
+            else entry
+            for entry in entries
+        ]
+        return super().scale(policy, dense, rate)
+
+    def raw_ratio(
+        self,
+        policy: clipping.LarcPolicy,
+        rate: tf.Tensor,
+        weight: tf.Tensor,
+        gradient: tf.Tensor,
+    ) -> tf.Tensor:
+        """Return LARC's ratios, also where a norm or the rate is 0."""
+        divisor = gradient + policy.epsilon
+        if policy.larc_mode == "clip":
+            divisor = rate * divisor
+        return tf.maximum(policy.larc_eta * weight / divisor, policy.min_update)
+
+
+def as_dense(gradient: tf.IndexedSlices, rows: int) -> tf.Tensor:
+    """Return slices as a tensor with this number of rows."""
+    return tf.math.unsorted_segment_sum(gradient.values, gradient.indices, rows)
+
+
+@tf.autograph.experimental.do_not_convert
+def clip_by_global_norm(
+    t_list: Sequence[Any], clip_norm: Any, use_norm: Any, name: str | None = None
+) -> tuple[list[Any], tf.Tensor]:
+    """Clip tensors by a given norm, as OpenSeq2Seq does; a scalar gets shape [1]."""
+    tensors = clipping.as_tensors(t_list)
+    with tf.name_scope(name or "clip_by_global_norm"):
+        norm = clipping.as_norm(use_norm)
+        factor = tf.reshape(clipping.clip_scale(norm, clip_norm), [1])
+        return clipping.scale_in_float32(tensors, factor), norm
+
+
+@tf.autograph.experimental.do_not_convert
+def clip_gradients_by_global_norm(
+    gradients_variables: Iterable[tuple[Any, Any]], clip_norm: Any = 20.0
+) -> tuple[list[tuple[Any, Any]], tf.Tensor]:
+    """Clip by the global norm in the dtype of the gradients, as ``tf.contrib.opt``.
+
+    In a graph the results have the names that the original gave them.
+    """
+    owner = "clip_gradients_by_global_norm"
+    pairs = as_pairs(gradients_variables, owner)
+    gradients = [as_gradient(g, v, owner) for g, v in pairs]
+    present = [gradient for gradient in gradients if gradient is not None]
+    if any(isinstance(gradient, tf.IndexedSlices) for gradient in present):
+        raise errors.UnsupportedError(
+            f"{owner}: expected dense gradients, got a sparse one; the original cannot "
+            "clip them; leave strict off."
+        )
+    dtypes = {gradient.dtype for gradient in present} or {tf.float32}
+    if len(dtypes) > 1:
+        raise errors.DtypeError(
+            f"{owner}: expected gradients of one dtype, got "
+            f"{' and '.join(sorted(dtype.name for dtype in dtypes))}; the original "
+            "cannot mix them; leave strict off."
+        )
+    with tf.name_scope("global_norm"):
+        norm = clipping.global_norm(present, *dtypes)
+    with tf.name_scope("clip_by_global_norm") as scope:
+        factor = clipping.clip_factor(norm, rounded_limit(clip_norm, norm.dtype))
+        clipped = clipping.scale_gradients(gradients, factor)
+        if not tf.executing_eagerly():
+            clipped = [
+                None if g is None else tf.identity(g, f"{scope[:-1]}/_{place}")
+                for place, g in enumerate(clipped)
+            ]
+    return [(g, v) for g, (_, v) in zip(clipped, pairs, strict=True)], norm
+
+
+def rounded_limit(clip_norm: Any, dtype: tf.DType) -> tf.Tensor:
+    """Return ``clip_norm`` rounded once to ``dtype``; infinite if it is too large.
+
+    Eager TensorFlow 2 raises for a number that is too large. The original did not.
+    """
+    is_text = isinstance(clip_norm, str | bytes)
+    if is_text or clip_norm is None or isinstance(clip_norm, list | tuple):
+        kind = errors.DtypeError if is_text else errors.OutOfRangeError
+        raise kind(
+            "clip_gradients_by_global_norm: clip_norm: expected a number or a 0-d "
+            f"tensor, got {clip_norm!r}; give the largest global norm that is to be "
+            "left as it is."
+        )
+    if isinstance(clip_norm, Real):
+        with np.errstate(over="ignore"):
+            clip_norm = np.asarray(clip_norm).astype(dtype.as_numpy_dtype)
+    return tf.cast(clip_norm, dtype)
+
+
+@tf.autograph.experimental.do_not_convert
+def clip_gradients_by_norm(
+    grads_and_vars: Iterable[tuple[Any, Any]], clip_gradients: Any
+) -> list[tuple[Any, Any]]:
+    """Clip by the global norm in float32, as OpenSeq2Seq does."""
+    entries, variables = as_entries(grads_and_vars, clipping.BY_NORM)
+    process = Processing(limit=clip_gradients)
+    process.check(entries, clipping.BY_NORM)
+    return list(zip(process.clip(entries), variables, strict=True))
+
+
+@tf.autograph.experimental.do_not_convert
+def post_process_gradients(
+    grads_and_vars: Iterable[tuple[Any, Any]],
+    summaries: Iterable[str] | None,
+    lr: Any,
+    clip_gradients: Any,
+    larc_params: Mapping[str, Any] | None,
+    recorder: Any = None,
+) -> list[tuple[Any, Any]]:
+    """Clip gradients and scale them by LARC, as OpenSeq2Seq does.
+
+    ``recorder`` receives the summaries outside of a graph.
+    """
+    asked, policy = clipping.requested(summaries, recorder), None
+    if larc_params is not None:
+        policy = clipping.larc_policy(larc_params, check_ranges=False)
+    return processed(Processing(asked, clip_gradients, policy), grads_and_vars, lr)
+
+
 _clip_by_global_norm = clip_by_global_norm
 _clip_gradients_by_norm = clip_gradients_by_norm
 mp_regularizer_wrapper = bound(
     default.mp_regularizer_wrapper, originals.mp_regularizer_wrapper, __name__
 )
 optimize_loss = bound(default.optimize_loss, originals.optimize_loss, __name__)
-post_process_gradients = bound(
-    default.post_process_gradients, originals.post_process_gradients, __name__
-)
 lr_policies = strict_module(default.lr_policies, f"{__name__}.lr_policies")

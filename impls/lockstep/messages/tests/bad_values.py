@@ -30,19 +30,19 @@ def bad_values(
             lambda: lockstep.clip_by_global_norm(
                 [tensor(3 + 4j, dtype=np.complex64)], 1
             ),
-            "clip_by_global_norm: expected real gradients, got complex64",
+            "clip_by_global_norm: expected real .*gradients, got complex64",
         ),
         "imaginary parts are not dropped by the other function": (
             lambda: lockstep.clip_gradients_by_global_norm(
-                [(tensor(3 + 4j, dtype=np.complex64), variable())]
+                [(tensor(3 + 4j, 1, dtype=np.complex64), variable())]
             ),
-            "clip_gradients_by_global_norm: expected real gradients, got complex64",
+            "by_global_norm: expected real .*gradients, got complex64",
         ),
         "integers are not scaled to 0": (
             lambda: lockstep.clip_gradients_by_global_norm(
                 [(tensor(3, 4, dtype=np.int64), variable())]
             ),
-            "expected floating-point gradients, got int64",
+            "floating-point gradients, got int64",
         ),
         "a limit beyond float32 does not make NaN": (
             lambda: lockstep.clip_by_global_norm([tensor(3, 4)], 1e39),

@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from lockstep.messages.masters import mixed_precision as words
 from lockstep.quirks import Quirks
-from lockstep.tf.clipping.variable_clipping import VariableClippingOptimizer
 from lockstep.tf.replicas import MODEL_NAME, Pairs, name_of
 from lockstep.tf.shared.gradients import follow, own_copy, saturating_cast, widen
+from lockstep.tf.variable_clipping import VariableClippingOptimizer
 from lockstep.tf.wrapper import Wrapper, is_reference, require_resources
 
 __all__ = ["MasterCopies", "share_row_limits"]
@@ -157,7 +157,7 @@ def share_row_limits(
     masters = list(masters)
     while isinstance(inner, Wrapper):
         if isinstance(inner, VariableClippingOptimizer):
-            listed = inner.axes_by_variable
-            pairs = [(v.ref(), m.ref()) for v, m in masters if v.ref() in listed]
-            listed.update({master: listed[variable] for variable, master in pairs})
+            rows = inner.rows
+            pairs = [(v.ref(), m.ref()) for v, m in masters if v.ref() in rows]
+            rows.update({master: rows[variable] for variable, master in pairs})
         inner = inner.inner_optimizer

@@ -26,6 +26,7 @@ from lockstep.tf.optimizers import (
 )
 from lockstep.tf.replicas import ReplicatedStep, copies_of, is_mirrored, name_of
 from lockstep.tf.scaling.loss_scaler import AutomaticLossScaler
+from lockstep.tf.shared.clipping import Processing
 from lockstep.tf.shared.step import summaries as summary_records
 from lockstep.tf.shared.step.arguments import Makers, Task, find_trained
 from lockstep.tf.step.training_step import RATES, TrainingStep, make_slots
@@ -141,6 +142,7 @@ def optimize_loss(
         skip_update_ph=skip_update_ph,
         model=model,
         reduction=reduction,
+        process=processing(strict),
     )
     in_graph = builds_graph()
     if not callable(loss) and not in_graph:
@@ -157,6 +159,15 @@ def optimize_loss(
     for step in steps:
         assemble(step)
     return replicated(steps) if are_ranks else steps[0]
+
+
+def processing(strict: bool) -> type[Processing]:
+    """Return the class that clips gradients and scales them by LARC."""
+    if strict:
+        from lockstep.tf import strict as originals
+
+        return originals.Processing
+    return Processing
 
 
 def replicated(steps: list[TrainingStep]) -> ReplicatedStep:

@@ -10,7 +10,7 @@ import tensorflow as tf
 from lockstep.docstrings import documented
 from lockstep.messages.step import reduction as words
 from lockstep.messages.step.reduction import Reduction
-from lockstep.tf.clipping.post_process import as_entries
+from lockstep.tf.clipping import as_entries
 from lockstep.tf.replicas import Pairs
 from lockstep.tf.shared.step.reduction import mean_gradients
 

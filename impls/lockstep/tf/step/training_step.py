@@ -22,7 +22,7 @@ from lockstep.messages.step.training_step import (
     report_applied,
     shown,
 )
-from lockstep.tf.clipping.post_process import post_process
+from lockstep.tf.clipping import processed
 from lockstep.tf.replicas import (
     Pairs,
     awaits_sums,
@@ -266,8 +266,8 @@ class TrainingStep(tf.Module):
     def post_process(self, pairs: Pairs, record: SummaryRecord | None) -> Pairs:
         """Clip or scale by LARC; record the requested summaries."""
         rate = self._rate
-        to_do = self.task.processing(record, rate, self.optimizer, self.scaler)
-        return post_process(to_do, pairs, rate)
+        process = self.task.processing(record, rate, self.optimizer, self.scaler)
+        return processed(process, pairs, rate)
 
     def decay(self) -> Any:
         """Return AdamW's decay at this step: the rate times the argument."""

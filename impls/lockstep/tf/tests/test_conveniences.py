@@ -8,8 +8,7 @@ import pytest
 import tensorflow as tf
 
 from lockstep import tf as ls
-from lockstep.errors import LockstepError, OutOfRangeError, UnknownNameError
-from lockstep.tf import strict
+from lockstep.errors import LockstepError, OutOfRangeError
 
 v1 = tf.compat.v1
 
@@ -80,23 +79,6 @@ def test_masters_have_the_limits_of_their_weights() -> None:
     opt = ls.MixedPrecisionOptimizerWrapper(rows)
     opt.apply_gradients([(tf.zeros([1, 2], tf.float16), w)])
     assert w.numpy().tolist() == [[1.5, 2.0]]
-
-
-def test_limits_are_checked_before_anything_is_made() -> None:
-    a, b = (tf.Variable([[3.0, 4.0]], name=name) for name in "ab")
-    dims = {a.ref(): [1]}
-    with pytest.raises(UnknownNameError, match="one for 'b'"):
-        ls.VariableClippingOptimizer(sgd(), dims, {a.ref(): 1.0, b.ref(): 1.0})
-    with pytest.raises(UnknownNameError, match="none for 'a'"):
-        ls.VariableClippingOptimizer(sgd(), dims, {})
-    with pytest.raises(OutOfRangeError, match="max_norm"):
-        ls.VariableClippingOptimizer(sgd(), dims, {a.ref(): 0.0})
-
-
-def test_strict_takes_no_mapping_of_limits() -> None:
-    w = tf.Variable([[3.0, 4.0]], name="w")
-    with pytest.raises(TypeError, match="max_norm: expected one norm for all"):
-        strict.VariableClippingOptimizer(sgd(), {w.ref(): [1]}, {w.ref(): 1.0})
 
 
 def test_reprs_show_what_is_inside() -> None:

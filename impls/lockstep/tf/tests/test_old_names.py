@@ -159,7 +159,7 @@ def test_strict_refuses_norms_of_rows_of_another_kind(max_norm: Any) -> None:
             max_norm = tf.constant(max_norm, tf.float64)
         base = strict.GradientDescentOptimizer(0.5)
         clipping = strict.VariableClippingOptimizer(base, {weight: [0]}, max_norm)
-        with pytest.raises(TypeError, match="max_norm: expected a number"):
+        with pytest.raises(TypeError):
             clipping.apply_gradients([(tf.ones([2]), weight)])
 
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from lockstep.interface import StepReport
 from lockstep.messages.scaling import loss_scaling as words
-from lockstep.tf.shared.clipping.clip_gradients import (
+from lockstep.tf.shared.clipping import (
     clip_factor,
     half_square_sums,
     scale_gradients,

@@ -18,7 +18,7 @@ from lockstep.messages.step.optimizer import check_maker, rate_argument
 from lockstep.messages.step.reduction import Reduction
 from lockstep.messages.step.summaries import Summaries, SummaryRecord
 from lockstep.messages.step.training_step import check_rate
-from lockstep.tf.shared.clipping.post_process import Processing
+from lockstep.tf.shared.clipping import LarcPolicy, Processing, larc_policy
 from lockstep.tf.shared.gradients import finite_flags
 
 __all__ = ["Makers", "Task", "find_trained"]
@@ -35,6 +35,7 @@ class Task:
         learning_rate_decay_fn: steps applied so far -> rate, or a rate.
         summaries: the summaries to record.
         skip_update_ph, model, reduction: see ``optimize_loss``.
+        process: makes the clipping or LARC of a step.
 
     Raises:
         RateFunctionError: ``learning_rate_decay_fn`` cannot be called with the steps.
@@ -50,6 +51,7 @@ class Task:
     skip_update_ph: Any = None
     model: Any = None
     reduction: Reduction | None = None
+    process: Callable[..., Processing] = Processing
 
     def __post_init__(self) -> None:
         checks.check_given(
@@ -60,6 +62,12 @@ class Task:
             skip_update_ph=self.skip_update_ph,
             reduction=self.reduction,
         )
+
+    @cached_property
+    def larc_policy(self) -> LarcPolicy | None:
+        """The checked parameters of LARC, or None without LARC."""
+        params, is_strict = self.settings.larc_params, self.settings.strict
+        return None if params is None else larc_policy(params, not is_strict)
 
     @cached_property
     def rate_at(self) -> Callable[[tf.Tensor], Any]:
@@ -115,8 +123,7 @@ class Task:
             scaled = settings.summarized_scale(optimizer, scaler)
             if scaled is not None:
                 asked.scalar("loss_scale", "loss_scale", scaled.loss_scale)
-        limit, policy = settings.clip_gradients, settings.larc_policy
-        return Processing(asked, limit, policy, settings.quirks)
+        return self.process(asked, settings.clip_gradients, self.larc_policy)
 
 
 @dataclass(frozen=True)

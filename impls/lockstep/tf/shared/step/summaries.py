@@ -7,10 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from lockstep.messages.clipping.larc import LarcPolicy
-from lockstep.messages.step import summaries as words
 from lockstep.messages.step.summaries import Recorder, Summaries, SummaryRecord
-from lockstep.tf.shared.clipping.larc import tensor_norms
 from lockstep.tf.shared.gradients import summed_values
 
 __all__ = [
@@ -23,12 +20,10 @@ __all__ = [
     "host_recorder",
     "new_record",
     "record_entries",
-    "record_ratios",
     "refilled",
     "write_summaries",
 ]
 
-LARC = "larc_summaries"
 OF_VALUES = ("gradients", "gradient_norm", "variables", "variable_norm")
 """The summaries of single tensors' elements."""
 
@@ -91,32 +86,8 @@ def record_values(asked: Summaries, what: str, values: tf.Tensor, name: str) -> 
         finite = tf.where(tf.math.is_finite(values), values, tf.zeros_like(values))
         asked.histogram(f"{what}s", finite, name)
     if asked.wants(f"{what}_norm"):
-        asked.scalar(f"{what}_norm", f"{what}_norm", tensor_norms([values])[0], name)
-
-
-def record_ratios(
-    asked: Summaries,
-    policy: LarcPolicy,
-    names: Sequence[str],
-    numbers: tuple[tf.Tensor, tf.Tensor, tf.Tensor],
-) -> None:
-    """Record where LARC lowers the rate, the ratios, and rate times ratio.
-
-    Args:
-        asked: the summaries to record.
-        policy: the parameters.
-        names: the names of the n variables.
-        numbers: raw ratios [n], ratios [n], and the rate, 0-d.
-    """
-    if not asked.wants(LARC):
-        return
-    raw, ratio, rate = numbers
-    kinds = {words.LARC_UPDATE: ratio, words.LARC_RATE: rate * ratio}
-    if policy.mode == "clip":
-        kinds = {words.LARC_CLIP_ON: tf.cast(raw < 1.0, tf.int32), **kinds}
-    for kind, values in kinds.items():
-        for position, name in enumerate(names):
-            asked.scalar(LARC, kind, values[position], name)
+        norm = tf.sqrt(tf.reduce_sum(tf.square(tf.cast(values, tf.float32))))
+        asked.scalar(f"{what}_norm", f"{what}_norm", norm, name)
 
 
 def new_record() -> SummaryRecord | None:
