@@ -24,7 +24,6 @@ LONG_FILES = (
     "impls/lockstep/keras3/tests/test_replicas.py",
     "impls/lockstep/tf/tests/test_replicas.py",
     "harness/runs/tests/test_repeatable.py",
-    "harness/parity/tests/test_mutants.py",
     "harness/pages/tests/test_pages.py",
     "impls/lockstep/keras3/tests/test_optimize_loss.py",
     "impls/lockstep/tf/tests/test_multitask.py",

@@ -9,8 +9,7 @@ import numpy as np
 
 from lockstep import reference
 from lockstep.interface import Array, Gradient, Rows
-from lockstep.reference.optimizers.classes import RuleOptimizer
-from lockstep.reference.optimizers.rules import Shared, Slots
+from lockstep.reference.optimizers import RuleOptimizer, Slots
 
 __all__ = ["Rule", "RuleState"]
 
@@ -19,7 +18,7 @@ class RuleState(NamedTuple):
     """The state of a rule: slots by variable name, and scalars of all variables."""
 
     slots: Mapping[str, Slots]
-    shared: Shared
+    shared: Slots
 
 
 class Rule:
@@ -53,17 +52,16 @@ class Rule:
         for name, gradient in gradients.items():
             if gradient is None:
                 continue
-            rule = self.made.rule
             is_rows = isinstance(gradient, Rows)
-            apply = rule.update_rows if is_rows else rule.update_dense
-            policy = self.made.policy(weights[name].dtype)
+            apply = self.made.rule_of_rows if is_rows else self.made.rule
             with np.errstate(all="ignore"):
+                numbers = self.made.hyper(weights[name].dtype, state.shared)
                 moved[name], slots[name] = apply(
-                    policy, state.shared, weights[name], slots[name], gradient
+                    numbers, weights[name], slots[name], gradient
                 )
         return moved, RuleState(slots, self.advanced(state.shared))
 
-    def advanced(self, shared: Shared) -> Shared:
+    def advanced(self, shared: Slots) -> Slots:
         """Return the shared powers, each multiplied by its parameter in float32."""
         factors = (self.made.spec.shared or {}).items()
         arguments = self.made.arguments

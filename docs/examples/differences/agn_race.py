@@ -1,7 +1,7 @@
 import numpy as np
 
 from lockstep import reference
-from lockstep.messages.workers.center import Update
+from lockstep.reference.agn import Update
 
 start = np.float32([-0.913, -0.458])
 gradients = np.float32(

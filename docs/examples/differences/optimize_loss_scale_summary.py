@@ -1,8 +1,8 @@
 import numpy as np
 
 from lockstep import reference
-from lockstep.messages.step.summaries import SummaryRecord
 from lockstep.reference import strict
+from lockstep.reference.post_process import SummaryRecord
 
 for name, lockstep in ("default", reference), ("strict", strict):
     for loss_scaling in 128.0, "Backoff":

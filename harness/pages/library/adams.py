@@ -19,7 +19,7 @@ from harness.parity.drivers.framework_rules.keras_rules import KerasAdam
 from harness.parity.drivers.framework_rules.torch_optimizers import TorchAdam
 from lockstep.interface import Array
 from lockstep.reference import AdamOptimizer, Variable
-from lockstep.reference.optimizers.classes import RuleOptimizer
+from lockstep.reference.optimizers import RuleOptimizer
 
 __all__ = ["ADAMS", "adam_insert", "moves", "series"]
 

@@ -41,6 +41,7 @@ CAPABILITIES: Mapping[str, str] = {
 
 MODULES: Mapping[str, str] = {
     **{name: name for name in CAPABILITIES},
+    "arrays": "tensors",
     "interface": "tensors",
     "variable_clipping": "clipping",
     "larc": "clipping",
@@ -70,11 +71,11 @@ RETURNED: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("pytorch", "base"): ("wrapper.OptimizerWrapper",),
     ("tf", "base"): ("wrapper.Wrapper",),
     ("keras3", "base"): ("wrapper.Wrapper",),
-    ("reference", "base"): ("optimizers.classes.Optimizer",),
+    ("reference", "base"): ("optimizers.Optimizer",),
     ("pytorch", "step"): ("optimize_loss.TrainingStep",),
     ("tf", "step"): ("step.training_step.TrainingStep", "replicas.ReplicatedStep"),
     ("keras3", "step"): ("optimize_loss.TrainingStep",),
-    ("reference", "step"): ("step.training_step.TrainingStep",),
+    ("reference", "step"): ("optimize_loss.TrainingStep",),
 }
 """Classes that users see but do not import: the base class of all wrappers, and the
 class of the object that ``optimize_loss`` returns."""
@@ -143,7 +144,7 @@ def _names(
 def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
     """Yield (name, capability) for each name that a module imports from Lockstep.
 
-    ``lockstep.reference.clipping.larc`` has the capability ``clipping``.
+    ``lockstep.reference.larc`` has the capability ``clipping``.
     """
     for node in tree.body:
         if not isinstance(node, ast.ImportFrom):

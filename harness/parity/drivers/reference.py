@@ -15,9 +15,9 @@ from harness.errors import no_device
 from harness.parity.drivers.protocol import Worker
 from lockstep.interface import Array, Gradient
 from lockstep.optimizers import RULES
-from lockstep.reference.optimizers.classes import Optimizer, base_of
-from lockstep.reference.tensors.variable import Variable
-from lockstep.reference.workers.center import Center
+from lockstep.reference.agn import Center
+from lockstep.reference.arrays import Variable
+from lockstep.reference.optimizers import Optimizer, base_of
 
 __all__ = ["NumpyDriver", "make_driver"]
 

@@ -12,8 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from lockstep.messages.scaling.automatic_scaler import BackoffPolicy
-from lockstep.reference.scaling.backoff import BackoffState, step_backoff
+from lockstep.scalers import BackoffPolicy, BackoffState, step_automatic
 
 __all__ = ["Look", "Race", "backoff_race", "either", "is_allowed", "traces"]
 
@@ -85,7 +84,7 @@ def backoff_race(policy: BackoffPolicy) -> Race[BackoffState, Look]:
 
     def step(late: int, state: BackoffState, look: Look) -> BackoffState:
         read = state._replace(iteration=state.iteration + late)
-        after = step_backoff(policy, read, *look)
+        after: BackoffState = step_automatic(policy, read, *look)
         return after._replace(iteration=state.iteration + 1)
 
     return either(partial(step, 0), partial(step, 1))

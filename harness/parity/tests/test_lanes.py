@@ -10,7 +10,7 @@ import pytest
 from lockstep import reference
 from lockstep.interface import Array
 from lockstep.reference import strict as strict_reference
-from lockstep.reference.clipping.clip_gradients import lane_sum
+from lockstep.reference.arrays import lane_sum
 
 SIZES = [1, 7, 8, 63, 64, 65, 1025, 3001, 8191, 8192]
 """From 8193 on the original divides the elements among threads."""

@@ -25,8 +25,7 @@ from harness.parity.tests.races import (
 from harness.processes.children import ROOT
 from lockstep import registry
 from lockstep.interface import Array
-from lockstep.messages.scaling.automatic_scaler import BackoffPolicy
-from lockstep.reference.scaling.backoff import BackoffState, start_backoff
+from lockstep.scalers import BackoffPolicy, BackoffState, start_automatic
 
 BACKOFF = [
     case
@@ -44,8 +43,8 @@ def scale_of(state: BackoffState) -> float:
 
 def race_of(case: Case) -> tuple[Race[BackoffState, Look], BackoffState]:
     params = case.inputs["params"] or {}
-    policy = BackoffPolicy(**params, nan_overflows=False)
-    return backoff_race(policy), start_backoff(policy)
+    policy = BackoffPolicy(**params, strict=True)
+    return backoff_race(policy), start_automatic(policy)
 
 
 def looks_of(case: Case) -> list[Look]:
@@ -105,7 +104,7 @@ def test_growth_may_not_be_forgotten() -> None:
 
 
 def test_what_is_spelled_out_is_what_is_allowed() -> None:
-    race, start = backoff_race(SHORT), start_backoff(SHORT)
+    race, start = backoff_race(SHORT), start_automatic(SHORT)
     spelled = traces(race, start, LOOKS, scale_of)
     some = {trace for trace in product((1.0, 2.0, 4.0, 8.0), repeat=len(LOOKS))}
     found = {
@@ -119,7 +118,7 @@ def test_what_is_spelled_out_is_what_is_allowed() -> None:
 
 def test_the_page_prints_the_set() -> None:
     lines = page_of("backoff_race").splitlines()
-    spelled = traces(backoff_race(SHORT), start_backoff(SHORT), LOOKS, scale_of)
+    spelled = traces(backoff_race(SHORT), start_automatic(SHORT), LOOKS, scale_of)
     printed = [line.removesuffix("  default and strict") for line in lines]
     assert printed == [str(list(trace)) for trace in sorted(spelled, key=str)]
 

@@ -40,7 +40,7 @@ so that Adam's steps are up to 2 ULP off, of which some add up."""
 class TorchSGD(TorchOptimizer):
     """``torch.optim.SGD(lr, momentum, nesterov=...)``."""
 
-    spec, rule = TORCH_SGD, torch_sgd
+    spec, rule = TORCH_SGD, staticmethod(torch_sgd.update_dense)
 
 
 RULES: dict[

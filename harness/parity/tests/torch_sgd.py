@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any
 
 from harness.parity.drivers.framework_rules.torch_adam import multiply_add
 from lockstep.interface import Array
-from lockstep.reference.optimizers.rules import Shared, Slots
+from lockstep.reference.optimizers import Slots
 
-__all__ = ["Policy", "update_dense"]
-
-
-class Policy(NamedTuple):
-    """Hyper-parameters as Python floats. torch does not cast them."""
-
-    lr: float
-    momentum: float
-    nesterov: bool
+__all__ = ["update_dense"]
 
 
 def update_dense(
-    policy: Policy, shared: Shared, variable: Array, slots: Slots, gradient: Array
+    policy: Any, variable: Array, slots: Slots, gradient: Array
 ) -> tuple[Array, Slots]:
     """b = mu b + g (the first b is g); w -= lr b. Nesterov: w -= lr (g + mu b).
 

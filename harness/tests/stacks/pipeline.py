@@ -16,9 +16,9 @@ from harness.tests.stacks.stacks import (
 )
 from lockstep import reference
 from lockstep.interface import Array
-from lockstep.reference.clipping.clip_rows import clip_rows
-from lockstep.reference.optimizers.classes import RuleOptimizer
-from lockstep.reference.tensors.variable import Variable
+from lockstep.reference import Variable
+from lockstep.reference.optimizers import RuleOptimizer
+from lockstep.reference.variable_clipping import clip_rows
 
 __all__ = ["Pipeline"]
 

@@ -19,8 +19,8 @@ from harness.tests.stacks.stacks import (  # noqa: E402
     skips,
 )
 from lockstep import pytorch, reference  # noqa: E402
-from lockstep.reference.clipping.clip_rows import clip_rows  # noqa: E402
-from lockstep.reference.tensors.variable import Variable  # noqa: E402
+from lockstep.reference import Variable  # noqa: E402
+from lockstep.reference.variable_clipping import clip_rows  # noqa: E402
 
 STACKS = [
     "multitask",

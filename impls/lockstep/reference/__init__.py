@@ -2,31 +2,30 @@
 
 The wrappers and optimizers here update :class:`Variable` objects. A gradient is an
 array, :class:`~lockstep.interface.Rows` (sparse) or None (absent). The base rules match
-TensorFlow 1.15 bit for bit.
+TensorFlow 1.15 bit for bit. Where ``strict`` decides, a comment names the section of
+``docs/differences.md``.
 """
 
-import sys
 from typing import TYPE_CHECKING
 
 from lockstep.interface import Rows as Rows
-from lockstep.messages.step.summaries import OPTIMIZER_SUMMARIES as OPTIMIZER_SUMMARIES
 from lockstep.pipeline import pipeline_of as pipeline_of
-from lockstep.reference.clipping.clip_by_norm import (
-    clip_by_global_norm as clip_by_global_norm,
+from lockstep.reference import lr_policies as lr_policies
+from lockstep.reference.agn import AGNCustomGetter as AGNCustomGetter
+from lockstep.reference.agn import AGNOptimizer as AGNOptimizer
+from lockstep.reference.arrays import Variable as Variable
+from lockstep.reference.clipping import clip_by_global_norm as clip_by_global_norm
+from lockstep.reference.clipping import clip_gradients_by_norm as clip_gradients_by_norm
+from lockstep.reference.loss_scaling import AutomaticLossScaler as AutomaticLossScaler
+from lockstep.reference.loss_scaling import DynamicLossScale as DynamicLossScale
+from lockstep.reference.loss_scaling import FixedLossScale as FixedLossScale
+from lockstep.reference.loss_scaling import (
+    MixedPrecisionLossScaleOptimizer as MixedPrecisionLossScaleOptimizer,
 )
-from lockstep.reference.clipping.clip_by_norm import (
-    clip_gradients_by_norm as clip_gradients_by_norm,
-)
-from lockstep.reference.clipping.post_process import (
-    post_process_gradients as post_process_gradients,
-)
-from lockstep.reference.clipping.variable_clipping import (
-    VariableClippingOptimizer as VariableClippingOptimizer,
-)
-from lockstep.reference.masters.mixed_precision import (
+from lockstep.reference.mixed_precision import (
     MixedPrecisionOptimizerWrapper as MixedPrecisionOptimizerWrapper,
 )
-from lockstep.reference.masters.regularizer import (
+from lockstep.reference.mixed_precision import (
     mp_regularizer_wrapper as mp_regularizer_wrapper,
 )
 from lockstep.reference.multitask import (
@@ -35,40 +34,30 @@ from lockstep.reference.multitask import (
 from lockstep.reference.multitask import (
     clip_gradients_by_global_norm as clip_gradients_by_global_norm,
 )
-from lockstep.reference.optimizers.classes import AdagradOptimizer as AdagradOptimizer
-from lockstep.reference.optimizers.classes import AdamOptimizer as AdamOptimizer
-from lockstep.reference.optimizers.classes import AdamWOptimizer as AdamWOptimizer
-from lockstep.reference.optimizers.classes import FtrlOptimizer as FtrlOptimizer
-from lockstep.reference.optimizers.classes import (
+from lockstep.reference.novograd import NovoGrad as NovoGrad
+from lockstep.reference.optimize_loss import OPTIMIZER_CLS_NAMES as OPTIMIZER_CLS_NAMES
+from lockstep.reference.optimize_loss import optimize_loss as optimize_loss
+from lockstep.reference.optimizers import AdagradOptimizer as AdagradOptimizer
+from lockstep.reference.optimizers import AdamOptimizer as AdamOptimizer
+from lockstep.reference.optimizers import AdamWOptimizer as AdamWOptimizer
+from lockstep.reference.optimizers import FtrlOptimizer as FtrlOptimizer
+from lockstep.reference.optimizers import (
     GradientDescentOptimizer as GradientDescentOptimizer,
 )
-from lockstep.reference.optimizers.classes import MomentumOptimizer as MomentumOptimizer
-from lockstep.reference.optimizers.classes import RMSPropOptimizer as RMSPropOptimizer
-from lockstep.reference.optimizers.novograd import NovoGrad as NovoGrad
-from lockstep.reference.scaling.automatic_scaler import (
-    AutomaticLossScaler as AutomaticLossScaler,
-)
-from lockstep.reference.scaling.loss_scale import DynamicLossScale as DynamicLossScale
-from lockstep.reference.scaling.loss_scale import FixedLossScale as FixedLossScale
-from lockstep.reference.scaling.loss_scale_optimizer import (
-    MixedPrecisionLossScaleOptimizer as MixedPrecisionLossScaleOptimizer,
-)
-from lockstep.reference.schedules import lr_policies as lr_policies
-from lockstep.reference.step.optimize_loss import (
-    OPTIMIZER_CLS_NAMES as OPTIMIZER_CLS_NAMES,
-)
-from lockstep.reference.step.optimize_loss import optimize_loss as optimize_loss
-from lockstep.reference.step.reduction import reduce_gradients as reduce_gradients
-from lockstep.reference.step.regularization import (
+from lockstep.reference.optimizers import MomentumOptimizer as MomentumOptimizer
+from lockstep.reference.optimizers import RMSPropOptimizer as RMSPropOptimizer
+from lockstep.reference.post_process import OPTIMIZER_SUMMARIES as OPTIMIZER_SUMMARIES
+from lockstep.reference.post_process import (
     get_regularization_loss as get_regularization_loss,
 )
-from lockstep.reference.tensors.variable import Variable as Variable
-from lockstep.reference.workers.agn import AGNOptimizer as AGNOptimizer
-from lockstep.reference.workers.center import AGNCustomGetter as AGNCustomGetter
+from lockstep.reference.post_process import (
+    post_process_gradients as post_process_gradients,
+)
+from lockstep.reference.post_process import reduce_gradients as reduce_gradients
+from lockstep.reference.variable_clipping import (
+    VariableClippingOptimizer as VariableClippingOptimizer,
+)
 from lockstep.registry import BACKENDS
-
-# So that `import lockstep.reference.lr_policies` finds it, too.
-sys.modules[f"{__name__}.lr_policies"] = lr_policies
 
 if not TYPE_CHECKING:  # Type checkers read the imports above instead.
     __all__ = list(BACKENDS["reference"].public_names())

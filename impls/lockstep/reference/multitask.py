@@ -7,47 +7,64 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.docstrings import documented
-from lockstep.interface import NO_STEP, Array, Gradient, Rows, StepReport
-from lockstep.messages import multitask as words
-from lockstep.messages.base.pairs import as_pairs, refuse_complex, refuse_integers
-from lockstep.messages.nouns import REFERENCE
-from lockstep.quirks import Quirks, quirks_of
-from lockstep.reference.base.pairs import Pairs, advance, check_counter, check_pairs
-from lockstep.reference.clipping.clip_gradients import (
-    clip_factor,
-    global_norm,
-    scale_gradients,
+from lockstep.checks import check_norm_limit
+from lockstep.errors import (
+    DtypeError,
+    NonFiniteNormError,
+    NotAnOptimizerError,
+    UnsupportedError,
 )
-from lockstep.reference.optimizers.classes import Optimizer, base_of
-from lockstep.reference.tensors.variable import Variable
-from lockstep.reference.tensors.zero_test import flush_subnormals, is_all_zero
+from lockstep.interface import NO_STEP, Array, Gradient, Rows, StepReport
+from lockstep.reference import arrays, clipping
+from lockstep.reference.arrays import Pairs, Variable, flush_subnormals, is_all_zero
+from lockstep.reference.optimizers import Optimizer, Wrapper
 
-__all__ = ["MultitaskOptimizerWrapper", "clip_gradients_by_global_norm"]
+OWNER, CLIP = "MultitaskOptimizerWrapper", "clip_gradients_by_global_norm"
 
 
-@documented
-class MultitaskOptimizerWrapper(Optimizer):
+class MultitaskOptimizerWrapper(Wrapper):
     """Skip the update of a variable and its state if its gradient is all zero.
 
-    ...
+    For each variable w with gradient g and state s:
+
+    any(g != 0):  w, s = opt(w, s, g)
+    otherwise:    w and s keep every bit, as if g were None
+
+    -0.0 is zero, NaN and infinity are not. The duplicate rows of a sparse gradient are
+    summed before the test. If no gradient is left to apply, ``opt`` takes no step, but
+    the global step advances. ``last_step`` reports the step.
 
     Args:
         opt: any optimizer or wrapper of the reference.
         strict: reproduce the original with its quirks: ``opt`` is changed in place, its
             shared scalars advance on every call, float32 subnormals count as zero, a
-            wrapper as ``opt`` is refused.
+            multitask wrapper as ``opt`` is refused.
+
+    Raises:
+        NotAnOptimizerError: a TypeError; ``opt`` is no optimizer of the reference.
+
+    Origin: TensorFlow 1.15, ``tf.contrib.opt.MultitaskOptimizerWrapper``.
+
+    Example:
+        >>> body, head = Variable("body", [1.0]), Variable("head", [1.0])
+        >>> wrapper = MultitaskOptimizerWrapper(MomentumOptimizer(0.25, 0.5))
+        >>> wrapper.apply_gradients([(np.array([1.0]), body), (np.array([0.0]), head)])
+        >>> body.value.tolist(), head.value.tolist(), wrapper.last_step.skipped
+        ([0.75], [1.0], ('head',))
     """
 
     def __init__(self, opt: Optimizer, strict: bool = False) -> None:
-        self.quirks = quirks_of(strict)
-        nesting = self.quirks.multitask_nesting
-        refused = nesting and isinstance(opt, MultitaskOptimizerWrapper)
-        if refused or not isinstance(opt, Optimizer):
-            raise words.not_an_optimizer(opt, REFERENCE, nesting)
+        # multitask-nesting
+        is_refused = strict and isinstance(opt, MultitaskOptimizerWrapper)
+        if is_refused or not isinstance(opt, Optimizer):
+            raise NotAnOptimizerError(
+                f"{OWNER}: expected a lockstep.reference optimizer, got "
+                f"{type(opt).__name__}; leave strict off to nest wrappers."
+            )
         self.inner_optimizer = opt
+        self.strict = strict
         self.last_step: StepReport = NO_STEP
-        if self.quirks.multitask_in_place:
+        if strict:  # multitask-in-place
             self._patch(opt)
 
     def _patch(self, opt: Optimizer) -> None:
@@ -60,11 +77,10 @@ class MultitaskOptimizerWrapper(Optimizer):
         """
         update = opt.update
         tests_rows = getattr(opt, "sums_duplicates", True)
-        flush = self.quirks.multitask_subnormals
 
         def update_unless_zero(gradient: Array | Rows, variable: Variable) -> None:
-            tested = tests_rows or not isinstance(gradient, Rows)
-            if not (tested and is_all_zero(gradient, flush)):
+            is_tested = tests_rows or not isinstance(gradient, Rows)
+            if not (is_tested and is_all_zero(gradient, True)):
                 update(gradient, variable)
 
         opt.update = update_unless_zero  # type: ignore[method-assign]
@@ -79,53 +95,42 @@ class MultitaskOptimizerWrapper(Optimizer):
 
         The global step always advances.
         """
-        pairs = check_pairs(grads_and_vars, "MultitaskOptimizerWrapper")
-        check_counter(global_step, words.WRAPPER)
-        quirks = self.quirks
-        flush, in_place = quirks.multitask_subnormals, quirks.multitask_in_place
-        zero = [g is not None and is_all_zero(g, flush) for g, _ in pairs]
-        self.last_step = words.report(
-            [v.name for _, v in pairs], zero, [g is None for g, _ in pairs]
-        )
-        advances = quirks.multitask_shared_state
-        if not (self.last_step.applied or (in_place and advances)):
+        pairs = arrays.check_pairs(grads_and_vars, OWNER)
+        arrays.check_counter(global_step, OWNER)
+        # multitask-subnormals
+        zero = [g is not None and is_all_zero(g, self.strict) for g, _ in pairs]
+        self.last_step = report(pairs, zero)
+        if self.strict:  # multitask-shared-state: the patched update leaves zeros out.
+            filtered = pairs
+        elif self.last_step.applied:
+            both = zip(zero, pairs, strict=True)
+            filtered = [(None if is_zero else g, v) for is_zero, (g, v) in both]
+        else:
             self.inner_optimizer.note_no_gradients()
-            if advances:
-                base_of(self.inner_optimizer).advance_shared()
-            advance(global_step)
+            arrays.advance(global_step)
             return
-        filtered: Pairs = [
-            (None if is_zero and not in_place else gradient, variable)
-            for is_zero, (gradient, variable) in zip(zero, pairs, strict=True)
-        ]
         self.inner_optimizer.apply_gradients(filtered, global_step, name)
-        names = [variable.name for _, variable in pairs]
         inner = getattr(self.inner_optimizer, "last_step", None)
-        self.last_step = words.report_through(self.last_step, inner, names)
-
-    def get_name(self) -> str:
-        """Return the wrapped optimizer's name."""
-        return self.inner_optimizer.get_name()
-
-    def get_slot(self, var: Variable, name: str) -> Array | None:
-        """Return a slot of the wrapped optimizer."""
-        return self.inner_optimizer.get_slot(var, name)
-
-    def get_slot_names(self) -> list[str]:
-        """Return the slot names of the wrapped optimizer."""
-        return self.inner_optimizer.get_slot_names()
-
-    def variables(self) -> list[Array]:
-        """Return the state of the wrapped optimizer; the wrapper has none."""
-        return self.inner_optimizer.variables()
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "inner_optimizer":
-            raise AttributeError(name)
-        return getattr(self.inner_optimizer, name)
+        if inner is not None and not inner.applied:
+            reason = f"{self.last_step.reason}; {inner.reason}"
+            skipped = tuple(arrays.names_of(pairs))
+            self.last_step = inner._replace(reason=reason, skipped=skipped)
 
 
-@documented
+def report(pairs: Pairs, zero: list[bool]) -> StepReport:
+    """Return the report of a step: which variables were not updated, and why."""
+    absent = [gradient is None for gradient, _ in pairs]
+    skips = [z or a for z, a in zip(zero, absent, strict=True)]
+    if not any(skips):
+        return StepReport(True, "every gradient had a nonzero element", ())
+    names = arrays.names_of(pairs)
+    skipped = tuple(name for name, skip in zip(names, skips, strict=True) if skip)
+    counts = {"all zero": sum(zero), "absent": sum(absent)}
+    parts = [f"{count} {what}" for what, count in counts.items() if count]
+    reason = f"of {len(pairs)} gradients {' and '.join(parts)}"
+    return StepReport(not all(skips), reason, skipped)
+
+
 def clip_gradients_by_global_norm(
     gradients_variables: Iterable[tuple[Gradient, Any]],
     clip_norm: float = 20.0,
@@ -134,53 +139,93 @@ def clip_gradients_by_global_norm(
 ) -> tuple[list[tuple[Gradient, Any]], Array]:
     """Scale all gradients so that their global norm is at most ``clip_norm``.
 
-    ...
+    norm = sqrt(sum g^2) over the gradients that are present and not all zero;
+    s = clip_norm min(1 / norm, 1 / clip_norm); each g becomes g s. A norm that is not
+    finite makes every gradient NaN.
+
+    Args:
+        gradients_variables: iterable of (gradient or None, variable), dense or sparse.
+        clip_norm: the largest global norm that is not clipped, > 0 and finite.
+        error_if_nonfinite: raise instead of returning NaN.
+        strict: as the original: the norm has the gradients' dtype (in float16 it
+            overflows), subnormals are flushed, sparse gradients and mixed dtypes are
+            refused, ``clip_norm`` is not checked.
+
+    Returns:
+        The pairs with clipped gradients, and the norm: 0-d, float32 by default.
+
+    Raises:
+        OutOfRangeError: a ValueError; ``clip_norm`` is not a finite number > 0.
+        MalformedPairsError: a TypeError; not pairs of a gradient and a variable.
+        NoGradientsError: a ValueError; the list is empty.
+        DtypeError: a TypeError; a gradient of integers or complex numbers.
+        NonFiniteNormError: a ValueError; see ``error_if_nonfinite``.
+        UnsupportedError, DtypeError: strict and sparse, strict and mixed dtypes.
+
+    Origin: TensorFlow 1.15, ``tf.contrib.opt.clip_gradients_by_global_norm``.
+
+    Example:
+        >>> w = Variable("w", np.zeros(2, np.float32))
+        >>> pairs, norm = clip_gradients_by_global_norm([(np.float32([3, 4]), w)], 2.5)
+        >>> pairs[0][0].tolist(), float(norm)
+        ([1.5, 2.0], 5.0)
     """
-    pairs = as_pairs(gradients_variables, "clip_gradients_by_global_norm")
-    gradients = [gradient for gradient, _ in pairs]
+    pairs = arrays.as_pairs(gradients_variables, CLIP)
+    gradients: list[Gradient] = [gradient for gradient, _ in pairs]
     present = [gradient for gradient in gradients if gradient is not None]
-    quirks = quirks_of(strict)
-    _check_clipping(present, clip_norm, quirks)
     dtype = np.dtype(np.float32)
-    if quirks.multitask_clip_float16 and present:
-        dtype = _values(present[0]).dtype
-    flush = quirks.multitask_subnormals
-    if flush:
-        gradients = [_flushed(gradient) for gradient in gradients]
-        present = [gradient for gradient in gradients if gradient is not None]
-    nonzero = [gradient for gradient in present if not is_all_zero(gradient)]
-    norm = global_norm(nonzero, dtype, flush)
+    if strict:
+        refuse_strictly(present)
+        if present:  # multitask-clip-float16
+            dtype = np.asarray(present[0]).dtype
+    else:
+        check_norm_limit(CLIP, "clip_norm", clip_norm)
+        for gradient in present:
+            arrays.require_floats(np.asarray(arrays.values_of(gradient)).dtype, CLIP)
+    clipped, norm = clipped_in(dtype, gradients, clip_norm, flush=strict)
     if error_if_nonfinite and not np.isfinite(norm):
-        raise words.NONFINITE_NORM.error(norm=float(norm))
-    with np.errstate(all="ignore"):
-        factor = clip_factor(norm, clip_norm, flush)
-        clipped = scale_gradients(gradients, factor)
-    if flush:
-        clipped = [_flushed(gradient) for gradient in clipped]
+        raise NonFiniteNormError(
+            f"{CLIP}: expected a finite global norm, got {norm}; look for the gradient "
+            "that overflowed, or leave error_if_nonfinite off."
+        )
     variables = [variable for _, variable in pairs]
     return list(zip(clipped, variables, strict=True)), norm
 
 
-def _check_clipping(
-    present: list[Array | Rows], clip_norm: float, quirks: Quirks
-) -> None:
-    if quirks.multitask_clip_sparse:
-        words.refuse_sparse(any(isinstance(gradient, Rows) for gradient in present))
-    dtypes = [str(np.asarray(_values(gradient)).dtype) for gradient in present]
-    if quirks.multitask_clip_dtypes:
-        words.refuse_mixed_dtypes(dtypes)
-    if not quirks.multitask_clip_range:
-        words.check_clip_norm(clip_norm)
-    if not quirks.multitask_clip_dtypes:
-        refuse_integers(words.CLIP, dtypes)
-        refuse_complex(words.CLIP, dtypes)
+def clipped_in(
+    dtype: np.dtype[Any], gradients: list[Gradient], clip_norm: float, flush: bool
+) -> tuple[list[Gradient], Array]:
+    """Return clipped gradients and their norm in ``dtype``.
+
+    ``flush`` (multitask-subnormals): flush dense gradients before and after.
+    """
+
+    def flushed(some: list[Gradient]) -> list[Gradient]:
+        return [
+            flush_subnormals(g)
+            if flush and isinstance(g, np.ndarray | np.generic)
+            else g
+            for g in some
+        ]
+
+    gradients = flushed(gradients)
+    nonzero = [g for g in gradients if g is not None and not is_all_zero(g)]
+    norm = clipping.global_norm(nonzero, dtype, flush)
+    with np.errstate(all="ignore"):
+        factor = clipping.clip_factor(norm, clip_norm, flush)
+        return flushed(clipping.scale_gradients(gradients, factor)), norm
 
 
-def _values(gradient: Array | Rows) -> Array:
-    return gradient.values if isinstance(gradient, Rows) else gradient
-
-
-def _flushed(gradient: Gradient) -> Gradient:
-    if gradient is None or isinstance(gradient, Rows):
-        return gradient
-    return flush_subnormals(gradient)
+def refuse_strictly(present: list[Any]) -> None:
+    """Raise for gradients that the original cannot clip."""
+    if any(isinstance(gradient, Rows) for gradient in present):
+        raise UnsupportedError(  # multitask-clip-sparse
+            f"{CLIP}: expected dense gradients, got a sparse one; the original cannot "
+            "clip them; leave strict off."
+        )
+    dtypes = sorted({str(np.asarray(gradient).dtype) for gradient in present})
+    if len(dtypes) > 1:
+        raise DtypeError(  # multitask-clip-dtypes
+            f"{CLIP}: expected gradients of one dtype, got {' and '.join(dtypes)}; the "
+            "original cannot mix them; leave strict off."
+        )

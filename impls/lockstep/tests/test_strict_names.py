@@ -106,9 +106,7 @@ def test_names_of_optimizers_stand_for_strict_classes(backend: str) -> None:
 
 def test_too_many_arguments_by_position_are_counted(backend: str) -> None:
     strict = registry.load(backend, strict=True)
-    with pytest.raises(
-        TypeError,
-    ):
+    with pytest.raises(TypeError):
         strict.MultitaskOptimizerWrapper(None, False)
     with pytest.raises(TypeError):
         strict.clip_gradients_by_norm([], 1.0, False)
@@ -116,7 +114,7 @@ def test_too_many_arguments_by_position_are_counted(backend: str) -> None:
 
 def test_an_argument_left_out_is_named(backend: str) -> None:
     strict = registry.load(backend, strict=True)
-    with pytest.raises(TypeError, match=r"strict\.FixedLossScale: .*loss_scale_value"):
+    with pytest.raises(TypeError, match="loss_scale_value"):
         strict.FixedLossScale()
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, ClassVar
 from unittest import mock
@@ -23,14 +22,13 @@ import numpy as np
 
 from harness.parity.drivers.framework_rules.own_powers import OwnPowers
 from harness.parity.drivers.reference import NumpyDriver
-from lockstep import quirks, reference
+from lockstep import reference
 from lockstep.interface import Array, Rows
 from lockstep.optimizers import OPTIMIZERS
-from lockstep.reference.clipping import clip_rows
-from lockstep.reference.optimizers.classes import RuleOptimizer, base_of
-from lockstep.reference.tensors.rows import densify
-from lockstep.reference.tensors.variable import Variable
-from lockstep.reference.tensors.zero_test import flush_subnormals as flushed
+from lockstep.reference import arrays, loss_scaling, multitask, variable_clipping
+from lockstep.reference.arrays import Variable, densify
+from lockstep.reference.arrays import flush_subnormals as flushed
+from lockstep.reference.optimizers import RuleOptimizer, base_of
 
 __all__ = ["KERAS", "KerasAdam", "KerasOptimizer", "make_driver"]
 
@@ -167,6 +165,16 @@ class Counting(reference.MultitaskOptimizerWrapper):
             base_of(self).advance_shared()
 
 
+EXACT_ROWS, EXACT_CLIPPING = variable_clipping.scaled, multitask.clipped_in
+FLUSHING: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
+    (multitask, "is_all_zero", lambda g, flush=False: arrays.is_all_zero(g, True)),
+    (multitask, "clipped_in", lambda *args, flush: EXACT_CLIPPING(*args, flush=True)),
+    (loss_scaling, "times", lambda g, f, flush=False: arrays.times(g, f, True)),
+    (variable_clipping, "scaled", lambda *args: flushed(EXACT_ROWS(*args))),
+)
+"""Module of the reference, name, and what flushes subnormals in its place."""
+
+
 class KerasDriver(NumpyDriver):
     """The reference as Keras runs it, until the driver is closed."""
 
@@ -176,16 +184,9 @@ class KerasDriver(NumpyDriver):
         names: Any = SimpleNamespace(**{**vars(reference), **classes, **own})
         super().__init__("numpy", names)
         self.make_center = OwnPowers
-        kernels = replace(
-            quirks.DEFAULT, multitask_subnormals=True, row_clip_subnormals=True
-        )
-        exact = clip_rows.scaled
         self.changes = ExitStack()
-        for where, name, value in (
-            (quirks, "DEFAULT", kernels),
-            (clip_rows, "scaled", lambda *arguments: flushed(exact(*arguments))),
-        ):
-            self.changes.enter_context(mock.patch.object(where, name, value))
+        for change in FLUSHING:
+            self.changes.enter_context(mock.patch.object(*change))
 
     @staticmethod
     def optimize(loss: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from harness.parity.drivers.reference import NumpyDriver
 from lockstep import registry
-from lockstep.messages.workers.center import Update
-from lockstep.reference.optimizers.classes import base_of
-from lockstep.reference.optimizers.rules import Shared
-from lockstep.reference.workers.center import Center
+from lockstep.reference.agn import Center, Update
+from lockstep.reference.optimizers import Slots, base_of
 
 __all__ = ["OwnPowers", "make_driver"]
 
@@ -18,7 +16,7 @@ __all__ = ["OwnPowers", "make_driver"]
 class OwnPowers(Center):
     """A center that applies a push with its own powers instead of the worker's."""
 
-    powers: Shared | None = None
+    powers: Slots | None = None
 
     def _apply(self, update: Update) -> None:
         base = base_of(update.optimizer)

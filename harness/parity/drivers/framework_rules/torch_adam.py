@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
 from lockstep.interface import Array
-from lockstep.reference.optimizers.rules import Shared, Slots
+from lockstep.reference.optimizers import Slots
 
-__all__ = ["Policy", "multiply_add", "update_dense"]
-
-
-class Policy(NamedTuple):
-    """Hyper-parameters as Python floats. torch does not cast them."""
-
-    lr: float
-    beta1: float
-    beta2: float
-    eps: float
+__all__ = ["multiply_add", "update_dense"]
 
 
 def update_dense(
-    policy: Policy, shared: Shared, variable: Array, slots: Slots, gradient: Array
+    policy: Any, variable: Array, slots: Slots, gradient: Array
 ) -> tuple[Array, Slots]:
     """m += (1-b1)(g-m); v = b2 v + (1-b2) g^2; w -= lr/(1-b1^t) m / (sqrt(v)/c + eps).
 

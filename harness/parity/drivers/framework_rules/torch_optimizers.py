@@ -7,6 +7,7 @@ rules -> the wrapper around ``torch.optim`` verifies it on that backend.
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,8 @@ import numpy as np
 from harness.parity.drivers.framework_rules import torch_adam
 from lockstep.interface import Array
 from lockstep.optimizers import TORCH_ADAM
-from lockstep.reference.optimizers.classes import RuleOptimizer
-from lockstep.reference.tensors.variable import Variable
+from lockstep.reference.arrays import Variable
+from lockstep.reference.optimizers import RuleOptimizer, Slots
 
 __all__ = ["TorchAdam", "TorchOptimizer"]
 
@@ -23,9 +24,9 @@ __all__ = ["TorchAdam", "TorchOptimizer"]
 class TorchOptimizer(RuleOptimizer):
     """A rule of torch: dense gradients, a step count per parameter, float64 numbers."""
 
-    def policy(self, dtype: np.dtype[Any]) -> Any:
+    def hyper(self, dtype: np.dtype[Any], shared: Slots) -> Any:
         """Return the hyper-parameters without a cast: torch casts in each kernel."""
-        return self.rule.Policy(**self.arguments)
+        return SimpleNamespace(**self.arguments)
 
     def initial_slots(self, variable: Variable) -> dict[str, Array]:
         """Return new slots, and a step counter for this variable."""
@@ -35,4 +36,4 @@ class TorchOptimizer(RuleOptimizer):
 class TorchAdam(TorchOptimizer):
     """``torch.optim.Adam(lr, (beta1, beta2), eps)``."""
 
-    spec, rule = TORCH_ADAM, torch_adam
+    spec, rule = TORCH_ADAM, staticmethod(torch_adam.update_dense)

@@ -11,7 +11,7 @@ import pytest
 from lockstep import reference
 from lockstep.interface import Array, Rows
 from lockstep.reference import Variable
-from lockstep.reference.optimizers.classes import Optimizer
+from lockstep.reference.optimizers import Optimizer
 
 Make = Callable[[], Optimizer]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,10 +9,9 @@ import pytest
 
 from lockstep import reference
 from lockstep.interface import Array, Rows
-from lockstep.quirks import STRICT
 from lockstep.reference import Variable, strict
-from lockstep.reference.clipping.clip_gradients import clip_factor, global_norm
-from lockstep.reference.clipping.clip_rows import excess, row_norms
+from lockstep.reference.clipping import clip_factor, global_norm
+from lockstep.reference.variable_clipping import strict_norms
 
 NAN = np.nan
 FLUSHED: dict[str, tuple[Any, float, Any]] = {
@@ -27,15 +24,6 @@ FLUSHED: dict[str, tuple[Any, float, Any]] = {
     "an element": ([[1e-39, 1.0]], 4.0, [[0, 1]]),
     "nothing": ([[0.75, 1.0]], 0.625, [[0.375, 0.5]]),
 }
-
-
-def test_without_one_of_its_quirks_strict_leaves_rows_below_the_norm_alone() -> None:
-    quirks = replace(STRICT, row_clip_below=False)
-    # Of the second row, w max_norm / max_norm is not w.
-    values = np.float32([[0.1, 0.3], [1.6, 0.0], [6.0, 8.0]])
-    below, equal, above = excess(values, [1], 1.6, quirks)
-    assert below.tolist() == equal.tolist() == [0, 0]
-    assert above.tolist() == pytest.approx([5.04, 6.72])
 
 
 def stepped(lockstep: Any, values: Any, limit: float, gradient: Any = None) -> Array:
@@ -97,7 +85,7 @@ def test_float16_sums_are_folded_in_float32(length: int) -> None:
         values = generator.uniform(0.2, 1, (1, length)).astype(np.float16)
         squares = np.square(values)[0]
         expected = np.sqrt(half_sum(squares))
-        assert row_norms(values, [1], True).item() == expected
+        assert strict_norms(values, [1]).item() == expected
         halves = (squares * np.float16(0.5)).astype(np.float16)
         whole = np.sqrt(half_sum(halves) * np.float16(2))
         assert global_norm([values], np.dtype(np.float16)) == whole
@@ -114,9 +102,3 @@ def test_the_strict_clipping_function_flushes_at_every_operation() -> None:
     assert reference.clip_gradients_by_global_norm(small, 1e-19)[1] > 0
     assert clip_factor(np.asarray(np.float32(5)), 1e38, flush=True) == 0
     assert clip_factor(np.asarray(np.float32(5)), 1e38) > 0
-
-
-def test_nothing_is_warned_about() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        stepped(strict, [[1e-30, 2e-30], [0.0, 0.0]], 1e-40)

@@ -65,9 +65,7 @@ ALL: dict[str, dict[str, Any]] = {
 def test_a_step_that_is_no_count_is_refused(name: str) -> None:
     policy = getattr(lr_policies, name)
     for step in (-1, 0.5, "1"):
-        with pytest.raises(
-            LockstepError, match=f"{name}: global_step: expected an int"
-        ):
+        with pytest.raises(LockstepError):
             policy(step, 1.0, **ALL[name])
 
 

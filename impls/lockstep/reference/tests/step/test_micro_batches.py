@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lockstep.interface import Rows
-from lockstep.reference.step.micro_batches import add_share
+from lockstep.reference.optimize_loss import add_share
 
 
 @pytest.mark.parametrize("shapes", [(None, (4, 2)), ((4, 2), None)])

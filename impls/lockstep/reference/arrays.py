@@ -1,0 +1,340 @@
+"""Variables and gradients in NumPy, and the arithmetic that several tools share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from lockstep.errors import (
+    DtypeError,
+    MalformedPairsError,
+    NoGradientsError,
+    ShapeError,
+)
+from lockstep.interface import Array, Gradient, Rows
+
+LANES, LEAF = 8, 1 << 13
+
+LARGEST = {"float16": 65504.0, "bfloat16": (2 - 2**-7) * 2.0**127}
+"""Half-precision dtype -> its largest number."""
+
+Given = TypeVar("Given", bound=Gradient)
+
+
+class Variable:
+    """A named array whose value can be replaced; its dtype and shape never change.
+
+    Args:
+        name: the variable's name, used in reports and errors.
+        value: initial value, any shape; float16, float32, float64 or an integer.
+        dtype: dtype of the value; None keeps the value's own.
+    """
+
+    def __init__(
+        self, name: str, value: npt.ArrayLike, dtype: npt.DTypeLike | None = None
+    ) -> None:
+        self.name = name
+        self.value: Array = np.array(value, dtype)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the value."""
+        return self.value.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the value."""
+        return self.value.shape
+
+    def __repr__(self) -> str:
+        return f"Variable({self.name!r}, {self.value!r})"
+
+
+Pairs = list[tuple[Gradient, Variable]]
+
+
+# -- gradients -------------------------------------------------------------------------
+
+
+def values_of(gradient: Array | Rows) -> Array:
+    """Return a dense gradient, or the rows of a sparse one as they are listed."""
+    return gradient.values if isinstance(gradient, Rows) else gradient
+
+
+def map_values(function: Callable[[Array], Any], gradient: Given) -> Given:
+    """Return a gradient with ``function`` applied to its values; None stays None."""
+    if gradient is None:
+        return gradient
+    with np.errstate(all="ignore"):
+        values = np.asarray(function(values_of(gradient)))
+    return gradient._replace(values=values) if isinstance(gradient, Rows) else values  # type: ignore[return-value]
+
+
+def sum_duplicates(gradient: Rows) -> Rows:
+    """Sum the rows that share an index, in the order of their occurrence.
+
+    ``values`` [k, ...] becomes [u, ...] with u distinct, ascending ``indices``. The sum
+    is computed in the dtype of the values.
+    """
+    totals: dict[int, Array] = {}
+    for index, row in zip(gradient.indices.tolist(), gradient.values, strict=True):
+        totals[index] = totals[index] + row if index in totals else row
+    indices = np.array(sorted(totals), dtype=np.int64)
+    values = np.empty((len(totals), *gradient.values.shape[1:]), gradient.values.dtype)
+    for position, index in enumerate(indices.tolist()):
+        values[position] = totals[index]
+    return Rows(indices, values, gradient.dense_shape)
+
+
+def summed_values(gradient: Array | Rows) -> Array:
+    """Return a dense gradient, or the rows of a sparse one with duplicates summed."""
+    if isinstance(gradient, Rows):
+        return sum_duplicates(gradient).values
+    return gradient
+
+
+def densify(gradient: Rows, shape: tuple[int, ...]) -> Array:
+    """Return the dense [d0, ...] gradient: summed rows, zero elsewhere."""
+    summed = sum_duplicates(gradient)
+    dense = np.zeros(shape, gradient.values.dtype)
+    dense[summed.indices] = summed.values
+    return dense
+
+
+def cast(gradient: Given, dtype: np.dtype[Any]) -> Given:
+    """Return a gradient in ``dtype``."""
+    return map_values(lambda values: values.astype(dtype), gradient)
+
+
+def widen(gradient: Given) -> Given:
+    """Return a gradient in float32."""
+    return cast(gradient, np.dtype(np.float32))
+
+
+def is_all_zero(gradient: Array | Rows, flush: bool = False) -> bool:
+    """Return whether ``gradient`` has no nonzero element.
+
+    -0.0 is zero; NaN and infinity are not. The duplicate rows of a sparse gradient are
+    summed first. So the result is True for rows that cancel, rows of zeros and no rows.
+    With ``flush``, float32 subnormals are zero, as in the original.
+    """
+    values = summed_values(gradient)
+    return not np.count_nonzero(flush_subnormals(values) if flush else values)
+
+
+def is_finite(gradient: Gradient) -> bool:
+    """Return whether every element is finite, with duplicate rows summed first.
+
+    None counts as finite.
+
+    Raises:
+        DtypeError: the gradient consists of integers.
+    """
+    if gradient is None:
+        return True
+    with np.errstate(all="ignore"):
+        values = summed_values(gradient)
+    require_floats(values.dtype, "the finite check")
+    return bool(np.all(np.isfinite(values)))
+
+
+# -- arithmetic ------------------------------------------------------------------------
+
+
+def flush_subnormals(values: Array) -> Array:
+    """Replace subnormals by zero, except in float16.
+
+    The original's kernels ran in the processor's flush-to-zero mode, which does not
+    apply to float16.
+    """
+    if values.dtype == np.float16:
+        return values
+    values = np.asarray(values)
+    smallest = np.finfo(values.dtype).smallest_normal
+    return np.where(np.abs(values) < smallest, np.zeros((), values.dtype), values)
+
+
+def wide_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return ``dtype``, or float32 for half precision."""
+    return np.promote_types(dtype, np.float32)
+
+
+def saturating_cast(values: Array, dtype: np.dtype[Any]) -> Array:
+    """Round float32 to half precision, clamped to its largest number; NaN stays NaN."""
+    largest = np.float32(LARGEST[str(dtype)])
+    return np.clip(values, -largest, largest).astype(dtype)
+
+
+def times(gradient: Given, factor: np.float32, flush: bool = False) -> Given:
+    """Return a gradient times a float32 factor, rounded once to its own dtype.
+
+    ``flush``: replace subnormal inputs and outputs by zero, as the original's kernels.
+    """
+
+    def product(values: Array) -> Array:
+        values = flush_subnormals(values) if flush else values
+        wide = values.astype(wide_dtype(values.dtype)) * factor
+        result = np.asarray(wide).astype(values.dtype)
+        return flush_subnormals(result) if flush else result
+
+    return map_values(product, gradient)
+
+
+def plain_sum(values: Array) -> Any:
+    """Add [n] values one after the other, in their dtype."""
+    total = np.zeros((), values.dtype)
+    for value in values:
+        total = total + value
+    return total
+
+
+def fold_lanes(values: Array) -> Any:
+    """Add [n] values in eight lanes, fold the lanes in halves, add the remainder.
+
+    For half precision the lanes are folded in float32 and rounded once.
+    """
+    whole = values.size - values.size % LANES
+    lanes = np.add.reduce(values[:whole].reshape(-1, LANES), axis=0)
+    lanes = lanes.astype(wide_dtype(values.dtype))
+    while lanes.size > 1:
+        lanes = lanes[: lanes.size // 2] + lanes[lanes.size // 2 :]
+    return lanes[0].astype(values.dtype) + plain_sum(values[whole:])
+
+
+def lane_sum(values: Array) -> Array:
+    """Return the sum of all elements, in their dtype: 0-d.
+
+    Up to 8192 elements, the additions have the order of the original's kernel. For more
+    elements the original uses threads, in an order that depends on the machine. These
+    are summed in float64 here, and the sum is rounded once.
+    """
+    flat = values.ravel()
+    with np.errstate(over="ignore", invalid="ignore"):
+        if flat.size > LEAF:
+            return np.asarray(np.sum(flat, dtype=np.float64).astype(flat.dtype))
+        return np.asarray(fold_lanes(flat))
+
+
+# -- checks ----------------------------------------------------------------------------
+
+
+def as_pairs(grads_and_vars: Iterable[Any], owner: str) -> list[tuple[Any, Any]]:
+    """Return (gradient, variable) pairs as a list.
+
+    Raises:
+        MalformedPairsError: a TypeError; not iterable, or an entry is no pair.
+        NoGradientsError: a ValueError; the list is empty.
+    """
+    entries = list(grads_and_vars) if isinstance(grads_and_vars, Iterable) else [None]
+    for position, entry in enumerate(entries):
+        if not isinstance(entry, tuple | list) or len(entry) != 2:
+            raise MalformedPairsError(
+                f"{owner}: expected an iterable of (gradient, variable) pairs, got "
+                f"{type(entry).__name__} at position {position}; "
+                "pass a list such as [(gradient, variable), ...]."
+            )
+    if not entries:
+        raise NoGradientsError(
+            f"{owner}: expected at least one (gradient, variable) pair, got an empty "
+            "list; pass what compute_gradients returned."
+        )
+    return [(gradient, variable) for gradient, variable in entries]
+
+
+def check_pairs(
+    grads_and_vars: Iterable[Any], owner: str, takes_wide: bool = False
+) -> Pairs:
+    """Return the pairs that an update can use; this changes no state.
+
+    ``takes_wide``: whether a float16 variable may have a float32 gradient.
+
+    Raises:
+        MalformedPairsError, NoGradientsError: no pairs, or every gradient is None.
+        ShapeError, DtypeError: a gradient does not fit its variable.
+    """
+    pairs = as_pairs(grads_and_vars, owner)
+    for gradient, variable in pairs:
+        require_variable(variable, owner)
+        if gradient is not None:
+            check_gradient(gradient, variable, owner, takes_wide)
+    if all(gradient is None for gradient, _ in pairs):
+        raise NoGradientsError(
+            f"{owner}: expected a gradient for at least one variable, got None for "
+            f"every one of {', '.join(variable.name for _, variable in pairs)}; "
+            "check that the loss depends on these variables."
+        )
+    return pairs
+
+
+def require_variable(variable: Any, owner: str) -> None:
+    """Raise unless the second entry of a pair is a variable."""
+    if not isinstance(variable, Variable):
+        raise MalformedPairsError(
+            f"{owner}: expected pairs (gradient, lockstep.reference.Variable), got "
+            f"{type(variable).__name__}; put the gradient first."
+        )
+
+
+def check_gradient(
+    gradient: Any, variable: Variable, owner: str, takes_wide: bool = False
+) -> None:
+    """Raise unless an array or rows have the shape and dtype of ``variable``."""
+    if not isinstance(gradient, Rows | np.ndarray | np.generic):
+        raise MalformedPairsError(
+            f"{owner}: expected an array, Rows or None, got {type(gradient).__name__} "
+            f"for {variable.name!r}; convert it to NumPy."
+        )
+    require_shape(gradient, variable, owner)
+    dtype = (gradient.values if isinstance(gradient, Rows) else gradient).dtype
+    is_wide = takes_wide and variable.dtype == np.float16 and dtype == np.float32
+    if dtype != variable.dtype and not is_wide:
+        raise DtypeError(
+            f"{owner}: expected a gradient of dtype {variable.dtype} for "
+            f"{variable.name!r}, got {dtype}; cast the gradient."
+        )
+
+
+def require_shape(gradient: Any, variable: Variable, owner: str) -> None:
+    """Raise unless a gradient has the shape of its variable."""
+    is_rows = isinstance(gradient, Rows)
+    shape = gradient.values.shape[1:] if is_rows else np.shape(gradient)
+    expected = variable.shape[1:] if is_rows else variable.shape
+    if shape != expected:
+        raise ShapeError(
+            f"{owner}: expected a gradient of shape {list(expected)} for "
+            f"{variable.name!r}, got {list(shape)}; pass the gradients in the order "
+            "of the variables."
+        )
+
+
+def require_floats(dtype: np.dtype[Any], owner: str) -> None:
+    """Raise for integer gradients, and for complex ones."""
+    if "float" not in str(dtype):
+        raise DtypeError(
+            f"{owner}: expected floating-point gradients, got {dtype}; cast them."
+        )
+
+
+def check_counter(global_step: Any, owner: str) -> None:
+    """Raise unless ``global_step`` is None or a 0-d integer variable."""
+    is_variable = isinstance(global_step, Variable)
+    counts = is_variable and np.issubdtype(global_step.dtype, np.integer)
+    if global_step is not None and not (counts and not global_step.shape):
+        raise DtypeError(
+            f"{owner}: expected global_step to be None or a 0-d integer variable, got "
+            f"{global_step!r}; make one with Variable('global_step', 0, np.int64)."
+        )
+
+
+def advance(global_step: Variable | None) -> None:
+    """Add one to the step counter, if there is one."""
+    if global_step is not None:
+        global_step.value = global_step.value + global_step.dtype.type(1)
+
+
+def names_of(pairs: Sequence[tuple[Any, Variable]]) -> list[str]:
+    """Return the names of the variables of pairs."""
+    return [variable.name for _, variable in pairs]

@@ -1,0 +1,346 @@
+"""Float32 master weights over NumPy variables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from lockstep import errors
+from lockstep.checks import HELD, is_scale, number_of, require
+from lockstep.interface import GATE_OP, Array, Gradient, Rows
+from lockstep.pipeline import has_layer
+from lockstep.reference import arrays
+from lockstep.reference.arrays import LARGEST, Pairs, Variable, times, widen
+from lockstep.reference.loss_scaling import (
+    PATIENCE,
+    AutomaticLossScaler,
+    DynamicLossScale,
+    LossScale,
+    ScalingWrapper,
+    Verdict,
+)
+from lockstep.reference.optimizers import Optimizer
+from lockstep.reference.variable_clipping import share_row_limits
+
+OWNER = "MixedPrecisionOptimizerWrapper"
+Regularizer = Callable[..., Array]
+
+REGISTERED: WeakKeyDictionary[Variable, Regularizer] = WeakKeyDictionary()
+"""Half-precision weight -> its regularizer; the weights are held weakly."""
+
+
+class MixedPrecisionOptimizerWrapper(ScalingWrapper):
+    """Train half-precision variables through float32 masters, with a scaled loss.
+
+    ``compute_gradients`` pairs each master with g: the gradient of loss x scale in the
+    variable's dtype, cast to float32, plus scale x the gradient of its regularizer at
+    the master, all times 1 / scale. ``apply_gradients`` updates the masters with
+    ``optimizer``. Then each variable becomes its master, rounded to the variable's
+    dtype and clamped to its largest magnitude. Variables of other dtypes are their own
+    masters. Both methods first copy elements of a variable that were written from
+    outside into its master.
+
+    Args:
+        optimizer: any optimizer or wrapper of the reference.
+        loss_scale: a number > 0, None for 1, ``dynamic``, an ``AutomaticLossScaler`` or
+            a loss scale.
+        clip_norm, at_floor, floor_patience: as in
+            :class:`~lockstep.reference.MixedPrecisionLossScaleOptimizer`. A number
+            never changes, so it is always at its floor.
+        strict: as in OpenSeq2Seq: only floats and automatic scalers can be used, absent
+            float16 gradients are refused, a static scale applies gradients that are not
+            finite, ``get_slot`` and ``variables()`` see nothing.
+
+    Raises:
+        ValueError: ``optimizer`` is no optimizer, an argument out of range.
+
+    Origin: OpenSeq2Seq, ``MixedPrecisionOptimizerWrapper``; P. Micikevicius et al.,
+    "Mixed Precision Training". By default we differ in what ``strict`` lists.
+
+    Example:
+        >>> w = Variable("w", [1.0], np.float16)
+        >>> sgd = GradientDescentOptimizer(2.0**-12)
+        >>> optimizer = MixedPrecisionOptimizerWrapper(sgd)
+        >>> optimizer.minimize(lambda: [np.float16([1])], var_list=[w])
+        >>> w.value.item(), optimizer.master(w).value.item() == 1 - 2**-12
+        (1.0, True)
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        loss_scale: Any = None,
+        *,
+        clip_norm: float | None = None,
+        at_floor: str = "warn",
+        floor_patience: int = PATIENCE,
+        strict: bool = False,
+    ) -> None:
+        super().__init__(OWNER, optimizer, at_floor, floor_patience, clip_norm, strict)
+        if not strict and has_layer(optimizer, "AGNOptimizer"):  # arguments-checked
+            raise errors.UnsupportedError(
+                f"{OWNER}: expected an optimizer that can be given masters, got "
+                "AGNOptimizer, which shares what it trains; let that be float32, with "
+                "MixedPrecisionLossScaleOptimizer around it to scale the loss."
+            )
+        # masters-scale-type
+        self.scale_object = loss_scale if strict else scale_of(loss_scale)
+        self.masters: dict[Variable, Variable] = {}
+        self.models: dict[Variable, Variable] = {}
+
+    @property
+    def loss_scale(self) -> np.float32:
+        """The current loss scale, float32."""
+        return self.current_scale()
+
+    def current_scale(self) -> np.float32:
+        """Return the current loss scale; strict: raise if it is unusable."""
+        scale = self.scale_object
+        if isinstance(scale, AutomaticLossScaler):
+            return scale.loss_scale
+        if isinstance(scale, LossScale) and not self.strict:
+            return scale()
+        if scale is not None and not isinstance(scale, float):
+            raise errors.UnusableScaleError(
+                f"{OWNER}: loss_scale: expected a float or an AutomaticLossScaler, got "
+                f"{scale!r}; the original fails at the first use; leave strict off."
+            )
+        with np.errstate(over="ignore"):
+            return np.float32(1 if scale is None else scale)
+
+    def master(self, variable: Variable) -> Variable:
+        """Return the master of a variable, or the variable itself if it has none."""
+        return self.masters.get(variable, variable)
+
+    def compute_gradients(
+        self,
+        loss: Callable[[], Iterable[Gradient]],
+        var_list: Iterable[Variable] | None = None,
+        gate_gradients: int = GATE_OP,
+        aggregation_method: int | None = None,
+        colocate_gradients_with_ops: bool = False,
+        grad_loss: float | None = None,
+    ) -> Pairs:
+        """Pair the unscaled float32 gradients of ``loss()`` with the masters."""
+        scale = self.current_scale()
+        self.adopt_changes()
+        self.is_unscaled = None
+        pairs = self.inner_optimizer.compute_gradients(
+            self.scaled(loss), var_list, grad_loss=grad_loss
+        )
+        of_masters = [self.to_master(g, v, scale) for g, v in pairs]
+        return [(times(g, self.reciprocal()), master) for g, master in of_masters]
+
+    def scale_gradient(self, gradient: Gradient) -> Gradient:
+        """Return a gradient times the scale, which is rounded to its dtype first.
+
+        This is the gradient that a scaled loss has in a float16 model, where a scale
+        above 65504 is infinite.
+        """
+        scale = self.loss_scale
+        return arrays.map_values(lambda v: v * v.dtype.type(scale), gradient)
+
+    def to_master(
+        self, gradient: Gradient, variable: Variable, scale: np.float32
+    ) -> tuple[Gradient, Variable]:
+        """Return the gradient of a variable's master, still scaled, and the master."""
+        has_master = self.trains_master(variable)
+        if gradient is None and has_master and self.strict:  # masters-absent
+            raise errors.UnsupportedError(
+                f"{OWNER}: expected a gradient for the float16 variable "
+                f"{variable.name!r}, got None; the original cannot leave it out; leave "
+                "strict off."
+            )
+        wide, master = self.for_master(gradient, variable)
+        regularizer = REGISTERED.get(variable)
+        if regularizer is not None and has_master:
+            wide = add_penalty(wide, regularizer(master) * scale)
+        return wide, master
+
+    def for_master(
+        self, gradient: Gradient, variable: Variable
+    ) -> tuple[Gradient, Variable]:
+        """Return a gradient in its master's dtype, and the master, made if missing."""
+        if not self.trains_master(variable):
+            return gradient, variable
+        if variable not in self.masters:
+            name = f"FP32-master-copy/{variable.name}"
+            master = Variable(name, variable.value, np.float32)
+            self.masters[variable], self.models[master] = master, variable
+            if not self.strict:  # masters-row-clipping
+                share_row_limits(variable, master, self.inner_optimizer)
+        return widen(gradient), self.masters[variable]
+
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Gradient, Variable]],
+        global_step: Variable | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Update the masters if all gradients are finite, then copy them back.
+
+        The scale is updated once. A skipped step does not advance ``global_step``.
+        """
+        pairs = arrays.check_pairs(grads_and_vars, OWNER, takes_wide=not self.strict)
+        arrays.check_counter(global_step, OWNER)
+        pairs = self.unscaled_once(pairs)
+        self.adopt_changes()
+        if not self.strict:  # masters-slots: a variable stands for its master.
+            pairs = [self.for_master(gradient, v) for gradient, v in pairs]
+
+        def update(pairs: Pairs) -> None:
+            self.inner_optimizer.apply_gradients(pairs, global_step, name)
+            for variable, master in self.masters.items():
+                dtype = variable.dtype
+                variable.value = arrays.saturating_cast(master.value, dtype)
+
+        self.apply_or_skip(pairs, update)
+
+    @property
+    def skips(self) -> bool:
+        """Whether a step with inf or NaN in its gradients is skipped."""
+        # masters-static-scale
+        return not self.strict or isinstance(self.scale_object, AutomaticLossScaler)
+
+    def judge(self, pairs: Pairs) -> Verdict:
+        """Check the gradients of a step, and compute an automatic scaler's inputs.
+
+        By default an automatic scaler treats any overflow as its own, including that of
+        summed duplicate rows and of the norm. A step without any element does not
+        overflow. Strict (masters-static-scale): the scaler decides by the largest
+        stored element.
+        """
+        verdict, scale = super().judge(pairs), self.scale_object
+        if not isinstance(scale, AutomaticLossScaler):
+            return verdict
+        if self.strict:
+            has_nan, amax = scale.check_grads(pairs)
+            is_overflow = bool(has_nan) or bool(np.isinf(amax))
+            return verdict._replace(finite=not is_overflow, amax=(has_nan, amax))
+        has_nan, amax = scale.check_grads([(widen(g), v) for g, v in pairs])
+        largest = np.finfo(np.float32).max if verdict.finite else np.float32(np.inf)
+        least = np.float32(0) if verdict.finite else largest
+        return verdict._replace(amax=(has_nan, np.clip(amax, least, largest)))
+
+    def move_scale(self, verdict: Verdict) -> None:
+        """Update the scale after a step."""
+        scale = self.scale_object
+        if isinstance(scale, AutomaticLossScaler):
+            assert verdict.amax is not None
+            scale.update_op(*verdict.amax)
+        elif isinstance(scale, LossScale):
+            scale.move(verdict.finite)
+
+    def known_as(self, variable: Variable) -> Variable:
+        """Return the variable of a master; any other variable is returned as it is."""
+        return self.models.get(variable, variable)
+
+    def trains_master(self, variable: Variable) -> bool:
+        """Return whether a variable is trained through a master."""
+        dtype = str(variable.dtype)
+        # half-precision-scalars: the original does not know bfloat16.
+        return dtype == "float16" if self.strict else dtype in LARGEST
+
+    def adopt_changes(self) -> None:
+        """Copy values that were written into variables from outside into the masters.
+
+        Strict (masters-slots): nothing is copied, and the next step overwrites them.
+        """
+        for variable, master in {} if self.strict else self.masters.items():
+            master.value = follow(master.value, variable.value)
+
+    def get_name(self) -> str:
+        """Return the wrapped optimizer's name with the suffix "-MP"."""
+        return f"{self.inner_optimizer.get_name()}-MP"
+
+    def get_slot(self, var: Variable, name: str) -> Array | None:
+        """Return a slot of the variable's master; strict: None."""
+        return super().get_slot(self.master(var), name)
+
+    def variables(self) -> list[Array]:
+        """Return the masters, the wrapped optimizer's state, the scale and the counts.
+
+        Strict: an empty list.
+        """
+        masters = [master.value for master in self.masters.values()]
+        return [] if self.strict else [*masters, *super().variables()]
+
+
+def scale_of(loss_scale: Any) -> float | AutomaticLossScaler | LossScale:
+    """Return the number or scale object for an argument ``loss_scale``.
+
+    Raises:
+        ValueError: another string or type, a number out of range.
+    """
+    if loss_scale is None:
+        return 1.0
+    if isinstance(loss_scale, str):
+        if loss_scale == "dynamic":
+            return DynamicLossScale()
+        raise errors.UnknownNameError(
+            f"{OWNER}: loss_scale: expected a number, None, 'dynamic' or a loss scale, "
+            f"got {loss_scale!r}; pass AutomaticLossScaler('Backoff'), for example."
+        )
+    if isinstance(loss_scale, AutomaticLossScaler | LossScale):
+        return loss_scale
+    fine, remedy = is_scale(number_of(loss_scale)), "give the factor, 1 for none"
+    require(OWNER, "loss_scale", loss_scale, fine, HELD, remedy)
+    return number_of(loss_scale)
+
+
+def follow(master: Array, model: Array) -> Array:
+    """Return the float32 master, updated where ``model`` was written from outside.
+
+    Where ``master`` rounds to ``model``, or both are NaN, the master is kept, because
+    it is more precise. Elsewhere the result is float32(model).
+    """
+    rounded = arrays.saturating_cast(master, model.dtype)
+    same = (rounded == model) | (np.isnan(rounded) & np.isnan(model))
+    return np.where(same, master, model.astype(np.float32))
+
+
+def mp_regularizer_wrapper(regularizer: Regularizer) -> Callable[[Variable], Any]:
+    """Leave the regularization of half-precision weights to the optimizer.
+
+    A loss here is its gradients, so ``regularizer(weight)`` returns the gradient of the
+    penalty at ``weight``.
+
+    Args:
+        regularizer: weight -> gradient of the penalty, of the weight's shape.
+
+    Returns:
+        A function of a weight. In half precision it registers the weight and returns
+        None, because the wrapper adds the gradient at the float32 master. Otherwise it
+        returns ``regularizer(weight)``; more arguments, such as d loss, are passed on.
+
+    Raises:
+        DtypeError: a TypeError; ``regularizer`` cannot be called.
+
+    Origin: OpenSeq2Seq, ``mp_regularizer_wrapper``.
+    """
+    if not callable(regularizer):
+        raise errors.DtypeError(
+            "mp_regularizer_wrapper: regularizer: expected a callable of a weight, got "
+            f"{type(regularizer).__name__}; pass a function that returns the penalty."
+        )
+
+    def register(weight: Variable, *upstream: Any) -> Array | None:
+        if str(weight.dtype) not in LARGEST:
+            return regularizer(weight, *upstream)
+        REGISTERED[weight] = regularizer
+        return None
+
+    return register
+
+
+def add_penalty(gradient: Gradient, penalty: Array) -> Array:
+    """Add the gradient of a penalty [d0, ...]; rows become dense, None counts as 0."""
+    if gradient is None:
+        return penalty
+    if isinstance(gradient, Rows):
+        gradient = arrays.densify(gradient, penalty.shape)
+    with np.errstate(all="ignore"):
+        return np.asarray(gradient + penalty)

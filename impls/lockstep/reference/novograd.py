@@ -1,0 +1,156 @@
+"""NovoGrad: momentum of gradients, each divided by a running norm of its tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from lockstep.errors import DtypeError, MalformedPairsError, NoGradientsError
+from lockstep.interface import Array, Gradient, Rows
+from lockstep.optimizers import NOVOGRAD
+from lockstep.reference import optimizers
+from lockstep.reference.arrays import (
+    Variable,
+    check_pairs,
+    densify,
+    lane_sum,
+    wide_dtype,
+)
+from lockstep.reference.optimizers import RuleOptimizer, Slots, Updated
+
+
+def square_norm(g: Array) -> Array:
+    """Return |g|^2, the sum of all squared elements: 0-d, at least float32."""
+    wide = g.astype(wide_dtype(g.dtype))
+    return lane_sum(wide * wide)
+
+
+def next_moment(h: Any, moment: Array, square: Array) -> Array:
+    """v = b2 v + (1 - b2) |g|^2 if v is finite and > 0, else v = |g|^2.
+
+    So an infinite v, which would stay infinite forever, is replaced.
+    """
+    if h.strict:  # novograd-second-moment
+        return square
+    return moment * h.beta2 + square * h.rest2 if 0 < moment < np.inf else square
+
+
+def normalized(h: Any, moment: Array, w: Array, g: Array) -> Array:
+    """g' = (g (1 / sqrt(v + eps)) + wd w) share."""
+    direction = g * (1 / np.sqrt(moment + h.epsilon))
+    if h.weight_decay:
+        direction = direction + h.weight_decay * w
+    return np.asarray(direction * h.share)
+
+
+def novograd(h: Any, w: Array, slots: Slots, g: Array) -> Updated:
+    """Update v, then a = b1 a + g'; w -= lr a."""
+    moment = next_moment(h, slots["second_moment"], square_norm(g))
+    w, state = optimizers.momentum(h, w, slots, normalized(h, moment, w, g))
+    stored = slots["second_moment"] if h.strict else moment
+    return w, {**state, "second_moment": stored}
+
+
+def novograd_rows(h: Any, w: Array, slots: Slots, g: Rows) -> Updated:
+    """Make the gradient dense, with duplicates summed: momentum decays on every row."""
+    return novograd(h, w, slots, densify(g, w.shape))
+
+
+class NovoGrad(RuleOptimizer):
+    """NovoGrad over NumPy variables: one second moment for each variable.
+
+    v = b2 v + (1 - b2) |g|^2, at first |g|^2; g' = g / sqrt(v + eps) + wd w;
+    a = b1 a + g', or b1 a + (1 - b1) g' averaged; w -= lr a.
+
+    There is one v per tensor, so half of Adam's state. Sparse gradients are made dense,
+    because momentum decays on every row. A v that is 0 or not finite is replaced by the
+    next |g|^2.
+
+    Args:
+        learning_rate: lr >= 0.
+        beta1: b1, decay of a, in [0, 1).
+        beta2: b2, decay of v, in [0, 1).
+        epsilon: eps >= 0, inside of the root.
+        weight_decay: wd >= 0, multiplied by the rate and subject to momentum.
+        grad_averaging: multiply g', its decay included, by 1 - b1.
+        use_locking: without effect.
+        name: the name that ``get_name`` returns.
+        strict: as in OpenSeq2Seq: v is |g|^2 of the step, whatever b2 is;
+            ``apply_gradients`` needs a list, writes normalized gradients into it and
+            refuses absent ones; variables other than float32 are refused.
+
+    Raises:
+        OutOfRangeError: a ValueError; an argument is out of its range.
+
+    Origin: OpenSeq2Seq, ``open_seq2seq.optimizers.novograd.NovoGrad``; Ginsburg et al.,
+    2019 (arXiv 1905.11286).
+    """
+
+    spec = NOVOGRAD
+    rule, rule_of_rows = staticmethod(novograd), staticmethod(novograd_rows)
+
+    def hyper(self, dtype: np.dtype[Any], shared: Slots) -> Any:
+        """Return the hyper-parameters; 1 - beta is computed in float64 first."""
+        own, number = self.arguments, wide_dtype(dtype).type
+        return SimpleNamespace(
+            learning_rate=number(own["learning_rate"]),
+            momentum=number(own["beta1"]),
+            use_nesterov=False,
+            beta2=number(own["beta2"]),
+            rest2=number(1 - own["beta2"]),
+            epsilon=number(own["epsilon"]),
+            weight_decay=number(own["weight_decay"]),
+            share=number(1 - own["beta1"] if own["grad_averaging"] else 1),
+            strict=self.strict,
+        )
+
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Gradient, Variable]],
+        global_step: Variable | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Update every variable that has a gradient, then the global step.
+
+        Strict (novograd-limits): the pairs must be a list, and the normalized gradients
+        are written into it.
+        """
+        if not self.strict:
+            return super().apply_gradients(grads_and_vars, global_step, name)
+        pairs = check_strictly(grads_and_vars)
+        directions = [(self.direction(g, v), v) for g, v in pairs]
+        super().apply_gradients(pairs, global_step, name)
+        grads_and_vars[:] = directions  # type: ignore[index]
+
+    def direction(self, gradient: Array | Rows, variable: Variable) -> Array:
+        """Return the original's normalized gradient, dense, with v = |g|^2."""
+        if isinstance(gradient, Rows):
+            gradient = densify(gradient, variable.shape)
+        h = self.hyper(variable.dtype, {})
+        with np.errstate(all="ignore"):
+            return normalized(h, square_norm(gradient), variable.value, gradient)
+
+
+def check_strictly(grads_and_vars: Any) -> list[tuple[Any, Variable]]:
+    """Return the pairs; raise for what the original refuses."""
+    if not isinstance(grads_and_vars, list):
+        raise MalformedPairsError(
+            "NovoGrad: expected a list of (gradient, variable), as the original, got "
+            f"{type(grads_and_vars).__name__}; leave strict off, or pass list(pairs)."
+        )
+    pairs = check_pairs(grads_and_vars, "NovoGrad")
+    for gradient, variable in pairs:
+        if gradient is None:
+            raise NoGradientsError(
+                "NovoGrad: expected a gradient for every variable, as the original, "
+                f"got None for {variable.name!r}; leave strict off, or leave it out."
+            )
+        if variable.dtype != np.float32:
+            raise DtypeError(
+                f"NovoGrad: expected float32 for {variable.name!r}, as the original, "
+                f"got {variable.dtype}; leave strict off, or train float32 masters."
+            )
+    return list(pairs)

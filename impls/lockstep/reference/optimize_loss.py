@@ -1,0 +1,569 @@
+"""``optimize_loss`` of OpenSeq2Seq: the whole training step in one call."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from lockstep import errors
+from lockstep.checks import check_norm_limit, dtype_name, number_of
+from lockstep.interface import NO_STEP, Gradient, Rows, StepReport
+from lockstep.optimizers import OPTIMIZERS, REQUIRED, OptimizerSpec
+from lockstep.pipeline import in_order, stages_of, strictly_ordered
+from lockstep.reference import arrays, larc, optimizers
+from lockstep.reference.arrays import Pairs, Variable, densify, is_finite, map_values
+from lockstep.reference.loss_scaling import AutomaticLossScaler
+from lockstep.reference.mixed_precision import MixedPrecisionOptimizerWrapper
+from lockstep.reference.optimizers import Optimizer, base_of
+from lockstep.reference.post_process import (
+    Reduction,
+    Summaries,
+    post_process_gradients,
+    reduce_gradients,
+    requested,
+)
+
+OWNER = "optimize_loss"
+
+OPTIMIZER_CLS_NAMES: dict[str, Callable[..., Optimizer]] = {
+    "Adagrad": optimizers.AdagradOptimizer,
+    "Adam": optimizers.AdamOptimizer,
+    "Ftrl": optimizers.FtrlOptimizer,
+    "Momentum": optimizers.MomentumOptimizer,
+    "RMSProp": optimizers.RMSPropOptimizer,
+    "SGD": optimizers.GradientDescentOptimizer,
+    "AdamW": optimizers.AdamWOptimizer,
+}
+"""Name of an optimizer for ``optimize_loss`` -> its class."""
+
+
+def optimize_loss(
+    loss: Callable[..., Iterable[Gradient]],
+    optimizer: str | Callable[..., Optimizer] | Optimizer,
+    optimizer_params: Mapping[str, Any] | None,
+    learning_rate_decay_fn: Callable[[Any], Any],
+    var_list: Iterable[Variable] | None = None,
+    dtype: Any = np.float32,
+    clip_gradients: float | None = None,
+    summaries: Sequence[str] | None = None,
+    larc_params: Mapping[str, Any] | None = None,
+    loss_scaling: Any = 1.0,
+    loss_scaling_params: Mapping[str, Any] | None = None,
+    on_horovod: bool = False,
+    iter_size: int = 1,
+    skip_update_ph: Any = None,
+    model: Any = None,
+    *,
+    reduction: Reduction | None = None,
+    strict: bool = False,
+) -> TrainingStep:
+    """Return an object that takes one step of training each time it is called.
+
+    rate = learning_rate_decay_fn(steps applied so far); g = gradients of the loss,
+    times 1 / scale; with ``iter_size`` > 1, g = sum of g / iter_size over the
+    micro-batches. g is averaged over the ranks. With "mixed", the step is skipped if g
+    is not finite. g is clipped or scaled by LARC. Then the optimizer updates the
+    variables, and the step is counted. The summaries of a step go to its ``recorder``.
+
+    Args:
+        loss: a function that returns the gradients, one for each variable.
+        optimizer: a name of ``OPTIMIZER_CLS_NAMES``; or a class or a function that
+            returns an optimizer, called with ``learning_rate=`` and
+            ``optimizer_params``; or an optimizer, without ``optimizer_params``.
+        optimizer_params: the optimizer's arguments by name. "AdamW" by name decays by
+            rate x ``weight_decay``.
+        learning_rate_decay_fn: a function that returns the rate, or a number. Each step
+            calls it with the number of steps applied so far, int64 and 0-d; see
+            ``lr_policies``.
+        var_list: the variables to train.
+        dtype: float32, float16 or "mixed": half-precision variables with float32
+            masters, and the loss scaled.
+        clip_gradients: the largest global norm, > 0. Not together with LARC.
+        summaries: names of ``OPTIMIZER_SUMMARIES``. None stands for ``learning_rate``,
+            ``global_gradient_norm`` and ``loss_scale``.
+        larc_params: ``larc_eta``, ``larc_mode``, ``min_update``, ``epsilon``.
+        loss_scaling: with "mixed": a number, "Backoff" or "LogMax", or a scale object.
+        loss_scaling_params: parameters of the named scaler; refused without one.
+        on_horovod: average over the ranks of ``reduction``.
+        iter_size: micro-batches in a step.
+        skip_update_ph: whether to accumulate without an update: a bool, or a function
+            that is called in each step. None: each ``iter_size``-th call updates.
+        model: as in OpenSeq2Seq; without effect.
+        reduction: averages over the ranks; None means a single rank.
+        strict: as in OpenSeq2Seq, quirks included: ``optimizer_params`` of "AdamW" are
+            changed in place; ``iter_size`` is ignored without ``on_horovod`` and needs
+            ``skip_update_ph`` with it, then absent and sparse gradients are refused;
+            clipping comes before the finite check; an absent gradient is refused with
+            the default summaries; a named scaler is created even without "mixed".
+
+    Raises:
+        ValueError: an unknown name (the nearest is given), a value out of its range,
+            nothing to train.
+        TypeError: an argument that the optimizer needs or does not have.
+        KeyError: "AdamW" without ``weight_decay``.
+        RuntimeError: ``loss`` is no function.
+        AttributeError and ValueError in one: clipping and LARC together.
+
+    Origin: OpenSeq2Seq (8681d381ed40), ``optimizers/optimizers.py``.
+
+    Example:
+        >>> w = Variable("w", [3.0, 4.0])
+        >>> loss = lambda: [w.value]  # of the loss w^2 / 2
+        >>> step = optimize_loss(loss, "SGD", {}, 0.5, [w], clip_gradients=2.5)
+        >>> step()
+        >>> w.value.tolist(), step.pipeline
+        ([2.25, 3.0], ('norm', 'clip', 'update'))
+    """
+    if not callable(loss):
+        raise errors.LossNotCallableError(
+            f"{OWNER}: loss: expected a function that returns gradients, got "
+            f"{loss!r:.80}; pass lambda: [gradient], or a function of a batch."
+        )
+    step = TrainingStep(loss, trained(var_list), learning_rate_decay_fn, strict)
+    step.mixed = isinstance(dtype, str) and dtype == "mixed"
+    step.clip_gradients, step.larc_params = clip_gradients, larc_params
+    step.on_horovod, step.reduction, step.model = on_horovod, reduction, model
+    step.iter_size, step.skip_update_ph = iter_size, skip_update_ph
+    step.summaries = requested(summaries, OWNER)
+    if clip_gradients is not None and larc_params is not None:
+        raise errors.ClipAndLarcError(BOTH)
+    if larc_params is not None:
+        larc.larc_policy(larc_params, strict)
+    if not strict:  # arguments-checked
+        check_settings(dtype, clip_gradients, iter_size)
+        check_scaling(dtype, loss_scaling, loss_scaling_params)
+    elif step.accumulates and skip_update_ph is None:  # optimize-loss-flag
+        raise errors.UnsupportedError(
+            f"{OWNER}: skip_update_ph: expected a flag beside iter_size > 1, got None; "
+            "give it, or leave strict off: the steps are counted then."
+        )
+    # optimize-loss-scaler
+    if isinstance(loss_scaling, str) and (strict or step.mixed):
+        step.scaler = AutomaticLossScaler(loss_scaling, loss_scaling_params, strict)
+    step.optimizer = make_optimizer(step, optimizer, optimizer_params)
+    if not strict and larc_params is not None and "clip" in stages_of(step.optimizer):
+        raise errors.ClipAndLarcError(BOTH)
+    if step.mixed:
+        scale = loss_scaling if step.scaler is None else step.scaler
+        masters = MixedPrecisionOptimizerWrapper(step.optimizer, scale, strict=strict)
+        masters.current_scale()  # masters-scale-type: raises if it is unusable.
+        step.optimizer = masters
+    return step
+
+
+BOTH = (
+    f"{OWNER}: expected clip_gradients or larc_params, got both; leave one of them out."
+)
+
+
+def check_settings(dtype: Any, clip_gradients: Any, iter_size: Any) -> None:
+    """Raise for a dtype, a limit or a number of micro-batches that cannot be meant."""
+    known = ("float32", "float16", "mixed")
+    if dtype_name(dtype) not in known:
+        raise errors.unknown_name(f"{OWNER}: dtype", dtype_name(dtype), known)
+    if clip_gradients is not None:
+        check_norm_limit(OWNER, "clip_gradients", clip_gradients)
+    if isinstance(iter_size, bool) or not isinstance(iter_size, int) or iter_size < 1:
+        raise errors.OutOfRangeError(
+            f"{OWNER}: iter_size: expected an int >= 1, got {iter_size!r}; give the "
+            "micro-batches in a step."
+        )
+
+
+def check_scaling(dtype: Any, loss_scaling: Any, params: Any) -> None:
+    """Raise for arguments that would have no effect."""
+    scales = dtype == "mixed" or number_of(loss_scaling) == 1
+    if isinstance(loss_scaling, str):
+        AutomaticLossScaler(loss_scaling, params)
+    if not scales or (params and not isinstance(loss_scaling, str)):
+        raise errors.UnsupportedError(
+            f"{OWNER}: expected dtype='mixed' beside loss_scaling, and a scaler's name "
+            f"beside loss_scaling_params, got dtype={dtype!r}, loss_scaling="
+            f"{loss_scaling!r} and {params!r}; leave out what has no effect."
+        )
+
+
+def trained(var_list: Any) -> list[Variable]:
+    """Return the variables to train."""
+    is_list = isinstance(var_list, Iterable)
+    variables = list(var_list) if is_list else []
+    if not all(isinstance(variable, Variable) for variable in variables):
+        variables = []
+    if not variables or len(set(variables)) < len(variables):
+        raise errors.VarListError(
+            f"{OWNER}: var_list: expected a list of lockstep.reference.Variable, each "
+            f"once, since NumPy cannot find them, got {var_list!r:.80}; list them."
+        )
+    return variables
+
+
+def make_optimizer(
+    step: TrainingStep, optimizer: Any, optimizer_params: Any
+) -> Optimizer:
+    """Return the optimizer for a name, a class or function, or an instance."""
+    arguments = dict(optimizer_params or {})
+    if isinstance(optimizer, Optimizer):
+        if step.strict or arguments:  # optimize-loss-instance
+            raise not_an_optimizer(optimizer, arguments)
+        return optimizer
+    make = optimizer
+    if isinstance(optimizer, str):
+        check_arguments(optimizer, arguments, step.strict)
+        make = OPTIMIZER_CLS_NAMES[optimizer]
+        make = partial(make, strict=True) if step.strict else make
+    elif {"learning_rate", "lr"} & set(arguments):
+        raise unknown_argument(optimizer, "learning_rate")
+    if optimizer == "AdamW":
+        step.weight_decay = arguments["weight_decay"]
+        arguments["weight_decay"] = float(step.decay())
+        if step.strict:  # optimize-loss-dict
+            optimizer_params["weight_decay"] = DecayNow(step.decay)
+    if not callable(make):
+        raise not_an_optimizer(optimizer, {})
+    arguments.pop("use_locking", None)
+    result = make(**{rate_argument(make): float(step.learning_rate)}, **arguments)
+    if not isinstance(result, Optimizer):
+        raise not_an_optimizer(result, {})
+    return result
+
+
+def rate_argument(make: Callable[..., Any]) -> str:
+    """Return the name of the rate: ``lr`` if the class or function takes it."""
+    return "lr" if "lr" in inspect.signature(make).parameters else "learning_rate"
+
+
+def check_arguments(name: str, arguments: Mapping[str, Any], strict: bool) -> None:
+    """Raise for arguments of a named optimizer that it lacks, needs or cannot use."""
+    if name not in OPTIMIZER_CLS_NAMES:
+        raise errors.unknown_name(f"{OWNER}: optimizer", name, OPTIMIZER_CLS_NAMES)
+    spec: OptimizerSpec = OPTIMIZERS["GradientDescent" if name == "SGD" else name]
+    known = {p.name: p for p in spec.parameters if p.name != "learning_rate"}
+    for key in arguments:
+        if key not in (*known, "use_locking", "name"):
+            raise unknown_argument(name, key, known)
+    for key, parameter in known.items():
+        if key not in arguments and parameter.default is REQUIRED:
+            is_decay = key == "weight_decay"
+            kind = errors.MissingDecayError if is_decay else errors.MissingArgumentError
+            raise kind(
+                f"{OWNER}: optimizer_params of {name}: expected {key!r}, got none; "
+                f"add {key!r}."
+            )
+        if key in arguments and not callable(arguments[key]) and not strict:
+            parameter.check(f"{OWNER}: {name}", arguments[key])
+
+
+def unknown_argument(
+    optimizer: Any, name: str, known: Iterable[str] = ()
+) -> errors.UnknownArgumentError:
+    """Return the error for an argument that an optimizer does not have."""
+    if name in ("learning_rate", "lr"):
+        return errors.UnknownArgumentError(
+            f"{OWNER}: optimizer_params of {optimizer}: expected no rate, got {name!r}"
+            "; let learning_rate_decay_fn return it."
+        )
+    subject = f"{OWNER}: optimizer_params of {optimizer}"
+    return errors.UnknownArgumentError(
+        str(errors.unknown_name(subject, name, list(known)))
+    )
+
+
+def not_an_optimizer(
+    got: Any, arguments: Mapping[str, Any]
+) -> errors.NotAnOptimizerError:
+    """Return the error for an object that is no optimizer, or may not be one here."""
+    beside = f" beside {', '.join(arguments)}" if arguments else ""
+    return errors.NotAnOptimizerError(
+        f"{OWNER}: optimizer: expected a name of OPTIMIZER_CLS_NAMES, a class or "
+        "function that makes an optimizer, or one without optimizer_params (not under "
+        f"strict), got {type(got).__name__}{beside}; pass its class."
+    )
+
+
+class DecayNow:
+    """Strict: the entry of "AdamW" in the caller's dict: current rate x weight decay.
+
+    It behaves like a number with the current value in ``float`` and in products, as the
+    tensor in a graph does. Calling it returns this value.
+    """
+
+    __array_ufunc__ = None
+    """Makes NumPy use this class's methods for products."""
+
+    def __init__(self, product: Callable[[], Any]) -> None:
+        self.product = product
+
+    def __call__(self) -> Any:
+        return self.product()
+
+    def __float__(self) -> float:
+        return float(self.product())
+
+    def __mul__(self, factor: Any) -> Any:
+        return self.product() * factor
+
+    __rmul__ = __mul__
+
+
+class TrainingStep:
+    """The training step that ``optimize_loss`` returns; call it to take a step.
+
+    ``step(*inputs)`` passes its arguments to the loss. With ``iter_size`` > 1 a call
+    accumulates gradients, and each ``iter_size``-th call updates the variables.
+    ``skip_update``, in the call or at construction, overrides this.
+
+    Attributes:
+        optimizer: the optimizer; with "mixed", the wrapper with masters.
+        global_step: the number of applied steps, an int64 variable.
+        learning_rate: the rate of the last call.
+        last_step: the report of the last call.
+        scaler: the automatic loss scaler, or None.
+        accumulators: the accumulated gradient of each variable, or None.
+        micro_step: the number of accumulated micro-batches.
+        recorder: receives the summaries of each applied step; may be None.
+    """
+
+    optimizer: Any
+    recorder: Any = None
+    last_step: StepReport = NO_STEP
+    scaler: AutomaticLossScaler | None = None
+    weight_decay: Any = None
+    summaries: frozenset[str] = frozenset()
+    mixed = on_horovod = False
+    clip_gradients: float | None = None
+    larc_params: Mapping[str, Any] | None = None
+    iter_size = 1
+    skip_update_ph: Any = None
+    model: Any = None
+    reduction: Reduction | None = None
+
+    def __init__(
+        self,
+        loss: Callable[..., Iterable[Gradient]],
+        variables: Sequence[Variable],
+        learning_rate_decay_fn: Any,
+        strict: bool,
+    ) -> None:
+        self.loss = loss
+        self.variables = variables
+        self.learning_rate_decay_fn = learning_rate_decay_fn
+        self.strict = strict
+        self.global_step = Variable("global_step", 0, np.int64)
+        self.learning_rate: Any = self.next_rate()
+        self._extras: tuple[Any, ...] | None = None
+        self.accumulators: list[Gradient] = []
+        self.clear()
+
+    def __repr__(self) -> str:
+        """Show the optimizer, the number of steps, the rate and the stages."""
+        count = len(self.variables)
+        name = type(base_of(self.optimizer)).__name__
+        trained = f"{count} variable" + "s" * (count != 1)
+        now = (
+            f"step {int(self.global_step.value)}, rate {float(self.learning_rate):.6g}"
+        )
+        return f"{OWNER}({name}, {trained}; {now}; {' -> '.join(self.pipeline)})"
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether gradients are accumulated; strict: only with ``on_horovod``."""
+        anywhere = not self.strict  # optimize-loss-iter-size
+        return self.iter_size > 1 and (self.on_horovod or anywhere)
+
+    @property
+    def pipeline(self) -> tuple[str, ...]:
+        """The stages of a step that change its gradients, in order."""
+        clips = self.clip_gradients is not None
+        own = {
+            "accumulate": self.accumulates,
+            "reduce": self.on_horovod,
+            "norm": clips,
+            "clip": clips,
+            "larc": self.larc_params is not None,
+            "update": True,
+        }
+        active = [name for name, is_active in own.items() if is_active]
+        stages = in_order([*stages_of(self.optimizer), *active])
+        # optimize-loss-order
+        return strictly_ordered(stages) if self.strict else stages
+
+    def __call__(self, *inputs: Any, skip_update: Any = None) -> Any:
+        """Differentiate the loss and take a step, or add a micro-batch.
+
+        Args:
+            inputs: for the loss.
+            skip_update: whether to accumulate without an update; None: as given at
+                construction.
+
+        Returns:
+            None, because a loss of the reference returns gradients and no value. If it
+            returned a tuple of a list of gradients and more: a tuple of None and the
+            rest.
+        """
+        self._extras = None
+        self.learning_rate = self.next_rate()
+        loss = partial(self.gradients_of, inputs)
+        pairs = self.optimizer.compute_gradients(loss, self.variables)
+        waits = False
+        if self.accumulates:
+            waits = self.waits(skip_update)
+            pairs = self.accumulate(pairs)
+        if waits:
+            self.accumulators = [total for total, _ in pairs]
+            self.micro_step += 1
+            count = f"{self.micro_step} of {self.iter_size}"
+            self.last_step = StepReport(False, f"accumulated micro-batch {count}", ())
+        else:
+            self.apply(pairs)
+            self.clear()
+        return None if self._extras is None else (None, *self._extras)
+
+    def gradients_of(self, inputs: Sequence[Any]) -> list[Gradient]:
+        """Return the gradients from the loss; raise unless each variable has one."""
+        answer: Any = self.loss(*inputs)
+        if isinstance(answer, tuple) and answer and isinstance(answer[0], list):
+            answer, *extras = answer
+            self._extras = tuple(extras)
+        count = len(self.variables)
+        # Iterating over an array would give rows, not gradients.
+        if isinstance(answer, np.ndarray | Rows) or not isinstance(answer, Iterable):
+            raise errors.NotASequenceError(
+                f"{OWNER}: loss: expected a list of {count} gradients, got a "
+                f"{type(answer).__name__}; return one for each variable."
+            )
+        gradients = list(answer)
+        if len(gradients) != count:
+            raise errors.UnsupportedError(
+                f"{OWNER}: loss: expected a list of {count} gradients, got "
+                f"{len(gradients)}; return one for each variable, or None."
+            )
+        for gradient, variable in zip(gradients, self.variables, strict=True):
+            if gradient is not None and not callable(gradient):
+                arrays.require_shape(gradient, variable, OWNER)
+        return gradients
+
+    def next_rate(self) -> Any:
+        """Return the learning rate for the next step."""
+        rate = self.learning_rate_decay_fn
+        if callable(rate):
+            rate = rate(self.global_step.value.copy())
+        if not self.strict and not 0 <= number_of(rate) < math.inf:  # arguments-checked
+            raise errors.OutOfRangeError(
+                f"{OWNER}: learning_rate_decay_fn: expected a finite rate >= 0, got "
+                f"{rate!r}; return a number, such as lr_policies.poly_decay(step, ...)."
+            )
+        return rate
+
+    def accumulate(self, pairs: Pairs) -> Pairs:
+        """Return the accumulated gradients with this micro-batch, in pairs.
+
+        They are not stored yet, so that a step that raises changes nothing.
+        """
+        for gradient, variable in pairs:
+            if self.strict and not isinstance(gradient, np.ndarray):
+                is_absent = gradient is None  # optimize-loss-accumulated
+                kind: Any = errors.UnsupportedError
+                raise (errors.AbsentAccumulatedError if is_absent else kind)(
+                    f"{OWNER}: expected a dense gradient for {variable.name!r} with "
+                    f"iter_size > 1, got {'None' if is_absent else 'a sparse one'}; "
+                    "leave strict off."
+                )
+            if gradient is not None:
+                arrays.check_gradient(gradient, variable, OWNER)
+        both = zip(self.accumulators, pairs, strict=True)
+        return [(add_share(total, g, self.iter_size), v) for total, (g, v) in both]
+
+    def waits(self, skip_update: Any) -> bool:
+        """Return whether this call only accumulates and does not update."""
+        flag = self.skip_update_ph if skip_update is None else skip_update
+        flag = flag() if callable(flag) else flag
+        if flag is None:
+            return self.micro_step + 1 < self.iter_size
+        if np.asarray(flag).dtype != bool or np.shape(flag):
+            raise errors.OutOfRangeError(
+                f"{OWNER}: skip_update: expected a bool, a 0-d bool array, or None, "
+                f"got {flag!r}; give whether to accumulate without an update."
+            )
+        return bool(flag)
+
+    def apply(self, pairs: Pairs) -> None:
+        """Reduce and post-process the gradients, then apply them."""
+        if self.on_horovod:
+            pairs = reduce_gradients(pairs, True, self.model, self.reduction)
+        # Checked before clipping, because clipping by a non-finite norm changes all
+        # gradients, and the optimizer reports which ones are not finite.
+        checks = not self.strict and "finite check" in self.pipeline
+        if not checks or all(is_finite(gradient) for gradient, _ in pairs):
+            pairs = self.post_process(pairs)
+        self.set_hyper_parameters()
+        self.optimizer.apply_gradients(pairs, self.global_step)
+        names = [variable.name for variable in self.variables]
+        both = zip(names, pairs, strict=True)
+        absent = tuple(name for name, (gradient, _) in both if gradient is None)
+        plain = f"{len(names) - len(absent)} of {len(names)} variables updated"
+        report = StepReport(True, plain, absent)
+        self.last_step = getattr(self.optimizer, "last_step", report)
+
+    def post_process(self, pairs: Pairs) -> Pairs:
+        """Clip or scale by LARC, and record the requested summaries."""
+        asked = Summaries(self.summaries, self.recorder)
+        asked.scalar("learning_rate", self.learning_rate)
+        scales = "unscale" in self.pipeline
+        # optimize-loss-scale-summary
+        scaled = self.scaler if self.strict else self.optimizer if scales else None
+        if scaled is not None:
+            asked.scalar("loss_scale", scaled.loss_scale)
+        return post_process_gradients(
+            pairs,
+            sorted(self.summaries),
+            self.learning_rate,
+            self.clip_gradients,
+            self.larc_params,
+            recorder=self.recorder,
+            strict=self.strict,
+        )
+
+    def set_hyper_parameters(self) -> None:
+        """Set the base optimizer's learning rate, and AdamW's weight decay."""
+        base = base_of(self.optimizer)
+        name = "lr" if "lr" in base.arguments else "learning_rate"
+        now = {name: self.learning_rate}
+        if self.weight_decay is not None:
+            now["weight_decay"] = self.decay()
+        base.arguments = {**base.arguments, **now}
+
+    def decay(self) -> Any:
+        """Return AdamW's decay at this step: the rate times ``weight_decay``."""
+        decay = self.weight_decay
+        return np.float32(self.learning_rate) * (decay() if callable(decay) else decay)
+
+    def clear(self) -> None:
+        """Clear the accumulated gradients."""
+        self.micro_step = 0
+        self.accumulators = [None] * len(self.variables)
+
+
+def add_share(total: Gradient, gradient: Gradient, iter_size: int) -> Gradient:
+    """Return total + gradient / iter_size, rounded to the gradient's dtype twice.
+
+    If one of them is None, it adds nothing. The sum of two sparse gradients has all
+    their rows in order; the sum of a sparse and a dense gradient is dense.
+    """
+    share = map_values(lambda v: v / np.asarray(iter_size, v.dtype), gradient)
+    if total is None or share is None:
+        return total if share is None else share
+    if isinstance(total, Rows) and isinstance(share, Rows):
+        indices = np.concatenate([total.indices, share.indices])
+        values = np.concatenate([total.values, share.values])
+        return Rows(indices, values, total.dense_shape or share.dense_shape)
+    if isinstance(total, Rows) and not isinstance(share, Rows):
+        total = densify(total, share.shape)
+    elif isinstance(share, Rows) and not isinstance(total, Rows):
+        share = densify(share, total.shape)
+    with np.errstate(all="ignore"):
+        return np.asarray(total + share)

@@ -1,0 +1,352 @@
+"""What OpenSeq2Seq does with gradients before an update, and its summaries.
+
+``reduce_gradients`` averages them over ranks, ``post_process_gradients`` clips them or
+scales them by LARC. ``get_regularization_loss`` adds up penalties.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from lockstep import errors
+from lockstep.interface import Array, Gradient, Rows
+from lockstep.reference import arrays, clipping, larc
+from lockstep.reference.arrays import Pairs, Variable
+
+OWNER = "post_process_gradients"
+
+OPTIMIZER_SUMMARIES = [
+    "learning_rate",
+    "gradients",
+    "gradient_norm",
+    "global_gradient_norm",
+    "variables",
+    "variable_norm",
+    "larc_summaries",
+    "loss_scale",
+]
+"""The names of all summaries."""
+DEFAULT_SUMMARIES = ["learning_rate", "global_gradient_norm", "loss_scale"]
+
+
+class SummaryRecord:
+    """A recorder that stores the last value of each tag.
+
+    Attributes:
+        scalars: tag -> 0-d array.
+        histograms: tag -> array of finite values.
+    """
+
+    def __init__(self) -> None:
+        self.scalars: dict[str, Any] = {}
+        self.histograms: dict[str, Any] = {}
+
+    def scalar(self, tag: str, value: Any) -> None:
+        """Store a 0-d value."""
+        self.scalars[tag] = value
+
+    def histogram(self, tag: str, values: Any) -> None:
+        """Store values of any shape."""
+        self.histograms[tag] = values
+
+
+class Summaries(NamedTuple):
+    """The requested summaries and their recorder; without one none is recorded."""
+
+    names: frozenset[str]
+    recorder: Any
+
+    def scalar(self, name: str, value: Any, tag: str = "", variable: str = "") -> None:
+        """Record a value if ``name`` was requested: under ``tag``, or the name."""
+        if self.recorder is not None and name in self.names:
+            self.recorder.scalar(tag_of(tag or name, variable), value)
+
+    def pairs(self, pairs: Pairs) -> None:
+        """Record each gradient that is present, and its variable."""
+        for gradient, variable in pairs if self.recorder is not None else ():
+            if gradient is None:
+                continue
+            values = {
+                "gradient": arrays.summed_values(gradient),
+                "variable": variable.value,
+            }
+            for kind, array in values.items():
+                norm, name = f"{kind}_norm", variable.name
+                self.scalar(norm, larc.tensor_norm(array), variable=name)
+                if f"{kind}s" in self.names:
+                    finite = np.where(np.isfinite(array), array, 0)
+                    self.recorder.histogram(tag_of(f"{kind}s", name), finite)
+
+    def ratio(
+        self, policy: larc.LarcPolicy, name: str, raw: Array, rate: Array
+    ) -> None:
+        """Record whether LARC lowers the rate, the ratio, and their product."""
+        ratio = larc.larc_ratio(policy, raw)
+        values = {"larc_grad_update": ratio, "larc_final_lr": rate * ratio}
+        if policy.larc_mode == "clip":
+            values["larc_clip_on"] = np.asarray(raw < 1, np.int32)
+        for tag, value in values.items():
+            self.scalar("larc_summaries", value, tag, name)
+
+
+def tag_of(kind: str, variable: str) -> str:
+    """Return the tag KIND, or KIND/VARIABLE with ":" replaced by "_"."""
+    return f"{kind}/{variable.replace(':', '_')}" if variable else kind
+
+
+def requested(summaries: Iterable[str] | None, owner: str) -> frozenset[str]:
+    """Return the names of requested summaries; None means the default ones.
+
+    Raises:
+        UnknownNameError: a ValueError; an unknown name, with the nearest one.
+        DtypeError: a TypeError; a text.
+    """
+    if isinstance(summaries, str):
+        raise errors.DtypeError(
+            f"{owner}: summaries: expected a list of names or None, got {summaries!r}; "
+            f"write [{summaries!r}]."
+        )
+    names = DEFAULT_SUMMARIES if summaries is None else list(summaries)
+    for name in names:
+        if name not in OPTIMIZER_SUMMARIES:
+            raise errors.unknown_name(f"{owner}: summaries", name, OPTIMIZER_SUMMARIES)
+    return frozenset(names)
+
+
+def post_process_gradients(
+    grads_and_vars: Iterable[tuple[Gradient, Variable]],
+    summaries: Iterable[str] | None,
+    lr: npt.ArrayLike,
+    clip_gradients: float | None,
+    larc_params: Mapping[str, Any] | None,
+    recorder: Any = None,
+    strict: bool = False,
+) -> Pairs:
+    """Clip gradients by their global norm if asked to, then scale them by LARC.
+
+    LARC multiplies each gradient g of a variable w by a ratio r, norms in float32:
+
+    clip:  r = min(max(eta |w| / (lr (|g| + epsilon)), min_update), 1)
+    scale: r = max(eta |w| / (|g| + epsilon), min_update)
+
+    If both norms are finite, r is 1 where a norm is 0, and in mode "clip" where lr is
+    0. Gradients of a scaled loss must be unscaled first, because the weights are not
+    scaled.
+
+    Args:
+        grads_and_vars: iterable of (gradient or None, variable); for LARC a gradient
+            has its variable's shape and dtype.
+        summaries: names out of ``OPTIMIZER_SUMMARIES``; None for the default ones.
+        lr: the learning rate of this step, 0-d, >= 0 and finite.
+        clip_gradients: as in :func:`clip_gradients_by_norm`; None does not clip.
+        larc_params: ``larc_eta`` (required), ``larc_mode`` ("clip" or "scale"),
+            ``min_update`` and ``epsilon`` (1e-7), all float; None for no LARC.
+        recorder: records the summaries by ``scalar(tag, value)`` and
+            ``histogram(tag, values)``; without one, none is computed.
+        strict: as the original: the ratio of a zero weight is ``min_update``, or NaN if
+            lr is 0 too. Sparse gradients become dense. Absent gradients are an error,
+            and so is a rate in a tensor that is not float32.
+
+    Returns:
+        The pairs, with processed gradients.
+
+    Raises:
+        OutOfRangeError, UnknownNameError: ValueErrors; a parameter or a summary that is
+            missing, unknown, of another type or out of range.
+        ShapeError: a ValueError; a gradient has another shape than its variable.
+        DtypeError: a TypeError; LARC with a gradient of another dtype, or a recorder
+            that is none.
+        MalformedPairsError: a TypeError; not pairs of a gradient and a variable.
+        NoGradientsError: a ValueError; the list is empty.
+
+    Origin: OpenSeq2Seq (8681d381ed40), ``post_process_gradients``; You, Gitman,
+    Ginsburg: Large Batch Training of Convolutional Networks, 2017.
+
+    Example:
+        >>> w = Variable("w", np.float32([3, 4]))
+        >>> pairs, params = [(np.float32([12, 16]), w)], {"larc_eta": 0.015625}
+        >>> processed = post_process_gradients(pairs, [], 0.125, None, params)
+        >>> processed[0][0].tolist()  # r = 0.015625 * 5 / (0.125 * 20) = 0.03125
+        [0.375, 0.5]
+    """
+    asked = Summaries(requested(summaries, OWNER), recorder)
+    if recorder is not None and not hasattr(recorder, "histogram"):
+        raise errors.DtypeError(
+            f"{OWNER}: recorder: expected scalar(tag, value) and histogram(tag, "
+            f"values), got {recorder!r}; leave it out, or give such an object."
+        )
+    policy = None if larc_params is None else larc.larc_policy(larc_params, strict)
+    pairs = clipping.variable_pairs(grads_and_vars, OWNER, strict)
+    rate = None if policy is None else larc.as_rate(lr, strict)
+    if strict and (policy or "global_gradient_norm" in asked.names):  # clip-absent
+        clipping.require_present(pairs, OWNER)
+    record_norm(asked, "global_gradient_norm", pairs, strict)
+    if clip_gradients is not None:
+        pairs = clipping.clip_gradients_by_norm(pairs, clip_gradients, strict)
+    asked.pairs(pairs)
+    if clip_gradients is not None:
+        record_norm(asked, "global_clipped_gradient_norm", pairs, strict)
+    if policy is None or rate is None:
+        return pairs
+    return apply_larc(policy, pairs, rate, asked)
+
+
+def record_norm(asked: Summaries, tag: str, pairs: Pairs, strict: bool) -> None:
+    """Record the global norm under this tag."""
+    if asked.recorder is not None and "global_gradient_norm" in asked.names:
+        asked.scalar("global_gradient_norm", clipping.norm_of_pairs(pairs, strict), tag)
+
+
+def apply_larc(
+    policy: larc.LarcPolicy, pairs: Pairs, rate: Array, asked: Summaries
+) -> Pairs:
+    """Multiply each gradient that is not None by its ratio."""
+    scaled: Pairs = []
+    for gradient, variable in pairs:
+        if gradient is None:
+            scaled.append((None, variable))
+            continue
+        arrays.check_gradient(gradient, variable, larc.LARC)
+        if policy.strict and isinstance(gradient, Rows):  # larc-sparse
+            gradient = arrays.densify(gradient, variable.shape)
+        norms = larc.tensor_norm(variable.value), larc.tensor_norm(gradient)
+        raw = larc.raw_ratio(policy, rate, *norms)
+        asked.ratio(policy, variable.name, raw, rate)
+        ratio = larc.larc_ratio(policy, raw)
+        scaled.append((larc.scale_by_ratio(gradient, ratio), variable))
+    return scaled
+
+
+class Reduction(Protocol):
+    """What averages over ranks.
+
+    Every rank calls ``any`` and ``all_reduce`` in the same order, with lists of the
+    same length and arrays of the same shapes and dtypes.
+    """
+
+    @property
+    def size(self) -> int:
+        """The number of ranks; with a single rank nothing else is called."""
+        ...
+
+    def any(self, flags: Sequence[bool]) -> Sequence[bool]:
+        """Return, for each flag, whether it is set on any rank."""
+        ...
+
+    def all_reduce(self, tensors: Sequence[Array]) -> Sequence[Array]:
+        """Return, for each dense array, its mean over the ranks."""
+        ...
+
+
+def reduce_gradients(
+    grads_and_vars: Iterable[tuple[Gradient, Variable]],
+    on_horovod: bool,
+    model: object = None,
+    reduction: Reduction | None = None,
+) -> Pairs:
+    """Return each gradient's mean over the ranks.
+
+    g = sum over ranks of (g / ranks). A gradient that is absent on some ranks counts as
+    zeros there. A gradient that is absent on all ranks stays absent. A sparse gradient
+    becomes dense.
+
+    Args:
+        grads_and_vars: iterable of (gradient or None, variable), the same variables in
+            the same order on every rank.
+        on_horovod: must be True; the original raises otherwise.
+        model: as in OpenSeq2Seq; without effect.
+        reduction: an object with ``size``, ``any`` and ``all_reduce``, as in
+            :class:`lockstep.reference.post_process.Reduction`. None: this rank is the
+            only one.
+
+    Returns:
+        The pairs, with averaged gradients; unchanged for a single rank.
+
+    Raises:
+        NotReducedError: a NotImplementedError; ``on_horovod`` is False.
+        MalformedPairsError, NoGradientsError: not pairs, or an empty list.
+
+    Origin: OpenSeq2Seq (8681d381ed40), ``reduce_gradients``, on Horovod.
+    """
+    if not on_horovod:
+        raise errors.NotReducedError(
+            "reduce_gradients: expected on_horovod=True, got False; gradients of "
+            "several towers in one process were never reduced; add them."
+        )
+    pairs = arrays.as_pairs(grads_and_vars, "reduce_gradients")
+    if reduction is None or reduction.size == 1:
+        return pairs
+    present = list(reduction.any([gradient is not None for gradient, _ in pairs]))
+    chosen = [pair for pair, on_any in zip(pairs, present, strict=True) if on_any]
+    means = list(reduction.all_reduce([dense(*pair) for pair in chosen]))
+    if len(means) != len(chosen):
+        raise errors.UnsupportedError(
+            f"reduce_gradients: expected {len(chosen)} means from "
+            f"reduction.all_reduce, got {len(means)}; return one for each tensor."
+        )
+    left = iter(means)
+    both = zip(pairs, present, strict=True)
+    return [(next(left) if on_any else None, v) for (_, v), on_any in both]
+
+
+def dense(gradient: Gradient, variable: Variable) -> Array:
+    """Return a gradient as a dense array; zeros if it is None."""
+    if gradient is None:
+        return np.zeros(variable.shape, variable.dtype)
+    if isinstance(gradient, Rows):
+        return arrays.densify(gradient, variable.shape)
+    return gradient
+
+
+def get_regularization_loss(
+    scope: str | None = None,
+    name: str = "total_regularization_loss",
+    losses: Mapping[str, Any] | Iterable[Any] | None = None,
+) -> Array:
+    """Return the sum of the losses in float32, each cast first: 0-d.
+
+    Args:
+        scope: a regular expression that must match at the start of a loss's name.
+        name: as in TensorFlow; without effect.
+        losses: a mapping name -> loss, 0-d, or an iterable of losses. Entries of None,
+            which :func:`mp_regularizer_wrapper` returns for a weight in half precision,
+            are ignored. The sum of no losses is 0.
+
+    Raises:
+        UnsupportedError: a ValueError; no ``losses``, or a scope without names.
+        OutOfRangeError: a ValueError; a loss is not 0-d.
+
+    Origin: OpenSeq2Seq (8681d381ed40), ``get_regularization_loss``.
+
+    Example:
+        >>> float(get_regularization_loss("enc", losses={"enc/w": 1.5, "dec/w": 2.0}))
+        1.5
+    """
+    if losses is None or (scope is not None and not isinstance(losses, Mapping)):
+        raise errors.UnsupportedError(
+            "get_regularization_loss: expected losses={name: loss}, because only a "
+            f"TensorFlow graph collects them, got {losses!r:.80}; without scope they "
+            "need no names."
+        )
+    if isinstance(losses, Mapping):
+        pattern = re.compile(scope or "")
+        losses = [loss for key, loss in losses.items() if pattern.match(str(key))]
+    present = [loss for loss in losses if loss is not None]
+    for loss in present:
+        if np.shape(loss):
+            raise errors.OutOfRangeError(
+                "get_regularization_loss: losses: expected 0-d tensors, got shape "
+                f"{list(np.shape(loss))}; sum it first."
+            )
+    singles = [np.float32(loss) for loss in present]
+    # TensorFlow adds two to nine losses first, then sums of eight.
+    first = (len(singles) - 2) % 8 + 2
+    starts = range(first, len(singles), 8)
+    groups = [singles[:first], *(singles[start : start + 8] for start in starts)]
+    zero = np.zeros((), np.float32)
+    return np.asarray(sum((sum(group, zero) for group in groups), zero))

@@ -1,0 +1,394 @@
+"""The row-clipping wrapper, over NumPy variables."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import starmap
+from typing import Any
+
+import numpy as np
+
+from lockstep.checks import CHOOSE, is_positive, number_of, require
+from lockstep.errors import (
+    AxesError,
+    DtypeError,
+    NotAnOptimizerError,
+    OutOfRangeError,
+    UnknownNameError,
+    UnsupportedError,
+    warn_user,
+)
+from lockstep.interface import NO_STEP, Array, Gradient, Rows, StepReport
+from lockstep.pipeline import has_layer
+from lockstep.reference import arrays
+from lockstep.reference.arrays import Variable, flush_subnormals
+from lockstep.reference.optimizers import Optimizer, Wrapper
+
+OWNER = "VariableClippingOptimizer"
+DIMS = f"{OWNER}: vars_to_clip_dims"
+Axes = tuple[int, ...]
+
+NORM_ERROR = 2.0**-50
+MARGINS = {
+    "float16": 2.0**-11 + 2.0**-23 + NORM_ERROR,
+    "bfloat16": 2.0**-8 + 2.0**-23 + NORM_ERROR,
+    "float32": 2.0**-23 + NORM_ERROR,
+    "float64": 2.0**-52 + NORM_ERROR,
+}
+"""Dtype -> margin below the limit, relative to it, for rows that rounding would leave
+above the limit. With this margin, rounding cannot exceed the limit.
+
+The margin is a sum of rounding errors. The factor and the product are rounded to
+``wide``, which is float32 for half precision and otherwise the dtype itself; together
+this is its machine epsilon. Half precision is rounded once more, by half its machine
+epsilon. The norm in float64 has an error, too.
+"""
+
+
+# -- the default -----------------------------------------------------------------------
+
+
+def clip_rows(
+    values: Array, axes: Sequence[int], max_norm: float
+) -> tuple[Array, Array]:
+    """Return ``values`` with each norm over ``axes`` at most ``max_norm``.
+
+    ``wide`` is the dtype of w, or float32 for half precision. The steps are:
+    n = sqrt(sum over axes of w^2), in float64; limit = max_norm rounded to ``wide``.
+    Where n <= limit, w keeps its bits. Elsewhere f = limit / n, computed in float64 and
+    rounded to ``wide``; w' = w f, computed in ``wide`` and rounded to the dtype of w.
+    If the norm of w' is still above the limit because of rounding,
+    f = limit / n (1 - margin) instead, with the margins of :data:`MARGINS`. So
+    n' <= limit, and clipping w' again does not change it.
+
+    A norm of NaN makes its row NaN. An infinite norm makes finite elements 0.
+
+    Args:
+        values: a variable, or [k, ...] rows of it; any shape.
+        axes: distinct axes; without any, each element is its own norm.
+        max_norm: the largest norm that is not clipped, > 0 and finite.
+
+    Returns:
+        The clipped values, and a bool array that is True where the norm was too large;
+        its ``axes`` have length 1.
+    """
+    wide = arrays.wide_dtype(values.dtype)
+    limit = np.float64(wide.type(max_norm))
+    norms = norms_in_float64(values, axes)
+    too_large = np.asarray(~(norms <= limit))
+    clipped = scaled(values, limit / norms, wide)
+    shorter = scaled(values, limit / norms * (1 - MARGINS[str(values.dtype)]), wide)
+    above = norms_in_float64(clipped, axes) > limit
+    return np.where(too_large, np.where(above, shorter, clipped), values), too_large
+
+
+def norms_in_float64(values: Array, axes: Sequence[int]) -> Array:
+    """Return sqrt(sum over axes of w^2); summed ``axes`` keep length 1."""
+    squares = np.square(values.astype(np.float64))
+    return np.asarray(np.sqrt(np.sum(squares, axis=tuple(axes), keepdims=True)))
+
+
+def scaled(values: Array, factors: Array, wide: np.dtype[Any]) -> Array:
+    """Return w f in the dtype of w, with f rounded to ``wide`` first."""
+    product = values.astype(wide) * factors.astype(wide)
+    return np.asarray(product.astype(values.dtype))
+
+
+# -- strict ----------------------------------------------------------------------------
+
+
+def excess(values: Array, axes: Sequence[int], max_norm: float) -> Array:
+    """Return w - c, which the original subtracts from w, even below the limit.
+
+    c = w max_norm / max(n, max_norm), where n is the norm over ``axes``, all in the
+    dtype of w (row-clip-below, row-clip-float16). As in the original's kernels,
+    subnormal float32 inputs and outputs become 0 (row-clip-subnormals).
+    """
+    values = flush_subnormals(values)
+    limit = flush_subnormals(np.asarray(max_norm, values.dtype))
+    product = flush_subnormals(np.asarray(values * limit))
+    longest = np.maximum(strict_norms(values, axes), limit)
+    return flush_subnormals(values - flush_subnormals(product / longest))
+
+
+def strict_norms(values: Array, axes: Sequence[int]) -> Array:
+    """Return n = sqrt(sum over axes of w^2); summed ``axes`` keep length 1."""
+    return np.asarray(np.sqrt(sum_over(flush_subnormals(np.square(values)), axes)))
+
+
+def sum_over(values: Array, axes: Sequence[int]) -> Array:
+    """Return the sum over ``axes``, which keep length 1, in the original's order.
+
+    The original's kernel adds element by element. If ``axes`` are the last axes, the
+    elements of a sum are contiguous, and it adds them in eight lanes.
+    """
+    rank = values.ndim
+    axes = [axis % rank for axis in axes]
+    others = [axis for axis in range(rank) if axis not in axes]
+    shape = [1 if axis in axes else values.shape[axis] for axis in range(rank)]
+    length = int(np.prod([values.shape[axis] for axis in axes]))
+    rows = values.transpose(*others, *sorted(axes)).reshape(int(np.prod(shape)), length)
+    contiguous = others == list(range(len(others)))
+    add = arrays.fold_lanes if contiguous else arrays.plain_sum
+    return np.array([add(row) for row in rows], values.dtype).reshape(shape)
+
+
+def subtract_rows(values: Array, indices: Array | None, difference: Array) -> Array:
+    """Return ``values`` minus ``difference``, in whole or at the rows ``indices`` [k].
+
+    The difference was computed from the rows before this update, and is subtracted k
+    times from a row that is listed k times (row-clip-duplicates).
+    """
+    if indices is None:
+        return flush_subnormals(flush_subnormals(values) - difference)
+    values = values.copy()
+    for index, row in zip(indices.tolist(), difference, strict=True):
+        values[index] = flush_subnormals(flush_subnormals(values[index]) - row)
+    return values
+
+
+# -- the wrapper -----------------------------------------------------------------------
+
+
+class VariableClippingOptimizer(Wrapper):
+    """After each update, hold the norm of a variable's rows to a limit.
+
+    For each variable w that is listed and has a gradient: after ``opt`` has updated it,
+    n = sqrt(sum over its axes of w^2), and where n > max_norm, w = w max_norm / n. Rows
+    with a norm up to max_norm keep their bits. After a sparse gradient, only its rows
+    are read and written, even if ``opt`` updates others, unless the norm is over axis
+    0.
+
+    Args:
+        opt: any optimizer or wrapper of the reference.
+        vars_to_clip_dims: variable -> list or tuple of axes over which the norm is
+            computed: [1] for the rows of a matrix, [] for its elements. A variable that
+            is not listed is never clipped.
+        max_norm: the largest norm that is not clipped, > 0 and finite; or a mapping
+            from the keys of ``vars_to_clip_dims`` to such norms.
+        use_locking: without effect.
+        colocate_clip_ops_with_vars: without effect.
+        name: the name that ``get_name`` returns.
+        strict: reproduce ``tf.contrib.opt.VariableClippingOptimizer`` (1.15) with its
+            quirks: rows below the norm change by rounding, a row listed k times is
+            corrected k times, a negative axis for dimension 0 covers only the listed
+            rows, float16 squares overflow, pairs from a one-shot iterator are not
+            clipped, ``max_norm`` is not checked, ``variables()`` is empty.
+
+    Raises:
+        NotAnOptimizerError: a TypeError; ``opt`` is no optimizer of the reference.
+        AxesError: a TypeError; the axes of a variable are no list of integers.
+        OutOfRangeError: a ValueError; ``max_norm``, an empty name, an axis that a
+            variable does not have.
+
+    Origin: TensorFlow 1.15, ``tf.contrib.opt.VariableClippingOptimizer``.
+
+    Example:
+        >>> table = Variable("table", np.full((3, 2), 4.0))
+        >>> sgd = GradientDescentOptimizer(1.0)
+        >>> optimizer = VariableClippingOptimizer(sgd, {table: [1]}, max_norm=2.5)
+        >>> rows = Rows(np.array([1]), np.array([[1.0, 0.0]]), (3, 2))
+        >>> optimizer.apply_gradients([(rows, table)])
+        >>> table.value.tolist()
+        [[4.0, 4.0], [1.5, 2.0], [4.0, 4.0]]
+    """
+
+    def __init__(
+        self,
+        opt: Optimizer,
+        vars_to_clip_dims: Mapping[Variable, Iterable[int]],
+        max_norm: float | Mapping[Variable, float],
+        use_locking: bool = False,
+        colocate_clip_ops_with_vars: bool = False,
+        name: str = "VariableClipping",
+        strict: bool = False,
+    ) -> None:
+        if not isinstance(opt, Optimizer):
+            raise NotAnOptimizerError(
+                f"{OWNER}: expected a lockstep.reference optimizer, got "
+                f"{type(opt).__name__}; pass the optimizer whose steps come first."
+            )
+        require(OWNER, "name", name, isinstance(name, str) and name != "", "a name")
+        if not isinstance(vars_to_clip_dims, Mapping):
+            raise AxesError(
+                f"{DIMS}: expected a dict {{variable: axes}}, got "
+                f"{type(vars_to_clip_dims).__name__}; "
+                "for one matrix w whose rows are to be clipped give {w: [1]}."
+            )
+        axes = {v: listed_axes(v, dims) for v, dims in vars_to_clip_dims.items()}
+        self.limits = limits_of(max_norm, list(axes), strict)
+        if not strict:  # row-clip-axes: strict resolves no negative axis.
+            axes = {variable: resolved(variable, a) for variable, a in axes.items()}
+            refuse_stack(opt, axes)
+        self.inner_optimizer = opt
+        self.vars_to_clip_dims = axes
+        self.max_norm = max_norm
+        self.name = name
+        self.strict = strict
+        self.last_step: StepReport = NO_STEP
+
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Gradient, Variable]],
+        global_step: Variable | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Update the variables with the wrapped optimizer, then clip their rows."""
+        if self.strict and isinstance(grads_and_vars, Iterator):  # row-clip-iterator
+            self.inner_optimizer.apply_gradients(grads_and_vars, global_step, name)
+            return
+        pairs = arrays.check_pairs(grads_and_vars, OWNER)
+        touched = [
+            (variable, gradient.indices if isinstance(gradient, Rows) else None)
+            for gradient, variable in pairs
+            if gradient is not None and variable in self.vars_to_clip_dims
+        ]
+        for variable, _ in touched:
+            resolved(variable, self.vars_to_clip_dims[variable])
+        self.inner_optimizer.apply_gradients(pairs, global_step, name)
+        too_large = list(starmap(self.clip, touched))
+        rows = sum(flags.size for flags in too_large)
+        clipped = sum(int(flags.sum()) for flags in too_large)
+        self.last_step = self.report(pairs, f"{clipped} of {rows} rows clipped")
+
+    def clip(self, variable: Variable, indices: Array | None) -> Array:
+        """Clip a variable, or its rows [k]; return which norms were too large.
+
+        A row that is listed several times has one flag. Negative axes that are not
+        resolved do not count as dimension 0.
+        """
+        axes, max_norm = self.vars_to_clip_dims[variable], self.limits[variable]
+        if indices is not None and 0 in axes:
+            warn_user(
+                f"{OWNER}: expected axes without dimension 0, got a sparse gradient "
+                f"for {variable.name!r}, clipped over {list(axes)}; the norm needs "
+                "all rows, so the whole variable is read and clipped."
+            )
+            indices = None
+        rows = ... if indices is None else indices
+        before = np.asarray(variable.value)[rows]
+        with np.errstate(all="ignore"):
+            clipped, too_large = clip_rows(before, axes, max_norm)
+            if self.strict:  # row-clip-written
+                difference = excess(before, axes, max_norm)
+                variable.value = subtract_rows(variable.value, indices, difference)
+            else:
+                variable.value = np.array(variable.value)
+                variable.value[rows] = clipped
+        # An unresolved negative axis for dimension 0 gives one norm over all rows.
+        if indices is None or len(too_large) < len(indices):
+            return too_large
+        return too_large[np.unique(indices, return_index=True)[1]]
+
+    def get_name(self) -> str:
+        """Return the name from the constructor."""
+        return self.name
+
+    def variables(self) -> list[Array]:
+        """Return the state of the wrapped optimizer; the wrapper has none."""
+        # row-clip-variables
+        return [] if self.strict else self.inner_optimizer.variables()
+
+
+def share_row_limits(variable: Variable, other: Variable, inner: Any) -> None:
+    """Make row-clipping wrappers inside clip ``other`` as they clip ``variable``."""
+    while inner is not None:
+        if isinstance(inner, VariableClippingOptimizer):
+            if variable in inner.vars_to_clip_dims:
+                inner.vars_to_clip_dims[other] = inner.vars_to_clip_dims[variable]
+                inner.limits[other] = inner.limits[variable]
+        inner = vars(inner).get("inner_optimizer")
+
+
+# -- arguments -------------------------------------------------------------------------
+
+
+def refuse_stack(opt: Optimizer, listed: Iterable[Variable]) -> None:
+    """Raise for an optimizer that does not update the listed variables alone."""
+    if has_layer(opt, "AGNOptimizer"):
+        raise UnsupportedError(
+            f"{OWNER}: expected an optimizer of the listed variables alone, got "
+            "AGNOptimizer; put the row clipping inside of it, so that it clips the "
+            "shared rows too."
+        )
+    trains_master = getattr(opt, "trains_master", None)
+    for variable in listed:
+        if trains_master is not None and trains_master(variable):
+            raise UnsupportedError(
+                f"{OWNER}: expected an optimizer that updates {variable.name!r} "
+                "itself, got MixedPrecisionOptimizerWrapper, which updates its master; "
+                "put the row clipping inside of it, with the same keys."
+            )
+
+
+def limits_of(
+    max_norm: Any, variables: Sequence[Variable], strict: bool
+) -> dict[Variable, Any]:
+    """Return the largest norm of each variable.
+
+    Raises:
+        OutOfRangeError: a norm is out of range.
+        UnknownNameError: a mapping has other keys.
+        DtypeError: strict: ``max_norm`` is a mapping.
+    """
+    is_mapping = isinstance(max_norm, Mapping)
+    if strict:  # row-clip-range
+        if is_mapping:
+            raise DtypeError(
+                f"{OWNER}: max_norm: expected one norm for all, as in the original, "
+                "got a mapping; leave strict off."
+            )
+        return dict.fromkeys(variables, max_norm)
+    if is_mapping and set(max_norm) != set(variables):
+        raise UnknownNameError(
+            f"{OWNER}: max_norm: expected one norm for each key of vars_to_clip_dims, "
+            f"got {max_norm!r:.80}; give both mappings the same keys."
+        )
+    limits = dict(max_norm) if is_mapping else dict.fromkeys(variables, max_norm)
+    for norm in limits.values() if is_mapping else [max_norm]:
+        fine = is_positive(number_of(norm))
+        require(OWNER, "max_norm", norm, fine, "a finite number > 0", CHOOSE)
+    return limits
+
+
+def listed_axes(variable: Any, dims: Any) -> Axes:
+    """Return the axes of one variable as a tuple, unresolved."""
+    if not isinstance(variable, Variable):
+        raise AxesError(
+            f"{DIMS}: expected variables as keys, got {type(variable).__name__}; "
+            "pass the lockstep.reference.Variable itself."
+        )
+    is_list = isinstance(dims, Iterable) and not isinstance(dims, str | bytes | Mapping)
+    entries = list(dims) if is_list else [None]
+    whole = [
+        hasattr(axis, "__index__") and not isinstance(axis, bool) for axis in entries
+    ]
+    if not all(whole):
+        raise AxesError(
+            f"{DIMS}: expected a list of axes for {variable.name!r}, got {dims!r}; "
+            "give [1] for the rows of a matrix."
+        )
+    return tuple(operator.index(axis) for axis in entries if axis is not None)
+
+
+def resolved(variable: Variable, axes: Sequence[int]) -> Axes:
+    """Return ``axes`` as nonnegative numbers, ascending.
+
+    Raises:
+        OutOfRangeError: the variable does not have an axis, or one is listed twice.
+    """
+    rank = variable.value.ndim
+    for axis in axes:
+        if not -rank <= axis < rank:
+            raise OutOfRangeError(
+                f"{DIMS}: expected axes of {variable.name!r}, which has {rank}, got "
+                f"{axis}; axes count from 0, or from -1 at the end."
+            )
+    numbers = sorted(axis % rank for axis in axes)
+    if len(set(numbers)) < len(numbers):
+        raise OutOfRangeError(
+            f"{DIMS}: expected each axis of {variable.name!r} once, got {list(axes)}; "
+            "leave one of them out."
+        )
+    return tuple(numbers)
