@@ -48,8 +48,8 @@ ONE_PROCESS = (
         f"{TF}/masters/test_mixed_precision_sessions.py",
         f"{TF}/optimizers/test_novograd.py",
         f"{TF}/scaling/",
-        f"{TF}/step/test_optimize_loss_replicas.py",
-        f"{TF}/step/test_optimize_loss_sessions.py",
+        f"{TF}/test_optimize_loss_replicas.py",
+        f"{TF}/test_optimize_loss_sessions.py",
         f"{TF}/workers/test_agn.py",
     ),
     # They share processes in which every script leaves the frameworks as they were.

@@ -115,48 +115,7 @@ Args:
     floor_patience: the number of steps skipped in a row that are a stall.
     strict: skips are not counted, and slots are hidden.
 """,
-    "TrainingStep": """\
-The training step that ``optimize_loss`` returns; call it to take a step.
-
-``step(*inputs)`` passes its arguments to the loss and returns its value, eagerly or
-inside of a ``tf.function``. With ``iter_size`` > 1 a call accumulates gradients, and
-each ``iter_size``-th call updates the variables. ``skip_update``, in the call or at
-construction, overrides this.
-
-``tf.train.Checkpoint(step=step)`` saves the whole state of training. Summaries are
-written to the default writer of ``tf.summary``, with ``global_step`` as their step.
-
-Attributes:
-    optimizer: the optimizer; with "mixed", the wrapper with masters.
-    trained: the variables that are trained.
-    global_step: the number of applied steps, an int64 variable.
-    scaler: the automatic loss scaler, or None.
-    last_step: the report of the last eager call; calls in graphs are not reported.
-""",
-    "TrainingStep.__call__": """\
-Compute the loss and take a step, or add a micro-batch.
-
-Args:
-    inputs: for the loss.
-    skip_update: whether to accumulate without an update; None: as given at
-        construction. Without ``iter_size`` > 1 it has no effect.
-
-Returns:
-    The loss before the update. If the loss function returns a tuple, that tuple, with
-    the loss first.
-""",
     "VariableClippingOptimizer": WRAPPER,
-    "reduce_gradients": """\
-Args:
-    reduction: an object with ``size``, ``any`` and ``all_reduce``, as in
-        :class:`lockstep.messages.step.reduction.Reduction`. None: average over the
-        replicas of the current ``tf.distribute`` strategy; without a strategy this
-        rank is the only one.
-
-Raises:
-    ...
-    CrossReplicaError: a RuntimeError; called outside of ``strategy.run``.
-""",
     "get": """\
 Return the loss scale for ``identifier``.
 

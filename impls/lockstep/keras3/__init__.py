@@ -66,8 +66,8 @@ from lockstep.keras3.optimizers import RMSPropOptimizer as RMSPropOptimizer
 from lockstep.keras3.variable_clipping import (
     VariableClippingOptimizer as VariableClippingOptimizer,
 )
-from lockstep.messages.step.summaries import OPTIMIZER_SUMMARIES as OPTIMIZER_SUMMARIES
 from lockstep.pipeline import pipeline_of as pipeline_of
+from lockstep.tf.shared.summaries import OPTIMIZER_SUMMARIES as OPTIMIZER_SUMMARIES
 
 if not TYPE_CHECKING:  # A type checker reads what is imported as itself.
     __all__ = list(BACKENDS["keras3"].public_names())

@@ -16,9 +16,8 @@ from lockstep.keras3.gradients import (
     require_variable,
     value_of,
 )
-from lockstep.messages.step.summaries import Recorder
 from lockstep.tf.shared import clipping as shared
-from lockstep.tf.shared.step.summaries import Entry
+from lockstep.tf.shared.summaries import Entry, Recorder
 
 
 def clip_by_global_norm(

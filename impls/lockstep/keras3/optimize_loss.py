@@ -17,22 +17,12 @@ from lockstep.keras3.clipping import as_entries, processed
 from lockstep.keras3.gradients import Gradient, Pairs, TrainV1, name_of, value_of
 from lockstep.keras3.loss_scales import AutomaticLossScaler
 from lockstep.keras3.mixed_precision import MixedPrecisionOptimizerWrapper
-from lockstep.messages.nouns import KERAS3
-from lockstep.messages.step import arguments as checks
-from lockstep.messages.step import optimize_loss as settings_of
-from lockstep.messages.step import reduction as reductions
-from lockstep.messages.step import regularization
-from lockstep.messages.step import training_step as steps
-from lockstep.messages.step.optimizer import arguments_for, instance
-from lockstep.messages.step.summaries import check_summaries
-from lockstep.tf.shared.step import summaries as records
-from lockstep.tf.shared.step.accumulators import Accumulators
-from lockstep.tf.shared.step.arguments import Makers, Task, find_trained
-from lockstep.tf.shared.step.penalties import sum_losses
-from lockstep.tf.shared.step.reduction import mean_gradients
+from lockstep.tf.shared import optimize_loss as shared
+from lockstep.tf.shared import summaries as records
+from lockstep.tf.shared.accumulators import Accumulators
 
 Optimizer = keras.optimizers.Optimizer
-OWNER = "optimize_loss"
+OWNER = shared.OWNER
 
 OPTIMIZER_CLS_NAMES: dict[str, Callable[..., Optimizer]] = {
     "Adagrad": rules.AdagradOptimizer,
@@ -63,7 +53,7 @@ def optimize_loss(
     skip_update_ph: Any = None,
     model: Any = None,
     *,
-    reduction: reductions.Reduction | None = None,
+    reduction: shared.Reduction | None = None,
 ) -> TrainingStep:
     """Return an object that takes one step of training each time it is called.
 
@@ -130,35 +120,15 @@ def optimize_loss(
         >>> step.pipeline
         ('norm', 'clip', 'update')
     """
-    settings = settings_of.Settings(
-        dtype=dtype,
-        clip_gradients=clip_gradients,
-        larc_params=larc_params,
-        loss_scaling=loss_scaling,
-        loss_scaling_params=loss_scaling_params,
-        on_horovod=on_horovod,
-        iter_size=iter_size,
-        has_flag=skip_update_ph is not None,
-    )
-    task = Task(
-        settings=settings,
-        loss=loss,
-        optimizer=optimizer,
-        optimizer_params=optimizer_params,
-        learning_rate_decay_fn=learning_rate_decay_fn,
-        summaries=check_summaries(summaries, OWNER),
-        skip_update_ph=skip_update_ph,
-        model=model,
-        reduction=reduction,
-    )
+    task = shared.Task(**locals())
     if not callable(loss):
         raise errors.LossNotCallableError(
             f"{OWNER}: loss: expected a function, got {type(loss).__name__}; write "
             "lambda: loss, so that each step computes it."
         )
     kind, as_variable = keras.Variable | tf.Variable, gradients_of.as_variable
-    variables = find_trained(var_list, model, (), kind, as_variable)
-    checks.check_once(variables, name_of)
+    variables = shared.find_trained(var_list, model, (), kind, as_variable)
+    task.check_variables(variables, name_of)
     strategies = [
         variable.distribute_strategy
         for variable in map(value_of, variables)
@@ -171,16 +141,12 @@ def optimize_loss(
     return step
 
 
-def make_optimizer(task: Task, rate: float) -> Optimizer:
+def make_optimizer(task: shared.Task, rate: float) -> Optimizer:
     """Return the optimizer for its name, class or instance; its rate can be set."""
-    optimizer = task.optimizer
-    arguments = arguments_for(optimizer, task.optimizer_params, False, "keras3")
-    if isinstance(optimizer, Optimizer):
-        if arguments:
-            raise instance(optimizer, arguments)
-    else:
-        makers = Makers(OPTIMIZER_CLS_NAMES, Optimizer, KERAS3)
-        optimizer = makers.make(optimizer, rate, arguments, strict=False)
+    optimizer, arguments = task.optimizer, dict(task.optimizer_params or {})
+    if not isinstance(optimizer, Optimizer) or arguments:
+        make = shared.class_of(optimizer, arguments, OPTIMIZER_CLS_NAMES)
+        optimizer = shared.create(make, rate, arguments, Optimizer)
     owner = f"{OWNER}: optimizer"
     remedy = 'pass the one inside, and dtype="mixed", which scales the loss'
     stack.refuse_keras_scale(optimizer, owner, remedy)
@@ -236,35 +202,34 @@ class TrainingStep(tf.Module):
     optimizer: Any
     last_step: StepReport = NO_EAGER_STEP
 
-    def __init__(self, task: Task, trained: Sequence[Any]) -> None:
+    def __init__(self, task: shared.Task, trained: Sequence[Any]) -> None:
         super().__init__()
-        self.settings = settings = task.settings
         self.task = task
         self.trained = tuple(trained)
         self.global_step = gradients_of.state_variable("global_step", 0, "int64")
         self.scaler: AutomaticLossScaler | None = None
         self._sums: Accumulators | None = None
-        if settings.accumulates:
+        if task.accumulates:
             self.micro_step = gradients_of.state_variable("micro_step", 0, "int64")
             count = value_of(self.micro_step)
-            self._sums = Accumulators(settings.iter_size, count, name_of)
+            self._sums = Accumulators(task.iter_size, count, name_of)
 
     def assemble(self) -> None:
         """Create the optimizer, its loss scaler, and their state."""
-        settings, scale = self.settings, self.settings.loss_scaling
-        self.optimizer = make_optimizer(self.task, float(self.next_rate()))
-        settings_of.check_stack(settings, self.optimizer)
-        if settings.makes_scaler:
-            scale = AutomaticLossScaler(scale, settings.loss_scaling_params)
+        task, scale = self.task, self.task.loss_scaling
+        self.optimizer = make_optimizer(task, float(self.next_rate()))
+        task.check_optimizer(self.optimizer)
+        if isinstance(scale, str):
+            scale = AutomaticLossScaler(scale, task.loss_scaling_params)
             self.scaler = scale
-        if settings.mixed:
+        if task.mixed:
             self.optimizer = MixedPrecisionOptimizerWrapper(self.optimizer, scale)
         self.optimizer.ensure_built(self.trained)
 
     @property
     def pipeline(self) -> tuple[str, ...]:
         """The stages of a step that change its gradients, in order."""
-        return self.settings.pipeline(self.optimizer)
+        return self.task.pipeline(self.optimizer)
 
     def __repr__(self) -> str:
         base, count = stack.base_of(self.optimizer), len(self.trained)
@@ -272,7 +237,7 @@ class TrainingStep(tf.Module):
             return f"{OWNER}({type(base).__name__}, in a graph)"
         step = int(value_of(self.global_step).read_value())
         rate = value_of(base._learning_rate).read_value()
-        return steps.shown(base, count, step, rate, self.pipeline)
+        return shared.shown(base, count, step, rate, self.pipeline)
 
     @property
     def accumulators(self) -> list[Gradient]:
@@ -298,7 +263,7 @@ class TrainingStep(tf.Module):
             tuple, with the loss first.
         """
         replicas = gradients_of.replica_count()
-        if replicas > 1 and not self.settings.on_horovod:
+        if replicas > 1 and not self.task.on_horovod:
             raise errors.UnsupportedError(
                 f"{OWNER}: expected on_horovod with several replicas, got {replicas} of"
                 " them; pass on_horovod=True, so that their gradients are averaged."
@@ -306,9 +271,10 @@ class TrainingStep(tf.Module):
         values: list[Any] = []
 
         def loss() -> tf.Tensor:
-            answer, extras = steps.loss_and_extras(self.task.loss(*inputs))
-            value = tf.convert_to_tensor(gradients_of.require_loss(answer, OWNER))
-            values.append(steps.joined(value, extras))
+            answer = self.task.loss(*inputs)
+            first, *rest = answer if isinstance(answer, tuple) else (answer,)
+            value = tf.convert_to_tensor(gradients_of.require_loss(first, OWNER))
+            values.append((value, *rest) if isinstance(answer, tuple) else value)
             return value if replicas == 1 else value / replicas
 
         rate = self.next_rate()
@@ -337,13 +303,13 @@ class TrainingStep(tf.Module):
         self, sums: Accumulators, pairs: Pairs, rate: Any, skip_update: Any
     ) -> None:
         """Add a micro-batch, and take a step with the sums unless they must wait."""
-        totals = sums.add(pairs, self.settings.quirks)
+        totals = sums.add(pairs)
         count = sums.micro_step.read_value() + 1
 
         def keep() -> tf.Tensor:
             sums.keep(totals, count)
             if tf.executing_eagerly():
-                number, size = int(count), self.settings.iter_size
+                number, size = int(count), self.task.iter_size
                 reason = f"accumulated micro-batch {number} of {size}"
                 self.last_step = StepReport(False, reason, ())
             return tf.constant(False)
@@ -362,7 +328,7 @@ class TrainingStep(tf.Module):
 
     def _update(self, pairs: Pairs, rate: Any) -> None:
         """Process the gradients and pass them to the optimizer."""
-        if self.settings.on_horovod:
+        if self.task.on_horovod:
             task = self.task
             pairs = reduce_gradients(pairs, True, task.model, task.reduction)
         record = records.new_record()
@@ -410,7 +376,7 @@ def reduce_gradients(
     grads_and_vars: Iterable[tuple[Any, Any]],
     on_horovod: bool,
     model: object = None,
-    reduction: reductions.Reduction | None = None,
+    reduction: shared.Reduction | None = None,
 ) -> Pairs:
     """Return each gradient's mean over the ranks.
 
@@ -425,7 +391,7 @@ def reduce_gradients(
         on_horovod: must be True; the original raises otherwise.
         model: as in OpenSeq2Seq; without effect.
         reduction: an object with ``size``, ``any`` and ``all_reduce``, as in
-            :class:`lockstep.messages.step.reduction.Reduction`. None: average over the
+            :class:`lockstep.tf.shared.optimize_loss.Reduction`. None: average over the
             replicas of the current ``tf.distribute`` strategy; without a strategy this
             rank is the only one.
 
@@ -434,8 +400,7 @@ def reduce_gradients(
 
     Raises:
         NotReducedError: a NotImplementedError; ``on_horovod`` is False.
-        OutOfRangeError: a ValueError; ``on_horovod`` is no bool, or ``reduction`` lacks
-            a method.
+        OutOfRangeError: a ValueError; ``on_horovod`` is no bool.
         MalformedPairsError, NoGradientsError: not pairs, or an empty list.
         CrossReplicaError: a RuntimeError; called outside of ``strategy.run``.
 
@@ -447,9 +412,9 @@ def reduce_gradients(
         >>> pairs[0][0].numpy().tolist()
         [1.0, 1.0]
     """
-    reductions.check_arguments(on_horovod, reduction)
+    shared.check_reduced(on_horovod)
     entries, variables = as_entries(grads_and_vars, "reduce_gradients")
-    means = mean_gradients(
+    means = shared.mean_gradients(
         [entry.gradient for entry in entries],
         [entry.variable for entry in entries],
         reduction,
@@ -494,4 +459,4 @@ def get_regularization_loss(
             "get_regularization_loss: expected losses, because there is no collection "
             "of them here, got None; pass losses=model.losses."
         )
-    return sum_losses(regularization.chosen_losses(losses, scope), name)
+    return shared.sum_losses(shared.chosen_losses(losses, scope), name)

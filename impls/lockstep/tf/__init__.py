@@ -16,7 +16,6 @@ if not installed("tf"):
 
 import tensorflow as tf
 
-from lockstep.messages.step.summaries import OPTIMIZER_SUMMARIES as OPTIMIZER_SUMMARIES
 from lockstep.pipeline import pipeline_of as pipeline_of
 from lockstep.tf import lr_policies as lr_policies
 from lockstep.tf.agn import AGNCustomGetter as AGNCustomGetter
@@ -35,6 +34,12 @@ from lockstep.tf.multitask import (
     clip_gradients_by_global_norm as clip_gradients_by_global_norm,
 )
 from lockstep.tf.novograd import NovoGrad as NovoGrad
+from lockstep.tf.optimize_loss import OPTIMIZER_CLS_NAMES as OPTIMIZER_CLS_NAMES
+from lockstep.tf.optimize_loss import (
+    get_regularization_loss as get_regularization_loss,
+)
+from lockstep.tf.optimize_loss import optimize_loss as optimize_loss
+from lockstep.tf.optimize_loss import reduce_gradients as reduce_gradients
 from lockstep.tf.optimizers import AdamOptimizer as AdamOptimizer
 from lockstep.tf.optimizers import AdamWOptimizer as AdamWOptimizer
 from lockstep.tf.optimizers import FtrlOptimizer as FtrlOptimizer
@@ -46,12 +51,7 @@ from lockstep.tf.scaling.loss_scale_optimizer import (
     MixedPrecisionLossScaleOptimizer as MixedPrecisionLossScaleOptimizer,
 )
 from lockstep.tf.scaling.loss_scaler import AutomaticLossScaler as AutomaticLossScaler
-from lockstep.tf.step.optimize_loss import OPTIMIZER_CLS_NAMES as OPTIMIZER_CLS_NAMES
-from lockstep.tf.step.optimize_loss import optimize_loss as optimize_loss
-from lockstep.tf.step.reduction import reduce_gradients as reduce_gradients
-from lockstep.tf.step.regularization import (
-    get_regularization_loss as get_regularization_loss,
-)
+from lockstep.tf.shared.summaries import OPTIMIZER_SUMMARIES as OPTIMIZER_SUMMARIES
 from lockstep.tf.variable_clipping import (
     VariableClippingOptimizer as VariableClippingOptimizer,
 )

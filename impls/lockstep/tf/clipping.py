@@ -8,11 +8,10 @@ from typing import Any
 import tensorflow as tf
 
 from lockstep.errors import MalformedPairsError
-from lockstep.messages.step.summaries import Recorder
 from lockstep.tf.replicas import Pairs
 from lockstep.tf.shared import clipping as shared
 from lockstep.tf.shared.gradients import Gradient
-from lockstep.tf.shared.step.summaries import Entry
+from lockstep.tf.shared.summaries import Entry, Recorder
 from lockstep.tf.wrapper import as_gradient, as_pairs, as_variable
 
 

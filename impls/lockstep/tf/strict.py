@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +18,11 @@ import tensorflow as tf
 from lockstep import errors
 from lockstep import tf as default
 from lockstep.interface import NO_EAGER_STEP
+from lockstep.pipeline import strictly_ordered
 from lockstep.policies import strict_module
 from lockstep.registry import BACKENDS
 from lockstep.strict import originals
-from lockstep.strict.binding import bound, classes_in
+from lockstep.strict.binding import bound
 from lockstep.tf import OPTIMIZER_SUMMARIES as OPTIMIZER_SUMMARIES
 from lockstep.tf import AdagradOptimizer as AdagradOptimizer
 from lockstep.tf import GradientDescentOptimizer as GradientDescentOptimizer
@@ -31,11 +33,15 @@ from lockstep.tf import get_regularization_loss as get_regularization_loss
 from lockstep.tf import pipeline_of as pipeline_of
 from lockstep.tf import reduce_gradients as reduce_gradients
 from lockstep.tf.clipping import as_entries, processed
+from lockstep.tf.optimize_loss import TrainingStep as DefaultStep
+from lockstep.tf.optimize_loss import start
 from lockstep.tf.replicas import name_of, refuse_cross_replica
 from lockstep.tf.shared import clipping
 from lockstep.tf.shared import novograd as moments
+from lockstep.tf.shared import optimize_loss as shared_step
+from lockstep.tf.shared.accumulators import Accumulators
 from lockstep.tf.shared.gradients import Values, is_all_zero, own_copy
-from lockstep.tf.shared.step.summaries import Entry
+from lockstep.tf.shared.summaries import Entry
 from lockstep.tf.wrapper import (
     as_counter,
     as_gradient,
@@ -548,7 +554,15 @@ class NovoGrad(default.NovoGrad):
         return momentum_step(grad, var)
 
 
-OPTIMIZER_CLS_NAMES = classes_in(globals(), default.OPTIMIZER_CLS_NAMES)
+OPTIMIZER_CLS_NAMES = {
+    "Adagrad": AdagradOptimizer,
+    "Adam": AdamOptimizer,
+    "Ftrl": FtrlOptimizer,
+    "Momentum": MomentumOptimizer,
+    "RMSProp": RMSPropOptimizer,
+    "SGD": GradientDescentOptimizer,
+    "AdamW": AdamWOptimizer,
+}
 
 
 class Processing(clipping.Processing):
@@ -727,5 +741,167 @@ _clip_gradients_by_norm = clip_gradients_by_norm
 mp_regularizer_wrapper = bound(
     default.mp_regularizer_wrapper, originals.mp_regularizer_wrapper, __name__
 )
-optimize_loss = bound(default.optimize_loss, originals.optimize_loss, __name__)
+
+
+class Task(shared_step.Task):
+    """The arguments of OpenSeq2Seq's ``optimize_loss``, most of them unchecked."""
+
+    process = Processing
+
+    def check(self) -> None:
+        """Raise for a missing flag, and for a scale that cannot be used."""
+        if self.accumulates and self.skip_update_ph is None:
+            raise errors.UnsupportedError(
+                "optimize_loss: expected skip_update_ph with iter_size > 1, got None; "
+                "give it, or leave strict off: the steps are counted then."
+            )
+        scale = self.loss_scaling
+        is_number = isinstance(scale, int) or hasattr(scale, "dtype")
+        if self.mixed and is_number and not isinstance(scale, float):
+            raise errors.UnusableScaleError(
+                "optimize_loss: loss_scaling: expected a float or the name of a "
+                f"scaler, got {scale!r}; the original fails at the first use."
+            )
+        self.asked, self.larc  # noqa: B018
+
+    @cached_property
+    def larc(self) -> clipping.LarcPolicy | None:
+        """The parameters of LARC, whose ranges are not checked."""
+        params = self.larc_params
+        return None if params is None else clipping.larc_policy(params, False)
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether gradients are accumulated: only with ``on_horovod``."""
+        return self.iter_size > 1 and bool(self.on_horovod)
+
+    def pipeline(self, optimizer: Any) -> tuple[str, ...]:
+        """Return the stages in the original's order: the finite check is late."""
+        return strictly_ordered(super().pipeline(optimizer))
+
+    def rate(self, global_step: tf.Tensor) -> Any:
+        """Return the rate after ``global_step`` steps."""
+        return self.learning_rate_decay_fn(global_step)
+
+    def fits(
+        self, skips: bool, records: bool, gradients: Sequence[Any]
+    ) -> bool | tf.Tensor:
+        """Whether all gradients are finite. They are clipped even if they are not."""
+        finite = super().fits(skips, records, gradients)
+        return tf.constant(False) if finite is False else finite
+
+    def scale_of(self, optimizer: Any, scaler: Any) -> Any:
+        """Return the named scaler, with any dtype."""
+        return scaler
+
+    def check_flag(self, flag: Any) -> None:
+        """Accept any."""
+
+    def check_variables(self, variables: Iterable[Any], name_of: Any) -> None:
+        """Accept any."""
+
+    def check_optimizer(self, optimizer: Any) -> None:
+        """Accept any."""
+
+
+class TrainingStep(DefaultStep):
+    """The training step of OpenSeq2Seq, with strict optimizers and scalers."""
+
+    classes = OPTIMIZER_CLS_NAMES
+    make_scaler = AutomaticLossScaler
+    make_masters = MixedPrecisionOptimizerWrapper
+
+    def make_optimizer(self) -> Optimizer:
+        """Create the optimizer; refuse an instance."""
+        if isinstance(self.task.optimizer, Optimizer):
+            raise errors.NotAnOptimizerError(
+                "optimize_loss: optimizer: expected a name or a class, got an instance "
+                f"of {type(self.task.optimizer).__name__}; pass its class, and its "
+                "arguments as optimizer_params."
+            )
+        return super().make_optimizer()
+
+    def check_rule(self, name: str, arguments: Mapping[str, Any]) -> None:
+        """Accept any."""
+
+    def current_decay(self) -> Any:
+        """Return AdamW's decay, and write it into the caller's dict."""
+        decay = super().current_decay()
+        entry = DecayNow(decay) if callable(decay) else decay
+        self.task.optimizer_params["weight_decay"] = entry
+        return decay
+
+    def add_up(
+        self, sums: Accumulators, pairs: list[tuple[Any, Any]], skip_update: Any
+    ) -> tf.Operation | None:
+        """Add a micro-batch; raise for absent and sparse gradients."""
+        for gradient, variable in pairs:
+            expected = f"expected a dense gradient for {name_of(variable)!r}"
+            remedy = "with iter_size > 1, as the original; leave strict off."
+            if gradient is None:
+                raise errors.AbsentAccumulatedError(
+                    f"optimize_loss: {expected}, got None {remedy}"
+                )
+            if isinstance(gradient, tf.IndexedSlices):
+                raise errors.UnsupportedError(
+                    f"optimize_loss: {expected}, got a sparse one {remedy}"
+                )
+        return super().add_up(sums, pairs, skip_update)
+
+
+class DecayNow:
+    """The entry of "AdamW" in the caller's dict: current rate x weight decay.
+
+    It behaves like a number with the current value in ``float`` and in products, as the
+    tensor in a graph does. Calling it returns this value.
+    """
+
+    __array_ufunc__ = None
+    """Makes NumPy use this class's methods for products."""
+
+    def __init__(self, product: Any) -> None:
+        self.product = product
+
+    def __call__(self) -> Any:
+        return self.product()
+
+    def __float__(self) -> float:
+        return float(self.product())
+
+    def __mul__(self, factor: Any) -> Any:
+        return self.product() * factor
+
+    __rmul__ = __mul__
+
+    def __repr__(self) -> str:
+        return repr(float(self))
+
+
+@tf.autograph.experimental.do_not_convert
+def optimize_loss(
+    loss: Any,
+    optimizer: Any,
+    optimizer_params: Any,
+    learning_rate_decay_fn: Any,
+    var_list: Iterable[Any] | None = None,
+    dtype: Any = tf.float32,
+    clip_gradients: float | None = None,
+    summaries: Sequence[str] | None = None,
+    larc_params: Mapping[str, Any] | None = None,
+    loss_scaling: Any = 1.0,
+    loss_scaling_params: Mapping[str, Any] | None = None,
+    on_horovod: bool = False,
+    iter_size: int = 1,
+    skip_update_ph: Any = None,
+    model: Any = None,
+    *,
+    reduction: Any = None,
+) -> Any:
+    """Build or run the training step of OpenSeq2Seq.
+
+    ``reduction`` averages over the ranks instead of Horovod.
+    """
+    return start(Task(**locals()), TrainingStep)
+
+
 lr_policies = strict_module(default.lr_policies, f"{__name__}.lr_policies")

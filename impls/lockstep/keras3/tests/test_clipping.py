@@ -16,7 +16,7 @@ from lockstep.keras3 import (
     post_process_gradients,
     reduce_gradients,
 )
-from lockstep.messages.step.summaries import SummaryRecord
+from lockstep.tf.shared.summaries import SummaryRecord
 
 LARC = {"larc_eta": 0.01}
 

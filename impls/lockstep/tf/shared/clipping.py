@@ -15,12 +15,6 @@ import tensorflow as tf
 
 from lockstep import errors
 from lockstep.checks import check_norm_limit
-from lockstep.messages.step.summaries import (
-    Recorder,
-    Summaries,
-    check_recorder,
-    check_summaries,
-)
 from lockstep.tf.shared.gradients import (
     HALF,
     as_tensor,
@@ -31,7 +25,15 @@ from lockstep.tf.shared.gradients import (
     widen,
     with_values,
 )
-from lockstep.tf.shared.step.summaries import Entry, host_recorder, record_entries
+from lockstep.tf.shared.summaries import (
+    Entry,
+    Recorder,
+    Summaries,
+    check_recorder,
+    check_summaries,
+    host_recorder,
+    record_entries,
+)
 
 Gradient = tf.Tensor | tf.IndexedSlices | None
 

@@ -1,6 +1,6 @@
 """Variables that hold the sums of micro-batches until they are applied.
 
-The eager and the graph mode share this state.
+The eager and the graph mode share this state. Sparse gradients stay sparse.
 """
 
 from __future__ import annotations
@@ -10,13 +10,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from lockstep.messages.step import refusals as step_refusals
-from lockstep.quirks import Quirks
-from lockstep.tf.shared.step.micro_batches import add_share
+from lockstep.errors import UnsupportedError
 
-__all__ = ["Accumulators"]
-
-Gradient = tf.Tensor | tf.IndexedSlices | None
+Values = tf.Tensor | tf.IndexedSlices
+Gradient = Values | None
 Pairs = list[tuple[Gradient, Any]]
 
 
@@ -31,8 +28,9 @@ class RowSum(tf.Module):
     def __init__(self, like: tf.IndexedSlices, shape: tuple[int, ...]) -> None:
         super().__init__()
         self.shape = shape
-        self.indices = growing("indices", (), tf.int64)
-        self.values = growing("values", shape[1:], like.values.dtype)
+        no_rows = tf.zeros([0, *shape[1:]], like.values.dtype)
+        self.indices = make_variable("indices", tf.zeros([0], tf.int64), [None])
+        self.values = make_variable("values", no_rows, [None, *shape[1:]])
 
     def read(self) -> tf.IndexedSlices:
         """Return the sum."""
@@ -102,45 +100,46 @@ class Accumulators(tf.Module):
         """The sums so far, one per variable; None if there is none."""
         return [None if total is None else total.read() for total in self.sums]
 
-    def add(self, pairs: Pairs, quirks: Quirks) -> Pairs:
+    def begin(self, pairs: Pairs) -> None:
+        """Create the sums for these gradients, if there are none yet."""
+        if not self.sums:
+            with tf.init_scope():
+                self.sums = tuple(
+                    None if g is None else kind_of(g)(g, tuple(map(int, v.shape)))
+                    for g, v in pairs
+                )
+
+    def add(self, pairs: Pairs) -> Pairs:
         """Return the sums plus a micro-batch, paired with the variables.
 
         The result is not stored yet, so a failed step changes nothing.
 
         Raises:
-            UnsupportedError: the kind of a gradient has changed since the first call;
-                strict: a gradient is sparse.
-            AbsentAccumulatedError: strict: a gradient is absent.
+            UnsupportedError: the kind of a gradient has changed since the first call.
         """
-        if quirks.optimize_loss_accumulated:
-            self.require_dense(pairs)
         self.begin(pairs)
         for total, (gradient, variable) in zip(self.sums, pairs, strict=True):
             if type(total) is not kind_of(gradient):
-                raise step_refusals.VARYING.error(name=self.name_of(variable))
+                raise UnsupportedError(
+                    "optimize_loss: iter_size: expected the same gradients, dense or "
+                    "sparse, in each micro-batch, got another kind for "
+                    f"{self.name_of(variable)!r} than before; fill in zeros where the "
+                    "loss does not depend on it."
+                )
         everything = zip(self.values, pairs, strict=True)
         return [
-            (add_share(total, gradient, self.iter_size), variable)
+            (None if gradient is None else self.added(total, gradient), variable)
             for total, (gradient, variable) in everything
         ]
 
-    def begin(self, pairs: Pairs) -> None:
-        """Create the sums for these gradients, if there are none yet."""
-        if not self.sums:
-            with tf.init_scope():
-                self.sums = tuple(make_sum(gradient, v) for gradient, v in pairs)
-
-    def require_dense(self, pairs: Pairs) -> None:
-        """Strict: raise for sparse and for absent gradients."""
-        for gradient, variable in pairs:
-            if gradient is None:
-                raise step_refusals.ABSENT_ACCUMULATED.error(
-                    name=self.name_of(variable)
-                )
-            if isinstance(gradient, tf.IndexedSlices):
-                raise step_refusals.SPARSE_ACCUMULATED.error(
-                    name=self.name_of(variable)
-                )
+    def added(self, total: Gradient, gradient: Values) -> Values:
+        """Return total + gradient / iter_size, of which both are sparse or dense."""
+        if not isinstance(gradient, tf.IndexedSlices):
+            return total + gradient / tf.cast(self.iter_size, gradient.dtype)
+        share = gradient.values / tf.cast(self.iter_size, gradient.dtype)
+        indices = tf.concat([total.indices, tf.cast(gradient.indices, tf.int64)], 0)
+        values = tf.concat([total.values, share], 0)
+        return tf.IndexedSlices(values, indices, total.dense_shape)
 
     def keep(self, pairs: Pairs, count: tf.Tensor) -> tf.Operation | None:
         """Store the sums of ``count`` micro-batches in their variables."""
@@ -161,17 +160,6 @@ def kind_of(gradient: Gradient) -> type[Any]:
     if gradient is None:
         return type(None)
     return RowSum if isinstance(gradient, tf.IndexedSlices) else DenseSum
-
-
-def make_sum(gradient: Gradient, variable: Any) -> RowSum | DenseSum | None:
-    """Create an empty sum for a gradient."""
-    shape = tuple(int(size) for size in variable.shape)
-    return None if gradient is None else kind_of(gradient)(gradient, shape)
-
-
-def growing(name: str, inner: Sequence[int], dtype: tf.DType) -> tf.Variable:
-    """Create a variable with any number of rows of shape ``inner``."""
-    return make_variable(name, tf.zeros([0, *inner], dtype), [None, *inner])
 
 
 def make_variable(

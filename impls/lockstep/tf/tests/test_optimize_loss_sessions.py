@@ -310,3 +310,44 @@ def test_a_weight_is_written_after_its_loss_and_its_norm(
     assert len(written) == 2
     assert norms
     assert [op.type for op in written if not {loss.op, *norms} <= causes(op)] == []
+
+
+def built_with(flag):
+    with tf.Graph().as_default():
+        v1.train.create_global_step()
+        variable = v1.get_variable("w", [2], use_resource=True)
+        return ls.optimize_loss(
+            tf.reduce_sum(variable),
+            "SGD",
+            {},
+            lambda step: 0.1,
+            iter_size=2,
+            skip_update_ph=flag(),
+        )
+
+
+def test_a_graph_takes_placeholders_for_the_flag() -> None:
+    assert built_with(lambda: v1.placeholder(tf.bool)) is not None
+    assert built_with(lambda: v1.placeholder(tf.bool, [])) is not None
+
+
+def test_a_graph_refuses_a_placeholder_of_numbers() -> None:
+    with pytest.raises(ValueError):
+        built_with(lambda: v1.placeholder(tf.int32, []))
+
+
+def test_losses_of_a_v1_graph_are_found_by_scope():
+    with tf.Graph().as_default():
+        for scope in ("encoder", "decoder"):
+            with v1.variable_scope(scope):
+                v1.get_variable("w", [2], regularizer=tf.nn.l2_loss)
+        total = ls.get_regularization_loss("encoder")
+        collected = v1.get_collection(v1.GraphKeys.REGULARIZATION_LOSSES)
+        assert total.op.name == "total_regularization_loss"
+        assert len(collected) == 2
+
+
+def test_eagerly_losses_have_to_be_handed_over():
+    with pytest.raises(ValueError, match="losses="):
+        ls.get_regularization_loss()
+    assert float(ls.get_regularization_loss(losses=[tf.constant(1.5), None])) == 1.5

@@ -173,3 +173,51 @@ def test_one_replica_trains_like_none(shared: Callable[..., str]) -> None:
         assert " True " in line
     # It trains: the weights began at 1 and 2.
     assert "[1.0, 2.0]" not in "".join(lines)
+
+
+# -- reduce_gradients ---------------------------------------------------------------
+
+
+TWO_REPLICAS = """
+import tensorflow as tf
+from lockstep.tf import reduce_gradients
+
+cpus = tf.config.list_physical_devices("CPU")
+logical = tf.config.LogicalDeviceConfiguration()
+tf.config.set_logical_device_configuration(cpus[0], [logical, logical])
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+with strategy.scope():
+    shapes = [2], [3, 1], [1], [4]
+    weights = [tf.Variable(tf.zeros(shape)) for shape in shapes]
+
+
+@tf.function
+def step():
+    here = tf.distribute.get_replica_context().replica_id_in_sync_group
+    first = tf.get_static_value(here) == 0
+    rows = tf.IndexedSlices(tf.ones([2, 1]), tf.constant([0, 0]))
+    rank = tf.cast(here, tf.float32)
+    gradients = [tf.ones([2]) + rank, rows, tf.ones([1]) if first else None, None]
+    pairs = reduce_gradients(zip(gradients, weights), on_horovod=True)
+    assert pairs[3][0] is None
+    return [gradient for gradient, _ in pairs[:3]]
+
+
+found = strategy.run(step)
+for gradient in found:
+    results = strategy.experimental_local_results(gradient)
+    print([value.numpy().tolist() for value in results])
+try:
+    with strategy.scope():
+        reduce_gradients(list(zip([None] * 4, weights)), on_horovod=True)
+except RuntimeError as error:
+    print(error)
+"""
+
+
+def test_two_replicas_get_the_mean_and_agree_on_what_is_absent(shared):
+    dense, rows, absent, refused = shared(TWO_DEVICES, TWO_REPLICAS).splitlines()
+    assert dense == "[[1.5, 1.5], [1.5, 1.5]]"
+    assert rows == "[[[2.0], [0.0], [0.0]], [[2.0], [0.0], [0.0]]]"
+    assert absent == "[[0.5], [0.5]]"
+    assert "call it inside strategy.run" in refused

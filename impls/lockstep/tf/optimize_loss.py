@@ -1,0 +1,638 @@
+"""``optimize_loss`` of OpenSeq2Seq for TensorFlow: a training step in one call."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import tensorflow as tf
+
+from lockstep import errors
+from lockstep.interface import NO_EAGER_STEP, StepReport
+from lockstep.tf import optimizers as rules
+from lockstep.tf.clipping import as_entries, processed
+from lockstep.tf.masters.mixed_precision import MixedPrecisionOptimizerWrapper
+from lockstep.tf.replicas import (
+    Pairs,
+    ReplicatedStep,
+    awaits_sums,
+    copies_of,
+    is_mirrored,
+    make_together,
+    name_of,
+    replica_count,
+    summed_gradients,
+    sums_over_replicas,
+)
+from lockstep.tf.scaling.loss_scale import state_variable
+from lockstep.tf.scaling.loss_scaler import AutomaticLossScaler
+from lockstep.tf.shared import optimize_loss as shared
+from lockstep.tf.shared import summaries as records
+from lockstep.tf.shared.accumulators import Accumulators
+from lockstep.tf.shared.gradients import Gradient, apart
+from lockstep.tf.wrapper import (
+    Optimizer,
+    Wrapper,
+    apply_with,
+    as_train_op,
+    as_variable,
+    base_of,
+    builds_graph,
+    check_pairs,
+    require_resources,
+)
+
+v1 = tf.compat.v1
+
+OPTIMIZER_CLS_NAMES: dict[str, Callable[..., Optimizer]] = {
+    "Adagrad": v1.train.AdagradOptimizer,
+    "Adam": rules.AdamOptimizer,
+    "Ftrl": rules.FtrlOptimizer,
+    "Momentum": v1.train.MomentumOptimizer,
+    "RMSProp": rules.RMSPropOptimizer,
+    "SGD": v1.train.GradientDescentOptimizer,
+    "AdamW": rules.AdamWOptimizer,
+}
+"""The names that ``optimize_loss`` accepts, and their classes."""
+
+OWNER = shared.OWNER
+SCOPE = "Loss_Optimization"
+"""The scope of the original's variables, and so of their names in its checkpoints."""
+RATES = ("_lr", "_learning_rate")
+"""The names of v1 optimizers' attributes for the rate."""
+
+
+@tf.autograph.experimental.do_not_convert
+def optimize_loss(
+    loss: tf.Tensor | Callable[..., tf.Tensor],
+    optimizer: str | Callable[..., Optimizer] | Optimizer,
+    optimizer_params: Mapping[str, Any] | None,
+    learning_rate_decay_fn: Callable[[tf.Tensor], Any] | float,
+    var_list: Iterable[Any] | None = None,
+    dtype: Any = tf.float32,
+    clip_gradients: float | None = None,
+    summaries: Sequence[str] | None = None,
+    larc_params: Mapping[str, Any] | None = None,
+    loss_scaling: Any = 1.0,
+    loss_scaling_params: Mapping[str, Any] | None = None,
+    on_horovod: bool = False,
+    iter_size: int = 1,
+    skip_update_ph: Any = None,
+    model: Any = None,
+    *,
+    reduction: shared.Reduction | None = None,
+    strict: bool = False,
+) -> tf.Tensor | TrainingStep | ReplicatedStep:
+    """Build the training step of a graph, or return an object that takes one.
+
+    rate = learning_rate_decay_fn(steps applied so far); g = gradients of the loss,
+    times 1 / scale; with ``iter_size`` > 1, g = sum of g / iter_size over the
+    micro-batches. g is averaged over the ranks. With "mixed", the step is skipped if g
+    is not finite. g is clipped or scaled by LARC. Then the optimizer updates the
+    variables, and the step is counted.
+
+    A graph counts the applied steps in its global step, and gets the summaries in its
+    collection SUMMARIES. Otherwise the default writer of ``tf.summary`` gets them with
+    each applied step.
+
+    Args:
+        loss: in a graph a 0-d tensor; in any mode a function that computes it, which
+            gets the arguments of each call.
+        optimizer: a name of ``OPTIMIZER_CLS_NAMES``; or a class or a function that
+            returns a v1 optimizer, called with ``learning_rate=`` and
+            ``optimizer_params``; or a v1 optimizer, without ``optimizer_params``.
+        optimizer_params: the optimizer's arguments by name. "AdamW" by name decays by
+            rate x ``weight_decay``.
+        learning_rate_decay_fn: a function that returns the rate, or a number, the rate
+            of every step. Each step calls it with the number of steps applied so far,
+            int64 and 0-d; see ``lr_policies``.
+        var_list: the variables to train. None: those of ``model``; in a graph its
+            trainable variables.
+        dtype: float32, float16 or "mixed": half-precision variables with float32
+            masters, and the loss scaled.
+        clip_gradients: the largest global norm, > 0. Not together with LARC.
+        summaries: names of ``OPTIMIZER_SUMMARIES``. None stands for ``learning_rate``,
+            ``global_gradient_norm`` and ``loss_scale``.
+        larc_params: ``larc_eta``, ``larc_mode``, ``min_update``, ``epsilon``.
+        loss_scaling: with "mixed": a number, "Backoff" or "LogMax", or a scale object.
+        loss_scaling_params: parameters of the named scaler; refused without one.
+        on_horovod: average over the ranks, if there are any; see ``reduce_gradients``.
+        iter_size: micro-batches in a step. A gradient is present in all of them or in
+            none, and either sparse or dense.
+        skip_update_ph: whether to accumulate only: a bool or a 0-d tensor, such as a
+            placeholder, or a function that is called at each step. None: each
+            ``iter_size``-th call updates.
+        model: an object whose ``trainable_variables`` are trained if ``var_list`` is
+            None. Without that attribute it has no effect, as in OpenSeq2Seq.
+        reduction: computes the average; None: the replicas of ``tf.distribute``.
+        strict: as in OpenSeq2Seq, quirks included: ``optimizer_params`` of "AdamW" are
+            changed in place; ``iter_size`` is ignored without ``on_horovod`` and needs
+            ``skip_update_ph`` with it, then absent and sparse gradients are refused;
+            clipping comes before the finite check; an absent gradient is refused with
+            the default summaries; a named scaler is created even without "mixed".
+
+    Returns:
+        In a graph the loss before the update, evaluated after it. Its attribute
+        ``training_step`` is the step; operations of the collection UPDATE_OPS run
+        before it. Otherwise the step: see
+        :class:`~lockstep.tf.optimize_loss.TrainingStep`; for variables of a strategy
+        with several replicas a ``ReplicatedStep``.
+
+    Raises:
+        ValueError: an unknown name (the nearest is given), a value out of its range,
+            nothing to train.
+        TypeError: an argument that the optimizer needs or does not have; a
+            ``learning_rate_decay_fn`` that cannot be called with the steps.
+        KeyError: "AdamW" without ``weight_decay``.
+        RuntimeError: in eager mode, if ``loss`` is no function.
+        AttributeError and ValueError in one: clipping and LARC together.
+
+    Origin: OpenSeq2Seq (8681d381ed40), ``optimizers/optimizers.py``.
+
+    Example:
+        >>> weight = tf.Variable([3.0, 4.0])
+        >>> loss = lambda: tf.reduce_sum(tf.square(weight)) / 2
+        >>> momentum = "Momentum", {"momentum": 0.5}
+        >>> step = optimize_loss(loss, *momentum, 0.5, [weight], clip_gradients=2.5)
+        >>> float(step()), weight.numpy().tolist()
+        (12.5, [2.25, 3.0])
+        >>> int(step.global_step), step.pipeline
+        (1, ('norm', 'clip', 'update'))
+    """
+    arguments = dict(locals())
+    if arguments.pop("strict"):
+        from lockstep.tf import strict as originals
+
+        return originals.optimize_loss(**arguments)
+    return start(shared.Task(**arguments), TrainingStep)
+
+
+def start(
+    task: shared.Task, step_class: type[TrainingStep]
+) -> tf.Tensor | TrainingStep | ReplicatedStep:
+    """Build the step of a graph, or return the step of a task."""
+    in_graph = builds_graph()
+    if not callable(task.loss) and not in_graph:
+        raise errors.LossNotCallableError(
+            f"{OWNER}: loss: expected a function that computes the loss, got "
+            f"{errors.with_article(type(task.loss).__name__)}; each step calls it: "
+            "pass lambda: ..., or a function of a batch."
+        )
+    default = v1.trainable_variables() if in_graph else ()
+    trained = shared.find_trained(
+        task.var_list, task.model, default, tf.Variable, as_variable
+    )
+    task.check_variables(trained, name_of)
+    copies = copies_of(trained, task.on_horovod)
+    if in_graph:
+        return build(step_class(task, trained))
+    # In the scope of a strategy with one replica all state is mirrored like them.
+    are_ranks = is_mirrored(trained) and not tf.distribute.has_strategy()
+    steps = [step_class(task, c) for c in (copies if are_ranks else [trained])]
+    for step in steps:
+        step.assemble()
+    if not are_ranks:
+        return steps[0]
+    for step in steps:
+        step.is_replica = True
+        make_slots(step.optimizer, step.trained)
+    return ReplicatedStep(steps)
+
+
+def build(step: TrainingStep) -> tf.Tensor:
+    """Build a step into the graph, and the operations of its summaries."""
+    step._rate = step.next_rate()
+    with v1.variable_scope(SCOPE):
+        loss = step.task.loss
+        with tf.control_dependencies(v1.get_collection(v1.GraphKeys.UPDATE_OPS)):
+            loss = loss() if callable(loss) else loss
+            if isinstance(loss, tuple):
+                raise errors.OutOfRangeError(
+                    f"{OWNER}: loss: expected a loss that is one tensor in a graph, "
+                    "got a tuple; return the loss alone, and fetch the other tensors "
+                    "beside it."
+                )
+            loss = tf.identity(loss)
+        step.assemble()
+        done = step.build(loss)
+    records.add_to_graph(step.record)
+    done.training_step = step
+    return done
+
+
+class TrainingStep(tf.Module):
+    """The training step that ``optimize_loss`` returns; call it to take a step.
+
+    ``step(*inputs)`` passes its arguments to the loss and returns its value, eagerly or
+    inside of a ``tf.function``. With ``iter_size`` > 1 a call accumulates gradients,
+    and each ``iter_size``-th call updates the variables. ``skip_update``, in the call
+    or at construction, overrides this. ``tf.train.Checkpoint(step=step)`` saves the
+    whole state of training.
+
+    In a graph the step is already built. It is the attribute ``training_step`` of the
+    returned tensor, for inspection.
+
+    Attributes:
+        optimizer: the optimizer; with "mixed", the wrapper with masters.
+        trained: the variables that are trained.
+        global_step: the number of applied steps, an int64 variable.
+        scaler: the automatic loss scaler, or None.
+        last_step: the report of the last eager call; calls in graphs are not reported.
+        record: the summaries of a graph, by tag; None in other modes.
+        is_replica: whether it is the step of one of several replicas.
+    """
+
+    classes: ClassVar[Mapping[str, Any]] = OPTIMIZER_CLS_NAMES
+    make_scaler: ClassVar[Any] = AutomaticLossScaler
+    make_masters: ClassVar[Any] = MixedPrecisionOptimizerWrapper
+
+    optimizer: Any
+    last_step: StepReport = NO_EAGER_STEP
+    weight_decay: Any = None
+    record: records.SummaryRecord | None = None
+    is_replica = False
+
+    def __init__(self, task: shared.Task, trained: Sequence[tf.Variable]) -> None:
+        super().__init__()
+        self.task = task
+        self.trained = tuple(trained)
+        if builds_graph():
+            self.global_step = v1.train.get_or_create_global_step()
+        else:
+            self.global_step = state_variable("global_step", 0, tf.int64)
+        self.scaler: AutomaticLossScaler | None = None
+        self._sums: Accumulators | None = None
+        if task.accumulates:
+            micro_step = state_variable("micro_step", 0, tf.int64)
+            self._sums = Accumulators(task.iter_size, micro_step, name_of)
+        self._rate: Any = None
+
+    def assemble(self) -> None:
+        """Create the optimizer, its loss scaler, and the wrapper with masters."""
+        self.optimizer = base = self.make_optimizer()
+        self.task.check_optimizer(base)
+        scale = self.task.loss_scaling
+        if isinstance(scale, str):
+            scale = self.make_scaler(scale, self.task.loss_scaling_params)
+            self.scaler = scale
+        if self.task.mixed:
+            self.optimizer = self.make_masters(base, scale)
+
+    def make_optimizer(self) -> Optimizer:
+        """Return the optimizer for its name, class or instance."""
+        optimizer, in_graph = self.task.optimizer, builds_graph()
+        arguments = dict(self.task.optimizer_params or {})
+        if isinstance(optimizer, Optimizer) and not arguments:
+            return with_free_rate(optimizer)
+        make = shared.class_of(optimizer, arguments, self.classes)
+        if isinstance(optimizer, str):
+            self.check_rule(optimizer, arguments)
+        if optimizer == "AdamW":
+            self.weight_decay = arguments["weight_decay"]
+            arguments["weight_decay"] = self.current_decay()
+        rate = self._rate if in_graph else float(self.next_rate())
+        made = shared.create(make, rate, arguments, Optimizer)
+        return made if in_graph else with_free_rate(made)
+
+    def check_rule(self, name: str, arguments: Mapping[str, Any]) -> None:
+        """Raise for arguments out of their range, which TensorFlow does not check."""
+        rule = "GradientDescent" if name == "SGD" else name
+        rules.check_arguments(rule, **arguments)
+
+    def current_decay(self) -> Any:
+        """Return AdamW's decay for its constructor: a tensor, or a function of now."""
+        return self.decay() if builds_graph() else self.decay
+
+    def decay(self) -> Any:
+        """Return AdamW's decay at this step: the rate times the argument."""
+        decay = self.weight_decay
+        rate = self.next_rate() if self._rate is None else self._rate
+        return rate * (decay() if callable(decay) else decay)
+
+    def next_rate(self) -> Any:
+        """Return the learning rate for the next step."""
+        return self.task.rate(self.global_step.read_value())
+
+    def __repr__(self) -> str:
+        base, count = base_of(self.optimizer), len(self.trained)
+        if builds_graph():
+            stages = " -> ".join(self.pipeline)
+            return f"{OWNER}({type(base).__name__}, in a graph; {stages})"
+        step, rate = int(self.global_step.read_value()), self.next_rate()
+        return shared.shown(base, count, step, rate, self.pipeline)
+
+    @property
+    def pipeline(self) -> tuple[str, ...]:
+        """The stages of a step that change its gradients, in order."""
+        return self.task.pipeline(self.optimizer)
+
+    @property
+    def accumulators(self) -> list[Gradient]:
+        """The sum so far for each variable; None if it has none."""
+        sums = [] if self._sums is None else self._sums.values
+        return sums or [None] * len(self.trained)
+
+    @property
+    def micro_step(self) -> tf.Variable | None:
+        """The number of micro-batches in the sums: int64, 0-d; None without sums."""
+        return None if self._sums is None else self._sums.micro_step
+
+    @tf.autograph.experimental.do_not_convert
+    def __call__(self, *inputs: Any, skip_update: Any = None) -> Any:
+        """Compute the loss and take a step, or add a micro-batch.
+
+        Args:
+            inputs: for the loss.
+            skip_update: whether to accumulate without an update; None: as given at
+                construction. Without ``iter_size`` > 1 it has no effect.
+
+        Returns:
+            The loss before the update. If the loss function returns a tuple, that
+            tuple, with the loss first.
+        """
+        if replica_count() > 1 and not self.is_replica:
+            raise errors.UnsupportedError(
+                f"{OWNER}: expected variables made in the strategy's scope, got "
+                f"{replica_count()} replicas; make them inside strategy.scope(), so "
+                "that each replica has a copy."
+            )
+        values: list[Any] = []
+
+        def loss() -> tf.Tensor:
+            answer = self.task.loss(*inputs)
+            first, *rest = answer if isinstance(answer, tuple) else (answer,)
+            if first is None or isinstance(first, str):
+                raise errors.LossNotCallableError(
+                    f"{OWNER}: loss: expected a function that returns a tensor, got "
+                    f"{first!r} from it; return the loss."
+                )
+            value = tf.convert_to_tensor(first)
+            values.append((value, *rest) if isinstance(answer, tuple) else value)
+            return value
+
+        self._rate = self.next_rate()
+        pairs = self.optimizer.compute_gradients(loss, self.trained)
+        pairs = self.reduced(pairs) if self.is_replica else pairs
+        self.advance(pairs, skip_update)
+        return values[-1]
+
+    def build(self, loss: tf.Tensor) -> tf.Tensor:
+        """Build the step; return the loss before the update, evaluated after it."""
+        pairs = self.optimizer.compute_gradients(
+            loss, self.trained, colocate_gradients_with_ops=True
+        )
+        # Without this, a loss that no gradient reads could be computed after the
+        # update.
+        with tf.control_dependencies([loss]):
+            updated = as_train_op(lambda: self.advance(pairs))
+        with tf.control_dependencies([updated]):
+            return tf.identity(loss, name="train_loss")
+
+    def advance(self, pairs: Pairs, skip_update: Any = None) -> tf.Operation | None:
+        """Take a step with these gradients or accumulate them; return the operation."""
+        if not awaits_sums() or self.is_replica:
+            return self._advance(pairs, skip_update)
+        # The only replica of a strategy: state cannot be created inside a condition.
+        pairs = sums_over_replicas(pairs)
+        touched = [v for g, v in pairs if g is not None]
+        make_together(lambda: make_slots(self.optimizer, touched))
+        with summed_gradients():
+            return self._advance(pairs, skip_update)
+
+    def _advance(self, pairs: Pairs, skip_update: Any) -> tf.Operation | None:
+        if self._sums is None:
+            done, self.record = self.update(pairs)
+            return done
+        return self.add_up(self._sums, pairs, skip_update)
+
+    def add_up(
+        self, sums: Accumulators, pairs: Pairs, skip_update: Any
+    ) -> tf.Operation | None:
+        """Add a micro-batch, and take a step with the sums unless they must wait."""
+        totals = sums.add(pairs)
+        count = sums.micro_step.read_value() + 1
+        made: list[records.SummaryRecord | None] = []
+
+        def wait() -> list[tf.Tensor]:
+            self.report_added(totals, count)
+            results = [tf.constant(False), *records.blank(made[0] if made else None)]
+            return after(sums.keep(totals, count), results)
+
+        def update() -> list[tf.Tensor]:
+            done, record = self.update(totals)
+            made.append(record)
+            with tf.control_dependencies(as_list(done)):
+                cleared = sums.clear()
+            return after(cleared, [tf.constant(True), *records.flat(record)])
+
+        waits = self.task.waits(skip_update, count)
+        known = tf.get_static_value(waits)
+        if known is None:
+            require_resources([v for g, v in pairs if g is not None])
+            require_resources([*self.trained, self.global_step])
+            # The update is traced first: the other branch must return as many values.
+            results = tf.cond(tf.logical_not(waits), update, wait)
+        else:
+            results = wait() if known else update()
+        if made:
+            self.record = made[0]
+            records.refill(self.record, results[1:])
+        return tf.group(results)
+
+    def report_added(self, pairs: Pairs, count: tf.Tensor) -> None:
+        """In eager mode, report that a micro-batch was added, without an update.
+
+        As in a graph, the slots exist from then on.
+        """
+        if not tf.executing_eagerly():
+            return
+        make_slots(self.optimizer, [v for g, v in pairs if g is not None])
+        reason = f"accumulated micro-batch {int(count)} of {self.task.iter_size}"
+        self.last_step = StepReport(False, reason, ())
+
+    def update(
+        self, pairs: Pairs
+    ) -> tuple[tf.Operation | None, records.SummaryRecord | None]:
+        """Process the gradients and pass them to the optimizer.
+
+        Returns:
+            The operation, and the summaries of a graph.
+        """
+        if self.task.on_horovod and not self.is_replica:
+            pairs = self.reduced(pairs)
+        record, in_graph = records.new_record(), builds_graph()
+        fits: bool | tf.Tensor = True
+        if not in_graph:
+            present = [g for g, _ in pairs if g is not None]
+            skips = "finite check" in self.pipeline
+            fits = self.task.fits(skips, record is not None, present)
+        if fits is False:
+            record = None
+        else:
+            to_do = self.task.processing(
+                record, self._rate, self.optimizer, self.scaler
+            )
+            pairs = processed(to_do, pairs, self._rate)
+        pairs = check_pairs(pairs, OWNER)
+        if not in_graph:
+            records.write_summaries(record, self.global_step + 1, fits)
+            record = None
+        return self.apply(pairs, record), record
+
+    def reduced(self, pairs: Pairs) -> Pairs:
+        """Return the gradients averaged over the ranks."""
+        return reduce_gradients(pairs, True, self.task.model, self.task.reduction)
+
+    def apply(
+        self, pairs: Pairs, record: records.SummaryRecord | None
+    ) -> tf.Operation | None:
+        """Update with the optimizer, at the rate of this step."""
+        base = base_of(self.optimizer)
+        for name in RATES:
+            if name in vars(base):
+                setattr(base, name, self._rate)
+        # The summary has the scale before the step, which then updates it.
+        scale = [] if record is None else record.scalars.get("loss_scale", [])
+        # A replica updates its own copies, outside of the strategy.
+        own = apart() if self.is_replica else contextlib.nullcontext()
+        with tf.control_dependencies(as_list(scale)), own:
+            done = apply_with(self.optimizer, pairs, self.global_step)
+        self.last_step = NO_EAGER_STEP
+        if tf.executing_eagerly():
+            report = getattr(self.optimizer, "last_step", None)
+            self.last_step = report or self.report_applied(pairs)
+        return done
+
+    def report_applied(self, pairs: Pairs) -> StepReport:
+        """Return the report of a step of an optimizer without reports."""
+        absent = tuple(name_of(v) for g, v in pairs if g is None)
+        count = len(self.trained)
+        reason = f"{count - len(absent)} of {count} variables updated"
+        return StepReport(True, reason, absent)
+
+
+def with_free_rate(optimizer: Optimizer) -> Optimizer:
+    """Return an optimizer whose rate each step can set; raise for another one."""
+    base = base_of(optimizer)
+    if not any(name in vars(base) for name in RATES):
+        raise errors.UnsupportedError(
+            f"{OWNER}: optimizer: expected an optimizer that keeps its rate in _lr or "
+            f"_learning_rate, got {type(base).__name__}; build it in a graph, where it "
+            "is given the rate as a tensor."
+        )
+    return optimizer
+
+
+def make_slots(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
+    """Create the slots of variables unless they exist."""
+    if isinstance(optimizer, Wrapper):
+        optimizer.create_slots(variables)
+        return
+    with tf.init_scope():
+        optimizer._create_slots(variables)
+
+
+def as_list(operation: Any) -> list[Any]:
+    """Return an operation or tensor in a list; an empty list for None and for []."""
+    if operation is None or isinstance(operation, list):
+        return []
+    return [operation]
+
+
+def after(operation: Any, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Return tensors that can be read only after an operation has run."""
+    with tf.control_dependencies(as_list(operation)):
+        return [tf.identity(tensor) for tensor in tensors]
+
+
+@tf.autograph.experimental.do_not_convert
+def reduce_gradients(
+    grads_and_vars: Iterable[tuple[Any, Any]],
+    on_horovod: bool,
+    model: object = None,
+    reduction: shared.Reduction | None = None,
+) -> Pairs:
+    """Return each gradient's mean over the ranks.
+
+    g = sum over ranks of (g / ranks). A gradient that is absent on some ranks counts as
+    zeros there. A gradient that is absent on all ranks stays absent. A sparse gradient
+    becomes dense.
+
+    Args:
+        grads_and_vars: iterable of (gradient or None, variable), the same variables in
+            the same order on every rank.
+        on_horovod: must be True; the original raises otherwise.
+        model: as in OpenSeq2Seq; without effect.
+        reduction: an object with ``size``, ``any`` and ``all_reduce``, as in
+            :class:`lockstep.tf.shared.optimize_loss.Reduction`. None: average over the
+            replicas of the current ``tf.distribute`` strategy; without a strategy this
+            rank is the only one.
+
+    Returns:
+        The pairs, with averaged gradients; unchanged for a single rank.
+
+    Raises:
+        NotReducedError: a NotImplementedError; ``on_horovod`` is False.
+        OutOfRangeError: a ValueError; ``on_horovod`` is no bool.
+        MalformedPairsError, NoGradientsError: not pairs, or an empty list.
+        CrossReplicaError: a RuntimeError; called outside of ``strategy.run``.
+
+    Origin: OpenSeq2Seq (8681d381ed40), ``reduce_gradients``, on Horovod.
+
+    Example:
+        >>> w = tf.Variable([0.0, 0.0])
+        >>> pairs = reduce_gradients([(tf.ones([2]), w)], on_horovod=True)
+        >>> pairs[0][0].numpy().tolist()
+        [1.0, 1.0]
+    """
+    shared.check_reduced(on_horovod)
+    entries, variables = as_entries(grads_and_vars, "reduce_gradients")
+    gradients, own = zip(*((e.gradient, e.variable) for e in entries), strict=True)
+    means = shared.mean_gradients(gradients, own, reduction)
+    return list(zip(means, variables, strict=True))
+
+
+@tf.autograph.experimental.do_not_convert
+def get_regularization_loss(
+    scope: str | None = None,
+    name: str = "total_regularization_loss",
+    losses: Mapping[str, Any] | Iterable[Any] | None = None,
+) -> tf.Tensor:
+    """Return the sum of the losses in float32, each cast first: 0-d.
+
+    In a graph, also in that of a ``tf.function``, they are the losses in the collection
+    REGULARIZATION_LOSSES, to which ``tf.compat.v1.get_variable`` and v1 layers add
+    them. Eager mode has no collections, so ``losses`` must be passed.
+
+    Args:
+        scope: a regular expression that must match at the start of a loss's name.
+        name: the name of the sum; without losses the result is an unnamed constant 0.
+        losses: replaces the collection: a mapping name -> loss, 0-d, or an iterable of
+            losses. None among them is ignored; :func:`mp_regularizer_wrapper` returns
+            None for a half-precision variable.
+
+    Raises:
+        UnsupportedError: a ValueError; eager mode without ``losses``, or a scope for
+            losses without names.
+        MalformedPairsError: a TypeError; ``losses`` is no collection of losses.
+        OutOfRangeError: a ValueError; ``scope`` is no regular expression, or a loss is
+            not 0-d.
+
+    Origin: OpenSeq2Seq (8681d381ed40), ``get_regularization_loss``, modelled on
+    ``tf.losses.get_regularization_loss``.
+
+    Example:
+        >>> penalties = {"encoder/w": tf.constant(1.5), "decoder/w": tf.constant(2.0)}
+        >>> float(get_regularization_loss("encoder", losses=penalties))
+        1.5
+    """
+    if losses is not None:
+        return shared.sum_losses(shared.chosen_losses(losses, scope), name)
+    if tf.executing_eagerly():
+        raise errors.UnsupportedError(
+            "get_regularization_loss: expected losses=, because only a TensorFlow "
+            "graph collects them, got None; pass losses={name: regularizer(weight)}."
+        )
+    key = v1.GraphKeys.REGULARIZATION_LOSSES
+    return shared.sum_losses(v1.get_collection(key, scope), name)
