@@ -31,7 +31,6 @@ __all__ = [
     "MissingDecayError",
     "MissingFrameworkError",
     "MissingLossScaleError",
-    "MissingMethodError",
     "NoBoundariesError",
     "NoGradientsError",
     "NonFiniteNormError",
@@ -139,10 +138,6 @@ class UnknownArgumentError(UnknownNameError, TypeError):
 
 class MissingArgumentError(LockstepError, TypeError):
     """An optimizer needs an argument that was not given."""
-
-
-class MissingMethodError(LockstepError, TypeError):
-    """An abstract base class was used directly."""
 
 
 class MissingDecayError(LockstepError, KeyError):

@@ -9,17 +9,15 @@ from typing import Any, ClassVar, Self
 import keras
 import tensorflow as tf
 
+from lockstep import scalers
 from lockstep.keras3.gradients import (
     as_gradient,
     listed_pairs,
     state_variable,
     value_of,
 )
-from lockstep.messages.scaling import automatic_scaler as automatic
-from lockstep.messages.scaling import loss_scale as arguments_of
-from lockstep.quirks import quirks_of
+from lockstep.tf.shared import scaling
 from lockstep.tf.shared.gradients import finite_flags
-from lockstep.tf.shared.scaling import automatic_scale, dynamic_scale
 
 registered = keras.saving.register_keras_serializable(package="lockstep")
 
@@ -56,7 +54,7 @@ class LossScale(tf.Module):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Create a loss scale from the result of ``get_config``."""
-        return cls(**arguments_of.checked_config(cls, config))
+        return cls(**scaling.checked_config(cls, config))
 
 
 @registered
@@ -78,7 +76,7 @@ class FixedLossScale(LossScale):
     """
 
     def __init__(self, loss_scale_value: float) -> None:
-        self.least = arguments_of.fixed_value(loss_scale_value)
+        self.least = scaling.fixed_value(loss_scale_value)
         super().__init__()
 
     @property
@@ -154,7 +152,6 @@ class DynamicLossScale(LossScale):
     floor = _of_policy("floor", "The least scale that an overflow leads to.")
     ceiling = _of_policy("ceiling", "The greatest scale that growth leads to.")
     growth_factor = _of_policy("growth", "What growth multiplies by.")
-    backoff_factor = _of_policy("backoff", "What lowering multiplies by.")
     hysteresis = _of_policy("hysteresis", "The overflows until the scale is lowered.")
     tolerance = _of_policy("tolerance", "The share of steps that may overflow.")
     least = floor
@@ -172,7 +169,7 @@ class DynamicLossScale(LossScale):
         hysteresis: int = 1,
         tolerance: float = 0.0,
     ) -> None:
-        self._policy = arguments_of.dynamic_policy(
+        self._policy = scalers.dynamic_policy(
             initial_loss_scale,
             increment_period,
             multiplier,
@@ -190,6 +187,11 @@ class DynamicLossScale(LossScale):
         if self._policy.is_patient:
             self.overflows = state_variable("overflows", 0, "int64")
             self.steps = state_variable("steps", 0, "int64")
+
+    @property
+    def backoff_factor(self) -> float:
+        """What lowering multiplies by; without a factor, 1 / multiplier."""
+        return self._policy.backoff_factor or 1.0 / self._policy.multiplier
 
     @property
     def variables(self) -> list[keras.Variable]:
@@ -216,23 +218,23 @@ class DynamicLossScale(LossScale):
         Raises:
             DtypeError: a TypeError; a gradient of integers.
         """
-        present = dynamic_scale.present_in(grads, as_gradient, needs_shape=False)
-        finite = tf.reduce_all(finite_flags(present))
+        owner = "DynamicLossScale"
+        flat = [as_gradient(g, "a gradient", owner) for g in tf.nest.flatten(grads)]
+        finite = tf.reduce_all(finite_flags(scaling.require_floats(flat)))
         self.move(finite)
         return None, finite
 
     def move(self, finite: tf.Tensor) -> None:
         """Update the scale after a step, finite or not."""
         state = [value_of(variable) for variable in self.variables]
-        before = dynamic_scale.DynamicState(*(v.read_value() for v in state))
-        after = dynamic_scale.step_dynamic(self._policy, before, finite)
-        # Without patience only the first two have values.
-        for variable, value in zip(state, after, strict=False):
+        before = [variable.read_value() for variable in state]
+        after = scaling.step_dynamic(self._policy, before, finite)
+        for variable, value in zip(state, after, strict=True):
             variable.assign(value, read_value=False)
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments that differ from their defaults."""
-        return arguments_of.dynamic_config(self._policy, False)
+        return scaling.dynamic_config(self._policy)
 
     def __repr__(self) -> str:
         """Return the arguments, and in eager mode the scale and the good steps."""
@@ -240,7 +242,8 @@ class DynamicLossScale(LossScale):
         if tf.executing_eagerly():
             state["current_loss_scale"] = self.current_loss_scale.numpy()
             state["num_good_steps"] = self.good_steps.numpy()
-        return arguments_of.shown(type(self).__name__, self.get_config(), **state)
+        shown = ", ".join(f"{k}={v}" for k, v in {**state, **self.get_config()}.items())
+        return f"{type(self).__name__}({shown})"
 
 
 def get(identifier: Any) -> LossScale | None:
@@ -258,7 +261,7 @@ def get(identifier: Any) -> LossScale | None:
         return DynamicLossScale()
     if identifier is None or isinstance(identifier, LossScale):
         return identifier
-    raise arguments_of.bad_identifier(identifier)
+    raise scaling.bad_identifier(identifier)
 
 
 @registered
@@ -293,7 +296,7 @@ class AutomaticLossScaler(tf.Module):
         (1, 32.0)
     """
 
-    SUPPORTED_ALGOS: ClassVar[list[str]] = automatic.ALGORITHMS
+    SUPPORTED_ALGOS: ClassVar[list[str]] = ["backoff", "logmax"]
 
     def __init__(
         self,
@@ -301,15 +304,16 @@ class AutomaticLossScaler(tf.Module):
         params: Mapping[str, Any] | None = None,
         strict: bool = False,
     ) -> None:
-        self.algorithm = automatic.algorithm_name(algorithm)
-        self.policy = automatic.automatic_policy(self.algorithm, params, strict)
         super().__init__()
-        self.strict = strict
+        name, policy = scalers.automatic_policy(algorithm, params, strict)
+        self.algorithm, self.policy, self.strict = name, policy, strict
         self._params = dict(params or {})
-        first = automatic_scale.start_scale(self.algorithm, self.policy)
+        first = scalers.start_automatic(policy)
         self._kind = type(first)
         self._state = {
-            name: state_variable(name, value, automatic_scale.dtype_of(name))
+            name: state_variable(
+                name, value, "int64" if isinstance(value, int) else "float32"
+            )
             for name, value in first._asdict().items()
         }
 
@@ -341,14 +345,10 @@ class AutomaticLossScaler(tf.Module):
         Raises:
             DtypeError: a TypeError; strict, an ``amax`` that is not float32.
         """
-        quirks = quirks_of(self.strict)
-        automatic.check_update(has_nan, amax, quirks.arguments_unchecked)
-        has_nan = tf.cast(has_nan, tf.bool)
-        must_be_float32 = quirks.logmax_overflow and self.algorithm == "logmax"
-        amax = automatic_scale.as_amax(amax, must_be_float32)
+        has_nan, amax = scaling.as_update(self.policy, has_nan, amax)
         variables = [value_of(variable) for variable in self._state.values()]
         before = self._kind(*(variable.read_value() for variable in variables))
-        after = automatic_scale.step_scale(self.policy, before, has_nan, amax)
+        after = scaling.step_automatic(self.policy, before, has_nan, amax)
         for variable, value in zip(variables, after, strict=True):
             variable.assign(value, read_value=False)
         return after.iteration
@@ -366,10 +366,8 @@ class AutomaticLossScaler(tf.Module):
             DtypeError: a TypeError; the gradients have several dtypes.
         """
         pairs = listed_pairs(grads_and_vars, "AutomaticLossScaler.check_grads")
-        gradients = [as_gradient(g, v, "AutomaticLossScaler") for g, v in pairs]
-        values = [getattr(g, "values", g) for g in gradients if g is not None]
-        automatic.check_check_grads_dtypes([value.dtype.name for value in values])
-        return automatic_scale.find_largest(values)
+        gradients = (as_gradient(g, v, "AutomaticLossScaler") for g, v in pairs)
+        return scaling.find_largest(gradients)
 
     def __repr__(self) -> str:
         shown = f", {self._params}" if self._params else ""

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from lockstep import errors, pipeline
+from lockstep import errors, pipeline, scalers
 from lockstep.interface import GATE_OP, NO_EAGER_STEP, StepReport
 from lockstep.keras3 import wrapper as stack
 from lockstep.keras3.gradients import (
@@ -25,14 +25,12 @@ from lockstep.keras3.gradients import (
     value_of,
 )
 from lockstep.keras3.loss_scales import LossScale, get
-from lockstep.messages.scaling import loss_scaling as shared
-from lockstep.messages.scaling.loss_scale import check_gradient_dtype
+from lockstep.tf.shared import scaling
 from lockstep.tf.shared.gradients import divided, widen, with_values
-from lockstep.tf.shared.scaling.scaled_step import ScaledStep
-from lockstep.tf.shared.scaling.skips import SkipCounts, Skips
+from lockstep.tf.shared.scaling import ScaledStep
 
 
-class ScalingWrapper(SkipCounts, stack.Wrapper, keras.optimizers.LossScaleOptimizer):
+class ScalingWrapper(stack.Wrapper, keras.optimizers.LossScaleOptimizer):
     """The base of both wrappers that scale the loss and skip non-finite steps.
 
     It is a ``LossScaleOptimizer``, so that ``compile`` adds no loss scaling of Keras.
@@ -46,9 +44,8 @@ class ScalingWrapper(SkipCounts, stack.Wrapper, keras.optimizers.LossScaleOptimi
         scale: the same scale as a loss scale.
     """
 
-    last_step: StepReport = shared.ScaledStepReport(*NO_EAGER_STEP)
-    report_class = shared.ScaledStepReport
-
+    last_step: StepReport = scalers.ScaledStepReport(*NO_EAGER_STEP)
+    report_class = scalers.ScaledStepReport
     takes_wide = True
 
     def __init__(
@@ -61,8 +58,7 @@ class ScalingWrapper(SkipCounts, stack.Wrapper, keras.optimizers.LossScaleOptimi
         floor_patience: int,
     ) -> None:
         owner = type(self).__name__
-        shared.check_at_floor(at_floor, floor_patience, owner)
-        shared.check_clip_norm(clip_norm, False, owner)
+        scalers.check_options(owner, clip_norm, at_floor, floor_patience)
         if "unscale" in pipeline.stages_of(opt) and not stack.is_keras_scale(opt):
             raise errors.UnsupportedError(
                 f"{owner}: expected an optimizer whose loss is not scaled yet, got "
@@ -87,7 +83,7 @@ class ScalingWrapper(SkipCounts, stack.Wrapper, keras.optimizers.LossScaleOptimi
         skips = state_variable("skipped_in_a_row", 0, "int64")
         self._track_variable(skips)
         self._track_trackable(skips, "skipped_in_a_row")
-        vars(self)["_skips"] = Skips(owner, value_of(skips))
+        vars(self)["_skips"] = scaling.Skips(owner, value_of(skips))
 
     def __getattr__(self, name: str) -> Any:
         """Read an attribute of the wrapped optimizer, or name Keras 2's successor."""
@@ -110,6 +106,16 @@ class ScalingWrapper(SkipCounts, stack.Wrapper, keras.optimizers.LossScaleOptimi
         """The scale of the next step: float32, 0-d."""
         vars(self)["_never_scaled"] = False
         return self._scale()
+
+    @property
+    def skipped_in_a_row(self) -> tf.Tensor:
+        """The number of skipped steps since the last applied one: int64, 0-d."""
+        return self._skips.in_a_row()
+
+    @property
+    def skipped_steps(self) -> tf.Tensor:
+        """The number of all skipped steps: int64, 0-d."""
+        return self._skips.total()
 
     # -- the loss and its gradients ----------------------------------------------------
 
@@ -154,11 +160,9 @@ class ScalingWrapper(SkipCounts, stack.Wrapper, keras.optimizers.LossScaleOptimi
             MalformedPairsError, DtypeError: TypeErrors; not a list of real gradients.
         """
         owner = type(self).__name__
-        listed = shared.listed_gradients(gradients, owner, tf.is_tensor(gradients))
+        listed = enumerate(scaling.listed_gradients(gradients, owner))
         tensors = [as_gradient(g, f"gradient {k}", owner) for k, g in listed]
-        for gradient in tensors:
-            if gradient is not None:
-                check_gradient_dtype(gradient.dtype.name)
+        scaling.require_floats(tensors)
         graph, thread = tf.compat.v1.get_default_graph(), threading.get_ident()
         here = None if tf.executing_eagerly() else weakref.ref(graph)
         unseen_step = here is None and self._steps_in_functions
@@ -366,15 +370,15 @@ class MixedPrecisionLossScaleOptimizer(ScalingWrapper):
         floor_patience: steps.
         clip_norm: the largest global norm of the unscaled gradients, > 0. n is that
             norm in float32; if n > clip_norm, each gradient g becomes g clip_norm / n.
-            If n is not finite, the step is skipped. None: no clipping, no norm.
+            If n is not finite, the step is skipped. inf: only measure the norm. None:
+            no clipping, no norm.
 
     Attributes:
         inner_optimizer: ``opt``.
         scale_object: the loss scale as an object.
         last_step: what the last eager step did, a
-            :class:`~lockstep.messages.scaling.loss_scaling.ScaledStepReport`. Steps in
-            graphs and inside of a ``tf.function``, where ``fit`` takes its own, are not
-            reported.
+            :class:`~lockstep.scalers.ScaledStepReport`. Steps in graphs and inside of a
+            ``tf.function``, where ``fit`` takes its own, are not reported.
         skipped_steps, skipped_in_a_row: all skipped steps, and those since the last
             step that was not skipped: int64 tensors, saved.
 
@@ -404,7 +408,7 @@ class MixedPrecisionLossScaleOptimizer(ScalingWrapper):
         opt: keras.optimizers.Optimizer,
         loss_scale: float | str | LossScale,
         at_floor: str = "warn",
-        floor_patience: int = shared.PATIENCE,
+        floor_patience: int = scaling.PATIENCE,
         *,
         clip_norm: float | None = None,
     ) -> None:

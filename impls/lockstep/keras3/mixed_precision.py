@@ -26,12 +26,10 @@ from lockstep.keras3.gradients import (
 )
 from lockstep.keras3.loss_scales import AutomaticLossScaler, DynamicLossScale, LossScale
 from lockstep.keras3.loss_scaling import ScalingWrapper
-from lockstep.messages.masters.mixed_precision import LARGEST, scale_number
-from lockstep.messages.scaling.loss_scaling import PATIENCE
 from lockstep.pipeline import has_layer
-from lockstep.tf.shared.gradients import follow, saturating_cast, times, widen
-from lockstep.tf.shared.masters.scale import AutomaticScale, StaticScale
-from lockstep.tf.shared.scaling.scaled_step import ScaledStep
+from lockstep.tf.shared import scaling
+from lockstep.tf.shared.gradients import HALF, follow, saturating_cast, times, widen
+from lockstep.tf.shared.scaling import PATIENCE, AutomaticScale, ScaledStep, StaticScale
 
 OWNER = "MixedPrecisionOptimizerWrapper"
 
@@ -42,19 +40,13 @@ registered = keras.saving.register_keras_serializable(package="lockstep")
 def scale_of(argument: Any) -> tuple[Any, Any]:
     """Return the scale that users know for an argument, and it as a loss scale."""
     if isinstance(argument, AutomaticLossScaler):
-        return argument, AutomaticScale(argument, list(argument.state.values()))
+        return argument, AutomaticScale(argument)
     if isinstance(argument, LossScale):
         return argument, argument
     if isinstance(argument, str) and argument == "dynamic":
         scale = DynamicLossScale()
         return scale, scale
-    number = scale_number(argument)
-    if number is None:
-        raise errors.UnknownNameError(
-            f"{OWNER}: loss_scale: expected a number, None, 'dynamic', an "
-            f"AutomaticLossScaler or a loss scale, got {argument!r}; for OpenSeq2Seq's "
-            "scalers pass AutomaticLossScaler('Backoff')."
-        )
+    number = scaling.scale_number(argument)
     return number, StaticScale(number)
 
 
@@ -90,9 +82,8 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
         inner_optimizer: ``optimizer``; its slots belong to the masters.
         scale_object: the scale: a float, or an object.
         last_step: what the last eager step did, a
-            :class:`~lockstep.messages.scaling.loss_scaling.ScaledStepReport`. Steps in
-            graphs and inside of a ``tf.function``, where ``fit`` takes its own, are not
-            reported.
+            :class:`~lockstep.scalers.ScaledStepReport`. Steps in graphs and inside of a
+            ``tf.function``, where ``fit`` takes its own, are not reported.
         skipped_steps, skipped_in_a_row: all skipped steps, and those since the last
             step that was not skipped: int64 tensors, saved.
 
@@ -157,7 +148,7 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
 
     def trains_master(self, variable: Any) -> bool:
         """Whether a variable is trained through a master of its own."""
-        return value_of(variable).dtype.name in LARGEST
+        return value_of(variable).dtype in HALF
 
     def build_inner(self, variables: list[Any]) -> stack.Slots:
         """Create the masters, and build the wrapped optimizer for them."""
@@ -294,7 +285,7 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
         values = [getattr(g, "values", g) for g, _ in summed if g is not None]
         step = self.checked_step(summed, variables, values)
         if isinstance(self.scale_object, AutomaticLossScaler):
-            step.look_at_largest(pairs, self.scale_object.check_grads, decides=False)
+            step.look_at_largest(pairs, self.scale_object.check_grads)
         self.step_or_skip(step)
 
     def _take_step(self, pairs: Pairs) -> None:
@@ -350,7 +341,7 @@ class MasterRegularizer(keras.regularizers.Regularizer):
     def __call__(self, weights: Any) -> Any:
         """Return the penalty of ``weights``; 0 if the optimizer adds its gradient."""
         # While a layer is called, Keras' dtype of a weight is that of its arithmetic.
-        has_master = tf.as_dtype(value_of(weights).dtype).name in LARGEST
+        has_master = tf.as_dtype(value_of(weights).dtype) in HALF
         if not has_master or not isinstance(weights, keras.Variable | tf.Variable):
             return self.regularizer(weights)
         weights.regularizer = self

@@ -18,7 +18,7 @@ from lockstep.checks import check_integer
 from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.ray.center import RayCenter, as_ray_host
 from lockstep.tf.agn_center import Center, RemoteCenter
-from lockstep.tf.masters.copies import share_row_limits
+from lockstep.tf.mixed_precision import share_row_limits
 from lockstep.tf.replicas import Pairs, name_of
 from lockstep.tf.shared.gradients import Gradient, densify, refuse_parameter_servers
 from lockstep.tf.wrapper import (

@@ -12,7 +12,8 @@ from lockstep import errors
 from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.tf import optimizers as rules
 from lockstep.tf.clipping import as_entries, processed
-from lockstep.tf.masters.mixed_precision import MixedPrecisionOptimizerWrapper
+from lockstep.tf.loss_scales import AutomaticLossScaler, state_variable
+from lockstep.tf.mixed_precision import MixedPrecisionOptimizerWrapper
 from lockstep.tf.replicas import (
     Pairs,
     ReplicatedStep,
@@ -25,8 +26,6 @@ from lockstep.tf.replicas import (
     summed_gradients,
     sums_over_replicas,
 )
-from lockstep.tf.scaling.loss_scale import state_variable
-from lockstep.tf.scaling.loss_scaler import AutomaticLossScaler
 from lockstep.tf.shared import optimize_loss as shared
 from lockstep.tf.shared import summaries as records
 from lockstep.tf.shared.accumulators import Accumulators
@@ -361,7 +360,8 @@ class TrainingStep(tf.Module):
 
         def loss() -> tf.Tensor:
             answer = self.task.loss(*inputs)
-            first, *rest = answer if isinstance(answer, tuple) else (answer,)
+            whole = answer if isinstance(answer, tuple) else (answer,)
+            first, *rest = whole or (None,)
             if first is None or isinstance(first, str):
                 raise errors.LossNotCallableError(
                     f"{OWNER}: loss: expected a function that returns a tensor, got "

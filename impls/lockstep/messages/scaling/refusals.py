@@ -6,7 +6,6 @@ from lockstep.errors import (
     DtypeError,
     MalformedPairsError,
     MissingLossScaleError,
-    MissingMethodError,
     OutOfRangeError,
     Refusal,
     ScaleStalledError,
@@ -42,11 +41,6 @@ BAD_IDENTIFIER = Refusal(
     UnknownNameError,
     "loss_scale: expected a number, 'dynamic' or a loss scale, got {got}; {remedy}.",
 )
-ABSTRACT_SCALE = Refusal(
-    MissingMethodError,
-    "LossScale: expected a class of its own with __call__, update and get_config, "
-    "got LossScale; derive one from it, or take DynamicLossScale.",
-)
 INTEGER_GRADIENTS = Refusal(
     DtypeError,
     "DynamicLossScale: expected floating-point gradients, got {got}; "
@@ -81,11 +75,6 @@ AMAX_DTYPE = Refusal(
     "AutomaticLossScaler.update_op: expected a float32 amax, got {got}; "
     "cast it, or leave strict off.",
 )
-OTHER_STATE = Refusal(
-    UnsupportedError,
-    "AutomaticLossScaler: state of {algorithm}: expected {expected}, got {got}; "
-    "load what state_dict() of the same algorithm returned.",
-)
 
 # The wrapper that scales the loss; `owner` may be the masters' wrapper, too.
 
@@ -113,12 +102,6 @@ GRADIENTS_IN_PAIRS = Refusal(
     MalformedPairsError,
     "{owner}.unscale_gradients: expected gradients, got a tuple; "
     "pass the gradients alone, without their variables.",
-)
-SCALED_IN_FUNCTION = Refusal(
-    UnsupportedError,
-    "{owner}.apply_gradients: expected unscaled gradients, for a tf.function scaled "
-    "the loss, got gradients that were not unscaled; "
-    "pass them through unscale_gradients first.",
 )
 BAD_AT_FLOOR = Refusal(
     OutOfRangeError,

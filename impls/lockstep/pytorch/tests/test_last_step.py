@@ -10,7 +10,6 @@ import torch
 from torch.nn import Parameter
 
 from lockstep.interface import NO_GRADIENTS, NO_STEP
-from lockstep.messages.scaling.loss_scaling import ScaledStepReport
 from lockstep.pytorch import (
     AGNCustomGetter,
     AGNOptimizer,
@@ -20,6 +19,7 @@ from lockstep.pytorch import (
     MultitaskOptimizerWrapper,
     VariableClippingOptimizer,
 )
+from lockstep.scalers import ScaledStepReport
 
 
 def scaled(opt, scale=8.0, **options):

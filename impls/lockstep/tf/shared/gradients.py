@@ -68,9 +68,11 @@ def check_shapes(owner: str, pairs: Pairs, name_at: NameAt) -> None:
     for position, (gradient, variable) in enumerate(pairs):
         if gradient is None:
             continue
-        shape, expected = gradient.shape, variable.shape
         if isinstance(gradient, tf.IndexedSlices):
-            shape, expected = gradient.values.shape[1:], expected[1:]
+            # Their own shape may be a list, or unknown.
+            shape, expected = gradient.values.shape[1:], variable.shape[1:]
+        else:
+            shape, expected = gradient.shape, variable.shape
         if not shape.is_compatible_with(expected):
             raise ShapeError(
                 f"{owner}: expected a gradient of shape {list(expected)} for "

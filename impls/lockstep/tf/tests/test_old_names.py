@@ -97,12 +97,6 @@ def test_a_variable_of_ones_own_scale_is_found_by_its_name(
     assert "optimizer/loss_scale/mine/.ATTRIBUTES/VARIABLE_VALUE" in keys
 
 
-@pytest.mark.parametrize("names", [strict, lockstep.tf], ids=["strict", "default"])
-def test_a_loss_scale_of_no_kind_is_refused(names: Any) -> None:
-    with pytest.raises(TypeError, match="derive one from it"):
-        names.LossScale()
-
-
 def test_masters_of_variables_with_one_name_are_numbered_in_a_checkpoint(
     tmp_path: Path,
 ) -> None:

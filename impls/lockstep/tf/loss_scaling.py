@@ -1,0 +1,568 @@
+"""The loss-scaling wrapper, for v1-style optimizers."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from lockstep import errors, pipeline, scalers
+from lockstep.interface import NO_EAGER_STEP, StepReport
+from lockstep.messages.base.pairs import refuse_complex
+from lockstep.tf import wrapper as base
+from lockstep.tf.loss_scales import LossScale, get, state_variable
+from lockstep.tf.replicas import Pairs, name_of
+from lockstep.tf.shared import scaling
+from lockstep.tf.shared.gradients import (
+    HALF,
+    Gradient,
+    as_tensor,
+    divided,
+    replica_number,
+    widen,
+    with_values,
+)
+from lockstep.tf.wrapper import (
+    as_counter,
+    as_gradient,
+    check_pairs,
+    checked_arguments,
+    require_resources,
+)
+
+Update = Callable[[Pairs], tf.Operation | None]
+Optimizer = tf.compat.v1.train.Optimizer
+
+
+class ScalingWrapper(base.Wrapper):
+    """The base of both wrappers that scale the loss and skip non-finite steps.
+
+    If a step is skipped, weights, slots, shared powers and ``global_step`` do not
+    change. The scale is updated after the step, so one that raises does not change it.
+
+    Attributes:
+        scale_object: the scale that users know, a number or an object.
+        loss_scale: the scale of the next step: float32, 0-d.
+    """
+
+    scale_object: Any
+    strict = False
+    takes_wide: Any = True
+    at_floor = "ignore"
+    floor_patience = scaling.PATIENCE
+    clip_norm: float | None = None
+    _never_scaled = True
+
+    def _set_up(
+        self, optimizer: Optimizer, name: str | None, scale_object: Any, scale: Any
+    ) -> None:
+        """Wrap ``optimizer``; ``scale`` is ``scale_object`` as a loss scale."""
+        locking = getattr(optimizer, "_use_locking", False)
+        super().__init__(optimizer, name, locking)
+        self.scale_object = scale_object
+        if isinstance(scale_object, tf.Module):
+            self._track_trackable(scale_object, "loss_scale")
+        self._scale = scale
+        self._by_hand = ByHand()
+        self.last_step: StepReport = scalers.ScaledStepReport(*NO_EAGER_STEP)
+
+    def _set_options(
+        self, clip_norm: float | None, at_floor: str, floor_patience: int
+    ) -> None:
+        """Set the options that the originals do not have, after :meth:`_set_up`."""
+        scalers.check_options(self.owner, clip_norm, at_floor, floor_patience)
+        if "unscale" in pipeline.stages_of(self.inner_optimizer):
+            raise errors.UnsupportedError(
+                f"{self.owner}: expected an optimizer whose loss is not scaled yet, "
+                f"got {type(self.inner_optimizer).__name__}; let one of the two scale, "
+                "and give it the loss scale."
+            )
+        self.at_floor = at_floor
+        self.floor_patience = floor_patience
+        self.clip_norm = clip_norm
+        skips = state_variable("skipped_in_a_row", 0, tf.int64)
+        self._track_trackable(skips, "skipped_in_a_row")
+        self._skips = scaling.Skips(self.owner, skips)
+
+    def __getattr__(self, name: str) -> Any:
+        today = {"get_scaled_loss": "scale_loss"}
+        today["get_unscaled_gradients"] = "unscale_gradients"
+        if name in today:
+            raise AttributeError(
+                f"{type(self).__name__!r} object has no attribute {name!r}; call "
+                f"{today[name]} instead."
+            )
+        return super().__getattr__(name)
+
+    def policies(self) -> list[Any]:
+        """Return the loss scale, for a repr."""
+        return [self.scale_object]
+
+    @property
+    def loss_scale(self) -> tf.Tensor:
+        """The scale of the next step: float32, 0-d."""
+        self._never_scaled = False
+        return self._scale()
+
+    @property
+    def _factor(self) -> float | tf.Tensor:
+        """The current factor of a loss: float32, 0-d."""
+        return self.loss_scale
+
+    @property
+    def skipped_in_a_row(self) -> tf.Tensor:
+        """The number of skipped steps since the last applied one: int64, 0-d."""
+        return self._skips.in_a_row()
+
+    @property
+    def skipped_steps(self) -> tf.Tensor:
+        """The number of all skipped steps: int64, 0-d."""
+        return self._skips.total()
+
+    def variables(self) -> list[tf.Variable]:
+        """Return the state: wrapped optimizer, loss scale and count of skips."""
+        return [*super().variables(), *self._scale.variables, self._skips.variable]
+
+    # -- the loss and its gradients ----------------------------------------------------
+
+    def _differentiate(self, *arguments: Any) -> tuple[Pairs, float | tf.Tensor]:
+        """Differentiate the scaled loss; return the pairs and their divisor.
+
+        Arguments and errors are as in ``compute_gradients``.
+        """
+        checked = checked_arguments(type(self).__name__, *arguments)
+        self._by_hand.clear()
+        # Read once: the loss and its gradients must use the same scale.
+        factor = self._factor
+        checked["loss"] = self._scaled(checked["loss"], factor)
+        pairs = self.inner_optimizer.compute_gradients(**checked)
+        return pairs, factor
+
+    def _scaled(self, loss: Any, scale: float | tf.Tensor) -> Any:
+        """Return loss times scale in the loss' dtype; for a callable a callable."""
+        if callable(loss):
+            return lambda: self._scaled(tf.convert_to_tensor(loss()), scale)
+        loss = tf.convert_to_tensor(loss)
+        return loss * as_tensor(scale, loss.dtype)
+
+    def _divided(self, pairs: Pairs, scale: float | tf.Tensor) -> Pairs:
+        """Return pairs of g (1/s), computed in float32 for half precision.
+
+        None stays None.
+        """
+        present = [gradient for gradient, _ in pairs if gradient is not None]
+        refuse_complex(self.owner, [gradient.dtype.name for gradient in present])
+        quotients = iter(divided([getattr(g, "values", g) for g in present], scale))
+        return [
+            (g if g is None else with_values(g, next(quotients)), v) for g, v in pairs
+        ]
+
+    @tf.autograph.experimental.do_not_convert
+    def scale_loss(self, loss: Any) -> Any:
+        """Return ``loss`` times the loss scale, for a gradient tape.
+
+        :meth:`unscale_gradients` divides its gradients by the scale. If it was not
+        called, ``apply_gradients`` does so.
+
+        Args:
+            loss: a tensor, or a callable without arguments. For a callable a callable
+                is returned.
+
+        Raises:
+            LossNotCallableError: a TypeError; None or a string.
+        """
+        if loss is None or isinstance(loss, str):
+            raise errors.LossNotCallableError(
+                f"{self.owner}: expected a 0-d tensor or a callable as loss, got "
+                f"{loss!r}; pass what the loss function returns."
+            )
+        product = self._scaled(loss, self._factor)
+        self._by_hand.note(is_unscaled=False)
+        return product
+
+    @tf.autograph.experimental.do_not_convert
+    def unscale_gradients(self, gradients: Iterable[Gradient]) -> list[Gradient]:
+        """Return the gradients of a scaled loss divided by the scale: g x fl32(1 / s).
+
+        ``apply_gradients`` then does not unscale them again. Half precision becomes
+        float32, None stays None, and sparse gradients stay sparse.
+
+        Args:
+            gradients: the gradients that a tape returned for a list of variables. They
+                are divided even if ``scale_loss`` was not called.
+
+        Raises:
+            UnscaledTwiceError: a RuntimeError; a second call before the step.
+            MalformedPairsError, DtypeError: TypeErrors; not a list of real gradients.
+        """
+        listed = enumerate(scaling.listed_gradients(gradients, self.owner))
+        self._by_hand.refuse_second(self.owner)
+        tensors = [as_gradient(g, f"gradient {k}", self.owner) for k, g in listed]
+        scaling.require_floats(tensors)
+        wide = [(in_float32(gradient), None) for gradient in tensors]
+        pairs = self._divided(wide, self._factor)
+        self._by_hand.note(is_unscaled=True)
+        return [gradient for gradient, _ in pairs]
+
+    def _unscaled(self, pairs: Pairs) -> Pairs:
+        """Return unscaled gradients; divide them if only ``scale_loss`` was called."""
+        if self._by_hand.take(self.owner):
+            return pairs
+        return self._divided([(in_float32(g), v) for g, v in pairs], self._factor)
+
+    # -- steps -------------------------------------------------------------------------
+
+    def _look(self, step: scaling.ScaledStep) -> None:
+        """Check the gradients of a step."""
+        step.look(self.clip_norm)
+        if self._never_scaled:
+            self._warn_never_scaled(step)
+
+    def _warn_never_scaled(self, step: scaling.ScaledStep) -> None:
+        """Warn once about a step whose loss was never scaled."""
+        eager, scale = tf.executing_eagerly(), self.scale_object
+        for name in ("loss_scale_value", "initial_loss_scale"):
+            scale = getattr(scale, name, scale)  # Without an operation in the graph.
+        scale = float(self._scale()) if eager else scale
+        values = [getattr(gradient, "values", gradient) for gradient in step.present]
+        if not isinstance(scale, float) or (eager and not any(map(np.any, values))):
+            return
+        self._never_scaled = False
+        if scale != 1:
+            errors.warn_user(
+                f"{self.owner}: expected gradients of scale_loss(loss), got a step, "
+                f"but the loss scale {scale:g} was never asked for; the gradients are "
+                "taken as unscaled. Differentiate scale_loss(loss), or choose the loss "
+                "scale 1."
+            )
+
+    def _take_step(
+        self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
+    ) -> tf.Operation | None:
+        """Take the step of the wrapped optimizer."""
+        return self.apply_inside(pairs, global_step, name)
+
+    def _move_scale(self, step: scaling.ScaledStep) -> tf.Operation | None:
+        """Update the scale after a step; return the operation."""
+        return self._scale.move(step.finite)
+
+    def _count(self, step: scaling.ScaledStep) -> tf.Operation | None:
+        """Count a step, and report a stall."""
+        return self._skips.count(step, self._scale, self.at_floor, self.floor_patience)
+
+    def _apply_or_skip(
+        self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
+    ) -> tf.Operation | None:
+        """Take a step with the clipped pairs, or skip it.
+
+        Raises:
+            ScaleStalledError: a RuntimeError; eager, see ``at_floor``.
+            UnsupportedError: reference variables under control flow v2.
+        """
+        step = scaling.ScaledStep(pairs, [name_of(variable) for _, variable in pairs])
+
+        def update(pairs: Pairs) -> tf.Operation | None:
+            return self._take_step(pairs, global_step, name)
+
+        if tf.executing_eagerly():
+            return self._apply_eagerly(step, update)
+        self.last_step = scalers.ScaledStepReport(*NO_EAGER_STEP)
+        counters = [] if global_step is None else [global_step]
+        return base.as_train_op(
+            lambda: self._apply_in_graph(step, update, counters, name)
+        )
+
+    def _apply_in_graph(
+        self,
+        step: scaling.ScaledStep,
+        update: Update,
+        counters: list[tf.Variable],
+        name: str | None,
+    ) -> tf.Operation:
+        touched = [v for g, v in step.pairs if g is not None]
+        require_resources([*touched, *counters])
+        self._look(step)
+
+        def run() -> tf.Operation | None:
+            with tf.control_dependencies([step.update(update)]):
+                return tf.no_op()
+
+        self.create_slots(touched)
+        done = tf.cond(step.finite, run, tf.no_op)
+        with tf.control_dependencies([done]):
+            moved = self._move_scale(step)
+        with tf.control_dependencies([moved]):
+            counted = self._count(step)
+        return tf.group(done, moved, counted, name=name or self.get_name())
+
+    def _apply_eagerly(
+        self, step: scaling.ScaledStep, update: Update
+    ) -> tf.Operation | None:
+        before = float(self._scale())
+        self._look(step)
+        step.applied = bool(step.finite)
+        if step.applied:
+            done = step.update(update)
+        else:
+            # As in a graph: the slots exist even if the first step is skipped.
+            done = self.create_slots([v for g, v in step.pairs if g is not None])
+        self._move_scale(step)
+        step.scales = before, float(self._scale())
+        self.last_step = step.report(getattr(self.inner_optimizer, "last_step", None))
+        self._count(step)
+        return done
+
+
+class Entry(NamedTuple):
+    """The last call for the gradients of a replica.
+
+    ``graph``: the graph of the call, None in eager mode; ``branch``: the branch of a
+    condition that has applied the gradients. Both are weak references.
+    """
+
+    is_unscaled: bool
+    graph: Callable[[], Any] | None
+    branch: Callable[[], Any] | None = None
+
+    def is_outside(self, graph: Any) -> bool:
+        """Whether ``graph`` is a branch of a condition in the graph of the call."""
+        # The class of the graph of one branch of tf.cond has no public name.
+        while type(graph).__name__ == "CondBranchFuncGraph":
+            graph = graph.outer_graph
+            if self.graph is not None and graph is self.graph():
+                return True
+        return False
+
+
+class ByHand:
+    """Tracks whether gradients are scaled, from ``scale_loss`` to the step.
+
+    There is one entry per replica. In a ``tf.function`` this code runs only during
+    tracing, so eager code cannot see later calls of the function. If both are mixed,
+    less is checked.
+    """
+
+    def __init__(self) -> None:
+        self._entries: dict[int, Entry] = {}
+        self._steps_in_functions = False
+
+    def note(self, is_unscaled: bool) -> None:
+        """Record that a loss was scaled, or that its gradients were unscaled."""
+        graph = weakref.ref(tf.compat.v1.get_default_graph())
+        eager = tf.executing_eagerly()
+        self._entries[replica_number()] = Entry(is_unscaled, None if eager else graph)
+
+    def refuse_second(self, owner: str) -> None:
+        """Raise if the gradients of this step are already unscaled."""
+        entry = self._entries.get(replica_number())
+        unseen_step = self._steps_in_functions and tf.executing_eagerly()
+        if entry is not None and entry.is_unscaled and not unseen_step:
+            raise errors.UnscaledTwiceError(
+                f"{owner}.unscale_gradients: expected one unscaling of the gradients "
+                "before each step, got a second one; take the step first, or call "
+                "scale_loss(loss) to begin again."
+            )
+
+    def take(self, owner: str) -> bool:
+        """Return whether the gradients of a step are unscaled, and remove the entry.
+
+        Raises:
+            UnsupportedError: a function scaled the loss and the step is eager.
+        """
+        if not self._entries:
+            return True
+        replica, eager = replica_number(), tf.executing_eagerly()
+        graph = tf.compat.v1.get_default_graph()
+        entry = self._entries.get(replica)
+        if entry is None:
+            return True
+        in_branch = entry.is_outside(graph)
+        # Only one branch of a condition runs, so each may apply the same gradients.
+        again = entry.branch is not None and entry.branch() is graph
+        if again or (entry.branch is not None and not in_branch):
+            del self._entries[replica]
+            return True
+        if eager and entry.graph is not None and not entry.is_unscaled:
+            raise errors.UnsupportedError(
+                f"{owner}.apply_gradients: expected unscaled gradients, for a "
+                "tf.function scaled the loss, got gradients that were not unscaled; "
+                "pass them through unscale_gradients first."
+            )
+        if entry.graph is None and not eager:
+            self._steps_in_functions = True
+        del self._entries[replica]
+        if in_branch and not entry.is_unscaled:
+            self._entries[replica] = entry._replace(branch=weakref.ref(graph))
+        return entry.is_unscaled
+
+    def clear(self) -> None:
+        """Forget all entries."""
+        self._entries.clear()
+
+
+def in_float32(gradient: Gradient) -> Gradient:
+    """Return a half-precision gradient in float32; return others unchanged."""
+    if gradient is None or gradient.dtype not in HALF:
+        return gradient
+    return widen(gradient)
+
+
+def narrowed(pairs: Pairs) -> Pairs:
+    """Return the pairs, each gradient in the dtype of its variable."""
+    narrow: Pairs = []
+    for gradient, variable in pairs:
+        dtype = variable.dtype.base_dtype
+        if gradient is not None and gradient.dtype != dtype:
+            values = tf.cast(getattr(gradient, "values", gradient), dtype)
+            gradient = with_values(gradient, values)
+        narrow.append((gradient, variable))
+    return narrow
+
+
+class MixedPrecisionLossScaleOptimizer(ScalingWrapper):
+    """Scale the loss, unscale the gradients, skip a step that is not finite.
+
+    ``compute_gradients``: g = d(s loss)/dw (1/s), where s is the loss scale and 1/s is
+    rounded to float32. ``apply_gradients``: if every element of every gradient is
+    finite, the gradients are passed to ``opt``, clipped if ``clip_norm`` is given.
+    Otherwise weights, slots, shared powers and ``global_step`` do not change. Then the
+    scale is updated. ``apply_gradients`` neither scales nor unscales, but for the
+    gradients of ``scale_loss(loss)``, which it divides once.
+
+    Args:
+        opt: a ``tf.compat.v1.train.Optimizer``, or a wrapper around one.
+        loss_scale: a number >= 1, ``dynamic``, or a loss scale.
+        at_floor: what to do once ``floor_patience`` steps in a row were skipped and the
+            scale is at its floor: ``warn`` once (in a graph, print to stderr);
+            ``raise`` (in a graph an assertion, which raises
+            ``tf.errors.InvalidArgumentError`` when it runs); ``ignore``. Code compiled
+            by XLA only counts skips.
+        floor_patience: steps.
+        strict: as in TensorFlow 1.15: with a fixed scale, non-finite gradients are
+            applied, float16 is refused, ``get_slot`` returns None, ``variables()`` is
+            empty, subnormals are flushed; the other options have no effect.
+        clip_norm: the largest global norm of the unscaled gradients, > 0. n is that
+            norm in float32; if n > clip_norm, each gradient g becomes g clip_norm / n.
+            If n is not finite, the step is skipped. inf: only measure the norm. None:
+            no clipping, no norm.
+
+    Attributes:
+        inner_optimizer: ``opt``.
+        scale_object: the loss scale as an object.
+        last_step: what the last eager step did, a
+            :class:`~lockstep.scalers.ScaledStepReport`. Steps in graphs and inside of a
+            ``tf.function`` are not reported.
+        skipped_steps, skipped_in_a_row: all skipped steps, and those since the last
+            step that was not skipped: int64 tensors, saved; not under ``strict``.
+
+    Raises:
+        NotScalableError: a ValueError and TypeError; ``opt`` is no v1 optimizer.
+        MissingLossScaleError: a TypeError and ValueError; ``loss_scale`` is None.
+        UnknownNameError, OutOfRangeError: a ValueError; see the arguments.
+
+    Origin: ``tf.train.experimental.MixedPrecisionLossScaleOptimizer``, TensorFlow 1.15.
+    By default we differ in what ``strict`` lists.
+
+    Example:
+        >>> w = tf.Variable([1.0, 2.0])
+        >>> opt = MixedPrecisionLossScaleOptimizer(GradientDescentOptimizer(0.5), 8.0)
+        >>> _ = opt.minimize(lambda: tf.reduce_sum(w * w), var_list=[w])
+        >>> w.numpy().tolist(), opt.last_step.applied
+        ([0.0, 0.0], True)
+    """
+
+    def __init__(
+        self,
+        opt: Optimizer,
+        loss_scale: float | str | LossScale,
+        at_floor: str = "warn",
+        floor_patience: int = scaling.PATIENCE,
+        strict: bool = False,
+        *,
+        clip_norm: float | None = None,
+    ) -> None:
+        if strict:
+            options = {} if clip_norm is None else {"clip_norm": clip_norm}
+            base.become_strict(self, opt, loss_scale, **options)
+            return
+        role = "whose loss is to be scaled"
+        base.require_optimizer(opt, self.owner, role, errors.NotScalableError)
+        scale = required_scale(get(loss_scale))
+        self._set_up(opt, None, scale, scale)
+        self._set_options(clip_norm, at_floor, floor_patience)
+
+    @tf.autograph.experimental.do_not_convert
+    def compute_gradients(
+        self,
+        loss: Any,
+        var_list: Iterable[Any] | None = None,
+        gate_gradients: int = Optimizer.GATE_OP,
+        aggregation_method: int | None = None,
+        colocate_gradients_with_ops: bool = False,
+        grad_loss: tf.Tensor | None = None,
+    ) -> Pairs:
+        """Differentiate the scaled ``loss`` and unscale: (gradient or None, variable).
+
+        Args:
+            loss: in a graph a tensor; in any mode a callable without arguments.
+            var_list: the variables; None: the graph's trainable variables, or those
+                that a callable loss reads.
+            gate_gradients, aggregation_method, colocate_gradients_with_ops: as in
+                ``tf.compat.v1.train.Optimizer``, for graphs.
+            grad_loss: the upstream gradient of ``loss``, unscaled.
+
+        Raises:
+            EagerLossError: a RuntimeError; ``loss`` cannot be called in eager mode.
+            DtypeError: a TypeError; strict, a loss or a variable in float16.
+        """
+        options = gate_gradients, aggregation_method, colocate_gradients_with_ops
+        return self._divided(*self._differentiate(loss, var_list, *options, grad_loss))
+
+    @tf.autograph.experimental.do_not_convert
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Gradient, Any]],
+        global_step: tf.Variable | None = None,
+        name: str | None = None,
+    ) -> tf.Operation | None:
+        """Call the wrapped optimizer if all gradients are finite; update the scale.
+
+        Args:
+            grads_and_vars: iterable of (gradient, variable), gradients unscaled.
+            global_step: integer variable, incremented if the step is not skipped.
+            name: name of the operation in a graph.
+
+        Returns:
+            In a graph the operation of both updates; not useful in eager mode.
+
+        Raises:
+            MalformedPairsError: a TypeError; an entry is no (gradient, variable).
+            NoGradientsError: a ValueError; an empty list, or every gradient is None.
+            ShapeError, DtypeError: a gradient does not fit its variable; DtypeError:
+                ``global_step`` cannot count.
+            UnsupportedError: reference variables under control flow v2; strict: a
+                sparse gradient without dense_shape.
+            ScaleStalledError: a RuntimeError; eager, see ``at_floor``.
+        """
+        pairs = check_pairs(grads_and_vars, self.owner, self.takes_wide)
+        counter = as_counter(global_step, self.owner)
+        pairs = narrowed(self._unscaled(pairs))
+        return self.apply_together(self._apply_or_skip, pairs, counter, name)
+
+    def _look(self, step: scaling.ScaledStep) -> None:
+        """Check the gradients of a step; raise for integers, which cannot be scaled."""
+        scaling.require_floats(step.present)
+        super()._look(step)
+
+
+def required_scale(scale: LossScale | None) -> LossScale:
+    """Return the loss scale; raise if there is none."""
+    if scale is None:
+        raise errors.MissingLossScaleError(
+            "MixedPrecisionLossScaleOptimizer: expected a loss scale, got None; give a "
+            "number or 'dynamic'."
+        )
+    return scale

@@ -1,0 +1,509 @@
+"""Training of half-precision variables through float32 masters (v1 optimizers)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import tensorflow as tf
+
+from lockstep import errors
+from lockstep.messages.base.pairs import refuse_complex
+from lockstep.pipeline import has_layer
+from lockstep.tf import wrapper as base
+from lockstep.tf.loss_scales import AutomaticLossScaler, DynamicLossScale, LossScale
+from lockstep.tf.loss_scaling import ScalingWrapper
+from lockstep.tf.replicas import (
+    MODEL_NAME,
+    Pairs,
+    awaits_sums,
+    make_together,
+    name_of,
+    refuse_cross_replica,
+)
+from lockstep.tf.shared import scaling
+from lockstep.tf.shared.gradients import (
+    HALF,
+    Gradient,
+    follow,
+    own_copy,
+    saturating_cast,
+    times,
+    widen,
+)
+from lockstep.tf.variable_clipping import VariableClippingOptimizer
+from lockstep.tf.wrapper import (
+    as_counter,
+    as_variable,
+    check_pairs,
+    is_reference,
+    listed,
+    require_resources,
+)
+
+v1 = tf.compat.v1
+Optimizer = v1.train.Optimizer
+Regularizer = Callable[[Any], Any]
+
+SCOPE = "FP32-master-copy"
+"""A master's name is SCOPE/NAME."""
+MASTERS, REGULARIZERS = "FP32_MASTER_COPIES", "REGULARIZATION_FUNCTIONS"
+"""The names of the two collections of a graph."""
+
+
+def scale_of(argument: Any) -> tuple[Any, Any]:
+    """Return the scale that users know for an argument, and it as a loss scale."""
+    if isinstance(argument, AutomaticLossScaler):
+        return argument, scaling.AutomaticScale(argument)
+    if isinstance(argument, LossScale):
+        return argument, argument
+    if isinstance(argument, str) and argument == "dynamic":
+        scale = DynamicLossScale()
+        return scale, scale
+    number = scaling.scale_number(argument)
+    return number, scaling.StaticScale(number)
+
+
+class MixedPrecisionOptimizerWrapper(ScalingWrapper):
+    """Train half-precision variables through float32 masters, with a scaled loss.
+
+    ``compute_gradients``: g = (float32(d(s loss)/dw) + s d reg(m)/dm) (1/s), where s is
+    the loss scale, m the master of w, and reg the regularizer of w from
+    ``mp_regularizer_wrapper``; among n replicas, whose gradients are summed, each adds
+    1/n of the regularizer's. ``apply_gradients``: if every gradient is finite,
+    ``optimizer`` updates the masters, and w = max(min(m, L), -L) rounded, L = 65504 for
+    float16. Otherwise weights, masters, slots, shared powers and ``global_step`` do not
+    change. Then the scale is updated. Variables of other dtypes are their own masters.
+    If w changes between steps, by loading a checkpoint for example, m is updated from
+    it.
+
+    Args:
+        optimizer: a ``tf.compat.v1.train.Optimizer``, or a wrapper around one. Row
+            clipping goes inside, with the model's variables as keys.
+        loss_scale: a number > 0, None for 1, ``dynamic``, an ``AutomaticLossScaler`` or
+            a loss scale.
+        clip_norm, at_floor, floor_patience: as in
+            :class:`~lockstep.tf.MixedPrecisionLossScaleOptimizer`. A number never
+            changes, so it is always at its floor.
+        strict: as in OpenSeq2Seq: only an ``AutomaticLossScaler`` skips steps, only
+            float16 has masters, and a half-precision variable needs a gradient. In a
+            graph each call of ``compute_gradients`` creates its own masters and adds
+            the penalties to REGULARIZATION_LOSSES. Values written into a weight are
+            overwritten, ``get_slot`` returns None, ``variables()`` is empty,
+            subnormals are flushed; the other options have no effect.
+
+    Attributes:
+        inner_optimizer: ``optimizer``; its slots belong to the masters.
+        scale_object: the scale: a float, or an object.
+        last_step: what the last eager step did, a
+            :class:`~lockstep.scalers.ScaledStepReport`. Steps in graphs and inside of a
+            ``tf.function`` are not reported.
+        skipped_steps, skipped_in_a_row: all skipped steps, and those since the last
+            step that was not skipped: int64 tensors, saved; not under ``strict``.
+
+    Raises:
+        NotScalableError: a ValueError and TypeError; ``optimizer`` is no v1 optimizer.
+        UnknownNameError, OutOfRangeError: a ValueError; see the arguments.
+
+    Origin: OpenSeq2Seq, ``MixedPrecisionOptimizerWrapper``; P. Micikevicius et al.,
+    "Mixed Precision Training". By default we differ in what ``strict`` lists.
+
+    Example:
+        >>> w = tf.Variable([1.0, 2.0], dtype=tf.float16)
+        >>> opt = MixedPrecisionOptimizerWrapper(GradientDescentOptimizer(2**-12), 8.0)
+        >>> for _ in range(3):
+        ...     _ = opt.minimize(lambda: tf.reduce_sum(w), var_list=[w])
+        >>> w.numpy().tolist(), opt.master(w).numpy().tolist()
+        ([0.9990234375, 1.9990234375], [0.999267578125, 1.999267578125])
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        loss_scale: float | str | AutomaticLossScaler | LossScale | None = None,
+        *,
+        clip_norm: float | None = None,
+        at_floor: str = "warn",
+        floor_patience: int = scaling.PATIENCE,
+        strict: bool = False,
+    ) -> None:
+        if strict:
+            options = {} if clip_norm is None else {"clip_norm": clip_norm}
+            base.become_strict(self, optimizer, loss_scale, **options)
+            return
+        role = "that is to train"
+        base.require_optimizer(optimizer, self.owner, role, errors.NotScalableError)
+        if has_layer(optimizer, "AGNOptimizer"):
+            raise errors.UnsupportedError(
+                f"{self.owner}: expected an optimizer of variables that nothing shares,"
+                " got AGNOptimizer, which shares the variables themselves; train "
+                "float32 variables with AGN."
+            )
+        self._wrap(optimizer, *scale_of(loss_scale))
+        self._set_options(clip_norm, at_floor, floor_patience)
+
+    def _wrap(self, optimizer: Optimizer, scale_object: Any, scale: Any) -> None:
+        self._set_up(optimizer, f"{optimizer.get_name()}-MP", scale_object, scale)
+        self._masters: dict[Any, tf.Variable] = {}
+        self._models: dict[Any, tf.Variable] = {}
+        self._master_names: set[str] = set()
+
+    @property
+    def _factor(self) -> float | tf.Tensor:
+        """The current factor of a loss: a float if the scale is a number."""
+        scale = self.loss_scale
+        return self.scale_object if isinstance(self.scale_object, float) else scale
+
+    # -- masters -----------------------------------------------------------------------
+
+    @property
+    def masters(self) -> list[tf.Variable]:
+        """The masters that exist, in the order of their creation."""
+        return list(self._masters.values())
+
+    def master(self, variable: Any) -> tf.Variable:
+        """Return the variable that is updated: the master of ``variable``, or itself.
+
+        A missing master is created with the value of ``variable``.
+        """
+        variable = as_variable(variable)
+        if variable.ref() not in self._masters:
+            self._make_masters([variable])
+        return self._master_of(variable)
+
+    def trains_master(self, variable: tf.Variable) -> bool:
+        """Whether a variable is trained through a master of its own."""
+        return variable.dtype.base_dtype in HALF
+
+    def _master_of(self, variable: tf.Variable) -> tf.Variable:
+        """Return the master of ``variable``, or itself if it has none."""
+        return self._masters.get(variable.ref(), variable)
+
+    def _make_masters(self, variables: Iterable[tf.Variable]) -> None:
+        """Create the missing masters, once for all replicas."""
+        missing = [
+            variable
+            for variable in variables
+            if variable.ref() not in self._masters and self.trains_master(variable)
+        ]
+        if missing:
+            make_together(lambda: self._make_these(missing))
+
+    def _make_these(self, variables: list[tf.Variable]) -> None:
+        """Create the masters of these variables; row clipping inside clips them."""
+        pairs = self._make_copies(variables)
+        share_row_limits(pairs, self.inner_optimizer)
+
+    def _make_copies(
+        self, variables: list[tf.Variable]
+    ) -> list[tuple[tf.Variable, tf.Variable]]:
+        """Create masters, and return pairs of a variable and its master.
+
+        Each is saved as SCOPE/NAME, with a number if several variables have the name.
+        """
+        with tf.init_scope(), v1.name_scope(SCOPE):
+            pairs = [(variable, float32_copy(variable)) for variable in variables]
+        for variable, master in pairs:
+            self._masters[variable.ref()] = master
+            self._models[master.ref()] = variable
+            name = stem = f"{SCOPE}/{name_of(variable)}"
+            count = 0
+            while name in self._master_names:
+                count += 1
+                name = f"{stem}_{count}"
+            self._master_names.add(name)
+            self._track_trackable(master, name)
+        return pairs
+
+    def _follow(
+        self, variable: tf.Variable, master: tf.Variable
+    ) -> list[tf.Operation | None]:
+        """Update a master from its variable, in case the variable was changed outside.
+
+        Returns the operation that must run before the master is read, if there is one.
+        """
+        values = follow(master.read_value(), variable.read_value())
+        done = master.assign(values, read_value=False)
+        return [] if done is None else [done]
+
+    def _round(self, master: tf.Variable) -> tf.Operation | None:
+        """Round the value of a master into its variable."""
+        variable = self._models.get(master.ref())
+        if variable is None:
+            return None
+        values = saturating_cast(master.read_value(), variable.dtype.base_dtype)
+        return own_copy(variable).assign(values, read_value=False)
+
+    # -- gradients ---------------------------------------------------------------------
+
+    @tf.autograph.experimental.do_not_convert
+    def compute_gradients(
+        self,
+        loss: Any,
+        var_list: Iterable[Any] | None = None,
+        gate_gradients: int = Optimizer.GATE_OP,
+        aggregation_method: int | None = None,
+        colocate_gradients_with_ops: bool = False,
+        grad_loss: tf.Tensor | None = None,
+    ) -> Pairs:
+        """Differentiate the scaled ``loss``: (unscaled float32 gradient, master).
+
+        A sparse gradient stays sparse unless a regularizer adds a dense one. An absent
+        one is None. float64 stays float64.
+
+        Args:
+            loss: in a graph a tensor; in any mode a callable without arguments.
+            var_list: the model's variables; None: the graph's trainable variables, or
+                those that a callable loss reads.
+            gate_gradients, aggregation_method, colocate_gradients_with_ops: as in
+                ``tf.compat.v1.train.Optimizer``, for graphs.
+            grad_loss: the upstream gradient of ``loss``, unscaled.
+
+        Raises:
+            EagerLossError: a RuntimeError; ``loss`` cannot be called in eager mode.
+            DtypeError: a TypeError; a regularizer's penalty is no tensor.
+        """
+        options = gate_gradients, aggregation_method, colocate_gradients_with_ops
+        pairs, factor = self._differentiate(loss, var_list, *options, grad_loss)
+        self._make_masters([variable for _, variable in pairs])
+        with tf.init_scope():
+            entries = v1.get_collection(REGULARIZERS)
+        known = {variable.ref(): regularizer for variable, regularizer in entries}
+        of_masters = [
+            self._at_master(gradient, variable, factor, known.get(variable.ref()))
+            for gradient, variable in pairs
+        ]
+        return self._divided(of_masters, factor)
+
+    def _at_master(
+        self,
+        gradient: Gradient,
+        variable: tf.Variable,
+        factor: float | tf.Tensor,
+        regularizer: Regularizer | None,
+    ) -> tuple[Gradient, tf.Variable]:
+        """Return the scaled gradient of a master in float32, and the master.
+
+        gradient + factor d regularizer(m)/dm, m the master; a sparse gradient becomes
+        dense if there is a penalty. The master is first updated from its variable.
+        """
+        master = self._master_of(variable)
+        if master is variable:
+            return gradient, variable
+        with tf.control_dependencies(self._follow(variable, master)):
+            wide = None if gradient is None else widen(gradient)
+            slope = None
+            if regularizer is not None:
+                slope = self._penalty_gradient(regularizer, master.read_value())
+            if slope is None:
+                return wide, master
+            slope = times(slope, self._share_of(factor))
+            dense = slope if wide is None else tf.convert_to_tensor(wide) + slope
+            return dense, master
+
+    def _share_of(self, factor: float | tf.Tensor) -> float | tf.Tensor:
+        """Return a replica's part of a factor, if the gradients will be summed."""
+        if not awaits_sums() or tf.distribute.in_cross_replica_context():
+            return factor
+        return factor / tf.distribute.get_strategy().num_replicas_in_sync
+
+    def _penalty_gradient(
+        self, regularizer: Regularizer, weight: tf.Tensor
+    ) -> tf.Tensor | None:
+        """Return d regularizer(w)/dw, with w's shape; None if there is no penalty."""
+        with tf.GradientTape() as tape:
+            tape.watch(weight)
+            penalty = regularizer(weight)
+        if penalty is None:
+            return None
+        if not tf.is_tensor(penalty):
+            raise errors.DtypeError(
+                "mp_regularizer_wrapper: regularizer: expected a penalty that is a "
+                f"scalar tensor with a gradient for the weight, got {penalty!r}; "
+                "compute it from the weight in tensors, and sum it."
+            )
+        return tape.gradient(penalty, weight)
+
+    # -- steps -------------------------------------------------------------------------
+
+    @tf.autograph.experimental.do_not_convert
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Gradient, Any]],
+        global_step: tf.Variable | None = None,
+        name: str | None = None,
+    ) -> tf.Operation | None:
+        """Update the scale and the masters, and round the masters into the model.
+
+        Args:
+            grads_and_vars: iterable of (unscaled gradient, variable). The variables are
+                masters, as ``compute_gradients`` returns them, or the model's.
+            global_step: integer variable, incremented if the step is not skipped.
+            name: name of the operation in a graph.
+
+        Returns:
+            In a graph the operation of the whole step; not useful in eager mode.
+
+        Raises:
+            MalformedPairsError: a TypeError; an entry is no (gradient, variable).
+            NoGradientsError: a ValueError; an empty list, or every gradient is None.
+            ShapeError, DtypeError: a gradient does not fit its variable; DtypeError:
+                ``global_step`` cannot count.
+            UnsupportedError: reference variables under control flow v2.
+            ScaleStalledError: a RuntimeError; eager, see ``at_floor``.
+        """
+        pairs = check_pairs(grads_and_vars, self.owner, self.takes_wide)
+        refuse_cross_replica(self.owner)
+        counter = as_counter(global_step, self.owner)
+        of_masters: Pairs = []
+        for gradient, variable in self._unscaled(pairs):
+            # One at a time, so each gets its own scope in checkpoints of graphs.
+            self._make_masters([variable])
+            master = self._master_of(variable)
+            if gradient is not None and master is not variable:
+                with tf.control_dependencies(self._follow(variable, master)):
+                    gradient = widen(gradient)
+            of_masters.append((gradient, master))
+        return self.apply_together(self._apply_or_skip, of_masters, counter, name)
+
+    def _look(self, step: scaling.ScaledStep) -> None:
+        """Check the gradients of a step; raise for complex ones."""
+        refuse_complex(self.owner, [g.dtype.name for g in step.present])
+        super()._look(step)
+        if isinstance(self.scale_object, AutomaticLossScaler):
+            step.look_at_largest(step.pairs, self.scale_object.check_grads)
+
+    def _take_step(
+        self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
+    ) -> tf.Operation | None:
+        """Update the masters with the wrapped optimizer; round them into the model."""
+        done = self.apply_inside(pairs, global_step, name)
+        # The update must write the masters before they are copied into the model.
+        with tf.control_dependencies([done]):
+            copies = [self._round(v) for g, v in pairs if g is not None]
+        return tf.group(done, *[copy for copy in copies if copy is not None])
+
+    def _move_scale(self, step: scaling.ScaledStep) -> tf.Operation | None:
+        """Update the scale after a step; return the operation."""
+        if step.largest is None:
+            return super()._move_scale(step)
+        return self.scale_object.update_op(*step.largest)
+
+    # -- state -------------------------------------------------------------------------
+
+    def create_slots(self, var_list: Iterable[Any]) -> None:
+        """Create the masters of ``var_list``, and their slots, now."""
+        variables = listed(var_list, self.owner)
+        super().create_slots([self.master(variable) for variable in variables])
+
+    def get_slot(self, var: Any, name: str) -> tf.Variable | None:
+        """Return a slot of the master of ``var``, or None if there is none yet."""
+        return super().get_slot(self._master_of(as_variable(var)), name)
+
+    def variables(self) -> list[tf.Variable]:
+        """Return the state: masters, wrapped optimizer, scale and count of skips.
+
+        A ``tf.compat.v1.train.Saver`` of these and of the model saves the whole state.
+        """
+        return [*self.masters, *super().variables()]
+
+
+def float32_copy(variable: tf.Variable) -> tf.Variable:
+    """Create a float32 variable with the value of ``variable``, or its initial one."""
+    if tf.executing_eagerly():
+        value = variable.read_value()
+    else:
+        require_resources([variable])
+        value = tf.cond(
+            v1.is_variable_initialized(variable),
+            variable.read_value,
+            lambda: variable.initial_value,
+        )
+    master = v1.Variable(
+        tf.cast(value, tf.float32),
+        trainable=False,
+        name=name_of(variable),
+        collections=[v1.GraphKeys.GLOBAL_VARIABLES, MASTERS],
+        use_resource=not is_reference(variable),
+    )
+    setattr(master, MODEL_NAME, name_of(variable))
+    return master
+
+
+def share_row_limits(masters: Iterable[tuple[Any, Any]], inner: Optimizer) -> None:
+    """Make row clipping inside apply the limits of variables to their masters.
+
+    ``masters``: pairs of a variable and its master or shared variable.
+    """
+    masters = list(masters)
+    while isinstance(inner, base.Wrapper):
+        if isinstance(inner, VariableClippingOptimizer):
+            rows = inner.rows
+            pairs = [(v.ref(), m.ref()) for v, m in masters if v.ref() in rows]
+            rows.update({master: rows[variable] for variable, master in pairs})
+        inner = inner.inner_optimizer
+
+
+# -- regularizers ----------------------------------------------------------------------
+
+
+def mp_regularizer_wrapper(
+    regularizer: Regularizer, strict: bool = False
+) -> Regularizer:
+    """Leave the regularization of half-precision weights to the optimizer.
+
+    ``MixedPrecisionOptimizerWrapper`` adds d regularizer(master)/d master to the
+    gradient of the master, because in half precision a gradient such as 1e-4 w would
+    underflow.
+
+    float32 weight w: returns regularizer(w). float16 or bfloat16 variable: returns
+    None, so the loss has no such term. The pair (w, regularizer) is added to the
+    collection REGULARIZATION_FUNCTIONS of the graph; the last one of a weight counts.
+    In eager mode that is TensorFlow's default graph, which
+    ``tf.compat.v1.reset_default_graph`` clears.
+
+    Args:
+        regularizer: weight -> penalty, 0-d, or None.
+        strict: as in the original: bfloat16 weights are regularized directly, float16
+            tensors that are not variables are registered too, every call adds a pair.
+
+    Raises:
+        DtypeError: a TypeError; ``regularizer`` cannot be called.
+
+    Origin: OpenSeq2Seq, ``mp_regularizer_wrapper``.
+
+    Example:
+        >>> half = tf.Variable([1.0, 2.0], dtype=tf.float16)
+        >>> regularizer = mp_regularizer_wrapper(tf.nn.l2_loss)
+        >>> regularizer(half) is None, float(regularizer(tf.constant([1.0, 2.0])))
+        (True, 2.5)
+    """
+    if strict:
+        from lockstep.tf import strict as originals
+
+        return originals.mp_regularizer_wrapper(regularizer)
+    require_callable(regularizer)
+
+    @tf.autograph.experimental.do_not_convert
+    def regularize(weights: Any) -> Any:
+        variable = as_variable(weights)
+        is_variable = isinstance(variable, tf.Variable)
+        if not is_variable or variable.dtype.base_dtype not in HALF:
+            return regularizer(weights)
+        with tf.init_scope():
+            entries = v1.get_collection_ref(REGULARIZERS)
+            known = any(v is variable and r is regularizer for v, r in entries)
+            if not known:
+                entries.append((variable, regularizer))
+        return None
+
+    return regularize
+
+
+def require_callable(regularizer: Any) -> None:
+    """Raise unless ``regularizer`` can be called."""
+    if not callable(regularizer):
+        raise errors.DtypeError(
+            "mp_regularizer_wrapper: regularizer: expected a callable of a weight, got "
+            f"{type(regularizer).__name__}; pass a function that returns the penalty."
+        )
