@@ -33,7 +33,7 @@ PACKAGES = {
 }
 """Packages that affect the numbers of a run -> their folder in the checkout."""
 
-NAMING_ONLY = ("lockstep._version", "harness.tasks", "lockstep.docstrings")
+NAMING_ONLY = ("lockstep._version", "harness.tasks")
 """Modules with a version, the names of tasks and texts. They change no number."""
 
 CODE_FOLDERS = ("impls", "harness", "experiments")

@@ -10,10 +10,8 @@ import difflib
 import sys
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from string import Formatter
 from types import FrameType, MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING
 
 __all__ = [
     "AbsentAccumulatedError",
@@ -42,7 +40,6 @@ __all__ = [
     "OutOfRangeError",
     "PortError",
     "RateFunctionError",
-    "Refusal",
     "ScaleStalledError",
     "ShapeError",
     "TrainingEndedError",
@@ -218,48 +215,6 @@ class MissingFrameworkError(LockstepError, ModuleNotFoundError):
 def sentence(subject: str, expected: str, got: str, remedy: str) -> str:
     """Return an error message: what was expected, what was given, and the remedy."""
     return f"{subject}: expected {expected}, got {got}; {remedy}."
-
-
-Kind = TypeVar("Kind", bound=LockstepError)
-
-
-@dataclass(frozen=True)
-class Refusal(Generic[Kind]):
-    """A row in a capability's table of errors: an exception class and its message.
-
-    The message has the form that :func:`sentence` builds: ``SUBJECT: expected X, got Y;
-    remedy.`` Its fields are in braces, as in :meth:`str.format`. A field such as
-    ``{got:a}`` gets an article.
-
-    Example:
-        >>> row = Refusal(DtypeError, "{name}: expected a bool, got {got:a}; give one.")
-        >>> row.error(name="flag", got="int")
-        DtypeError('flag: expected a bool, got an int; give one.')
-    """
-
-    kind: type[Kind]
-    template: str
-
-    def error(self, **fields: object) -> Kind:
-        """Return the error with these fields in its message."""
-        return self.kind(self.text(**fields))
-
-    def text(self, **fields: object) -> str:
-        """Return only the message, for a warning or for an assertion in a graph."""
-        return _WITH_ARTICLES.format(self.template, **fields)
-
-
-class _Sentence(Formatter):
-    """Formats a field whose format specification is ``a`` with an article."""
-
-    def format_field(self, value: Any, format_spec: str) -> str:
-        """Return the text of one field."""
-        if format_spec == "a":
-            return with_article(str(value))
-        return str(super().format_field(value, format_spec))
-
-
-_WITH_ARTICLES = _Sentence()
 
 
 def with_article(noun: str) -> str:

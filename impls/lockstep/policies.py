@@ -31,8 +31,6 @@ from lockstep.errors import (
     UnsupportedError,
     unknown_name,
 )
-from lockstep.quirks import quirks_of
-from lockstep.strict.binding import bound
 
 Policy = TypeVar("Policy", bound=Callable[..., Any])
 Step = Any
@@ -116,7 +114,7 @@ def check_step(name: str, step: Any, strict: bool = False) -> None:
 
     The values in a tensor are not checked, because they may not be known yet.
     """
-    unchecked = quirks_of(strict).arguments_unchecked
+    unchecked = strict
     if isinstance(step, np.ndarray):
         fine = step.dtype.kind in "iu" and (unchecked or not np.any(step < 0))
     elif is_tensor(step):
@@ -136,10 +134,9 @@ def check_ranges(name: str, given: Mapping[str, Any], strict: bool) -> None:
     Strict checks what the original does: the power of ``inv_poly_decay``, and that the
     rate is no integer in some policies.
     """
-    quirks = quirks_of(strict)
     for key, value in given.items():
         full = f"{name}.{key}"
-        unchecked = quirks.arguments_unchecked and full != "inv_poly_decay.power"
+        unchecked = strict and full != "inv_poly_decay.power"
         if unchecked or is_tensor(value):
             continue
         claim, admits = RANGES.get(full) or RANGES.get(key) or ("", None)
@@ -149,7 +146,7 @@ def check_ranges(name: str, given: Mapping[str, Any], strict: bool) -> None:
             )
     rate = given.get("learning_rate")
     integer = isinstance(rate, numbers.Integral)
-    if quirks.policies_integer and name in FLOAT_RATE and integer:
+    if strict and name in FLOAT_RATE and integer:
         raise DtypeError(
             f"{name}: learning_rate: expected a float, as the original, got {rate!r}; "
             f"write {float(cast(Any, rate))} or leave strict off."
@@ -377,7 +374,7 @@ def cosine_decay(
     progress = decay_progress(step, decay_steps, begin_decay_at)
     wave = rounded(np.cos(rounded(PI * progress)))
     share = 0.5 * rounded(1.0 + wave)
-    if quirks_of(strict).policies_cosine:
+    if strict:
         fraction = rounded(rounded(rounded(1 - min_lr) * share) + least)
         decayed = rounded(base * fraction)
     else:
@@ -432,7 +429,7 @@ def inv_poly_decay(
     ratio = divided(learning_rate, least, np.float64)
     largest = power_of(ratio, 1.0 / power, np.float64)
     growth = divided(largest - 1.0, decay_steps)
-    if quirks_of(strict).policies_inverse:
+    if strict:
         divisor = rounded(1.0 + rounded(growth * rounded(step)))
         return divided(rate, power_of(divisor, exponent))
     base = warmed_up(step, learning_rate, warmup_steps)
@@ -480,7 +477,7 @@ def transformer_policy(
         >>> lr_policies.transformer_policy(3, 2.0, 4, 4)
         0.5
     """
-    if quirks_of(strict).policies_float16:
+    if strict:
         refuse_limit_of_another_dtype(max_lr, dtype)
     if dtype_name(dtype) == "bfloat16":
         raise UnsupportedError(
@@ -547,17 +544,26 @@ def strict_module(module: ModuleType, name: str) -> ModuleType:
     """
     strict = ModuleType(name, f"The policies of {module.__name__}, strict.")
     for policy in POLICIES:
-        function = getattr(module, policy)
-        original = functools.wraps(function)(functools.partial(function))
-        *parameters, _ = inspect.signature(POLICIES[policy]).parameters.values()
-        plain = [
-            parameter.replace(annotation=parameter.empty) for parameter in parameters
-        ]
-        vars(original)["__signature__"] = inspect.Signature(plain)
-        setattr(strict, policy, bound(function, original, name))
+        setattr(strict, policy, _bound(getattr(module, policy), policy, name))
     strict.__dict__["__all__"] = list(POLICIES)
     sys.modules[name] = strict
     return strict
+
+
+def _bound(function: Policy, policy: str, module: str) -> Policy:
+    """Return a policy with ``strict=True`` and the original's other arguments."""
+    *parameters, _ = inspect.signature(POLICIES[policy]).parameters.values()
+    plain = [each.replace(annotation=each.empty) for each in parameters]
+    signature = inspect.Signature(plain)
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return function(**signature.bind(*args, **kwargs).arguments, strict=True)
+
+    # Pickle finds a function by these attributes.
+    call.__module__, call.__qualname__ = module, policy
+    vars(call)["__signature__"] = signature
+    return cast("Policy", call)
 
 
 def warmed_up(step: Any, learning_rate: float, warmup_steps: float) -> Number:

@@ -1,6 +1,5 @@
 """An extension of Griffe that prepares docstrings for the API pages.
 
-It adds the parts that all backends share, as :mod:`lockstep.docstrings` does on import.
 Sphinx roles become links, and doctests become code. Arguments that share a description
 get a copy each.
 """
@@ -12,13 +11,7 @@ from typing import Any
 
 import griffe  # type: ignore[import-not-found]
 
-from lockstep.docstrings import complete, text_of
-
-__all__ = ["Docstrings", "as_list", "as_markdown"]
-
 ROLE = re.compile(r":(?:py:)?(?:class|func|meth|mod|data|attr|exc):`(~?)([\w.]+)`")
-ARGUMENTS = re.compile(r"^Args:\n((?:    .*\n)+)", re.MULTILINE)
-ENTRY = re.compile(r"^    (\S[^:]*): ", re.MULTILINE)
 EXAMPLE = re.compile(r"^(\s*)Example:$", re.MULTILINE)
 SHARED = re.compile(r"^( +)(\w+(?:, \w+)+): (.*(?:\n\1 +.*)*)$", re.MULTILINE)
 STARS = {"args": "*args", "kwargs": "**kwargs"}
@@ -27,47 +20,10 @@ STARS = {"args": "*args", "kwargs": "**kwargs"}
 class Docstrings(griffe.Extension):  # type: ignore[misc]
     """Rewrites each docstring after Griffe has read it."""
 
-    def on_object(self, *, obj: Any, loader: Any, **_: Any) -> None:
+    def on_object(self, *, obj: Any, **_: Any) -> None:
         """Rewrite the docstring of a module, class, function or attribute."""
-        if "documented" in (str(each.value) for each in getattr(obj, "decorators", ())):
-            _complete(obj, loader)
         if obj.docstring is not None:
             obj.docstring.value = as_markdown(obj.docstring.value)
-
-
-def _complete(obj: Any, loader: Any) -> None:
-    """Complete a docstring with the parts that all backends share."""
-    own = obj.docstring.value if obj.docstring is not None else None
-    parameters = [each.name for each in obj.parameters]
-    # The reference takes the arguments of TensorFlow 1 as ``*args`` and ``**kwargs``.
-    takes_any = {"args", "kwargs"} <= set(parameters)
-    known = None if takes_any else parameters
-    owner = f"{obj.parent.name}." if obj.parent.is_class else ""
-    text = complete(own, text_of(f"{owner}{obj.name}", obj.canonical_path), known)
-    if takes_any:
-        text = as_list(text)
-    obj.docstring = griffe.Docstring(
-        text,
-        parent=obj,
-        lineno=obj.lineno,
-        parser=loader.docstring_parser,
-        parser_options=loader.docstring_options,
-    )
-
-
-def as_list(text: str) -> str:
-    """Return arguments as a list; Griffe warns of ones that no signature has."""
-    return ARGUMENTS.sub(_listed, text)
-
-
-def _listed(match: re.Match[str]) -> str:
-    entries = match[1].replace("\n        ", "\n  ")
-    heading = "The arguments are ``strict`` and those of TensorFlow 1:"
-    return f"{heading}\n\n{ENTRY.sub(_item, entries)}"
-
-
-def _item(match: re.Match[str]) -> str:
-    return f"- `{match[1]}`: "
 
 
 def as_markdown(text: str) -> str:

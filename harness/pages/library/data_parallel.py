@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lockstep.messages.tests.tools import collected
+from lockstep.tests.tools import collected
 
 __all__ = ["parallel_table"]
 

@@ -11,13 +11,14 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 
 from harness.pages.markup.tables import CARDS, Cell, table
 from harness.pages.markup.templating import render
 from harness.processes.children import ROOT
-from lockstep.docstrings import TEXTS
-from lockstep.messages.tests.original_signatures import SIGNATURES
+from lockstep import reference
 from lockstep.registry import BACKENDS
+from lockstep.tests.original_signatures import SIGNATURES
 
 __all__ = ["REASONS", "Argument", "arguments", "names_insert", "parameters"]
 
@@ -157,5 +158,6 @@ def _value(code: str | None) -> object:
 
 def _source(tool: str) -> str:
     """Return where the original was: in TensorFlow if the docstring says so."""
-    named = re.search(rf"``(tf\.[\w.]+)\.{tool}``", TEXTS.get(tool, ""))
+    told = attrgetter(tool)(reference).__doc__ or ""
+    named = re.search(rf"``(tf\.[\w.]+)\.{tool}``", told)
     return named[1] if named else "OpenSeq2Seq"

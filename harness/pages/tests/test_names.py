@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from harness.pages.library.names import REASONS, arguments, parameters
-from lockstep.messages.tests.original_signatures import SIGNATURES
 from lockstep.registry import BACKENDS
+from lockstep.tests.original_signatures import SIGNATURES
 
 
 def test_each_argument_of_the_originals_is_on_each_backend() -> None:

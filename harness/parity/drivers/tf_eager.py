@@ -15,7 +15,6 @@ from harness.parity.drivers.protocol import Worker
 from harness.parity.drivers.tensors import Step, TensorDriver
 from harness.parity.drivers.tf_workers import eager_facts, eager_workers
 from lockstep.interface import Array, Gradient, Rows
-from lockstep.messages.masters.mixed_precision import REGULARIZERS
 from lockstep.tf.wrapper import as_variable, base_of
 
 __all__ = ["EagerDriver", "FunctionDriver", "Pattern", "Spec", "spec_of"]
@@ -74,7 +73,7 @@ class EagerDriver(TensorDriver):
         """Return the number of regularizers that a graph has collected."""
         with tf.init_scope():
             eager = tf.executing_eagerly()
-            return None if eager else len(v1.get_collection(REGULARIZERS))
+            return None if eager else len(v1.get_collection("REGULARIZATION_FUNCTIONS"))
 
     def tensor_name(self, tensor: Any) -> str:
         """Return the name of a tensor in a graph, or an empty string in other modes."""

@@ -16,7 +16,7 @@ from harness.tasks.digits import CLASSES, INPUTS, Images, split
 from harness.tasks.settings import require, require_counts, require_label
 from lockstep.errors import unknown_name
 from lockstep.interface import Array
-from lockstep.messages.clipping.larc import larc_policy
+from lockstep.reference.larc import larc_policy
 
 IMAGES = 1437
 """The number of training images of ``harness.tasks.digits``; the rest is held out."""

@@ -17,25 +17,18 @@ FRAMEWORKS = {
     "keras3": ("keras", "tensorflow"),
     "pytorch": ("torch",),
 }
-ONLY_TEXTS = ("lockstep.docstrings.tensorflow",)
-"""Modules whose examples are run in the docstrings that they complete."""
 SHORT = {"tensorflow": "tf"}
 """What a framework is called in examples, if not by its name."""
 
 
 def shown() -> list[str]:
-    """Return the modules that have examples, or may have shared ones."""
+    """Return the modules that have examples."""
     paths = [
         path.relative_to(SOURCE).with_suffix("")
         for path in sorted((SOURCE / "lockstep").rglob("*.py"))
-        if "tests" not in path.parts and may_have(path.read_text("utf-8"))
+        if "tests" not in path.parts and ">>> " in path.read_text("utf-8")
     ]
     return [".".join(path.parts).removesuffix(".__init__") for path in paths]
-
-
-def may_have(text: str) -> bool:
-    """Whether a module has examples, or docstrings that shared ones complete."""
-    return ">>> " in text or "@documented" in text
 
 
 @pytest.mark.parametrize("name", shown())
@@ -52,5 +45,5 @@ def test_examples_give_what_they_say(name: str) -> None:
     module = importlib.import_module(name)
     failed, tried = doctest.testmod(module, extraglobs=names)
     text = Path(str(module.__file__)).read_text("utf-8")
-    assert tried or ">>> " not in text or name in ONLY_TEXTS
+    assert tried or ">>> " not in text
     assert failed == 0

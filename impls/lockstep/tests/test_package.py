@@ -138,7 +138,7 @@ def test_a_missing_framework_is_one_sentence_with_the_remedy(
         registry.load("tf")
 
 
-PARTS = [*BACKENDS, "messages", "ray", "strict"]
+PARTS = [*BACKENDS, "ray", "port"]
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -155,7 +155,7 @@ BREACHES = {
     "pytorch": ["import lockstep.reference", "from keras import ops"],
     "keras3": ["from lockstep.tf.multitask import OWNER", "import torch"],
     "tf": ["from lockstep import keras3", "import harness"],
-    "messages": ["from lockstep.tf import shared", "import tensorflow as tf"],
+    "ray": ["from lockstep.tf import shared", "import tensorflow as tf"],
 }
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from lockstep import registry
-from lockstep.messages.tests.kit import Kit
-from lockstep.messages.tests.same_mistakes import MISTAKES
+from lockstep.tests.kit import Kit
+from lockstep.tests.same_mistakes import MISTAKES
 
 ONES = np.ones(2, np.float32)
 

@@ -14,7 +14,7 @@ import pytest
 from lockstep import registry
 from lockstep.checks import dtype_name
 from lockstep.interface import EXPORTS, Wrapper
-from lockstep.messages.tests.original_signatures import (
+from lockstep.tests.original_signatures import (
     BEFORE,
     BESIDE,
     OURS,

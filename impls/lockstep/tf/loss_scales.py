@@ -9,10 +9,9 @@ from typing import Any, ClassVar, Self
 import tensorflow as tf
 
 from lockstep import scalers
-from lockstep.messages.base.pairs import listed_pairs
 from lockstep.tf.shared import scaling
 from lockstep.tf.shared.gradients import finite_flags
-from lockstep.tf.wrapper import as_gradient, become_strict
+from lockstep.tf.wrapper import as_gradient, become_strict, listed_pairs
 
 Update = tuple[tf.Operation | tf.Tensor | None, Any]
 

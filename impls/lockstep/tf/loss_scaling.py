@@ -11,7 +11,6 @@ import tensorflow as tf
 
 from lockstep import errors, pipeline, scalers
 from lockstep.interface import NO_EAGER_STEP, StepReport
-from lockstep.messages.base.pairs import refuse_complex
 from lockstep.tf import wrapper as base
 from lockstep.tf.loss_scales import LossScale, get, state_variable
 from lockstep.tf.replicas import Pairs, name_of
@@ -21,6 +20,7 @@ from lockstep.tf.shared.gradients import (
     Gradient,
     as_tensor,
     divided,
+    refuse_complex,
     replica_number,
     widen,
     with_values,
@@ -154,7 +154,7 @@ class ScalingWrapper(base.Wrapper):
         None stays None.
         """
         present = [gradient for gradient, _ in pairs if gradient is not None]
-        refuse_complex(self.owner, [gradient.dtype.name for gradient in present])
+        refuse_complex(self.owner, present)
         quotients = iter(divided([getattr(g, "values", g) for g in present], scale))
         return [
             (g if g is None else with_values(g, next(quotients)), v) for g, v in pairs

@@ -8,7 +8,6 @@ from typing import Any
 import tensorflow as tf
 
 from lockstep import errors
-from lockstep.messages.base.pairs import refuse_complex
 from lockstep.pipeline import has_layer
 from lockstep.tf import wrapper as base
 from lockstep.tf.loss_scales import AutomaticLossScaler, DynamicLossScale, LossScale
@@ -27,6 +26,7 @@ from lockstep.tf.shared.gradients import (
     Gradient,
     follow,
     own_copy,
+    refuse_complex,
     saturating_cast,
     times,
     widen,
@@ -368,7 +368,7 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
 
     def _look(self, step: scaling.ScaledStep) -> None:
         """Check the gradients of a step; raise for complex ones."""
-        refuse_complex(self.owner, [g.dtype.name for g in step.present])
+        refuse_complex(self.owner, step.present)
         super()._look(step)
         if isinstance(self.scale_object, AutomaticLossScaler):
             step.look_at_largest(step.pairs, self.scale_object.check_grads)

@@ -1,7 +1,7 @@
 """The names of :mod:`lockstep.tf` bound to the originals' exact behaviour.
 
 Old code only needs to change its import line. The arguments are exactly the
-originals', see :mod:`lockstep.strict.originals`.
+originals'.
 """
 
 from __future__ import annotations

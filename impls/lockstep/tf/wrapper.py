@@ -10,13 +10,11 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
 from typing import Any
 
 import tensorflow as tf
 
 from lockstep import errors
-from lockstep.quirks import Quirks, quirks_of
 from lockstep.tf import replicas
 from lockstep.tf.replicas import Pairs, name_of
 from lockstep.tf.shared.gradients import Gradient, check_like, own_copy
@@ -443,11 +441,6 @@ class Wrapper(Optimizer):
         # line a checkpoint would silently leave the slots out.
         if isinstance(inner_optimizer, Optimizer):
             self._track_trackable(inner_optimizer, self.tracked_as)
-
-    @cached_property
-    def _quirks(self) -> Quirks:
-        """The quirks of the original that ``strict`` turns on."""
-        return quirks_of(self.strict)
 
     @property
     def owner(self) -> str:

@@ -168,7 +168,7 @@ class Counting(reference.MultitaskOptimizerWrapper):
 EXACT_ROWS, EXACT_CLIPPING = variable_clipping.scaled, multitask.clipped_in
 FLUSHING: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
     (multitask, "is_all_zero", lambda g, flush=False: arrays.is_all_zero(g, True)),
-    (multitask, "clipped_in", lambda *args, flush: EXACT_CLIPPING(*args, flush=True)),
+    (multitask, "clipped_in", lambda d, g, n, flush: EXACT_CLIPPING(d, g, n, True)),
     (loss_scaling, "times", lambda g, f, flush=False: arrays.times(g, f, True)),
     (variable_clipping, "scaled", lambda *args: flushed(EXACT_ROWS(*args))),
 )

@@ -17,7 +17,7 @@ from harness.parity.cases import (
 from harness.parity.drivers.protocol import Driver
 from harness.parity.trajectory import flat
 from lockstep.interface import Array, Gradient, Rows
-from lockstep.messages.step.summaries import SummaryRecord
+from lockstep.reference.post_process import SummaryRecord
 
 __all__ = ["FAMILIES", "KINDS", "expectations", "replay"]
 

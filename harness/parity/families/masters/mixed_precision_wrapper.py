@@ -18,7 +18,6 @@ from harness.parity.cases import (
 from harness.parity.drivers.protocol import Driver
 from harness.parity.trajectory import Training, flat_gradient, recorded_state
 from lockstep.interface import Array
-from lockstep.messages.masters.mixed_precision import has_master, master_name
 
 __all__ = ["FAMILIES", "KINDS", "expectations", "replay"]
 
@@ -61,6 +60,8 @@ INPUTS = (
     "variables",
     "gradients",
 )
+MASTER = "FP32-master-copy"
+"""The first part of a master's name."""
 EXPECTED = ("initial", "steps", "master_names", "master_dtypes", "raises")
 COUNTERS = ("iteration", "last_overflow_iteration")
 
@@ -72,6 +73,11 @@ ASSUMED: Mapping[str, Any] = {
     "loss_scale": 8.0,
 }
 BACKOFF = {"loss_scale": {"algorithm": "Backoff", "params": None}}
+
+
+def has_master(dtype: str) -> bool:
+    """Whether variables of this dtype are trained through float32 masters."""
+    return dtype in ("float16", "bfloat16")
 
 
 def replay(case: Case, driver: Driver) -> Iterator[State]:
@@ -182,7 +188,7 @@ def _name_of(master: Any, recorded: Variable) -> str:
     name = getattr(master, "name", None)
     if not isinstance(name, str):
         own = has_master(str(recorded.dtype))
-        return master_name(recorded.name) if own else recorded.name
+        return f"{MASTER}/{recorded.name}" if own else recorded.name
     return name.removesuffix(":0")
 
 

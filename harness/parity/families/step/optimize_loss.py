@@ -20,9 +20,8 @@ from harness.parity.step_cases import INPUTS, INSTANCE, PASSED_ON, inputs_of_ref
 from harness.parity.trajectory import recorded_state
 from lockstep import registry
 from lockstep.interface import Array, Gradient
-from lockstep.messages.masters.mixed_precision import has_master
-from lockstep.messages.step.optimizer import CLASS_NAMES
 from lockstep.optimizers import OPTIMIZERS, OptimizerSpec
+from lockstep.reference import OPTIMIZER_CLS_NAMES
 
 __all__ = ["FAMILIES", "KINDS", "expectations", "replay"]
 
@@ -241,7 +240,10 @@ class _Optimized:
         """Read the slots of one variable, and its master."""
         state, optimizer = {}, step.optimizer
         master = variable
-        if self.case.inputs["dtype"] == "mixed" and has_master(str(recorded.dtype)):
+        if self.case.inputs["dtype"] == "mixed" and str(recorded.dtype) in (
+            "float16",
+            "bfloat16",
+        ):
             master = optimizer.master(variable)
             state[f"masters/{recorded.name}"] = self.driver.read(master)
         spec, bound = _spec(self.case)
@@ -265,8 +267,8 @@ def _spec(case: Case) -> tuple[OptimizerSpec, Mapping[str, Any]]:
     name, arguments = case.optimizer, dict(case.inputs["optimizer_params"])
     if name == "class:NovoGrad":
         spec, arguments = OPTIMIZERS["Momentum"], {"momentum": 0.0}
-    elif name in CLASS_NAMES:
-        spec = OPTIMIZERS[CLASS_NAMES[name].removesuffix("Optimizer")]
+    elif name in OPTIMIZER_CLS_NAMES:
+        spec = OPTIMIZERS[OPTIMIZER_CLS_NAMES[name].__name__.removesuffix("Optimizer")]
     elif name.removeprefix("class:") in OPTIMIZERS:
         spec = OPTIMIZERS[name.removeprefix("class:")]
     else:

@@ -12,7 +12,6 @@ from torch.distributed.tensor import distribute_tensor
 from torch.nn import Parameter
 
 from lockstep.errors import UnsupportedError
-from lockstep.messages.step.summaries import SummaryRecord
 from lockstep.pytorch import (
     TensorBoardRecorder,
     get_regularization_loss,
@@ -20,6 +19,7 @@ from lockstep.pytorch import (
     post_process_gradients,
 )
 from lockstep.pytorch.tests.test_larc import LARC, PAIRS, pairs_of
+from lockstep.reference.post_process import SummaryRecord
 
 ASKED = ["gradients", "gradient_norm", "global_gradient_norm", "larc_summaries"]
 

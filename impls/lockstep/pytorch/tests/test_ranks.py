@@ -19,7 +19,6 @@ from torch.optim import SGD, Adam, Optimizer
 
 from lockstep import pytorch as ls
 from lockstep.interface import EXPORTS
-from lockstep.messages.tests.tools import collected
 from lockstep.pytorch.tests.layouts import (
     TOLERANCES,
     Case,
@@ -33,6 +32,7 @@ from lockstep.pytorch.tests.layouts import (
 from lockstep.pytorch.tests.ranks import errors_of, exit_codes, needs_gloo, on_ranks
 from lockstep.pytorch.tests.subjects import TF1, TwoHeads, batches
 from lockstep.pytorch.wrapper import OptimizerWrapper
+from lockstep.tests.tools import collected
 
 pytestmark = needs_gloo
 

@@ -6,7 +6,7 @@ Everything here has no state of its own. :mod:`lockstep.keras3` uses it, too.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -78,6 +78,16 @@ def check_shapes(owner: str, pairs: Pairs, name_at: NameAt) -> None:
                 f"{owner}: expected a gradient of shape {list(expected)} for "
                 f"{name_at(position)!r}, got {list(shape)}; pass the gradient of this "
                 "variable."
+            )
+
+
+def refuse_complex(owner: str, gradients: Iterable[Any]) -> None:
+    """Raise for a complex gradient: its imaginary part would be lost."""
+    for gradient in gradients:
+        if gradient.dtype.is_complex:
+            raise DtypeError(
+                f"{owner}: expected real gradients, got {gradient.dtype.name}; pass "
+                "their real and imaginary parts as two."
             )
 
 

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from lockstep import tf as lockstep
 from lockstep.errors import LockstepError
-from lockstep.messages.tests.bad_values import bad_values
+from lockstep.tests.bad_values import bad_values
 
 
 def tensor(*values, dtype=np.float32):

@@ -14,7 +14,7 @@ import tensorflow as tf
 from lockstep import errors
 from lockstep import tf as ls
 from lockstep.interface import NO_EAGER_STEP, NO_STEP
-from lockstep.messages.scaling.loss_scaling import ScaledStepReport
+from lockstep.scalers import ScaledStepReport
 from lockstep.tf import strict
 
 Scaled, Masters = ls.MixedPrecisionLossScaleOptimizer, ls.MixedPrecisionOptimizerWrapper

@@ -1,1 +1,0 @@
-"""Parameters, checks and error sentences of every wrapper."""

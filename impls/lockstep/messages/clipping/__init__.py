@@ -1,1 +1,0 @@
-"""Parameters, checks and error sentences of gradient and row clipping, and of LARC."""

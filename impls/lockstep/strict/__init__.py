@@ -1,1 +1,0 @@
-"""Signatures of the originals, and functions that bind them to a backend's classes."""
