@@ -59,7 +59,7 @@ def our_clip(table: Table) -> Step:
     gradient = tf.IndexedSlices(table.long, table.named, shape)
 
     def clip() -> None:
-        optimizer.clip(gradient, table.weight, too_large=[])
+        optimizer._clip(gradient, table.weight, too_large=[])
 
     return table.prepared(clip)
 

@@ -210,7 +210,7 @@ def test_a_note_says_something_that_shows(stack) -> None:
 
 
 STRICT = {
-    "multitask multitask": "the original refuses a wrapper",
+    "multitask multitask": "got (a )?MultitaskOptimizerWrapper",
     "multitask rows": "",
     "multitask dynamic": "",
     "multitask agn": "",

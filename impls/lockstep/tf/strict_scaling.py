@@ -1,0 +1,448 @@
+"""Loss scaling and masters of :mod:`lockstep.tf.strict`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from lockstep import errors
+from lockstep import tf as default
+from lockstep.checks import require
+from lockstep.errors import DtypeError, UnsupportedError, UnusableScaleError
+from lockstep.scalers import DynamicPolicy
+from lockstep.tf import OPTIMIZER_SUMMARIES as OPTIMIZER_SUMMARIES
+from lockstep.tf import AdagradOptimizer as AdagradOptimizer
+from lockstep.tf import GradientDescentOptimizer as GradientDescentOptimizer
+from lockstep.tf import LossScale as LossScale
+from lockstep.tf import MomentumOptimizer as MomentumOptimizer
+from lockstep.tf import get_regularization_loss as get_regularization_loss
+from lockstep.tf import (
+    loss_scales,
+    loss_scaling,
+    mixed_precision,
+)
+from lockstep.tf import pipeline_of as pipeline_of
+from lockstep.tf import reduce_gradients as reduce_gradients
+from lockstep.tf.loss_scaling import ScalingWrapper
+from lockstep.tf.replicas import (
+    Pairs,
+    awaits_sums,
+    make_together,
+    name_of,
+    refuse_cross_replica,
+)
+from lockstep.tf.shared.gradients import times_reciprocal as times
+from lockstep.tf.shared.gradients import with_values
+from lockstep.tf.shared.scaling import AutomaticScale, ScaledStep, StaticScale
+from lockstep.tf.wrapper import (
+    as_counter,
+    as_variable,
+    builds_graph,
+    check_pairs,
+    old_name,
+    require_optimizer,
+    require_resources,
+)
+
+v1 = tf.compat.v1
+Optimizer = v1.train.Optimizer
+
+
+class FixedLossScale(default.FixedLossScale):
+    """``tf.train.experimental.FixedLossScale``; any number but those below 1."""
+
+    def __init__(self, loss_scale_value: float) -> None:
+        value, owner, name = loss_scale_value, "FixedLossScale", "loss_scale_value"
+        require(owner, name, value, isinstance(value, int | float), "an int or float")
+        require(owner, name, value, not value < 1, "a number >= 1")
+        tf.Module.__init__(self)
+        self.least = float(loss_scale_value)
+
+
+class DynamicLossScale(default.DynamicLossScale):
+    """``tf.train.experimental.DynamicLossScale``; unchecked, and the floor is 1."""
+
+    _initial_loss_scale = old_name("initial_loss_scale")
+    _increment_period = old_name("increment_period")
+    _multiplier = old_name("multiplier")
+    _current_loss_scale = old_name("current_loss_scale")
+    _num_good_steps = old_name("good_steps")
+
+    def __init__(
+        self,
+        initial_loss_scale: float = 2**15,
+        increment_period: int = 2000,
+        multiplier: float = 2.0,
+    ) -> None:
+        numbers = float(initial_loss_scale), int(increment_period), float(multiplier)
+        self._set_up(DynamicPolicy(*numbers, floor=1.0))
+
+    @tf.autograph.experimental.do_not_convert
+    def update(self, grads: Any) -> tuple[Any, tf.Tensor]:
+        """Move the scale by one step; raise for rows that cannot be summed."""
+        require_dense_shapes(tf.nest.flatten(grads))
+        return super().update(grads)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        names = "initial_loss_scale", "increment_period", "multiplier"
+        return {name: getattr(self, name) for name in names}
+
+
+def require_dense_shapes(gradients: Iterable[Any]) -> None:
+    """Raise for a sparse gradient without a dense shape."""
+    for gradient in gradients:
+        is_sparse = isinstance(gradient, tf.IndexedSlices)
+        if is_sparse and gradient.dense_shape is None:
+            raise UnsupportedError(
+                "DynamicLossScale: expected a dense shape for a sparse gradient, got "
+                "None; the original cannot sum its rows; use lockstep.tf."
+            )
+
+
+class AutomaticLossScaler(default.AutomaticLossScaler):
+    """``AutomaticLossScaler`` of OpenSeq2Seq."""
+
+    def __init__(
+        self, algorithm: str = "Backoff", params: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(algorithm, params, strict=True)
+
+
+class OriginalScaling(ScalingWrapper):
+    """What both original wrappers with a loss scale do otherwise.
+
+    Slots and variables are hidden, skips are not counted, products with 1 / scale are
+    flushed to zero, and graphs have the scopes of two conditions: one updates the
+    scale, the other contains the update. Old checkpoints have ``cond_1/beta1_power``
+    for the power of an Adam, and ``cond_3/beta1_power`` for that of a second one.
+    """
+
+    strict = True
+    takes_wide = False
+    _never_scaled = False
+
+    @property
+    def skips(self) -> bool:
+        """Whether a step with inf or NaN in its gradients is skipped."""
+        raise NotImplementedError
+
+    def _divided(self, pairs: Pairs, scale: float | tf.Tensor) -> Pairs:
+        """Return pairs of g (1/s), also where 1/s is subnormal."""
+        reciprocal = 1.0 / scale
+        return [
+            (g if g is None else with_values(g, over(g, reciprocal)), v)
+            for g, v in pairs
+        ]
+
+    def _look(self, step: ScaledStep) -> None:
+        """Check the gradients; without skips every step is taken."""
+        super()._look(step)
+        if not self.skips:
+            step.finite = tf.constant(True)
+
+    def _count(self, step: ScaledStep) -> tf.Operation | None:
+        """Count nothing."""
+        return tf.no_op()
+
+    def _apply_in_graph(
+        self, step: ScaledStep, update: Any, counters: list[Any], name: str | None
+    ) -> tf.Operation | None:
+        if not self.skips:
+            return step.update(update)
+        touched = [v for g, v in step.pairs if g is not None]
+        require_resources([*touched, *counters])
+        with v1.name_scope("cond") as moving:
+            self._look(step)
+
+        def run() -> tf.Operation | None:
+            with tf.control_dependencies([step.update(update)]):
+                return tf.no_op()
+
+        with v1.name_scope("cond") as holding:
+            # Branches of control flow v2 are functions, which name slots otherwise.
+            if v1.control_flow_v2_enabled():
+                self.create_slots(touched)
+        done = tf.cond(step.finite, run, tf.no_op, name=holding)
+        with tf.control_dependencies([done]), v1.name_scope(moving):
+            moved = self._move_scale(step)
+        return tf.group(done, moved, name=name or self.get_name())
+
+    def get_slot(self, var: Any, name: str) -> None:
+        """Return None."""
+
+    def get_slot_names(self) -> list[str]:
+        """Return an empty list."""
+        return []
+
+    def variables(self) -> list[tf.Variable]:
+        """Return an empty list."""
+        return []
+
+
+def over(gradient: Any, reciprocal: float | tf.Tensor) -> tf.Tensor:
+    """Return the values of a gradient times 1 / scale."""
+    return times(getattr(gradient, "values", gradient), reciprocal)
+
+
+class MixedPrecisionLossScaleOptimizer(
+    OriginalScaling, default.MixedPrecisionLossScaleOptimizer
+):
+    """``tf.train.experimental.MixedPrecisionLossScaleOptimizer``.
+
+    Only a dynamic scale skips steps. Among replicas each checks its own gradients, and
+    ``opt`` sums them.
+    """
+
+    # The original's name: its checkpoints of objects load here, and ours there.
+    tracked_as = "base_optimizer"
+    _optimizer = old_name("inner_optimizer")
+    _loss_scale = old_name("scale_object")
+
+    def __init__(self, opt: Optimizer, loss_scale: Any) -> None:
+        is_multitask = isinstance(opt, default.MultitaskOptimizerWrapper)
+        # The original's multitask wrapper is not an optimizer.
+        wrapped = None if is_multitask and opt.strict else opt
+        role = "whose loss is to be scaled"
+        require_optimizer(wrapped, self.owner, role, errors.NotScalableError)
+        scale = loss_scaling.required_scale(loss_scales.get(loss_scale, strict=True))
+        self._set_up(opt, None, scale, scale)
+
+    @property
+    def skips(self) -> bool:
+        """Whether a step with inf or NaN in its gradients is skipped."""
+        return isinstance(self.scale_object, default.DynamicLossScale)
+
+    def _scaled(self, loss: Any, scale: float | tf.Tensor) -> Any:
+        """Scale a float32 loss."""
+        if not callable(loss):
+            loss = tf.convert_to_tensor(loss)
+            require_float32("a loss", loss)
+        return super()._scaled(loss, scale)
+
+    def _divided(self, pairs: Pairs, scale: float | tf.Tensor) -> Pairs:
+        """Divide float32 gradients."""
+        for gradient, variable in pairs:
+            if gradient is not None:
+                require_float32(repr(name_of(variable)), gradient)
+        return super()._divided(pairs, scale)
+
+    @tf.autograph.experimental.do_not_convert
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Any, Any]],
+        global_step: tf.Variable | None = None,
+        name: str | None = None,
+    ) -> tf.Operation | None:
+        """Take a step, or skip it, under the original's names."""
+        pairs = check_pairs(grads_and_vars, self.owner)
+        counter = as_counter(global_step, self.owner, any_dtype=True)
+        pairs = self._unscaled(pairs)
+        refuse_cross_replica(self.owner)
+        if self.skips and awaits_sums():
+            return self._apply_among_replicas(pairs, counter, name)
+        return self._apply_or_skip(pairs, counter, name)
+
+    def _look(self, step: ScaledStep) -> None:
+        """Check the gradients; raise for rows that a strict scale cannot sum."""
+        if isinstance(self.scale_object, DynamicLossScale):
+            require_dense_shapes(step.present)
+        super()._look(step)
+
+    def _take_step(
+        self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
+    ) -> tf.Operation | None:
+        """Take the step of ``opt`` under the original's name, used for scopes."""
+        inner_name = f"{name or self.get_name()}-wrapped" if self.skips else name
+        return self.apply_inside(pairs, global_step, inner_name)
+
+    def _apply_among_replicas(
+        self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
+    ) -> tf.Operation | None:
+        """Step on all replicas or on none; each checks its own gradients."""
+        # All replicas must pass the identical object; an equal one is not enough.
+        inner_name = f"{name or self.get_name()}-wrapped"
+
+        def update(pairs: Pairs) -> tf.Operation | None:
+            return self.apply_inside(pairs, global_step, inner_name)
+
+        def flag(pairs: Pairs) -> tf.Tensor:
+            step = ScaledStep(pairs, [])
+            self._look(step)
+            return tf.cast(step.finite, tf.float32)
+
+        def step(strategy: Any, pairs: Pairs) -> tf.Operation | None:
+            replicas = strategy.extended
+            with v1.name_scope("cond"):
+                flags = replicas.call_for_each_replica(flag, args=(pairs,))
+                count = strategy.reduce(tf.distribute.ReduceOp.SUM, flags, axis=None)
+                finite = tf.equal(count, float(strategy.num_replicas_in_sync))
+
+            def run() -> tf.Operation | None:
+                done = replicas.call_for_each_replica(update, args=(pairs,))
+                with tf.control_dependencies([strategy.group(done)]):
+                    return tf.no_op()
+
+            with v1.name_scope("cond") as holding:
+                done = tf.cond(finite, run, tf.no_op, name=holding)
+            with tf.control_dependencies([done]):
+                moved = self.scale_object.move(finite)
+            return tf.group(done, moved, name=name or self.get_name())
+
+        context = tf.distribute.get_replica_context()
+        return context.merge_call(step, args=(tuple(pairs),))
+
+
+def require_float32(what: str, tensor: Any) -> None:
+    """Raise for a tensor that the original's float32 scale cannot multiply."""
+    if tensor.dtype.base_dtype != tf.float32:
+        raise DtypeError(
+            f"MixedPrecisionLossScaleOptimizer: expected float32, got {what} in "
+            f"{tensor.dtype.name}; the original cannot scale it; use lockstep.tf."
+        )
+
+
+class UnusableScale:
+    """A loss scale that the original's constructor accepts, but that it cannot use."""
+
+    variables: Sequence[Any] = ()
+
+    def __init__(self, argument: Any) -> None:
+        self.argument = argument
+
+    def __call__(self) -> tf.Tensor:
+        """Raise."""
+        raise UnusableScaleError(
+            "MixedPrecisionOptimizerWrapper: loss_scale: expected a float or an "
+            f"AutomaticLossScaler, got {self.argument!r}; the original fails at the "
+            "first use; use lockstep.tf."
+        )
+
+
+class MixedPrecisionOptimizerWrapper(
+    OriginalScaling, default.MixedPrecisionOptimizerWrapper
+):
+    """``MixedPrecisionOptimizerWrapper`` of OpenSeq2Seq.
+
+    Only an ``AutomaticLossScaler`` skips steps, by its own check of the gradients.
+    """
+
+    def __init__(self, optimizer: Optimizer, loss_scale: Any = None) -> None:
+        role = "that is to train"
+        require_optimizer(optimizer, self.owner, role, errors.NotScalableError)
+        scale: Any = UnusableScale(loss_scale)
+        if isinstance(loss_scale, default.AutomaticLossScaler):
+            scale = AutomaticScale(loss_scale)
+        elif loss_scale is None or isinstance(loss_scale, float):
+            loss_scale = 1.0 if loss_scale is None else float(loss_scale)
+            scale = StaticScale(loss_scale)
+        self._wrap(optimizer, loss_scale, scale)
+
+    @property
+    def skips(self) -> bool:
+        """Whether a step with inf or NaN in its gradients is skipped."""
+        return isinstance(self.scale_object, default.AutomaticLossScaler)
+
+    def _scaled(self, loss: Any, scale: float | tf.Tensor) -> Any:
+        """Scale a loss; an automatic scale needs float32."""
+        if not callable(loss):
+            loss = tf.convert_to_tensor(loss)
+            if not isinstance(scale, float) and loss.dtype != tf.float32:
+                raise DtypeError(
+                    f"{self.owner}: expected a float32 loss for an automatic scale, "
+                    f"got {loss.dtype.name}; cast the loss to float32."
+                )
+        return super()._scaled(loss, scale)
+
+    def trains_master(self, variable: tf.Variable) -> bool:
+        """Whether a variable is float16."""
+        return variable.dtype.base_dtype == tf.float16
+
+    def _make_masters(self, variables: Iterable[tf.Variable]) -> None:
+        """Create masters, in a graph anew in each call."""
+        if builds_graph():
+            half = [variable for variable in variables if self.trains_master(variable)]
+            if half:
+                make_together(lambda: self._make_these(half))
+        else:
+            super()._make_masters(variables)
+
+    def _make_these(self, variables: list[tf.Variable]) -> None:
+        """Create masters, whose rows are not clipped."""
+        self._make_copies(variables)
+
+    def _at_master(
+        self, gradient: Any, variable: tf.Variable, factor: Any, regularizer: Any
+    ) -> tuple[Any, tf.Variable]:
+        """Return the gradient of a master; raise if a float16 variable has none."""
+        if gradient is None and self._master_of(variable) is not variable:
+            raise UnsupportedError(
+                f"{self.owner}: expected a gradient for the float16 variable "
+                f"{name_of(variable)!r}, got None; the original cannot leave it out; "
+                "use lockstep.tf."
+            )
+        return super()._at_master(gradient, variable, factor, regularizer)
+
+    def _follow(self, variable: tf.Variable, master: tf.Variable) -> list[Any]:
+        """Leave the master as it is."""
+        return []
+
+    def _share_of(self, factor: float | tf.Tensor) -> float | tf.Tensor:
+        """Return the whole factor on each replica."""
+        return factor
+
+    def _penalty_gradient(self, regularizer: Any, weight: tf.Tensor) -> Any:
+        """Return the gradient of a penalty, which a graph collects as a loss."""
+
+        def collected(weight: tf.Tensor) -> Any:
+            penalty = regularizer(weight)
+            if tf.is_tensor(penalty) and builds_graph():
+                v1.add_to_collection(v1.GraphKeys.REGULARIZATION_LOSSES, penalty)
+            return penalty
+
+        return super()._penalty_gradient(collected, weight)
+
+    @tf.autograph.experimental.do_not_convert
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Any, Any]],
+        global_step: tf.Variable | None = None,
+        name: str | None = None,
+    ) -> tf.Operation | None:
+        """Update the masters of pairs that ``compute_gradients`` returned."""
+        pairs = check_pairs(grads_and_vars, self.owner)
+        refuse_cross_replica(self.owner)
+        counter = as_counter(global_step, self.owner, any_dtype=True)
+        pairs = self._unscaled(pairs)
+        if not self.skips:
+            return self._apply_or_skip(pairs, counter, name)
+        # The original's condition cannot be built on replicas.
+        return self.apply_together(self._apply_or_skip, pairs, counter, name)
+
+    def _look(self, step: ScaledStep) -> None:
+        """Let the scaler's own check of the gradients decide."""
+        if not self.skips:
+            super()._look(step)
+            return
+        step.look(None)
+        step.largest = self.scale_object.check_grads(step.pairs)
+        has_nan, largest = step.largest
+        step.finite = tf.logical_not(tf.logical_or(has_nan, tf.math.is_inf(largest)))
+
+
+def mp_regularizer_wrapper(regularizer: Any) -> Any:
+    """Regularize float32 masters instead of float16 weights, as OpenSeq2Seq does."""
+    mixed_precision.require_callable(regularizer)
+
+    @tf.autograph.experimental.do_not_convert
+    def regularize(weights: Any) -> Any:
+        variable = as_variable(weights)
+        if tf.as_dtype(variable.dtype).base_dtype != tf.float16:
+            return regularizer(weights)
+        with tf.init_scope():
+            v1.add_to_collection(mixed_precision.REGULARIZERS, (variable, regularizer))
+        return None
+
+    return regularize
