@@ -28,7 +28,7 @@ class HeatCell:
 
     Attributes:
         text: the largest distance.
-        note: how many replays are left out, wholly or in part.
+        note: how many replays are skipped, or compared in part.
         style: the color.
     """
 
@@ -108,8 +108,12 @@ def _cell(summary: Summary, style: Callable[[Summary], str]) -> HeatCell:
         return HeatCell(f"{summary.counts['failed']} failed", "", "bad")
     if not summary.replayed:
         return HeatCell("–", "not replayed", "none")
-    left_out = _left_out(summary)
-    note = f"{left_out} of {len(summary.rows)} left out" if left_out else ""
+    counts = {
+        "skipped": summary.counts["skipped"],
+        "in part": sum(row.in_part for row in summary.rows),
+    }
+    total = len(summary.rows)
+    note = ", ".join(f"{n} of {total} {how}" for how, n in counts.items() if n)
     return HeatCell(ulps(_distance(summary)) or "raises", note, style(summary))
 
 
