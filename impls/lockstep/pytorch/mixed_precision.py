@@ -93,7 +93,8 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
     ``.grad`` of half-precision parameters by the unscaled gradient in float32, so
     ``clip_grad_norm_(model.parameters(), 1.0)`` works. ``compute_gradients`` and
     ``apply_gradients`` do the same with TensorFlow's interface. Their pairs are
-    unscaled float32 gradients and masters.
+    unscaled float32 gradients and masters; ``apply_gradients`` also takes parameters in
+    half precision with gradients of their dtype or float32.
 
     ``param_groups`` are those of ``optimizer`` and contain the model's parameters. Only
     in a step, and inside ``on_masters()``, they contain the masters. If the model is
@@ -458,29 +459,23 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
             pairs[k] = gradient, master
         return super()._divided_pairs(pairs)
 
-    def apply_gradients(
-        self,
-        grads_and_vars: Iterable[tuple[Tensor | None, Tensor]],
-        global_step: Tensor | None = None,
-        name: str | None = None,
-    ) -> None:
-        """Take one ``step()`` with these gradients: see the base class.
-
-        The pairs contain masters, or half-precision parameters with gradients of the
-        same dtype or of float32.
-        """
-        pairs, owner = [], self.get_name()
-        weights = {id(weight) for weight in self.masters}
-        for gradient, parameter in gradients.as_pairs(grads_and_vars, owner):
-            if id(parameter) in weights:
+    def _as_trained(self, pairs: gradients.Pairs) -> gradients.Pairs:
+        """Replace half-precision parameters by masters, their gradients by float32."""
+        trained = []
+        for gradient, parameter in super()._as_trained(pairs):
+            if isinstance(parameter, Tensor) and parameter in self.masters:
                 if isinstance(gradient, Tensor) and gradient.dtype == parameter.dtype:
                     gradient = gradient.float()
                 parameter = self.masters[parameter]
-            pairs.append((gradient, parameter))
-        self._enter()
-        try:
-            super().apply_gradients(pairs, global_step, name)
-        finally:
+            trained.append((gradient, parameter))
+        return trained
+
+    def _lend(self, is_lent: bool) -> None:
+        """Train masters while pairs are applied: see the base class."""
+        if is_lent:
+            self._enter()
+        super()._lend(is_lent)
+        if not is_lent:
             self._exit()
 
     # -- steps -------------------------------------------------------------------------

@@ -238,11 +238,20 @@ class OptimizerWrapper(Optimizer):
                 fit.
             ValueError: a parameter is in no group, or named twice.
         """
+        pairs = gradients.as_pairs(grads_and_vars, self.get_name())
         self._lend(True)
         try:
-            gradients.apply_gradients(self, grads_and_vars, global_step, name)
+            pairs = self._as_trained(pairs)
+            gradients.apply_gradients(self, pairs, global_step, name)
         finally:
             self._lend(False)
+
+    def _as_trained(self, pairs: gradients.Pairs) -> gradients.Pairs:
+        """Return pairs of what the innermost optimizer trains."""
+        inner = self.inner_optimizer
+        return (
+            inner._as_trained(pairs) if isinstance(inner, OptimizerWrapper) else pairs
+        )
 
     def _lend(self, is_lent: bool) -> None:
         """Tell all wrappers whether the next step has a caller's gradients."""
