@@ -87,11 +87,11 @@ class Measurements:
     def measure(self, setup: Setup) -> dict[str, list[float]]:
         """Build the variants of a setup and time them in turns."""
         gc.collect()
-        name = f"harness.tasks.{setup.task}.{registry.find(self.backend).model_file}"
-        model = importlib.import_module(name)
+        name = f"harness.tasks.overhead.{registry.find(self.backend).model_file}"
+        benchmark = getattr(importlib.import_module(name), setup.task)
 
         def build(seed: int) -> Steps:
-            makers = model.makers(seed, device=self.device, **setup.config)
+            makers = benchmark(seed, device=self.device, **setup.config)
             return build_steps(makers, setup.variants, seed)
 
         count = setup.rounds[self.scale]

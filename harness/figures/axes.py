@@ -1,9 +1,11 @@
-"""Logarithmic axes with plain numbers, and axes in per cent."""
+"""Logarithmic axes with plain numbers, axes in per cent, and bars with intervals."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import (
     FixedLocator,
@@ -13,7 +15,7 @@ from matplotlib.ticker import (
     NullLocator,
 )
 
-__all__ = ["log_axis", "percent", "plain"]
+__all__ = ["bars", "log_axis", "percent", "plain"]
 
 
 def log_axis(
@@ -42,3 +44,20 @@ def plain(unit: str = "") -> FuncFormatter:
 def percent() -> FuncFormatter:
     """Format shares as per cent."""
     return FuncFormatter(lambda value, _: f"{100 * value:g}%")
+
+
+def bars(
+    panel: Axes,
+    places: Sequence[float],
+    rows: pd.DataFrame,
+    name: str,
+    texts: Sequence[str],
+    **look: Any,
+) -> None:
+    """Paint horizontal bars of a column with its intervals, and a text beside each."""
+    middle, high = rows[name], rows[f"{name}_high"]
+    spread = [middle - rows[f"{name}_low"], high - middle]
+    panel.barh(places, middle, **look)
+    panel.errorbar(middle, places, xerr=spread, fmt="none", ecolor="gray")
+    for place, end, text in zip(places, high, texts, strict=True):
+        panel.annotate(f" {text}", (end, place), va="center")

@@ -15,8 +15,7 @@ from harness.errors import HarnessError
 from harness.figures.plot import draw_one, drawings_of
 from harness.judgement.finding import Finding
 from harness.pages.findings.sources import BENCHMARKS
-from harness.tasks.multitask_overhead.zeros import SHARES, zero_flags
-from harness.tasks.overhead.shapes import MODELS, arrays
+from harness.tasks.overhead.shapes import MODELS, ZEROS, arrays, gradients
 from harness.tests.benched import write_times
 from harness.tests.painting import paint
 from lockstep.errors import UnknownNameError
@@ -225,13 +224,14 @@ def test_the_models_are_what_the_goals_name() -> None:
     }
 
 
-@pytest.mark.parametrize("zeros", SHARES)
+@pytest.mark.parametrize("zeros", ZEROS)
 def test_a_share_of_the_elements_has_zero_gradients(zeros: str) -> None:
-    flags = zero_flags("T25M", zeros)
-    sizes = [int(np.prod(shape)) for shape in MODELS["T25M"]]
-    share = sum(s for s, zero in zip(sizes, flags, strict=True) if zero) / sum(sizes)
+    drawn = gradients("T25M", zeros=zeros)
+    flags = [not value.any() for value in drawn]
+    whole = sum(value.size for value in drawn)
+    share = sum(value.size for value in drawn if not value.any()) / whole
     # The largest tensor is 14% of the model.
-    assert share == pytest.approx(SHARES[zeros], abs=0.14)
+    assert share == pytest.approx(ZEROS[zeros], abs=0.14)
     assert any(flags) == (zeros != "none")
     assert all(flags) == (zeros == "all")
 
@@ -244,8 +244,7 @@ def test_unknown_setups_are_answered_with_the_nearest(
     model: str, zeros: str, words: str
 ) -> None:
     with pytest.raises(UnknownNameError, match=words):
-        arrays(model, 0)
-        zero_flags(model, zeros)
+        gradients(model, zeros=zeros)
 
 
 def test_an_unknown_benchmark_is_answered_with_the_nearest() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -11,9 +11,17 @@ import pytest
 
 from harness.bench.declare import find
 from harness.tasks import backends
-from harness.tasks.overhead.shapes import arrays
-from harness.tasks.row_clipping_overhead.tables import LIMIT, SHORT, WIDTH, named_rows
-from harness.timing import AGAIN, Rounds, build_steps
+from harness.tasks.overhead.shapes import (
+    CLIP,
+    LIMIT,
+    MASTERS_SCALE,
+    SHORT,
+    WIDTH,
+    arrays,
+    gradients,
+    named_rows,
+)
+from harness.timing import AGAIN, Prepared, Rounds, build_steps
 from lockstep import registry
 
 Setup = dict[str, str]
@@ -45,11 +53,15 @@ SMALL: list[tuple[str, str, Setup]] = [
 ]
 
 
-def model_of(task: str, backend: str) -> ModuleType:
+def model_of(backend: str) -> ModuleType:
     framework = registry.find(backend).framework or "numpy"
     pytest.importorskip(framework, reason=f"{framework} is not installed")
-    found: ModuleType = backends.model(f"harness.tasks.{task}", backend)
+    found: ModuleType = backends.model("harness.tasks.overhead", backend)
     return found
+
+
+def makers_of(name: str, backend: str, setup: Setup) -> Any:
+    return getattr(model_of(backend), find(name).task)(0, device="cpu", **setup)
 
 
 @pytest.mark.sample(2)
@@ -57,39 +69,130 @@ def model_of(task: str, backend: str) -> ModuleType:
 def test_the_variants_are_ours_and_the_peers_of_the_table(
     name: str, backend: str, setup: Setup
 ) -> None:
-    benchmark = find(name)
-    makers = model_of(benchmark.task, backend).makers(0, device="cpu", **setup)
+    makers = makers_of(name, backend, setup)
     rounds = Rounds(lambda seed: build_steps(makers, makers, seed), 1, seed=0)
     rounds()
     variants = {
         variant.removesuffix(AGAIN)
-        for row in benchmark.rows
+        for row in find(name).rows
         if row.backend == backend and row.setup.get("part") == setup.get("part")
         for variant in row.variants
     }
     assert {"ours"} | variants <= set(rounds.seconds)
 
 
-@pytest.mark.parametrize("name", ["ours", "forward", "dense"])
-def test_every_clip_in_pytorch_shortens_the_named_rows_and_no_others(name: str) -> None:
-    model = model_of("row_clipping_overhead", "pytorch")
-    table = model.Table(600, 0, "cpu")
-    step = model.clip_makers(table, 0)[name]()
-    step.prepare()
-    step()
-    check_clipped(table.weight.detach().numpy())
+# -- variants against each other -------------------------------------------------------
 
 
-@pytest.mark.parametrize("maker", ["our_clip", "dense_clip"])
-def test_every_clip_in_tensorflow_shortens_the_named_rows_and_no_others(
-    maker: str,
+def weights_after(
+    steps: int, name: str, backend: str, variant: str, setup: Setup
+) -> Sequence[Any]:
+    """Return the weights of a variant after some steps."""
+    model, built = model_of(backend), list[Any]()
+    drawn = "parameters" if backend == "pytorch" else "variables"
+    draw = getattr(model, drawn)
+
+    def kept(*arguments: Any) -> Any:
+        built.append(draw(*arguments))
+        return built[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(model, drawn, kept)
+        step = makers_of(name, backend, setup)[variant]()
+    for _ in range(steps):
+        if isinstance(step, Prepared):
+            step.prepare()
+        step()
+    weights: Sequence[Any] = built[-1]
+    return weights
+
+
+def stacked(weights: Sequence[Any]) -> Any:
+    plain = [w.detach() if hasattr(w, "detach") else w.value for w in weights]
+    return np.stack([np.asarray(weight, np.float64) for weight in plain])
+
+
+STEP = {"part": "step", "model": "smoke"}
+ALIKE: list[tuple[str, str, str, Setup, float]] = [
+    # Weights are of 0.02; each of three steps rounds once.
+    ("novograd_overhead", "pytorch", "loop", {"model": "smoke"}, 1e-5),
+    ("novograd_overhead", "keras3", "loop", {"model": "smoke"}, 1e-5),
+    ("loss_scaling", "pytorch", "same", STEP, 1e-5),
+    ("loss_scaling", "pytorch", "fixed", STEP, 1e-5),
+    ("loss_scaling", "keras3", "keras", STEP, 1e-5),
+    # One rounding to float16 may go the other way.
+    ("masters", "pytorch", "loop", {"model": "smoke"}, 2e-3),
+    ("masters", "keras3", "loop", {"model": "smoke"}, 2e-3),
+    ("multitask_overhead", "pytorch", "loop", {"model": "smoke", "zeros": "half"}, 0),
+    ("multitask_overhead", "keras3", "bare", {"model": "smoke", "zeros": "none"}, 0),
+]
+
+
+@pytest.mark.parametrize(("name", "backend", "peer", "setup", "rounding"), ALIKE)
+def test_ours_and_its_peer_lead_to_the_same_weights(
+    name: str, backend: str, peer: str, setup: Setup, rounding: float
 ) -> None:
-    model = model_of("row_clipping_overhead", "tf")
-    table = model.Table(600, 0)
-    step = getattr(model, maker)(table)
+    ours, theirs = (
+        stacked(weights_after(3, name, backend, variant, setup))
+        for variant in ("ours", peer)
+    )
+    np.testing.assert_allclose(ours, theirs, rtol=rounding, atol=1e-8)
+    assert not np.allclose(ours, np.stack(arrays("smoke", 0)))
+
+
+@pytest.mark.parametrize("backend", ["pytorch", "tf", "keras3"])
+def test_both_ways_of_larc_scale_the_gradients_alike(backend: str) -> None:
+    setup, found = {"model": "smoke"}, []
+    for variant in ("ours", "loop"):
+        if backend == "pytorch":
+            weights = weights_after(1, "larc_overhead", backend, variant, setup)
+            found.append(np.stack([weight.grad.numpy() for weight in weights]))
+        else:
+            step = makers_of("larc_overhead", backend, setup)[variant]()
+            found.append(np.stack(step()))
+    np.testing.assert_allclose(*found, rtol=1e-6)
+    assert not np.allclose(found[0], np.stack(arrays("smoke", 1)))
+
+
+@pytest.mark.parametrize("kind", ["ours", "same"])
+def test_gradients_are_unscaled_and_clipped_before_adam_sees_them(kind: str) -> None:
+    torch_optimizer = pytest.importorskip("torch.optim.optimizer")
+    optimizers: list[Any] = []
+    hook = torch_optimizer.register_optimizer_step_post_hook(
+        lambda optimizer, *_: optimizers.append(optimizer)
+    )
+    setup = {"part": "step", "model": "S1000"}
+    weights = weights_after(2, "loss_scaling", "pytorch", kind, setup)
+    hook.remove()
+    moments = [optimizers[-1].state[weight]["exp_avg"].numpy() for weight in weights]
+    # Of one gradient twice, Adam's first moment is 1 - 0.9^2 of it.
+    expected = pytest.approx(0.19 * CLIP, rel=1e-4)
+    assert np.linalg.norm(np.concatenate(moments)) == expected
+
+
+def test_the_step_on_masters_divides_by_the_scale() -> None:
+    step = makers_of("masters", "pytorch", {"model": "S1000"})["ours"]()
     step.prepare()
     step()
-    check_clipped(table.weight.numpy())
+    halves = [np.float64(np.float16(g)) for g in gradients("S1000", MASTERS_SCALE)]
+    norm = np.linalg.norm(np.concatenate(halves)) / MASTERS_SCALE
+    assert step.step.__self__.last_step.norm == pytest.approx(norm, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "wrapper", ["multitask", "rows", "scaling", "masters", "stacked", "AdamOptimizer"]
+)
+def test_every_wrapped_small_step_moves_every_weight(wrapper: str) -> None:
+    setup = {"model": "S20", "wrapper": wrapper}
+    before, after = (
+        stacked(weights_after(steps, "small_steps", "pytorch", "ours", setup))
+        for steps in (0, 1)
+    )
+    assert len(before) == 20
+    assert (before != after).any(axis=(1, 2)).all()
+
+
+# -- clipped rows ----------------------------------------------------------------------
 
 
 def check_clipped(rows: Any, rounding: float = 0.0) -> None:
@@ -101,114 +204,72 @@ def check_clipped(rows: Any, rounding: float = 0.0) -> None:
     assert rows.shape[1] == WIDTH
 
 
+@pytest.mark.parametrize(
+    ("backend", "kind"),
+    [
+        *(("pytorch", name) for name in ("ours", "forward", "dense")),
+        *(("tf", name) for name in ("ours", "dense")),
+    ],
+)
+def test_every_clip_shortens_the_named_rows_and_no_others(
+    backend: str, kind: str
+) -> None:
+    setup = {"part": "clip", "vocabulary": "600"}
+    step = makers_of("row_clipping", backend, setup)[kind]()
+    step.prepare()
+    step()
+    weight = step.prepare.__self__.weight
+    check_clipped(np.asarray(weight.detach() if backend == "pytorch" else weight))
+
+
+@pytest.mark.parametrize("name", ["ours", "constraint", "bare"])
+def test_every_clip_in_keras_shortens_the_named_rows_and_no_others(name: str) -> None:
+    model, tables = model_of("keras3"), list[Any]()
+    table = model.table
+
+    def kept(*arguments: Any) -> Any:
+        tables.append(table(*arguments))
+        return tables[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(model, "table", kept)
+        setup = {"part": "step", "vocabulary": "600"}
+        makers_of("row_clipping", "keras3", setup)[name]()()
+    rows = tables[0][0].numpy()
+    if name == "bare":
+        named = named_rows(600, 0)
+        assert np.linalg.norm(rows[named], axis=1).min() > LIMIT
+    else:
+        # MaxNorm multiplies every row, short ones by 1 to a rounding.
+        check_clipped(rows, rounding=1e-6 if name == "constraint" else 0.0)
+
+
+# -- schedules, and a step in one call -------------------------------------------------
+
+
 @pytest.mark.parametrize("policy", ["poly_decay", "cosine_decay", "transformer_policy"])
 def test_both_schedulers_write_the_same_rates(policy: str) -> None:
-    model = model_of("learning_rate_overhead", "pytorch")
-    kinds = (
-        model.PolicyLR(model.optimizer("cpu"), policy, **model.POLICIES[policy]),
-        model.LambdaLR(model.optimizer("cpu"), model.LAMBDAS[policy]),
-    )
+    model = model_of("pytorch")
+    kinds = [
+        make(model.two_groups("cpu")) for make in model.schedulers(policy).values()
+    ]
+    for scheduler in kinds:
+        scheduler.optimizer.step()
     for _ in range(5):
         written = []
         for scheduler in kinds:
-            model.block(scheduler)()
+            for _ in range(1000):
+                scheduler.step()
             written.append([g["lr"] for g in scheduler.optimizer.param_groups])
         # Ours rounds every operation to float32.
         assert written[0] == pytest.approx(written[1], rel=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["our_step", "gradscaler_step"])
-def test_gradients_are_unscaled_and_clipped_before_adam_sees_them(kind: str) -> None:
-    model = model_of("loss_scaling_overhead", "pytorch")
-    weights = model.parameters("S1000", "cpu", model.torch.float32)
-    gradients = model.Gradients("S1000", model.SCALE, "cpu", model.torch.float32)
-    options = {"fused": True} if kind == "gradscaler_step" else {}
-    scale, step = getattr(model, kind)(weights, **options)
-    optimizers: list[Any] = []
-    torch_optimizer = importlib.import_module("torch.optim.optimizer")
-    hook = torch_optimizer.register_optimizer_step_post_hook(
-        lambda optimizer, *_: optimizers.append(optimizer)
-    )
-    for _ in range(2):
-        gradients.fill(weights)
-        scale()
-        step()
-    hook.remove()
-    moments = [optimizers[-1].state[weight]["exp_avg"].numpy() for weight in weights]
-    # Of one gradient twice, Adam's first moment is 1 - 0.9^2 of it.
-    expected = pytest.approx(0.19 * model.CLIP, rel=1e-4)
-    assert np.linalg.norm(np.concatenate(moments)) == expected
-
-
-def test_the_step_on_masters_divides_by_the_scale() -> None:
-    model = model_of("masters_overhead", "pytorch")
-    weights = model.parameters("S1000", "cpu", model.torch.float16)
-    gradients = model.Gradients("S1000", model.SCALE, "cpu", model.torch.float16)
-    scale, step = model.our_step(weights)
-    gradients.fill(weights)
-    scale()
-    step()
-    squares = sum(value.double().square().sum() for value in gradients.values)
-    expected = pytest.approx(squares.sqrt().item() / model.SCALE, rel=1e-6)
-    assert step.__self__.last_step.norm == expected
-
-
-def test_both_ways_of_larc_scale_the_gradients_alike() -> None:
-    model = model_of("larc_overhead", "pytorch")
-    found = []
-    for make in (model.our_step, model.loop_step):
-        weights = model.parameters("smoke", "cpu", model.torch.float32)
-        model.Gradients("smoke", 1.0, "cpu", model.torch.float32).fill(weights)
-        make(weights)()
-        found.append(np.stack([weight.grad.numpy() for weight in weights]))
-    np.testing.assert_allclose(*found, rtol=1e-6)
-
-
-@pytest.mark.parametrize("backend", ["tf", "keras3"])
-def test_both_ways_of_larc_scale_the_gradients_alike_in_tensorflow(
-    backend: str,
-) -> None:
-    model = model_of("larc_overhead", backend)
-    makers = model.makers(0, device="cpu", model="smoke")
-    ours, loop = (np.stack(makers[name]()()) for name in ("ours", "loop"))
-    np.testing.assert_allclose(ours, loop, rtol=1e-6)
-    assert not np.allclose(ours, np.stack(model.arrays("smoke", 1)))
-
-
-@pytest.mark.parametrize("backend", ["pytorch", "keras3"])
-def test_both_ways_of_novograd_lead_to_the_same_weights(backend: str) -> None:
-    model = model_of("novograd_overhead", backend)
-    found = []
-    for make in (model.our_step, model.loop_step):
-        if backend == "pytorch":
-            weights = model.parameters("smoke", "cpu", model.torch.float32)
-            gradients = model.Gradients("smoke", 1.0, "cpu", model.torch.float32)
-            gradients.fill(weights)
-            step = make(weights)
-        else:
-            weights = model.keras_variables("smoke")
-            drawn = [model.tf.constant(value) for value in model.arrays("smoke", 1)]
-            step = make(drawn, weights)
-        for _ in range(3):
-            step()
-        found.append(
-            np.stack(
-                [
-                    np.asarray(w.detach() if backend == "pytorch" else w.value)
-                    for w in weights
-                ]
-            )
-        )
-    # The weights are of 0.02; each of three steps rounds once.
-    np.testing.assert_allclose(*found, rtol=1e-5, atol=1e-8)
-    assert not np.allclose(found[0], np.stack(arrays("smoke", 0)))
-
-
 @pytest.mark.parametrize("name", ["smoke", "MLP"])
 def test_a_step_in_one_call_is_the_step_by_hand(name: str) -> None:
-    model = model_of("optimize_loss_overhead", "pytorch")
+    model = model_of("pytorch")
     found = []
-    for make in (model.our_step, model.by_hand):
+    for make in (model.in_one_call, model.by_hand):
         loss, weights = model.problem(name, "cpu")
         step = make(loss, weights)
         before = [weight.detach().clone() for weight in weights]
@@ -223,88 +284,9 @@ def test_a_step_in_one_call_is_the_step_by_hand(name: str) -> None:
 
 
 def test_a_step_by_hand_that_is_not_finite_is_skipped() -> None:
-    model = model_of("optimize_loss_overhead", "pytorch")
-    for make in (model.our_step, model.by_hand):
+    model = model_of("pytorch")
+    for make in (model.in_one_call, model.by_hand):
         loss, weights = model.problem("smoke", "cpu")
         start = weights[0].detach().clone()
         make(lambda loss=loss: loss() * float("inf"), weights)()
         assert weights[0].equal(start)
-
-
-@pytest.mark.parametrize("peer", ["keras_step", "bare_step"])
-def test_in_keras_both_steps_unscale_and_clip_alike(peer: str) -> None:
-    model = model_of("loss_scaling_overhead", "keras3")
-    gradients = [model.tf.constant(g * model.SCALE) for g in model.arrays("smoke", 1)]
-    ours, theirs = (model.keras_variables("smoke") for _ in range(2))
-    steps = (
-        model.our_step(model.DynamicLossScale, gradients, ours),
-        getattr(model, peer)(gradients, theirs),
-    )
-    for _ in range(2):
-        for step in steps:
-            step()
-    moved = [np.stack([v.numpy() for v in values]) for values in (ours, theirs)]
-    start = np.stack(model.arrays("smoke", 0))
-    # Adam divides by the root of small squares; its epsilon tells the scales apart.
-    same = np.allclose(moved[0] - start, moved[1] - start, rtol=1e-3, atol=1e-8)
-    assert same == (peer == "keras_step")
-
-
-def test_in_keras_both_ways_of_masters_lead_to_the_same_weights() -> None:
-    model = model_of("masters_overhead", "keras3")
-    gradients = [
-        model.tf.constant(g * model.SCALE, model.tf.float16)
-        for g in model.arrays("smoke", 1)
-    ]
-    weights = []
-    for make in (model.our_step, model.loop_step):
-        variables = model.keras_variables("smoke", "float16")
-        step = make(gradients, variables)
-        for _ in range(3):
-            step()
-        weights.append(np.stack([np.asarray(v.value) for v in variables]))
-    # One rounding to float16 may go the other way.
-    np.testing.assert_allclose(*weights, rtol=2e-3)
-    assert not np.array_equal(weights[0], np.stack(model.arrays("smoke", 0)))
-
-
-@pytest.mark.parametrize("name", ["ours", "constraint", "bare"])
-def test_every_clip_in_keras_shortens_the_named_rows_and_no_others(name: str) -> None:
-    model = model_of("row_clipping_overhead", "keras3")
-    tables: list[Any] = []
-    table = model.table
-
-    def kept(*arguments: Any) -> Any:
-        tables.append(table(*arguments))
-        return tables[-1]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(model, "table", kept)
-        model.makers(0, "cpu", "step", "600")[name]()()
-    rows = tables[0][0].numpy()
-    if name == "bare":
-        named = named_rows(600, 0)
-        assert np.linalg.norm(rows[named], axis=1).min() > LIMIT
-    else:
-        # MaxNorm multiplies every row, short ones by 1 to a rounding.
-        check_clipped(rows, rounding=1e-6 if name == "constraint" else 0.0)
-
-
-@pytest.mark.parametrize(
-    "wrapper", ["multitask", "rows", "scaling", "masters", "stacked", "AdamOptimizer"]
-)
-def test_every_wrapped_small_step_moves_every_weight(wrapper: str) -> None:
-    model = model_of("small_steps_overhead", "pytorch")
-    kept: list[Any] = []
-
-    def wrap(weights: Any) -> Any:
-        kept.extend(weights)
-        return model.WRAPPERS[wrapper](weights)
-
-    dtype = model.torch.float16 if wrapper == "masters" else model.torch.float32
-    step = model.wrapped_step(wrap, dtype, "S20", "cpu")
-    before = [weight.detach().clone() for weight in kept]
-    step.prepare()
-    step()
-    assert len(kept) == 20
-    assert all((old != new).any() for old, new in zip(before, kept, strict=True))

@@ -1,10 +1,9 @@
-"""The settings of one run, checked when an experiment declares them."""
+"""One run: workers train a digit classifier in simulated time, by one method."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -25,69 +24,40 @@ from harness.simulator import (
 from harness.simulator.gathering import DELTA, GRADIENT
 from harness.tasks import backends
 from harness.tasks.asynchronous_digits.numpy_model import Problem
-from harness.tasks.settings import require, require_counts, require_number
-from lockstep.errors import unknown_name
+from harness.tasks.schema import Count, Positive, settings
+from harness.tasks.settings import require
 
-METHODS = (
-    "agn-delta",
-    "agn-gradient",
-    "downpour",
-    "dynsgd",
-    "easgd",
-    "synchronous",
-)
+SNAPSHOTS, LAST = 50, 5
+"""The most measurements of the center; the mean of the last is the final accuracy."""
 
-SNAPSHOTS = 50
-"""The most measurements of the center, at equal distances in minibatches."""
+TARGET = 0.9
+"""The accuracy of the time to target."""
 
 
-@dataclass(frozen=True)
+@settings
 class Settings:
-    """The settings of one run.
+    """The settings of one run; the unit of time is the mean duration of a local step.
 
-    Attributes:
-        method: one of ``METHODS``.
-        workers: n, the number of workers.
-        period: local steps between two exchanges of a worker; a synchronous run
-            exchanges after every step.
-        learning_rate: Adam's learning rate, in every worker and at the center if the
-            method has a rule there.
-        minibatches: the total of local steps of all workers.
-        batch: images per minibatch.
-        hidden: the width of the hidden layer.
-        latency: the duration of a message, in local steps.
+    A synchronous run exchanges after every step. Adam trains every worker, and the
+    center if the method has a rule there.
     """
 
-    method: str
-    workers: int
-    period: int
-    learning_rate: float
-    minibatches: int
-    batch: int
-    hidden: int
-    latency: float
+    method: Literal[
+        "agn-delta", "agn-gradient", "downpour", "dynsgd", "easgd", "synchronous"
+    ]
+    workers: Count
+    period: Count  # local steps between two exchanges of a worker
+    learning_rate: Positive
+    minibatches: Count  # local steps of all workers
+    batch: Count
+    hidden: Count
+    latency: Positive  # duration of a message
 
     def __post_init__(self) -> None:
-        if self.method not in METHODS:
-            raise unknown_name("method", self.method, METHODS)
-        require_counts(self, "workers", "period", "minibatches", "batch", "hidden")
-        require_number(self, "learning_rate", "latency")
         exchanges = self.minibatches // (self.workers * self.period)
         expected = "at least one exchange of every worker"
         got = f"{self.minibatches} minibatches for {self.workers} workers"
         require(exchanges > 0, "period", expected, f"{self.period} with {got}")
-
-    @property
-    def interval(self) -> int:
-        """Local steps between two measurements of the center."""
-        return max(1, self.minibatches // SNAPSHOTS)
-
-
-LAST = 5
-"""The number of last measurements whose mean is the final accuracy."""
-
-TARGET = 0.9
-"""The accuracy of the time to target."""
 
 
 def prepare(backend: str, device: str) -> None:
@@ -95,60 +65,56 @@ def prepare(backend: str, device: str) -> None:
     backends.require_cpu(backend, device)
 
 
-def make_method(settings: Settings) -> Method:
-    """Return the method of a run, with Adam as its rule.
+def make_method(of: Settings) -> Method:
+    """Return the method of a run.
 
     DOWNPOUR and DynSGD send the changes of the weights, as in the papers that compare
     them with AGN. ``alpha`` of EASGD is 0.9 / n, as its paper recommends.
     """
-    rule = Rule("Adam", learning_rate=settings.learning_rate)
-    period = settings.period
-    if settings.method == "synchronous":
-        return Synchronous(rule)
-    if settings.method == "easgd":
-        return EASGD(rule, period, 0.9 / settings.workers)
-    if settings.method == "downpour":
-        return Downpour(rule, period, DELTA)
-    if settings.method == "dynsgd":
-        return DynSGD(rule, period, DELTA)
-    commit = DELTA if settings.method == "agn-delta" else GRADIENT
-    return AGN(rule, period, commit)
+    rule, period = Rule("Adam", learning_rate=of.learning_rate), of.period
+    methods: dict[str, Method] = {
+        "agn-delta": AGN(rule, period, DELTA),
+        "agn-gradient": AGN(rule, period, GRADIENT),
+        "downpour": Downpour(rule, period, DELTA),
+        "dynsgd": DynSGD(rule, period, DELTA),
+        "easgd": EASGD(rule, period, 0.9 / of.workers),
+        "synchronous": Synchronous(rule),
+    }
+    return methods[of.method]
 
 
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
     """Do one run; it has diverged if the center's weights are not finite.
 
-    Series, one entry per measurement: ``minibatches`` so far, simulated ``seconds`` (1
-    is the mean duration of a local step) and ``accuracy`` on held-out images. Summary:
-    ``accuracy``, the mean of the last five; ``mean_accuracy`` over the simulated time;
-    ``seconds``, the total, and ``to_target``, until an accuracy of 90% (infinite if it
-    was not reached); ``staleness``, the mean over all pushes; ``megabytes`` sent.
+    Series, one entry per measurement: ``minibatches`` so far, simulated ``seconds`` and
+    ``accuracy`` on held-out images. Summary: ``accuracy``, the mean of the last five;
+    ``mean_accuracy`` over the simulated time; ``seconds``, the total, and
+    ``to_target``, until an accuracy of 90% (infinite if it was not reached);
+    ``staleness``, the mean over all pushes; ``megabytes`` sent.
     """
-    settings = Settings(**config)
-    problem = Problem(settings, seed)
-    center = Center(problem, settings.interval)
-    timing = Timing(latency_seconds=settings.latency)
+    of = Settings(**config)
+    center = Center(Problem(of.hidden, of.batch, seed), of.minibatches)
     run = simulate(
-        make_method(settings),
-        problem.start,
+        make_method(of),
+        center.problem.start,
         center.gradients,
-        settings.workers,
-        settings.minibatches,
-        timing,
+        of.workers,
+        of.minibatches,
+        Timing(latency_seconds=of.latency),
         seed,
         center.measure,
     )
     series = center.series(run)
     if not all(np.isfinite(value).all() for value in run.weights.values()):
         return Outcome("diverged", "the center's weights were not finite", series)
-    return Outcome("ok", "", series, _summary(series, run))
+    return Outcome("ok", "", series, summary(series, run))
 
 
 class Center:
     """Measures the center's weights at equal distances, counted in minibatches."""
 
-    def __init__(self, problem: Problem, interval: int) -> None:
-        self.problem, self.interval = problem, interval
+    def __init__(self, problem: Problem, minibatches: int) -> None:
+        self.problem, self.interval = problem, max(1, minibatches // SNAPSHOTS)
         self.minibatches = self.next = 0
 
     def gradients(
@@ -177,23 +143,16 @@ class Center:
         }
 
 
-def _summary(series: Mapping[str, list[float]], run: Run) -> dict[str, float]:
+def summary(series: Mapping[str, list[float]], run: Run) -> dict[str, float]:
+    """Return the numbers of a run; an accuracy holds until the next measurement."""
     accuracy, seconds = series["accuracy"], series["seconds"]
     reached = [s for s, a in zip(seconds, accuracy, strict=True) if a >= TARGET]
+    area = np.sum(np.diff(seconds) * accuracy[:-1])
     return {
         "accuracy": float(np.mean(accuracy[-LAST:])),
-        "mean_accuracy": _mean_over_time(seconds, accuracy),
+        "mean_accuracy": float(area / seconds[-1]),
         "seconds": run.seconds,
         "to_target": reached[0] if reached else float("inf"),
         "staleness": float(np.mean([push.staleness for push in run.pushes])),
         "megabytes": run.bytes_moved / 1e6,
     }
-
-
-def _mean_over_time(seconds: list[float], accuracy: list[float]) -> float:
-    """Return the mean accuracy over time, with each value until the next one.
-
-    Before the first measurement the accuracy is 0.
-    """
-    durations = np.diff(seconds)
-    return float(np.sum(durations * accuracy[:-1]) / seconds[-1])

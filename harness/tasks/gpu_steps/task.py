@@ -1,66 +1,42 @@
-"""The settings of one run, checked when an experiment declares them."""
+"""One run: time small optimizer steps, and count their waits and launches."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from harness.records.record import Outcome
 from harness.tasks import backends
-from harness.tasks.settings import require_counts
-from lockstep.errors import unknown_name
+from harness.tasks.schema import Count, settings
 
-STACKS = {
-    "bare": "fused Adam",
-    "multitask": "the multitask wrapper around it",
-    "scaling": "a dynamic loss scale that clips by the global norm",
-    "masters": "float16 weights with float32 masters, and such a loss scale",
-    "all": "row clipping of one tensor, around the loss scale that clips, around the "
-    "multitask wrapper",
-}
-"""The optimizers that take the steps, each with its description."""
-
-GRAPH = "CUDA graph"
-
-WAYS = {
-    "host": "the wrappers as they come: they ask the GPU for what they decide by",
-    "capturable": "capturable=True, so that the GPU decides",
-    GRAPH: "the same step, captured once and replayed",
-}
-"""How the steps are taken, each with its description."""
+Stack = Literal[
+    "bare",  # fused Adam
+    "multitask",  # the multitask wrapper around it
+    "scaling",  # a dynamic loss scale that clips by the global norm
+    "masters",  # float16 weights with float32 masters, and such a loss scale
+    "all",  # row clipping of one tensor, around the loss scale, around multitask
+]
+Way = Literal[
+    "host",  # the wrappers as they come: they ask the GPU for what they decide by
+    "capturable",  # capturable=True, so that the GPU decides
+    "CUDA graph",  # the same step, captured once and replayed
+]
 
 
-@dataclass(frozen=True)
+@settings
 class Settings:
-    """The settings of one run.
+    """The settings of one run."""
 
-    Attributes:
-        stack: one of ``STACKS``.
-        way: one of ``WAYS``.
-        model: the name of the tensors' shapes, as in the benchmarks.
-        zeros: the number of tensors whose gradients are all zero.
-        counted: steps whose waits and launches are counted.
-        steps: the steps of one timing.
-        rounds: the number of timings.
-    """
-
-    stack: str
-    way: str
-    model: str
-    zeros: int
-    counted: int
-    steps: int
-    rounds: int
-
-    def __post_init__(self) -> None:
-        for kind, known in (("stack", STACKS), ("way", WAYS)):
-            if (name := getattr(self, kind)) not in known:
-                raise unknown_name(kind, name, known)
-        require_counts(self, "counted", "steps", "rounds")
+    stack: Stack
+    way: Way
+    model: str  # the name of the tensors' shapes, as in the benchmarks
+    zeros: int  # tensors whose gradients are all zero
+    counted: Count  # steps whose waits and launches are counted
+    steps: Count  # of one timing
+    rounds: Count  # timings
 
 
 def prepare(backend: str, device: str) -> None:
@@ -75,19 +51,19 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
     and ``waits`` and ``launches``, the number per step. On a CPU there are neither, and
     no CUDA graph. ``seed`` only makes the run one of several.
     """
-    settings = Settings(**config)
+    of = Settings(**config)
     on_gpu = device.startswith("cuda")
-    if settings.way == GRAPH and not on_gpu:
+    if of.way == "CUDA graph" and not on_gpu:
         return Outcome("ok", "a CUDA graph needs a GPU")
-    stepper = backends.model(__package__, backend).Stepper(settings, device)
-    times = [seconds_of(stepper, settings.steps) for _ in range(settings.rounds + 1)]
-    # The first round warms up.
-    micro = [seconds / settings.steps * 1e6 for seconds in times[1:]]
+    stepper = backends.model(__package__, backend).Stepper(of, device)
+    seconds_of(stepper, of.steps)  # warms up
+    times = [seconds_of(stepper, of.steps) / of.steps for _ in range(of.rounds)]
+    micro = [1e6 * seconds for seconds in times]
     series = {"round": [float(k) for k in range(len(micro))], "time": micro}
     summary = {"time": float(np.median(micro))}
     if on_gpu:
-        summary["waits"] = stepper.waits(settings.counted) / settings.counted
-        summary["launches"] = stepper.launches(settings.counted) / settings.counted
+        summary["waits"] = stepper.waits(of.counted) / of.counted
+        summary["launches"] = stepper.launches(of.counted) / of.counted
     if not stepper.is_finite():
         return Outcome("diverged", "a weight was not finite at the end", series)
     return Outcome("ok", "", series, summary)

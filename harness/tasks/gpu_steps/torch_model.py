@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-from harness.tasks.gpu_steps.task import GRAPH, Settings
+from harness.tasks.gpu_steps.task import Settings
 from harness.tasks.overhead.torch_model import Gradients, parameters
 from harness.timing import Step
 from lockstep.errors import UnsupportedError
@@ -45,9 +45,8 @@ class Stepper:
         self.optimizer = make(settings.stack, self.weights, on_device)
         self.loss = torch.ones((), device=device, requires_grad=True)
         self.scale_loss = getattr(self.optimizer, "scale_loss", None)
-        self.take: Step = self.step
-        if settings.way == GRAPH:
-            self.take = captured(self.step)
+        graph = settings.way == "CUDA graph"
+        self.take: Step = captured(self.step) if graph else self.step
 
     def step(self) -> None:
         """Write the gradients, as ``backward`` would, and step."""
@@ -95,16 +94,16 @@ def make(stack: str, weights: list[Tensor], on_device: bool) -> Any:
             f"gpu_steps: expected the stack bare or scaling for capturable=True, got "
             f"{stack!r}, which asks the GPU in each step; run it with way = 'host'."
         )
-    if stack == "multitask":
-        return MultitaskOptimizerWrapper(adam)
     if stack == "masters":
         return MixedPrecisionOptimizerWrapper(adam, "dynamic", clip_norm=NORM)
     multitask = MultitaskOptimizerWrapper(adam)
+    if stack == "multitask":
+        return multitask
     scaled = MixedPrecisionLossScaleOptimizer(multitask, "dynamic", clip_norm=NORM)
     return VariableClippingOptimizer(scaled, {weights[-1]: [1]}, LIMIT)
 
 
-def captured(step: Step) -> Callable[[], None]:
+def captured(step: Step) -> Step:
     """Return a function that replays a CUDA graph of the step."""
     # As PyTorch's notes on CUDA graphs ask: the first steps on another stream.
     stream = torch.cuda.Stream()
@@ -116,8 +115,7 @@ def captured(step: Step) -> Callable[[], None]:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         step()
-    replay: Callable[[], None] = graph.replay
-    return replay
+    return graph.replay
 
 
 @contextmanager

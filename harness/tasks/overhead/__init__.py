@@ -1,5 +1,6 @@
-"""Shared code of the benchmarks of steps: the models' shapes, and builders of steps.
+"""The benchmarks of steps: a file a backend, in which each benchmark is a function.
 
-No network is run. Gradients are drawn once and stay constant, because only the cost of
-the optimizer's step is measured.
+``NAME(seed, device, **setup)`` returns the builders of its variants, where ``NAME`` is
+the ``task`` in ``harness/bench/*.toml``. No network is run. Gradients are drawn once
+and stay constant, because only the cost of the optimizer's step is measured.
 """

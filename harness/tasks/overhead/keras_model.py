@@ -1,12 +1,232 @@
-"""Parameters in Keras 3."""
+"""The benchmarks in Keras 3; each step is a ``tf.function``."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
 import keras
+import tensorflow as tf
 
-from harness.tasks.overhead.shapes import arrays
+from harness.tasks.overhead import shapes
+from harness.tasks.overhead.shapes import ADAM_RATE, CLIP, LIMIT, LOSS_SCALE
+from harness.tasks.overhead.shapes import MASTERS_SCALE as SCALE
+from harness.timing import Makers, Step
+from lockstep import keras3 as lockstep
+
+Variant = Callable[[list[Any], list[Any]], Callable[[], Any]]
+"""Builds a step on gradients and variables."""
 
 
-def keras_variables(model: str, dtype: str = "float32") -> list[keras.Variable]:
+def on_variables(
+    variants: Mapping[str, Variant],
+    model: str,
+    jit: str = "",
+    scale: float = 1.0,
+    dtype: str = "float32",
+    zeros: str = "none",
+) -> Makers:
+    """Return the builder of each variant, with its own variables."""
+    gradients = [
+        tf.constant(value, dtype) for value in shapes.gradients(model, scale, zeros)
+    ]
+
+    def make(variant: Variant) -> Step:
+        return traced(variant(gradients, variables(model, dtype)), jit)
+
+    return {name: partial(make, variant) for name, variant in variants.items()}
+
+
+def variables(model: str, dtype: str = "float32") -> list[keras.Variable]:
     """Return the parameters of a model."""
-    return [keras.Variable(value, dtype=dtype) for value in arrays(model, seed=0)]
+    return [keras.Variable(value, dtype=dtype) for value in shapes.arrays(model, 0)]
+
+
+def traced(step: Callable[[], Any], jit: str = "") -> Step:
+    """Return ``step`` as a ``tf.function``; ``jit`` is ``xla`` or empty."""
+    compiled: Step = tf.function(
+        step, autograph=False, jit_compile=shapes.COMPILERS[jit]
+    )
+    return compiled
+
+
+def adam(**arguments: Any) -> keras.optimizers.Optimizer:
+    """Return Keras' Adam."""
+    return keras.optimizers.Adam(ADAM_RATE, **arguments)
+
+
+def applied(
+    make: Callable[[], Any], gradients: list[Any], variables: list[Any]
+) -> Step:
+    """Return a step of an optimizer.
+
+    Our wrappers with a loss scale unscale only gradients that are made after
+    ``scale_loss``, so it is called first.
+    """
+    optimizer = make()
+    optimizer.build(variables)
+    scales = isinstance(
+        optimizer,
+        lockstep.MixedPrecisionLossScaleOptimizer
+        | lockstep.MixedPrecisionOptimizerWrapper,
+    )
+
+    def step() -> None:
+        if scales:
+            optimizer.scale_loss(tf.constant(0.0))
+        optimizer.apply(gradients, variables)
+
+    return step
+
+
+def multitask_overhead(
+    seed: int, device: str, model: str, zeros: str, jit: str = ""
+) -> Makers:
+    """Steps of Adam: ``ours``, ``bare``."""
+    variants: dict[str, Variant] = {
+        "ours": partial(applied, lambda: lockstep.MultitaskOptimizerWrapper(adam())),
+        "bare": partial(applied, adam),
+    }
+    return on_variables(variants, model, jit, zeros=zeros)
+
+
+def loss_scaling_overhead(
+    seed: int, device: str, part: str, model: str, jit: str = ""
+) -> Makers:
+    """Scaled and clipped steps: ``ours``, ``fixed``, ``keras``; neither: ``bare``."""
+
+    def ours(scale: Callable[[float], Any]) -> Any:
+        wrapper = lockstep.MixedPrecisionLossScaleOptimizer
+        return wrapper(adam(), scale(LOSS_SCALE), clip_norm=CLIP)
+
+    def peer() -> Any:
+        clipped = adam(global_clipnorm=CLIP)
+        return keras.optimizers.LossScaleOptimizer(clipped, initial_scale=LOSS_SCALE)
+
+    variants: dict[str, Variant] = {
+        "ours": partial(applied, partial(ours, lockstep.DynamicLossScale)),
+        "fixed": partial(applied, partial(ours, lockstep.FixedLossScale)),
+        "keras": partial(applied, peer),
+        "bare": partial(applied, adam),
+    }
+    return on_variables(variants, model, jit, LOSS_SCALE)
+
+
+def masters_overhead(seed: int, device: str, model: str, jit: str = "") -> Makers:
+    """Steps of Adam on float16 weights with masters: ``ours``, ``loop``."""
+
+    def ours() -> Any:
+        wrapper = lockstep.MixedPrecisionOptimizerWrapper
+        return wrapper(adam(), SCALE, clip_norm=CLIP)
+
+    variants: dict[str, Variant] = {
+        "ours": partial(applied, ours),
+        "loop": masters_loop,
+    }
+    return on_variables(variants, model, jit, SCALE, "float16")
+
+
+def masters_loop(gradients: list[Any], variables: list[Any]) -> Step:
+    """Return the naive loop, which copies each tensor to its master and back."""
+    masters = [keras.Variable(variable, dtype="float32") for variable in variables]
+    optimizer = adam(global_clipnorm=CLIP)
+    optimizer.build(masters)
+
+    def step() -> None:
+        wide = [tf.cast(gradient, tf.float32) / SCALE for gradient in gradients]
+        optimizer.apply(wide, masters)
+        for variable, master in zip(variables, masters, strict=True):
+            variable.assign(tf.cast(master.value, tf.float16))
+
+    return step
+
+
+def larc_overhead(seed: int, device: str, model: str, jit: str = "") -> Makers:
+    """LARC between the backward pass and the step: ``ours``, ``loop``.
+
+    The scaled gradients are returned, because tensors are not changed in place.
+    """
+    return on_variables({"ours": our_larc, "loop": larc_loop}, model, jit)
+
+
+def our_larc(gradients: list[Any], variables: list[Any]) -> Callable[[], list[Any]]:
+    """Return a step that scales the gradients by ``post_process_gradients``."""
+    pairs = list(zip(gradients, variables, strict=True))
+
+    def step() -> list[Any]:
+        processed = lockstep.post_process_gradients(
+            pairs, [], shapes.LARC_RATE, None, shapes.LARC
+        )
+        return [gradient for gradient, _ in processed]
+
+    return step
+
+
+def larc_loop(gradients: list[Any], variables: list[Any]) -> Callable[[], list[Any]]:
+    """Return the naive loop; gradients of a norm of 0 are unchanged."""
+    ops = keras.ops
+    eta, epsilon = shapes.LARC.values()
+
+    def scaled(gradient: Any, variable: Any) -> Any:
+        weight_norm, gradient_norm = ops.norm(variable), ops.norm(gradient)
+        rate = eta * weight_norm / (gradient_norm + epsilon) / shapes.LARC_RATE
+        is_scaled = ops.logical_and(weight_norm != 0, gradient_norm != 0)
+        return gradient * ops.where(is_scaled, ops.minimum(rate, 1.0), 1.0)
+
+    return lambda: [scaled(*pair) for pair in zip(gradients, variables, strict=True)]
+
+
+def novograd_overhead(seed: int, device: str, model: str, jit: str = "") -> Makers:
+    """Steps of NovoGrad: ``ours``, ``loop``."""
+    variants: dict[str, Variant] = {
+        "ours": partial(applied, lambda: lockstep.NovoGrad(ADAM_RATE)),
+        "loop": novograd_loop,
+    }
+    return on_variables(variants, model, jit)
+
+
+def novograd_loop(gradients: list[Any], variables: list[Any]) -> Step:
+    """Return the published rule as a loop over tensors, in operations of Keras."""
+    ops = keras.ops
+    beta1, beta2, epsilon = shapes.NOVOGRAD.values()
+    momenta = [keras.Variable(ops.zeros_like(variable)) for variable in variables]
+    moments = [keras.Variable(0.0) for _ in variables]
+
+    def step() -> None:
+        state = zip(gradients, variables, momenta, moments, strict=True)
+        for gradient, variable, momentum, moment in state:
+            square = ops.sum(ops.square(gradient))
+            mixed = beta2 * moment + (1 - beta2) * square
+            moment.assign(ops.where(moment == 0, square, mixed))
+            direction = gradient / ops.sqrt(moment + epsilon)
+            momentum.assign(beta1 * momentum + direction)
+            variable.assign(variable - ADAM_RATE * momentum)
+
+    return step
+
+
+def row_clipping_overhead(seed: int, device: str, part: str, vocabulary: str) -> Makers:
+    """Whole sparse steps of SGD: ``ours``, ``bare``, ``constraint`` (``MaxNorm``)."""
+
+    def make(kind: str) -> Step:
+        variable, gradient = table(int(vocabulary), seed)
+        if kind == "constraint":
+            variable.constraint = keras.constraints.MaxNorm(LIMIT, axis=1)
+        optimizer = keras.optimizers.SGD(0.1)
+        if kind == "ours":
+            axes = {variable.path: [1]}
+            optimizer = lockstep.VariableClippingOptimizer(optimizer, axes, LIMIT)
+        optimizer.build([variable])
+        return traced(lambda: optimizer.apply([gradient], [variable]))
+
+    return {kind: partial(make, kind) for kind in ("ours", "bare", "constraint")}
+
+
+def table(rows: int, seed: int) -> tuple[keras.Variable, tf.IndexedSlices]:
+    """Return a table of short rows, and a gradient that makes the step's rows long."""
+    start = tf.fill([rows, shapes.WIDTH], shapes.SHORT)
+    variable = keras.Variable(start, name="table")
+    named = tf.constant(shapes.named_rows(rows, seed))
+    long = tf.fill([len(named), shapes.WIDTH], -10 * shapes.LONG)
+    return variable, tf.IndexedSlices(long, named, [rows, shapes.WIDTH])

@@ -1,4 +1,4 @@
-"""The models of the benchmarks, which are only the shapes of their tensors."""
+"""What all backends time: shapes of models, gradients, rows and constants."""
 
 from __future__ import annotations
 
@@ -10,9 +10,31 @@ import numpy as np
 from lockstep.errors import unknown_name
 from lockstep.interface import Array
 
-__all__ = ["MODELS", "arrays", "shapes_of"]
-
 Shape = tuple[int, ...]
+
+ADAM_RATE, CLIP = 1e-4, 1.0
+"""Adam's rate; the largest global norm, which gradients of deviation 0.02 exceed."""
+
+LOSS_SCALE, MASTERS_SCALE = 2.0**15, 2.0**10
+"""The initial loss scale, and the constant one of steps on masters."""
+
+LARC_RATE, LARC = 0.1, {"larc_eta": 0.001, "epsilon": 1e-7}
+"""LARC's learning rate, and its share of it with the constant added to a norm."""
+
+NOVOGRAD = {"beta1": 0.95, "beta2": 0.98, "epsilon": 1e-8}
+"""The defaults of the constructor."""
+
+WIDTH, NAMED, SMALL = 64, 512, 10_000
+"""Elements of a table's row, rows of a step, and rows of the small table."""
+
+LIMIT, SHORT, LONG = 1.0, 0.05, 0.5
+"""The limit of a row's norm; the elements of rows of norm 0.4 and of norm 4."""
+
+COMPILERS = {"": None, "xla": True}
+"""The setting ``jit`` of a row -> ``jit_compile`` of ``tf.function``."""
+
+ZEROS = {"none": 0.0, "quarter": 0.25, "half": 0.5, "most": 0.75, "all": 1.0}
+"""Name -> the share of a model's elements with zero gradients."""
 
 ELEMENTS = 1_024_000
 """The number of elements of the models that differ only in the number of tensors."""
@@ -52,22 +74,37 @@ MODELS: Mapping[str, list[Shape]] = {
 """The T models have 136 tensors each, the N models ``ELEMENTS`` elements each."""
 
 
-def shapes_of(model: str) -> list[Shape]:
-    """Return the shapes of a model's tensors, or raise UnknownNameError."""
-    if model not in MODELS:
-        raise unknown_name("model", model, MODELS)
-    return MODELS[model]
-
-
 @lru_cache(maxsize=2)
 def arrays(model: str, seed: int) -> tuple[Array, ...]:
     """Return a random float32 array of deviation 0.02 for each tensor of the model.
 
     The arrays are shared, so callers must copy them and not write to them.
     """
+    if model not in MODELS:
+        raise unknown_name("model", model, MODELS)
     rng = np.random.default_rng(seed)
-    sample = [rng.standard_normal(shape, np.float32) for shape in shapes_of(model)]
+    sample = [rng.standard_normal(shape, np.float32) for shape in MODELS[model]]
     for array in sample:
         array *= 0.02
         array.flags.writeable = False
     return tuple(sample)
+
+
+def gradients(model: str, scale: float = 1.0, zeros: str = "none") -> list[Array]:
+    """Return the gradients of a model times ``scale``; the last ones are all zero.
+
+    Their share is of the elements, because every other tensor of a transformer would
+    have nearly all elements or nearly none.
+    """
+    if zeros not in ZEROS:
+        raise unknown_name("zeros", zeros, ZEROS)
+    drawn = arrays(model, seed=1)
+    sizes = [value.size for value in drawn]
+    starts = np.cumsum(sizes) - sizes
+    nonzero = starts < (1 - ZEROS[zeros]) * sum(sizes)
+    return [value * scale * keep for value, keep in zip(drawn, nonzero, strict=True)]
+
+
+def named_rows(vocabulary: int, seed: int) -> Array:
+    """Draw the rows of a step, int64; a row may be drawn twice."""
+    return np.random.default_rng(seed).integers(vocabulary, size=NAMED)

@@ -1,27 +1,216 @@
-"""Steps in TensorFlow."""
+"""The benchmarks in TensorFlow; each step is a ``tf.function``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
+import keras
 import tensorflow as tf
 
-from lockstep.errors import unknown_name
+from harness.tasks.overhead import shapes
+from harness.tasks.overhead.shapes import ADAM_RATE, CLIP, LIMIT, LOSS_SCALE
+from harness.timing import Makers, Prepared, Step
+from lockstep import tf as lockstep
 
-COMPILERS: Mapping[str, bool | None] = {"": None, "xla": True}
-"""The setting of a row -> ``jit_compile`` of ``tf.function``."""
+Variant = Callable[[list[Any], list[Any]], Callable[[], Any]]
+"""Builds a step on gradients and variables."""
 
 
-def traced(step: Callable[[], Any], jit: str = "") -> Callable[[], Any]:
-    """Return ``step`` as a ``tf.function`` without autograph.
+def on_variables(
+    variants: Mapping[str, Variant],
+    model: str,
+    jit: str = "",
+    scale: float = 1.0,
+    zeros: str = "none",
+) -> Makers:
+    """Return the builder of each variant, with its own variables."""
+    gradients = [tf.constant(value) for value in shapes.gradients(model, scale, zeros)]
 
-    Args:
-        jit: ``xla``, or empty for TensorFlow's own executor.
+    def make(variant: Variant) -> Step:
+        variables = [tf.Variable(value) for value in shapes.arrays(model, seed=0)]
+        return traced(variant(gradients, variables), jit)
 
-    Raises:
-        UnknownNameError: there is no such compiler.
+    return {name: partial(make, variant) for name, variant in variants.items()}
+
+
+def traced(step: Callable[[], Any], jit: str = "") -> Step:
+    """Return ``step`` as a ``tf.function``; ``jit`` is ``xla`` or empty."""
+    compiled: Step = tf.function(
+        step, autograph=False, jit_compile=shapes.COMPILERS[jit]
+    )
+    return compiled
+
+
+def applied(
+    make: Callable[[], Any], gradients: list[Any], variables: list[Any]
+) -> Step:
+    """Return a step of an optimizer."""
+    optimizer, pairs = make(), list(zip(gradients, variables, strict=True))
+
+    def step() -> None:
+        optimizer.apply_gradients(pairs)
+
+    return step
+
+
+def adam() -> Any:
+    """Return our Adam, which has the rule of TensorFlow 1."""
+    return lockstep.AdamOptimizer(ADAM_RATE)
+
+
+def multitask_overhead(seed: int, device: str, model: str, zeros: str) -> Makers:
+    """Steps of Adam: ``ours``, ``bare``, ``loop``."""
+    variants: dict[str, Variant] = {
+        "ours": partial(applied, lambda: lockstep.MultitaskOptimizerWrapper(adam())),
+        "bare": partial(applied, adam),
+        "loop": multitask_loop,
+    }
+    return on_variables(variants, model, zeros=zeros)
+
+
+def multitask_loop(gradients: list[Any], variables: list[Any]) -> Step:
+    """Return the naive loop, with a condition for each variable, on Keras' Adam."""
+    optimizer = keras.optimizers.Adam(ADAM_RATE)
+    variables = [keras.Variable(v) for v in variables]
+    optimizer.build(variables)
+
+    def update(gradient: Any, variable: Any, rate: Any) -> tf.Tensor:
+        optimizer.update_step(gradient, variable, rate)
+        return tf.constant(0)  # ``tf.cond`` needs a result.
+
+    def step() -> None:
+        rate = tf.convert_to_tensor(optimizer.learning_rate)
+        for gradient, variable in zip(gradients, variables, strict=True):
+            tf.cond(
+                tf.math.count_nonzero(gradient) > 0,
+                partial(update, gradient, variable, rate),
+                lambda: tf.constant(0),
+            )
+        optimizer.iterations.assign_add(1)
+
+    return step
+
+
+def loss_scaling_overhead(seed: int, device: str, part: str, model: str) -> Makers:
+    """Scaled and clipped steps: ``ours``, ``fixed``, ``keras``; neither: ``bare``."""
+    variants: dict[str, Variant] = {
+        "ours": partial(scaled, lockstep.DynamicLossScale),
+        "fixed": partial(scaled, lockstep.FixedLossScale),
+        "keras": scaled_in_keras,
+        "bare": partial(applied, adam),
+    }
+    return on_variables(variants, model, scale=LOSS_SCALE)
+
+
+def scaled(
+    scale: Callable[[float], Any], gradients: list[Any], variables: list[Any]
+) -> Step:
+    """Return a scaled and clipped step of our wrapper around Adam."""
+    wrapper = lockstep.MixedPrecisionLossScaleOptimizer
+    optimizer = wrapper(adam(), scale(LOSS_SCALE))
+
+    @tf.custom_gradient
+    def loss(*values: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
+        """Return 0 and the drawn gradients, at almost no cost."""
+        return tf.constant(0.0), lambda upstream: gradients
+
+    def step() -> None:
+        pairs = optimizer.compute_gradients(lambda: loss(*variables), variables)
+        clipped, _ = lockstep.clip_gradients_by_global_norm(pairs, CLIP)
+        optimizer.apply_gradients(clipped)
+
+    return step
+
+
+def scaled_in_keras(gradients: list[Any], variables: list[Any]) -> Step:
+    """Return a scaled and clipped step of Keras' ``LossScaleOptimizer``."""
+    base = keras.optimizers.Adam(ADAM_RATE, global_clipnorm=CLIP)
+    optimizer = keras.optimizers.LossScaleOptimizer(base, initial_scale=LOSS_SCALE)
+    variables = [keras.Variable(variable) for variable in variables]
+    optimizer.build(variables)
+    return lambda: optimizer.apply(gradients, variables)
+
+
+def larc_overhead(seed: int, device: str, model: str, jit: str = "") -> Makers:
+    """LARC between the backward pass and the step: ``ours``, ``loop``.
+
+    The scaled gradients are returned, because tensors are not changed in place.
     """
-    if jit not in COMPILERS:
-        raise unknown_name("compiler", jit, COMPILERS)
-    return tf.function(step, autograph=False, jit_compile=COMPILERS[jit])
+    return on_variables({"ours": our_larc, "loop": larc_loop}, model, jit)
+
+
+def our_larc(gradients: list[Any], variables: list[Any]) -> Callable[[], list[Any]]:
+    """Return a step that scales the gradients by ``post_process_gradients``."""
+    pairs = list(zip(gradients, variables, strict=True))
+
+    def step() -> list[Any]:
+        processed = lockstep.post_process_gradients(
+            pairs, [], shapes.LARC_RATE, None, shapes.LARC
+        )
+        return [gradient for gradient, _ in processed]
+
+    return step
+
+
+def larc_loop(gradients: list[Any], variables: list[Any]) -> Callable[[], list[Any]]:
+    """Return the naive loop; gradients of a norm of 0 are unchanged."""
+    eta, epsilon = shapes.LARC.values()
+
+    def scaled(gradient: Any, variable: Any) -> Any:
+        weight_norm, gradient_norm = tf.norm(variable), tf.norm(gradient)
+        rate = eta * weight_norm / (gradient_norm + epsilon) / shapes.LARC_RATE
+        is_scaled = tf.logical_and(weight_norm != 0, gradient_norm != 0)
+        return gradient * tf.where(is_scaled, tf.minimum(rate, 1.0), 1.0)
+
+    return lambda: [scaled(*pair) for pair in zip(gradients, variables, strict=True)]
+
+
+def row_clipping_overhead(seed: int, device: str, part: str, vocabulary: str) -> Makers:
+    """Clipping after an update: ``ours``, ``dense``, ``small`` (a small table)."""
+    table, small = Table(int(vocabulary), seed), Table(shapes.SMALL, seed)
+
+    def dense() -> Any:
+        clipped = tf.clip_by_norm(table.weight, LIMIT, axes=[1])
+        table.weight.assign(clipped, read_value=False)
+
+    return {
+        "ours": partial(our_clip, table),
+        "small": partial(our_clip, small),
+        "dense": lambda: table.prepared(dense),
+    }
+
+
+class Table:
+    """A table of short rows, and the rows of a step."""
+
+    def __init__(self, vocabulary: int, seed: int) -> None:
+        self.weight = tf.Variable(tf.fill([vocabulary, shapes.WIDTH], shapes.SHORT))
+        self.named = tf.constant(shapes.named_rows(vocabulary, seed))
+        self.long = tf.fill([len(self.named), shapes.WIDTH], shapes.LONG)
+
+    def lengthen(self) -> None:
+        """Increase the norms of the named rows beyond the limit."""
+        tf.raw_ops.ResourceScatterUpdate(
+            resource=self.weight.handle, indices=self.named, updates=self.long
+        )
+
+    def prepared(self, step: Callable[[], Any]) -> Step:
+        """Return a compiled step, preceded by :meth:`lengthen`, which is not timed."""
+        return Prepared(self.lengthen, traced(step))
+
+
+def our_clip(table: Table) -> Step:
+    """Return the wrapper's clipping after a sparse update."""
+    base = lockstep.GradientDescentOptimizer(0.1)
+    optimizer = lockstep.VariableClippingOptimizer(
+        base, {table.weight.ref(): [1]}, LIMIT
+    )
+    shape = table.weight.shape.as_list()
+    gradient = tf.IndexedSlices(table.long, table.named, shape)
+
+    def clip() -> None:
+        optimizer._clip(gradient, table.weight, too_large=[])
+
+    return table.prepared(clip)

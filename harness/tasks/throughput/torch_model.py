@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,28 +24,13 @@ DTYPES = {
 }
 
 
-class Scaled:
-    """An optimizer with torch's ``GradScaler``, called as our wrappers are."""
-
-    def __init__(self, optimizer: torch.optim.Optimizer, device: str) -> None:
-        self.optimizer = optimizer
-        self.zero_grad = optimizer.zero_grad
-        self.scaler = torch.amp.GradScaler(torch.device(device).type)
-        self.scale_loss = self.scaler.scale
-
-    def step(self) -> None:
-        """Take a step, or skip it, and update the scale."""
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
-
-
 class Trainer:
     """One net with its optimizer, trained on the same batch in every step."""
 
     def __init__(self, settings: Settings, seed: int, device: str) -> None:
         torch.set_num_threads(1)
         torch.manual_seed(seed)
-        self.device = device
+        self.device = torch.device(device)
         method, _, short = settings.mode.rpartition(" ")
         dtype = DTYPES[short]
         # It holds for the process, in which other modes may follow.
@@ -58,51 +43,60 @@ class Trainer:
         self.model = nn.Sequential(*layers).to(device, weights)
         self.features = torch.randn(settings.batch, width, device=device).to(weights)
         self.target = torch.randint(width, (settings.batch,), device=device)
-        self.context = _context(method, device, dtype)
-        parameters = list(self.model.parameters())
-        base = torch.optim.SGD(parameters, lr=0.01, momentum=0.9, fused=True)
-        self.optimizer = _wrapped(base, method, short, device)
+        self.context: Any = contextlib.nullcontext
+        if method in ("autocast", "GradScaler"):
+            self.context = partial(torch.autocast, self.device.type, dtype=dtype)
+        parameters = self.model.parameters()
+        sgd = torch.optim.SGD(parameters, lr=0.01, momentum=0.9, fused=True)
+        self.optimizer = wrapped(sgd, method, short, self.device.type)
+        self.scale = getattr(self.optimizer, "scale_loss", lambda loss: loss)
 
     def advance(self, steps: int) -> None:
         """Take ``steps`` steps: forward, backward and update."""
         for _ in range(steps):
             self.optimizer.zero_grad()
-            loss = self._loss()
-            scale = getattr(self.optimizer, "scale_loss", None)
-            (loss if scale is None else scale(loss)).backward()
+            self.scale(self.forward()).backward()
             self.optimizer.step()
+
+    def forward(self) -> Tensor:
+        """Return the loss in nats."""
+        with self.context():
+            logits = self.model(self.features)
+        return functional.cross_entropy(logits.float(), self.target)
 
     def wait(self) -> None:
         """Wait until the device has finished its work."""
-        if torch.device(self.device).type == "cuda":
+        if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
     @torch.no_grad()
     def loss(self) -> float:
         """Return the loss in nats."""
-        return self._loss().item()
-
-    def _loss(self) -> Tensor:
-        with self.context():
-            logits = self.model(self.features)
-        return functional.cross_entropy(logits.float(), self.target)
+        return self.forward().item()
 
 
-def _context(method: str, device: str, dtype: torch.dtype) -> Callable[[], Any]:
-    """Return the context of the forward pass."""
-    if method not in ("autocast", "GradScaler"):
-        return contextlib.nullcontext
-    kind = torch.device(device).type
-    return lambda: torch.autocast(kind, dtype=dtype)
-
-
-def _wrapped(base: torch.optim.Optimizer, method: str, short: str, device: str) -> Any:
+def wrapped(sgd: torch.optim.Optimizer, method: str, short: str, kind: str) -> Any:
     """Return the optimizer of the mode; only float16 needs a loss scale."""
     if method == "GradScaler":
-        return Scaled(base, device)
-    scaled = short == "fp16"
+        return Scaled(sgd, kind)
     if method == "masters":
-        return MixedPrecisionOptimizerWrapper(base, "dynamic" if scaled else None)
-    if method == "autocast" and scaled:
-        return MixedPrecisionLossScaleOptimizer(base, "dynamic")
-    return base
+        scale = "dynamic" if short == "fp16" else None
+        return MixedPrecisionOptimizerWrapper(sgd, scale)
+    if method == "autocast" and short == "fp16":
+        return MixedPrecisionLossScaleOptimizer(sgd, "dynamic")
+    return sgd
+
+
+class Scaled:
+    """An optimizer with torch's ``GradScaler``, called as our wrappers are."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, kind: str) -> None:
+        self.optimizer = optimizer
+        self.zero_grad = optimizer.zero_grad
+        self.scaler = torch.amp.GradScaler(kind)
+        self.scale_loss = self.scaler.scale
+
+    def step(self) -> None:
+        """Take a step, or skip it, and update the scale."""
+        self.scaler.step(self.optimizer)
+        self.scaler.update()

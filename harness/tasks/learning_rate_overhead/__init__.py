@@ -1,1 +1,0 @@
-"""The learning rate of a policy, written into two parameter groups in each step."""
