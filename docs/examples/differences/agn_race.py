@@ -1,7 +1,6 @@
 import numpy as np
 
 from lockstep import reference
-from lockstep.reference.agn import Update
 
 start = np.float32([-0.913, -0.458])
 gradients = np.float32(
@@ -15,7 +14,7 @@ for pushed, divisor in ("mean", 4), ("sum", 1):
     getter = reference.AGNCustomGetter("/cpu:0")
     getter([reference.Variable("w", start)])
     sgd = reference.GradientDescentOptimizer(0.1)
-    getter.center.push(Update({"w": total / np.float32(divisor)}, sgd))
+    getter.center.push({"w": total / np.float32(divisor)}, sgd)
     allowed[pushed] = getter.center.pull(["w"])["w"]
     print(pushed, allowed[pushed])
 print([name for name, trace in allowed.items() if np.array_equal(trace, recorded)])

@@ -15,9 +15,10 @@ from harness.errors import no_device
 from harness.parity.drivers.protocol import Worker
 from lockstep.interface import Array, Gradient
 from lockstep.optimizers import RULES
+from lockstep.pipeline import base_of
 from lockstep.reference.agn import Center
 from lockstep.reference.arrays import Variable
-from lockstep.reference.optimizers import Optimizer, base_of
+from lockstep.reference.optimizers import Optimizer
 
 __all__ = ["NumpyDriver", "make_driver"]
 
@@ -162,7 +163,8 @@ class NumpyDriver:
         """Return a slot of the base optimizer, or of the shared center."""
         getter = getattr(optimizer, "custom_getter", None)
         shared = None if getter is None else getter.center.slot(variable, name)
-        return base_of(optimizer).get_slot(variable, name) if shared is None else shared
+        found: Array | None = shared
+        return base_of(optimizer).get_slot(variable, name) if found is None else found
 
     def shared(self, optimizer: Any) -> dict[str, Array]:
         """Return the shared scalars of the base optimizer."""

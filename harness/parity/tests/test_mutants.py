@@ -75,9 +75,7 @@ MUTANTS: list[tuple[str, Change, str]] = [
         (f"optimizers.{name}Optimizer.{rule}", one_percent_more, BASE)
         for name in RULES
         for rule in ("rule", "rule_of_rows")
-        if (name, rule) != ("Ftrl", "rule")  # Strict has a rule of its own.
     ],
-    ("optimizers.strict_ftrl", one_percent_more, BASE),
     ("optimizers.RuleOptimizer.advance_shared", constant(None), BASE),
     ("optimizers.sum_duplicates", unchanged, BASE),
     ("novograd.square_norm", one_percent_more, "novograd"),
@@ -99,7 +97,7 @@ MUTANTS: list[tuple[str, Change, str]] = [
         "auto_loss_scaler_logmax",
     ),
     ("mixed_precision.times", one_percent_more, "mixed_precision_wrapper"),
-    ("mixed_precision.widen", unchanged, "mixed_precision_wrapper"),
+    ("mixed_precision.cast", unchanged, "mixed_precision_wrapper"),
     ("mixed_precision.add_penalty", unchanged, "mixed_precision_wrapper"),
     ("strict.get_regularization_loss", one_percent_more, "regularization_loss"),
     ("agn.add_changes", unchanged, "agn"),
@@ -108,7 +106,7 @@ MUTANTS: list[tuple[str, Change, str]] = [
     ("agn.is_due", constant(False), "agn"),
     ("agn.AGNOptimizer.begin_round", constant(None), "agn"),
     ("optimize_loss.add_share", one_percent_more, "optimize_loss"),
-    ("optimize_loss.post_process_gradients", unchanged, "optimize_loss"),
+    ("optimize_loss.post_process.post_process_gradients", unchanged, "optimize_loss"),
     ("optimize_loss.TrainingStep.waits", constant(False), "optimize_loss"),
     ("optimize_loss.TrainingStep.clear", constant(None), "optimize_loss"),
     ("optimize_loss.TrainingStep.decay", one_percent_more, "optimize_loss"),

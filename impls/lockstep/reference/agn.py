@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import operator
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from lockstep import errors
-from lockstep.interface import NO_STEP, Array, Gradient, Rows, StepReport
-from lockstep.pipeline import has_layer, stages_of
+from lockstep.checks import check_integer
+from lockstep.interface import Array, Gradient, Rows
+from lockstep.pipeline import base_of, has_layer, stages_of
 from lockstep.ray.center import RayCenter, as_ray_host
+from lockstep.ray.served_center import layout
+from lockstep.ray.worker import RemoteView
 from lockstep.reference import arrays
-from lockstep.reference.arrays import Variable
-from lockstep.reference.optimizers import Optimizer, Slots, Wrapper, base_of
+from lockstep.reference.arrays import Pairs, Variable
+from lockstep.reference.optimizers import Optimizer, Slots, Wrapper
 from lockstep.reference.variable_clipping import share_row_limits
 
 OWNER, GETTER = "AGNOptimizer", "AGNCustomGetter"
@@ -35,11 +36,15 @@ def add_changes(
 ) -> list[Array]:
     """Return each accumulator + its change; duplicate sparse rows are summed first.
 
-    Args:
-        accumulators: arrays of any shapes and dtypes.
-        changes: arrays of the same shapes and dtypes, or rows: gradients, or the
-            differences that a step made to weights.
+    A change is a gradient, or the difference that a step made to a weight.
     """
+
+    def dense(change: Array | Rows, accumulator: Array) -> Array:
+        if not isinstance(change, Rows):
+            return change
+        # A sum that starts at 0 is never -0.0.
+        return np.zeros_like(accumulator) + arrays.densify(change, accumulator.shape)
+
     with np.errstate(all="ignore"):
         pairs = zip(accumulators, changes, strict=True)
         return [np.asarray(a + dense(change, a)) for a, change in pairs]
@@ -56,30 +61,7 @@ def mean_changes(accumulators: Sequence[Array], period: int) -> list[Array]:
         return [np.asarray(a / a.dtype.type(period)) for a in accumulators]
 
 
-def dense(change: Array | Rows, accumulator: Array) -> Array:
-    """Return a change as a dense array of its accumulator's shape."""
-    if not isinstance(change, Rows):
-        return change
-    zeros = np.zeros_like(accumulator)
-    np.add.at(zeros, change.indices, change.values)
-    return zeros
-
-
 # -- the center ------------------------------------------------------------------------
-
-
-class Update(NamedTuple):
-    """A worker's push at the end of a round of ``communication_period`` steps.
-
-    Attributes:
-        changes: name of a variable -> an array of its shape and dtype: the mean
-            gradient, or the change to add to the shared weights.
-        optimizer: the worker's optimizer, which applies the mean gradients. None if
-            ``changes`` are added to the weights.
-    """
-
-    changes: Mapping[str, Array]
-    optimizer: Any
 
 
 class Center:
@@ -91,25 +73,17 @@ class Center:
     Attributes:
         variables: name of a worker's variable -> the shared variable.
         slots: shared variable -> its slots.
-        lock: held while a thread pushes, pulls, or adds variables.
     """
 
     def __init__(self) -> None:
         self.variables: dict[str, Variable] = {}
         self.slots: dict[Variable, Slots] = {}
-        self.lock = threading.RLock()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in vars(self).items() if key != "lock"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, lock=threading.RLock())
 
     def for_worker(self) -> Center:
         """Return the center for another worker."""
         return self
 
-    def begin(self, commit: str, optimizer: Any = None) -> None:
+    def begin(self, commit: str) -> None:
         """Prepare for the pushes of a worker with this ``commit``."""
 
     def leave(self) -> None:
@@ -131,24 +105,21 @@ class Center:
 
     def pull(self, names: Iterable[str]) -> dict[str, Array]:
         """Return the shared weights by name."""
-        with self.lock:
-            return {name: self.variables[name].value for name in names}
+        return {name: self.variables[name].value for name in names}
 
-    def push(self, update: Update) -> None:
-        """Apply mean gradients with the worker's optimizer, or add differences."""
-        with self.lock:
-            self._apply(update)
+    def push(self, changes: Mapping[str, Array], optimizer: Any = None) -> None:
+        """Apply mean gradients with the worker's optimizer; without one, add changes.
 
-    def _apply(self, update: Update) -> None:
-        changes = update.changes.items()
-        pairs = [(change, self.variables[name]) for name, change in changes]
-        if update.optimizer is None:
+        ``changes``: name of a variable -> an array of its shape and dtype.
+        """
+        pairs = [(change, self.variables[name]) for name, change in changes.items()]
+        if optimizer is None:
             for change, variable in pairs:
                 variable.value = np.asarray(variable.value + change)
             return
-        base = base_of(update.optimizer)
+        base = base_of(optimizer)
         base.slots.update(self.slots)
-        update.optimizer.apply_gradients(pairs)
+        optimizer.apply_gradients(pairs)
         for _, variable in pairs:
             if variable in base.slots:
                 self.slots[variable] = base.slots.pop(variable)
@@ -156,6 +127,33 @@ class Center:
     def slot(self, variable: Variable, name: str) -> Array | None:
         """Return a slot of a shared variable; None before its first push."""
         return self.slots.get(variable, {}).get(name)
+
+
+class RemoteCenter(RemoteView, Center):
+    """A worker's view of a center in another process, which adds workers' changes."""
+
+    backend = "reference"
+
+    def arrays(self) -> dict[str, Array]:
+        """Return this worker's copies of the shared weights."""
+        return {name: variable.value for name, variable in self.variables.items()}
+
+    def join(self, name: str, variable: Variable) -> Variable:
+        """Return the shared variable ``name``, with the center's value."""
+        self.require_fit(layout({name: variable.value}))
+        shared = super().join(name, variable)
+        shared.value = self.known.get(name, shared.value)
+        return shared
+
+    def pull(self, names: Iterable[str]) -> dict[str, Array]:
+        """Return the shared weights by name."""
+        for name, weight in self.member.pull(names).items():
+            self.variables[name].value = np.array(weight)
+        return super().pull(names)
+
+    def push(self, changes: Mapping[str, Array], optimizer: Any = None) -> None:
+        """Send the accumulated changes to the center."""
+        self.send(changes)
 
 
 class AGNCustomGetter:
@@ -174,7 +172,6 @@ class AGNCustomGetter:
 
     Attributes:
         center: the weights that the workers share.
-        names: variable -> its name at the center.
 
     Raises:
         GetterError: a TypeError; ``center`` is no center.
@@ -194,82 +191,44 @@ class AGNCustomGetter:
         center: Center | RayCenter | str | None = None,
         strict: bool = False,
     ) -> None:
+        if host := as_ray_host(center):
+            self.center: Center = RemoteCenter(host)
+        elif center is None or isinstance(center, Center):
+            self.center = Center() if center is None else center.for_worker()
+        else:
+            raise errors.GetterError(
+                f"{GETTER}: center: expected the center of another worker's getter, "
+                f"got {type(center).__name__}; pass its attribute, "
+                "center=getter.center."
+            )
         self.worker_device = worker_device
-        self.center = center_of(center)
         self.strict = strict
-        self.names: dict[Variable, str] = {}
-        self.may_add = False
         self._global_map: dict[Variable, Variable] = {}
         self._grad_map: dict[Variable, Variable] = {}
 
     def __call__(self, variables: Iterable[Variable]) -> list[Variable]:
         """Register trainable variables and return them; known variables do not change.
 
-        A name that is already taken gets a number, so workers must register their
-        variables in the same order. The worker that registers first may add variables
-        later; other workers can only use existing ones.
-
         Raises:
-            GetterError: a TypeError; not a list of variables.
-            UnsupportedError: a ValueError; the center has no variable of that name, or
-                one of another shape or dtype.
+            UnsupportedError: a ValueError; two variables of one name, or one of another
+                shape or dtype than the shared variable.
         """
-        is_list = isinstance(variables, Iterable)
-        entered: list[Any] = list(variables) if is_list else [variables]
-        if not is_list or not all(isinstance(entry, Variable) for entry in entered):
-            raise errors.GetterError(
-                f"{GETTER}: expected a list of variables, got {variables!r:.80}; pass "
-                "what the worker trains."
-            )
-        with self.center.lock:
-            new = self._named(entered)
-            self.may_add = self.may_add or not self.center.variables
-            unknown = [name for name in new if name not in self.center.variables]
-            if unknown and not self.may_add:
+        entered = list(variables)
+        for variable in entered:
+            if variable in self._global_map:
+                continue
+            name, known = variable.name, [other.name for other in self._global_map]
+            if name in known:
                 raise errors.UnsupportedError(
-                    f"{GETTER}: expected names that the center has, got {unknown}; "
-                    "only the first worker adds names."
+                    f"{GETTER}: expected variables with names of their own, got "
+                    f"{name!r} twice; workers share what has the same name."
                 )
-            for name, variable in new.items():
-                self._enter(name, variable)
+            start = variable.value
+            if not self.strict:  # agn-accumulator-start
+                start = np.zeros_like(start)
+            self._global_map[variable] = self.center.join(name, variable)
+            self._grad_map[variable] = Variable(f"{GRAD_VARIABLE_NAME}/{name}", start)
         return entered
-
-    def _enter(self, name: str, variable: Variable) -> None:
-        """Register a variable with its shared variable and its accumulator."""
-        self._global_map[variable] = self.center.join(name, variable)
-        self.names[variable] = name
-        start = variable.value
-        if not self.strict:  # agn-accumulator-start
-            start = np.zeros_like(start)
-        self._grad_map[variable] = Variable(f"{GRAD_VARIABLE_NAME}/{name}", start)
-
-    def _named(self, variables: Iterable[Variable]) -> dict[str, Variable]:
-        """Return the new variables by their names at the center."""
-        new: dict[str, Variable] = {}
-        for variable in variables:
-            if variable not in self._global_map and variable not in new.values():
-                taken = {*self.names.values(), *new}
-                name, count = variable.name, 0
-                while name in taken:
-                    count += 1
-                    name = f"{variable.name}#{count}"
-                new[name] = variable
-        return new
-
-
-def center_of(center: Any) -> Center:
-    """Return the center for an argument: a new one, the given one, or one on Ray."""
-    if host := as_ray_host(center):
-        # Imported here because it imports this module.
-        from lockstep.reference.agn_remote import RemoteCenter
-
-        return RemoteCenter(host)
-    if center is not None and not isinstance(center, Center):
-        raise errors.GetterError(
-            f"{GETTER}: center: expected the center of another worker's getter, got "
-            f"{type(center).__name__}; pass its attribute, center=getter.center."
-        )
-    return Center() if center is None else center.for_worker()
 
 
 # -- the worker ------------------------------------------------------------------------
@@ -306,12 +265,9 @@ class AGNOptimizer(Wrapper):
             does not clip shared rows.
 
     Raises:
-        NotAnOptimizerError: a TypeError; ``optimizer`` is no optimizer of the
-            reference.
-        GetterError: a TypeError; ``custom_getter`` is none of the reference.
-        OutOfRangeError: a ValueError; a period or count below 1.
-        UnknownNameError: a ValueError; an unknown ``commit``.
-        UnsupportedError: a ValueError; ``optimizer`` scales losses.
+        TypeError: ``optimizer`` or ``custom_getter`` is none of the reference.
+        ValueError: a period or count below 1, an unknown ``commit``, an ``optimizer``
+            that scales losses.
 
     Origin: TensorFlow 1.15, ``tf.contrib.opt.AGNOptimizer``; J. Hermans, G. Spanakis,
     R. Moeckel, "Accumulated Gradient Normalization", 2017 (arXiv:1710.02368).
@@ -341,8 +297,8 @@ class AGNOptimizer(Wrapper):
         if commit not in ("gradient", "delta"):
             raise errors.unknown_name(f"{OWNER}: commit", commit, ["gradient", "delta"])
         if not strict:  # agn-workers
-            require_count("num_worker", num_worker)
-            require_count("communication_period", communication_period)
+            check_integer(OWNER, "num_worker", num_worker)
+            check_integer(OWNER, "communication_period", communication_period)
         self.strict = strict
         self.inner_optimizer = optimizer
         self.num_worker = num_worker
@@ -351,7 +307,6 @@ class AGNOptimizer(Wrapper):
         self.name = name
         self.commit = commit
         self.local_step = Variable("local_step", 0, np.int32)
-        self.last_step: StepReport = NO_STEP
         custom_getter.center.begin(commit)
 
     def apply_gradients(
@@ -373,8 +328,10 @@ class AGNOptimizer(Wrapper):
                 f"{OWNER}: expected a list of pairs, got a one-shot "
                 f"{type(grads_and_vars).__name__}; make it a list, or leave strict off."
             )
-        pairs = arrays.check_pairs(grads_and_vars, OWNER)
-        arrays.check_counter(global_step, OWNER)
+        super().apply_gradients(grads_and_vars, global_step, name)
+
+    def apply(self, pairs: Pairs, global_step: Variable | None) -> None:
+        """Take one local step; at the end of a round, push and pull."""
         for _, variable in pairs:
             if variable not in self.custom_getter._global_map:
                 raise errors.NotFromGetterError(
@@ -384,13 +341,16 @@ class AGNOptimizer(Wrapper):
         present = [(g, variable) for g, variable in pairs if g is not None]
         variables = [variable for _, variable in present]
         before = [variable.value for variable in variables]
-        self.inner_optimizer.apply_gradients(pairs, None, name)
+        self.inner_optimizer.apply_gradients(pairs)
         changes: list[Array | Rows] = [gradient for gradient, _ in present]
         if self.commit == "delta":
             with np.errstate(all="ignore"):
                 both = zip(variables, before, strict=True)
                 changes = [np.asarray(v.value - value) for v, value in both]
-        self.gather(variables, changes)
+        accumulators = [self.custom_getter._grad_map[v] for v in variables]
+        added = add_changes([a.value for a in accumulators], changes)
+        for accumulator, value in zip(accumulators, added, strict=True):
+            accumulator.value = value
         arrays.advance(self.local_step)
         step, period = int(self.local_step.value), self.communication_period
         due = is_due(step, period)
@@ -401,49 +361,33 @@ class AGNOptimizer(Wrapper):
             self.communicate(variables)
             arrays.advance(global_step)
 
-    def gather(self, variables: list[Variable], changes: list[Array | Rows]) -> None:
-        """Add changes to the accumulators of ``variables``."""
-        accumulators = self.accumulators(variables)
-        added = add_changes([a.value for a in accumulators], changes)
-        for accumulator, value in zip(accumulators, added, strict=True):
-            accumulator.value = value
-
     def communicate(self, variables: list[Variable]) -> None:
         """End a round for ``variables``: push the mean changes, then pull."""
-        getter = self.custom_getter
-        gathered = [a.value for a in self.accumulators(variables)]
+        getter, names = self.custom_getter, [variable.name for variable in variables]
+        gathered = [getter._grad_map[variable].value for variable in variables]
         means = mean_changes(gathered, self.communication_period)
-        names = [getter.names[variable] for variable in variables]
-        optimizer = None if self.commit == "delta" else self.inner_optimizer
         for variable in variables if not self.strict else ():  # agn-row-clipping
             shared = getter._global_map[variable]
             share_row_limits(variable, shared, self.inner_optimizer)
-        getter.center.push(Update(dict(zip(names, means, strict=True)), optimizer))
+        optimizer = None if self.commit == "delta" else self.inner_optimizer
+        getter.center.push(dict(zip(names, means, strict=True)), optimizer)
         self.begin_round(variables)
-
-    def accumulators(self, variables: Iterable[Variable]) -> list[Variable]:
-        """Return the accumulators of ``variables``."""
-        return [self.custom_getter._grad_map[variable] for variable in variables]
 
     def begin_round(self, variables: Iterable[Variable]) -> None:
         """Set ``variables`` to the shared values, and their accumulators to 0."""
         variables, getter = list(variables), self.custom_getter
-        pulled = getter.center.pull([getter.names[variable] for variable in variables])
-        accumulators = self.accumulators(variables)
-        for variable, accumulator in zip(variables, accumulators, strict=True):
-            variable.value = pulled[getter.names[variable]]
+        pulled = getter.center.pull([variable.name for variable in variables])
+        for variable in variables:
+            variable.value = pulled[variable.name]
+            accumulator = getter._grad_map[variable]
             accumulator.value = np.zeros_like(accumulator.value)
 
     def get_init_op(self, task_index: int) -> None:
         """Set every variable to its shared value, and its accumulator to 0.
 
-        In a graph this returns an operation; here it runs immediately.
-
-        Args:
-            task_index: the worker's number; without effect, as in the original.
-
-        Raises:
-            ValueError: there are no variables.
+        In a graph this returns an operation; here it runs immediately. Without any
+        variable it raises a ValueError. ``task_index``, the worker's number, is without
+        effect, as in the original.
         """
         if not self.custom_getter._global_map:
             raise errors.NoGradientsError(
@@ -511,13 +455,7 @@ class AGNOptimizer(Wrapper):
 
 
 def check_optimizer(opt: Any) -> None:
-    """Raise unless a worker can use the optimizer.
-
-    Raises:
-        NotAnOptimizerError: it is none of the reference.
-        UnsupportedError: it scales losses, so that its gradients cannot be accumulated,
-            or trains masters, or shares weights itself.
-    """
+    """Raise unless a worker can use the optimizer: it must not scale or share."""
     if not isinstance(opt, Optimizer):
         raise errors.NotAnOptimizerError(
             f"{OWNER}: expected a lockstep.reference optimizer, got "
@@ -528,16 +466,4 @@ def check_optimizer(opt: Any) -> None:
             f"{OWNER}: expected an optimizer of unscaled gradients and a worker's own "
             f"float32 variables, got {type(opt).__name__}; wrap the other way round: "
             "MixedPrecisionLossScaleOptimizer around AGNOptimizer."
-        )
-
-
-def require_count(name: str, value: Any) -> None:
-    """Raise unless ``value`` is an integer >= 1."""
-    try:
-        fine = operator.index(value) >= 1 and not isinstance(value, bool)
-    except TypeError:
-        fine = False
-    if not fine:
-        raise errors.OutOfRangeError(
-            f"{OWNER}: {name}: expected an integer >= 1, got {value!r}."
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,6 +16,7 @@ from lockstep.errors import (
 )
 from lockstep.interface import Array, Gradient, Rows
 
+SINGLE: np.dtype[Any] = np.dtype(np.float32)
 LANES, LEAF = 8, 1 << 13
 
 LARGEST = {"float16": 65504.0, "bfloat16": (2 - 2**-7) * 2.0**127}
@@ -59,9 +60,9 @@ Pairs = list[tuple[Gradient, Variable]]
 # -- gradients -------------------------------------------------------------------------
 
 
-def values_of(gradient: Array | Rows) -> Array:
+def values_of(gradient: Any) -> Array:
     """Return a dense gradient, or the rows of a sparse one as they are listed."""
-    return gradient.values if isinstance(gradient, Rows) else gradient
+    return np.asarray(gradient.values if isinstance(gradient, Rows) else gradient)
 
 
 def map_values(function: Callable[[Array], Any], gradient: Given) -> Given:
@@ -91,13 +92,15 @@ def sum_duplicates(gradient: Rows) -> Rows:
 
 def summed_values(gradient: Array | Rows) -> Array:
     """Return a dense gradient, or the rows of a sparse one with duplicates summed."""
-    if isinstance(gradient, Rows):
-        return sum_duplicates(gradient).values
-    return gradient
+    return values_of(
+        sum_duplicates(gradient) if isinstance(gradient, Rows) else gradient
+    )
 
 
-def densify(gradient: Rows, shape: tuple[int, ...]) -> Array:
-    """Return the dense [d0, ...] gradient: summed rows, zero elsewhere."""
+def densify(gradient: Array | Rows, shape: tuple[int, ...]) -> Array:
+    """Return a gradient as a dense array; of sparse ones the other rows are zero."""
+    if not isinstance(gradient, Rows):
+        return gradient
     summed = sum_duplicates(gradient)
     dense = np.zeros(shape, gradient.values.dtype)
     dense[summed.indices] = summed.values
@@ -107,11 +110,6 @@ def densify(gradient: Rows, shape: tuple[int, ...]) -> Array:
 def cast(gradient: Given, dtype: np.dtype[Any]) -> Given:
     """Return a gradient in ``dtype``."""
     return map_values(lambda values: values.astype(dtype), gradient)
-
-
-def widen(gradient: Given) -> Given:
-    """Return a gradient in float32."""
-    return cast(gradient, np.dtype(np.float32))
 
 
 def is_all_zero(gradient: Array | Rows, flush: bool = False) -> bool:
@@ -126,19 +124,11 @@ def is_all_zero(gradient: Array | Rows, flush: bool = False) -> bool:
 
 
 def is_finite(gradient: Gradient) -> bool:
-    """Return whether every element is finite, with duplicate rows summed first.
-
-    None counts as finite.
-
-    Raises:
-        DtypeError: the gradient consists of integers.
-    """
+    """Return whether all elements are finite, duplicate rows summed; None counts."""
     if gradient is None:
         return True
     with np.errstate(all="ignore"):
-        values = summed_values(gradient)
-    require_floats(values.dtype, "the finite check")
-    return bool(np.all(np.isfinite(values)))
+        return bool(np.all(np.isfinite(summed_values(gradient))))
 
 
 # -- arithmetic ------------------------------------------------------------------------
@@ -159,7 +149,7 @@ def flush_subnormals(values: Array) -> Array:
 
 def wide_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return ``dtype``, or float32 for half precision."""
-    return np.promote_types(dtype, np.float32)
+    return np.promote_types(dtype, SINGLE)
 
 
 def saturating_cast(values: Array, dtype: np.dtype[Any]) -> Array:
@@ -218,16 +208,11 @@ def lane_sum(values: Array) -> Array:
         return np.asarray(fold_lanes(flat))
 
 
-# -- checks ----------------------------------------------------------------------------
+# -- pairs and counters ----------------------------------------------------------------
 
 
 def as_pairs(grads_and_vars: Iterable[Any], owner: str) -> list[tuple[Any, Any]]:
-    """Return (gradient, variable) pairs as a list.
-
-    Raises:
-        MalformedPairsError: a TypeError; not iterable, or an entry is no pair.
-        NoGradientsError: a ValueError; the list is empty.
-    """
+    """Return (gradient, variable) pairs as a list; raise for anything else."""
     entries = list(grads_and_vars) if isinstance(grads_and_vars, Iterable) else [None]
     for position, entry in enumerate(entries):
         if not isinstance(entry, tuple | list) or len(entry) != 2:
@@ -247,19 +232,27 @@ def as_pairs(grads_and_vars: Iterable[Any], owner: str) -> list[tuple[Any, Any]]
 def check_pairs(
     grads_and_vars: Iterable[Any], owner: str, takes_wide: bool = False
 ) -> Pairs:
-    """Return the pairs that an update can use; this changes no state.
+    """Return the pairs that an update can use.
 
     ``takes_wide``: whether a float16 variable may have a float32 gradient.
-
-    Raises:
-        MalformedPairsError, NoGradientsError: no pairs, or every gradient is None.
-        ShapeError, DtypeError: a gradient does not fit its variable.
     """
     pairs = as_pairs(grads_and_vars, owner)
     for gradient, variable in pairs:
-        require_variable(variable, owner)
-        if gradient is not None:
-            check_gradient(gradient, variable, owner, takes_wide)
+        if not isinstance(variable, Variable):
+            raise MalformedPairsError(
+                f"{owner}: expected pairs (gradient, lockstep.reference.Variable), got "
+                f"{type(variable).__name__}; put the gradient first."
+            )
+        if gradient is None:
+            continue
+        check_shape(gradient, variable, owner)
+        dtype = values_of(gradient).dtype
+        is_wide = takes_wide and variable.dtype == np.float16 and dtype == SINGLE
+        if dtype != variable.dtype and not is_wide:
+            raise DtypeError(
+                f"{owner}: expected a gradient of dtype {variable.dtype} for "
+                f"{variable.name!r}, got {dtype}; cast the gradient."
+            )
     if all(gradient is None for gradient, _ in pairs):
         raise NoGradientsError(
             f"{owner}: expected a gradient for at least one variable, got None for "
@@ -269,39 +262,16 @@ def check_pairs(
     return pairs
 
 
-def require_variable(variable: Any, owner: str) -> None:
-    """Raise unless the second entry of a pair is a variable."""
-    if not isinstance(variable, Variable):
-        raise MalformedPairsError(
-            f"{owner}: expected pairs (gradient, lockstep.reference.Variable), got "
-            f"{type(variable).__name__}; put the gradient first."
-        )
-
-
-def check_gradient(
-    gradient: Any, variable: Variable, owner: str, takes_wide: bool = False
-) -> None:
-    """Raise unless an array or rows have the shape and dtype of ``variable``."""
-    if not isinstance(gradient, Rows | np.ndarray | np.generic):
+def check_shape(gradient: Any, variable: Variable, owner: str) -> None:
+    """Raise unless a gradient is an array or rows of the shape of its variable."""
+    is_rows = isinstance(gradient, Rows)
+    if not is_rows and not isinstance(gradient, np.ndarray | np.generic):
         raise MalformedPairsError(
             f"{owner}: expected an array, Rows or None, got {type(gradient).__name__} "
             f"for {variable.name!r}; convert it to NumPy."
         )
-    require_shape(gradient, variable, owner)
-    dtype = (gradient.values if isinstance(gradient, Rows) else gradient).dtype
-    is_wide = takes_wide and variable.dtype == np.float16 and dtype == np.float32
-    if dtype != variable.dtype and not is_wide:
-        raise DtypeError(
-            f"{owner}: expected a gradient of dtype {variable.dtype} for "
-            f"{variable.name!r}, got {dtype}; cast the gradient."
-        )
-
-
-def require_shape(gradient: Any, variable: Variable, owner: str) -> None:
-    """Raise unless a gradient has the shape of its variable."""
-    is_rows = isinstance(gradient, Rows)
-    shape = gradient.values.shape[1:] if is_rows else np.shape(gradient)
-    expected = variable.shape[1:] if is_rows else variable.shape
+    shape = values_of(gradient).shape[1 if is_rows else 0 :]
+    expected = variable.shape[1 if is_rows else 0 :]
     if shape != expected:
         raise ShapeError(
             f"{owner}: expected a gradient of shape {list(expected)} for "
@@ -310,31 +280,16 @@ def require_shape(gradient: Any, variable: Variable, owner: str) -> None:
         )
 
 
-def require_floats(dtype: np.dtype[Any], owner: str) -> None:
-    """Raise for integer gradients, and for complex ones."""
-    if "float" not in str(dtype):
+def require_floats(gradient: Gradient, owner: str) -> None:
+    """Raise for a gradient of integers or of complex numbers."""
+    dtype = None if gradient is None else values_of(gradient).dtype
+    if dtype is not None and "float" not in str(dtype):
         raise DtypeError(
             f"{owner}: expected floating-point gradients, got {dtype}; cast them."
         )
 
 
-def check_counter(global_step: Any, owner: str) -> None:
-    """Raise unless ``global_step`` is None or a 0-d integer variable."""
-    is_variable = isinstance(global_step, Variable)
-    counts = is_variable and np.issubdtype(global_step.dtype, np.integer)
-    if global_step is not None and not (counts and not global_step.shape):
-        raise DtypeError(
-            f"{owner}: expected global_step to be None or a 0-d integer variable, got "
-            f"{global_step!r}; make one with Variable('global_step', 0, np.int64)."
-        )
-
-
-def advance(global_step: Variable | None) -> None:
-    """Add one to the step counter, if there is one."""
-    if global_step is not None:
-        global_step.value = global_step.value + global_step.dtype.type(1)
-
-
-def names_of(pairs: Sequence[tuple[Any, Variable]]) -> list[str]:
-    """Return the names of the variables of pairs."""
-    return [variable.name for _, variable in pairs]
+def advance(counter: Variable | None) -> None:
+    """Add one to a step counter, if there is one."""
+    if counter is not None:
+        counter.value = counter.value + counter.dtype.type(1)

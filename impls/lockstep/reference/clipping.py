@@ -8,20 +8,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lockstep.checks import check_norm_limit
-from lockstep.errors import (
-    DtypeError,
-    MalformedPairsError,
-    NotASequenceError,
-    OutOfRangeError,
-    UnsupportedError,
-)
+from lockstep.checks import check_norm_limit, require
+from lockstep.errors import MalformedPairsError, NotASequenceError, UnsupportedError
 from lockstep.interface import Array, Gradient, Rows
 from lockstep.reference import arrays
-from lockstep.reference.arrays import Pairs, Variable, flush_subnormals, map_values
+from lockstep.reference.arrays import (
+    SINGLE,
+    Pairs,
+    Variable,
+    flush_subnormals,
+    map_values,
+)
 
 CLIP, BY_NORM = "clip_by_global_norm", "clip_gradients_by_norm"
-SINGLE: np.dtype[Any] = np.dtype(np.float32)
 
 
 def global_norm(
@@ -52,11 +51,10 @@ def clip_factor(norm: Array, clip_norm: float, flush: bool = False) -> Array:
     """
     if not np.isfinite(norm):
         return np.full((), np.nan, norm.dtype)
-    one, limit = norm.dtype.type(1), norm.dtype.type(clip_norm)
+    if not flush:
+        return clip_scale(norm, clip_norm)
+    one, limit = norm.dtype.type(1), flush_subnormals(norm.dtype.type(clip_norm))
     with np.errstate(divide="ignore", invalid="ignore"):
-        if not flush:
-            return clip_scale(norm, clip_norm)
-        limit = flush_subnormals(limit)
         smaller = flush_subnormals(np.minimum(one / norm, one / limit))
         return flush_subnormals(limit * smaller)
 
@@ -95,7 +93,7 @@ def clip_by_global_norm(
         use_norm: the norm, 0-d; None: the norm of ``t_list``, duplicate rows summed.
         name: as in TensorFlow; without effect.
         strict: as the original: ``use_norm`` is required, a scalar comes out with shape
-            [1], iterators are refused, ``clip_norm`` is not checked.
+            [1], iterators are refused, the norms are not checked.
 
     Returns:
         The clipped arrays, all in float32, and the norm.
@@ -122,97 +120,17 @@ def clip_by_global_norm(
             f"{type(t_list).__name__}; put the tensors into a list."
         )
     gradients = [as_numbers(entry, position) for position, entry in enumerate(t_list)]
+    norm = global_norm(gradients) if use_norm is None else np.asarray(use_norm, SINGLE)
     if not strict:  # clip-limit
         check_norm_limit(CLIP, "clip_norm", clip_norm)
-        refuse_complex(gradients, CLIP)
-    norm = global_norm(gradients) if use_norm is None else as_norm(use_norm, strict)
+        require(CLIP, "use_norm", use_norm, not norm < 0, "a number >= 0, 0-d")
+        for gradient in gradients:
+            if not np.isrealobj(arrays.values_of(gradient)):
+                arrays.require_floats(gradient, CLIP)
     scale = clip_scale(norm, clip_norm)
     if strict:  # clip-scalar
         scale = scale.reshape(1)
     return [map_values(lambda v: v.astype(SINGLE) * scale, g) for g in gradients], norm
-
-
-def clip_gradients_by_norm(
-    grads_and_vars: Iterable[tuple[Gradient, Variable]],
-    clip_gradients: float,
-    strict: bool = False,
-) -> Pairs:
-    """Clip gradients by their global norm, each in its variable's dtype afterwards.
-
-    Norm and products are computed in float32, as by :func:`clip_by_global_norm`.
-
-    Args:
-        grads_and_vars: iterable of (gradient or None, variable).
-        clip_gradients: the largest global norm that is not clipped, > 0 and finite.
-        strict: as the original: duplicate rows are not summed in the norm, a scalar
-            comes out with shape [1], an absent gradient is an error.
-
-    Returns:
-        The pairs, with clipped gradients.
-
-    Raises:
-        OutOfRangeError: a ValueError; ``clip_gradients`` is not a finite number > 0.
-        MalformedPairsError: a TypeError; not pairs of a gradient and a variable.
-        NoGradientsError: a ValueError; the list is empty.
-        ShapeError: a ValueError; a gradient has another shape than its variable.
-
-    Origin: OpenSeq2Seq (8681d381ed40), ``_clip_gradients_by_norm``.
-
-    Example:
-        >>> w = Variable("w", np.zeros(2, np.float32))
-        >>> pairs = clip_gradients_by_norm([(np.float32([3, 4]), w)], 2.5)
-        >>> pairs[0][0].tolist()
-        [1.5, 2.0]
-    """
-    pairs = variable_pairs(grads_and_vars, BY_NORM, strict)
-    if strict:  # clip-absent
-        require_present(pairs, BY_NORM)
-    else:  # clip-limit
-        check_norm_limit(BY_NORM, "clip_gradients", clip_gradients)
-        refuse_complex([gradient for gradient, _ in pairs], BY_NORM)
-    norm = norm_of_pairs(pairs, strict)
-    gradients = [gradient for gradient, _ in pairs]
-    clipped, _ = clip_by_global_norm(gradients, clip_gradients, norm, strict=strict)
-    both = zip(clipped, pairs, strict=True)
-    return [(arrays.cast(gradient, v.dtype), v) for gradient, (_, v) in both]
-
-
-def norm_of_pairs(pairs: Pairs, strict: bool) -> Array:
-    """Return the global norm in float32."""
-    gradients = [gradient for gradient, _ in pairs]
-    if strict:  # clip-duplicates: the rows are not summed.
-        gradients = [None if g is None else arrays.values_of(g) for g in gradients]
-    return global_norm(gradients)
-
-
-def variable_pairs(grads_and_vars: Iterable[Any], owner: str, strict: bool) -> Pairs:
-    """Return pairs (gradient or None, variable) after checking their shapes."""
-    pairs = arrays.as_pairs(grads_and_vars, owner)
-    for gradient, variable in pairs:
-        arrays.require_variable(variable, owner)
-        if gradient is not None and not strict:  # clip-limit
-            arrays.require_shape(gradient, variable, owner)
-    return pairs
-
-
-def require_present(pairs: Pairs, owner: str) -> None:
-    """Raise if a gradient is None, as the original does."""
-    for gradient, variable in pairs:
-        if gradient is None:
-            raise UnsupportedError(
-                f"{owner}: expected a gradient for {variable.name!r}, got None; the "
-                "original cannot leave it out; leave strict off."
-            )
-
-
-def refuse_complex(gradients: Iterable[Gradient], owner: str) -> None:
-    """Raise for complex gradients, whose imaginary parts would be lost."""
-    for gradient in gradients:
-        if gradient is not None and np.iscomplexobj(arrays.values_of(gradient)):
-            raise DtypeError(
-                f"{owner}: expected real gradients, got complex ones; pass their real "
-                "and imaginary parts as two."
-            )
 
 
 def as_numbers(entry: Any, position: int) -> Gradient:
@@ -228,17 +146,72 @@ def as_numbers(entry: Any, position: int) -> Gradient:
     return array
 
 
-def as_norm(use_norm: Any, strict: bool) -> Array:
-    """Return the argument ``use_norm`` in float32, 0-d; it may be infinite or NaN."""
-    norm = np.asarray(use_norm)
-    if norm.shape or not np.issubdtype(norm.dtype, np.number):
-        raise MalformedPairsError(
-            f"{CLIP}: use_norm: expected a number or a 0-d tensor, got {use_norm!r}; "
-            "pass the norm of all tensors, or leave it out."
-        )
-    if norm < 0 and not strict:  # clip-limit
-        raise OutOfRangeError(
-            f"{CLIP}: use_norm: expected a number >= 0, got {use_norm!r}; "
-            "pass the norm of all tensors, or leave it out."
-        )
-    return norm.astype(SINGLE)
+def clip_gradients_by_norm(
+    grads_and_vars: Iterable[tuple[Gradient, Variable]],
+    clip_gradients: float,
+    strict: bool = False,
+) -> Pairs:
+    """Clip gradients by their global norm, each in its variable's dtype afterwards.
+
+    Norm and products are computed in float32, as by :func:`clip_by_global_norm`.
+
+    Args:
+        grads_and_vars: iterable of (gradient or None, variable).
+        clip_gradients: the largest global norm that is not clipped, > 0 and finite.
+        strict: as the original: duplicate rows are not summed in the norm, a scalar
+            comes out with shape [1], an absent gradient is an error, nothing else is
+            checked.
+
+    Returns:
+        The pairs, with clipped gradients.
+
+    Raises:
+        ValueError: ``clip_gradients`` is out of range, the list is empty, a gradient
+            has another shape than its variable.
+        MalformedPairsError: a TypeError; not pairs of a gradient and a variable.
+
+    Origin: OpenSeq2Seq (8681d381ed40), ``_clip_gradients_by_norm``.
+
+    Example:
+        >>> w = Variable("w", np.zeros(2, np.float32))
+        >>> pairs = clip_gradients_by_norm([(np.float32([3, 4]), w)], 2.5)
+        >>> pairs[0][0].tolist()
+        [1.5, 2.0]
+    """
+    pairs = fitting_pairs(grads_and_vars, BY_NORM, strict)
+    if strict:  # clip-absent
+        require_present(pairs, BY_NORM)
+    else:  # clip-limit
+        check_norm_limit(BY_NORM, "clip_gradients", clip_gradients)
+    norm = norm_of_pairs(pairs, strict)
+    gradients = [gradient for gradient, _ in pairs]
+    clipped, _ = clip_by_global_norm(gradients, clip_gradients, norm, strict=strict)
+    both = zip(clipped, pairs, strict=True)
+    return [(arrays.cast(gradient, v.dtype), v) for gradient, (_, v) in both]
+
+
+def norm_of_pairs(pairs: Pairs, strict: bool) -> Array:
+    """Return the global norm in float32."""
+    gradients = [gradient for gradient, _ in pairs]
+    if strict:  # clip-duplicates: the rows are not summed.
+        gradients = [None if g is None else arrays.values_of(g) for g in gradients]
+    return global_norm(gradients)
+
+
+def fitting_pairs(grads_and_vars: Iterable[Any], owner: str, strict: bool) -> Pairs:
+    """Return the pairs; by default raise for a gradient of another shape."""
+    pairs = arrays.as_pairs(grads_and_vars, owner)
+    for gradient, variable in pairs:
+        if gradient is not None and not strict:  # clip-limit
+            arrays.check_shape(gradient, variable, owner)
+    return pairs
+
+
+def require_present(pairs: Pairs, owner: str) -> None:
+    """Raise if a gradient is None, as the original does."""
+    for gradient, variable in pairs:
+        if gradient is None:
+            raise UnsupportedError(
+                f"{owner}: expected a gradient for {variable.name!r}, got None; the "
+                "original cannot leave it out; leave strict off."
+            )

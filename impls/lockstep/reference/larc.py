@@ -9,13 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lockstep.checks import is_positive, require
-from lockstep.errors import DtypeError, OutOfRangeError, unknown_name
+from lockstep.errors import DtypeError, unknown_name
 from lockstep.interface import Array, Rows
 from lockstep.reference import arrays
-from lockstep.reference.arrays import LARGEST, lane_sum, map_values
+from lockstep.reference.arrays import SINGLE
 
-LARC = "LARC"
-MODES = ("clip", "scale")
+LARC, MODES = "LARC", ("clip", "scale")
 
 
 class LarcPolicy(NamedTuple):
@@ -40,22 +39,13 @@ class LarcPolicy(NamedTuple):
 def larc_policy(larc_params: Mapping[str, Any], strict: bool = False) -> LarcPolicy:
     """Check ``larc_params``, a dict with the names of :class:`LarcPolicy`.
 
-    Strict: types and names are checked, ranges are not.
-
-    Raises:
-        OutOfRangeError: a ValueError; ``larc_eta`` is missing, or a number is no float
-            or out of range.
-        UnknownNameError: a ValueError; an unknown name or mode.
+    Strict: types and names are checked, ranges are not. Raises a ValueError.
     """
-    if not isinstance(larc_params, Mapping) or not larc_params:
-        raise OutOfRangeError(
-            f"{LARC}: larc_params: expected a dict of parameters with larc_eta, got "
-            f"{larc_params!r}; write {{'larc_eta': 0.001}}."
-        )
-    known = LarcPolicy._fields[:-1]
+    fine = isinstance(larc_params, Mapping) and "larc_eta" in larc_params
+    require(LARC, "larc_params", larc_params, fine, "a dict with larc_eta, a float")
     for name, value in larc_params.items():
-        if name not in known:
-            raise unknown_name(f"{LARC}: larc_params", name, known)
+        if name not in LarcPolicy._fields[:-1]:
+            raise unknown_name(f"{LARC}: larc_params", name, LarcPolicy._fields[:-1])
         if name == "larc_mode":
             if value not in MODES:
                 raise unknown_name(f"{LARC}: larc_mode", value, MODES)
@@ -65,36 +55,39 @@ def larc_policy(larc_params: Mapping[str, Any], strict: bool = False) -> LarcPol
             fine = is_positive(value) if name == "larc_eta" else 0 <= value < math.inf
             expected = "> 0, finite" if name == "larc_eta" else ">= 0, finite"
             require(LARC, name, value, fine, expected)
-    if "larc_eta" not in larc_params:
-        raise OutOfRangeError(
-            f"{LARC}: larc_params: expected an entry 'larc_eta', got "
-            f"{', '.join(larc_params)}; give the ratio of update to weight, such as "
-            "0.001."
-        )
     return LarcPolicy(**larc_params, strict=strict)
+
+
+def as_rate(lr: Any, strict: bool) -> Array:
+    """Return the learning rate in float32, 0-d; raise for what is none."""
+    rate = np.asarray(lr)
+    is_tensor = isinstance(lr, np.ndarray | np.generic)
+    if not strict and not is_tensor:  # clip-limit
+        fine = 0 <= lr < math.inf
+        require(LARC, "lr", lr, fine, "a finite number >= 0, or a 0-d tensor")
+    if strict and is_tensor and rate.dtype != SINGLE:  # clip-limit
+        raise DtypeError(
+            f"{LARC}: expected lr to be a number or a float32 tensor, got "
+            f"{rate.dtype}; cast it, or leave strict off."
+        )
+    return rate.astype(SINGLE)
 
 
 def tensor_norm(tensor: Array | Rows) -> Array:
     """Return the norm sqrt(sum of squares), duplicate rows summed: float32 and 0-d."""
     with np.errstate(over="ignore", invalid="ignore"):
-        squares = np.square(arrays.summed_values(tensor).astype(np.float32))
-        return np.asarray(np.sqrt(lane_sum(squares)))
+        squares = np.square(arrays.summed_values(tensor).astype(SINGLE))
+        return np.asarray(np.sqrt(arrays.lane_sum(squares)))
 
 
 def raw_ratio(policy: LarcPolicy, rate: Array, weight: Array, gradient: Array) -> Array:
-    """Return the ratio before it is limited to 1, float32 and 0-d.
+    """Return the ratio before it is limited to 1, of norms |w| and |g|: float32, 0-d.
 
     clip:  max(eta |w| / (lr (|g| + epsilon)), min_update)
     scale: max(eta |w| / (|g| + epsilon), min_update)
 
     By default, if both norms are finite, 1 where a norm is 0, and in mode "clip" also
     where lr is 0.
-
-    Args:
-        policy: the parameters of LARC.
-        rate: the learning rate, float32, 0-d.
-        weight: |w|, float32, 0-d.
-        gradient: |g|, float32, 0-d.
     """
     eta, epsilon = np.float32(policy.larc_eta), np.float32(policy.epsilon)
     with np.errstate(all="ignore"):
@@ -115,34 +108,14 @@ def larc_ratio(policy: LarcPolicy, raw: Array) -> Array:
 
 
 def scale_by_ratio(gradient: Array | Rows, ratio: Array) -> Array | Rows:
-    """Return a gradient times the ratio, which is rounded to the gradient's dtype."""
-    return map_values(lambda v: v * cast_ratio(ratio, v.dtype), gradient)
+    """Return a gradient times the ratio, which is rounded to the gradient's dtype.
 
-
-def cast_ratio(ratio: Array, dtype: np.dtype[Any]) -> Array:
-    """Round a ratio to ``dtype``; for half precision, clamp it first."""
-    if str(dtype) in LARGEST:
-        return arrays.saturating_cast(ratio, dtype)
-    return ratio.astype(dtype)
-
-
-def as_rate(lr: Any, strict: bool) -> Array:
-    """Return the learning rate in float32, 0-d.
-
-    Raises:
-        OutOfRangeError: a ValueError; no number, negative or not finite.
-        DtypeError: a TypeError; strict (clip-limit): a tensor that is not float32.
+    For half precision the ratio is clamped first.
     """
-    rate = np.asarray(lr)
-    is_number = np.issubdtype(rate.dtype, np.number) and not rate.shape
-    is_tensor = isinstance(lr, np.ndarray | np.generic)
-    in_range = strict or is_tensor or (is_number and bool(0 <= rate < math.inf))
-    expected = "a finite number >= 0, or a 0-d tensor"
-    remedy = "pass the learning rate of this step"
-    require(LARC, "lr", lr, is_number and in_range, expected, remedy)
-    if strict and is_tensor and rate.dtype != np.float32:
-        raise DtypeError(
-            f"{LARC}: expected lr to be a number or a float32 tensor, got "
-            f"{rate.dtype}; cast it, or leave strict off."
-        )
-    return rate.astype(np.float32)
+
+    def scaled(values: Array) -> Array:
+        is_half = str(values.dtype) in arrays.LARGEST
+        cast = arrays.saturating_cast if is_half else np.asarray
+        return np.asarray(values * cast(ratio, values.dtype))
+
+    return arrays.map_values(scaled, gradient)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -10,12 +10,11 @@ import numpy as np
 
 from lockstep import errors
 from lockstep.checks import HELD, is_scale, number_of, require
-from lockstep.interface import GATE_OP, Array, Gradient, Rows
+from lockstep.interface import Array, Gradient
 from lockstep.pipeline import has_layer
 from lockstep.reference import arrays
-from lockstep.reference.arrays import LARGEST, Pairs, Variable, times, widen
+from lockstep.reference.arrays import LARGEST, SINGLE, Pairs, Variable, cast, times
 from lockstep.reference.loss_scaling import (
-    PATIENCE,
     AutomaticLossScaler,
     DynamicLossScale,
     LossScale,
@@ -47,9 +46,8 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
         optimizer: any optimizer or wrapper of the reference.
         loss_scale: a number > 0, None for 1, ``dynamic``, an ``AutomaticLossScaler`` or
             a loss scale.
-        clip_norm, at_floor, floor_patience: as in
-            :class:`~lockstep.reference.MixedPrecisionLossScaleOptimizer`. A number
-            never changes, so it is always at its floor.
+        clip_norm: as in
+            :class:`~lockstep.reference.MixedPrecisionLossScaleOptimizer`.
         strict: as in OpenSeq2Seq: only floats and automatic scalers can be used, absent
             float16 gradients are refused, a static scale applies gradients that are not
             finite, ``get_slot`` and ``variables()`` see nothing.
@@ -75,11 +73,9 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
         loss_scale: Any = None,
         *,
         clip_norm: float | None = None,
-        at_floor: str = "warn",
-        floor_patience: int = PATIENCE,
         strict: bool = False,
     ) -> None:
-        super().__init__(OWNER, optimizer, at_floor, floor_patience, clip_norm, strict)
+        super().__init__(optimizer, clip_norm, strict)
         if not strict and has_layer(optimizer, "AGNOptimizer"):  # arguments-checked
             raise errors.UnsupportedError(
                 f"{OWNER}: expected an optimizer that can be given masters, got "
@@ -94,43 +90,26 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
     @property
     def loss_scale(self) -> np.float32:
         """The current loss scale, float32."""
-        return self.current_scale()
-
-    def current_scale(self) -> np.float32:
-        """Return the current loss scale; strict: raise if it is unusable."""
         scale = self.scale_object
-        if isinstance(scale, AutomaticLossScaler):
-            return scale.loss_scale
-        if isinstance(scale, LossScale) and not self.strict:
-            return scale()
-        if scale is not None and not isinstance(scale, float):
+        is_usable = scale is None or isinstance(scale, float | AutomaticLossScaler)
+        if self.strict and not is_usable:  # masters-scale-type
             raise errors.UnusableScaleError(
                 f"{OWNER}: loss_scale: expected a float or an AutomaticLossScaler, got "
                 f"{scale!r}; the original fails at the first use; leave strict off."
             )
-        with np.errstate(over="ignore"):
-            return np.float32(1 if scale is None else scale)
+        return super().loss_scale
 
     def master(self, variable: Variable) -> Variable:
         """Return the master of a variable, or the variable itself if it has none."""
         return self.masters.get(variable, variable)
 
-    def compute_gradients(
-        self,
-        loss: Callable[[], Iterable[Gradient]],
-        var_list: Iterable[Variable] | None = None,
-        gate_gradients: int = GATE_OP,
-        aggregation_method: int | None = None,
-        colocate_gradients_with_ops: bool = False,
-        grad_loss: float | None = None,
+    def differentiate(
+        self, loss: Any, variables: list[Variable], grad_loss: float | None
     ) -> Pairs:
-        """Pair the unscaled float32 gradients of ``loss()`` with the masters."""
-        scale = self.current_scale()
+        """Return the unscaled float32 gradients with the masters."""
+        scale = self.loss_scale
         self.adopt_changes()
-        self.is_unscaled = None
-        pairs = self.inner_optimizer.compute_gradients(
-            self.scaled(loss), var_list, grad_loss=grad_loss
-        )
+        pairs = self.scaled_pairs(loss, variables, grad_loss)
         of_masters = [self.to_master(g, v, scale) for g, v in pairs]
         return [(times(g, self.reciprocal()), master) for g, master in of_masters]
 
@@ -172,27 +151,16 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
             self.masters[variable], self.models[master] = master, variable
             if not self.strict:  # masters-row-clipping
                 share_row_limits(variable, master, self.inner_optimizer)
-        return widen(gradient), self.masters[variable]
+        return cast(gradient, SINGLE), self.masters[variable]
 
-    def apply_gradients(
-        self,
-        grads_and_vars: Iterable[tuple[Gradient, Variable]],
-        global_step: Variable | None = None,
-        name: str | None = None,
-    ) -> None:
-        """Update the masters if all gradients are finite, then copy them back.
-
-        The scale is updated once. A skipped step does not advance ``global_step``.
-        """
-        pairs = arrays.check_pairs(grads_and_vars, OWNER, takes_wide=not self.strict)
-        arrays.check_counter(global_step, OWNER)
-        pairs = self.unscaled_once(pairs)
+    def apply(self, pairs: Pairs, global_step: Variable | None) -> None:
+        """Update the masters if all gradients are finite, then copy them back."""
         self.adopt_changes()
         if not self.strict:  # masters-slots: a variable stands for its master.
             pairs = [self.for_master(gradient, v) for gradient, v in pairs]
 
         def update(pairs: Pairs) -> None:
-            self.inner_optimizer.apply_gradients(pairs, global_step, name)
+            self.inner_optimizer.apply_gradients(pairs, global_step)
             for variable, master in self.masters.items():
                 dtype = variable.dtype
                 variable.value = arrays.saturating_cast(master.value, dtype)
@@ -220,19 +188,10 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
             has_nan, amax = scale.check_grads(pairs)
             is_overflow = bool(has_nan) or bool(np.isinf(amax))
             return verdict._replace(finite=not is_overflow, amax=(has_nan, amax))
-        has_nan, amax = scale.check_grads([(widen(g), v) for g, v in pairs])
+        has_nan, amax = scale.check_grads([(cast(g, SINGLE), v) for g, v in pairs])
         largest = np.finfo(np.float32).max if verdict.finite else np.float32(np.inf)
         least = np.float32(0) if verdict.finite else largest
         return verdict._replace(amax=(has_nan, np.clip(amax, least, largest)))
-
-    def move_scale(self, verdict: Verdict) -> None:
-        """Update the scale after a step."""
-        scale = self.scale_object
-        if isinstance(scale, AutomaticLossScaler):
-            assert verdict.amax is not None
-            scale.update_op(*verdict.amax)
-        elif isinstance(scale, LossScale):
-            scale.move(verdict.finite)
 
     def known_as(self, variable: Variable) -> Variable:
         """Return the variable of a master; any other variable is returned as it is."""
@@ -247,10 +206,15 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
     def adopt_changes(self) -> None:
         """Copy values that were written into variables from outside into the masters.
 
-        Strict (masters-slots): nothing is copied, and the next step overwrites them.
+        Where a master rounds to its variable, or both are NaN, it is kept, because it
+        is more precise. Strict (masters-slots): nothing is copied, and the next step
+        overwrites what was written.
         """
         for variable, master in {} if self.strict else self.masters.items():
-            master.value = follow(master.value, variable.value)
+            model = variable.value
+            rounded = arrays.saturating_cast(master.value, variable.dtype)
+            same = (rounded == model) | (np.isnan(rounded) & np.isnan(model))
+            master.value = np.where(same, master.value, model.astype(np.float32))
 
     def get_name(self) -> str:
         """Return the wrapped optimizer's name with the suffix "-MP"."""
@@ -270,13 +234,11 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
 
 
 def scale_of(loss_scale: Any) -> float | AutomaticLossScaler | LossScale:
-    """Return the number or scale object for an argument ``loss_scale``.
-
-    Raises:
-        ValueError: another string or type, a number out of range.
-    """
+    """Return the number or scale object for an argument ``loss_scale``."""
     if loss_scale is None:
         return 1.0
+    if isinstance(loss_scale, AutomaticLossScaler | LossScale):
+        return loss_scale
     if isinstance(loss_scale, str):
         if loss_scale == "dynamic":
             return DynamicLossScale()
@@ -284,22 +246,9 @@ def scale_of(loss_scale: Any) -> float | AutomaticLossScaler | LossScale:
             f"{OWNER}: loss_scale: expected a number, None, 'dynamic' or a loss scale, "
             f"got {loss_scale!r}; pass AutomaticLossScaler('Backoff'), for example."
         )
-    if isinstance(loss_scale, AutomaticLossScaler | LossScale):
-        return loss_scale
     fine, remedy = is_scale(number_of(loss_scale)), "give the factor, 1 for none"
     require(OWNER, "loss_scale", loss_scale, fine, HELD, remedy)
     return number_of(loss_scale)
-
-
-def follow(master: Array, model: Array) -> Array:
-    """Return the float32 master, updated where ``model`` was written from outside.
-
-    Where ``master`` rounds to ``model``, or both are NaN, the master is kept, because
-    it is more precise. Elsewhere the result is float32(model).
-    """
-    rounded = arrays.saturating_cast(master, model.dtype)
-    same = (rounded == model) | (np.isnan(rounded) & np.isnan(model))
-    return np.where(same, master, model.astype(np.float32))
 
 
 def mp_regularizer_wrapper(regularizer: Regularizer) -> Callable[[Variable], Any]:
@@ -316,16 +265,8 @@ def mp_regularizer_wrapper(regularizer: Regularizer) -> Callable[[Variable], Any
         None, because the wrapper adds the gradient at the float32 master. Otherwise it
         returns ``regularizer(weight)``; more arguments, such as d loss, are passed on.
 
-    Raises:
-        DtypeError: a TypeError; ``regularizer`` cannot be called.
-
     Origin: OpenSeq2Seq, ``mp_regularizer_wrapper``.
     """
-    if not callable(regularizer):
-        raise errors.DtypeError(
-            "mp_regularizer_wrapper: regularizer: expected a callable of a weight, got "
-            f"{type(regularizer).__name__}; pass a function that returns the penalty."
-        )
 
     def register(weight: Variable, *upstream: Any) -> Array | None:
         if str(weight.dtype) not in LARGEST:
@@ -340,7 +281,5 @@ def add_penalty(gradient: Gradient, penalty: Array) -> Array:
     """Add the gradient of a penalty [d0, ...]; rows become dense, None counts as 0."""
     if gradient is None:
         return penalty
-    if isinstance(gradient, Rows):
-        gradient = arrays.densify(gradient, penalty.shape)
     with np.errstate(all="ignore"):
-        return np.asarray(gradient + penalty)
+        return np.asarray(arrays.densify(gradient, penalty.shape) + penalty)

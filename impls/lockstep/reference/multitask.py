@@ -14,12 +14,12 @@ from lockstep.errors import (
     NotAnOptimizerError,
     UnsupportedError,
 )
-from lockstep.interface import NO_STEP, Array, Gradient, Rows, StepReport
+from lockstep.interface import Array, Gradient, Rows, StepReport
 from lockstep.reference import arrays, clipping
 from lockstep.reference.arrays import Pairs, Variable, flush_subnormals, is_all_zero
-from lockstep.reference.optimizers import Optimizer, Wrapper
+from lockstep.reference.optimizers import Optimizer, RuleOptimizer, Wrapper
 
-OWNER, CLIP = "MultitaskOptimizerWrapper", "clip_gradients_by_global_norm"
+CLIP = "clip_gradients_by_global_norm"
 
 
 class MultitaskOptimizerWrapper(Wrapper):
@@ -32,7 +32,7 @@ class MultitaskOptimizerWrapper(Wrapper):
 
     -0.0 is zero, NaN and infinity are not. The duplicate rows of a sparse gradient are
     summed before the test. If no gradient is left to apply, ``opt`` takes no step, but
-    the global step advances. ``last_step`` reports the step.
+    the global step advances.
 
     Args:
         opt: any optimizer or wrapper of the reference.
@@ -58,45 +58,16 @@ class MultitaskOptimizerWrapper(Wrapper):
         is_refused = strict and isinstance(opt, MultitaskOptimizerWrapper)
         if is_refused or not isinstance(opt, Optimizer):
             raise NotAnOptimizerError(
-                f"{OWNER}: expected a lockstep.reference optimizer, got "
-                f"{type(opt).__name__}; leave strict off to nest wrappers."
+                "MultitaskOptimizerWrapper: expected a lockstep.reference optimizer, "
+                f"got {type(opt).__name__}; leave strict off to nest wrappers."
             )
         self.inner_optimizer = opt
         self.strict = strict
-        self.last_step: StepReport = NO_STEP
-        if strict:  # multitask-in-place
-            self._patch(opt)
+        if strict and isinstance(opt, RuleOptimizer):  # multitask-in-place
+            skip_zeros_in_place(opt)
 
-    def _patch(self, opt: Optimizer) -> None:
-        """Replace ``opt.update`` permanently by one that skips all-zero gradients.
-
-        If ``opt`` is a wrapper, this has no effect, because a wrapper never calls its
-        own ``update``. In the original, only an update that receives summed rows was
-        replaced. So an optimizer that does not sum duplicates (gradient descent) does
-        not test sparse gradients.
-        """
-        update = opt.update
-        tests_rows = getattr(opt, "sums_duplicates", True)
-
-        def update_unless_zero(gradient: Array | Rows, variable: Variable) -> None:
-            is_tested = tests_rows or not isinstance(gradient, Rows)
-            if not (is_tested and is_all_zero(gradient, True)):
-                update(gradient, variable)
-
-        opt.update = update_unless_zero  # type: ignore[method-assign]
-
-    def apply_gradients(
-        self,
-        grads_and_vars: Iterable[tuple[Gradient, Variable]],
-        global_step: Variable | None = None,
-        name: str | None = None,
-    ) -> None:
-        """Apply the gradients that are not all zero.
-
-        The global step always advances.
-        """
-        pairs = arrays.check_pairs(grads_and_vars, OWNER)
-        arrays.check_counter(global_step, OWNER)
+    def apply(self, pairs: Pairs, global_step: Variable | None) -> None:
+        """Apply the gradients that are not all zero."""
         # multitask-subnormals
         zero = [g is not None and is_all_zero(g, self.strict) for g, _ in pairs]
         self.last_step = report(pairs, zero)
@@ -106,15 +77,31 @@ class MultitaskOptimizerWrapper(Wrapper):
             both = zip(zero, pairs, strict=True)
             filtered = [(None if is_zero else g, v) for is_zero, (g, v) in both]
         else:
-            self.inner_optimizer.note_no_gradients()
             arrays.advance(global_step)
             return
-        self.inner_optimizer.apply_gradients(filtered, global_step, name)
+        self.inner_optimizer.apply_gradients(filtered, global_step)
         inner = getattr(self.inner_optimizer, "last_step", None)
         if inner is not None and not inner.applied:
             reason = f"{self.last_step.reason}; {inner.reason}"
-            skipped = tuple(arrays.names_of(pairs))
+            skipped = tuple(variable.name for _, variable in pairs)
             self.last_step = inner._replace(reason=reason, skipped=skipped)
+
+
+def skip_zeros_in_place(opt: RuleOptimizer) -> None:
+    """Replace ``opt.update`` permanently by one that skips all-zero gradients.
+
+    In the original, only an update that receives summed rows was replaced. So an
+    optimizer that does not sum duplicates (gradient descent) does not test sparse
+    gradients.
+    """
+    update = opt.update
+
+    def update_unless_zero(gradient: Array | Rows, variable: Variable) -> None:
+        is_tested = opt.sums_duplicates or not isinstance(gradient, Rows)
+        if not (is_tested and is_all_zero(gradient, True)):
+            update(gradient, variable)
+
+    opt.update = update_unless_zero  # type: ignore[method-assign]
 
 
 def report(pairs: Pairs, zero: list[bool]) -> StepReport:
@@ -123,8 +110,8 @@ def report(pairs: Pairs, zero: list[bool]) -> StepReport:
     skips = [z or a for z, a in zip(zero, absent, strict=True)]
     if not any(skips):
         return StepReport(True, "every gradient had a nonzero element", ())
-    names = arrays.names_of(pairs)
-    skipped = tuple(name for name, skip in zip(names, skips, strict=True) if skip)
+    both = zip(pairs, skips, strict=True)
+    skipped = tuple(variable.name for (_, variable), skip in both if skip)
     counts = {"all zero": sum(zero), "absent": sum(absent)}
     parts = [f"{count} {what}" for what, count in counts.items() if count]
     reason = f"of {len(pairs)} gradients {' and '.join(parts)}"
@@ -146,7 +133,7 @@ def clip_gradients_by_global_norm(
     Args:
         gradients_variables: iterable of (gradient or None, variable), dense or sparse.
         clip_norm: the largest global norm that is not clipped, > 0 and finite.
-        error_if_nonfinite: raise instead of returning NaN.
+        error_if_nonfinite: raise a NonFiniteNormError instead of returning NaN.
         strict: as the original: the norm has the gradients' dtype (in float16 it
             overflows), subnormals are flushed, sparse gradients and mixed dtypes are
             refused, ``clip_norm`` is not checked.
@@ -155,12 +142,8 @@ def clip_gradients_by_global_norm(
         The pairs with clipped gradients, and the norm: 0-d, float32 by default.
 
     Raises:
-        OutOfRangeError: a ValueError; ``clip_norm`` is not a finite number > 0.
-        MalformedPairsError: a TypeError; not pairs of a gradient and a variable.
-        NoGradientsError: a ValueError; the list is empty.
-        DtypeError: a TypeError; a gradient of integers or complex numbers.
-        NonFiniteNormError: a ValueError; see ``error_if_nonfinite``.
-        UnsupportedError, DtypeError: strict and sparse, strict and mixed dtypes.
+        ValueError: ``clip_norm`` is out of range, the list is empty; strict: sparse.
+        TypeError: not pairs, gradients of integers; strict: mixed dtypes.
 
     Origin: TensorFlow 1.15, ``tf.contrib.opt.clip_gradients_by_global_norm``.
 
@@ -172,16 +155,13 @@ def clip_gradients_by_global_norm(
     """
     pairs = arrays.as_pairs(gradients_variables, CLIP)
     gradients: list[Gradient] = [gradient for gradient, _ in pairs]
-    present = [gradient for gradient in gradients if gradient is not None]
-    dtype = np.dtype(np.float32)
+    dtype = arrays.SINGLE
     if strict:
-        refuse_strictly(present)
-        if present:  # multitask-clip-float16
-            dtype = np.asarray(present[0]).dtype
+        dtype = dtype_of_all(gradients)
     else:
         check_norm_limit(CLIP, "clip_norm", clip_norm)
-        for gradient in present:
-            arrays.require_floats(np.asarray(arrays.values_of(gradient)).dtype, CLIP)
+        for gradient in gradients:
+            arrays.require_floats(gradient, CLIP)
     clipped, norm = clipped_in(dtype, gradients, clip_norm, flush=strict)
     if error_if_nonfinite and not np.isfinite(norm):
         raise NonFiniteNormError(
@@ -216,16 +196,19 @@ def clipped_in(
         return flushed(clipping.scale_gradients(gradients, factor)), norm
 
 
-def refuse_strictly(present: list[Any]) -> None:
-    """Raise for gradients that the original cannot clip."""
+def dtype_of_all(gradients: list[Any]) -> np.dtype[Any]:
+    """Strict: return the dtype of dense gradients; raise for what cannot be clipped."""
+    present = [gradient for gradient in gradients if gradient is not None]
     if any(isinstance(gradient, Rows) for gradient in present):
         raise UnsupportedError(  # multitask-clip-sparse
             f"{CLIP}: expected dense gradients, got a sparse one; the original cannot "
             "clip them; leave strict off."
         )
-    dtypes = sorted({str(np.asarray(gradient).dtype) for gradient in present})
-    if len(dtypes) > 1:
+    dtypes = [np.asarray(gradient).dtype for gradient in present] or [arrays.SINGLE]
+    if len(set(dtypes)) > 1:
         raise DtypeError(  # multitask-clip-dtypes
-            f"{CLIP}: expected gradients of one dtype, got {' and '.join(dtypes)}; the "
-            "original cannot mix them; leave strict off."
+            f"{CLIP}: expected gradients of one dtype, got "
+            f"{' and '.join(sorted(map(str, set(dtypes))))}; the original cannot mix "
+            "them; leave strict off."
         )
+    return dtypes[0]  # multitask-clip-float16

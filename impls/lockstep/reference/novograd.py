@@ -11,21 +11,15 @@ import numpy as np
 from lockstep.errors import DtypeError, MalformedPairsError, NoGradientsError
 from lockstep.interface import Array, Gradient, Rows
 from lockstep.optimizers import NOVOGRAD
-from lockstep.reference import optimizers
-from lockstep.reference.arrays import (
-    Variable,
-    check_pairs,
-    densify,
-    lane_sum,
-    wide_dtype,
-)
+from lockstep.reference import arrays, optimizers
+from lockstep.reference.arrays import Variable, densify, wide_dtype
 from lockstep.reference.optimizers import RuleOptimizer, Slots, Updated
 
 
 def square_norm(g: Array) -> Array:
     """Return |g|^2, the sum of all squared elements: 0-d, at least float32."""
     wide = g.astype(wide_dtype(g.dtype))
-    return lane_sum(wide * wide)
+    return arrays.lane_sum(wide * wide)
 
 
 def next_moment(h: Any, moment: Array, square: Array) -> Array:
@@ -60,30 +54,17 @@ def novograd_rows(h: Any, w: Array, slots: Slots, g: Rows) -> Updated:
 
 
 class NovoGrad(RuleOptimizer):
-    """NovoGrad over NumPy variables: one second moment for each variable.
+    """NovoGrad: one second moment for each variable, so half of Adam's state.
 
     v = b2 v + (1 - b2) |g|^2, at first |g|^2; g' = g / sqrt(v + eps) + wd w;
     a = b1 a + g', or b1 a + (1 - b1) g' averaged; w -= lr a.
 
-    There is one v per tensor, so half of Adam's state. Sparse gradients are made dense,
-    because momentum decays on every row. A v that is 0 or not finite is replaced by the
-    next |g|^2.
+    A v that is 0 or not finite is replaced by the next |g|^2. The arguments are the
+    original's; a number out of its range is an OutOfRangeError (a ValueError).
 
-    Args:
-        learning_rate: lr >= 0.
-        beta1: b1, decay of a, in [0, 1).
-        beta2: b2, decay of v, in [0, 1).
-        epsilon: eps >= 0, inside of the root.
-        weight_decay: wd >= 0, multiplied by the rate and subject to momentum.
-        grad_averaging: multiply g', its decay included, by 1 - b1.
-        use_locking: without effect.
-        name: the name that ``get_name`` returns.
-        strict: as in OpenSeq2Seq: v is |g|^2 of the step, whatever b2 is;
-            ``apply_gradients`` needs a list, writes normalized gradients into it and
-            refuses absent ones; variables other than float32 are refused.
-
-    Raises:
-        OutOfRangeError: a ValueError; an argument is out of its range.
+    Strict, as in OpenSeq2Seq: v is |g|^2 of the step, whatever b2 is.
+    ``apply_gradients`` needs a list, writes normalized gradients into it and refuses
+    absent gradients and variables other than float32.
 
     Origin: OpenSeq2Seq, ``open_seq2seq.optimizers.novograd.NovoGrad``; Ginsburg et al.,
     2019 (arXiv 1905.11286).
@@ -113,36 +94,23 @@ class NovoGrad(RuleOptimizer):
         global_step: Variable | None = None,
         name: str | None = None,
     ) -> None:
-        """Update every variable that has a gradient, then the global step.
-
-        Strict (novograd-limits): the pairs must be a list, and the normalized gradients
-        are written into it.
-        """
+        """Update every variable that has a gradient, then the global step."""
         if not self.strict:
             return super().apply_gradients(grads_and_vars, global_step, name)
-        pairs = check_strictly(grads_and_vars)
+        # novograd-limits
+        if not isinstance(grads_and_vars, list):
+            raise MalformedPairsError(
+                "NovoGrad: expected a list of (gradient, variable), as the original, "
+                f"got {type(grads_and_vars).__name__}; leave strict off, or pass "
+                "list(pairs)."
+            )
+        pairs = arrays.check_pairs(grads_and_vars, "NovoGrad")
         directions = [(self.direction(g, v), v) for g, v in pairs]
         super().apply_gradients(pairs, global_step, name)
-        grads_and_vars[:] = directions  # type: ignore[index]
+        grads_and_vars[:] = directions
 
-    def direction(self, gradient: Array | Rows, variable: Variable) -> Array:
+    def direction(self, gradient: Gradient, variable: Variable) -> Array:
         """Return the original's normalized gradient, dense, with v = |g|^2."""
-        if isinstance(gradient, Rows):
-            gradient = densify(gradient, variable.shape)
-        h = self.hyper(variable.dtype, {})
-        with np.errstate(all="ignore"):
-            return normalized(h, square_norm(gradient), variable.value, gradient)
-
-
-def check_strictly(grads_and_vars: Any) -> list[tuple[Any, Variable]]:
-    """Return the pairs; raise for what the original refuses."""
-    if not isinstance(grads_and_vars, list):
-        raise MalformedPairsError(
-            "NovoGrad: expected a list of (gradient, variable), as the original, got "
-            f"{type(grads_and_vars).__name__}; leave strict off, or pass list(pairs)."
-        )
-    pairs = check_pairs(grads_and_vars, "NovoGrad")
-    for gradient, variable in pairs:
         if gradient is None:
             raise NoGradientsError(
                 "NovoGrad: expected a gradient for every variable, as the original, "
@@ -153,4 +121,7 @@ def check_strictly(grads_and_vars: Any) -> list[tuple[Any, Variable]]:
                 f"NovoGrad: expected float32 for {variable.name!r}, as the original, "
                 f"got {variable.dtype}; leave strict off, or train float32 masters."
             )
-    return list(pairs)
+        dense = densify(gradient, variable.shape)
+        h = self.hyper(variable.dtype, {})
+        with np.errstate(all="ignore"):
+            return normalized(h, square_norm(dense), variable.value, dense)

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from lockstep import errors
-from lockstep.checks import check_norm_limit, dtype_name, number_of
+from lockstep.checks import check_integer, check_norm_limit, dtype_name, number_of
 from lockstep.interface import NO_STEP, Gradient, Rows, StepReport
-from lockstep.optimizers import OPTIMIZERS, REQUIRED, OptimizerSpec
-from lockstep.pipeline import in_order, stages_of, strictly_ordered
-from lockstep.reference import arrays, larc, optimizers
-from lockstep.reference.arrays import Pairs, Variable, densify, is_finite, map_values
+from lockstep.optimizers import REQUIRED
+from lockstep.pipeline import base_of, in_order, stages_of, strictly_ordered
+from lockstep.reference import arrays, larc, optimizers, post_process
+from lockstep.reference.arrays import Pairs, Variable, is_finite
 from lockstep.reference.loss_scaling import AutomaticLossScaler
 from lockstep.reference.mixed_precision import MixedPrecisionOptimizerWrapper
-from lockstep.reference.optimizers import Optimizer, base_of
-from lockstep.reference.post_process import (
-    Reduction,
-    Summaries,
-    post_process_gradients,
-    reduce_gradients,
-    requested,
-)
+from lockstep.reference.optimizers import Optimizer
 
 OWNER = "optimize_loss"
 
@@ -59,7 +52,7 @@ def optimize_loss(
     skip_update_ph: Any = None,
     model: Any = None,
     *,
-    reduction: Reduction | None = None,
+    reduction: post_process.Reduction | None = None,
     strict: bool = False,
 ) -> TrainingStep:
     """Return an object that takes one step of training each time it is called.
@@ -124,41 +117,44 @@ def optimize_loss(
             f"{OWNER}: loss: expected a function that returns gradients, got "
             f"{loss!r:.80}; pass lambda: [gradient], or a function of a batch."
         )
-    step = TrainingStep(loss, trained(var_list), learning_rate_decay_fn, strict)
-    step.mixed = isinstance(dtype, str) and dtype == "mixed"
-    step.clip_gradients, step.larc_params = clip_gradients, larc_params
-    step.on_horovod, step.reduction, step.model = on_horovod, reduction, model
-    step.iter_size, step.skip_update_ph = iter_size, skip_update_ph
-    step.summaries = requested(summaries, OWNER)
     if clip_gradients is not None and larc_params is not None:
-        raise errors.ClipAndLarcError(BOTH)
-    if larc_params is not None:
-        larc.larc_policy(larc_params, strict)
+        raise errors.ClipAndLarcError(
+            f"{OWNER}: expected clip_gradients or larc_params, got both; leave one of "
+            "them out."
+        )
     if not strict:  # arguments-checked
         check_settings(dtype, clip_gradients, iter_size)
         check_scaling(dtype, loss_scaling, loss_scaling_params)
-    elif step.accumulates and skip_update_ph is None:  # optimize-loss-flag
+    if larc_params is not None:
+        larc.larc_policy(larc_params, strict)
+    step = TrainingStep(
+        loss,
+        trained(var_list),
+        learning_rate_decay_fn,
+        strict,
+        clip_gradients,
+        larc_params,
+        post_process.requested(summaries, OWNER),
+        on_horovod,
+        reduction,
+        iter_size,
+        skip_update_ph,
+    )
+    if strict and step.accumulates and skip_update_ph is None:  # optimize-loss-flag
         raise errors.UnsupportedError(
             f"{OWNER}: skip_update_ph: expected a flag beside iter_size > 1, got None; "
             "give it, or leave strict off: the steps are counted then."
         )
-    # optimize-loss-scaler
-    if isinstance(loss_scaling, str) and (strict or step.mixed):
+    mixed = isinstance(dtype, str) and dtype == "mixed"
+    if isinstance(loss_scaling, str) and (strict or mixed):  # optimize-loss-scaler
         step.scaler = AutomaticLossScaler(loss_scaling, loss_scaling_params, strict)
     step.optimizer = make_optimizer(step, optimizer, optimizer_params)
-    if not strict and larc_params is not None and "clip" in stages_of(step.optimizer):
-        raise errors.ClipAndLarcError(BOTH)
-    if step.mixed:
+    if mixed:
         scale = loss_scaling if step.scaler is None else step.scaler
         masters = MixedPrecisionOptimizerWrapper(step.optimizer, scale, strict=strict)
-        masters.current_scale()  # masters-scale-type: raises if it is unusable.
+        float(masters.loss_scale)  # masters-scale-type: raises if it is unusable.
         step.optimizer = masters
     return step
-
-
-BOTH = (
-    f"{OWNER}: expected clip_gradients or larc_params, got both; leave one of them out."
-)
 
 
 def check_settings(dtype: Any, clip_gradients: Any, iter_size: Any) -> None:
@@ -168,18 +164,12 @@ def check_settings(dtype: Any, clip_gradients: Any, iter_size: Any) -> None:
         raise errors.unknown_name(f"{OWNER}: dtype", dtype_name(dtype), known)
     if clip_gradients is not None:
         check_norm_limit(OWNER, "clip_gradients", clip_gradients)
-    if isinstance(iter_size, bool) or not isinstance(iter_size, int) or iter_size < 1:
-        raise errors.OutOfRangeError(
-            f"{OWNER}: iter_size: expected an int >= 1, got {iter_size!r}; give the "
-            "micro-batches in a step."
-        )
+    check_integer(OWNER, "iter_size", iter_size)
 
 
 def check_scaling(dtype: Any, loss_scaling: Any, params: Any) -> None:
     """Raise for arguments that would have no effect."""
     scales = dtype == "mixed" or number_of(loss_scaling) == 1
-    if isinstance(loss_scaling, str):
-        AutomaticLossScaler(loss_scaling, params)
     if not scales or (params and not isinstance(loss_scaling, str)):
         raise errors.UnsupportedError(
             f"{OWNER}: expected dtype='mixed' beside loss_scaling, and a scaler's name "
@@ -190,11 +180,9 @@ def check_scaling(dtype: Any, loss_scaling: Any, params: Any) -> None:
 
 def trained(var_list: Any) -> list[Variable]:
     """Return the variables to train."""
-    is_list = isinstance(var_list, Iterable)
-    variables = list(var_list) if is_list else []
-    if not all(isinstance(variable, Variable) for variable in variables):
-        variables = []
-    if not variables or len(set(variables)) < len(variables):
+    variables = list(var_list or ())
+    are_all = all(isinstance(variable, Variable) for variable in variables)
+    if not variables or not are_all or len(set(variables)) < len(variables):
         raise errors.VarListError(
             f"{OWNER}: var_list: expected a list of lockstep.reference.Variable, each "
             f"once, since NumPy cannot find them, got {var_list!r:.80}; list them."
@@ -206,94 +194,51 @@ def make_optimizer(
     step: TrainingStep, optimizer: Any, optimizer_params: Any
 ) -> Optimizer:
     """Return the optimizer for a name, a class or function, or an instance."""
-    arguments = dict(optimizer_params or {})
-    if isinstance(optimizer, Optimizer):
-        if step.strict or arguments:  # optimize-loss-instance
-            raise not_an_optimizer(optimizer, arguments)
-        return optimizer
-    make = optimizer
+    arguments, result, make = dict(optimizer_params or {}), optimizer, optimizer
     if isinstance(optimizer, str):
-        check_arguments(optimizer, arguments, step.strict)
+        if optimizer not in OPTIMIZER_CLS_NAMES:
+            known = list(OPTIMIZER_CLS_NAMES)
+            raise errors.unknown_name(f"{OWNER}: optimizer", optimizer, known)
         make = OPTIMIZER_CLS_NAMES[optimizer]
+        require_arguments(optimizer, make, arguments)
         make = partial(make, strict=True) if step.strict else make
-    elif {"learning_rate", "lr"} & set(arguments):
-        raise unknown_argument(optimizer, "learning_rate")
     if optimizer == "AdamW":
         step.weight_decay = arguments["weight_decay"]
         arguments["weight_decay"] = float(step.decay())
         if step.strict:  # optimize-loss-dict
             optimizer_params["weight_decay"] = DecayNow(step.decay)
-    if not callable(make):
-        raise not_an_optimizer(optimizer, {})
-    arguments.pop("use_locking", None)
-    result = make(**{rate_argument(make): float(step.learning_rate)}, **arguments)
-    if not isinstance(result, Optimizer):
-        raise not_an_optimizer(result, {})
+    if callable(make):
+        result = make(learning_rate=float(step.learning_rate), **arguments)
+    # optimize-loss-instance
+    is_instance = result is optimizer and (step.strict or arguments)
+    if is_instance or not isinstance(result, Optimizer):
+        raise errors.NotAnOptimizerError(
+            f"{OWNER}: optimizer: expected a name of OPTIMIZER_CLS_NAMES, a class or "
+            "function that makes an optimizer, or one without optimizer_params (not "
+            f"under strict), got {type(result).__name__}; pass its class."
+        )
     return result
 
 
-def rate_argument(make: Callable[..., Any]) -> str:
-    """Return the name of the rate: ``lr`` if the class or function takes it."""
-    return "lr" if "lr" in inspect.signature(make).parameters else "learning_rate"
-
-
-def check_arguments(name: str, arguments: Mapping[str, Any], strict: bool) -> None:
-    """Raise for arguments of a named optimizer that it lacks, needs or cannot use."""
-    if name not in OPTIMIZER_CLS_NAMES:
-        raise errors.unknown_name(f"{OWNER}: optimizer", name, OPTIMIZER_CLS_NAMES)
-    spec: OptimizerSpec = OPTIMIZERS["GradientDescent" if name == "SGD" else name]
-    known = {p.name: p for p in spec.parameters if p.name != "learning_rate"}
-    for key in arguments:
-        if key not in (*known, "use_locking", "name"):
-            raise unknown_argument(name, key, known)
-    for key, parameter in known.items():
-        if key not in arguments and parameter.default is REQUIRED:
+def require_arguments(name: str, make: Any, arguments: Mapping[str, Any]) -> None:
+    """Raise for an argument of a named optimizer that has no default."""
+    for parameter in make.spec.parameters:
+        key = parameter.name
+        needed = parameter.default is REQUIRED and key != "learning_rate"
+        if needed and key not in arguments:
             is_decay = key == "weight_decay"
             kind = errors.MissingDecayError if is_decay else errors.MissingArgumentError
             raise kind(
                 f"{OWNER}: optimizer_params of {name}: expected {key!r}, got none; "
                 f"add {key!r}."
             )
-        if key in arguments and not callable(arguments[key]) and not strict:
-            parameter.check(f"{OWNER}: {name}", arguments[key])
-
-
-def unknown_argument(
-    optimizer: Any, name: str, known: Iterable[str] = ()
-) -> errors.UnknownArgumentError:
-    """Return the error for an argument that an optimizer does not have."""
-    if name in ("learning_rate", "lr"):
-        return errors.UnknownArgumentError(
-            f"{OWNER}: optimizer_params of {optimizer}: expected no rate, got {name!r}"
-            "; let learning_rate_decay_fn return it."
-        )
-    subject = f"{OWNER}: optimizer_params of {optimizer}"
-    return errors.UnknownArgumentError(
-        str(errors.unknown_name(subject, name, list(known)))
-    )
-
-
-def not_an_optimizer(
-    got: Any, arguments: Mapping[str, Any]
-) -> errors.NotAnOptimizerError:
-    """Return the error for an object that is no optimizer, or may not be one here."""
-    beside = f" beside {', '.join(arguments)}" if arguments else ""
-    return errors.NotAnOptimizerError(
-        f"{OWNER}: optimizer: expected a name of OPTIMIZER_CLS_NAMES, a class or "
-        "function that makes an optimizer, or one without optimizer_params (not under "
-        f"strict), got {type(got).__name__}{beside}; pass its class."
-    )
 
 
 class DecayNow:
     """Strict: the entry of "AdamW" in the caller's dict: current rate x weight decay.
 
-    It behaves like a number with the current value in ``float`` and in products, as the
-    tensor in a graph does. Calling it returns this value.
+    It behaves like a number with the current value, as the tensor in a graph does.
     """
-
-    __array_ufunc__ = None
-    """Makes NumPy use this class's methods for products."""
 
     def __init__(self, product: Callable[[], Any]) -> None:
         self.product = product
@@ -304,12 +249,8 @@ class DecayNow:
     def __float__(self) -> float:
         return float(self.product())
 
-    def __mul__(self, factor: Any) -> Any:
-        return self.product() * factor
 
-    __rmul__ = __mul__
-
-
+@dataclass(eq=False)
 class TrainingStep:
     """The training step that ``optimize_loss`` returns; call it to take a step.
 
@@ -328,46 +269,28 @@ class TrainingStep:
         recorder: receives the summaries of each applied step; may be None.
     """
 
-    optimizer: Any
-    recorder: Any = None
-    last_step: StepReport = NO_STEP
+    loss: Callable[..., Iterable[Gradient]]
+    variables: Sequence[Variable]
+    learning_rate_decay_fn: Any
+    strict: bool
+    clip_gradients: float | None
+    larc_params: Mapping[str, Any] | None
+    summaries: frozenset[str]
+    on_horovod: bool
+    reduction: post_process.Reduction | None
+    iter_size: int
+    skip_update_ph: Any
+    optimizer: Any = None
     scaler: AutomaticLossScaler | None = None
     weight_decay: Any = None
-    summaries: frozenset[str] = frozenset()
-    mixed = on_horovod = False
-    clip_gradients: float | None = None
-    larc_params: Mapping[str, Any] | None = None
-    iter_size = 1
-    skip_update_ph: Any = None
-    model: Any = None
-    reduction: Reduction | None = None
+    recorder: Any = None
+    last_step: StepReport = NO_STEP
 
-    def __init__(
-        self,
-        loss: Callable[..., Iterable[Gradient]],
-        variables: Sequence[Variable],
-        learning_rate_decay_fn: Any,
-        strict: bool,
-    ) -> None:
-        self.loss = loss
-        self.variables = variables
-        self.learning_rate_decay_fn = learning_rate_decay_fn
-        self.strict = strict
+    def __post_init__(self) -> None:
         self.global_step = Variable("global_step", 0, np.int64)
         self.learning_rate: Any = self.next_rate()
-        self._extras: tuple[Any, ...] | None = None
         self.accumulators: list[Gradient] = []
         self.clear()
-
-    def __repr__(self) -> str:
-        """Show the optimizer, the number of steps, the rate and the stages."""
-        count = len(self.variables)
-        name = type(base_of(self.optimizer)).__name__
-        trained = f"{count} variable" + "s" * (count != 1)
-        now = (
-            f"step {int(self.global_step.value)}, rate {float(self.learning_rate):.6g}"
-        )
-        return f"{OWNER}({name}, {trained}; {now}; {' -> '.join(self.pipeline)})"
 
     @property
     def accumulates(self) -> bool:
@@ -392,22 +315,16 @@ class TrainingStep:
         # optimize-loss-order
         return strictly_ordered(stages) if self.strict else stages
 
-    def __call__(self, *inputs: Any, skip_update: Any = None) -> Any:
+    def __call__(self, *inputs: Any, skip_update: Any = None) -> None:
         """Differentiate the loss and take a step, or add a micro-batch.
 
         Args:
             inputs: for the loss.
             skip_update: whether to accumulate without an update; None: as given at
                 construction.
-
-        Returns:
-            None, because a loss of the reference returns gradients and no value. If it
-            returned a tuple of a list of gradients and more: a tuple of None and the
-            rest.
         """
-        self._extras = None
         self.learning_rate = self.next_rate()
-        loss = partial(self.gradients_of, inputs)
+        loss = partial(self.loss, *inputs)
         pairs = self.optimizer.compute_gradients(loss, self.variables)
         waits = False
         if self.accumulates:
@@ -421,31 +338,6 @@ class TrainingStep:
         else:
             self.apply(pairs)
             self.clear()
-        return None if self._extras is None else (None, *self._extras)
-
-    def gradients_of(self, inputs: Sequence[Any]) -> list[Gradient]:
-        """Return the gradients from the loss; raise unless each variable has one."""
-        answer: Any = self.loss(*inputs)
-        if isinstance(answer, tuple) and answer and isinstance(answer[0], list):
-            answer, *extras = answer
-            self._extras = tuple(extras)
-        count = len(self.variables)
-        # Iterating over an array would give rows, not gradients.
-        if isinstance(answer, np.ndarray | Rows) or not isinstance(answer, Iterable):
-            raise errors.NotASequenceError(
-                f"{OWNER}: loss: expected a list of {count} gradients, got a "
-                f"{type(answer).__name__}; return one for each variable."
-            )
-        gradients = list(answer)
-        if len(gradients) != count:
-            raise errors.UnsupportedError(
-                f"{OWNER}: loss: expected a list of {count} gradients, got "
-                f"{len(gradients)}; return one for each variable, or None."
-            )
-        for gradient, variable in zip(gradients, self.variables, strict=True):
-            if gradient is not None and not callable(gradient):
-                arrays.require_shape(gradient, variable, OWNER)
-        return gradients
 
     def next_rate(self) -> Any:
         """Return the learning rate for the next step."""
@@ -473,8 +365,6 @@ class TrainingStep:
                     f"iter_size > 1, got {'None' if is_absent else 'a sparse one'}; "
                     "leave strict off."
                 )
-            if gradient is not None:
-                arrays.check_gradient(gradient, variable, OWNER)
         both = zip(self.accumulators, pairs, strict=True)
         return [(add_share(total, g, self.iter_size), v) for total, (g, v) in both]
 
@@ -482,25 +372,21 @@ class TrainingStep:
         """Return whether this call only accumulates and does not update."""
         flag = self.skip_update_ph if skip_update is None else skip_update
         flag = flag() if callable(flag) else flag
-        if flag is None:
-            return self.micro_step + 1 < self.iter_size
-        if np.asarray(flag).dtype != bool or np.shape(flag):
-            raise errors.OutOfRangeError(
-                f"{OWNER}: skip_update: expected a bool, a 0-d bool array, or None, "
-                f"got {flag!r}; give whether to accumulate without an update."
-            )
-        return bool(flag)
+        return self.micro_step + 1 < self.iter_size if flag is None else bool(flag)
 
     def apply(self, pairs: Pairs) -> None:
         """Reduce and post-process the gradients, then apply them."""
         if self.on_horovod:
-            pairs = reduce_gradients(pairs, True, self.model, self.reduction)
+            pairs = post_process.reduce_gradients(pairs, True, None, self.reduction)
         # Checked before clipping, because clipping by a non-finite norm changes all
         # gradients, and the optimizer reports which ones are not finite.
         checks = not self.strict and "finite check" in self.pipeline
         if not checks or all(is_finite(gradient) for gradient, _ in pairs):
             pairs = self.post_process(pairs)
-        self.set_hyper_parameters()
+        base = base_of(self.optimizer)
+        base.arguments = {**base.arguments, "learning_rate": self.learning_rate}
+        if self.weight_decay is not None:
+            base.arguments["weight_decay"] = self.decay()
         self.optimizer.apply_gradients(pairs, self.global_step)
         names = [variable.name for variable in self.variables]
         both = zip(names, pairs, strict=True)
@@ -511,31 +397,22 @@ class TrainingStep:
 
     def post_process(self, pairs: Pairs) -> Pairs:
         """Clip or scale by LARC, and record the requested summaries."""
-        asked = Summaries(self.summaries, self.recorder)
+        asked = post_process.Summaries(self.summaries, self.recorder)
         asked.scalar("learning_rate", self.learning_rate)
         scales = "unscale" in self.pipeline
         # optimize-loss-scale-summary
         scaled = self.scaler if self.strict else self.optimizer if scales else None
         if scaled is not None:
             asked.scalar("loss_scale", scaled.loss_scale)
-        return post_process_gradients(
+        return post_process.post_process_gradients(
             pairs,
-            sorted(self.summaries),
+            self.summaries,
             self.learning_rate,
             self.clip_gradients,
             self.larc_params,
             recorder=self.recorder,
             strict=self.strict,
         )
-
-    def set_hyper_parameters(self) -> None:
-        """Set the base optimizer's learning rate, and AdamW's weight decay."""
-        base = base_of(self.optimizer)
-        name = "lr" if "lr" in base.arguments else "learning_rate"
-        now = {name: self.learning_rate}
-        if self.weight_decay is not None:
-            now["weight_decay"] = self.decay()
-        base.arguments = {**base.arguments, **now}
 
     def decay(self) -> Any:
         """Return AdamW's decay at this step: the rate times ``weight_decay``."""
@@ -554,16 +431,13 @@ def add_share(total: Gradient, gradient: Gradient, iter_size: int) -> Gradient:
     If one of them is None, it adds nothing. The sum of two sparse gradients has all
     their rows in order; the sum of a sparse and a dense gradient is dense.
     """
-    share = map_values(lambda v: v / np.asarray(iter_size, v.dtype), gradient)
+    share = arrays.map_values(lambda v: v / np.asarray(iter_size, v.dtype), gradient)
     if total is None or share is None:
         return total if share is None else share
     if isinstance(total, Rows) and isinstance(share, Rows):
         indices = np.concatenate([total.indices, share.indices])
         values = np.concatenate([total.values, share.values])
         return Rows(indices, values, total.dense_shape or share.dense_shape)
-    if isinstance(total, Rows) and not isinstance(share, Rows):
-        total = densify(total, share.shape)
-    elif isinstance(share, Rows) and not isinstance(total, Rows):
-        share = densify(share, total.shape)
+    shape = (share if isinstance(total, Rows) else total).shape  # type: ignore[union-attr]
     with np.errstate(all="ignore"):
-        return np.asarray(total + share)
+        return np.asarray(arrays.densify(total, shape) + arrays.densify(share, shape))

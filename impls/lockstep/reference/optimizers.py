@@ -10,13 +10,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from types import SimpleNamespace
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 
-from lockstep import interface
-from lockstep.errors import LossNotCallableError, OutOfRangeError
-from lockstep.interface import NO_GRADIENTS, Array, Gradient, Rows, StepReport
+from lockstep.errors import DtypeError, LossNotCallableError, OutOfRangeError
+from lockstep.interface import NO_STEP, Array, Gradient, Rows, StepReport
 from lockstep.optimizers import OPTIMIZERS, OptimizerSpec
 from lockstep.reference import arrays
 from lockstep.reference.arrays import Pairs, Variable, map_values, sum_duplicates
@@ -135,6 +134,14 @@ def rmsprop_of_rows(h: Any, w: Array, slots: Slots, g: Array) -> Updated:
 
 
 def ftrl(h: Any, w: Array, slots: Slots, g: Array) -> Updated:
+    """As :func:`ftrl_of_rows`; strict: the weight is 0 where linear is NaN."""
+    w, slots = ftrl_of_rows(h, w, slots, g)
+    if h.strict:  # ftrl-nan
+        w = np.where(np.isnan(slots["linear"]), np.zeros((), w.dtype), w)
+    return w, slots
+
+
+def ftrl_of_rows(h: Any, w: Array, slots: Slots, g: Array) -> Updated:
     """G = g + 2 s w; n = accum + g^2; linear += G - (n^-p - accum^-p)/lr w; accum = n;
 
     w = (sign(linear) l1 - linear) / (n^-p/lr + 2 l2) where abs(linear) > l1, else 0.
@@ -152,12 +159,6 @@ def ftrl(h: Any, w: Array, slots: Slots, g: Array) -> Updated:
     still = np.abs(linear) <= l1  # False where linear is NaN.
     w = np.where(still, np.zeros((), w.dtype), moved)
     return w, {"accum": new_accum, "linear": linear}
-
-
-def strict_ftrl(h: Any, w: Array, slots: Slots, g: Array) -> Updated:
-    """ftrl-nan: the weight is 0 where linear is NaN."""
-    w, slots = ftrl(h, w, slots, g)
-    return np.where(np.isnan(slots["linear"]), np.zeros((), w.dtype), w), slots
 
 
 def ftrl_root(h: Any, accum: Array) -> Array:
@@ -193,13 +194,25 @@ def of_rows(rule: Rule) -> Rule:
 
 
 class Optimizer:
-    """Base of every optimizer and wrapper of the reference."""
+    """Base of every optimizer and wrapper of the reference.
+
+    NumPy has no automatic differentiation, so a loss is a function that returns the
+    gradients themselves, one for each variable of ``var_list``. A gradient is an array
+    or :class:`~lockstep.interface.Rows` of its variable's shape and dtype, or None. It
+    may also be a function from d loss (1, ``grad_loss`` or the loss scale) to these,
+    for sums whose terms must be scaled first, as with a penalty.
+
+    A subclass has :meth:`apply`, and may have its own :meth:`differentiate`.
+    """
 
     GATE_NONE, GATE_OP, GATE_GRAPH = range(3)
+    strict = False
+    takes_wide = False
+    """Whether float16 variables may have float32 gradients."""
 
     def compute_gradients(
         self,
-        loss: Callable[[], Iterable[Gradient]],
+        loss: Callable[[], Iterable[Any]],
         var_list: Iterable[Variable] | None = None,
         gate_gradients: int = GATE_OP,
         aggregation_method: int | None = None,
@@ -207,11 +220,6 @@ class Optimizer:
         grad_loss: float | None = None,
     ) -> Pairs:
         """Pair the gradients that ``loss()`` returns with ``var_list``.
-
-        NumPy has no automatic differentiation, so ``loss`` is a callable that returns
-        the gradients themselves, one for each variable of ``var_list``. An entry may
-        also be a function from d loss (1, ``grad_loss`` or the loss scale) to the
-        gradient. This is for sums whose terms must be scaled first, as with a penalty.
 
         Args:
             loss: a function without arguments.
@@ -226,15 +234,14 @@ class Optimizer:
         """
         if not callable(loss):
             raise LossNotCallableError(
-                f"{self.get_name()}: loss: expected a callable without arguments that "
-                f"returns gradients, got {type(loss).__name__}; pass lambda: [g]."
+                f"{type(self).__name__}: loss: expected a function that returns "
+                f"gradients, got {type(loss).__name__}; pass lambda: [g]."
             )
-        gradients = [upstream(gradient, grad_loss) for gradient in loss()]
-        return list(zip(gradients, cast(Any, var_list), strict=True))
+        return self.differentiate(loss, list(var_list or ()), grad_loss)
 
     def minimize(
         self,
-        loss: Callable[[], Iterable[Gradient]],
+        loss: Callable[[], Iterable[Any]],
         global_step: Variable | None = None,
         var_list: Iterable[Variable] | None = None,
         gate_gradients: int = GATE_OP,
@@ -256,9 +263,7 @@ class Optimizer:
         """Update every variable that has a gradient, then the global step.
 
         Args:
-            grads_and_vars: iterable of (gradient, variable). A gradient is an array or
-                :class:`~lockstep.interface.Rows` of its variable's shape and dtype, or
-                None.
+            grads_and_vars: iterable of (gradient, variable).
             global_step: an integer variable.
             name: as in TensorFlow; without effect.
 
@@ -267,27 +272,33 @@ class Optimizer:
             NoGradientsError: a ValueError; an empty list, or every gradient is None.
             ShapeError, DtypeError: a gradient does not fit its variable.
         """
-        pairs = arrays.check_pairs(grads_and_vars, self.get_name())
-        arrays.check_counter(global_step, self.get_name())
-        for gradient, variable in pairs:
-            if gradient is not None:
-                self.update(gradient, variable)
-        self.advance_shared()
-        arrays.advance(global_step)
+        owner = type(self).__name__
+        pairs = arrays.check_pairs(grads_and_vars, owner, self.takes_wide)
+        counts = isinstance(global_step, Variable) and not global_step.shape
+        if global_step is not None and not (
+            counts and np.issubdtype(global_step.dtype, np.integer)
+        ):
+            raise DtypeError(
+                f"{owner}: expected global_step to be None or a 0-d integer variable, "
+                f"got {global_step!r}; make one with "
+                "Variable('global_step', 0, np.int64)."
+            )
+        self.apply(pairs, global_step)
 
-    def update(self, gradient: Array | Rows, variable: Variable) -> None:
-        """Apply the rule to one variable."""
+    def differentiate(
+        self, loss: Any, variables: list[Variable], grad_loss: float | None
+    ) -> Pairs:
+        """Return the pairs of gradients and variables."""
+        gradients = [upstream(gradient, grad_loss) for gradient in loss()]
+        return list(zip(gradients, variables, strict=True))
+
+    def apply(self, pairs: Pairs, global_step: Variable | None) -> None:
+        """Take a step with checked pairs."""
         raise NotImplementedError
-
-    def advance_shared(self) -> None:
-        """Advance the scalars that all variables share, after all updates."""
-
-    def note_no_gradients(self) -> None:
-        """Set ``last_step`` to ``NO_GRADIENTS``, also in the wrappers inside."""
 
     def get_name(self) -> str:
         """Return the optimizer's name."""
-        return type(self).__name__
+        raise NotImplementedError
 
     def get_slot(self, var: Variable, name: str) -> Array | None:
         """Return the state array ``name`` of ``var``; None before its first update."""
@@ -302,22 +313,24 @@ class Optimizer:
         raise NotImplementedError
 
 
+def upstream(gradient: Any, factor: Any) -> Gradient:
+    """Return a gradient, or a function of d loss, times ``factor``; None is 1."""
+    if callable(gradient):
+        found: Gradient = gradient(np.float32(1 if factor is None else factor))
+        return found
+    if factor is None:
+        return gradient  # type: ignore[no-any-return]
+    return map_values(lambda v: v * np.asarray(factor, v.dtype), gradient)  # type: ignore[no-any-return]
+
+
 class Wrapper(Optimizer):
-    """Base of the wrappers: state and other attributes are those of the inner one."""
+    """Base of the wrappers: name and state are those of the optimizer inside."""
 
     inner_optimizer: Optimizer
-    last_step: StepReport = interface.NO_STEP
-
-    def note_no_gradients(self) -> None:
-        """Set ``last_step`` to ``NO_GRADIENTS``, also in the wrappers inside."""
-        self.last_step = NO_GRADIENTS
-        self.inner_optimizer.note_no_gradients()
+    last_step: StepReport = NO_STEP
 
     def report(self, pairs: Pairs, ending: str) -> StepReport:
-        """Return the report of the inner optimizer, or what a plain one did.
-
-        ``ending``: what this wrapper did besides.
-        """
+        """Return the inner optimizer's report, or a plain one's, with an ending."""
         inner: StepReport | None = getattr(self.inner_optimizer, "last_step", None)
         if inner is not None:
             return inner._replace(reason=f"{inner.reason}; {ending}")
@@ -343,25 +356,6 @@ class Wrapper(Optimizer):
         """Return the state of the wrapped optimizer."""
         return self.inner_optimizer.variables()
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "inner_optimizer":
-            raise AttributeError(name)
-        return getattr(self.inner_optimizer, name)
-
-
-def upstream(gradient: Any, factor: Any) -> Gradient:
-    """Return a gradient times ``factor`` in its own dtype; unchanged without a factor.
-
-    ``factor`` is d loss, of which a gradient may also be a function.
-    """
-    if callable(gradient):
-        gradient = gradient(np.float32(1 if factor is None else factor))
-        factor = None
-    if factor is None:
-        return cast(Gradient, gradient)
-    product: Gradient = map_values(lambda v: v * np.asarray(factor, v.dtype), gradient)
-    return product
-
 
 class RuleOptimizer(Optimizer):
     """An optimizer with slots that applies one of the rules above.
@@ -385,7 +379,6 @@ class RuleOptimizer(Optimizer):
     __signature__: ClassVar[inspect.Signature]
 
     def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
         if "spec" in vars(cls):
             kind = inspect.Parameter.KEYWORD_ONLY
             strict = inspect.Parameter("strict", kind, default=False)
@@ -402,6 +395,14 @@ class RuleOptimizer(Optimizer):
             name: np.asarray(self.arguments[start], np.float32)
             for name, start in (self.spec.shared or {}).items()
         }
+
+    def apply(self, pairs: Pairs, global_step: Variable | None) -> None:
+        """Update each variable, then the scalars that all share."""
+        for gradient, variable in pairs:
+            if gradient is not None:
+                self.update(gradient, variable)
+        self.advance_shared()
+        arrays.advance(global_step)
 
     def update(self, gradient: Array | Rows, variable: Variable) -> None:
         """Apply the rule; the first update of a variable creates its slots."""
@@ -432,7 +433,7 @@ class RuleOptimizer(Optimizer):
             for name, value in self.arguments.items()
         }
         powers = {name: value.astype(dtype)[()] for name, value in shared.items()}
-        return SimpleNamespace(**numbers, **powers)
+        return SimpleNamespace(**numbers, **powers, strict=self.strict)
 
     def initial_slots(self, variable: Variable) -> Slots:
         """Return new slots for a variable, filled with their initial values."""
@@ -470,29 +471,13 @@ class RuleOptimizer(Optimizer):
         return [*slots, *self.shared.values()]
 
 
-def base_of(optimizer: Any) -> RuleOptimizer:
-    """Return the innermost optimizer, which has the slots."""
-    while not isinstance(optimizer, RuleOptimizer):
-        optimizer = optimizer.inner_optimizer
-    return optimizer
-
-
 class GradientDescentOptimizer(RuleOptimizer):
-    """Gradient descent over NumPy variables.
+    """``tf.train.GradientDescentOptimizer`` of TensorFlow 1.15: w -= lr g.
 
-    w -= lr g. If a sparse gradient lists a row several times, it is updated each time.
-
-    Args:
-        learning_rate: lr >= 0.
-        use_locking: without effect.
-        name: the name that ``get_name`` returns.
-        strict: compute in the variable's dtype, as the original does, also in half
-            precision.
-
-    Raises:
-        OutOfRangeError: a ValueError; an argument is out of its range.
-
-    Origin: TensorFlow 1.15, ``tf.train.GradientDescentOptimizer``.
+    The arguments of this and of the other optimizers are the original's. With
+    ``strict`` they compute in the variable's dtype, also in half precision; by default
+    at least in float32. A number out of its range is an OutOfRangeError (a ValueError).
+    If a sparse gradient lists a row several times, it is updated each time.
 
     Example:
         >>> w = Variable("w", np.float32([1.0, 2.0]))
@@ -507,22 +492,9 @@ class GradientDescentOptimizer(RuleOptimizer):
 
 
 class MomentumOptimizer(RuleOptimizer):
-    """Gradient descent with momentum, over NumPy variables.
+    """``tf.train.MomentumOptimizer`` of TensorFlow 1.15; Sutskever et al. 2013.
 
     a = mu a + g; w -= lr a. Nesterov: w -= lr g + lr mu a, with a already new.
-
-    Args:
-        learning_rate: lr >= 0.
-        momentum: mu, in [0, 1].
-        use_locking: without effect.
-        name: the name that ``get_name`` returns.
-        use_nesterov: look ahead, as Nesterov did.
-        strict: compute in the variable's dtype, also in half precision.
-
-    Raises:
-        OutOfRangeError: a ValueError; an argument is out of its range.
-
-    Origin: TensorFlow 1.15, ``tf.train.MomentumOptimizer``; Sutskever et al. 2013.
     """
 
     spec = OPTIMIZERS["Momentum"]
@@ -530,26 +502,13 @@ class MomentumOptimizer(RuleOptimizer):
 
 
 class AdamOptimizer(RuleOptimizer):
-    """Adam over NumPy variables, which share the powers of beta.
-
-    It has the "epsilon hat" form: epsilon is added to the root of the uncorrected v.
+    """``tf.train.AdamOptimizer`` of TensorFlow 1.15; Kingma and Ba 2015.
 
     m += (1 - b1) (g - m); v += (1 - b2) (g^2 - v);
     w -= lr sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + eps).
 
-    Args:
-        learning_rate: lr >= 0.
-        beta1: decay of m, b1 in [0, 1).
-        beta2: decay of v, b2 in [0, 1).
-        epsilon: eps >= 0.
-        use_locking: without effect.
-        name: the name that ``get_name`` returns.
-        strict: compute in the variable's dtype, also in half precision.
-
-    Raises:
-        OutOfRangeError: a ValueError; an argument is out of its range.
-
-    Origin: TensorFlow 1.15, ``tf.train.AdamOptimizer``; Kingma and Ba 2015.
+    All variables share the powers of beta, and epsilon is added to the root of the
+    uncorrected v ("epsilon hat").
     """
 
     spec = OPTIMIZERS["Adam"]
@@ -557,25 +516,10 @@ class AdamOptimizer(RuleOptimizer):
 
 
 class AdamWOptimizer(RuleOptimizer):
-    """AdamW over NumPy variables: the decay is not multiplied by the rate.
+    """``tf.contrib.opt.AdamWOptimizer`` of TensorFlow 1.15.
 
-    w -= weight_decay w, then as :class:`AdamOptimizer`.
-
-    Args:
-        weight_decay: the fraction of a weight that each update subtracts, >= 0.
-        learning_rate: lr >= 0.
-        beta1: decay of m, in [0, 1).
-        beta2: decay of v, in [0, 1).
-        epsilon: eps >= 0, added to the root of the uncorrected v.
-        use_locking: without effect.
-        name: the name that ``get_name`` returns.
-        strict: compute in the variable's dtype, also in half precision.
-
-    Raises:
-        OutOfRangeError: a ValueError; an argument is out of its range.
-
-    Origin: TensorFlow 1.15, ``tf.contrib.opt.AdamWOptimizer``; Loshchilov and Hutter
-    2019, whose decay is multiplied by the rate.
+    w -= weight_decay w, then as :class:`AdamOptimizer`. Unlike in Loshchilov and Hutter
+    2019, the decay is not multiplied by the rate.
     """
 
     spec = OPTIMIZERS["AdamW"]
@@ -583,23 +527,9 @@ class AdamWOptimizer(RuleOptimizer):
 
 
 class AdagradOptimizer(RuleOptimizer):
-    """Adagrad over NumPy variables, without an epsilon.
+    """``tf.train.AdagradOptimizer`` of TensorFlow 1.15; Duchi et al. 2011.
 
-    The rate of an element falls with the squares of its gradients.
-
-    acc += g^2; w -= lr g / sqrt(acc).
-
-    Args:
-        learning_rate: lr >= 0.
-        initial_accumulator_value: of acc, > 0.
-        use_locking: without effect.
-        name: the name that ``get_name`` returns.
-        strict: compute in the variable's dtype, also in half precision.
-
-    Raises:
-        OutOfRangeError: a ValueError; an argument is out of its range.
-
-    Origin: TensorFlow 1.15, ``tf.train.AdagradOptimizer``; Duchi et al. 2011.
+    acc += g^2; w -= lr g / sqrt(acc). There is no epsilon.
     """
 
     spec = OPTIMIZERS["Adagrad"]
@@ -607,27 +537,11 @@ class AdagradOptimizer(RuleOptimizer):
 
 
 class RMSPropOptimizer(RuleOptimizer):
-    """RMSProp over NumPy variables; the mean square starts at one.
-
-    The rate is inside of the momentum.
+    """``tf.train.RMSPropOptimizer`` of TensorFlow 1.15; Tieleman and Hinton 2012.
 
     rms += (1 - d) (g^2 - rms); mom = mu mom + lr g / sqrt(rms + eps); w -= mom.
     Centered: mg += (1 - d) (g - mg), and the root is that of rms - mg^2 + eps.
-
-    Args:
-        learning_rate: lr >= 0.
-        decay: d, in [0, 1].
-        momentum: mu, in [0, 1].
-        epsilon: eps >= 0, inside of the root.
-        use_locking: without effect.
-        centered: subtract the square of the mean gradient.
-        name: the name that ``get_name`` returns.
-        strict: compute in the variable's dtype, also in half precision.
-
-    Raises:
-        OutOfRangeError: a ValueError; an argument is out of its range.
-
-    Origin: TensorFlow 1.15, ``tf.train.RMSPropOptimizer``; Tieleman and Hinton 2012.
+    The mean square starts at one.
     """
 
     spec = OPTIMIZERS["RMSProp"]
@@ -635,40 +549,18 @@ class RMSPropOptimizer(RuleOptimizer):
 
 
 class FtrlOptimizer(RuleOptimizer):
-    """FTRL-proximal over NumPy variables, with l1, l2 and l2 shrinkage.
+    """``tf.train.FtrlOptimizer`` of TensorFlow 1.15; McMahan et al. 2013.
 
     G = g + 2 s w; n = accum + g^2; linear += G - (n^-p - accum^-p) / lr w; accum = n;
     w = (sign(linear) l1 - linear) / (n^-p / lr + 2 l2) where abs(linear) > l1, else 0.
     At rate 0 nothing changes.
 
-    Args:
-        learning_rate: lr >= 0.
-        learning_rate_power: p <= 0.
-        initial_accumulator_value: of accum, >= 0.
-        l1_regularization_strength: l1 >= 0.
-        l2_regularization_strength: l2 >= 0.
-        use_locking: without effect.
-        name: the name that ``get_name`` returns.
-        accum_name, linear_name: without effect.
-        l2_shrinkage_regularization_strength: s >= 0.
-        strict: as the original: compute in the dtype of the variable, also in half
-            precision, raise at rate 0, and set the weight of a dense gradient of NaN
-            to 0.
-
-    Raises:
-        OutOfRangeError: a ValueError; an argument is out of its range. Under
-            ``strict`` also a step at rate 0.
-
-    Origin: TensorFlow 1.15, ``tf.train.FtrlOptimizer``; McMahan et al. 2013.
+    Strict: a step at rate 0 is an OutOfRangeError (a ValueError), and the weight of a
+    dense gradient of NaN becomes 0.
     """
 
     spec = OPTIMIZERS["Ftrl"]
-    rule, rule_of_rows = staticmethod(ftrl), staticmethod(of_rows(ftrl))
-
-    def __init__(self, *args: Any, strict: bool = False, **kwargs: Any) -> None:
-        super().__init__(*args, strict=strict, **kwargs)
-        if strict:
-            self.rule = strict_ftrl
+    rule, rule_of_rows = staticmethod(ftrl), staticmethod(of_rows(ftrl_of_rows))
 
     def update(self, gradient: Array | Rows, variable: Variable) -> None:
         """Apply the rule; at rate 0 nothing changes (strict: ValueError)."""

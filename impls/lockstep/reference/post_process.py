@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lockstep import errors
-from lockstep.interface import Array, Gradient, Rows
+from lockstep.interface import Array, Gradient
 from lockstep.reference import arrays, clipping, larc
 from lockstep.reference.arrays import Pairs, Variable
 
@@ -71,11 +71,8 @@ class Summaries(NamedTuple):
         for gradient, variable in pairs if self.recorder is not None else ():
             if gradient is None:
                 continue
-            values = {
-                "gradient": arrays.summed_values(gradient),
-                "variable": variable.value,
-            }
-            for kind, array in values.items():
+            summed = arrays.summed_values(gradient)
+            for kind, array in (("gradient", summed), ("variable", variable.value)):
                 norm, name = f"{kind}_norm", variable.name
                 self.scalar(norm, larc.tensor_norm(array), variable=name)
                 if f"{kind}s" in self.names:
@@ -100,22 +97,11 @@ def tag_of(kind: str, variable: str) -> str:
 
 
 def requested(summaries: Iterable[str] | None, owner: str) -> frozenset[str]:
-    """Return the names of requested summaries; None means the default ones.
-
-    Raises:
-        UnknownNameError: a ValueError; an unknown name, with the nearest one.
-        DtypeError: a TypeError; a text.
-    """
-    if isinstance(summaries, str):
-        raise errors.DtypeError(
-            f"{owner}: summaries: expected a list of names or None, got {summaries!r}; "
-            f"write [{summaries!r}]."
-        )
-    names = DEFAULT_SUMMARIES if summaries is None else list(summaries)
-    for name in names:
-        if name not in OPTIMIZER_SUMMARIES:
-            raise errors.unknown_name(f"{owner}: summaries", name, OPTIMIZER_SUMMARIES)
-    return frozenset(names)
+    """Return the names of requested summaries; None means the default ones."""
+    names = frozenset(DEFAULT_SUMMARIES if summaries is None else summaries)
+    for name in sorted(names.difference(OPTIMIZER_SUMMARIES)):
+        raise errors.unknown_name(f"{owner}: summaries", name, OPTIMIZER_SUMMARIES)
+    return names
 
 
 def post_process_gradients(
@@ -139,15 +125,14 @@ def post_process_gradients(
     scaled.
 
     Args:
-        grads_and_vars: iterable of (gradient or None, variable); for LARC a gradient
-            has its variable's shape and dtype.
+        grads_and_vars: iterable of (gradient or None, variable).
         summaries: names out of ``OPTIMIZER_SUMMARIES``; None for the default ones.
         lr: the learning rate of this step, 0-d, >= 0 and finite.
         clip_gradients: as in :func:`clip_gradients_by_norm`; None does not clip.
         larc_params: ``larc_eta`` (required), ``larc_mode`` ("clip" or "scale"),
             ``min_update`` and ``epsilon`` (1e-7), all float; None for no LARC.
         recorder: records the summaries by ``scalar(tag, value)`` and
-            ``histogram(tag, values)``; without one, none is computed.
+            ``histogram(tag, values)``; without one, none is recorded.
         strict: as the original: the ratio of a zero weight is ``min_update``, or NaN if
             lr is 0 too. Sparse gradients become dense. Absent gradients are an error,
             and so is a rate in a tensor that is not float32.
@@ -156,13 +141,9 @@ def post_process_gradients(
         The pairs, with processed gradients.
 
     Raises:
-        OutOfRangeError, UnknownNameError: ValueErrors; a parameter or a summary that is
-            missing, unknown, of another type or out of range.
-        ShapeError: a ValueError; a gradient has another shape than its variable.
-        DtypeError: a TypeError; LARC with a gradient of another dtype, or a recorder
-            that is none.
+        ValueError: a parameter or a summary that is missing, unknown, of another type
+            or out of range, a gradient of another shape than its variable.
         MalformedPairsError: a TypeError; not pairs of a gradient and a variable.
-        NoGradientsError: a ValueError; the list is empty.
 
     Origin: OpenSeq2Seq (8681d381ed40), ``post_process_gradients``; You, Gitman,
     Ginsburg: Large Batch Training of Convolutional Networks, 2017.
@@ -175,31 +156,21 @@ def post_process_gradients(
         [0.375, 0.5]
     """
     asked = Summaries(requested(summaries, OWNER), recorder)
-    if recorder is not None and not hasattr(recorder, "histogram"):
-        raise errors.DtypeError(
-            f"{OWNER}: recorder: expected scalar(tag, value) and histogram(tag, "
-            f"values), got {recorder!r}; leave it out, or give such an object."
-        )
     policy = None if larc_params is None else larc.larc_policy(larc_params, strict)
-    pairs = clipping.variable_pairs(grads_and_vars, OWNER, strict)
+    pairs = clipping.fitting_pairs(grads_and_vars, OWNER, strict)
     rate = None if policy is None else larc.as_rate(lr, strict)
     if strict and (policy or "global_gradient_norm" in asked.names):  # clip-absent
         clipping.require_present(pairs, OWNER)
-    record_norm(asked, "global_gradient_norm", pairs, strict)
+    name = "global_gradient_norm"
+    asked.scalar(name, clipping.norm_of_pairs(pairs, strict))
     if clip_gradients is not None:
         pairs = clipping.clip_gradients_by_norm(pairs, clip_gradients, strict)
+        after = clipping.norm_of_pairs(pairs, strict)
+        asked.scalar(name, after, "global_clipped_gradient_norm")
     asked.pairs(pairs)
-    if clip_gradients is not None:
-        record_norm(asked, "global_clipped_gradient_norm", pairs, strict)
     if policy is None or rate is None:
         return pairs
     return apply_larc(policy, pairs, rate, asked)
-
-
-def record_norm(asked: Summaries, tag: str, pairs: Pairs, strict: bool) -> None:
-    """Record the global norm under this tag."""
-    if asked.recorder is not None and "global_gradient_norm" in asked.names:
-        asked.scalar("global_gradient_norm", clipping.norm_of_pairs(pairs, strict), tag)
 
 
 def apply_larc(
@@ -211,8 +182,7 @@ def apply_larc(
         if gradient is None:
             scaled.append((None, variable))
             continue
-        arrays.check_gradient(gradient, variable, larc.LARC)
-        if policy.strict and isinstance(gradient, Rows):  # larc-sparse
+        if policy.strict:  # larc-sparse
             gradient = arrays.densify(gradient, variable.shape)
         norms = larc.tensor_norm(variable.value), larc.tensor_norm(gradient)
         raw = larc.raw_ratio(policy, rate, *norms)
@@ -281,26 +251,17 @@ def reduce_gradients(
     pairs = arrays.as_pairs(grads_and_vars, "reduce_gradients")
     if reduction is None or reduction.size == 1:
         return pairs
-    present = list(reduction.any([gradient is not None for gradient, _ in pairs]))
-    chosen = [pair for pair, on_any in zip(pairs, present, strict=True) if on_any]
-    means = list(reduction.all_reduce([dense(*pair) for pair in chosen]))
-    if len(means) != len(chosen):
-        raise errors.UnsupportedError(
-            f"reduce_gradients: expected {len(chosen)} means from "
-            f"reduction.all_reduce, got {len(means)}; return one for each tensor."
-        )
-    left = iter(means)
-    both = zip(pairs, present, strict=True)
-    return [(next(left) if on_any else None, v) for (_, v), on_any in both]
 
-
-def dense(gradient: Gradient, variable: Variable) -> Array:
-    """Return a gradient as a dense array; zeros if it is None."""
-    if gradient is None:
-        return np.zeros(variable.shape, variable.dtype)
-    if isinstance(gradient, Rows):
+    def dense(gradient: Gradient, variable: Variable) -> Array:
+        if gradient is None:
+            return np.zeros(variable.shape, variable.dtype)
         return arrays.densify(gradient, variable.shape)
-    return gradient
+
+    present = reduction.any([gradient is not None for gradient, _ in pairs])
+    chosen = [pair for pair, on_any in zip(pairs, present, strict=True) if on_any]
+    means = iter(reduction.all_reduce([dense(*pair) for pair in chosen]))
+    both = zip(pairs, present, strict=True)
+    return [(next(means) if on_any else None, v) for (_, v), on_any in both]
 
 
 def get_regularization_loss(
@@ -319,7 +280,6 @@ def get_regularization_loss(
 
     Raises:
         UnsupportedError: a ValueError; no ``losses``, or a scope without names.
-        OutOfRangeError: a ValueError; a loss is not 0-d.
 
     Origin: OpenSeq2Seq (8681d381ed40), ``get_regularization_loss``.
 
@@ -336,14 +296,7 @@ def get_regularization_loss(
     if isinstance(losses, Mapping):
         pattern = re.compile(scope or "")
         losses = [loss for key, loss in losses.items() if pattern.match(str(key))]
-    present = [loss for loss in losses if loss is not None]
-    for loss in present:
-        if np.shape(loss):
-            raise errors.OutOfRangeError(
-                "get_regularization_loss: losses: expected 0-d tensors, got shape "
-                f"{list(np.shape(loss))}; sum it first."
-            )
-    singles = [np.float32(loss) for loss in present]
+    singles = [np.float32(loss) for loss in losses if loss is not None]
     # TensorFlow adds two to nine losses first, then sums of eight.
     first = (len(singles) - 2) % 8 + 2
     starts = range(first, len(singles), 8)

