@@ -218,7 +218,7 @@ def evaluate(closure: Callable[[], Any]) -> Any:
 
 
 def check_loss(loss: Any, grad_loss: Any, owner: str) -> None:
-    """Raise unless the loss is 0-d and real, or any tensor that ``grad_loss`` fits."""
+    """Raise unless the loss is a tensor, 0-d and real if there is no ``grad_loss``."""
     if not isinstance(loss, Tensor):
         raise LossNotCallableError(
             f"{owner}: loss: expected a loss tensor, or a callable that returns one, "
@@ -230,16 +230,10 @@ def check_loss(loss: Any, grad_loss: Any, owner: str) -> None:
             f"{owner}: expected a real 0-d loss, got {dtype_name(loss)} of shape "
             f"{list(loss.shape)}; sum it, or give grad_loss of the same shape."
         )
-    is_number = isinstance(grad_loss, Real) and not isinstance(grad_loss, bool)
-    if not (grad_loss is None or is_number or isinstance(grad_loss, Tensor)):
+    if not (grad_loss is None or isinstance(grad_loss, Real | Tensor)):
         raise DtypeError(
             f"{owner}: grad_loss: expected a number, a tensor or None, got "
             f"{grad_loss!r}; leave it out for 1."
-        )
-    if isinstance(grad_loss, Tensor) and grad_loss.shape not in ((), loss.shape):
-        raise ShapeError(
-            f"{owner}: grad_loss: expected the shape {list(loss.shape)} of the loss, "
-            f"got {list(grad_loss.shape)}; give one number for each element of it."
         )
 
 
@@ -292,13 +286,15 @@ def apply_gradients(
 ) -> None:
     """Take one ``step()`` with these gradients, and with no others.
 
-    Hooks and schedulers see it as a step. Afterwards every ``.grad`` is what it was
+    Hooks and schedulers see it as a step. The given gradients are not changed, so
+    unscaling or clipping makes a copy. Afterwards every ``.grad`` is what it was
     before.
 
     Args:
         grads_and_vars: pairs of (gradient or None, parameter). A gradient is dense or
             sparse and has the shape, dtype and device of its parameter.
-        global_step: 0-d integer tensor, advanced by one.
+        global_step: 0-d integer tensor, advanced by one unless the step is skipped.
+            With ``capturable`` on the device of the parameters.
         name: without effect here.
 
     Raises:
@@ -308,16 +304,22 @@ def apply_gradients(
         ValueError: a parameter is in no group, or named twice.
     """
     owner = self.get_name()
-    pairs = check_pairs(grads_and_vars, self, owner)
+    pairs = as_pairs(grads_and_vars, owner)
     check_counter(global_step, owner)
-    gradients = {id(parameter): gradient for gradient, parameter in pairs}
-    groups = self.param_groups
-    parameters = [p for group in groups for p in group["params"]]
-    given = [gradients.get(id(parameter)) for parameter in parameters]
-    given = fused.given_gradients(parameters, given, groups)
-    with gradients_set_to(parameters, given):
-        self.step()
-    took_step = self.took_step()
+    self._lend(True)
+    try:
+        pairs = self._as_trained(pairs)
+        check_pairs(pairs, self, owner)
+        gradients = {id(parameter): gradient for gradient, parameter in pairs}
+        groups = self.param_groups
+        parameters = [p for group in groups for p in group["params"]]
+        given = [gradients.get(id(parameter)) for parameter in parameters]
+        given = fused.given_gradients(parameters, given, groups)
+        with gradients_set_to(parameters, given):
+            self.step()
+        took_step = self.took_step()
+    finally:
+        self._lend(False)
     if global_step is not None:
         global_step += took_step
 
@@ -340,9 +342,8 @@ def minimize(
     self.apply_gradients(pairs, global_step, name)
 
 
-def check_pairs(grads_and_vars: Any, optimizer: Optimizer, owner: str) -> Pairs:
-    """Return the pairs as a list, or raise before anything changes."""
-    pairs = as_pairs(grads_and_vars, owner)
+def check_pairs(pairs: Pairs, optimizer: Optimizer, owner: str) -> None:
+    """Raise for pairs that do not fit, before anything changes."""
     if not pairs:
         raise NoGradientsError(
             f"{owner}: expected at least one (gradient, parameter) pair, got an empty "
@@ -365,8 +366,6 @@ def check_pairs(grads_and_vars: Any, optimizer: Optimizer, owner: str) -> Pairs:
             f"{', '.join(names[p] for _, p in pairs)}; check that the loss depends on "
             "them."
         )
-    refuse_unsplit(pairs, optimizer, owner)
-    return pairs
 
 
 def as_pairs(grads_and_vars: Any, owner: str) -> list[tuple[Any, Any]]:
@@ -404,18 +403,6 @@ def raise_not_a_parameter(
     )
 
 
-def refuse_unsplit(pairs: Pairs, optimizer: Optimizer, owner: str) -> None:
-    """Raise if a parameter is split over ranks but its gradient is not."""
-    for gradient, parameter in pairs if shards.are_among(p for _, p in pairs) else ():
-        is_whole = gradient is not None and not shards.are_among([gradient])
-        if is_whole and shards.are_among([parameter]):
-            raise UnsupportedError(
-                f"{owner}: expected a DTensor as the gradient of "
-                f"{named_parameters(optimizer)[parameter]!r}, got a whole tensor; "
-                "split it with torch.distributed.tensor.distribute_tensor."
-            )
-
-
 def is_alike(gradient: Any, parameter: Tensor) -> bool:
     """Whether a gradient has the shape, dtype and device of its parameter."""
     return (
@@ -449,19 +436,15 @@ def require_tensor(gradient: Any, owner: str, name: str) -> None:
 
 def check_counter(global_step: Any, owner: str) -> None:
     """Raise unless ``global_step`` is None or a 0-d integer tensor."""
-    if global_step is None:
-        return
-    got = type(global_step).__name__
+    got, fine = type(global_step).__name__, global_step is None
     if isinstance(global_step, Tensor):
-        dtype = global_step.dtype
-        is_integer = not (dtype.is_floating_point or dtype.is_complex)
-        if is_integer and dtype != torch.bool and not global_step.dim():
-            return
         got = f"a {dtype_name(global_step)} tensor of shape {list(global_step.shape)}"
-    raise DtypeError(
-        f"{owner}: expected global_step to be None or a 0-d integer tensor, got {got}; "
-        "make one with torch.zeros((), dtype=torch.int64)."
-    )
+        fine = "int" in dtype_name(global_step) and not global_step.dim()
+    if not fine:
+        raise DtypeError(
+            f"{owner}: expected global_step to be None or a 0-d integer tensor, got "
+            f"{got}; make one with torch.zeros((), dtype=torch.int64)."
+        )
 
 
 # -- slots -----------------------------------------------------------------------------

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
 import math
-import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
 from typing import Any, ClassVar
@@ -16,10 +14,8 @@ from lockstep import scalers
 from lockstep.checks import HELD, is_scale, number_of, require
 from lockstep.errors import (
     DtypeError,
-    UnknownArgumentError,
     UnknownNameError,
     UnsupportedError,
-    unknown_name,
 )
 from lockstep.pytorch import foreach, shards
 from lockstep.pytorch.foreach import rounded
@@ -70,24 +66,15 @@ class LossScale:
         """Update the scale after a step; ``finite``: whether all gradients were."""
 
     def _load(self, group: Mapping[str, Any]) -> None:
-        """Load what ``keys`` do not show, from the numbers in a group."""
+        """Load the numbers in a group, if they are also kept elsewhere."""
 
     def floor_value(self) -> float:
         """Return the smallest scale; a fixed scale is always at its floor."""
         return self.value()
 
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments, for ``from_config``."""
-        raise NotImplementedError
-
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Any:
         """Return a loss scale with these arguments."""
-        known = inspect.signature(cls).parameters
-        for name in config:
-            if name not in known:
-                kind = f"{cls.__name__}.from_config: argument"
-                raise UnknownArgumentError(str(unknown_name(kind, name, known)))
         return cls(**config)
 
 
@@ -303,7 +290,7 @@ def step_on_device(
     )
 
 
-class AutomaticLossScaler:
+class AutomaticLossScaler(LossScale):
     """A loss scale that is updated with the largest gradient of every step.
 
     Backoff starts at scale_max; an overflow divides by step_factor, and every
@@ -339,8 +326,6 @@ class AutomaticLossScaler:
     """
 
     SUPPORTED_ALGOS: ClassVar[list[str]] = ["backoff", "logmax"]
-    _scale: Any = None
-    """A weak reference to the loss scale that an optimizer made of it."""
 
     def __init__(
         self,
@@ -348,21 +333,31 @@ class AutomaticLossScaler:
         params: Mapping[str, Any] | None = None,
         strict: bool = False,
     ) -> None:
+        super().__init__()
         self.algorithm, self.policy = scalers.automatic_policy(
             algorithm, params, strict
         )
         self.strict = strict
         self._state = scalers.start_automatic(self.policy)
+        self.keys = tuple(PREFIX + name for name in self._state._fields)
+        self._needs_amax = self.algorithm == "logmax"
+        self._publish()
 
-    def __getstate__(self) -> dict[str, Any]:
-        # A copy belongs to no optimizer yet.
-        return {key: value for key, value in vars(self).items() if key != "_scale"}
+    def _publish(self) -> None:
+        self.numbers.update(zip(self.keys, self.state.values(), strict=True))
+
+    def value(self) -> float:
+        """Return the current scale as a number that float32 can hold."""
+        return float(self._state.loss_scale)
+
+    def floor_value(self) -> float:
+        """Return the smallest scale in float32."""
+        return rounded(self.policy.scale_min, torch.float32)
 
     @property
     def loss_scale(self) -> Tensor:
         """The current scale: a 0-d float32 tensor."""
-        scale = float(self._state.loss_scale)
-        return torch.tensor(scale, dtype=torch.float32, device="cpu")
+        return self()
 
     def state_dict(self) -> dict[str, float | int]:
         """Return the state as Python numbers, for ``load_state_dict``."""
@@ -377,12 +372,6 @@ class AutomaticLossScaler:
         Raises:
             ValueError: the state of another algorithm, or numbers that no scaler has.
         """
-        self.check_state(state_dict)
-        now = self._state._asdict().items()
-        self._state = type(self._state)(**{k: type(v)(state_dict[k]) for k, v in now})
-
-    def check_state(self, state_dict: Mapping[str, float | int]) -> None:
-        """Raise unless ``state_dict`` of the same algorithm returned this state."""
         owner, fields = "AutomaticLossScaler: state", self._state._fields
         if not isinstance(state_dict, Mapping) or set(state_dict) != set(fields):
             raise UnsupportedError(
@@ -394,6 +383,21 @@ class AutomaticLossScaler:
             if fine and not self.strict:
                 fine = is_scale(value) if key == SCALE else math.isfinite(value)
             require(owner, key, value, fine, "a finite number", "load another state")
+        now = self._state._asdict().items()
+        self._state = type(self._state)(**{k: type(v)(state_dict[k]) for k, v in now})
+        self._publish()
+
+    def _load(self, group: Mapping[str, Any]) -> None:
+        """Load the numbers in a group, if it has them."""
+        if set(self.keys) <= group.keys():
+            self.load_state_dict(
+                {key.removeprefix(PREFIX): group[key] for key in self.keys}
+            )
+
+    def move(self, finite: Any) -> None:
+        """Update the scale after a step."""
+        self.update_op(not finite, self.amax if finite else math.inf)
+        self._publish()
 
     def update_op(self, has_nan: Tensor | bool, amax: Tensor | float) -> int:
         """Update the scale after a step, and return the number of steps.
@@ -444,69 +448,23 @@ class AutomaticLossScaler:
                 f"got {' and '.join(dtypes)}; cast them to one dtype first."
             )
         if not present:
-            lowest = torch.tensor(-torch.inf, dtype=torch.float32, device="cpu")
+            lowest = torch.tensor(-math.inf, dtype=torch.float32, device="cpu")
             return torch.tensor(False, device="cpu"), lowest
-        start = present[0].new_full((1,), -torch.inf)
-        largest = [magnitudes_of(values, start) for values in present]
-        flags = torch.stack([v.isnan().any().to(start.device) for v in present])
-        maxima = foreach.joined(
-            [m.amax().to(start.device) for m in largest], torch.stack
-        )
+        device = present[0].device
+        flags = torch.stack([v.isnan().any().to(device) for v in present])
+        maxima = [largest_known(values).to(device) for values in present]
+        maxima = foreach.joined(maxima, torch.stack)
         if is_sharded:
             flags = shards.largest(flags.float(), whole) > 0
             maxima = shards.largest(maxima, whole)
         return flags.any(), maxima.amax()
 
 
-def magnitudes_of(values: Tensor, start: Tensor) -> Tensor:
-    """Return all magnitudes, -inf for NaN, behind ``start`` [1]."""
-    magnitudes = values.abs().reshape(-1)
-    magnitudes = magnitudes.where(~magnitudes.isnan(), -torch.inf)
-    return foreach.joined([start.to(values.device), magnitudes])
-
-
-class AutomaticScale(LossScale):
-    """An automatic scaler as a loss scale."""
-
-    def __init__(self, scaler: AutomaticLossScaler) -> None:
-        super().__init__()
-        self.scaler = scaler
-        self.keys = tuple(PREFIX + name for name in scaler._state._fields)
-        self._needs_amax = scaler.algorithm == "logmax"
-        self._publish()
-
-    def _publish(self) -> None:
-        self.numbers.update(zip(self.keys, self.scaler.state.values(), strict=True))
-
-    state = property(lambda self: self.scaler.state)
-
-    def value(self) -> float:
-        """Return the current scale as a number that float32 can hold."""
-        return float(self.scaler._state.loss_scale)
-
-    def move(self, finite: Any) -> None:
-        """Update the scale after a step."""
-        self.scaler.update_op(not finite, self.amax if finite else math.inf)
-        self._publish()
-
-    def _load(self, group: Mapping[str, Any]) -> None:
-        """Load the numbers in a group, if it has them."""
-        if set(self.keys) <= group.keys():
-            saved = {key.removeprefix(PREFIX): group[key] for key in self.keys}
-            self.scaler.load_state_dict(saved)
-
-    def floor_value(self) -> float:
-        """Return the smallest scale in float32."""
-        return rounded(self.scaler.policy.scale_min, torch.float32)
-
-
-def automatic_scale(scaler: AutomaticLossScaler) -> AutomaticScale:
-    """Return the scaler's one loss scale, which counts the steps of one optimizer."""
-    scale = scaler._scale and scaler._scale()
-    if scale is None:
-        scale = AutomaticScale(scaler)
-        scaler._scale = weakref.ref(scale)
-    return scale
+def largest_known(values: Tensor) -> Tensor:
+    """Return the largest magnitude but for NaN: 0-d; -inf if there is none."""
+    if not values.numel():
+        return values.new_full((), -math.inf)
+    return values.abs().nan_to_num(-math.inf, math.inf).amax()
 
 
 class StaticScale(LossScale):
@@ -535,7 +493,8 @@ def get(identifier: Any) -> LossScale | None:
         return FixedLossScale(identifier)
     if isinstance(identifier, str) and identifier == "dynamic":
         return DynamicLossScale()
-    if identifier is None or isinstance(identifier, LossScale):
+    is_automatic = isinstance(identifier, AutomaticLossScaler)
+    if identifier is None or (isinstance(identifier, LossScale) and not is_automatic):
         return identifier
     raise UnknownNameError(
         "loss_scale: expected a number, 'dynamic' or a loss scale, got "

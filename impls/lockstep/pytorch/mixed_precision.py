@@ -629,7 +629,7 @@ def is_half(slot: Any) -> bool:
 def scale_of(loss_scale: Any) -> loss_scales.LossScale:
     """Return the argument of the wrapper as a loss scale object."""
     if isinstance(loss_scale, loss_scales.AutomaticLossScaler):
-        return loss_scales.automatic_scale(loss_scale)
+        return loss_scale
     if loss_scale is None or isinstance(loss_scale, Real):
         return loss_scales.StaticScale(1.0 if loss_scale is None else loss_scale)
     return loss_scales.get(loss_scale)

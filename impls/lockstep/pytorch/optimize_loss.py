@@ -149,8 +149,8 @@ def optimize_loss(
             f"optimize_loss: loss: expected a function, got {loss!r:.80}; each step "
             "calls it: pass lambda: ..., or a function of a batch."
         )
-    _check_settings(dtype, clip_gradients, larc_params, iter_size)
-    _check_scaling(dtype, loss_scaling, loss_scaling_params)
+    scaling = loss_scaling, loss_scaling_params
+    _check_settings(dtype, clip_gradients, larc_params, iter_size, *scaling)
     step = TrainingStep(loss, learning_rate_decay_fn)
     step.clip_gradients, step.iter_size = clip_gradients, iter_size
     step.larc = None if larc_params is None else larc_policy(larc_params)
@@ -175,9 +175,14 @@ def optimize_loss(
 
 
 def _check_settings(
-    dtype: Any, clip_gradients: Any, larc_params: Any, iter_size: Any
+    dtype: Any,
+    clip_gradients: Any,
+    larc_params: Any,
+    iter_size: Any,
+    loss_scaling: Any,
+    scaling_params: Any,
 ) -> None:
-    """Raise for a dtype, a limit or a number of micro-batches that cannot be meant."""
+    """Raise for arguments that cannot be meant, or that would have no effect."""
     if clip_gradients is not None and larc_params is not None:
         raise errors.ClipAndLarcError(CLIP_AND_LARC)
     if dtype_name(dtype) not in ("float32", "float16", "mixed"):
@@ -190,16 +195,12 @@ def _check_settings(
         check_limit("optimize_loss", "clip_gradients", clip_gradients)
     is_count = type(iter_size) is int and iter_size >= 1
     require("optimize_loss", "iter_size", iter_size, is_count, "an int >= 1")
-
-
-def _check_scaling(dtype: Any, loss_scaling: Any, params: Any) -> None:
-    """Raise for arguments that would have no effect."""
     scales = dtype == "mixed" or number_of(loss_scaling) == 1
-    if not scales or (params and not isinstance(loss_scaling, str)):
+    if not scales or (scaling_params and not isinstance(loss_scaling, str)):
         raise errors.UnsupportedError(
             "optimize_loss: expected dtype='mixed' beside loss_scaling, and a scaler's "
             f"name beside loss_scaling_params, got dtype={dtype!r}, loss_scaling="
-            f"{loss_scaling!r} and {params!r}; leave out what has no effect."
+            f"{loss_scaling!r} and {scaling_params!r}; leave out what has no effect."
         )
 
 
@@ -222,11 +223,6 @@ def _trained(var_list: Any, model: Any, optimizer: Any) -> Named:
         raise errors.VarListError(
             "optimize_loss: var_list: expected a list of parameters, or of pairs "
             f"(name, parameter), got {var_list!r:.80}; list what is to be trained."
-        )
-    if not entries:
-        raise errors.UnsupportedError(
-            "optimize_loss: var_list: expected parameters, or a model with some that "
-            f"require a gradient, got none and {model!r:.80}; pass those to train."
         )
     names = {parameter: name for name, parameter in of_model.items()}
     return [(name or names.get(parameter), parameter) for name, parameter in entries]
@@ -503,10 +499,10 @@ class TrainingStep:
         asked = Summaries(self.summaries, self.recorder)
         if isinstance(self.recorder, TensorBoardRecorder):
             self.recorder.global_step = int(self.global_step) + 1
-        if self.recorder is not None:
-            asked.scalar("learning_rate", self.learning_rate)
-            if "unscale" in self.pipeline:
-                asked.scalar("loss_scale", self.optimizer.loss_scale)
+        if "learning_rate" in asked:
+            self.recorder.scalar("learning_rate", self.learning_rate)
+        if "loss_scale" in asked and "unscale" in self.pipeline:
+            self.recorder.scalar("loss_scale", self.optimizer.loss_scale)
         rate, limit = self.learning_rate, self.clip_gradients
         return post_process(
             pairs, asked, self.names, rate, limit, self.larc, True, norm
@@ -578,27 +574,24 @@ class TrainingStep:
         Raises:
             ValueError: the state was not saved by such a step. Nothing is loaded then.
         """
-        keys = ("optimizer", "global_step", "micro_step", "iter_size", "accumulators")
-        if not isinstance(state_dict, Mapping) or set(state_dict) != set(keys):
+        keys = {"optimizer", "global_step", "micro_step", "iter_size", "accumulators"}
+        if set(state_dict) != keys:
             raise _other_state(f"{state_dict!r:.80}")
-        counts = [state_dict[key] for key in keys[1:4]]
-        for count in counts:
-            if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-                raise _other_state(f"{keys[1:4]} of {counts}")
         # A sum continues only with the same ``iter_size``, because its gradients were
         # divided by it. With a flag, it may have more micro-batches than ``iter_size``.
-        global_step, micro_step, iter_size = counts
+        micro_step, iter_size = state_dict["micro_step"], state_dict["iter_size"]
         if micro_step and (self.iter_size == 1 or iter_size != self.iter_size):
             raise _other_state(f"{micro_step} micro-batches with iter_size {iter_size}")
-        sums, shapes = state_dict["accumulators"], [p.shape for p in self.parameters]
-        fits = isinstance(sums, list) and len(sums) == len(shapes)
-        if not fits or not all(
-            total is None or getattr(total, "shape", None) == shape
-            for total, shape in zip(sums, shapes, strict=True)
+        sums = state_dict["accumulators"]
+        shapes = [total if total is None else total.shape for total in sums]
+        own = [parameter.shape for parameter in self.parameters]
+        if len(shapes) != len(own) or any(
+            shape not in (None, expected)
+            for shape, expected in zip(shapes, own, strict=True)
         ):
-            raise _other_state(f"accumulators {sums!r:.80}")
+            raise _other_state(f"sums of shapes {shapes}")
         self.optimizer.load_state_dict(state_dict["optimizer"])
-        self.global_step.fill_(global_step)
+        self.global_step.fill_(state_dict["global_step"])
         self.micro_step = micro_step
         self.accumulators = [
             None if total is None else total.to(parameter.device, copy=True)
@@ -622,18 +615,8 @@ def _add_share(
     """Return total + gradient / iter_size as a new tensor; None adds nothing."""
     if gradient is None:
         return None if total is None else total.clone()
-    values = gradient._values() if gradient.is_sparse else gradient
-    (share,) = foreach.divide([values], iter_size)
-    if not gradient.is_sparse:
-        if total is None:
-            return share
-        return share.add_(total.to_dense() if total.is_sparse else total)
-    indices = gradient._indices()
-    if total is not None and total.is_sparse:
-        # No rows are summed; those of ``total`` come first.
-        indices = torch.cat([total._indices(), indices], dim=1)
-        share = foreach.joined([total._values(), share])
-    rows = torch.sparse_coo_tensor(
-        indices, share, gradient.shape, check_invariants=False
-    )
-    return rows if total is None or total.is_sparse else rows.to_dense().add_(total)
+    share = gradient / foreach.number_like(iter_size, gradient)
+    if total is None:
+        return share
+    # Rows of two sparse tensors are not summed; those of ``total`` come first.
+    return total + share if share.is_sparse else share.add_(total)

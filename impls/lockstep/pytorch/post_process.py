@@ -15,7 +15,6 @@ import torch.distributed as dist
 from torch import Tensor
 
 from lockstep import errors
-from lockstep.checks import require
 from lockstep.pytorch import foreach
 from lockstep.pytorch.clipping import clip_pairs, parameter_pairs
 from lockstep.pytorch.gradients import Pairs, refuse_sharded
@@ -52,9 +51,6 @@ class TensorBoardRecorder:
         global_step: the step under which summaries are written. None lets the writer
             choose.
 
-    Raises:
-        DtypeError: a TypeError; ``writer`` cannot write scalars.
-
     Example:
         >>> class Printer:
         ...     def add_scalar(self, tag, value, global_step):
@@ -65,14 +61,6 @@ class TensorBoardRecorder:
     """
 
     def __init__(self, writer: Any, global_step: int | None = None) -> None:
-        if isinstance(writer, type) or not callable(
-            getattr(writer, "add_scalar", None)
-        ):
-            raise errors.DtypeError(
-                "TensorBoardRecorder: writer: expected what has add_scalar and "
-                f"add_histogram, got {writer!r}; pass "
-                "torch.utils.tensorboard.SummaryWriter(folder)."
-            )
         self.writer = writer
         self.global_step = global_step
 
@@ -91,61 +79,50 @@ class Summaries(NamedTuple):
     names: frozenset[str]
     recorder: Any
 
-    def scalar(self, name: str, value: Any, tag: str = "", variable: str = "") -> None:
-        """Record a value if ``name`` was requested: under ``tag``, or the name."""
-        if self.recorder is not None and name in self.names:
-            self.recorder.scalar(tag_of(tag or name, variable), value)
+    def __contains__(self, name: object) -> bool:
+        return self.recorder is not None and name in self.names
 
     def norm(self, tag: str, pairs: Pairs) -> None:
         """Record the global norm under this tag."""
-        if self.recorder is not None and "global_gradient_norm" in self.names:
+        if "global_gradient_norm" in self:
             norm = accurate_norm([g for g, _ in pairs if g is not None])
-            self.scalar("global_gradient_norm", norm, tag)
+            self.recorder.scalar(tag, norm)
 
     def pairs(self, pairs: Pairs, names: Sequence[str]) -> None:
         """Record each gradient that is present, and its parameter."""
-        kinds = {"gradients", "gradient_norm", "variables", "variable_norm"}
-        if self.recorder is None or kinds.isdisjoint(self.names):
-            return
-        for (gradient, parameter), name in zip(pairs, names, strict=True):
+        rows = zip(names, pairs, strict=True) if self.recorder is not None else ()
+        for name, (gradient, parameter) in rows:
             if gradient is None:
                 continue
             dense = sum_duplicates(gradient).values if gradient.is_sparse else gradient
             for kind, values in ("gradient", dense), ("variable", parameter.detach()):
-                if f"{kind}s" in self.names:
+                if f"{kind}s" in self:
                     finite = torch.where(values.isfinite(), values, 0)
                     self.recorder.histogram(tag_of(f"{kind}s", name), finite)
-                if f"{kind}_norm" in self.names:
+                if f"{kind}_norm" in self:
                     norm = norm_of_each([values])[0]
-                    self.scalar(f"{kind}_norm", norm, variable=name)
+                    self.recorder.scalar(tag_of(f"{kind}_norm", name), norm)
 
     def ratios(
         self, policy: LarcPolicy, names: Sequence[str], raw: Tensor, rate: Tensor
     ) -> None:
         """Record LARC's ratios: [n] before the limit of 1; the rate is 0-d or [n]."""
-        if self.recorder is None or "larc_summaries" not in self.names:
-            return
         clips = policy.larc_mode == "clip"
         ratios = raw.clamp_max(1) if clips else raw
         kinds = {"larc_clip_on": (raw < 1).int()} if clips else {}
         kinds |= {"larc_grad_update": ratios, "larc_final_lr": rate * ratios}
         for kind, values in kinds.items():
             for name, value in zip(names, values.unbind(), strict=True):
-                self.scalar("larc_summaries", value, kind, name)
+                self.recorder.scalar(tag_of(kind, name), value)
 
 
 def tag_of(kind: str, variable: str) -> str:
-    """Return the tag KIND, or KIND/VARIABLE with ":" replaced by "_"."""
-    return f"{kind}/{variable.replace(':', '_')}" if variable else kind
+    """Return the tag KIND/VARIABLE, with ":" replaced by "_"."""
+    return f"{kind}/{variable.replace(':', '_')}"
 
 
 def requested(summaries: Iterable[str] | None, owner: str) -> frozenset[str]:
     """Return the names of requested summaries; None means the default ones."""
-    if isinstance(summaries, str):
-        raise errors.DtypeError(
-            f"{owner}: summaries: expected a list of names or None, got {summaries!r}; "
-            f"write [{summaries!r}]."
-        )
     names = DEFAULT_SUMMARIES if summaries is None else list(summaries)
     for name in names:
         if name not in OPTIMIZER_SUMMARIES:
@@ -201,8 +178,7 @@ def post_process_gradients(
         OutOfRangeError, UnknownNameError: ValueErrors; a parameter or a summary that is
             missing, unknown, of another type or out of range.
         ShapeError: a ValueError; a gradient has another shape than its parameter.
-        DtypeError: a TypeError; LARC with a gradient of another dtype, or a recorder
-            that is none.
+        DtypeError: a TypeError; LARC with a gradient of another dtype.
         MalformedPairsError: a TypeError; not pairs of a gradient and a parameter.
         NoGradientsError: a ValueError; the list is empty.
 
@@ -218,23 +194,11 @@ def post_process_gradients(
         [0.375, 0.5]
     """
     asked = Summaries(requested(summaries, OWNER), recorder)
-    if recorder is not None and not hasattr(recorder, "histogram"):
-        raise errors.DtypeError(
-            f"{OWNER}: recorder: expected scalar(tag, value) and histogram(tag, "
-            f"values), got {recorder!r}; pass TensorBoardRecorder(writer, step)."
-        )
     policy = None if larc_params is None else larc_policy(larc_params)
     pairs = own_pairs(parameter_pairs(grads_and_vars, OWNER), in_place)
-    named: list[str] = []
-    if names is None and recorder is not None:
-        named = [f"parameter_{k}" for k in range(len(pairs))]
-    elif names is not None:
-        named = [str(name) for name in names]
-        fits = len(named) == len(pairs)
-        require(OWNER, "names", named, fits, f"{len(pairs)}, one for each pair")
-    if recorder is not None:
-        refuse_sharded(OWNER, [gradient for gradient, _ in pairs], "a recorder")
-    return post_process(pairs, asked, named, lr, clip_gradients, policy, in_place)
+    if names is None:
+        names = [f"parameter_{k}" for k in range(len(pairs))]
+    return post_process(pairs, asked, list(names), lr, clip_gradients, policy, in_place)
 
 
 @torch.no_grad()
@@ -264,7 +228,7 @@ def post_process(
         return pairs
     require_alike(pairs)
     raw, ratios = larc_ratios(policy, pairs, rate)
-    if asked.recorder is not None:
+    if "larc_summaries" in asked:
         both = zip(names, pairs, strict=True)
         present = [name for name, (gradient, _) in both if gradient is not None]
         asked.ratios(policy, present, raw, rate)
@@ -285,18 +249,11 @@ class GroupReduction:
 
     Args:
         group: a process group. None stands for the group of all ranks.
-        device: the device on which flags are exchanged. None chooses the device that
-            the group's communication back end needs.
     """
 
-    def __init__(
-        self,
-        group: dist.ProcessGroup | None = None,
-        device: torch.device | str | None = None,
-    ) -> None:
+    def __init__(self, group: dist.ProcessGroup | None = None) -> None:
         self.group = group
-        nccl = device is None and dist.get_backend(group) == "nccl"
-        self.device = torch.device("cuda" if nccl else device or "cpu")
+        self.device = "cuda" if dist.get_backend(group) == "nccl" else "cpu"
 
     @property
     def size(self) -> int:
@@ -320,9 +277,8 @@ class GroupReduction:
             flat = foreach.joined([tensor.reshape(-1) for tensor in part])
             flat.div_(self.size)
             dist.all_reduce(flat, group=self.group)
-            pieces = flat.split([tensor.numel() for tensor in part])
-            for k, piece, tensor in zip(positions, pieces, part, strict=True):
-                means[k] = piece.view(tensor.shape)
+            pieces = torch._utils._unflatten_dense_tensors(flat, part)
+            means.update(zip(positions, pieces, strict=True))
         return [means[k] for k in range(len(tensors))]
 
 
@@ -411,7 +367,6 @@ def get_regularization_loss(
 
     Raises:
         UnsupportedError: a ValueError; no ``losses``, or a scope without names.
-        OutOfRangeError: a ValueError; a loss is not 0-d.
 
     Origin: OpenSeq2Seq (8681d381ed40), ``get_regularization_loss``.
 
@@ -430,9 +385,6 @@ def get_regularization_loss(
         pattern = re.compile(scope or "")
         losses = [loss for key, loss in losses.items() if pattern.match(str(key))]
     present = [loss for loss in losses if loss is not None]
-    for loss in present:
-        fine, owner = isinstance(loss, Tensor) and not loss.dim(), "regularization"
-        require(owner, "losses", loss, fine, "0-d tensors", "sum it first")
     # TensorFlow adds two to nine losses first, then sums of eight.
     first = (len(present) - 2) % 8 + 2
     starts = range(first, len(present), 8)

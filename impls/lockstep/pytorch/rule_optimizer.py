@@ -129,20 +129,26 @@ class RuleOptimizer(Optimizer):
         Raises:
             ValueError: no state, or another optimizer's state; nothing is changed.
         """
-        self._check_state(state_dict)
+        names = {TORCH_NAMES.get(p.name, p.name) for p in self.spec.parameters}
+        for group in state_dict["param_groups"]:
+            if missing := {*names, *(self.spec.shared or {})} - {*group}:
+                raise UnsupportedError(
+                    f"{self.spec.class_name}: expected a state_dict() of such an "
+                    f"optimizer, got a group without {', '.join(sorted(missing))}; "
+                    "load one."
+                )
+            self._check_hyper(group)
         super().load_state_dict(state_dict)
         # torch casts slots to the parameter's dtype, which may be a narrower one.
-        for own, group in zip(
-            self.param_groups, state_dict["param_groups"], strict=True
-        ):
+        saved = zip(self.param_groups, state_dict["param_groups"], strict=True)
+        for own, group in saved:
             for parameter, number in zip(own["params"], group["params"], strict=True):
-                dtype = wide_dtype(parameter.dtype)
-                saved = state_dict["state"].get(number, {})
-                for slot in self.spec.slots if dtype != parameter.dtype else ():
-                    if slot.name in saved:
-                        value = saved[slot.name].detach()
-                        value = value.to(parameter.device, dtype, copy=True)
-                        self.state[parameter][slot.name] = value
+                dtype, slots = wide_dtype(parameter.dtype), state_dict["state"]
+                if dtype != parameter.dtype and number in slots:
+                    self.state[parameter] = {
+                        name: slot.detach().to(parameter.device, dtype, copy=True)
+                        for name, slot in slots[number].items()
+                    }
 
     @torch._disable_dynamo
     @torch.no_grad()
@@ -283,6 +289,13 @@ class RuleOptimizer(Optimizer):
         """Whether the last step counts for ``global_step``."""
         return True
 
+    def _as_trained(self, pairs: gradients.Pairs) -> gradients.Pairs:
+        """Return the pairs: only a wrapper trains other tensors than its caller's."""
+        return pairs
+
+    def _lend(self, is_lent: bool) -> None:
+        """Do nothing: only a wrapper changes gradients, and not those of a caller."""
+
     def variables(self) -> list[Tensor]:
         """Return the slots, then the powers of beta as 0-d float32 tensors."""
         group = self.param_groups[0]
@@ -310,9 +323,6 @@ class RuleOptimizer(Optimizer):
     def _check_gradients(self, parameters: Sequence[Tensor]) -> None:
         """Raise if the rule cannot be applied, before anything changes."""
         owner = self.spec.class_name
-        if shards.are_among(parameters):
-            pairs = [(parameter.grad, parameter) for parameter in parameters]
-            gradients.refuse_unsplit(pairs, self, owner)
         for parameter in parameters:
             if not parameter.is_floating_point():
                 raise DtypeError(
@@ -326,27 +336,6 @@ class RuleOptimizer(Optimizer):
                     f"{named_parameters(self)[parameter]!r}, got one of "
                     f"{gradient.sparse_dim()} sparse dimensions; use to_dense()."
                 )
-
-    def _check_state(self, saved: Any) -> None:
-        """Raise unless a state has this rule's hyper-parameters and slots."""
-        names = {TORCH_NAMES.get(p.name, p.name) for p in self.spec.parameters}
-        try:
-            groups = zip(self.param_groups, saved["param_groups"], strict=False)
-            for own, group in groups:
-                if missing := {*names, *(self.spec.shared or {})} - {*group}:
-                    raise KeyError(f"a group without {', '.join(sorted(missing))}")
-                self._check_hyper(group)
-                for number, weight in zip(group["params"], own["params"], strict=False):
-                    for slot in self.spec.active_slots(group):
-                        slots, shape = saved["state"].get(number), weight.shape
-                        shape = () if slot.scalar else shape
-                        if slots is not None and slots[slot.name].shape != shape:
-                            raise KeyError(f"a slot {slot.name} that is not {[*shape]}")
-        except (AttributeError, KeyError, TypeError) as error:
-            raise UnsupportedError(
-                f"{self.spec.class_name}: expected a state_dict() of such an optimizer "
-                f"of the same parameters, got {error}; load one."
-            ) from error
 
 
 def wide_dtype(dtype: torch.dtype) -> torch.dtype:

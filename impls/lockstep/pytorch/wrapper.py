@@ -18,8 +18,7 @@ from torch.optim.optimizer import (
 from torch.utils.hooks import RemovableHandle
 
 from lockstep import pipeline
-from lockstep.checks import require
-from lockstep.errors import DtypeError, UnsupportedError
+from lockstep.errors import UnsupportedError
 from lockstep.interface import GATE_GRAPH, GATE_NONE, GATE_OP
 from lockstep.pytorch import gradients
 from lockstep.pytorch.gradients import evaluate, refuse_sharded
@@ -89,6 +88,7 @@ class OptimizerWrapper(Optimizer):
     defaults = _live("defaults")
 
     compute_gradients = gradients.compute_gradients
+    apply_gradients = gradients.apply_gradients
     minimize = gradients.minimize
     get_slot = gradients.get_slot
     get_slot_names = gradients.get_slot_names
@@ -98,12 +98,6 @@ class OptimizerWrapper(Optimizer):
         if closure is not None and closure.default is inspect.Parameter.empty:
             self._refuse_closure(inner_optimizer)
         groups = inner_optimizer.param_groups
-        if any(group.get("differentiable") for group in groups):
-            raise UnsupportedError(
-                f"{type(self).__name__}: expected an optimizer that is not "
-                f"differentiable, got {type(inner_optimizer).__name__}, which is; "
-                "leave differentiable off."
-            )
         self._refuse_sharded(p for group in groups for p in group["params"])
         self.__setstate__({"inner_optimizer": inner_optimizer})
 
@@ -212,40 +206,6 @@ class OptimizerWrapper(Optimizer):
         """Call the wrapped optimizer's ``step``."""
         self.inner_optimizer.step()
 
-    def apply_gradients(
-        self,
-        grads_and_vars: Iterable[tuple[Tensor | None, Tensor]],
-        global_step: Tensor | None = None,
-        name: str | None = None,
-    ) -> None:
-        """Take one ``step()`` with these gradients, and with no others.
-
-        Hooks and schedulers see it as a step. The given gradients are not changed, so
-        unscaling or clipping makes a copy. Afterwards every ``.grad`` is what it was
-        before.
-
-        Args:
-            grads_and_vars: pairs of (gradient or None, parameter). A gradient is dense
-                or sparse and has the shape, dtype and device of its parameter.
-            global_step: 0-d integer tensor, advanced by one unless the step is skipped.
-                With ``capturable`` on the device of the parameters.
-            name: without effect here.
-
-        Raises:
-            MalformedPairsError: a TypeError; an entry is no (gradient, parameter).
-            NoGradientsError: a ValueError; no pairs, or every gradient is None.
-            ShapeError, DtypeError: a ValueError and a TypeError; a gradient does not
-                fit.
-            ValueError: a parameter is in no group, or named twice.
-        """
-        pairs = gradients.as_pairs(grads_and_vars, self.get_name())
-        self._lend(True)
-        try:
-            pairs = self._as_trained(pairs)
-            gradients.apply_gradients(self, pairs, global_step, name)
-        finally:
-            self._lend(False)
-
     def _as_trained(self, pairs: gradients.Pairs) -> gradients.Pairs:
         """Return pairs of what the innermost optimizer trains."""
         inner = self.inner_optimizer
@@ -335,22 +295,8 @@ class OptimizerWrapper(Optimizer):
                 calls.
             every: the number of steps between two calls.
             start: the number of steps that were taken before, as in a resumed run.
-
-        Raises:
-            TypeError: ``target`` is none of these.
-            ValueError: ``every`` or ``start`` is not a valid number of steps.
         """
-        owner = type(self).__name__
-        writes = callable(getattr(target, "add_scalar", None))
-        takes = target is None or writes or callable(target)
-        if isinstance(target, type) or not takes:
-            raise DtypeError(
-                f"{owner}: target: expected a SummaryWriter, a function of (numbers, "
-                f"step) or None, got {target!r}; pass SummaryWriter(), for example."
-            )
-        fine = type(every) is int and every >= 1
-        require(owner, "every", every, fine, "an int >= 1")
-        require(owner, "start", start, type(start) is int and start >= 0, "an int >= 0")
+        writes = hasattr(target, "add_scalar")
         if self._summaries is not None:
             self._summaries.remove()
             self._summaries = None
@@ -421,13 +367,6 @@ class OptimizerWrapper(Optimizer):
         state, groups = state_dict.get("state"), state_dict.get("param_groups")
         if not isinstance(state, Mapping) or not isinstance(groups, list | tuple):
             self._refuse_state("a dict without 'state' and 'param_groups'")
-        own = [len(group["params"]) for group in self.param_groups]
-        saved = [
-            len(group.get("params", ())) if isinstance(group, Mapping) else None
-            for group in groups
-        ]
-        if own != saved:
-            self._refuse_state(f"groups of {saved} parameters instead of {own}")
         entries = [entry for entry in state.values() if isinstance(entry, Mapping)]
         if not hasattr(self, "masters") and any(MASTER in entry for entry in entries):
             self._refuse_state("float32 masters, which no wrapper here keeps")

@@ -62,28 +62,6 @@ def test_on_a_device_the_rule_gives_the_same_bits(options, share, device) -> Non
     assert {tensor.dtype for tensor in twin[1:]} == {torch.int64}
 
 
-def test_a_division_is_by_a_tensor_since_a_gpu_would_multiply_by_a_reciprocal() -> None:
-    """1 / 3 rounded, times 5, is another float32 than 5 / 3."""
-    policy = DynamicLossScale(5.0, multiplier=3.0).policy
-    seen = []
-
-    class Watch(torch.overrides.TorchFunctionMode):
-        def __torch_function__(self, function, types, args=(), kwargs=None):
-            if function in (torch.Tensor.div, torch.Tensor.__truediv__):
-                seen.append(args)
-            return function(*args, **(kwargs or {}))
-
-    state = on_device(DynamicState(policy.initial_loss_scale, 0), "cpu")
-    with Watch():
-        after = step_on_device(policy, state, torch.tensor(False))
-    assert (
-        after.loss_scale
-        == step_dynamic(policy, DynamicState(policy.initial_loss_scale, 0), False)[0]
-    )
-    assert seen
-    assert all(isinstance(value, torch.Tensor) for args in seen for value in args)
-
-
 def scales(pattern: str, **options) -> list[float]:
     """Return the scale after each step: ``+`` finite, ``-`` not."""
     scale = DynamicLossScale(64.0, **options)

@@ -179,17 +179,12 @@ def test_what_is_no_number_for_a_scale_is_refused(given) -> None:
 
 
 SGD = torch.optim.SGD([nn.Parameter(torch.ones(1))])
-DIFFERENTIABLE = torch.optim.SGD(
-    [torch.nn.Parameter(torch.ones(2))], lr=0.1, differentiable=True
-)
 BAD = [
     (lambda: MixedPrecisionLossScaleOptimizer(3, 2.0), ValueError),
     (lambda: MixedPrecisionLossScaleOptimizer(SGD, None), TypeError),
     (lambda: MixedPrecisionLossScaleOptimizer(SGD, "static"), ValueError),
     (lambda: MixedPrecisionLossScaleOptimizer(SGD, 2, at_floor="stop"), ValueError),
     (lambda: MixedPrecisionLossScaleOptimizer(SGD, 2, floor_patience=0), ValueError),
-    (lambda: MixedPrecisionLossScaleOptimizer(DIFFERENTIABLE, 2), ValueError),
-    (lambda: MixedPrecisionOptimizerWrapper(DIFFERENTIABLE, 2), ValueError),
     (lambda: DynamicLossScale().update([torch.ones(2), 3.0]), TypeError),
     (lambda: FixedLossScale(0.5), ValueError),
     (lambda: FixedLossScale("8"), ValueError),

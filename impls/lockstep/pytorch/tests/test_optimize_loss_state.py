@@ -131,14 +131,9 @@ def test_what_is_saved_is_not_moved_by_later_steps() -> None:
 
 CHANGES = {
     "a key": lambda saved: saved.pop("micro_step"),
-    "a word": lambda saved: saved.update(global_step="x"),
-    "a negative count": lambda saved: saved.update(global_step=-3),
     "another iter_size": lambda saved: saved.update(micro_step=1, iter_size=2),
-    "no list": lambda saved: saved.update(accumulators=None),
-    "no tensors": lambda saved: saved.update(accumulators=["a", "b", "c"]),
     "too few": lambda saved: saved["accumulators"].pop(),
     "a shape": lambda saved: saved["accumulators"].__setitem__(1, torch.ones(7)),
-    "no optimizer": lambda saved: saved.update(optimizer={}),
 }
 
 

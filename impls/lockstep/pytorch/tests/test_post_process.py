@@ -11,7 +11,6 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import distribute_tensor
 from torch.nn import Parameter
 
-from lockstep.errors import UnsupportedError
 from lockstep.pytorch import (
     TensorBoardRecorder,
     get_regularization_loss,
@@ -77,12 +76,9 @@ def test_a_writer_of_tensorboard_gets_tags_values_and_the_step():
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        ({"recorder": 3}, TypeError),
-        ({"recorder": type("SummaryWriter", (), {"add_scalar": None})()}, TypeError),
-        ({"names": ["a", "b"]}, ValueError),
         ({"names": ["a", "b"], "recorder": SummaryRecord()}, ValueError),
         ({"summaries": ["gradient_nrm"]}, ValueError),
-        ({"summaries": "gradients"}, TypeError),
+        ({"summaries": "gradients"}, ValueError),
         ({"summaries": 3}, TypeError),
     ],
 )
@@ -104,12 +100,9 @@ def split() -> Iterator[list[tuple[torch.Tensor, torch.nn.Parameter]]]:
         dist.destroy_process_group()
 
 
-def test_split_gradients_are_clipped_but_not_recorded(split):
+def test_split_gradients_are_clipped(split):
     ((clipped, _),) = post_process_gradients(split, None, 0.1, 0.5, None)
     assert torch.allclose(clipped.to_local(), torch.full((2,), 0.125**0.5))
-    recorder = TensorBoardRecorder(Writer())
-    with pytest.raises(UnsupportedError, match="a recorder"):
-        post_process_gradients(split, None, 0.1, 0.5, None, recorder, ["w"])
 
 
 def test_a_total_of_penalties_can_be_differentiated():
@@ -126,7 +119,6 @@ def test_a_total_of_penalties_can_be_differentiated():
     [
         ({}, ValueError),
         ({"losses": [torch.ones(())], "scope": "a"}, ValueError),
-        ({"losses": {"a": torch.ones(2)}}, ValueError),
         ({"losses": 3}, TypeError),
     ],
 )

@@ -71,10 +71,9 @@ def refusals(rank: int) -> dict[str, bool]:
         add = partial(optimizer.add_param_group, {"params": parts})
         found[f"a group of {name}"] = refused(add) and len(optimizer.param_groups) == 1
     optimizer = ls.MultitaskOptimizerWrapper(SGD(named, lr=0.1))
-    inputs, tensor = torch.ones(2, 3), torch.ones(4, 3)
+    inputs = torch.ones(2, 3)
     pairs = [(torch.ones_like(part).detach(), part) for part in parts]
     calls = {
-        "a whole gradient": lambda: optimizer.apply_gradients([(tensor, parts[0])]),
         "minimize": lambda: optimizer.minimize(lambda: model(inputs, 1.0, 1.0)),
         "optimize_loss": lambda: ls.optimize_loss(torch.ones, "SGD", {}, 0.1, named),
         "reduce_gradients": lambda: ls.reduce_gradients(pairs, on_horovod=True),

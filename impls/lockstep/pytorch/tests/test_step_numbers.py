@@ -146,25 +146,3 @@ def test_every_so_many_steps_and_until_it_is_stopped():
     for _ in range(3):
         advance(weight, optimizer)
     assert steps == [12, 15]
-
-
-@pytest.mark.parametrize(
-    ("target", "options", "error"),
-    [
-        (3, {}, TypeError),
-        (Writer, {}, TypeError),
-        (Writer(), {"every": 0}, ValueError),
-        (Writer(), {"every": True}, ValueError),
-        (Writer(), {"start": -1}, ValueError),
-    ],
-)
-def test_what_takes_no_numbers_is_refused_and_the_last_one_goes_on(
-    target, options, error
-):
-    weight, optimizer = started(MultitaskOptimizerWrapper)
-    steps = []
-    optimizer.summaries_to(lambda numbers, step: steps.append(step))
-    with pytest.raises(error, match="MultitaskOptimizerWrapper"):
-        optimizer.summaries_to(target, **options)
-    advance(weight, optimizer)
-    assert steps == [1]

@@ -480,14 +480,12 @@ def test_a_compiled_training_step_gives_the_same_bits():
 # Bad input.
 
 W, STRANGER = Parameter(torch.full((2, 3), 7.0)), Parameter(torch.ones(4))
-DIFFERENTIABLE = torch.optim.SGD([W], 0.1, differentiable=True)
 HALF = Parameter(torch.ones(2, 2, dtype=torch.float16))
 MASTERS = MixedPrecisionOptimizerWrapper(torch.optim.SGD([("h", HALF)], 0.1), 1.0)
 BAD = {
     "no optimizer": ({"opt": 3}, NotAnOptimizerError),
     "a class": ({"opt": torch.optim.SGD}, NotAnOptimizerError),
     "LBFGS": ({"opt": torch.optim.LBFGS([W])}, ValueError),
-    "differentiable": ({"opt": DIFFERENTIABLE}, ValueError),
     "masters inside": (
         {"opt": MASTERS, "vars_to_clip_dims": {HALF: [1]}},
         ValueError,
