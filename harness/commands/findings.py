@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -54,16 +55,29 @@ def plot(
         print(f"{figure.title}\n  {figure.light}\n  {figure.dark}\n  {figure.csv}")
 
 
-def pages() -> None:
+def pages(
+    name: Annotated[
+        str | None, typer.Argument(help="Only the page of this one.")
+    ] = None,
+) -> None:
     """Draw the plots and write the pages of docs/generated from results."""
-    from harness.pages.write import write_pages
+    from harness.pages.write import questions, write_page, write_pages
 
-    written = write_pages(jobs=os.cpu_count() or 1)
-    print(f"wrote {len(written)} files to docs/generated")
+    known = list(questions())
+    if name is not None:
+        if name not in known:
+            text = str(unknown_name("experiment or benchmark", name, known))
+            raise HarnessError(text)
+        print(f"wrote {write_page(name)}")
+        return
+    with typer.progressbar(length=len(known), label="pages") as bar:
+        changed = write_pages(jobs=os.cpu_count() or 1, done=partial(bar.update, 1))
+    print(f"changed {len(changed)} files in docs/generated")
 
 
 def readme() -> None:
-    """Write the costs and figure of README.md, and the figures of example scripts."""
+    """Write costs and figure of README.md, and the scripts and outputs on pages."""
+    from harness.pages.quoted import write_quoted
     from harness.pages.readme import (
         README,
         write_costs,
@@ -72,7 +86,8 @@ def readme() -> None:
     )
 
     write_costs()
-    for path in (README, *write_figure(), *write_illustrations()):
+    drawn = (*write_figure(), *write_illustrations())
+    for path in (README, *drawn, *write_quoted()):
         print(f"wrote {path}")
 
 

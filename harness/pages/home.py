@@ -24,7 +24,7 @@ def home_inserts(
 ) -> dict[str, str]:
     """Return the inserts of the home page by name."""
     claims = ledger([*experiments, *benchmarks])[OF_SOURCES]
-    tested = [row for row in claims if row["results"]]
+    tested = [row for row in claims if row["badge"].style != "none"]
     ranked = sorted(
         experiments, key=lambda each: (not each.figures, each.badges[0].style == "none")
     )

@@ -18,6 +18,7 @@ from harness.errors import HarnessError
 from harness.judgement.finding import Finding
 from harness.pages.findings.charts import chart_of
 from harness.pages.findings.claims import claims_page
+from harness.pages.findings.coverage import coverage
 from harness.pages.findings.page import (
     Answered,
     finding_page,
@@ -34,7 +35,7 @@ from harness.pages.findings.sources import (
 from harness.pages.home import home_inserts
 from harness.pages.library.adams import adam_insert
 from harness.pages.library.data_parallel import parallel_table
-from harness.pages.library.differences import differences_inserts
+from harness.pages.library.differences import contents_insert, recorded_page
 from harness.pages.library.names import names_insert
 from harness.pages.library.problems import problems_insert
 from harness.pages.library.reference import reference_inserts, reference_pages
@@ -49,7 +50,7 @@ from harness.records.age import age_of
 from harness.records.files import folder as records
 from lockstep.errors import sentence
 
-__all__ = ["write_findings", "write_pages"]
+__all__ = ["questions", "write_findings", "write_page", "write_pages"]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 BACKENDS = ROOT / "impls" / "lockstep"
@@ -58,22 +59,29 @@ Spread: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any
 
 
 def write_pages(
-    docs: Path = ROOT / "docs", results: Path = ROOT / "results", jobs: int = 1
+    docs: Path = ROOT / "docs",
+    results: Path = ROOT / "results",
+    jobs: int = 1,
+    done: Callable[[], Any] = lambda: None,
 ) -> list[Path]:
-    """Write every generated page, figure and insert; return the written files.
+    """Write every generated page, figure and insert; return the files that changed.
 
-    Nothing is changed if anything fails: the old ``generated`` folder stays.
+    Nothing is changed if anything fails: the old ``generated`` folder stays. A file
+    with the same content keeps its time.
 
     Args:
         docs: the folder that contains ``generated``.
         results: the folder of the records.
         jobs: the number of processes that compare and draw.
+        done: called after each of the :func:`questions`.
     """
-    target = docs / "generated"
-    with _staged(target) as folder, _processes(jobs) as spread:
-        answers = write_findings(folder, EXPERIMENTS, results, spread)
-        timed = write_findings(folder, BENCHMARKS, results, spread)
+    target, changed = docs / "generated", list[Path]()
+    with _staged(target, changed) as folder, _processes(jobs) as spread:
+        answers = write_findings(folder, EXPERIMENTS, results, spread, done)
+        timed = write_findings(folder, BENCHMARKS, results, spread, done)
         _write(folder / "claims.md", claims_page([*answers, *timed]))
+        index = index_page(EXPERIMENTS, answers, coverage(answers, timed))
+        _write(folder / "experiments" / "index.md", index)
         inserts = {
             **parity_inserts(results),
             **oracle_inserts(results),
@@ -83,7 +91,7 @@ def write_pages(
             "pipeline": pipeline_insert(),
             **checkout_inserts(ROOT),
             "data_parallel": parallel_table(),
-            **differences_inserts(ROOT, results),
+            "differences_contents": contents_insert(),
             **reference_inserts(BACKENDS),
             "names": names_insert(),
             "parity_heat": family_map(results),
@@ -93,9 +101,38 @@ def write_pages(
         }
         for name, text in inserts.items():
             _write(folder / "inserts" / f"{name}.md", text)
+        _write(folder / "recorded_values.md", recorded_page(results))
         for path, text in reference_pages(BACKENDS).items():
             _write(folder / "reference" / path, text)
-    return sorted(path for path in target.rglob("*") if path.is_file())
+    return sorted(changed)
+
+
+def questions() -> dict[str, Source]:
+    """Return the name of each experiment and benchmark with its source."""
+    return {
+        question.name: source
+        for source in (EXPERIMENTS, BENCHMARKS)
+        for question in source.questions()
+    }
+
+
+def write_page(name: str, docs: Path = ROOT / "docs") -> Path:
+    """Write the page of one experiment or benchmark, with its figures and tables.
+
+    The other pages that quote it are written by :func:`write_pages`.
+    """
+    source = questions()[name]
+    one = replace(
+        source, questions=lambda: [q for q in source.questions() if q.name == name]
+    )
+    home = docs / "generated" / source.folder
+    with tempfile.TemporaryDirectory() as staging:
+        write_findings(Path(staging), one, ROOT / "results")
+        new = Path(staging) / source.folder
+        shutil.rmtree(home / name, ignore_errors=True)
+        shutil.copytree(new / name, home / name)
+        shutil.copy(new / f"{name}.md", home)
+    return home / f"{name}.md"
 
 
 def _costs(timed: list[Answered]) -> dict[str, str]:
@@ -124,29 +161,29 @@ def _processes(count: int) -> Iterator[Spread]:
 
 
 def write_findings(
-    folder: Path, source: Source, results: Path, spread: Spread = map
+    folder: Path,
+    source: Source,
+    results: Path,
+    spread: Spread = map,
+    done: Callable[[], Any] = lambda: None,
 ) -> list[Answered]:
     """Write an index and a page per question, with figures and tables as files.
 
     ``spread``: a function like ``map``, for the slow part of each question.
+    ``done``: called after each question.
     """
     home = folder / source.folder
     answer = partial(_answer, home, source, results)
-    answers = [
-        _with_age(answered, source, results)
-        for answered in spread(answer, source.questions())
-    ]
+    answers = []
+    for answered in spread(answer, source.questions()):
+        answers.append(_with_age(answered, source, results))
+        done()
     for answered in answers:
         for problem in answered.problems:
             warnings.warn(problem, stacklevel=2)
         name = answered.question.name
         _write(home / f"{name}.md", finding_page(answered, source.commands_for(name)))
-    findings = [answered.finding for answered in answers if answered.finding]
-    introduction = source.introduction_to(findings)
-    _write(
-        home / "index.md",
-        index_page(source.title, introduction, answers, source.shows_answers),
-    )
+    _write(home / "index.md", index_page(source, answers))
     return answers
 
 
@@ -202,8 +239,8 @@ def _write_tables(folder: Path, finding: Finding) -> None:
 
 
 @contextmanager
-def _staged(target: Path) -> Iterator[Path]:
-    """Yield an empty folder, which replaces ``target`` at the end."""
+def _staged(target: Path, changed: list[Path]) -> Iterator[Path]:
+    """Yield an empty folder, which replaces ``target``; list the files that change."""
     build = target.parent.parent / "build"
     try:
         build.mkdir(exist_ok=True)
@@ -213,6 +250,12 @@ def _staged(target: Path) -> Iterator[Path]:
     try:
         (staging / "new").mkdir()
         yield staging / "new"
+        for file in (path for path in staging.rglob("*") if path.is_file()):
+            old = target / file.relative_to(staging / "new")
+            if old.is_file() and old.read_bytes() == file.read_bytes():
+                shutil.copystat(old, file)
+            else:
+                changed.append(old)
         _swap(staging / "new", staging / "old", target)
     finally:
         shutil.rmtree(staging, ignore_errors=True)

@@ -149,10 +149,3 @@ def test_every_backend_prints_the_same_trajectory(example: str) -> None:
     printed = [path.read_text("utf-8") for path in EXAMPLES.glob(f"{example}_*.out")]
     assert len(printed) >= 3
     assert len(set(printed)) == 1
-
-
-def test_every_difference_is_on_the_page() -> None:
-    page = (ROOT / "docs" / "differences.md").read_text("utf-8")
-    scripts = [path for path in SCRIPTS if path.parent.name == "differences"]
-    assert scripts
-    assert [s.stem for s in scripts if f"difference_{s.stem}.md" not in page] == []

@@ -29,9 +29,9 @@ def test_a_command_of_ray_has_the_options_that_the_page_gives(
 
 def test_the_page_has_commands_of_ray_and_the_example() -> None:
     assert len(COMMANDS) == 3
-    assert "inserts/example_workers_ray.md" in PAGE
-    assert "inserts/example_workers_ray_keras3.md" in PAGE
-    assert "examples/workers_ray.out" in PAGE
+    assert "<!-- examples/workers_ray.py -->" in PAGE
+    assert "<!-- examples/workers_ray_keras3.py -->" in PAGE
+    assert "<!-- examples/workers_ray.out -->" in PAGE
 
 
 def test_the_pages_refusals_are_errors_of_the_package() -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness.bench.compare import written
+from harness.declarations.primaries import LOG_RATIO, SHARE
 from harness.judgement.claims import Claim, answer, read_claims
 from harness.judgement.finding import Finding
 from harness.judgement.norms import equal_without_zeros
+from harness.pages.findings.forest import Result, forest
 from harness.pages.findings.page import Answered
 from harness.pages.findings.verdicts import effect
 from harness.pages.markup.badges import Badge
@@ -17,6 +20,8 @@ from harness.pages.markup.templating import render
 __all__ = ["OF_SOURCES", "claims_page", "ledger"]
 
 OF_SOURCES = "Claims of sources"
+EVEN = 0.5
+"""The share of settings in which an arm is ahead if the arms are equal."""
 PARTS = {"source": OF_SOURCES, "ours": "Our own claims"}
 
 
@@ -47,17 +52,14 @@ def _row(claim: Claim, answered: Mapping[str, Answered]) -> dict[str, Any]:
     page = f"../{claim.page.replace('.md', '.html')}" if claim.page else ""
     title = "On the tool's page" if claim.page else ""
     has_picture = each is not None and claim.picture in [f.name for f in each.figures]
+    measured = [_ratio(r, claim) if claim.benchmark else _result(r) for r in results]
     return {
         "claim": claim,
         "title": each.question.title if each else title,
         "badge": Badge(verdict),
         "page": page or f"{folder}/{claim.test}.html",
-        "results": _norms()
-        if claim.cases
-        else [
-            _ratio(row, claim) if claim.benchmark else _result(row) for row in results
-        ],
-        "note": claim.missing,
+        "results": list(zip(measured, forest(measured), strict=True)),
+        "note": _norms() if claim.cases else claim.missing,
         "picture": claim.picture if has_picture else "",
     }
 
@@ -67,19 +69,36 @@ def _published(each: Answered | None) -> Finding | None:
     return each.finding if each is not None and each.published else None
 
 
-def _ratio(row: Mapping[Any, Any], claim: Claim) -> str:
-    result = f"{row['backend']}, {row['what']}: ratio {written(row)}"
-    return f"{result}, predicted ratio above {claim.low:.2f}: {row['outcome']}"
+def _ratio(row: Mapping[Any, Any], claim: Claim) -> Result:
+    return Result(
+        kind=LOG_RATIO,
+        text=f"{row['backend']}, {row['what']}",
+        shown=f"ratio {written(row)}",
+        outcome=row["outcome"],
+        low=math.log(row["low"]),
+        estimate=math.log(row["value"]),
+        high=math.log(row["high"]),
+        predicted=(math.log(claim.low), math.inf),
+    )
 
 
-def _result(row: Mapping[Any, Any]) -> str:
-    control = "control, " if row["control"] else ""
-    return f"{row['claim']}: {effect(row)}, {control}{row['outcome']}"
+def _result(row: Mapping[Any, Any]) -> Result:
+    return Result(
+        kind=row["effect"],
+        text=row["claim"],
+        shown=effect(row),
+        outcome=f"control {row['outcome']}" if row["control"] else row["outcome"],
+        low=row["low"],
+        estimate=row["estimate"],
+        high=row["high"],
+        predicted=(row["predicted_low"], row["predicted_high"]),
+        neutral=EVEN if row["effect"] == SHARE else 0.0,
+    )
 
 
-def _norms() -> list[str]:
+def _norms() -> str:
     equal, count = equal_without_zeros()
-    return [
+    return (
         f"For {equal} of {count} recorded lists of gradients with tensors of zeros, "
-        "the original's norm has the bits of the norm without these tensors"
-    ]
+        "the original's norm has the bits of the norm without these tensors."
+    )

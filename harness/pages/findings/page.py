@@ -16,7 +16,7 @@ from harness.declarations.declare import Experiment
 from harness.judgement.claims import NO_VERDICT, NOT_MEASURED, claims_of
 from harness.judgement.finding import PREDICTIONS, Finding
 from harness.judgement.verdicts import NOT_JUDGED
-from harness.pages.findings.sources import Figure, Question
+from harness.pages.findings.sources import Figure, Question, Source
 from harness.pages.findings.verdicts import results_html
 from harness.pages.markup.badges import Badge
 from harness.pages.markup.tables import Cell, frame_table, records_table, table
@@ -106,15 +106,16 @@ def finding_page(answered: Answered, commands: Mapping[str, str]) -> str:
     )
 
 
-def index_page(
-    title: str, introduction: str, answers: Sequence[Answered], with_answers: bool
-) -> str:
-    """Return the page that shows all questions as cards.
-
-    ``with_answers``: whether the cards also show the answers.
-    """
-    cards = thumbnails(answers, "", with_answers)
-    return render("index.md.jinja", title=title, introduction=introduction, cards=cards)
+def index_page(source: Source, answers: Sequence[Answered], above: str = "") -> str:
+    """Return the page that shows all questions as cards, below a table."""
+    findings = [answered.finding for answered in answers if answered.finding]
+    return render(
+        "index.md.jinja",
+        title=source.title,
+        introduction=source.introduction_to(findings),
+        above=Markup(above),
+        cards=thumbnails(answers, "", source.shows_answers),
+    )
 
 
 def thumbnails(

@@ -1,4 +1,4 @@
-"""Inserts of the catalogue of differences: its contents and each entry's evidence."""
+"""The catalogue of differences: its contents, and the page of recorded values."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from harness.errors import HarnessError
 from harness.pages.markup.templating import render
 from harness.parity.catalogue import MARKS, Entry, entries
 from harness.parity.quotes import Quoted
+from harness.processes.children import ROOT
 from lockstep.errors import sentence
 from lockstep.registry import BACKENDS
 
-__all__ = ["COMMAND", "Section", "differences_inserts", "read_quotes", "sections"]
-
+PAGE = ROOT / "docs" / "differences.md"
 COMMAND = ".venv/bin/nox -s catalogue"
 HEADING = re.compile(r"^(##+) (.+?)(?: \{ #([\w-]+) \})?$", re.MULTILINE)
 
@@ -36,19 +36,22 @@ class Section(NamedTuple):
     default: str
 
 
-def differences_inserts(root: Path, results: Path) -> dict[str, str]:
-    """Return the page's contents, and an insert ``difference_SCRIPT`` for each entry.
+def contents_insert() -> str:
+    """Return the table of contents of docs/differences.md."""
+    return _contents(sections(PAGE.read_text("utf-8")))
 
-    An entry shows its script, the output of the script, and the recorded cases.
-    """
+
+def recorded_page(results: Path) -> str:
+    """Return the page of recorded values: of each difference, in the page's order."""
     quotes = read_quotes(results / "parity")
-    folder = root / "docs" / "examples" / "differences"
-    page = (root / "docs" / "differences.md").read_text("utf-8")
-    inserts = {
-        f"difference_{entry.script}": _evidence(entry, quotes, folder)
-        for entry in entries()
-    }
-    return {"differences_contents": _contents(sections(page)), **inserts}
+    titles = {s.anchor: s.title for s in sections(PAGE.read_text("utf-8"))}
+    known = {entry.anchor: entry for entry in entries()}
+    rows = [
+        (title, known[anchor], *_recorded(known[anchor], quotes))
+        for anchor, title in titles.items()
+        if anchor in known
+    ]
+    return render("recorded_values.md.jinja", rows=rows)
 
 
 def sections(page: str) -> list[Section]:
@@ -107,22 +110,12 @@ def _contents(headings: Sequence[Section]) -> str:
     return render("differences.html.jinja", rows=rows, marks=MARKS)
 
 
-def _evidence(entry: Entry, quotes: Sequence[Quoted] | None, folder: Path) -> str:
-    """Return the recorded cases, and the collapsed script with its output."""
-    script = folder / f"{entry.script}.py"
+def _recorded(entry: Entry, quotes: Sequence[Quoted] | None) -> tuple[Markup, str]:
+    """Return the table of recorded cases, or why there is none."""
     own = [quoted for quoted in quotes or () if quoted.anchor == entry.anchor]
-    recorded = (
-        render("recorded.html.jinja", quotes=own, backend=_backend) if own else ""
-    )
-    table = Markup(recorded)
-    return render(
-        "difference.md.jinja",
-        code=script.read_text("utf-8"),
-        printed=script.with_suffix(".out").read_text("utf-8"),
-        does={mark: MARKS[mark] for mark in entry.does},
-        recorded=table,
-        missing="" if own else entry.not_recorded or f"not replayed yet: {COMMAND}",
-    )
+    if not own:
+        return Markup(""), entry.not_recorded or f"not replayed yet: {COMMAND}"
+    return Markup(render("recorded.html.jinja", quotes=own, backend=_backend)), ""
 
 
 def _inline(text: str) -> Markup:

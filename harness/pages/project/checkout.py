@@ -11,31 +11,18 @@ __all__ = ["checkout_inserts"]
 
 
 def checkout_inserts(root: Path) -> dict[str, str]:
-    """Return the inserts: two commands, the sessions of the noxfile, the examples."""
+    """Return the inserts: two commands, and the sessions of the noxfile."""
     tests = (root / ".ci" / "run").read_text("utf-8").strip().splitlines()[-2]
-    home = root / "docs" / "examples"
-    folders = ("", "coming_from", "end_to_end", "ranks")
-    examples = sorted(path for name in folders for path in (home / name).glob("*.py"))
     return {
         "command_tests": _console(tests),
         "command_reproduce": _console(f"{tests.removesuffix('tests')}reproduce"),
         "sessions": _sessions((root / "noxfile.py").read_text("utf-8")),
-        **{_insert_of(path.relative_to(home)): _fenced(path) for path in examples},
     }
-
-
-def _insert_of(example: Path) -> str:
-    """Return the name of the insert of an example, such as ``example_port``."""
-    return "_".join(["example", *example.with_suffix("").parts])
 
 
 def _console(command: str) -> str:
     """Return a command as a code block, with a line break after each ``&&``."""
     return "```console\n" + command.replace(" && ", " &&\n") + "\n```\n"
-
-
-def _fenced(script: Path) -> str:
-    return f"```python\n{script.read_text('utf-8').strip()}\n```\n"
 
 
 def _sessions(source: str) -> str:

@@ -22,7 +22,7 @@ from harness.pages import write
 from harness.pages.findings.page import Answered
 from harness.pages.findings.sources import EXPERIMENTS, Figure, Question
 from harness.pages.findings.verdicts import results_html
-from harness.pages.library.differences import differences_inserts
+from harness.pages.library.differences import recorded_page
 from harness.pages.markup.badges import Badge
 from harness.pages.parity.heat import family_map, heat_map
 from harness.pages.parity.inserts import parity_inserts
@@ -109,6 +109,7 @@ def test_the_same_results_give_the_same_bytes_and_import_no_framework(
     assert contents(docs / "generated") == first
     assert len(written) == len(first)
     assert all(path.is_file() for path in written)
+    assert write_pages(docs, results, jobs=2) == []
 
 
 @pytest.fixture
@@ -145,15 +146,14 @@ def test_a_stale_page_disappears(docs: Path, results: Path) -> None:
     assert not (docs / "generated" / "stale.md").exists()
 
 
-def test_an_entry_shows_what_was_recorded_beside_both_modes(results: Path) -> None:
-    wanted = "difference_dynamic_scale_floor"
-    assert "not replayed yet" in differences_inserts(ROOT, results)[wanted]
+def test_the_page_shows_what_was_recorded_beside_both_modes(results: Path) -> None:
+    assert "not replayed yet" in recorded_page(results)
     values = ("original <1>", "strictly 2", "by default 3")
     quoted = Quoted("dynamic-scale-floor", "case-7", "tf:v1", "scale", "there", *values)
     record = json.dumps([asdict(quoted)])
     (results / "parity" / "catalogue.json").write_text(record, "utf-8")
-    page = differences_inserts(ROOT, results)[wanted]
-    places = [page.index(v) for v in ("original &lt;1&gt;", *values[1:], "```python")]
+    page = recorded_page(results)
+    places = [page.index(v) for v in ("original &lt;1&gt;", *values[1:])]
     assert places == sorted(places)
     assert "case-7</span> on tf v1" in page
 
@@ -162,7 +162,7 @@ def test_an_entry_shows_what_was_recorded_beside_both_modes(results: Path) -> No
 def test_a_damaged_catalogue_is_a_sentence(results: Path, content: str) -> None:
     (results / "parity" / "catalogue.json").write_text(content, "utf-8")
     with pytest.raises(HarnessError, match=r"parity/catalogue\.json: expected .*, got"):
-        differences_inserts(ROOT, results)
+        recorded_page(results)
 
 
 @pytest.mark.parametrize("content", ["[{", "{}", '[{"id": 1}]'])

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import HarnessError
+from harness.pages.quoted import DOCS, with_files
 from harness.pages.readme import ASSETS, write_costs, write_figure, write_illustrations
 from harness.processes.children import ROOT
 from harness.tests.script_process import Request
@@ -49,6 +50,20 @@ def test_the_costs_are_those_of_the_published_records(tmp_path: Path) -> None:
     copy.write_text(README, "utf-8")
     write_costs(copy)
     assert copy.read_text("utf-8") == README, "run python -m harness readme"
+
+
+def test_pages_show_scripts_and_outputs_as_they_are() -> None:
+    pages = [path.read_text("utf-8") for path in DOCS.rglob("*.md")]
+    assert sum("<!-- examples/" in page for page in pages) > 10
+    changed = [page[:40] for page in pages if with_files(page) != page]
+    assert changed == [], "run python -m harness readme"
+
+
+def test_a_page_gets_the_text_of_a_changed_script() -> None:
+    script = (DOCS / "examples" / "port.out").read_text("utf-8").strip()
+    page = "one\n\n  <!-- examples/port.out -->\n  ```text\n  old\n  ```\n\ntwo\n"
+    fence = "\n".join(f"  {line}" if line else "" for line in script.splitlines())
+    assert with_files(page) == page.replace("  old", fence)
 
 
 @pytest.mark.sample(1)

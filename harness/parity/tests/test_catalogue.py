@@ -57,8 +57,9 @@ def test_a_section_shows_its_own_entry_and_no_other(entry: Entry) -> None:
     (section,) = re.findall(
         rf"^### [^\n]+ \{{ #{entry.anchor} \}}$(.+?)(?=^##|\Z)", page, re.M | re.S
     )
-    shown = re.findall(r'"generated/inserts/difference_(\w+)\.md"', section)
+    shown = re.findall(r"<!-- examples/differences/(\w+)\.py -->", section)
     assert shown == [entry.script]
+    assert f"recorded_values.md#{entry.anchor})" in section
     assert section.lstrip()[:3] != "---", "a paragraph comes first"
 
 
