@@ -58,10 +58,10 @@ class DynamicState(NamedTuple):
 
     Attributes:
         loss_scale: a float32 number.
-        good_steps: finite steps in a row since the scale last changed.
+        good_steps: finite steps since the last overflow or growth.
         overflows: overflows since the scale last grew. When the scale is lowered, this
             becomes hysteresis - 1, so that the next overflow lowers it again.
-        steps: all steps since the scale last changed.
+        steps: all steps since the scale was last lowered or due to grow.
     """
 
     loss_scale: Any

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Self
 
@@ -24,7 +23,6 @@ class LossScale(tf.Module):
     """
 
     good_steps: Any = 0
-    least: Any = math.inf
 
     def __call__(self) -> tf.Tensor:
         """Return the scale of the next step: float32, 0-d."""
@@ -52,7 +50,7 @@ class LossScale(tf.Module):
 
     def at_floor(self) -> tf.Tensor:
         """Whether no overflow can make the scale smaller: bool, 0-d."""
-        return self() <= self.least
+        return tf.constant(True)
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
@@ -104,16 +102,16 @@ class FixedLossScale(LossScale):
             become_strict(self, loss_scale_value)
             return
         super().__init__()
-        self.least = scaling.fixed_value(loss_scale_value)
+        self._value = scaling.fixed_value(loss_scale_value)
 
     @property
     def loss_scale_value(self) -> float:
         """The factor."""
-        return self.least
+        return self._value
 
     def __call__(self) -> tf.Tensor:
         """Return the factor: float32, 0-d."""
-        return tf.constant(self.least, tf.float32)
+        return tf.constant(self.loss_scale_value, tf.float32)
 
     def update(self, grads: Any) -> Update:
         """Do nothing: (no operation, True)."""
@@ -121,10 +119,10 @@ class FixedLossScale(LossScale):
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's argument."""
-        return {"loss_scale_value": self.least}
+        return {"loss_scale_value": self.loss_scale_value}
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.least})"
+        return f"{type(self).__name__}({self.loss_scale_value})"
 
 
 def _of_policy(name: str, doc: str) -> Any:
@@ -180,7 +178,6 @@ class DynamicLossScale(LossScale):
     growth_factor = _of_policy("growth", "What growth multiplies by.")
     hysteresis = _of_policy("hysteresis", "The overflows until the scale is lowered.")
     tolerance = _of_policy("tolerance", "The share of steps that may overflow.")
-    least = floor
 
     def __init__(
         self,
@@ -260,6 +257,10 @@ class DynamicLossScale(LossScale):
             moved = self.move(finite)
         with tf.control_dependencies([moved]):
             return tf.identity(complete), finite
+
+    def at_floor(self) -> tf.Tensor:
+        """Whether no overflow can make the scale smaller: bool, 0-d."""
+        return self() <= self.floor
 
     def move(self, finite: tf.Tensor) -> tf.Operation | None:
         """Update the scale after a step, finite or not; return the operation."""

@@ -20,7 +20,6 @@ from lockstep.tf.shared.gradients import (
     Gradient,
     as_tensor,
     divided,
-    refuse_complex,
     replica_number,
     widen,
     with_values,
@@ -129,10 +128,7 @@ class ScalingWrapper(base.Wrapper):
     # -- the loss and its gradients ----------------------------------------------------
 
     def _differentiate(self, *arguments: Any) -> tuple[Pairs, float | tf.Tensor]:
-        """Differentiate the scaled loss; return the pairs and their divisor.
-
-        Arguments and errors are as in ``compute_gradients``.
-        """
+        """Differentiate the scaled loss; return the pairs and their divisor."""
         checked = checked_arguments(type(self).__name__, *arguments)
         self._by_hand.clear()
         # Read once: the loss and its gradients must use the same scale.
@@ -149,12 +145,8 @@ class ScalingWrapper(base.Wrapper):
         return loss * as_tensor(scale, loss.dtype)
 
     def _divided(self, pairs: Pairs, scale: float | tf.Tensor) -> Pairs:
-        """Return pairs of g (1/s), computed in float32 for half precision.
-
-        None stays None.
-        """
-        present = [gradient for gradient, _ in pairs if gradient is not None]
-        refuse_complex(self.owner, present)
+        """Return pairs of g (1/s), computed in float32 for half precision."""
+        present = scaling.require_floats(gradient for gradient, _ in pairs)
         quotients = iter(divided([getattr(g, "values", g) for g in present], scale))
         return [
             (g if g is None else with_values(g, next(quotients)), v) for g, v in pairs
@@ -216,7 +208,8 @@ class ScalingWrapper(base.Wrapper):
     # -- steps -------------------------------------------------------------------------
 
     def _look(self, step: scaling.ScaledStep) -> None:
-        """Check the gradients of a step."""
+        """Check the gradients of a step; raise for integers and complex numbers."""
+        scaling.require_floats(step.present)
         step.look(self.clip_norm)
         if self._never_scaled:
             self._warn_never_scaled(step)
@@ -256,12 +249,7 @@ class ScalingWrapper(base.Wrapper):
     def _apply_or_skip(
         self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
     ) -> tf.Operation | None:
-        """Take a step with the clipped pairs, or skip it.
-
-        Raises:
-            ScaleStalledError: a RuntimeError; eager, see ``at_floor``.
-            UnsupportedError: reference variables under control flow v2.
-        """
+        """Take a step with the clipped pairs, or skip it."""
         step = scaling.ScaledStep(pairs, [name_of(variable) for _, variable in pairs])
 
         def update(pairs: Pairs) -> tf.Operation | None:
@@ -317,11 +305,7 @@ class ScalingWrapper(base.Wrapper):
 
 
 class Entry(NamedTuple):
-    """The last call for the gradients of a replica.
-
-    ``graph``: the graph of the call, None in eager mode; ``branch``: the branch of a
-    condition that has applied the gradients. Both are weak references.
-    """
+    """The last call for a replica's gradients: its graph; the branch that took them."""
 
     is_unscaled: bool
     graph: Callable[[], Any] | None
@@ -367,11 +351,7 @@ class ByHand:
             )
 
     def take(self, owner: str) -> bool:
-        """Return whether the gradients of a step are unscaled, and remove the entry.
-
-        Raises:
-            UnsupportedError: a function scaled the loss and the step is eager.
-        """
+        """Return whether the gradients of a step are unscaled, and remove the entry."""
         if not self._entries:
             return True
         replica, eager = replica_number(), tf.executing_eagerly()
@@ -443,7 +423,8 @@ class MixedPrecisionLossScaleOptimizer(ScalingWrapper):
         floor_patience: steps.
         strict: as in TensorFlow 1.15: with a fixed scale, non-finite gradients are
             applied, float16 is refused, ``get_slot`` returns None, ``variables()`` is
-            empty, subnormals are flushed; the other options have no effect.
+            empty, subnormals are flushed; ``clip_norm`` is a TypeError, and the other
+            options have no effect.
         clip_norm: the largest global norm of the unscaled gradients, > 0. n is that
             norm in float32; if n > clip_norm, each gradient g becomes g clip_norm / n.
             If n is not finite, the step is skipped. inf: only measure the norm. None:
@@ -462,6 +443,7 @@ class MixedPrecisionLossScaleOptimizer(ScalingWrapper):
         NotScalableError: a ValueError and TypeError; ``opt`` is no v1 optimizer.
         MissingLossScaleError: a TypeError and ValueError; ``loss_scale`` is None.
         UnknownNameError, OutOfRangeError: a ValueError; see the arguments.
+        UnsupportedError: a ValueError; ``opt`` scales the loss itself.
 
     Origin: ``tf.train.experimental.MixedPrecisionLossScaleOptimizer``, TensorFlow 1.15.
     By default we differ in what ``strict`` lists.
@@ -551,11 +533,6 @@ class MixedPrecisionLossScaleOptimizer(ScalingWrapper):
         counter = as_counter(global_step, self.owner)
         pairs = narrowed(self._unscaled(pairs))
         return self.apply_together(self._apply_or_skip, pairs, counter, name)
-
-    def _look(self, step: scaling.ScaledStep) -> None:
-        """Check the gradients of a step; raise for integers, which cannot be scaled."""
-        scaling.require_floats(step.present)
-        super()._look(step)
 
 
 def required_scale(scale: LossScale | None) -> LossScale:

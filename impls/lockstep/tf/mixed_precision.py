@@ -26,15 +26,17 @@ from lockstep.tf.shared.gradients import (
     Gradient,
     follow,
     own_copy,
-    refuse_complex,
     saturating_cast,
     times,
+    values_of,
     widen,
+    with_values,
 )
 from lockstep.tf.variable_clipping import VariableClippingOptimizer
 from lockstep.tf.wrapper import (
     as_counter,
     as_variable,
+    builds_graph,
     check_pairs,
     is_reference,
     listed,
@@ -90,7 +92,9 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
             graph each call of ``compute_gradients`` creates its own masters and adds
             the penalties to REGULARIZATION_LOSSES. Values written into a weight are
             overwritten, ``get_slot`` returns None, ``variables()`` is empty,
-            subnormals are flushed; the other options have no effect.
+            subnormals are flushed. A loss scale that is no float, None or
+            ``AutomaticLossScaler`` raises ``UnusableScaleError`` at its first use.
+            ``clip_norm`` is a TypeError; the other options have no effect.
 
     Attributes:
         inner_optimizer: ``optimizer``; its slots belong to the masters.
@@ -104,6 +108,8 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
     Raises:
         NotScalableError: a ValueError and TypeError; ``optimizer`` is no v1 optimizer.
         UnknownNameError, OutOfRangeError: a ValueError; see the arguments.
+        UnsupportedError: a ValueError; ``optimizer`` shares variables by AGN, or
+            scales the loss itself.
 
     Origin: OpenSeq2Seq, ``MixedPrecisionOptimizerWrapper``; P. Micikevicius et al.,
     "Mixed Precision Training". By default we differ in what ``strict`` lists.
@@ -133,16 +139,16 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
             return
         role = "that is to train"
         base.require_optimizer(optimizer, self.owner, role, errors.NotScalableError)
+        self._wrap(optimizer, *scale_of(loss_scale))
+        self._set_options(clip_norm, at_floor, floor_patience)
+
+    def _wrap(self, optimizer: Optimizer, scale_object: Any, scale: Any) -> None:
         if has_layer(optimizer, "AGNOptimizer"):
             raise errors.UnsupportedError(
                 f"{self.owner}: expected an optimizer of variables that nothing shares,"
                 " got AGNOptimizer, which shares the variables themselves; train "
                 "float32 variables with AGN."
             )
-        self._wrap(optimizer, *scale_of(loss_scale))
-        self._set_options(clip_norm, at_floor, floor_patience)
-
-    def _wrap(self, optimizer: Optimizer, scale_object: Any, scale: Any) -> None:
         self._set_up(optimizer, f"{optimizer.get_name()}-MP", scale_object, scale)
         self._masters: dict[Any, tf.Variable] = {}
         self._models: dict[Any, tf.Variable] = {}
@@ -151,8 +157,10 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
     @property
     def _factor(self) -> float | tf.Tensor:
         """The current factor of a loss: a float if the scale is a number."""
-        scale = self.loss_scale
-        return self.scale_object if isinstance(self.scale_object, float) else scale
+        if not isinstance(self.scale_object, float):
+            return self.loss_scale
+        self._never_scaled = False
+        return self.scale_object
 
     # -- masters -----------------------------------------------------------------------
 
@@ -181,13 +189,13 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
 
     def _make_masters(self, variables: Iterable[tf.Variable]) -> None:
         """Create the missing masters, once for all replicas."""
-        missing = [
-            variable
+        missing = {
+            variable.ref(): variable
             for variable in variables
             if variable.ref() not in self._masters and self.trains_master(variable)
-        ]
+        }
         if missing:
-            make_together(lambda: self._make_these(missing))
+            make_together(lambda: self._make_these([*missing.values()]))
 
     def _make_these(self, variables: list[tf.Variable]) -> None:
         """Create the masters of these variables; row clipping inside clips them."""
@@ -197,10 +205,7 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
     def _make_copies(
         self, variables: list[tf.Variable]
     ) -> list[tuple[tf.Variable, tf.Variable]]:
-        """Create masters, and return pairs of a variable and its master.
-
-        Each is saved as SCOPE/NAME, with a number if several variables have the name.
-        """
+        """Create masters, saved as SCOPE/NAME; return (variable, master) pairs."""
         with tf.init_scope(), v1.name_scope(SCOPE):
             pairs = [(variable, float32_copy(variable)) for variable in variables]
         for variable, master in pairs:
@@ -218,10 +223,7 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
     def _follow(
         self, variable: tf.Variable, master: tf.Variable
     ) -> list[tf.Operation | None]:
-        """Update a master from its variable, in case the variable was changed outside.
-
-        Returns the operation that must run before the master is read, if there is one.
-        """
+        """Return what updates a master from a variable that was changed outside."""
         values = follow(master.read_value(), variable.read_value())
         done = master.assign(values, read_value=False)
         return [] if done is None else [done]
@@ -261,7 +263,8 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
 
         Raises:
             EagerLossError: a RuntimeError; ``loss`` cannot be called in eager mode.
-            DtypeError: a TypeError; a regularizer's penalty is no tensor.
+            DtypeError: a TypeError; a regularizer's penalty is no scalar tensor that
+                depends on the weight.
         """
         options = gate_gradients, aggregation_method, colocate_gradients_with_ops
         pairs, factor = self._differentiate(loss, var_list, *options, grad_loss)
@@ -282,16 +285,12 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
         factor: float | tf.Tensor,
         regularizer: Regularizer | None,
     ) -> tuple[Gradient, tf.Variable]:
-        """Return the scaled gradient of a master in float32, and the master.
-
-        gradient + factor d regularizer(m)/dm, m the master; a sparse gradient becomes
-        dense if there is a penalty. The master is first updated from its variable.
-        """
+        """Return (float32 gradient + factor d regularizer(master), master)."""
         master = self._master_of(variable)
         if master is variable:
             return gradient, variable
         with tf.control_dependencies(self._follow(variable, master)):
-            wide = None if gradient is None else widen(gradient)
+            wide = None if gradient is None else widened(gradient)
             slope = None
             if regularizer is not None:
                 slope = self._penalty_gradient(regularizer, master.read_value())
@@ -316,13 +315,16 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
             penalty = regularizer(weight)
         if penalty is None:
             return None
-        if not tf.is_tensor(penalty):
+        slope = None
+        if tf.is_tensor(penalty) and penalty.shape.is_compatible_with([]):
+            slope = tape.gradient(penalty, weight)
+        if slope is None:
             raise errors.DtypeError(
                 "mp_regularizer_wrapper: regularizer: expected a penalty that is a "
                 f"scalar tensor with a gradient for the weight, got {penalty!r}; "
-                "compute it from the weight in tensors, and sum it."
+                "compute it from the weight in tensors, and sum it, or return None."
             )
-        return tape.gradient(penalty, weight)
+        return slope
 
     # -- steps -------------------------------------------------------------------------
 
@@ -362,13 +364,12 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
             master = self._master_of(variable)
             if gradient is not None and master is not variable:
                 with tf.control_dependencies(self._follow(variable, master)):
-                    gradient = widen(gradient)
+                    gradient = widened(gradient)
             of_masters.append((gradient, master))
         return self.apply_together(self._apply_or_skip, of_masters, counter, name)
 
     def _look(self, step: scaling.ScaledStep) -> None:
-        """Check the gradients of a step; raise for complex ones."""
-        refuse_complex(self.owner, step.present)
+        """Check the gradients of a step, also for an automatic scaler."""
         super()._look(step)
         if isinstance(self.scale_object, AutomaticLossScaler):
             step.look_at_largest(step.pairs, self.scale_object.check_grads)
@@ -430,11 +431,15 @@ def float32_copy(variable: tf.Variable) -> tf.Variable:
     return master
 
 
-def share_row_limits(masters: Iterable[tuple[Any, Any]], inner: Optimizer) -> None:
-    """Make row clipping inside apply the limits of variables to their masters.
+def widened(gradient: Any) -> Any:
+    """Return a gradient in float32: a new tensor, which runs after dependencies."""
+    if gradient.dtype != tf.float32 or not builds_graph():
+        return widen(gradient)
+    return with_values(gradient, tf.identity(values_of(gradient)))
 
-    ``masters``: pairs of a variable and its master or shared variable.
-    """
+
+def share_row_limits(masters: Iterable[tuple[Any, Any]], inner: Optimizer) -> None:
+    """Make row clipping inside clip the masters of (variable, master) pairs."""
     masters = list(masters)
     while isinstance(inner, base.Wrapper):
         if isinstance(inner, VariableClippingOptimizer):
@@ -492,9 +497,8 @@ def mp_regularizer_wrapper(
             return regularizer(weights)
         with tf.init_scope():
             entries = v1.get_collection_ref(REGULARIZERS)
-            known = any(v is variable and r is regularizer for v, r in entries)
-            if not known:
-                entries.append((variable, regularizer))
+            others = [entry for entry in entries if entry[0] is not variable]
+            entries[:] = [*others, (variable, regularizer)]
         return None
 
     return regularize

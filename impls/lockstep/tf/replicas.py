@@ -8,7 +8,6 @@ the gradients. Then every replica takes the same step on its own copy of the var
 from __future__ import annotations
 
 import contextlib
-import inspect
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -24,8 +23,6 @@ Pairs = list[tuple[Gradient, tf.Variable]]
 MODEL_NAME = "_lockstep_model_name"
 """The attribute of a master that holds the name of its variable."""
 ABSENT, SPARSE, DENSE = range(3)
-SKIP_SUM = "skip_gradients_aggregation"
-"""TensorFlow's argument of ``apply_gradients`` for gradients that are summed."""
 
 _thread = threading.local()
 
@@ -141,24 +138,6 @@ def as_kind(gradient: Gradient, variable: tf.Variable, kind: int) -> Any:
     return tf.IndexedSlices(gradient.values, tf.cast(gradient.indices, tf.int64), None)
 
 
-def apply_summed(
-    optimizer: Any, pairs: Pairs, global_step: Any, name: str | None
-) -> Operation:
-    """Apply summed gradients; tell the optimizer not to sum them again."""
-    apply = optimizer.apply_gradients
-    arguments = inspect.signature(apply).parameters
-    takes_any = any(a.kind is a.VAR_KEYWORD for a in arguments.values())
-    if not takes_any and SKIP_SUM not in arguments:
-        raise UnsupportedError(
-            f"{type(optimizer).__name__}: expected apply_gradients with the argument "
-            f"{SKIP_SUM}, got none; take it and hand it to "
-            "tf.compat.v1.train.Optimizer.apply_gradients."
-        )
-    known = {SKIP_SUM: True}
-    done: Operation = apply(pairs, own_copy(global_step), name, **known)
-    return done
-
-
 def whole_step(done: Operation) -> Operation:
     """Return the operation of a step on all replicas, given one replica's; graph only.
 
@@ -195,13 +174,7 @@ def is_mirrored(variables: Sequence[tf.Variable]) -> bool:
 def copies_of(
     variables: Sequence[tf.Variable], on_horovod: bool
 ) -> list[list[tf.Variable]]:
-    """Return each replica's copies of the variables; one list without replicas.
-
-    Raises:
-        CrossReplicaError: a RuntimeError; the call is inside a strategy's scope, where
-            the state of the optimizer would be created for all replicas together.
-        UnsupportedError: a ValueError; replicas whose gradients are not averaged.
-    """
+    """Return each replica's copies of the variables; one list without replicas."""
     if replica_count() > 1:
         raise CrossReplicaError(
             "optimize_loss: expected no strategy's scope, got one of several replicas; "

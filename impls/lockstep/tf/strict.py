@@ -69,7 +69,6 @@ from lockstep.tf.wrapper import (
     is_reference,
     make_conditional,
     old_name,
-    refuse_keras,
 )
 
 if not TYPE_CHECKING:  # A type checker reads what is imported as itself.
@@ -164,7 +163,6 @@ class VariableClippingOptimizer(default.VariableClippingOptimizer):
         name: str = "VariableClipping",
     ) -> None:
         methods = "compute_gradients apply_gradients get_slot get_slot_names".split()
-        refuse_keras(opt, self.owner)
         if isinstance(opt, type) or any(not hasattr(opt, name) for name in methods):
             raise errors.NotAnOptimizerError(
                 f"{self.owner}: expected an object with the methods "

@@ -12,30 +12,21 @@ from lockstep import tf as default
 from lockstep.checks import require
 from lockstep.errors import DtypeError, UnsupportedError, UnusableScaleError
 from lockstep.scalers import DynamicPolicy
-from lockstep.tf import OPTIMIZER_SUMMARIES as OPTIMIZER_SUMMARIES
-from lockstep.tf import AdagradOptimizer as AdagradOptimizer
-from lockstep.tf import GradientDescentOptimizer as GradientDescentOptimizer
-from lockstep.tf import LossScale as LossScale
-from lockstep.tf import MomentumOptimizer as MomentumOptimizer
-from lockstep.tf import get_regularization_loss as get_regularization_loss
-from lockstep.tf import (
-    loss_scales,
-    loss_scaling,
-    mixed_precision,
-)
-from lockstep.tf import pipeline_of as pipeline_of
-from lockstep.tf import reduce_gradients as reduce_gradients
+from lockstep.tf import loss_scales, loss_scaling, mixed_precision
 from lockstep.tf.loss_scaling import ScalingWrapper
 from lockstep.tf.replicas import (
     Pairs,
-    awaits_sums,
     make_together,
     name_of,
     refuse_cross_replica,
 )
-from lockstep.tf.shared.gradients import times_reciprocal as times
-from lockstep.tf.shared.gradients import with_values
-from lockstep.tf.shared.scaling import AutomaticScale, ScaledStep, StaticScale
+from lockstep.tf.shared.gradients import times_reciprocal, values_of, with_values
+from lockstep.tf.shared.scaling import (
+    AutomaticScale,
+    ScaledStep,
+    StaticScale,
+    require_floats,
+)
 from lockstep.tf.wrapper import (
     as_counter,
     as_variable,
@@ -58,7 +49,7 @@ class FixedLossScale(default.FixedLossScale):
         require(owner, name, value, isinstance(value, int | float), "an int or float")
         require(owner, name, value, not value < 1, "a number >= 1")
         tf.Module.__init__(self)
-        self.least = float(loss_scale_value)
+        self._value = float(loss_scale_value)
 
 
 class DynamicLossScale(default.DynamicLossScale):
@@ -131,11 +122,11 @@ class OriginalScaling(ScalingWrapper):
 
     def _divided(self, pairs: Pairs, scale: float | tf.Tensor) -> Pairs:
         """Return pairs of g (1/s), also where 1/s is subnormal."""
+        present = require_floats(gradient for gradient, _ in pairs)
         reciprocal = 1.0 / scale
-        return [
-            (g if g is None else with_values(g, over(g, reciprocal)), v)
-            for g, v in pairs
-        ]
+        values = [times_reciprocal(values_of(g), reciprocal) for g in present]
+        quotients = iter(map(with_values, present, values))
+        return [(None if g is None else next(quotients), v) for g, v in pairs]
 
     def _look(self, step: ScaledStep) -> None:
         """Check the gradients; without skips every step is taken."""
@@ -147,11 +138,28 @@ class OriginalScaling(ScalingWrapper):
         """Count nothing."""
         return tf.no_op()
 
+    @tf.autograph.experimental.do_not_convert
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Any, Any]],
+        global_step: tf.Variable | None = None,
+        name: str | None = None,
+    ) -> tf.Operation | None:
+        """Update the variables of pairs that ``compute_gradients`` returned."""
+        pairs = check_pairs(grads_and_vars, self.owner)
+        counter = as_counter(global_step, self.owner, any_dtype=True)
+        refuse_cross_replica(self.owner)
+        pairs = self._unscaled(pairs)
+        if not self.skips:
+            return self._apply_or_skip(pairs, counter, name)
+        # The originals' conditions cannot be built on replicas.
+        return self.apply_together(self._apply_or_skip, pairs, counter, name)
+
     def _apply_in_graph(
         self, step: ScaledStep, update: Any, counters: list[Any], name: str | None
     ) -> tf.Operation | None:
         if not self.skips:
-            return step.update(update)
+            return step.update(update)  # The original does not name its group.
         touched = [v for g, v in step.pairs if g is not None]
         require_resources([*touched, *counters])
         with v1.name_scope("cond") as moving:
@@ -182,18 +190,12 @@ class OriginalScaling(ScalingWrapper):
         return []
 
 
-def over(gradient: Any, reciprocal: float | tf.Tensor) -> tf.Tensor:
-    """Return the values of a gradient times 1 / scale."""
-    return times(getattr(gradient, "values", gradient), reciprocal)
-
-
 class MixedPrecisionLossScaleOptimizer(
     OriginalScaling, default.MixedPrecisionLossScaleOptimizer
 ):
     """``tf.train.experimental.MixedPrecisionLossScaleOptimizer``.
 
-    Only a dynamic scale skips steps. Among replicas each checks its own gradients, and
-    ``opt`` sums them.
+    Only a dynamic scale skips steps.
     """
 
     # The original's name: its checkpoints of objects load here, and ours there.
@@ -229,27 +231,11 @@ class MixedPrecisionLossScaleOptimizer(
                 require_float32(repr(name_of(variable)), gradient)
         return super()._divided(pairs, scale)
 
-    @tf.autograph.experimental.do_not_convert
-    def apply_gradients(
-        self,
-        grads_and_vars: Iterable[tuple[Any, Any]],
-        global_step: tf.Variable | None = None,
-        name: str | None = None,
-    ) -> tf.Operation | None:
-        """Take a step, or skip it, under the original's names."""
-        pairs = check_pairs(grads_and_vars, self.owner)
-        counter = as_counter(global_step, self.owner, any_dtype=True)
-        pairs = self._unscaled(pairs)
-        refuse_cross_replica(self.owner)
-        if self.skips and awaits_sums():
-            return self._apply_among_replicas(pairs, counter, name)
-        return self._apply_or_skip(pairs, counter, name)
-
-    def _look(self, step: ScaledStep) -> None:
-        """Check the gradients; raise for rows that a strict scale cannot sum."""
+    def _unscaled(self, pairs: Pairs) -> Pairs:
+        """Return unscaled gradients; raise for rows that a strict scale cannot sum."""
         if isinstance(self.scale_object, DynamicLossScale):
-            require_dense_shapes(step.present)
-        super()._look(step)
+            require_dense_shapes(gradient for gradient, _ in pairs)
+        return super()._unscaled(pairs)
 
     def _take_step(
         self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
@@ -257,42 +243,6 @@ class MixedPrecisionLossScaleOptimizer(
         """Take the step of ``opt`` under the original's name, used for scopes."""
         inner_name = f"{name or self.get_name()}-wrapped" if self.skips else name
         return self.apply_inside(pairs, global_step, inner_name)
-
-    def _apply_among_replicas(
-        self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
-    ) -> tf.Operation | None:
-        """Step on all replicas or on none; each checks its own gradients."""
-        # All replicas must pass the identical object; an equal one is not enough.
-        inner_name = f"{name or self.get_name()}-wrapped"
-
-        def update(pairs: Pairs) -> tf.Operation | None:
-            return self.apply_inside(pairs, global_step, inner_name)
-
-        def flag(pairs: Pairs) -> tf.Tensor:
-            step = ScaledStep(pairs, [])
-            self._look(step)
-            return tf.cast(step.finite, tf.float32)
-
-        def step(strategy: Any, pairs: Pairs) -> tf.Operation | None:
-            replicas = strategy.extended
-            with v1.name_scope("cond"):
-                flags = replicas.call_for_each_replica(flag, args=(pairs,))
-                count = strategy.reduce(tf.distribute.ReduceOp.SUM, flags, axis=None)
-                finite = tf.equal(count, float(strategy.num_replicas_in_sync))
-
-            def run() -> tf.Operation | None:
-                done = replicas.call_for_each_replica(update, args=(pairs,))
-                with tf.control_dependencies([strategy.group(done)]):
-                    return tf.no_op()
-
-            with v1.name_scope("cond") as holding:
-                done = tf.cond(finite, run, tf.no_op, name=holding)
-            with tf.control_dependencies([done]):
-                moved = self.scale_object.move(finite)
-            return tf.group(done, moved, name=name or self.get_name())
-
-        context = tf.distribute.get_replica_context()
-        return context.merge_call(step, args=(tuple(pairs),))
 
 
 def require_float32(what: str, tensor: Any) -> None:
@@ -377,7 +327,14 @@ class MixedPrecisionOptimizerWrapper(
         self, gradient: Any, variable: tf.Variable, factor: Any, regularizer: Any
     ) -> tuple[Any, tf.Variable]:
         """Return the gradient of a master; raise if a float16 variable has none."""
-        if gradient is None and self._master_of(variable) is not variable:
+        has_master = self._master_of(variable) is not variable
+        if regularizer is not None and not has_master:
+            raise UnsupportedError(
+                f"{self.owner}: expected regularizers of float16 variables only, got "
+                f"one of {name_of(variable)!r} in {variable.dtype.name}, which has no "
+                "master; use mp_regularizer_wrapper of lockstep.tf.strict."
+            )
+        if gradient is None and has_master:
             raise UnsupportedError(
                 f"{self.owner}: expected a gradient for the float16 variable "
                 f"{name_of(variable)!r}, got None; the original cannot leave it out; "
@@ -403,23 +360,6 @@ class MixedPrecisionOptimizerWrapper(
             return penalty
 
         return super()._penalty_gradient(collected, weight)
-
-    @tf.autograph.experimental.do_not_convert
-    def apply_gradients(
-        self,
-        grads_and_vars: Iterable[tuple[Any, Any]],
-        global_step: tf.Variable | None = None,
-        name: str | None = None,
-    ) -> tf.Operation | None:
-        """Update the masters of pairs that ``compute_gradients`` returned."""
-        pairs = check_pairs(grads_and_vars, self.owner)
-        refuse_cross_replica(self.owner)
-        counter = as_counter(global_step, self.owner, any_dtype=True)
-        pairs = self._unscaled(pairs)
-        if not self.skips:
-            return self._apply_or_skip(pairs, counter, name)
-        # The original's condition cannot be built on replicas.
-        return self.apply_together(self._apply_or_skip, pairs, counter, name)
 
     def _look(self, step: ScaledStep) -> None:
         """Let the scaler's own check of the gradients decide."""

@@ -362,10 +362,7 @@ def limits_of(max_norm: Any, listed: Iterable[Any]) -> dict[Any, Any]:
 
 
 def check_max_norm(max_norm: Any) -> None:
-    """Raise unless ``max_norm``, if its value is known, is a finite number > 0.
-
-    The values of eager tensors and variables are known, those in a graph are not.
-    """
+    """Raise unless ``max_norm``, if its value is known, is a finite number > 0."""
     known = max_norm
     if isinstance(max_norm, tf.Variable) and tf.executing_eagerly():
         known = max_norm.numpy()

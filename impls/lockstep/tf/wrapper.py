@@ -8,7 +8,6 @@ wrapper that skips a variable in a graph puts a condition around the hooks.
 from __future__ import annotations
 
 import contextlib
-import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -112,10 +111,7 @@ def check_pairs(
 
 
 def as_gradient(gradient: Any, variable: Any, owner: str) -> Gradient:
-    """Return None, tensors and slices as they are; convert arrays and numbers.
-
-    ``variable``: the gradient's variable, or the gradient's name in messages.
-    """
+    """Return None, tensors and slices as they are; convert arrays and numbers."""
     if isinstance(gradient, tf.IndexedSlices) and not tf.is_tensor(gradient.indices):
         indices = tf.convert_to_tensor(gradient.indices)
         return tf.IndexedSlices(gradient.values, indices, gradient.dense_shape)
@@ -134,10 +130,7 @@ def as_gradient(gradient: Any, variable: Any, owner: str) -> Gradient:
 def as_counter(
     global_step: Any, owner: str, any_dtype: bool = False
 ) -> tf.Variable | None:
-    """Return the variable that counts steps, or None; raise if it cannot count.
-
-    By default it must have an integer dtype; ``any_dtype`` allows other dtypes.
-    """
+    """Return the variable that counts steps, or None; raise if it cannot count."""
     if global_step is None:
         return None
     variable = as_variable(global_step)
@@ -190,21 +183,13 @@ def checked_arguments(
 
 def checked_loss(loss: Any, owner: str) -> Any:
     """Return a loss; a function then raises if it returns no loss."""
-    problem = None
     if not callable(loss):
         if not tf.executing_eagerly():
             return loss
-        problem = f"{type(loss).__name__}, because TensorFlow runs eagerly"
-    else:
-        with contextlib.suppress(ValueError):  # Some callables have no signature.
-            try:
-                inspect.signature(loss).bind()
-            except TypeError:
-                problem = f"one with {inspect.signature(loss)}"
-    if problem is not None:
         raise errors.LossNotCallableError(
-            f"{owner}: loss: expected a callable without arguments, got {problem}; "
-            "wrap it, as in compute_gradients(lambda: loss(w), [w])."
+            f"{owner}: loss: expected a callable without arguments, got "
+            f"{type(loss).__name__}, because TensorFlow runs eagerly; wrap it, as in "
+            "compute_gradients(lambda: loss(w), [w])."
         )
 
     def compute() -> Any:
@@ -226,9 +211,9 @@ def require_optimizer(
     error: type[errors.NotAnOptimizerError] = errors.NotAnOptimizerError,
 ) -> None:
     """Raise unless ``optimizer``, which has this role in ``owner``, is a v1 one."""
-    refuse_keras(optimizer, owner)
     if not isinstance(optimizer, Optimizer):
-        got, remedy = type(optimizer).__name__, f"pass the optimizer {role}"
+        got = type(optimizer).__name__
+        remedy = f"pass the v1 optimizer {role}, such as lockstep.tf.AdamOptimizer"
         if isinstance(optimizer, type):
             got, remedy = f"the class {optimizer.__name__}", "pass an instance"
         raise error(
@@ -236,30 +221,11 @@ def require_optimizer(
         )
 
 
-def refuse_keras(optimizer: Any, owner: str) -> None:
-    """Raise for a Keras optimizer."""
-    if is_keras(optimizer):
-        raise errors.NotAnOptimizerError(
-            f"{owner}: expected a tf.compat.v1.train.Optimizer, got the Keras optimizer"
-            f" {type(optimizer).__name__}; pass its v1 counterpart, such as "
-            "lockstep.tf.AdamOptimizer."
-        )
-
-
-def is_keras(optimizer: Any) -> bool:
-    """Whether ``optimizer`` is a Keras optimizer; does not import Keras."""
-    packages = {cls.__module__.partition(".")[0] for cls in type(optimizer).__mro__}
-    return not packages.isdisjoint(("keras", "tf_keras"))
-
-
 # -- hooks and conditions --------------------------------------------------------------
 
 
 def base_of(optimizer: Optimizer) -> Optimizer:
-    """Return the innermost optimizer.
-
-    Unwraps the wrappers of this package, of TensorFlow and of most projects.
-    """
+    """Return the innermost optimizer inside of our wrappers and TensorFlow's."""
     for name in INNER:
         inner = vars(optimizer).get(name)
         if isinstance(inner, Optimizer):
@@ -374,9 +340,11 @@ def apply_with(
     name: str | None = None,
 ) -> tf.Operation | None:
     """Apply pairs; do not sum gradients over replicas that are summed already."""
+    summed: dict[str, Any] = {}
     if replicas.sums_known() and not isinstance(optimizer, Wrapper):
-        return replicas.apply_summed(optimizer, grads_and_vars, global_step, name)
-    return optimizer.apply_gradients(grads_and_vars, global_step, name)
+        summed["skip_gradients_aggregation"] = True
+        global_step = own_copy(global_step)
+    return optimizer.apply_gradients(grads_and_vars, global_step, name, **summed)
 
 
 def as_train_op(build: Callable[[], tf.Operation | None]) -> tf.Operation | None:
@@ -521,14 +489,7 @@ class Wrapper(Optimizer):
         global_step: tf.Variable | None,
         name: str | None,
     ) -> tf.Operation | None:
-        """Call ``apply``; with replicas, sum the gradients over all of them first.
-
-        Every replica then takes the same step on its own copy of the variables.
-
-        Raises:
-            CrossReplicaError: a RuntimeError; called outside of ``strategy.run``.
-            UnsupportedError: a variable that is not mirrored over the replicas.
-        """
+        """Call ``apply``; with replicas, sum the gradients over all of them first."""
         replicas.refuse_cross_replica(self.owner)
         if not replicas.awaits_sums():
             return apply(pairs, global_step, name)
@@ -617,14 +578,7 @@ class Wrapper(Optimizer):
 
 
 def become_strict(own: Any, *arguments: Any, **options: Any) -> None:
-    """Turn a new object into one of the class of its name in ``lockstep.tf.strict``.
-
-    The constructor of a default class calls this, and then returns, if it is given
-    ``strict=True``. The arguments are the strict class's.
-
-    Raises:
-        UnsupportedError: a ValueError; ``own`` is of a user's own subclass.
-    """
+    """Turn a new object into one of the strict class of its name."""
     from lockstep.tf import strict
 
     cls = type(own)

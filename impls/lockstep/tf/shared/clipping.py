@@ -74,12 +74,7 @@ def clip(
 def global_norm(
     gradients: Sequence[tf.Tensor | tf.IndexedSlices], dtype: tf.DType
 ) -> tf.Tensor:
-    """Return the global norm of the gradients, computed in ``dtype``.
-
-    Computed as in ``tf.linalg.global_norm``: sum(g^2) / 2 per tensor, with duplicate
-    rows summed first, then sqrt(2 sum). Without gradients the norm is 0. A gradient
-    that is all zero adds 0, so it need not be excluded.
-    """
+    """Return the global norm, computed in ``dtype``, duplicate rows summed first."""
     total = tf.reduce_sum(half_square_sums(gradients, dtype))
     return tf.sqrt(total * tf.constant(2, dtype), name="global_norm")
 
@@ -142,10 +137,7 @@ def scaled(
 def require_floats(
     owner: str, gradients: Iterable[Gradient], integers: bool = False
 ) -> None:
-    """Raise for complex gradients and, by default, for integers.
-
-    Imaginary parts would be lost, and integers rounded.
-    """
+    """Raise for complex gradients and, unless allowed, for integers."""
     for gradient in gradients:
         if gradient is None or gradient.dtype.is_floating:
             continue
@@ -187,10 +179,7 @@ def norm_in_float32(gradients: Iterable[Gradient]) -> tf.Tensor:
 
 
 def clip_scale(norm: tf.Tensor, clip_norm: float | tf.Tensor) -> tf.Tensor:
-    """Return the factor for ``norm`` as TensorFlow computes it: float32, 0-d.
-
-    An infinite norm gives 0, and NaN gives NaN.
-    """
+    """Return TensorFlow's factor for ``norm``: 0 if it is infinite, NaN if NaN."""
     return limited(norm, as_tensor(clip_norm, tf.float32))
 
 
@@ -261,13 +250,7 @@ class LarcPolicy(NamedTuple):
 
 
 def larc_policy(larc_params: Any, check_ranges: bool = True) -> LarcPolicy:
-    """Check ``larc_params``, a dict with the names of :class:`LarcPolicy`.
-
-    Raises:
-        OutOfRangeError: a ValueError; ``larc_eta`` is missing, or a number is no float
-            or out of range.
-        UnknownNameError: a ValueError; an unknown name or mode.
-    """
+    """Check ``larc_params``, a dict with the names of :class:`LarcPolicy`."""
     if not isinstance(larc_params, Mapping):
         raise errors.OutOfRangeError(
             f"{LARC}: larc_params: expected a dict of parameters, got "

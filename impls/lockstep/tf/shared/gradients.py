@@ -6,7 +6,7 @@ Everything here has no state of its own. :mod:`lockstep.keras3` uses it, too.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,10 +43,7 @@ def check_like(
 def check_dtypes(
     owner: str, pairs: Pairs, name_at: NameAt, takes_wide: bool = False
 ) -> None:
-    """Raise unless gradients have their variables' dtypes.
-
-    ``takes_wide``: a float32 gradient may belong to a half-precision variable.
-    """
+    """Raise unless gradients have their variables' dtypes, or wide ones are fine."""
     for position, (gradient, variable) in enumerate(pairs):
         if gradient is None:
             continue
@@ -61,10 +58,7 @@ def check_dtypes(
 
 
 def check_shapes(owner: str, pairs: Pairs, name_at: NameAt) -> None:
-    """Raise unless gradients have their variables' shapes, as far as these are known.
-
-    For a sparse gradient the shapes of a row are compared.
-    """
+    """Raise unless gradients, or their rows, have their variables' known shapes."""
     for position, (gradient, variable) in enumerate(pairs):
         if gradient is None:
             continue
@@ -78,16 +72,6 @@ def check_shapes(owner: str, pairs: Pairs, name_at: NameAt) -> None:
                 f"{owner}: expected a gradient of shape {list(expected)} for "
                 f"{name_at(position)!r}, got {list(shape)}; pass the gradient of this "
                 "variable."
-            )
-
-
-def refuse_complex(owner: str, gradients: Iterable[Any]) -> None:
-    """Raise for a complex gradient: its imaginary part would be lost."""
-    for gradient in gradients:
-        if gradient.dtype.is_complex:
-            raise DtypeError(
-                f"{owner}: expected real gradients, got {gradient.dtype.name}; pass "
-                "their real and imaginary parts as two."
             )
 
 
@@ -122,11 +106,7 @@ def check_rows(owner: str, pairs: Pairs, name_at: NameAt) -> None:
 
 
 def sum_duplicates(gradient: tf.IndexedSlices) -> tf.IndexedSlices:
-    """Add up rows that have the same index.
-
-    ``values`` [k, ...] becomes [u, ...] with u distinct ``indices``, in the order of
-    their first occurrence. The sum has the dtype of the values.
-    """
+    """Add up rows with the same index, in the order of the first occurrences."""
     indices, positions = tf.unique(gradient.indices)
     values = tf.math.unsorted_segment_sum(gradient.values, positions, tf.size(indices))
     return tf.IndexedSlices(values, indices, gradient.dense_shape)
@@ -253,10 +233,7 @@ def finite_flags(gradients: Sequence[Values]) -> tf.Tensor:
 
 
 def saturating_cast(values: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """Round float32 ``values`` to ``dtype``, clamped to its largest magnitude.
-
-    float16: max(min(w, 65504), -65504), then rounded to nearest. NaN remains NaN.
-    """
+    """Round float32 to ``dtype``, clamped to its largest number; NaN stays."""
     largest = tf.constant(LARGEST[dtype], values.dtype)
     return tf.cast(tf.clip_by_value(values, -largest, largest), dtype)
 

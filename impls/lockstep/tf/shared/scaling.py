@@ -47,12 +47,7 @@ def fixed_value(value: Any) -> float:
 
 
 def scale_number(argument: Any) -> float:
-    """Return a static scale of any size as a float; None is 1.
-
-    Raises:
-        UnknownNameError: no number.
-        OutOfRangeError: not positive, or not finite in float32.
-    """
+    """Return a static scale of any size as a float; None is 1."""
     owner = "MixedPrecisionOptimizerWrapper: loss_scale"
     if argument is None:
         return 1.0
@@ -126,15 +121,12 @@ def listed_gradients(gradients: Any, owner: str) -> list[Any]:
 
 
 def require_floats(gradients: Iterable[Gradient]) -> list[Present]:
-    """Return the gradients that are not None; raise for integers and complex numbers.
-
-    A finite check makes no sense for integers.
-    """
+    """Return the gradients that are not None; raise unless they are real floats."""
     present = [gradient for gradient in gradients if gradient is not None]
     for gradient in present:
         if "float" not in gradient.dtype.name:
             raise errors.DtypeError(
-                "DynamicLossScale: expected floating-point gradients, got "
+                "loss scaling: expected floating-point gradients, got "
                 f"{gradient.dtype.name}; cast the gradients."
             )
     return present
@@ -146,11 +138,7 @@ def require_floats(gradients: Iterable[Gradient]) -> list[Present]:
 def step_dynamic(
     policy: scalers.DynamicPolicy, state: Sequence[tf.Tensor], finite: tf.Tensor
 ) -> list[tf.Tensor]:
-    """Return the state after a step, as :func:`lockstep.scalers.step_dynamic`.
-
-    The state is the scale, float32, and the good steps, int64; with patience, the
-    overflows and the steps too. All are 0-d.
-    """
+    """Return the state after a step, as :func:`lockstep.scalers.step_dynamic`."""
     scale, good_steps, *counts = state
     good_steps += 1
     grown = scale * tf.constant(policy.growth, tf.float32)
@@ -180,11 +168,7 @@ def patience_ended(
     finite: tf.Tensor,
     due: tf.Tensor,
 ) -> tuple[tf.Tensor, list[tf.Tensor]]:
-    """Return whether this step lowers the scale, and the two counts after it.
-
-    It does if it is not finite, overflows >= hysteresis and overflows / steps >=
-    tolerance, this step included; the quotient is float64. ``due``: the scale grows.
-    """
+    """Return whether this step lowers the scale, and the two counts after it."""
     overflow = tf.logical_not(finite)
     overflows, steps = counts[0] + tf.cast(overflow, tf.int64), counts[1] + 1
     share = tf.cast(overflows, tf.float64) / tf.cast(steps, tf.float64)
@@ -199,11 +183,7 @@ def patience_ended(
 
 
 def find_largest(gradients: Iterable[Gradient]) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return whether any element is NaN, and the largest magnitude of the others.
-
-    The maximum has the dtype of the gradients; without elements, or if all are NaN, it
-    is -inf. Duplicate rows of sparse gradients are not summed.
-    """
+    """Return whether any element is NaN, and the largest magnitude of the others."""
     values = [getattr(g, "values", g) for g in gradients if g is not None]
     dtypes = sorted({value.dtype.name for value in values})
     fine = all("float" in dtype for dtype in dtypes)
@@ -224,11 +204,7 @@ def find_largest(gradients: Iterable[Gradient]) -> tuple[tf.Tensor, tf.Tensor]:
 def as_update(
     policy: scalers.Automatic, has_nan: Any, amax: Any
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return a flag and a largest magnitude as tensors, bool and float32.
-
-    Numbers are checked: a maximum must be >= 0, -inf (no elements) or NaN (an
-    overflow).
-    """
+    """Return a flag and a largest magnitude as tensors; check numbers."""
     owner, remedy = "AutomaticLossScaler.update_op", "pass what check_grads returned"
     if not hasattr(has_nan, "dtype"):
         require(owner, "has_nan", has_nan, has_nan in (0, 1), "a bool", remedy)
@@ -334,10 +310,7 @@ class StaticScale:
 
 
 class AutomaticScale:
-    """An automatic scaler as a loss scale, without ``move``.
-
-    It needs the largest gradient of a step.
-    """
+    """An automatic scaler as a loss scale; it needs each step's largest gradient."""
 
     def __init__(self, scaler: Any) -> None:
         self.scaler = scaler
@@ -433,15 +406,7 @@ class ScaledStep:
         return tf.gather(sums, tf.constant(clipped, tf.int32))
 
     def look_at_largest(self, pairs: Pairs, check_grads: Callable[..., Any]) -> None:
-        """Compute the input of an automatic scaler, after :meth:`look`.
-
-        The scaler learns of every overflow, even if it occurs only in the norm or in
-        the sum of duplicate rows. A step without elements has no overflow.
-
-        Args:
-            pairs: the gradients as they are stored, with their variables.
-            check_grads: the scaler's method.
-        """
+        """Compute the input of an automatic scaler, which learns of every overflow."""
         wide = [(None if g is None else widen(g), v) for g, v in pairs]
         has_nan, largest = check_grads(wide)
         largest = tf.clip_by_value(largest, 0.0, tf.float32.max)
@@ -470,10 +435,7 @@ class ScaledStep:
         return [] if flags.all() else list(compress(self.names_present, ~flags))
 
     def report(self, inner: StepReport | None) -> scalers.ScaledStepReport:
-        """Return the report; ``inner``: the ``last_step`` of the wrapped optimizer.
-
-        Eager only. The norm is left out if a gradient was not finite.
-        """
+        """Return the report; ``inner``: that of the wrapped optimizer; eager only."""
         finite, nonfinite = bool(self.finite), self.nonfinite()
         norm = factor = None
         if self.norm is not None and self.clip_factor is not None and not nonfinite:
@@ -520,15 +482,7 @@ class Skips(NamedTuple):
     def count(
         self, step: ScaledStep, scale: Any, at_floor: str, patience: int
     ) -> tf.Operation | None:
-        """Count a step, report a stall, and return the operation.
-
-        Args:
-            step: the step, after its check.
-            scale: returns the loss scale; its ``at_floor`` returns whether the scale
-                cannot shrink further. Only then there is a stall.
-            at_floor: ``warn``: warn once; ``raise``: fail at each step; ``ignore``.
-            patience: how many skipped steps in a row are a stall.
-        """
+        """Count a step, report a stall at the floor, and return the operation."""
         if not tf.executing_eagerly():
             return self._count_in_graph(step, scale, at_floor, patience)
         # Nearly always this step and the step before it are applied.

@@ -6,54 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from lockstep.tf import AdamOptimizer, MultitaskOptimizerWrapper
 
 v1 = tf.compat.v1
-
-TRAIN = """
-from lockstep.tf import AdamOptimizer, MultitaskOptimizerWrapper
-way, path, first = sys.argv[1], sys.argv[2], int(sys.argv[3])
-stop = 5
-random = np.random.default_rng(3)
-gradients = random.normal(size=(8, 2, 5)).astype(np.float32)
-gradients[[1, 4], 0] = 0
-gradients[[2, 4, 5], 1] = 0
-a, b = tf.Variable(tf.ones([5]), name="a"), tf.Variable(tf.zeros([5]), name="b")
-counter = tf.Variable(0, dtype=tf.int64, name="counter")
-wrapper = MultitaskOptimizerWrapper(MultitaskOptimizerWrapper(AdamOptimizer(0.1)))
-checkpoint = tf.train.Checkpoint(a=a, b=b, counter=counter, optimizer=wrapper)
-
-def step(ga, gb):
-    wrapper.apply_gradients([(ga, a), (gb, b)], global_step=counter)
-
-step = tf.function(step, autograph=False) if way == "function" else step
-if way == "saver":
-    wrapper.create_slots([a, b])
-    saver = v1.train.Saver([a, b, counter, *wrapper.variables()])
-if first and way == "saver":
-    saver.restore(None, path)
-elif first:
-    checkpoint.read(path).assert_existing_objects_matched()
-for k in range(first, 8):
-    if k == stop and not first:
-        saver.save(None, path) if way == "saver" else checkpoint.write(path)
-    step(tf.constant(gradients[k, 0]), tf.constant(gradients[k, 1]))
-slots = [wrapper.get_slot(v, name) for v in (a, b) for name in ("m", "v")]
-state = [a, b, counter, *slots, *wrapper.variables()]
-print(" ".join(np.asarray(part).tobytes().hex() for part in state))
-"""
-
-
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("way", ["eager", "function", "saver"])
-def test_a_fresh_process_goes_on_to_the_bit(
-    shared: Callable[..., str], tmp_path: Path, way: str
-) -> None:
-    whole = shared("eager, first", TRAIN, way, tmp_path / "stopped", 0)
-    assert shared("eager, second", TRAIN, way, tmp_path / "stopped", 5) == whole
 
 
 def test_a_checkpoint_holds_slots_and_powers_once(tmp_path: Path) -> None:

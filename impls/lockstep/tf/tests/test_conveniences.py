@@ -73,14 +73,6 @@ def test_every_table_has_its_own_limit(sparse: bool) -> None:
     assert tf.norm(b, axis=1).numpy().tolist() == pytest.approx([5.0, 7.5], rel=1e-6)
 
 
-def test_masters_have_the_limits_of_their_weights() -> None:
-    w = tf.Variable(tf.constant([[3.0, 4.0]], tf.float16), name="w")
-    rows = ls.VariableClippingOptimizer(sgd(), {w.ref(): [1]}, {w.ref(): 2.5})
-    opt = ls.MixedPrecisionOptimizerWrapper(rows)
-    opt.apply_gradients([(tf.zeros([1, 2], tf.float16), w)])
-    assert w.numpy().tolist() == [[1.5, 2.0]]
-
-
 def test_reprs_show_what_is_inside() -> None:
     stack = ls.MixedPrecisionLossScaleOptimizer(ls.MultitaskOptimizerWrapper(sgd()), 8)
     inner = "MultitaskOptimizerWrapper(GradientDescentOptimizer)"

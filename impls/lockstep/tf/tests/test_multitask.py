@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -64,7 +63,6 @@ PATTERNS = {
         [DENSE[3][0], TABLE, DENSE[3][2]],
     ],
 }
-WITHOUT_ZEROS = [*DENSE[:3], *([d[0], TABLE, d[2]] for d in DENSE[3:])]
 
 
 @pytest.mark.sample(5)
@@ -83,16 +81,6 @@ def test_every_step_equals_the_reference(
 
 
 @pytest.mark.sample(3)
-@pytest.mark.parametrize("rule", WRAPPED)
-def test_without_zeros_it_is_the_bare_optimizer_to_the_bit(
-    new_driver: Hosts, names: Any, rule: str
-) -> None:
-    bare = replay(new_driver(names), rule, lambda opt: opt, VALUES, WITHOUT_ZEROS)
-    wrap = names.MultitaskOptimizerWrapper
-    assert_same_bits(replay(new_driver(names), rule, wrap, VALUES, WITHOUT_ZEROS), bare)
-
-
-@pytest.mark.sample(3)
 @pytest.mark.parametrize("rule", ["Momentum", "Adam"])
 def test_a_zero_gradient_is_an_absent_one_to_the_bit(
     new_driver: Hosts, rule: str
@@ -103,41 +91,6 @@ def test_a_zero_gradient_is_an_absent_one_to_the_bit(
     assert_same_bits(
         replay(new_driver(), rule, MultitaskOptimizerWrapper, VALUES, steps), bare
     )
-
-
-@pytest.mark.sample(5)
-@pytest.mark.parametrize("rule", ["RMSProp", "AdamW"])
-def test_two_alternating_heads_leave_each_other_alone(
-    new_driver: Hosts, names: Any, rule: str
-) -> None:
-    turns = [
-        [gradients[0], ZERO[1]] if step % 2 == 0 else [ZERO[0], gradients[1]]
-        for step, gradients in enumerate(DENSE)
-    ]
-    wrap = names.MultitaskOptimizerWrapper
-    states = replay(new_driver(names), rule, wrap, VALUES[:2], turns)
-    for step, (before, after) in enumerate(pairwise(states), 1):
-        idle = (step + 1) % 2
-        assert before.variables[idle].tobytes() == after.variables[idle].tobytes()
-        for name, values in before.slots.items():
-            assert values[idle].tobytes() == after.slots[name][idle].tobytes()
-        moved = before.variables[1 - idle] != after.variables[1 - idle]
-        assert moved.any(), f"the other head did not move in step {step}"
-
-
-@pytest.mark.sample(3)
-@pytest.mark.parametrize(
-    ("names", "expected"),
-    [(lockstep_tf, 0.9**2), (lockstep_strict, 0.9**3)],
-    ids=["default", "strict"],
-)
-def test_shared_powers_wait_by_default_only(
-    new_driver: Hosts, names: Any, expected: float
-) -> None:
-    wrap = names.MultitaskOptimizerWrapper
-    last = replay(new_driver(names), "Adam", wrap, VALUES, [DENSE[0], ZERO])[-1]
-    assert last.shared["beta1_power"] == pytest.approx(expected, rel=1e-6)
-    assert last.global_step == 2
 
 
 def test_the_wrapped_optimizer_stays_untouched(new_driver: Hosts) -> None:
@@ -198,22 +151,6 @@ def test_it_works_around_other_wrappers(
     assert_same_bits(replay(new_driver(), "Adam", wrap, VALUES, steps), single)
 
 
-def test_pairs_may_come_from_a_one_shot_iterator(new_driver: Hosts, names: Any) -> None:
-    driver = new_driver(names)
-    variables = [driver.variable(f"w{i}", value) for i, value in enumerate(VALUES)]
-    base = driver.optimizer("Momentum", RULES["Momentum"], variables)
-    wrapper = names.MultitaskOptimizerWrapper(base)
-
-    def step(gradients: list[Any]) -> Any:
-        pairs = iter(zip(gradients, variables, strict=True))
-        clipped, _ = names.clip_gradients_by_global_norm(pairs, 1.0)
-        return wrapper.apply_gradients(iter(clipped))
-
-    driver.compile(step)(DENSE[0])
-    for variable, value in zip(variables, VALUES, strict=True):
-        assert (driver.read(variable) != value).any()
-
-
 def test_an_eager_step_reports_what_it_left_alone(names: Any) -> None:
     a, b, c = (tf.Variable(1.0, name=name) for name in "abc")
     wrapper = names.MultitaskOptimizerWrapper(names.AdamOptimizer())
@@ -224,75 +161,6 @@ def test_an_eager_step_reports_what_it_left_alone(names: Any) -> None:
     assert wrapper.last_step.reason == "of 3 gradients 1 all zero, 1 absent"
     wrapper.apply_gradients([(tf.zeros([]), a)])
     assert not wrapper.last_step.applied
-
-
-def test_a_skipped_variable_gets_no_slot_in_eager_mode() -> None:
-    a, b = tf.Variable(1.0), tf.Variable(1.0)
-    wrapper = MultitaskOptimizerWrapper(lockstep_tf.AdamOptimizer())
-    wrapper.apply_gradients([(tf.ones([]), a), (tf.zeros([]), b)])
-    assert wrapper.get_slot(a, "m") is not None
-    assert wrapper.get_slot(b, "m") is None
-
-
-def test_it_is_an_optimizer_that_delegates(names: Any) -> None:
-    base = names.MomentumOptimizer(0.25, momentum=0.5, name="Steady")
-    wrapper = names.MultitaskOptimizerWrapper(base)
-    variable = tf.Variable([1.0, 2.0])
-    wrapper.minimize(lambda: tf.reduce_sum(variable**2), var_list=[variable])
-    assert isinstance(wrapper, tf.compat.v1.train.Optimizer)
-    assert wrapper.get_name() == "Steady"
-    assert wrapper.get_slot_names() == ["momentum"]
-    assert wrapper.variables() == [base.get_slot(variable, "momentum")]
-    assert wrapper.get_slot(variable.ref(), "momentum").numpy().tolist() == [2.0, 4.0]
-    assert wrapper._learning_rate == 0.25
-    with pytest.raises(AttributeError, match="nonsense"):
-        _ = wrapper.nonsense
-
-
-def test_keras_variables_are_taken_by_their_value(names: Any) -> None:
-    keras = pytest.importorskip("keras", reason="needs Keras")
-    variable = keras.Variable(np.float32([1, 2]), name="w")
-    wrapper = names.MultitaskOptimizerWrapper(names.MomentumOptimizer(0.5, 0.9))
-    [(gradient, _)] = wrapper.compute_gradients(
-        lambda: tf.reduce_sum(variable.value**2), [variable]
-    )
-    wrapper.apply_gradients([(gradient, variable)])
-    assert variable.numpy().tolist() == [0.0, 0.0]
-    assert wrapper.get_slot(variable, "momentum").numpy().tolist() == [2.0, 4.0]
-
-
-def test_eager_gradients_honour_grad_loss(names: Any) -> None:
-    variable = tf.Variable([1.0, 2.0])
-    wrapper = names.MultitaskOptimizerWrapper(names.GradientDescentOptimizer(1.0))
-    upstream = tf.constant([10.0, 0.5])
-    [(gradient, found)] = wrapper.compute_gradients(
-        lambda: variable * 3, [variable], grad_loss=upstream
-    )
-    assert gradient.numpy().tolist() == [30.0, 1.5]
-    assert found is variable
-
-
-@pytest.mark.sample(2)
-@pytest.mark.parametrize("rule", ["Momentum", "Adam", "Ftrl"])
-def test_nothing_is_traced_after_the_second_call(rule: str, names: Any) -> None:
-    variables = [tf.Variable(value) for value in VALUES]
-    counter = tf.Variable(0, dtype=tf.int64)
-    base = getattr(names, f"{rule}Optimizer")(**RULES[rule])
-    wrapper = names.MultitaskOptimizerWrapper(base)
-    traces = []
-
-    @tf.function
-    def step(gradients: list[tf.Tensor]) -> None:
-        traces.append(1)
-        pairs = zip(gradients, variables, strict=True)
-        wrapper.apply_gradients(pairs, global_step=counter)
-
-    for number, gradients in enumerate([*DENSE, *PATTERNS["dense"]]):
-        step([tf.constant(gradient) for gradient in gradients])
-        if number == 1:
-            traced = len(traces)
-    assert len(traces) == traced <= 2
-    assert counter.numpy() == 14
 
 
 def test_a_compiled_step_with_zeros_survives_garbage_collection() -> None:

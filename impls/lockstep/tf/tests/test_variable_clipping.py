@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -248,18 +247,6 @@ def test_limits_may_be_tensors_variables_or_one_for_each_variable(names: Any) ->
             assert np.linalg.norm(w) == pytest.approx(float(largest))
 
 
-def test_it_is_an_optimizer_that_delegates(names: Any) -> None:
-    w = tf.Variable([[3.0, 4.0]], name="w")
-    base = names.MomentumOptimizer(0.25, momentum=0.5)
-    opt = names.VariableClippingOptimizer(base, {w.ref(): [1]}, 1.0, True, True, "Rows")
-    opt.minimize(lambda: tf.reduce_sum(w**2), var_list=[w])
-    assert isinstance(opt, v1.train.Optimizer)
-    assert (opt.get_name(), opt.get_slot_names()) == ("Rows", ["momentum"])
-    assert opt.get_slot(w.ref(), "momentum").numpy().tolist() == [[6.0, 8.0]]
-    slots = [base.get_slot(w, "momentum")] if names is lockstep_tf else []
-    assert opt.variables() == slots
-
-
 def test_an_eager_step_counts_the_rows_it_clipped(names: Any) -> None:
     a, b = tf.Variable([[3.0, 4], [0, 0.5]], name="a"), tf.Variable(1.0, name="b")
     base = names.GradientDescentOptimizer(1.0)
@@ -277,39 +264,6 @@ def test_a_report_tells_what_the_multitask_wrapper_inside_did() -> None:
     opt.apply_gradients([(tf.zeros([2]), a), (tf.ones([]), b)])
     assert opt.last_step.skipped == ("a",)
     assert opt.last_step.reason.endswith("; 1 of 1 rows clipped")
-
-
-def test_keras_variables_are_taken_by_their_value(names: Any) -> None:
-    keras = pytest.importorskip("keras", reason="needs Keras")
-    w = keras.Variable(np.float32([3, 4]), name="w")
-    base = names.GradientDescentOptimizer(0.5)
-    opt = names.VariableClippingOptimizer(base, {w.value.ref(): [0]}, 1.0)
-    opt.apply_gradients([(tf.zeros([2]), w)])
-    assert np.linalg.norm(w.numpy()) == pytest.approx(1)
-
-
-@pytest.mark.sample(5)
-@pytest.mark.parametrize("rule", ["Momentum", "Adam"])
-@pytest.mark.parametrize("outer", [False, True], ids=["clip", "multitask(clip)"])
-def test_nothing_is_traced_after_the_second_call(
-    rule: str, names: Any, outer: bool
-) -> None:
-    w = tf.Variable(VALUES[1])
-    base = getattr(names, f"{rule}Optimizer")(**RULES[rule])
-    opt = names.VariableClippingOptimizer(base, {w.ref(): [1]}, 1.0)
-    opt = names.MultitaskOptimizerWrapper(opt) if outer else opt
-    traces = []
-
-    @tf.function(reduce_retracing=False)
-    def step(gradient: tf.Tensor) -> None:
-        traces.append(1)
-        opt.apply_gradients([(gradient, w)])
-
-    for number, gradients in enumerate([*DENSE, *DENSE, ZERO]):
-        step(tf.constant(gradients[1]))
-        if number == 1:
-            traced = len(traces)
-    assert len(traces) == traced <= 2
 
 
 def test_a_jit_compiled_step_clips(names: Any) -> None:
@@ -406,52 +360,6 @@ def test_old_code_runs_with_its_import_changed_and_keeps_its_names(
     assert printed.split() == [*powers, "global_step", "table", *slots]
 
 
-TRAIN = """
-from lockstep.tf import (
-    AdamOptimizer, MultitaskOptimizerWrapper, VariableClippingOptimizer
-)
-way, path, first = sys.argv[1], sys.argv[2], int(sys.argv[3])
-stop = 5
-random = np.random.default_rng(3)
-gradients = random.normal(size=(8, 3, 2)).astype(np.float32)
-gradients[[2, 4, 5]] = 0
-ids = random.integers(0, 6, (8, 3))
-w = tf.Variable(tf.ones([6, 2]), name="w")
-counter = tf.Variable(0, dtype=tf.int64, name="counter")
-clip = VariableClippingOptimizer(AdamOptimizer(0.1), {w.ref(): [1]}, 0.5)
-wrapper = MultitaskOptimizerWrapper(clip)
-checkpoint = tf.train.Checkpoint(w=w, counter=counter, optimizer=wrapper)
-
-def step(values, indices):
-    slices = tf.IndexedSlices(values, indices)
-    wrapper.apply_gradients([(slices, w)], global_step=counter)
-
-step = tf.function(step, autograph=False) if way == "function" else step
-if way == "saver":
-    wrapper.create_slots([w])
-    saver = v1.train.Saver([w, counter, *wrapper.variables()])
-if first and way == "saver":
-    saver.restore(None, path)
-elif first:
-    checkpoint.read(path).assert_existing_objects_matched()
-for k in range(first, 8):
-    if k == stop and not first:
-        saver.save(None, path) if way == "saver" else checkpoint.write(path)
-    step(tf.constant(gradients[k]), tf.constant(ids[k]))
-slots = [wrapper.get_slot(w, name) for name in ("m", "v")]
-state = [w, counter, *slots, *wrapper.variables()]
-print(" ".join(np.asarray(part).tobytes().hex() for part in state))
-"""
-
-
-@pytest.mark.parametrize("way", ["function", "saver"])
-def test_a_fresh_process_goes_on_to_the_bit(
-    shared: Callable[..., str], tmp_path: Path, way: str
-) -> None:
-    whole = shared("eager, first", TRAIN, way, tmp_path / "stopped", 0)
-    assert shared("eager, second", TRAIN, way, tmp_path / "stopped", 5) == whole
-
-
 W = tf.Variable([[3.0, 4.0], [0.3, 0.4]], name="w")
 OTHER = tf.Variable([1.0], name="other")
 BOTH: dict[str, tuple[dict[str, Any], type]] = {
@@ -490,55 +398,12 @@ def test_what_cannot_work_is_refused_at_construction(case: str, strict: bool) ->
     assert isinstance(caught.value, errors.LockstepError)
 
 
-def test_a_keras_optimizer_and_a_subclass_under_strict_are_refused() -> None:
-    keras = pytest.importorskip("keras", reason="needs Keras")
-    with pytest.raises(errors.NotAnOptimizerError, match="Keras optimizer Adam"):
-        VariableClippingOptimizer(keras.optimizers.Adam(), {}, 1.0)
-    own = type("Own", (VariableClippingOptimizer,), {})
-    with pytest.raises(errors.UnsupportedError, match=r"strict\.VariableClippingOpt"):
-        own(MomentumOptimizer(0.1, 0.9), {}, 1.0, strict=True)
-
-
 def test_a_variable_listed_twice_is_refused() -> None:
     with tf.Graph().as_default():
         w = v1.Variable([1.0], name="w", use_resource=True)
         listed = {w: [0], w.ref(): [0]}
         with pytest.raises(errors.UnsupportedError, match="'w' twice"):
             VariableClippingOptimizer(MomentumOptimizer(0.1, 0.9), listed, 1.0)
-
-
-BAD_PAIRS: dict[str, tuple[Any, type]] = {
-    "no list": (3, errors.MalformedPairsError),
-    "empty": ([], errors.NoGradientsError),
-    "all absent": ([(None, W)], errors.NoGradientsError),
-    "swapped": ([(W, ONES)], errors.MalformedPairsError),
-    "another shape": ([(tf.ones([3, 2]), W)], errors.ShapeError),
-    "strict: an axis too many": ([(ONES, W)], errors.OutOfRangeError),
-}
-
-
-@pytest.mark.parametrize(("pairs", "error"), BAD_PAIRS.values(), ids=BAD_PAIRS)
-def test_bad_pairs_are_refused_and_nothing_changes(pairs: Any, error: type) -> None:
-    strict = error is errors.OutOfRangeError
-    counter, before, base = tf.Variable(0), W.numpy(), MomentumOptimizer(0.1, 0.9)
-    axes = {W.ref(): [-3 if strict else 1]}
-    wrapper = VariableClippingOptimizer(base, axes, 0.1, strict=strict)
-    with pytest.raises(error):
-        wrapper.apply_gradients(pairs, global_step=counter)
-    assert W.numpy().tobytes() == before.tobytes()
-    assert (base.variables(), int(counter)) == ([], 0)
-    assert wrapper.last_step == NO_EAGER_STEP
-
-
-def test_gradients_are_not_applied_across_replicas() -> None:
-    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
-    with strategy.scope():
-        w = tf.Variable([3.0, 4.0])
-        base = MomentumOptimizer(0.1, 0.9)
-        wrapper = VariableClippingOptimizer(base, {w.ref(): [0]}, 1.0)
-        with pytest.raises(RuntimeError, match="VariableClippingOptimizer"):
-            wrapper.apply_gradients([(tf.ones([2]), w)])
-    assert w.numpy().tolist() == [3.0, 4.0]
 
 
 def test_strict_wraps_whatever_has_the_methods() -> None:
