@@ -1,9 +1,8 @@
-"""The settings of one run, checked when an experiment declares them."""
+"""One run: train the transformer in one precision, and measure its loss scale."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 
@@ -20,59 +19,39 @@ from harness.tasks.byte_transformer.data import (
     split,
 )
 from harness.tasks.loss_scales import ScaledSettings
-from harness.tasks.settings import (
-    require,
-    require_counts,
-    require_number,
-    require_spread,
-    spread,
-)
+from harness.tasks.schema import Count, Positive, settings
+from harness.tasks.settings import require, require_spread, spread
 from lockstep.interface import Array
 
 
-@dataclass(frozen=True)
+@settings
 class Settings(ScaledSettings):
     """The settings of one run.
 
-    Attributes:
-        method: as in ``ScaledSettings``; ``masters``, whether half-precision weights
-            have float32 masters, true by default.
-        rate: the learning rate of Adam.
-        epsilon: Adam's epsilon, the same in every dtype; representable in float16.
-        width: the width of the transformer, a multiple of its four heads.
-        layers: the number of layers of the transformer.
-        context: the number of bytes in its context.
-        batch: windows of text per step.
-        windows: the number of held-out windows.
-        overflows: the number of steps with an infinite gradient, at equal distances.
-        target: the bits per byte that a run should reach.
-        steps: optimizer steps.
-        checkpoints: the number of measurements, at equal distances.
+    ``method`` is that of ``ScaledSettings``, with ``masters``: whether half-precision
+    weights have float32 masters, true by default.
     """
 
     DTYPES: ClassVar[tuple[str, ...]] = ("float32", "float16", "bfloat16")
     KEYS: ClassVar[tuple[str, ...]] = (*ScaledSettings.KEYS, "masters")
 
-    rate: float
-    epsilon: float
-    width: int
-    layers: int
-    context: int
-    batch: int
-    windows: int
-    overflows: int
-    target: float
-    steps: int
-    checkpoints: int
+    rate: Positive  # of Adam
+    epsilon: Positive  # Adam's, the same in every dtype; representable in float16
+    width: Count
+    layers: Count
+    context: Count
+    batch: Count
+    windows: Count  # held-out ones
+    overflows: Count  # steps with an infinite gradient, at equal distances
+    target: Positive  # the bits per byte that a run should reach
+    steps: Count
+    checkpoints: Count
 
     def __post_init__(self) -> None:
-        counts = ("width", "layers", "context", "batch", "windows", "overflows")
-        require_counts(self, *counts, "steps", "checkpoints")
         require_spread(self.checkpoints, self.steps)
-        require_number(self, "rate", "epsilon", "target")
-        whole = self.width % self.shape.heads == 0
-        expected = f"a multiple of {self.shape.heads}, the number of heads"
-        require(whole, "width", expected, self.width)
+        heads = self.shape.heads
+        expected = f"a multiple of {heads}, the number of heads"
+        require(self.width % heads == 0, "width", expected, self.width)
         fewer = self.overflows < self.steps
         require(fewer, "overflows", "fewer than steps", self.overflows)
         self.check_method()
@@ -160,30 +139,29 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
     ``to_target``: the step of the first checkpoint with at most the target's bits, NaN
     without one.
     """
-    settings = Settings(**config)
-    module = backends.model(__package__, backend)
-    trainer = module.Trainer(settings, make_plan(settings, seed), device)
-    taken: list[Taken] = []
-    first = trainer.scale()
-    rows: list[dict[str, float]] = []
-    for start, stop in [(0, 0), *pairwise(settings.measured_at)]:
-        taken += trainer.advance(start, stop) if stop else []
-        rows.append(
-            {
-                "step": float(stop),
-                "bits": trainer.measure(),
-                "scale": taken[-1].scale if taken else first,
-                "skipped": float(sum(not step.applied for step in taken)),
-            }
-        )
-        if not np.isfinite(rows[-1]["bits"]):
+    of = Settings(**config)
+    trainer = backends.model(__package__, backend).Trainer(
+        of, make_plan(of, seed), device
+    )
+    scales, skipped = [trainer.scale()], 0
+    series: dict[str, list[float]] = {
+        k: [] for k in ("step", "bits", "scale", "skipped")
+    }
+    for start, stop in [(0, 0), *pairwise(of.measured_at)]:
+        taken = trainer.advance(start, stop) if stop else []
+        scales += [step.scale for step in taken]
+        skipped += sum(not step.applied for step in taken)
+        row = float(stop), trainer.measure(), scales[-1], float(skipped)
+        for column, value in zip(series.values(), row, strict=True):
+            column.append(value)
+        if not np.isfinite(row[1]):
             reason = f"the held-out bits were not finite after step {stop}"
-            return Outcome("diverged", reason, _columns(rows))
-    series = _columns(rows)
-    scales = of_scales([first, *(step.scale for step in taken)])
-    reached = steps_to_target(series["step"], series["bits"], settings.target)
+            return Outcome("diverged", reason, series)
+    reached = steps_to_target(series["step"], series["bits"], of.target)
+    last = {name: column[-1] for name, column in series.items()}
     to_target = reached if np.isfinite(reached) else float("nan")
-    return Outcome("ok", "", series, {**rows[-1], **scales, "to_target": to_target})
+    summary = {**last, **of_scales(scales), "to_target": to_target}
+    return Outcome("ok", "", series, summary)
 
 
 def of_scales(scales: Sequence[float]) -> dict[str, float]:
@@ -192,7 +170,3 @@ def of_scales(scales: Sequence[float]) -> dict[str, float]:
     usable = values[np.isfinite(values)]
     mean = float(np.log2(usable).mean())
     return {"mean_log2": mean, "lowest": float(usable.min())}
-
-
-def _columns(rows: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
-    return {name: [row[name] for row in rows] for name in rows[0]}

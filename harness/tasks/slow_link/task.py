@@ -7,32 +7,22 @@ import multiprocessing
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from harness.errors import HarnessError
 from harness.records.record import Outcome
 from harness.tasks import backends
-from harness.tasks.settings import require_number
+from harness.tasks.schema import Positive, settings
 from harness.tasks.slow_link.machines import isolated, require_machines
 from harness.tasks.worker_team.local_ray import require_ray
 from harness.tasks.worker_team.settings import TeamSettings
 
 
-@dataclass(frozen=True)
+@settings
 class Settings(TeamSettings):
-    """The settings of one run.
+    """The settings of one run."""
 
-    Attributes:
-        link_mbit: the bandwidth of each machine's link in each direction, in megabits
-            per second.
-    """
-
-    link_mbit: float
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_number(self, "link_mbit")
+    link_mbit: Positive  # megabits a second of each link in each direction
 
 
 LABORATORY = "harness.tasks.slow_link.laboratory"
@@ -69,11 +59,11 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
     Raises:
         UnsupportedError: this computer does not allow slow links.
     """
-    settings = Settings(**config)
+    of = Settings(**config)
     require_machines()
     remote = _remote(backend)
     try:
-        return remote.measure(settings)
+        return remote.measure(of)
     except BaseException:
         # Some of its processes may wait for a failed one.
         remote.end()

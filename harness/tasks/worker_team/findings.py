@@ -11,7 +11,7 @@ import pandas as pd
 
 from harness.records.metrics import Metric
 from harness.records.record import Record
-from harness.statistics import Interval, overlap
+from harness.tasks.cells import match_intervals
 from harness.tasks.worker_team.settings import PERIODS
 from harness.tasks.worker_team.tables import Law, Reader, bytes_over_ddp
 
@@ -19,8 +19,6 @@ __all__ = ["match", "of_good_runs", "team_metrics"]
 
 SLACK = 0.2
 """The largest distance of intervals of ratios, because machines differ."""
-
-RATIO = ("over_ddp", "over_ddp_low", "over_ddp_high")
 
 
 def team_metrics(law: Law) -> dict[str, Metric]:
@@ -63,17 +61,4 @@ def match(
 ) -> pd.DataFrame:
     """Compare ratios to DDP, which agree between machines; absolute rates do not."""
     keys = ["workers", "mode"]
-    columns = [*keys, *RATIO]
-    both = published["steps"][columns].merge(
-        own["steps"][columns], on=keys, suffixes=("_published", "_own")
-    )
-    both = both.dropna()
-    agree = [
-        overlap(_interval(row, "_published"), _interval(row, "_own"), SLACK)
-        for _, row in both.iterrows()
-    ]
-    return both.assign(matches=pd.Series(agree, index=both.index, dtype=bool))
-
-
-def _interval(row: pd.Series, whose: str) -> Interval:
-    return Interval(*(np.asarray(row[f"{name}{whose}"]) for name in RATIO))
+    return match_intervals(published["steps"], own["steps"], keys, "over_ddp", SLACK)

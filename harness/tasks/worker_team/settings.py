@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Annotated
 
-from harness.tasks.settings import require, require_counts, require_number
+from pydantic import Field, StrictInt
 
-__all__ = ["FLOAT", "MOST", "PERIODS", "TeamSettings"]
+from harness.tasks.schema import Positive, settings
+from harness.tasks.settings import require
 
 PERIODS = (1, 10, 40)
 """Local steps between two exchanges of a worker."""
@@ -18,26 +19,21 @@ FLOAT = 4
 """The bytes of a weight."""
 
 
-@dataclass(frozen=True)
+def weights_of(megabytes: float) -> int:
+    """Return the number of weights of a model in float32."""
+    return max(1, round(megabytes * 1e6 / FLOAT))
+
+
+@settings
 class TeamSettings:
-    """The settings of the runs of every task with workers.
+    """The settings of the runs of every task with workers."""
 
-    Attributes:
-        workers: the number of workers that train at the same time.
-        step_ms: the milliseconds that a step waits.
-        model_mb: megabytes of weights, in float32.
-        window: the seconds for which steps are counted.
-    """
-
-    workers: int
-    step_ms: float
-    model_mb: float
-    window: float
+    workers: Annotated[StrictInt, Field(gt=0, le=MOST)]  # that train at the same time
+    step_ms: Positive  # milliseconds that a step waits
+    model_mb: Positive  # megabytes of weights, in float32
+    window: Positive  # seconds for which steps are counted
 
     def __post_init__(self) -> None:
-        require_counts(self, "workers")
-        require_number(self, "step_ms", "model_mb", "window")
-        require(self.workers <= MOST, "workers", f"at most {MOST}", self.workers)
         rounds = 1000 * self.window / (max(PERIODS) * self.step_ms)
         expected = f"time for a round of {max(PERIODS)} steps"
         require(rounds >= 1, "window", expected, f"{self.window} s")
@@ -45,7 +41,7 @@ class TeamSettings:
     @property
     def weights(self) -> int:
         """The number of weights of the model."""
-        return max(1, round(self.model_mb * 1e6 / FLOAT))
+        return weights_of(self.model_mb)
 
     @property
     def model_bytes(self) -> int:

@@ -10,21 +10,8 @@ import numpy as np
 import pandas as pd
 
 from harness.records.record import Record
-from harness.statistics import bootstrap, median
-from harness.tasks.cells import by_config
+from harness.tasks.cells import by_config, interval
 from harness.tasks.worker_team.settings import PERIODS
-
-__all__ = [
-    "DDP",
-    "MILLISECONDS",
-    "Law",
-    "Reader",
-    "bytes_over_ddp",
-    "mean_staleness",
-    "medians",
-    "modes",
-    "staleness",
-]
 
 DDP = "DDP"
 
@@ -100,7 +87,7 @@ def _row(
     row: dict[str, Any] = {"workers": workers, "mode": mode}
     row |= {"period": period, "seeds": len(group)}
     for name, read in readers.items():
-        row |= _interval(name, group, read)
+        row |= interval(name, [read(record) for record in group])
     return row
 
 
@@ -160,13 +147,6 @@ def medians(
         row: dict[str, Any] = {"workers": group[0].config["workers"]}
         for column, (name, factor) in columns.items():
             values = [factor * record.summary[name] for record in group]
-            row |= bootstrap(median, values).named(column)
+            row |= interval(column, values)
         rows.append(row)
     return pd.DataFrame(rows)
-
-
-def _interval(name: str, records: Sequence[Record], read: Reader) -> dict[str, Any]:
-    values = [read(record) for record in records]
-    if np.isnan(values).any():
-        return dict.fromkeys((name, f"{name}_low", f"{name}_high"), np.nan)
-    return bootstrap(median, values).named(name)

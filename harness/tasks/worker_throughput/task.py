@@ -5,40 +5,26 @@ from __future__ import annotations
 import functools
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from harness.records.record import Outcome
 from harness.tasks import backends
-from harness.tasks.settings import require_number
+from harness.tasks.schema import Positive, settings
 from harness.tasks.worker_team.local_ray import Team, local_ray, require_ray, stop_ray
 from harness.tasks.worker_team.measurement import Measurement, histograms, sent_bytes
-from harness.tasks.worker_team.settings import FLOAT, PERIODS, TeamSettings
+from harness.tasks.worker_team.settings import PERIODS, TeamSettings, weights_of
 from lockstep.ray import RayCenter
 
 PUSHERS = 2
 """The number of workers that push without pauses to measure the center alone."""
 
 
-@dataclass(frozen=True)
+@settings
 class Settings(TeamSettings):
-    """The settings of one run.
+    """The settings of one run."""
 
-    Attributes:
-        large_mb: the megabytes of a push of the large model.
-    """
-
-    large_mb: float
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_number(self, "large_mb")
-
-    @property
-    def large_weights(self) -> int:
-        """The number of weights of the large model."""
-        return max(1, round(self.large_mb * 1e6 / FLOAT))
+    large_mb: Positive  # megabytes of a push of the large model
 
 
 COUNTERS = Path("/proc/net/dev")
@@ -74,12 +60,12 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
 
     Series: ``staleness`` and, for each of its values, ``pushes/PERIOD``.
     """
-    settings = Settings(**config)
+    of = Settings(**config)
     module = backends.model(__package__, backend)
     try:
         team = _team(module.Worker)
         with tempfile.TemporaryDirectory() as folder:
-            return Loopback(settings, module, team, Path(folder)).all()
+            return Loopback(of, module, team, Path(folder)).all()
     except BaseException:
         # Some processes may wait for a failed one.
         _team.cache_clear()
@@ -109,7 +95,7 @@ class Loopback(Measurement):
         center = RayCenter(f"center-{folder.name}", directory=folder / "center")
         super().__init__(settings, team, center)
         self.module, self.folder = module, folder
-        self.sizes = {"small": settings.weights, "large": settings.large_weights}
+        self.sizes = {"small": settings.weights, "large": weights_of(settings.large_mb)}
 
     def all(self) -> Outcome:
         """Measure everything."""
