@@ -180,6 +180,8 @@ def said(error: Any, key: Key) -> str:
     text: str = error.get("ctx", {}).get("text", "")
     if text:
         return f"{dotted(key)}: {text}" if text.startswith("expected") else text
+    if error["type"] == "value_error":
+        return str(error["ctx"]["error"])
     if error["type"] == "missing":
         beside = ", ".join(error["input"]) or "others"
         expected = f"a key of this name, beside {beside}"
@@ -187,7 +189,8 @@ def said(error: Any, key: Key) -> str:
     got = "a table" if isinstance(error["input"], dict) else repr(error["input"])
     expected = error["msg"].replace("Input should be", "expected")
     expected = re.sub(r"^expected (greater|less)", r"expected a number \1", expected)
-    expected = expected.replace("valid dictionary", "table").replace("valid ", "")
+    expected = expected.replace("valid dictionary", "table")
+    expected = expected.replace("valid integer", "whole number").replace("valid ", "")
     return f"{dotted(key)}: {expected}, got {got}; change it there."
 
 

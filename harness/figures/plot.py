@@ -1,6 +1,6 @@
 """Draw the figures of a finding as SVG (light and dark) and CSV.
 
-The content comes from the task (``harness.tasks.TASK.figures``), or from
+The content comes from the task (``harness.tasks.TASK.report``), or from
 ``harness.bench.figures`` for every benchmark. The same finding gives the same bytes.
 """
 
@@ -115,7 +115,7 @@ def draw(finding: Finding, folder: Path) -> list[Figure]:
 def drawings_of(finding: Finding) -> Iterator[Drawing]:
     """Yield the drawings of a finding; all benchmarks have the same."""
     if finding.task in TASKS:
-        figures = part(finding.task, "figures")
+        figures = part(finding.task, "report")
     else:
         figures = importlib.import_module("harness.bench.figures")
     yield from figures.drawings(finding)

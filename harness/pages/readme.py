@@ -103,7 +103,7 @@ def write_figure(folder: Path = ASSETS, results: Path = RESULTS) -> list[Path]:
         remedy = f"run it: python -m harness run {DRAWN} --scale std --publish"
         raise HarnessError(sentence(DRAWN, "published results", "none", remedy))
     with tempfile.TemporaryDirectory() as scratch:
-        brief = part(finding.task, "figures").brief(finding)
+        brief = part(finding.task, "report").brief(finding)
         figure = draw_one(brief, Path(scratch))
         return [
             Path(shutil.copy(path, folder / path.name))

@@ -14,9 +14,8 @@ A task is a package of a few modules, which are imported when they are needed:
     ``match(published, own)``: whether a user's own tables agree with the published.
     ``drawings(finding)``: the plots, from a finding alone.
 
-Code that several tasks share is in the modules ``cells``, ``digits``, ``packaged``,
-``backends``, ``loss_scales`` and ``settings``. The package of an experiment never
-imports from the package of another one.
+Code that several tasks share is in the modules of this package. The package of an
+experiment never imports from the package of another one.
 """
 
 from __future__ import annotations
@@ -56,13 +55,7 @@ TIMED = (
 
 
 def part(task: str, name: str) -> ModuleType:
-    """Import ``task``, ``report`` or ``figures`` of a task.
-
-    Figures are in ``report``, unless they are too many for it.
-    """
-    figures = Path(__file__).parent / task / "figures"
-    if name == "figures" and not figures.is_dir():
-        name = "report"
+    """Import ``task`` or ``report`` of a task."""
     return importlib.import_module(f"harness.tasks.{task}.{name}")
 
 

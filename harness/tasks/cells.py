@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Generic, Protocol, TypeVar
@@ -14,9 +14,12 @@ from harness.records.record import Record
 from harness.statistics import Floats, Interval, bootstrap, median, overlap
 
 __all__ = [
+    "SLACK",
+    "Cell",
     "SeedCell",
     "backend_of",
     "by_config",
+    "cells",
     "interval",
     "match_intervals",
     "on_gpus",
@@ -36,6 +39,9 @@ class Measured(Protocol):
 
 S = TypeVar("S", bound=Measured)
 C = TypeVar("C", bound="SeedCell[Any]")
+
+SLACK = 0.05
+"""The share by which intervals are widened, because few seeds make them narrow."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +77,29 @@ class SeedCell(Generic[S]):
         """Return a value of each run's summary, [seeds]; NaN if it is missing."""
         numbers = [record.summary.get(name, np.nan) for record in self.records]
         return np.array(numbers, float)
+
+
+@dataclass(frozen=True)
+class Cell(SeedCell[S]):
+    """A cell with the columns that name it in every table."""
+
+    labels: Mapping[str, Any]
+
+
+def cells(
+    records: Sequence[Record],
+    settings: Callable[..., S],
+    label: Callable[[S], Mapping[str, Any]],
+) -> list[Cell[S]]:
+    """Group records that differ only in their seed, in order of appearance.
+
+    ``label`` returns the columns that name a cell, beside its backend.
+    """
+    found = []
+    for group in by_config(records):
+        of, backend = settings(**group[0].config), backend_of(group[0])
+        found.append(Cell(backend, of, group, {**label(of), "backend": backend}))
+    return found
 
 
 def by_config(records: Sequence[Record]) -> list[list[Record]]:

@@ -59,7 +59,7 @@ def _deep(of: Any, backend: str, rng: Generator) -> Outcome:
     summary = {name: column[-1] for name, column in series.items()}
     summary |= around(rng.uniform(1, 9, of.steps + 1).tolist(), of.overflow)
     if of.dtype == "float32":
-        counts = {"-28": 60, "-22": 40, "-21": 1}
+        counts = {"-28": 60, "-22": 40, "-21": 1, "zero": 0}
         for kind in ("weights", "activations"):
             summary |= {f"{kind}/{name}": n for name, n in counts.items()}
     return Outcome("ok", "", series, summary)

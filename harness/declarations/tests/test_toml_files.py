@@ -93,7 +93,7 @@ class Whole(Table):
         ({"names": "a"}, 14, "key: expected one of name, size, got 'names'; did you"),
         ({}, 15, "part[0].name: expected a key of this name, beside others, got none"),
         ("one", 14, "part[0]: expected a table or instance of Part, got 'one'"),
-        ({"name": "one", "size": True}, 14, "part[0].size: expected a integer, got"),
+        ({"name": "one", "size": True}, 14, "part[0].size: expected a whole number,"),
         # The line is that of the name in the sentence.
         ({"name": "seeds"}, 12, "seeds: expected more, got 3; add some."),
     ],

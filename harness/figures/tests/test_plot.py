@@ -33,7 +33,7 @@ def finding(tmp_path_factory: pytest.TempPathFactory) -> Finding:
 @pytest.fixture(scope="module")
 def drawings(finding: Finding) -> list[Drawing]:
     """What the figures of one finding show."""
-    return list(part(finding.task, "figures").drawings(finding))
+    return list(part(finding.task, "report").drawings(finding))
 
 
 @pytest.fixture(

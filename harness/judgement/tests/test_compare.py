@@ -14,7 +14,7 @@ from harness.declarations.declare import Experiment
 from harness.judgement.compare import compare
 from harness.judgement.finding import Finding
 from harness.records.files import folder
-from harness.tasks.multitask_digits.figures import beside
+from harness.tasks.multitask_digits.report import beside
 from harness.tests.synthetic import publish, without_harm
 
 

@@ -69,7 +69,7 @@ def test_a_metric_that_cannot_be_read(
 def test_a_figure_that_cannot_be_drawn(
     experiment: declare.Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(part(TASK, "figures"), "drawings", broken)
+    monkeypatch.setattr(part(TASK, "report"), "drawings", broken)
     finding = compare(experiment, tmp_path)
     assert finding is not None
     with pytest.raises(HarnessError, match=f"{TASK} cannot draw this finding"):
@@ -93,7 +93,7 @@ def test_damaged_records(experiment: declare.Experiment, tmp_path: Path) -> None
         ('backends = ["pytorch", "tf"]', 'backends = ["numpy"]', "backend"),
         ("checkpoints = 10 ", 'checkpoints = "x" ', "checkpoints: expected a whole"),
         ('"none", "default"]', '"none", "none"]', "expected different combinations"),
-        ("presence = [1.0", 'presence = ["a"', "presence: expected a probability"),
+        ("presence = [1.0", 'presence = ["a"', "presence: expected a number"),
     ],
 )
 def test_what_a_task_cannot_run_is_refused_in_one_sentence(

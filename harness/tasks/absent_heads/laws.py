@@ -40,10 +40,6 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from harness.tasks.absent_heads.arms import MEAN, NONE
-
-__all__ = ["RATES", "Window", "decay", "limit", "movement", "unit"]
-
 Floats: TypeAlias = npt.NDArray[np.float64]
 Window: TypeAlias = tuple[int, int]
 """Steps first + 1, ..., last."""
@@ -82,9 +78,9 @@ def movement(
     units of :func:`unit`. NaN for an optimizer without a law here, and for the mean
     over tasks, with which gradients differ in size.
     """
-    if wrapper == MEAN or not _has_law(optimizer):
+    if wrapper == "mean" or not _has_law(optimizer):
         return np.nan
-    if wrapper == NONE:
+    if wrapper == "none":
         steps = _fed_zeros(_frozen(optimizer), presence, window[1])
         return float(steps[window[0] :].mean() / presence)
     clock = 1.0 if wrapper == "strict" else 1 - (1 - presence) ** 3
@@ -96,9 +92,9 @@ def limit(optimizer: Mapping[str, Any], wrapper: str, presence: float) -> float:
 
     NaN if the optimizer averages over too many steps to sum them up in memory.
     """
-    if wrapper == MEAN or not _has_law(optimizer):
+    if wrapper == "mean" or not _has_law(optimizer):
         return np.nan
-    if wrapper != NONE:
+    if wrapper != "none":
         return 1.0
     memory = max(optimizer.get(name, 0.0) for name in set(RATES.values()))
     steps = int(MEMORIES / (1 - memory))

@@ -1,62 +1,56 @@
-"""The settings of one run, checked when an experiment declares them."""
+"""One run of the deep net: its settings, its data, and the training."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any, NamedTuple
+from functools import cache
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
+from pydantic import Field, StrictInt
 
 from harness.records.record import Outcome
-from harness.tasks import backends
-from harness.tasks.deep_digits import laws
+from harness.tasks import backends, training
 from harness.tasks.digits import CLASSES, INPUTS, Images, split
 from harness.tasks.loss_scales import ScaledSettings
-from harness.tasks.settings import (
-    require,
-    require_counts,
-    require_number,
-    require_spread,
-    spread,
-)
+from harness.tasks.schema import Count, Positive, settings
+from harness.tasks.settings import require_spread, spread
 from lockstep.interface import Array
 
+GAINS = (0.5, 1.1, 1.0)
+"""The gains of the orthogonal first weights; above 1, so that activations of a deep
+tanh net do not vanish."""
 
-@dataclass(frozen=True)
+LOWEST, HIGHEST = -70, 10
+"""The outermost bins of a histogram of floor(log2 |g|), which are open."""
+
+
+@settings
 class Settings(ScaledSettings):
     """The settings of one run.
 
     Attributes:
-        method: as in ``ScaledSettings``.
         loss_log2: the loss is multiplied by 2**loss_log2, and ``rate`` divided by it.
         rate: the learning rate of SGD with momentum 0.9, before this division.
         depth: the number of hidden layers.
-        width: the units of each layer.
+        width: the units of each layer. For orthogonal first weights there must be a
+            unit for each class, and no more units than inputs.
         batch: images per step.
         steps: optimizer steps; the middle one has an infinite loss.
         checkpoints: the number of measurements, at equal distances.
     """
 
-    loss_log2: int
-    rate: float
-    depth: int
-    width: int
-    batch: int
-    steps: int
-    checkpoints: int
+    loss_log2: StrictInt
+    rate: Positive
+    depth: Count
+    width: Annotated[StrictInt, Field(ge=CLASSES, le=INPUTS)]
+    batch: Count
+    steps: Count
+    checkpoints: Count
 
     def __post_init__(self) -> None:
-        require_counts(self, "depth", "width", "batch", "steps", "checkpoints")
         require_spread(self.checkpoints, self.steps)
-        whole = isinstance(self.loss_log2, int)
-        require(whole, "loss_log2", "a whole number", self.loss_log2)
-        require_number(self, "rate")
-        # For orthogonal first weights there must be a unit for each class, and no more
-        # units than inputs.
-        fits = CLASSES <= self.width <= INPUTS
-        require(fits, "width", f"from {CLASSES} to {INPUTS} units", self.width)
         self.check_method()
 
     @property
@@ -68,11 +62,6 @@ class Settings(ScaledSettings):
     def measured_at(self) -> list[int]:
         """The steps after which the run is measured, including 0."""
         return spread(self.checkpoints, self.steps)
-
-
-GAINS = (0.5, 1.1, 1.0)
-"""The gains of the orthogonal first weights; above 1, so that activations of a deep
-tanh net do not vanish."""
 
 
 class Plan(NamedTuple):
@@ -90,31 +79,23 @@ class Plan(NamedTuple):
     held_out: Images
     batches: Array
     factors: Array
-    weights: tuple[Array, Array, Array]
+    weights: list[Array]
 
 
-def make_plan(settings: Settings, seed: int) -> Plan:
+def make_plan(of: Settings, seed: int) -> Plan:
     """Draw the data of one run."""
     streams = [np.random.default_rng((seed, k)) for k in range(3)]
     training, held_out = split(streams[0])
-    size = (settings.steps, settings.batch)
+    size = (of.steps, of.batch)
     batches = streams[1].integers(len(training.digit), size=size, dtype=np.int32)
-    factors = np.full(settings.steps, 2.0**settings.loss_log2, np.float32)
-    factors[settings.overflow] = np.inf
-    weights = _first_weights(settings, streams[2])
-    return Plan(training, held_out, batches, factors, weights)
-
-
-def _first_weights(
-    settings: Settings, stream: np.random.Generator
-) -> tuple[Array, Array, Array]:
-    width = settings.width
-    shapes = (INPUTS, width), (settings.depth, width, width), (width, CLASSES)
-    first, hidden, last = (
-        gain * np.linalg.qr(stream.standard_normal(shape)).Q
+    factors = np.full(of.steps, 2.0**of.loss_log2, np.float32)
+    factors[of.overflow] = np.inf
+    shapes = (INPUTS, of.width), (of.depth, of.width, of.width), (of.width, CLASSES)
+    weights = [
+        (gain * np.linalg.qr(streams[2].standard_normal(shape)).Q).astype(np.float16)
         for gain, shape in zip(GAINS, shapes, strict=True)
-    )
-    return first.astype(np.float16), hidden.astype(np.float16), last.astype(np.float16)
+    ]
+    return Plan(training, held_out, batches, factors, weights)
 
 
 class Taken(NamedTuple):
@@ -136,42 +117,45 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
     ``scale`` (of the next step), ``skipped`` (steps so far), ``zero/weights`` and
     ``zero/activations`` (the share of zero gradients of one batch).
     Summary: the last value of each series, the values of :func:`around` and, in
-    float32, the counts of :func:`harness.tasks.deep_digits.laws.count`.
+    float32, the counts of :func:`count`.
     """
-    settings = Settings(**config)
-    module = backends.model(__package__, backend)
-    plan = make_plan(settings, seed)
-    trainer = module.Trainer(settings, plan, device)
-    taken: list[Taken] = []
-    scales = [trainer.scale()]
-    rows: list[dict[str, float]] = []
+    of = Settings(**config)
+    plan = make_plan(of, seed)
+    trainer = _trainer(json.dumps(config), backend, device)
+    trainer.reset(plan)
+    taken = [Taken(trainer.scale(), True)]
     counts: dict[str, int] = {}
-    for start, stop in [(0, 0), *pairwise(settings.measured_at)]:
-        taken += trainer.advance(start, stop) if stop else []
-        skipped = sum(not step.applied for step in taken)
-        gradients = _gradients(trainer, plan, stop)
+
+    def advance(start: int, stop: int) -> None:
+        taken.extend(trainer.advance(start, stop))
+
+    def measure(step: int) -> dict[str, float]:
+        rows = plan.batches[min(step, of.steps - 1)]
+        gradients = trainer.gradients(rows, plan.factors[0])
+        if of.dtype == "float32":
+            count(counts, gradients)
         loss, accuracy = trainer.measure()
-        scale = taken[-1].scale if taken else scales[0]
-        rows.append(
-            {
-                "step": float(stop),
-                "loss": loss,
-                "accuracy": accuracy,
-                "scale": scale,
-                "skipped": float(skipped),
-                **{
-                    f"zero/{kind}": laws.zeros(each) for kind, each in gradients.items()
-                },
-            }
-        )
-        if settings.dtype == "float32":
-            laws.count(counts, gradients)
-        if not np.isfinite(loss):
-            reason = f"a held-out loss was not finite after step {stop}"
-            return Outcome("diverged", reason, _columns(rows))
-    scales += [step.scale for step in taken]
-    summary = {**rows[-1], **around(scales, settings.overflow), **counts}
-    return Outcome("ok", "", _columns(rows), summary)
+        return {
+            "loss": loss,
+            "accuracy": accuracy,
+            "scale": taken[-1].scale,
+            "skipped": float(sum(not each.applied for each in taken)),
+            **{f"zero/{k}": float(np.mean(g == 0)) for k, g in gradients.items()},
+        }
+
+    outcome = training.walk(of.measured_at, advance, measure)
+    if outcome.status != "ok":
+        return outcome
+    summary = {name: column[-1] for name, column in outcome.series.items()}
+    summary |= around([each.scale for each in taken], of.overflow)
+    return Outcome("ok", "", outcome.series, {**summary, **counts})
+
+
+@cache
+def _trainer(config: str, backend: str, device: str) -> Any:
+    """Return the trainer of settings as JSON, shared so that it compiles once."""
+    of = Settings(**json.loads(config))
+    return backends.model(__package__, backend).Trainer(of, device)
 
 
 def around(scales: Sequence[float], overflow: int) -> dict[str, float]:
@@ -185,22 +169,22 @@ def around(scales: Sequence[float], overflow: int) -> dict[str, float]:
     values = np.asarray(scales, float)
     before, later = values[overflow], values[overflow + 1 :]
     back = np.flatnonzero(later > before / 2)
-    usable = values[np.isfinite(values)]
     return {
         "before": float(before),
         "after": float(later[0]),
         "lowest": float(later.min()),
-        "mean_log2": float(np.log2(usable).mean()),
+        "mean_log2": float(np.log2(values[np.isfinite(values)]).mean()),
         "recovery": float(back[0]) if len(back) else float("nan"),
     }
 
 
-def _gradients(trainer: Any, plan: Plan, step: int) -> dict[str, Array]:
-    """Return the flat gradients of weights and activations for a step's batch."""
-    rows = plan.batches[min(step, len(plan.batches) - 1)]
-    gradients: dict[str, Array] = trainer.gradients(rows, plan.factors[0])
-    return gradients
-
-
-def _columns(rows: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
-    return {name: [row[name] for row in rows] for name in rows[0]}
+def count(counts: dict[str, int], gradients: Mapping[str, Array]) -> None:
+    """Add a histogram of floor(log2 |g|) to ``counts``: KIND/EXPONENT and KIND/zero."""
+    for kind, values in gradients.items():
+        mantissa, exponent = np.frexp(np.abs(values[np.isfinite(values)]))
+        # frexp's mantissa is in [0.5, 1), so the floor of log2 is one less.
+        bins = np.clip(exponent[mantissa > 0] - 1, LOWEST, HIGHEST)
+        numbers = dict(zip(*np.unique(bins, return_counts=True), strict=True))
+        for name, number in {**numbers, "zero": np.sum(mantissa == 0)}.items():
+            key = f"{kind}/{name}"
+            counts[key] = counts.get(key, 0) + int(number)

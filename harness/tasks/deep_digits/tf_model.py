@@ -1,8 +1,6 @@
-"""The deep net in TensorFlow, with one compiled loop per method."""
+"""The deep net in TensorFlow; one compiled function takes many steps per call."""
 
 from __future__ import annotations
-
-from typing import ClassVar
 
 import numpy as np
 import tensorflow as tf
@@ -17,85 +15,68 @@ MOMENTUM = 0.9
 
 
 class Trainer:
-    """One run; runs with the same settings share the compiled functions."""
+    """Training inside ``tf.function``, traced once for all runs of these settings."""
 
-    def __init__(self, settings: Settings, plan: Plan, device: str) -> None:
+    def __init__(self, settings: Settings, device: str) -> None:
+        self.settings = settings
+        self.device = {"cuda": "gpu"}.get(device, device)
+        self.loop = None
+
+    def reset(self, plan: Plan) -> None:
+        """Use the images and first weights of a plan; reset all state."""
+        if self.loop is None:
+            with tf.device(f"/{self.device}:0"):
+                self.compile(plan)
         self.plan = plan
-        self.loop = Loop.of(settings, plan, {"cuda": "gpu"}.get(device, device))
-        self.loop.restart(plan.weights)
-        dtype = settings.dtype
         self.training, self.held_out = (
-            Images(images.features.astype(dtype), images.digit)
+            Images(images.features.astype(self.settings.dtype), images.digit)
             for images in (plan.training, plan.held_out)
         )
+        for variable, value in self.first_state:
+            variable.assign(value)
+        for variable, value in zip(self.weights, plan.weights, strict=True):
+            variable.assign(value.astype(self.settings.dtype))
+            self.optimizer.master(variable).assign(value.astype(np.float32))
+
+    def compile(self, plan: Plan) -> None:
+        """Make the variables and the compiled functions, and save the initial state."""
+        settings = self.settings
+        self.weights = [tf.Variable(w.astype(settings.dtype)) for w in plan.weights]
+        self.count = tf.Variable(0, dtype=tf.int64, trainable=False)
+        rate = settings.rate * 2.0**-settings.loss_log2
+        base = lockstep.MomentumOptimizer(rate, MOMENTUM)
+        scale = make_scale(settings, lockstep)
+        self.optimizer = lockstep.MixedPrecisionOptimizerWrapper(base, scale)
+        self.optimizer.create_slots(self.weights)
+        state = [self.count, *self.optimizer.variables()]
+        self.first_state = [(variable, variable.numpy()) for variable in state]
+        self.loop = tf.function(self.steps)
+        self.probe = tf.function(self.flat_gradients)
+        self.quality = tf.function(self.loss_and_accuracy)
 
     def advance(self, start: int, stop: int) -> list[Taken]:
         """Take the steps ``start`` to ``stop`` - 1; return the result of each."""
+        before = int(self.count)
         batches, factors = self.plan.batches[start:stop], self.plan.factors[start:stop]
-        scales, counts = self.loop.run(*self.training, batches, factors)
-        applied = np.diff(counts.numpy(), prepend=self.loop.applied) > 0
-        self.loop.applied = int(counts[-1])
-        pairs = zip(scales.numpy().tolist(), applied.tolist(), strict=True)
-        return [Taken(*pair) for pair in pairs]
+        scales, counts = self.loop(*self.training, batches, factors)
+        applied = np.diff(counts.numpy(), prepend=before) > 0
+        return list(map(Taken, scales.numpy().tolist(), applied.tolist()))
 
     def scale(self) -> float:
         """Return the scale of the next step."""
-        return float(self.loop.optimizer.loss_scale)
+        return float(self.optimizer.loss_scale)
 
     def gradients(self, rows: Array, factor: float) -> dict[str, Array]:
         """Return the gradients of the scaled loss before they are unscaled, flat."""
         features, digit = (part[rows] for part in self.training)
         product = tf.constant(float(factor) * self.scale(), tf.float32)
-        tensors = self.loop.probe(features, digit, product)
-        names = ("weights", "activations")
-        return {name: each.numpy() for name, each in zip(names, tensors, strict=True)}
+        weights, activations = self.probe(features, digit, product)
+        return {"weights": weights.numpy(), "activations": activations.numpy()}
 
     def measure(self) -> tuple[float, float]:
         """Return the held-out loss in nats, and the accuracy."""
-        loss, right = self.loop.measure(*self.held_out)
+        loss, right = self.quality(*self.held_out)
         return float(loss), float(right)
-
-
-class Loop:
-    """The weights, the optimizer and a loop over steps, traced once."""
-
-    cache: ClassVar[dict[str, Loop]] = {}
-
-    def __init__(self, settings: Settings, plan: Plan, device: str) -> None:
-        rate = settings.rate * 2.0**-settings.loss_log2
-        with tf.device(f"/{device}:0"):
-            self.weights = [
-                tf.Variable(weight.astype(settings.dtype)) for weight in plan.weights
-            ]
-            self.count = tf.Variable(0, dtype=tf.int64, trainable=False)
-            base = lockstep.MomentumOptimizer(rate, MOMENTUM)
-            scale = make_scale(settings, lockstep)
-            self.optimizer = lockstep.MixedPrecisionOptimizerWrapper(base, scale)
-            self.optimizer.create_slots(self.weights)
-        self.applied = 0
-        state = self.optimizer.variables()
-        self.first = [(variable, variable.numpy()) for variable in state]
-        self.run = tf.function(self.steps)
-        self.probe = tf.function(self.gradients)
-        self.measure = tf.function(self.quality)
-
-    @classmethod
-    def of(cls, settings: Settings, plan: Plan, device: str) -> Loop:
-        """Return the shared loop of these settings on a device."""
-        key = f"{device} {settings}"
-        if key not in cls.cache:
-            cls.cache[key] = cls(settings, plan, device)
-        return cls.cache[key]
-
-    def restart(self, weights: tuple[Array, ...]) -> None:
-        """Set the weights, and reset the slots, the scale and the counts."""
-        for variable, value in self.first:
-            variable.assign(value)
-        for variable, value in zip(self.weights, weights, strict=True):
-            variable.assign(value.astype(variable.dtype.as_numpy_dtype))
-            self.optimizer.master(variable).assign(value.astype(np.float32))
-        self.count.assign(0)
-        self.applied = 0
 
     def steps(self, features, digit, batches, factors):
         """Take one step per batch, with its loss times its factor.
@@ -120,12 +101,8 @@ class Loop:
             counts = counts.write(step, self.count.read_value())
         return scales.stack(), counts.stack()
 
-    def gradients(self, features, digit, factor):
-        """Return the gradients of the loss times ``factor``, flat and in float32.
-
-        Returns:
-            The gradients of the weights and of the activations: [n] each.
-        """
+    def flat_gradients(self, features, digit, factor):
+        """Return the gradients of weights and of activations, [n] float32 each."""
         with tf.GradientTape() as tape:
             logits, hidden = self.forward(features)
             loss = loss_of(logits, digit) * factor
@@ -133,7 +110,7 @@ class Loop:
         flat = [tf.reshape(tf.cast(each, tf.float32), [-1]) for each in tensors]
         return tf.concat(flat[:3], 0), tf.concat(flat[3:], 0)
 
-    def quality(self, features, digit):
+    def loss_and_accuracy(self, features, digit):
         """Return the mean loss in nats, and the accuracy."""
         logits, _ = self.forward(features)
         answers = tf.argmax(logits, axis=1, output_type=tf.int32)

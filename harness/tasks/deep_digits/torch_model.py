@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from harness.tasks.deep_digits.task import Plan, Settings, Taken
+from harness.tasks.digits import Images
 from harness.tasks.loss_scales import make_scale
 from lockstep import pytorch as lockstep
 from lockstep.interface import Array
@@ -17,40 +18,47 @@ MOMENTUM = 0.9
 class Trainer:
     """One run, with the training loop that users of PyTorch write."""
 
-    def __init__(self, settings: Settings, plan: Plan, device: str) -> None:
+    def __init__(self, settings: Settings, device: str) -> None:
         torch.set_num_threads(1)
-        self.device, self.dtype = device, getattr(torch, settings.dtype)
-        self.features, self.digit = self._images(*plan.training)
-        self.held_out = self._images(*plan.held_out)
-        self.batches = torch.tensor(plan.batches, device=device).long()
-        self.factors = plan.factors.tolist()
+        self.settings, self.device = settings, device
+        self.dtype = getattr(torch, settings.dtype)
+
+    def reset(self, plan: Plan) -> None:
+        """Use the images and first weights of a plan; make a new optimizer."""
+        self.plan = plan
+        self.training, self.held_out = map(self.on_device, plan[:2])
         self.weights = [
-            torch.nn.Parameter(torch.tensor(weight, dtype=self.dtype, device=device))
-            for weight in plan.weights
+            torch.nn.Parameter(torch.tensor(w, dtype=self.dtype, device=self.device))
+            for w in plan.weights
         ]
-        rate = settings.rate * 2.0**-settings.loss_log2
+        rate = self.settings.rate * 2.0**-self.settings.loss_log2
         base = torch.optim.SGD(self.weights, lr=rate, momentum=MOMENTUM)
-        scale = make_scale(settings, lockstep)
+        scale = make_scale(self.settings, lockstep)
         self.optimizer = lockstep.MixedPrecisionOptimizerWrapper(base, scale)
 
-    def _images(self, features: Array, digit: Array) -> tuple[Tensor, Tensor]:
-        cast = torch.tensor(features, dtype=self.dtype, device=self.device)
-        return cast, torch.tensor(digit, device=self.device).long()
+    def on_device(self, images: Images) -> Images:
+        """Return the images as tensors on the device."""
+        digit = torch.tensor(images.digit, device=self.device).long()
+        cast = torch.tensor(images.features, dtype=self.dtype, device=self.device)
+        return Images(cast, digit)
 
     def advance(self, start: int, stop: int) -> list[Taken]:
         """Take the steps ``start`` to ``stop`` - 1; return the result of each."""
         taken = []
         for step in range(start, stop):
-            rows = self.batches[step]
-            logits, _ = self.forward(self.features[rows])
-            loss = loss_of(logits, self.digit[rows]) * self.factors[step]
+            loss, _ = self.loss(self.plan.batches[step], self.plan.factors[step])
             self.optimizer.zero_grad()
             self.optimizer.scale_loss(loss).backward()
             self.optimizer.step()
-            report = self.optimizer.last_step
-            assert report is not None
-            taken.append(Taken(self.scale(), report.applied))
+            taken.append(Taken(self.scale(), self.optimizer.last_step.applied))
         return taken
+
+    def loss(self, rows: Array, factor: float) -> tuple[Tensor, list[Tensor]]:
+        """Return the loss of a batch times a factor, and the activations."""
+        chosen = torch.tensor(rows, device=self.device).long()
+        images = Images(*(part[chosen] for part in self.training))
+        logits, hidden = self.forward(images.features)
+        return loss_of(logits, images.digit) * float(factor), hidden
 
     def scale(self) -> float:
         """Return the scale of the next step."""
@@ -58,12 +66,10 @@ class Trainer:
 
     def gradients(self, rows: Array, factor: float) -> dict[str, Array]:
         """Return the gradients of the scaled loss before they are unscaled, flat."""
-        chosen = torch.tensor(rows, device=self.device).long()
-        logits, hidden = self.forward(self.features[chosen])
-        loss = loss_of(logits, self.digit[chosen]) * (float(factor) * self.scale())
+        loss, hidden = self.loss(rows, float(factor) * self.scale())
         tensors = torch.autograd.grad(loss, [*self.weights, *hidden])
         flat = [gradient.float().flatten() for gradient in tensors]
-        split = {"weights": flat[: len(self.weights)], "activations": flat[3:]}
+        split = {"weights": flat[:3], "activations": flat[3:]}
         return {name: torch.cat(each).cpu().numpy() for name, each in split.items()}
 
     @torch.no_grad()

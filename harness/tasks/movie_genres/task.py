@@ -1,25 +1,23 @@
-"""The settings of one run, checked when an experiment declares them."""
+"""One run of the heads of genres: its settings, its data, and the training."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
-from itertools import pairwise
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
-from harness.records.metrics import Metric
-from harness.records.record import Outcome, Record
+from harness.records.record import Outcome
 from harness.tasks import backends
-from harness.tasks.absent_heads.arms import NONE, WRAPPED, WRAPPERS, loss_weights
+from harness.tasks.absent_heads.training import Wrapper, trainer_of, walk
 from harness.tasks.packaged import packaged_file
-from harness.tasks.settings import bound, require, require_counts, spread
-from lockstep.errors import unknown_name
+from harness.tasks.schema import Count, Optimizer, settings
+from harness.tasks.settings import require, require_spread, spread
 from lockstep.interface import Array
-from lockstep.optimizers import OPTIMIZERS
 
 GENRES = (
     "Action",
@@ -41,17 +39,15 @@ GENRES = (
     "War",
     "Western",
 )
+RAREST = "Documentary"
+"""The genre with the fewest ratings."""
 
 
-@dataclass(frozen=True)
+@settings
 class Settings:
     """The settings of one run.
 
     Attributes:
-        optimizer: name of an optimizer of TensorFlow 1, and its arguments.
-        wrapper: ``default`` or ``strict``, the multitask wrapper in this mode;
-            ``none``, zeros are fed; or ``mean``, zeros are fed and the loss is the mean
-            over present tasks.
         steps: optimizer steps of training.
         checkpoints: the number of measurements during training, at equal distances;
             even, so that one is at half time.
@@ -59,29 +55,23 @@ class Settings:
         hidden: the width of the trunk.
     """
 
-    optimizer: Mapping[str, Any]
-    wrapper: str
-    steps: int
-    checkpoints: int
-    batch: int
-    hidden: int
+    optimizer: Optimizer
+    wrapper: Wrapper
+    steps: Count
+    checkpoints: Count
+    batch: Count
+    hidden: Count
 
     def __post_init__(self) -> None:
-        if self.wrapper not in WRAPPERS:
-            raise unknown_name("wrapper", self.wrapper, WRAPPERS)
-        require_counts(self, "steps", "checkpoints", "batch", "hidden")
-        even = self.checkpoints % 2 == 0 and self.steps % self.checkpoints == 0
-        got = f"{self.checkpoints} for {self.steps} steps"
-        require(even, "checkpoints", "an even number that divides steps", got)
-        object.__setattr__(self, "optimizer", bound(self.optimizer))
+        even = self.checkpoints % 2 == 0
+        require(even, "checkpoints", "an even number", self.checkpoints)
+        require_spread(self.checkpoints, self.steps)
 
     @property
     def measured_at(self) -> list[int]:
         """The steps after which everything is measured, including 0."""
         return spread(self.checkpoints, self.steps)
 
-
-PACKAGE, FOLDER = "recbole", "recbole/dataset_example/ml-100k"
 
 HELD_OUT = 10_000
 """The number of held-out ratings, of 100,000."""
@@ -176,45 +166,29 @@ def _split(stream: np.random.Generator) -> tuple[Ratings, Ratings]:
 
 @cache
 def _table() -> Table:
-    """Read users, movies and ratings."""
-    users, movies = _read("user"), _read("item")
-    jobs = sorted({user["occupation"] for user in users})
-    of_users = [
-        [int(user["age"]) / 10, user["gender"] == "M"]
-        + [user["occupation"] == job for job in jobs]
-        for user in users
-    ]
-    years = [_year(movie["release_year"]) / 10 for movie in movies]
-    genres = [[genre in movie["class"].split() for genre in GENRES] for movie in movies]
-    user_rows, movie_rows = (
-        {row[f"{name}_id"]: k for k, row in enumerate(rows)}
-        for name, rows in (("user", users), ("item", movies))
+    """Read users, movies and ratings; a movie without a year is of 1995, as most."""
+    users, movies, ratings = (_read(name) for name in ("user", "item", "inter"))
+    who = pd.Index(users["user_id"]).get_indexer(ratings["user_id"])
+    what = pd.Index(movies["item_id"]).get_indexer(ratings["item_id"])
+    jobs = [users["occupation"] == job for job in sorted(set(users["occupation"]))]
+    ages, men = users["age"].astype(int) / 10, users["gender"] == "M"
+    of_users = np.column_stack([ages, men, *jobs]).astype(float)
+    years = movies["release_year"].where(movies["release_year"].str.isdigit(), "1995")
+    kinds = [names.split() for names in movies["class"]]
+    genres = np.array([[genre in kind for genre in GENRES] for kind in kinds], float)
+    of_movies = np.column_stack([years.astype(int) / 10, genres])
+    described = np.hstack([of_users[who], of_movies[what]])
+    stars = ratings["rating"].to_numpy(float)
+    return Table(who, what, stars, described, genres[what])
+
+
+def _read(name: str) -> pd.DataFrame:
+    """Return a file as texts; its columns are named ``NAME:KIND`` there."""
+    path = packaged_file("recbole", f"recbole/dataset_example/ml-100k/ml-100k.{name}")
+    table = pd.read_csv(
+        path, sep="\t", dtype=str, quoting=csv.QUOTE_NONE, keep_default_na=False
     )
-    ratings = _read("inter")
-    who = np.array([user_rows[row["user_id"]] for row in ratings])
-    what = np.array([movie_rows[row["item_id"]] for row in ratings])
-    stars = np.array([float(row["rating"]) for row in ratings])
-    of_genres = np.array(genres, float)[what]
-    described = [np.array(of_users, float)[who], np.array(years)[what][:, None]]
-    return Table(who, what, stars, np.hstack([*described, of_genres]), of_genres)
-
-
-def _read(name: str) -> list[dict[str, str]]:
-    """Return the rows of a file as column -> value; its header has ``name:kind``."""
-    path = packaged_file(PACKAGE, f"{FOLDER}/ml-100k.{name}")
-    with path.open(encoding="utf-8", newline="") as file:
-        lines = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
-        header = [column.partition(":")[0] for column in next(lines)]
-        return [_named(header, line) for line in lines]
-
-
-def _year(text: str) -> int:
-    """Return a year; 1995, that of most movies, if it is missing."""
-    return int(text) if text.isdigit() else 1995
-
-
-def _named(header: Sequence[str], line: Sequence[str]) -> dict[str, str]:
-    return dict(zip(header, line, strict=True))
+    return table.rename(columns=lambda column: str(column).partition(":")[0])
 
 
 def _weights(stream: np.random.Generator, inputs: int, hidden: int) -> dict[str, Array]:
@@ -227,89 +201,6 @@ def _weights(stream: np.random.Generator, inputs: int, hidden: int) -> dict[str,
     }
 
 
-RAREST = "Documentary"
-"""The genre with the fewest ratings."""
-
-
-def error(record: Record, genre: str) -> float:
-    """Return the root mean squared error of a head at the end, in stars."""
-    if record.status != "ok":
-        return np.inf
-    return float(np.sqrt(record.series[f"loss/{genre}"][-1]))
-
-
-def movement(record: Record, genre: str) -> float:
-    """Return a head's path per informative step in the second half of training.
-
-    In units of the learning rate, because arms differ in it. NaN without such a step.
-    """
-    if record.status != "ok":
-        return np.inf
-    half = int(record.config["checkpoints"]) // 2
-    path, steps = (
-        record.series[f"{kind}/{genre}"][-1] - record.series[f"{kind}/{genre}"][half]
-        for kind in ("path", "informative")
-    )
-    rate = float(record.config["optimizer"]["learning_rate"])
-    return path / steps / rate if steps else np.nan
-
-
-def _mean_error(record: Record) -> float:
-    return float(np.mean([error(record, genre) for genre in GENRES]))
-
-
-def _rarest_error(record: Record) -> float:
-    return error(record, RAREST)
-
-
-def _rarest_movement(record: Record) -> float:
-    return movement(record, RAREST)
-
-
-METRICS = {
-    "error": Metric(_mean_error, "stars, mean of the genres", "smaller"),
-    "documentary error": Metric(_rarest_error, "stars", "smaller"),
-    "documentary movement": Metric(
-        _rarest_movement, "learning rates per informative step", "smaller"
-    ),
-}
-"""The metrics by which runs are compared."""
-
-
-class Recipe(NamedTuple):
-    """The recipe from which a backend builds its optimizer.
-
-    Attributes:
-        optimizer, arguments: the class of the optimizer, and its arguments by name.
-        wrapper: ``none``, or the multitask wrapper, ``default`` or ``strict``.
-    """
-
-    optimizer: str
-    arguments: Mapping[str, Any]
-    wrapper: str
-
-
-class Trainer(Protocol):
-    """The model and optimizer on one backend."""
-
-    def reset(self, plan: Plan) -> None:
-        """Use the ratings and the initial weights of a plan; reset all state."""
-        ...
-
-    def advance(self, batches: Array, weights: Array) -> None:
-        """Train on len(batches) batches; ``weights`` scale the genres' losses."""
-        ...
-
-    def measure(self) -> Mapping[str, float]:
-        """Return name -> measured value after the steps so far.
-
-        ``loss/GENRE``: mean squared error over the held-out ratings of the genre, in
-        stars squared. ``path/GENRE``: sum over the steps of the 2-norm of the head's
-        movement.
-        """
-        ...
-
-
 def prepare(backend: str, device: str) -> None:
     """Import the backend's framework and test the device; raise if either fails."""
     backends.prepare(__package__, backend, device)
@@ -318,49 +209,16 @@ def prepare(backend: str, device: str) -> None:
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
     """Do one run; it has diverged if a held-out loss is not finite.
 
-    Summary: ``baseline``, the root mean squared error of the mean rating, averaged over
-    the genres, in stars.
+    Series: ``loss/GENRE``, the mean squared error over the held-out ratings of the
+    genre, in stars squared; ``path/GENRE``, the sum over the steps of the 2-norm of the
+    head's movement; ``informative/GENRE``. Summary: ``baseline``, the root mean squared
+    error of the mean rating, averaged over the genres, in stars.
     """
-    settings = Settings(**config)
-    plan = make_plan(settings, seed)
-    weights = loss_weights(plan.presence, settings.wrapper)
-    trainer = _trainer(settings, backend, device)
-    trainer.reset(plan)
-    rows = [_row(plan, 0, trainer)]
-    for start, stop in pairwise(settings.measured_at):
-        trainer.advance(plan.batches[start:stop], weights[start:stop])
-        rows.append(_row(plan, stop, trainer))
-        if not all(np.isfinite(rows[-1][f"loss/{genre}"]) for genre in GENRES):
-            reason = f"a held-out loss was not finite after step {stop}"
-            return Outcome("diverged", reason, _columns(rows))
-    return Outcome("ok", "", _columns(rows), {"baseline": _baseline(plan)})
-
-
-def _trainer(settings: Settings, backend: str, device: str) -> Trainer:
-    module = backends.model(__package__, backend)
-    arguments = dict(settings.optimizer)
-    spec = OPTIMIZERS[arguments.pop("name")]
-    wrapper = settings.wrapper if settings.wrapper in WRAPPED else NONE
-    recipe = Recipe(spec.class_name, arguments, wrapper)
-    trainer: Trainer = module.GenresTrainer(recipe, device)
-    return trainer
-
-
-def _row(plan: Plan, step: int, trainer: Trainer) -> dict[str, float]:
-    """Measure after ``step`` steps; ``informative/GENRE`` counts the genre's steps."""
-    presences = plan.presence[:step].sum(axis=0, dtype=np.int64)
-    counts = {
-        f"informative/{g}": int(n) for g, n in zip(GENRES, presences, strict=True)
-    }
-    return {"step": step, **counts, **trainer.measure()}
-
-
-def _baseline(plan: Plan) -> float:
-    """Return the error of the mean rating in stars, averaged over the genres."""
-    squares = plan.held_out.stars.astype(np.float64) ** 2
-    genres = plan.held_out.genres
-    return float(np.mean(np.sqrt(squares @ genres / genres.sum(axis=0))))
-
-
-def _columns(rows: list[dict[str, float]]) -> dict[str, list[float]]:
-    return {name: [row[name] for row in rows] for name in rows[0]}
+    of = Settings(**config)
+    plan = make_plan(of, seed)
+    outcome = walk(of, plan, trainer_of(__package__, of, backend, device), GENRES)
+    if outcome.status != "ok":
+        return outcome
+    genres, squares = plan.held_out.genres, plan.held_out.stars.astype(np.float64) ** 2
+    baseline = np.mean(np.sqrt(squares @ genres / genres.sum(axis=0)))
+    return replace(outcome, summary={"baseline": float(baseline)})

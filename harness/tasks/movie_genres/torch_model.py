@@ -7,35 +7,38 @@ from torch import Tensor
 from torch.nn import functional
 
 from harness.errors import HarnessError
-from harness.tasks.movie_genres.task import GENRES, Plan, Ratings, Recipe
+from harness.tasks.absent_heads.training import Recipe, by_head
+from harness.tasks.movie_genres.task import GENRES, Plan, Ratings
 from lockstep import pytorch as lockstep
 
 
-class GenresTrainer:
+class Trainer:
     """Eager training, with new parameters and a new optimizer for each run."""
 
     def __init__(self, recipe: Recipe, device: str) -> None:
-        self.recipe = recipe
-        self.device = device
-
-    def reset(self, plan: Plan) -> None:
-        """Use the ratings and first weights of a plan; make a new optimizer."""
-        self.training = self.on_device(plan.training)
-        self.held_out = self.on_device(plan.held_out)
-        weights = {
-            name: torch.nn.Parameter(torch.tensor(value, device=self.device))
-            for name, value in plan.weights.items()
-        }
-        self.trunk = weights["trunk"]
-        self.heads = [weights[f"head/{genre}"] for genre in GENRES]
-        self.paths = torch.zeros(len(GENRES), device=self.device)
-        make = getattr(lockstep, self.recipe.optimizer)
-        self.optimizer = make(list(weights.values()), **self.recipe.arguments)
-        if self.recipe.wrapper == "strict":
+        if recipe.wrapper == "strict":
             raise HarnessError(
                 "wrapper: expected 'none' or 'default' on PyTorch, got 'strict'; "
                 "run it on tf, which has strict."
             )
+        self.recipe, self.device = recipe, device
+
+    def reset(self, plan: Plan) -> None:
+        """Use the ratings and first weights of a plan; make a new optimizer."""
+        self.training, self.held_out = (
+            Ratings(*(torch.tensor(part, device=self.device) for part in ratings))
+            for ratings in (plan.training, plan.held_out)
+        )
+        self.trunk, *self.heads = weights = [
+            torch.nn.Parameter(torch.tensor(value, device=self.device))
+            for value in plan.weights.values()
+        ]
+        self.paths = torch.zeros(len(GENRES), device=self.device)
+        make, arguments = (
+            getattr(lockstep, self.recipe.optimizer),
+            self.recipe.arguments,
+        )
+        self.optimizer = make(weights, **dict(arguments))
         if self.recipe.wrapper != "none":
             self.optimizer = lockstep.MultitaskOptimizerWrapper(self.optimizer)
 
@@ -52,9 +55,8 @@ class GenresTrainer:
         self.optimizer.zero_grad()
         torch.dot(factors, self.losses(ratings)).backward()
         self.optimizer.step()
-        with torch.no_grad():
-            after = torch.cat([head.detach() for head in self.heads], dim=1)
-            self.paths += (after - before).norm(dim=0)
+        after = torch.cat([head.detach() for head in self.heads], dim=1)
+        self.paths += (after - before).norm(dim=0)
 
     def losses(self, ratings: Ratings) -> Tensor:
         """Return the mean squared error of each head over the ratings of its genre."""
@@ -68,12 +70,5 @@ class GenresTrainer:
     @torch.no_grad()
     def measure(self) -> dict[str, float]:
         """Return name -> measured value after the steps so far."""
-        measured = {}
-        losses, paths = self.losses(self.held_out).tolist(), self.paths.tolist()
-        for genre, loss, path in zip(GENRES, losses, paths, strict=True):
-            measured |= {f"loss/{genre}": loss, f"path/{genre}": path}
-        return measured
-
-    def on_device(self, ratings: Ratings) -> Ratings:
-        """Return the ratings as tensors on the device."""
-        return Ratings(*(torch.tensor(part, device=self.device) for part in ratings))
+        losses = self.losses(self.held_out).tolist()
+        return by_head(GENRES, loss=losses, path=self.paths.tolist())

@@ -6,35 +6,31 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from harness.tasks.multitask_digits.task import ABSENTEE, TASKS, Images, Plan, Recipe
+from harness.tasks.absent_heads.training import Recipe, by_head
+from harness.tasks.multitask_digits.task import ABSENTEE, TASKS, Images, Plan
 from lockstep import keras3 as lockstep
 
 
-class DigitsTrainer:
+class Trainer:
     """Training inside ``tf.function``, traced once for all runs of this recipe.
 
-    All data that differs between runs is in variables: images, weights, slots and
-    counters. A new run resets each of them to its initial value.
+    All data that differs between runs is in variables, which a new run sets again.
     """
 
     def __init__(self, recipe: Recipe, device: str) -> None:
         self.recipe = recipe
         self.device = {"cuda": "gpu"}.get(device, device)
-        self.compiled = False
+        self.loop = None
 
     def reset(self, plan: Plan) -> None:
         """Use the images and first weights of a plan; reset all state."""
-        if not self.compiled:
+        if self.loop is None:
             with keras.device(f"{self.device}:0"):
                 self.compile(plan)
-        for images, values in (
-            (self.training, plan.training),
-            (self.held_out, plan.held_out),
-        ):
-            for variable, value in zip(images, values, strict=True):
-                variable.assign(value)
-        for name, value in plan.weights.items():
-            self.weights[name].assign(value)
+        values = *plan.training, *plan.held_out, *plan.weights.values()
+        variables = *self.training, *self.held_out, *self.weights.values()
+        for variable, value in zip(variables, values, strict=True):
+            variable.assign(value)
         for variable, value in self.first_state:
             variable.assign(value)
 
@@ -47,7 +43,7 @@ class DigitsTrainer:
         self.probes = [self.weights[f"probe/{task}"] for task in TASKS]
         self.paths = untrained(ops.zeros(len(TASKS)))
         make = getattr(lockstep, self.recipe.optimizer)
-        self.optimizer = make(**self.recipe.arguments)
+        self.optimizer = make(**dict(self.recipe.arguments))
         if self.recipe.wrapper != "none":
             self.optimizer = lockstep.MultitaskOptimizerWrapper(self.optimizer)
         self.optimizer.build(list(self.weights.values()))
@@ -57,7 +53,6 @@ class DigitsTrainer:
         self.loop.get_concrete_function()
         state = [self.paths, *self.optimizer.variables]
         self.first_state = [(variable, variable.numpy()) for variable in state]
-        self.compiled = True
 
     def advance(self, batches, weights) -> None:
         """Take one step per batch: rows [steps, batch], weights [steps, tasks]."""
@@ -66,26 +61,20 @@ class DigitsTrainer:
     def steps(self, batches, weights) -> None:
         """Take one step per batch, in a compiled loop."""
         for step in tf.range(tf.shape(batches)[0]):
-            images = Images(
-                *(ops.take(part, batches[step], axis=0) for part in self.training)
-            )
-            self.step(images, weights[step])
+            rows = [ops.take(part, batches[step], axis=0) for part in self.training]
+            self.step(Images(*rows), weights[step])
 
     def step(self, images: Images, factors) -> None:
         """Take one step; the factor of an absent task is zero."""
         before = [ops.copy(head.value) for head in self.heads]
-        with tf.GradientTape() as tape:
-            losses = self.losses(images) - ops.stack(
-                [probe.value for probe in self.probes]
-            )
-            loss = ops.dot(factors, losses)
         weights = list(self.weights.values())
+        with tf.GradientTape() as tape:
+            probes = ops.stack([probe.value for probe in self.probes])
+            loss = ops.dot(factors, self.losses(images) - probes)
         gradients = tape.gradient(loss, [weight.value for weight in weights])
         self.optimizer.apply(gradients, weights)
-        moved = [
-            ops.norm(ops.ravel(new - old))
-            for new, old in zip(self.heads, before, strict=True)
-        ]
+        pairs = zip(self.heads, before, strict=True)
+        moved = [ops.norm(ops.ravel(new - old)) for new, old in pairs]
         self.paths.assign_add(ops.stack(moved))
 
     def losses(self, images: Images):
@@ -93,30 +82,25 @@ class DigitsTrainer:
         hidden = ops.tanh(images.features @ self.weights["trunk"])
         hidden = ops.pad(hidden, [[0, 0], [0, 1]], constant_values=1.0)
         digit, parity, centre = (hidden @ head for head in self.heads)
+        odd, place = images.parity[:, None], images.centre[:, None]
+        categorical = keras.losses.sparse_categorical_crossentropy
         losses = [
-            keras.losses.sparse_categorical_crossentropy(
-                images.digit, digit, from_logits=True
-            ),
-            keras.losses.binary_crossentropy(
-                images.parity[:, None], parity, from_logits=True
-            ),
-            keras.losses.mean_squared_error(images.centre[:, None], centre),
+            categorical(images.digit, digit, from_logits=True),
+            keras.losses.binary_crossentropy(odd, parity, from_logits=True),
+            keras.losses.mean_squared_error(place, centre),
         ]
         return ops.stack([ops.mean(loss) for loss in losses])
 
     def measure(self) -> dict[str, float]:
         """Return name -> measured value after the steps so far."""
-        losses = self.losses(self.held_out).numpy().tolist()
-        probes = [float(probe.numpy()) for probe in self.probes]
-        paths = self.paths.numpy().tolist()
-        measured = {}
-        for task, loss, probe, path in zip(TASKS, losses, probes, paths, strict=True):
-            measured |= {f"loss/{task}": loss, f"probe/{task}": probe}
-            measured[f"path/{task}"] = path
+        probes = ops.stack([probe.value for probe in self.probes])
+        values = self.losses(self.held_out), probes, self.paths
+        loss, probe, path = (value.numpy().tolist() for value in values)
+        measured = by_head(TASKS, loss=loss, probe=probe, path=path)
         for place in ("probe", "head"):
-            variable = self.weights[f"{place}/{ABSENTEE}"]
             for name in self.recipe.slots:
-                slot = self.optimizer.get_slot(variable, name)
+                weight = self.weights[f"{place}/{ABSENTEE}"]
+                slot = self.optimizer.get_slot(weight, name)
                 measured[f"state/{place}/{name}"] = self.norm(slot)
         return measured
 
@@ -129,7 +113,7 @@ class DigitsTrainer:
         if slot is None:
             return 0.0
         plain = self.recipe.optimizer != "MomentumOptimizer"
-        unit = 1.0 if plain else self.recipe.arguments["learning_rate"]
+        unit = 1.0 if plain else dict(self.recipe.arguments)["learning_rate"]
         return float(ops.norm(ops.ravel(slot)).numpy()) / unit
 
 

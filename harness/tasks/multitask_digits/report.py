@@ -1,84 +1,97 @@
-"""The tables of the experiment, computed from records alone."""
+"""Tables and figures of the three tasks, from records alone."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
 
-from harness.figures.tables import first_backend
-from harness.judgement.finding import Judgement
+from harness.figures.axes import log_axis, percent
+from harness.figures.marks import backend_looks, forest, legend, unique
+from harness.figures.plot import Drawing
+from harness.figures.style import THIN, WIDTH, Theme, marker
+from harness.figures.tables import first_backend, grouped
+from harness.judgement.finding import Finding, Judgement
+from harness.records.metrics import Metric
 from harness.records.record import Record
-from harness.statistics import Floats, bootstrap, median, ratio_of_sums, relative_gap
+from harness.statistics import bootstrap, median, ratio_of_sums
 from harness.tasks.absent_heads import laws
-from harness.tasks.absent_heads.arms import WRAPPED
-from harness.tasks.absent_heads.tables import (
-    HEADS,
-    against_zeros,
-    comparison,
-    head_row,
-    matched,
-    rate_of,
-)
-from harness.tasks.cells import SeedCell, backend_of, by_config, twins
-from harness.tasks.checks import Check, Holds, all_hold
-from harness.tasks.multitask_digits.task import METRICS, TASKS, Settings
+from harness.tasks.absent_heads import report as arms
+from harness.tasks.absent_heads.training import WRAPPED
+from harness.tasks.cells import SLACK, Cell, cells, match_intervals
+from harness.tasks.checks import Check, all_hold
+from harness.tasks.multitask_digits.task import TASKS, Settings
 
-PLACES = ("probe", "head")
+APART = ("optimizer.name", "wrapper", "presence")
+"""The settings that distinguish runs in the tables."""
 
-LABELS = ["optimizer", "wrapper", "presence", "backend"]
+TOLERANCE = 0.05
+"""The margin around a law that must contain the whole interval of the movement."""
 
-MEASURED = ["measured", "low", "high", "law", "limit"]
-
-RATIO = ["ratio", "ratio_low", "ratio_high"]
-
-MOVEMENT = [*LABELS, *MEASURED, *RATIO, "head", "informative"]
-
-SLOT = ["optimizer", "wrapper", "backend", "slot", "place"]
-
-STATE = [*SLOT, "absent", "kept", "lowest", "highest", "law"]
-
-LOST = ["lost_without", "lost_with", "seeds"]
-
-LOSSES = [*LABELS, "task", "without", "with", *RATIO, *LOST]
-"""The columns of the tables, also of tables without rows."""
+STATE_TOLERANCE = 1e-3
+"""The relative tolerance of a slot's decay over the whole absence, in float32."""
 
 POINTS_OF_A_CURVE = 17
 
-
-@dataclass(frozen=True)
-class Cell(SeedCell[Settings]):
-    """The runs that differ only in their seed, on one backend and device."""
-
-    @property
-    def labels(self) -> dict[str, Any]:
-        """The columns that name the cell in every table."""
-        return {
-            "optimizer": self.settings.optimizer["name"],
-            "wrapper": self.settings.wrapper,
-            "presence": self.settings.presence,
-            "backend": self.backend,
-        }
-
-    def finished(self) -> Cell:
-        """Return the cell without the runs that diverged."""
-        ended = [record for record in self.records if record.status == "ok"]
-        return replace(self, records=ended)
+BRIEF = {"none": "without", "default": "with the wrapper"}
+"""The arms of the figure of the home page."""
 
 
-def cells(records: Sequence[Record]) -> list[Cell]:
-    """Group records that differ only in their seed, in order of appearance."""
-    return [
-        Cell(backend_of(group[0]), Settings(**group[0].config), group)
-        for group in by_config(records)
-    ]
+def loss(record: Record) -> float:
+    """Return the mean of the tasks' final held-out losses."""
+    if record.status != "ok":
+        return np.inf
+    last = int(record.config["checkpoints"])
+    return float(np.mean([record.series[f"loss/{task}"][last] for task in TASKS]))
 
 
-def movement(of: Sequence[Cell]) -> pd.DataFrame:
+METRICS = {
+    "loss": Metric(loss, "nats, mean of the three tasks", "smaller"),
+    "head movement": Metric(
+        lambda r: arms.movement(r, TASKS), "distance per informative step", "smaller"
+    ),
+    "relative movement": Metric(
+        lambda r: arms.relative_movement(r, TASKS),
+        "learning rates per informative step",
+        "smaller",
+    ),
+}
+"""The metrics by which runs are compared."""
+
+
+def judge(records: Sequence[Record]) -> Judgement:
+    """Make tables of the records, and check the laws.
+
+    If each arm has its own best learning rate, only the first backend is compared,
+    because the rates are its own.
+    """
+    of = cells(records, Settings, _label)
+    rates = {(c.settings.optimizer["name"], arms.rate_of(c)) for c in of}
+    if len(rates) > len({name for name, _ in rates}):
+        first = [cell for cell in of if cell.backend == of[0].backend]
+        comparison = arms.comparison(first, loss)
+        return Judgement({"comparison": comparison, "heads": heads(first)})
+    frames = {
+        "movement": movement(of),
+        "laws": theory(of),
+        "state": state(of),
+        "losses": losses(of),
+    }
+    return Judgement(frames, checks(frames["movement"], frames["state"]))
+
+
+def _label(of: Settings) -> dict[str, Any]:
+    name = of.optimizer["name"]
+    return {"optimizer": name, "wrapper": of.wrapper, "presence": of.presence}
+
+
+def movement(of: Sequence[Cell[Settings]]) -> pd.DataFrame:
     """Movement of the probes per informative step in the second half of training.
 
     ``measured`` is relative to the movement per step at p = 1, with an interval over
@@ -87,80 +100,66 @@ def movement(of: Sequence[Cell]) -> pd.DataFrame:
     informative step, median over seeds. ``informative`` = the number of informative
     steps per task and run.
     """
-    rows = [row for cell in of if (row := _movement(cell.finished()))]
-    return pd.DataFrame(rows, columns=MOVEMENT)
-
-
-def _movement(cell: Cell) -> dict[str, Any] | None:
-    settings, half = cell.settings, cell.settings.checkpoints // 2
-    if not cell.records:
-        return None
-    moved, path, presences = (
-        _sum_over_tasks(cell, kind)[:, [half, 2 * half]] @ [-1, 1]
-        for kind in ("probe", "path", "informative")
-    )
-    if not np.sum(presences):
-        return None
-    unit = laws.unit(settings.optimizer)
-    of_run = settings.optimizer, settings.wrapper, settings.presence
-    law = laws.movement(*of_run, second_half(settings))
-    # A run without any task has no ratio, and neither has a resample of such runs.
-    some = presences > 0
-    measured = bootstrap(ratio_of_sums, moved[some] / unit, presences[some])
-    return {
-        **cell.labels,
-        **measured.columns("measured"),
-        "law": law,
-        "limit": laws.limit(*of_run),
-        "ratio": measured.estimate / law,
-        "ratio_low": measured.low / law,
-        "ratio_high": measured.high / law,
-        "head": float(np.median(path / np.maximum(presences, 1))),
-        "informative": float(np.mean(presences)) / len(TASKS),
-    }
-
-
-def head_ratios(movement: pd.DataFrame) -> dict[str, dict[str, float]]:
-    """Return how far a rare task's head moves relative to an always present task's.
-
-    Optimizer -> wrapper -> ratio of the paths per informative step, at the smallest p
-    on the first backend. Optimizers without both wrappers are left out.
-    """
-    first = first_backend(movement)
-    always = first[first["presence"] == 1].set_index(["optimizer", "wrapper"])["head"]
-    rarest = first[first["presence"] == first["presence"].min()]
-    ratios = {}
-    for name, rows in rarest.groupby("optimizer", sort=True):
-        moved = {
-            str(row["wrapper"]): float(row["head"] / always[name, row["wrapper"]])
-            for _, row in rows.iterrows()
-            if (name, row["wrapper"]) in always.index and row["presence"] < 1
-        }
-        if {"none", "default"} <= moved.keys():
-            ratios[str(name)] = moved
-    return ratios
-
-
-def theory(of: Sequence[Cell]) -> pd.DataFrame:
-    """The laws as curves over p, for the window of these runs and for long runs."""
     rows = []
-    kinds = {str((c.settings.optimizer, c.settings.wrapper)): c.settings for c in of}
-    lowest = min(cell.settings.presence for cell in of)
-    points = np.geomspace(lowest, 1.0, POINTS_OF_A_CURVE).tolist()
-    for settings, presence in product(kinds.values(), points):
-        of_run = settings.optimizer, settings.wrapper, presence
+    for cell in of:
+        of_run = _of_run(cell.settings)
+        ended = [record for record in cell.records if record.status == "ok"]
+        half = cell.settings.checkpoints // 2
+        done = replace(cell, records=ended)
+        moved, path, steps = (
+            np.sum([done.column(f"{kind}/{task}") for task in TASKS], axis=0)[
+                :, [half, 2 * half]
+            ]
+            @ [-1, 1]
+            for kind in ("probe", "path", "informative")
+        )
+        # A run without any task has no ratio, and neither has a resample of such runs.
+        some = steps > 0
+        if not some.any():
+            continue
+        moved = moved[some] / laws.unit(cell.settings.optimizer)
+        law = laws.movement(*of_run, _second_half(cell.settings))
+        measured = bootstrap(ratio_of_sums, moved, steps[some])
         row = {
-            "optimizer": settings.optimizer["name"],
-            "wrapper": settings.wrapper,
-            "presence": presence,
-            "law": laws.movement(*of_run, second_half(settings)),
+            **cell.labels,
+            **measured.columns("measured"),
+            "law": law,
             "limit": laws.limit(*of_run),
+            "ratio": measured.estimate / law,
+            "ratio_low": measured.low / law,
+            "ratio_high": measured.high / law,
+            "head": float(np.median(path / np.maximum(steps, 1))),
+            "informative": float(np.mean(steps)) / len(TASKS),
         }
         rows.append(row)
     return pd.DataFrame(rows)
 
 
-def state(of: Sequence[Cell]) -> pd.DataFrame:
+def _of_run(of: Settings) -> tuple[dict[str, Any], str, float]:
+    return of.optimizer, of.wrapper, of.presence
+
+
+def _second_half(of: Settings) -> laws.Window:
+    """The window in which movement is measured; before it, the state warms up."""
+    return of.steps // 2, of.steps
+
+
+def theory(of: Sequence[Cell[Settings]]) -> pd.DataFrame:
+    """The laws as curves over p, for the window of these runs and for long runs."""
+    rows = []
+    kinds = {str((c.settings.optimizer, c.settings.wrapper)): c.settings for c in of}
+    lowest = min(cell.settings.presence for cell in of)
+    points = np.geomspace(lowest, 1.0, POINTS_OF_A_CURVE).tolist()
+    for each, presence in product(kinds.values(), points):
+        of_run = each.optimizer, each.wrapper, presence
+        law = laws.movement(*of_run, _second_half(each))
+        row = {"optimizer": each.optimizer["name"], "wrapper": each.wrapper}
+        row |= {"presence": presence, "law": law, "limit": laws.limit(*of_run)}
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def state(of: Sequence[Cell[Settings]]) -> pd.DataFrame:
     """The remaining state of parity after some steps of absence.
 
     ``kept`` = norm of the slot / its norm before the absence, median over runs of all
@@ -168,35 +167,38 @@ def state(of: Sequence[Cell]) -> pd.DataFrame:
     zeros are fed, 1 if they are left out.
     """
     rows = []
-    groups: dict[tuple[str, str, str], list[Cell]] = {}
+    groups: dict[tuple[str, str, str], list[Cell[Settings]]] = {}
     for cell in of:
-        name = cell.settings.optimizer["name"]
-        groups.setdefault((name, cell.settings.wrapper, cell.backend), []).append(cell)
+        key = cell.labels["optimizer"], cell.labels["wrapper"], cell.backend
+        groups.setdefault(key, []).append(cell)
     for (name, wrapper, backend), group in groups.items():
+        settings = group[0].settings
         slots = [slot for optimizer, slot in laws.RATES if optimizer == name]
-        for slot, place in product(slots, PLACES):
+        for slot, place in product(slots, ("probe", "head")):
+            fed = wrapper not in WRAPPED
+            decay = laws.decay(settings.optimizer, slot) if fed else 1.0
+            norms = np.concatenate([c.column(f"state/{place}/{slot}") for c in group])
+            departed = norms[:, settings.checkpoints :]
+            ended = np.isfinite(departed).all(axis=1) & (departed[:, 0] > 0)
+            shares = departed[ended] / departed[ended][:, :1]
             labels = {"optimizer": name, "wrapper": wrapper, "backend": backend}
             labels |= {"slot": slot, "place": place}
-            rows += [{**labels, **row} for row in _kept(group, slot, place)]
-    return pd.DataFrame(rows, columns=STATE)
+            rows += [
+                {
+                    **labels,
+                    "absent": absent,
+                    "kept": np.median(share),
+                    "lowest": share.min(),
+                    "highest": share.max(),
+                    "law": decay**absent,
+                }
+                for absent, share in zip([0, *settings.absence], shares.T, strict=True)
+                if len(share)
+            ]
+    return pd.DataFrame(rows)
 
 
-def _kept(group: Sequence[Cell], slot: str, place: str) -> Iterator[dict[str, Any]]:
-    settings = group[0].settings
-    norms = [cell.finished().column(f"state/{place}/{slot}") for cell in group]
-    departed = np.concatenate(norms)[:, settings.checkpoints :]
-    departed = departed[departed[:, 0] > 0]
-    fed = settings.wrapper not in WRAPPED
-    decay = laws.decay(settings.optimizer, slot) if fed else 1.0
-    for k, absent in enumerate([0, *settings.absence]):
-        share = departed[:, k] / departed[:, 0]
-        if len(share):
-            row = {"kept": np.median(share), "lowest": share.min()}
-            law = decay**absent
-            yield {"absent": absent, **row, "highest": share.max(), "law": law}
-
-
-def losses(of: Sequence[Cell]) -> pd.DataFrame:
+def losses(of: Sequence[Cell[Settings]]) -> pd.DataFrame:
     """Final held-out losses, without and with the wrapper.
 
     Medians over the seeds; ``ratio`` = without / with, paired by seed, median with its
@@ -204,129 +206,76 @@ def losses(of: Sequence[Cell]) -> pd.DataFrame:
     diverged or ended above the loss of the untrained net.
     """
     rows = []
-    pairs = [pair for pair in against_zeros(of) if pair[1].settings.wrapper in WRAPPED]
-    for (without, with_), task in product(pairs, TASKS):
-        first, last = 0, without.settings.checkpoints
-        a, b = (cell.column(f"loss/{task}") for cell in (without, with_))
+    for (fed, wrapped), task in product(arms.against_zeros(of), TASKS):
+        if wrapped.settings.wrapper not in WRAPPED:
+            continue
+        last = fed.settings.checkpoints
+        a, b = (cell.column(f"loss/{task}") for cell in (fed, wrapped))
         with np.errstate(invalid="ignore"):  # NaN if both runs diverged
             ratio = bootstrap(median, a[:, last] / b[:, last])
         row = {
-            **with_.labels,
+            **wrapped.labels,
             "task": task,
             "without": np.median(a[:, last]),
             "with": np.median(b[:, last]),
             **ratio.named("ratio"),
-            "lost_without": int((a[:, last] > a[:, first]).sum()),
-            "lost_with": int((b[:, last] > b[:, first]).sum()),
+            "lost_without": int((a[:, last] > a[:, 0]).sum()),
+            "lost_with": int((b[:, last] > b[:, 0]).sum()),
             "seeds": len(a),
         }
         rows.append(row)
-    return pd.DataFrame(rows, columns=LOSSES)
+    return pd.DataFrame(rows)
 
 
-def curves(of: Sequence[Cell]) -> pd.DataFrame:
-    """Held-out loss over the steps: median over the seeds with its interval."""
-    frames = []
-    for cell, task in product(of, TASKS):
-        end = cell.settings.checkpoints + 1
-        interval = bootstrap(median, cell.column(f"loss/{task}")[:, :end])
-        columns = interval.columns("median")
-        steps = cell.settings.measured_at[:end]
-        frames.append(
-            pd.DataFrame({**cell.labels, "task": task, "step": steps, **columns})
-        )
-    return pd.concat(frames, ignore_index=True)
-
-
-def backends(of: Sequence[Cell]) -> pd.DataFrame:
-    """The difference of two backends on the same seeds, over the steps.
-
-    ``median`` and ``highest`` over seeds and tasks of |a - b| / max(|a|, |b|), where a
-    and b are held-out losses; ``against`` is the backend that ``backend`` is compared
-    with.
-    """
-    frames = []
-    for first, other in twins(of):
-        apart, end = [], first.settings.checkpoints + 1
-        for task in TASKS:
-            a, b = (c.column(f"loss/{task}")[:, :end] for c in (first, other))
-            apart.append(relative_gap(a, b))
-        gaps = np.concatenate(apart)
-        columns = {"median": np.median(gaps, axis=0), "highest": gaps.max(axis=0)}
-        labels = {**other.labels, "against": first.backend}
-        steps = first.settings.measured_at[:end]
-        frames.append(pd.DataFrame({**labels, "step": steps, **columns}))
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
-
-
-def heads(of: Sequence[Cell]) -> pd.DataFrame:
+def heads(of: Sequence[Cell[Settings]]) -> pd.DataFrame:
     """The ratio of movements of real heads, zeros over wrapper, and its law.
 
     Movements are of all heads of a run, in learning rates per informative step in the
     second half of training. Keras counts every step for Adam, as the original did.
     """
     rows = []
-    for fed, wrapped in against_zeros(of):
+    for fed, wrapped in arms.against_zeros(of):
         settings = wrapped.settings
         if settings.wrapper not in WRAPPED:
             continue
         counted = "strict" if fed.backend.startswith("keras3") else settings.wrapper
-        of_run = settings.presence, second_half(settings)
-        ends = [
-            laws.movement(settings.optimizer, wrapper, *of_run)
-            for wrapper in (fed.settings.wrapper, counted)
-        ]
+        one, other = (
+            laws.movement(
+                settings.optimizer, arm, settings.presence, _second_half(settings)
+            )
+            for arm in (fed.settings.wrapper, counted)
+        )
         read = METRICS["relative movement"].read
-        law = ends[0] / ends[1]
-        rows.append(head_row((fed, wrapped), "all tasks", of_run[0], read, law))
-    return pd.DataFrame(rows, columns=HEADS)
+        pair = fed, wrapped
+        row = arms.head_row(pair, "all tasks", settings.presence, read, one / other)
+        rows.append(row)
+    return pd.DataFrame(rows, columns=arms.HEADS)
 
 
-def second_half(settings: Settings) -> laws.Window:
-    """The window in which movement is measured; before it, the state warms up."""
-    return settings.steps // 2, settings.steps
-
-
-def _sum_over_tasks(cell: Cell, kind: str) -> Floats:
-    columns = np.stack([cell.column(f"{kind}/{task}") for task in TASKS])
-    return np.asarray(columns.sum(axis=0))
-
-
-APART = ("optimizer.name", "wrapper", "presence")
-"""The settings that distinguish runs in the tables."""
-
-STATE_TOLERANCE = 1e-3
-"""The relative tolerance of a slot's decay over the whole absence, in float32."""
-
-
-def judge(records: Sequence[Record]) -> Judgement:
-    """Make tables of the records, and check the laws."""
-    found = cells(records)
-    if _have_own_rates(found):
-        return Judgement(tables=_tuned(found))
-    frames = {
-        "movement": movement(found),
-        "laws": theory(found),
-        "state": state(found),
-        "losses": losses(found),
-        "curves": curves(found),
-        "backends": backends(found),
-    }
-    return Judgement(tables=frames, checks=_checks(frames))
-
-
-def _tuned(found: Sequence[Cell]) -> dict[str, pd.DataFrame]:
-    """Return the tables of arms that each have their own best learning rate.
-
-    Only the first backend is compared, because the rates are its own.
-    """
-    first = [cell for cell in found if cell.backend == found[0].backend]
-    return {
-        "comparison": comparison(first, lambda c: c.labels, METRICS["loss"].read),
-        "losses": losses(first),
-        "heads": heads(first),
-        "curves": curves(first),
-    }
+def checks(movement: pd.DataFrame, state: pd.DataFrame) -> list[Check]:
+    """Return each law with whether it holds on every backend."""
+    known = movement.dropna(subset=["law"]) if len(movement) else movement
+    within = (known["ratio_low"] >= 1 - TOLERANCE) & (
+        known["ratio_high"] <= 1 + TOLERANCE
+    )
+    gap = np.abs(state["kept"] - state["law"])
+    last = state["absent"] == state["absent"].max()
+    kept = state[last & (state["wrapper"] == "default")]
+    return [
+        (
+            "a weight with a constant gradient (the probe) moves as far as its law "
+            "predicts",
+            all_hold(within),
+        ),
+        (
+            "while a task is absent, its state shrinks by its decay",
+            all_hold(gap <= STATE_TOLERANCE * state["law"]),
+        ),
+        (
+            "with the wrapper the state of an absent task keeps every bit",
+            all_hold((kept["lowest"] == 1) & (kept["highest"] == 1)),
+        ),
+    ]
 
 
 def match(
@@ -334,64 +283,222 @@ def match(
 ) -> pd.DataFrame:
     """Compare a user's movement with the published one, relative to each run's law.
 
-    Runs of different length have different laws, so the intervals of the ratios must
-    overlap or nearly overlap. Arms with their own learning rates are compared by their
-    losses.
+    Runs of different length have different laws, so ratios are compared. Arms with
+    their own learning rates are compared by their losses.
     """
-    keys = ["optimizer", "wrapper", "presence", "backend"]
-    are_tuned = "comparison" in published and "comparison" in own
-    name = "comparison" if are_tuned else "movement"
-    return matched(published[name], own[name], keys)
+    tuned = "comparison" in published and "comparison" in own
+    name, keys = "comparison" if tuned else "movement", [*_KEYS, "backend"]
+    return match_intervals(published[name], own[name], keys, "ratio", SLACK)
 
 
-def _have_own_rates(found: Sequence[Cell]) -> bool:
-    """Whether an optimizer has several learning rates."""
-    rates = {(c.settings.optimizer["name"], rate_of(c)) for c in found}
-    return len(rates) > len({name for name, _ in rates})
+_KEYS = ("optimizer", "wrapper", "presence")
 
 
-TOLERANCE = 0.05
-"""The margin around a law that must contain the whole interval of the movement."""
+def drawings(finding: Finding) -> Iterator[Drawing]:
+    """Yield the figures in reading order."""
+    tables = finding.tables
+    if "sweep" in tables:
+        yield arms.draw_sweep(tables["sweep"], "loss", "nats")
+    if "comparison" in tables:
+        if len(tables["comparison"]):
+            yield arms.draw_comparison(tables["comparison"], "held-out loss")
+        if tables["heads"]["ratio"].notna().any():
+            yield arms.draw_heads(tables["heads"], "All heads of a run together.")
+        return
+    if len(tables["losses"]):
+        yield draw_losses(tables["losses"])
+    if len(tables["movement"]):
+        yield draw_movement(tables["movement"], tables["laws"])
+    if len(tables["state"]):
+        yield draw_state(tables["state"])
 
 
-def lawless(movement: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows whose interval is not fully within the margin of their law."""
-    low, high = movement["ratio_low"], movement["ratio_high"]
-    within = (low >= 1 - TOLERANCE) & (high <= 1 + TOLERANCE)
-    return movement[~within & movement["law"].notna()]
-
-
-def _checks(frames: Mapping[str, pd.DataFrame]) -> list[Check]:
-    """Return each law with whether it holds on every backend."""
-    movement, state = frames["movement"], frames["state"]
-    return [
-        (
-            "a weight with a constant gradient (the probe) moves as far as its law "
-            "predicts",
-            not len(lawless(movement)) if len(movement) else None,
-        ),
-        ("while a task is absent, its state shrinks by its decay", _decays(state)),
-        (
-            "with the wrapper the state of an absent task keeps every bit",
-            _keeps(state),
-        ),
-    ]
-
-
-def _keeps(state: pd.DataFrame) -> Holds:
-    """Whether every slot of every run keeps its bits with the wrapper."""
-    rows = _after_absence(state, "default")
-    return all_hold((rows["lowest"] == 1) & (rows["highest"] == 1))
-
-
-def _decays(state: pd.DataFrame) -> Holds:
-    """Whether slots shrink by their decay."""
-    gap = np.abs(state["kept"] - state["law"])
-    return all_hold(gap <= STATE_TOLERANCE * state["law"])
-
-
-def _after_absence(state: pd.DataFrame, wrapper: str) -> pd.DataFrame:
-    """Return the rows at the end of the absence."""
-    last = state["absent"] == state["absent"].max()
-    rows: pd.DataFrame = state[last & (state["wrapper"] == wrapper)]
+def rarest(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of the smallest p."""
+    rows: pd.DataFrame = table[table["presence"] == table["presence"].min()]
     return rows
+
+
+def draw_losses(table: pd.DataFrame) -> Drawing:
+    """The loss with zeros over the loss with the wrapper, for the smallest p."""
+    shown = rarest(table)
+    shown = shown.assign(case=shown["optimizer"] + ", " + shown["task"])
+
+    def paint(canvas: Canvas, theme: Theme) -> None:
+        panel = canvas.subplots()
+        panel.axvline(1, color=theme.ink, lw=THIN)
+        colors = [theme.methods[arm] for arm in shown["wrapper"]]
+        forest(panel, shown, "ratio", "case", colors)
+        arms.ratio_axis(panel, shown)
+        panel.set_xlabel(
+            "held-out loss with zeros / with the wrapper\nright of 1: above the wrapper"
+        )
+        legend(canvas, backend_looks(shown["backend"], theme))
+
+    first = first_backend(shown)
+    lower, higher = (first["ratio_low"] > 1).sum(), (first["ratio_high"] < 1).sum()
+    return Drawing(
+        "losses",
+        f"At p = {first['presence'].iloc[0]:g} losses end lower with the wrapper in "
+        f"{lower} and higher in {higher} of {len(first)} cases",
+        alt="Held-out loss with zeros fed, divided by that with the wrapper, for each "
+        "optimizer and task.",
+        caption="The learning rate is the same with and without the wrapper. Longer "
+        "steps can help a task that was rarely present, and hurt if only noise "
+        "remains. Paired by seed, medians with 95% intervals.",
+        data=table,
+        size=(WIDTH, 1.5 + 0.35 * shown["case"].nunique()),
+        paint=paint,
+    )
+
+
+def draw_movement(table: pd.DataFrame, theory: pd.DataFrame) -> Drawing:
+    """Measured movement and its laws; a panel per optimizer."""
+    names, wrappers = unique(table["optimizer"]), unique(table["wrapper"])
+
+    def paint(canvas: Canvas, theme: Theme) -> None:
+        panels = canvas.subplots(1, len(names), sharey=True, squeeze=False)[0]
+        for panel, name in zip(panels, names, strict=True):
+            here, law = (t[t["optimizer"] == name] for t in (table, theory))
+            _draw_movement(panel, here, law, theme)
+            panel.set_title(name)
+            panel.set_xlabel("probability p of presence")
+        log_axis(panels[0], "y", [0.5, 1, 2, 5, 10], "×")
+        panels[0].set_ylabel("movement per informative step\n(1 = always present)")
+        looks = arms.arm_looks(wrappers, theme)
+        handles = {arms.NAMES[arm]: look for arm, look in looks.items()}
+        legend(canvas, {**handles, **backend_looks(table["backend"], theme)})
+
+    rows = rarest(table)
+    worst = rows[rows["wrapper"] == "none"].sort_values("measured").iloc[-1:]
+    title = "Movement per informative step with the wrapper"
+    for row in worst.to_dict("records"):
+        title = (
+            f"Fed zeros, {row['optimizer']} moves a weight with a constant gradient "
+            f"{row['measured']:.1f} times as far at p = {row['presence']:g}"
+        )
+    return Drawing(
+        "movement",
+        title,
+        alt="Movement per informative step against the probability that a task is "
+        "present, one panel an optimizer. The measured points lie on the laws.",
+        caption="A weight with a constant gradient: its movement in each step in which "
+        "its task is present, relative to a task that is always present. Points: "
+        "measured, with 95% intervals over seeds. Lines: what the update rule predicts "
+        "for a run of this length.",
+        data=table,
+        size=(WIDTH, 3.4),
+        paint=paint,
+    )
+
+
+def _draw_movement(
+    panel: Axes, table: pd.DataFrame, theory: pd.DataFrame, theme: Theme
+) -> None:
+    """Draw laws as lines, and measured points; backends are a little apart."""
+    looks, backends = arms.arm_looks(list(arms.LINES), theme), unique(table["backend"])
+    for (wrapper,), law in grouped(theory, "wrapper"):
+        panel.plot(law["presence"], law["law"], **looks[wrapper])
+    for (wrapper, backend), rows in grouped(table, "wrapper", "backend"):
+        color = looks[wrapper]["color"]
+        x = rows["presence"] * 1.08 ** (
+            backends.index(backend) - (len(backends) - 1) / 2
+        )
+        panel.vlines(x, rows["low"], rows["high"], color=color, lw=1)
+        panel.plot(x, rows["measured"], **marker(backend, backends, color))
+    presences = sorted(set(table["presence"]))
+    log_axis(panel, "x", presences)
+    panel.set_xlim(presences[-1] * 1.25, presences[0] / 1.5)
+
+
+def draw_state(table: pd.DataFrame) -> Drawing:
+    """The norm of each slot over the steps of absence; a panel per slot."""
+    shown = first_backend(table[table["place"] == "head"])
+    shown = shown.assign(case=shown["optimizer"] + ", slot " + shown["slot"])
+    cases = unique(shown["case"])
+
+    def paint(canvas: Canvas, theme: Theme) -> None:
+        looks = arms.arm_looks(unique(shown["wrapper"]), theme)
+        panels = canvas.subplots(1, len(cases), sharey=True, squeeze=False)[0]
+        for panel, case in zip(panels, cases, strict=True):
+            rows_of = grouped(shown[shown["case"] == case], "wrapper")
+            for (wrapper,), rows in rows_of:
+                color = looks[wrapper]["color"]
+                panel.plot(rows["absent"], rows["law"], **looks[wrapper])
+                panel.plot(rows["absent"], rows["kept"], "o", ms=4, color=color)
+            panel.set_title(case.replace(", ", "\n"))
+            panel.set_xlabel("steps absent")
+        log_axis(panels[0], "y", [1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1])
+        panels[0].set_ylabel("norm of the slot\n(1 = at departure)")
+        arms.arm_legend(canvas, list(looks), theme)
+
+    end = shown[shown["absent"] == shown["absent"].max()]
+    fed = 100 * end[end["wrapper"] == "none"]["kept"]
+    left = f"{fed.min():.2g}% to {fed.max():.2g}%" if len(fed) else "all"
+    return Drawing(
+        "state",
+        f"{end['absent'].iloc[0]} absent steps leave {left} of a slot",
+        alt="Norm of the optimizer slots of an absent task against the steps of its "
+        "absence: it falls geometrically when zeros are fed and stays at one with the "
+        "wrapper.",
+        caption="Points: norm of a slot of the parity head, relative to the last step "
+        "with its task; median over all runs. Lines: what the decay of the slot "
+        "predicts without the wrapper, and 1 with it.",
+        data=table,
+        size=(WIDTH, 3.3),
+        paint=paint,
+    )
+
+
+def brief(finding: Finding) -> Drawing:
+    """Return the effect of absent tasks on Adam's updates, for home page and README.
+
+    Raises:
+        LookupError: the finding has no such rows.
+    """
+    table, theory = (
+        frame[(frame["optimizer"] == "Adam") & frame["wrapper"].isin(list(BRIEF))]
+        for frame in (first_backend(finding.tables["movement"]), finding.tables["laws"])
+    )
+
+    def paint(canvas: Canvas, theme: Theme) -> None:
+        panel = canvas.subplots()
+        _draw_movement(panel, table, theory, theme)
+        log_axis(panel, "y", [1, 2, 5, 10], "×")
+        panel.xaxis.set_major_formatter(percent())
+        panel.set_xlabel("share of the batches that contain the task")
+        panel.set_ylabel("size of an update\n(1 = task in every batch)")
+        looks = arms.arm_looks(list(BRIEF), theme)
+        legend(canvas, {BRIEF[arm]: look for arm, look in looks.items()})
+
+    rows = rarest(table).set_index("wrapper")
+    without, wrapped = (float(rows["measured"][name]) for name in BRIEF)
+    return Drawing(
+        "absent_tasks",
+        f"Constant gradient, task in {100 * float(rows['presence'].iloc[0]):g}% of the "
+        f"batches: Adam's updates are {without:.1f} times as large, with the wrapper "
+        f"{wrapped:.1f} times",
+        alt="Size of Adam's updates of a weight with a constant gradient, against the "
+        "share of the batches that contain its task. Without the wrapper it grows as "
+        "the share falls, with the wrapper it hardly does.",
+        caption=f"Points: measured on {table['backend'].iloc[0]}, with 95% intervals "
+        "over seeds. Lines: what the update rule predicts.",
+        data=table,
+        size=(4.6, 3.1),
+        paint=paint,
+    )
+
+
+def beside(finding: Finding) -> str:
+    """Return a sentence for the brief figure: real heads move by another factor."""
+    table = first_backend(finding.tables["movement"])
+    table = table[table["optimizer"] == "Adam"].set_index(["wrapper", "presence"])
+    rare = table.index.get_level_values("presence").min()
+    if not {(arm, p) for arm in BRIEF for p in (rare, 1)} <= set(table.index):
+        return ""
+    fed, wrapped = (table["head"][arm, rare] / table["head"][arm, 1] for arm in BRIEF)
+    return (
+        "The weight has a constant gradient. In a real network, the head of such a "
+        f"rare task moves {fed:.0f} times as far in each step with its task as the "
+        f"head of a task in every batch, and with the wrapper {wrapped:.0f} times."
+    )

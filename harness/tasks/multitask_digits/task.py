@@ -1,39 +1,33 @@
-"""The settings of one run, checked when an experiment declares them."""
+"""One run of three tasks on digits: its settings, its data, and the training."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
+from pydantic import Field, StrictInt
 
-from harness.records.metrics import Metric
-from harness.records.record import Outcome, Record
+from harness.records.record import Outcome
 from harness.tasks import backends
-from harness.tasks.absent_heads.arms import NONE, WRAPPED, WRAPPERS, loss_weights
+from harness.tasks.absent_heads.training import Wrapper, trainer_of, walk
 from harness.tasks.digits import HELD_OUT
-from harness.tasks.settings import bound, require, require_counts, spread
-from lockstep.errors import unknown_name
+from harness.tasks.schema import Count, Optimizer, settings
+from harness.tasks.settings import require, require_spread, spread
 from lockstep.interface import Array
-from lockstep.optimizers import OPTIMIZERS
 
 TASKS = ("digit", "parity", "centre")
-
 ABSENTEE = "parity"
 
 
-@dataclass(frozen=True)
+@settings
 class Settings:
     """The settings of one run.
 
     Attributes:
-        optimizer: name of an optimizer of TensorFlow 1, and its arguments.
-        wrapper: ``default`` or ``strict``, the multitask wrapper in this mode;
-            ``none``, zeros are fed; or ``mean``, zeros are fed and the loss is the mean
-            over present tasks.
         presence: the probability p that a task is present in a step.
         steps: optimizer steps of training.
         absence: the numbers of further steps, without parity, after which the state is
@@ -44,30 +38,21 @@ class Settings:
         hidden: the width of the trunk.
     """
 
-    optimizer: Mapping[str, Any]
-    wrapper: str
-    presence: float
-    steps: int
-    absence: list[int]
-    checkpoints: int
-    batch: int
-    hidden: int
+    optimizer: Optimizer
+    wrapper: Wrapper
+    presence: Annotated[float, Field(strict=True, gt=0, le=1)]
+    steps: Count
+    absence: Annotated[list[StrictInt], Field(min_length=1)]
+    checkpoints: Count
+    batch: Count
+    hidden: Count
 
     def __post_init__(self) -> None:
-        if self.wrapper not in WRAPPERS:
-            raise unknown_name("wrapper", self.wrapper, WRAPPERS)
-        require_counts(self, "steps", "checkpoints", "batch", "hidden")
-        even = self.checkpoints % 2 == 0 and self.steps % self.checkpoints == 0
-        got = f"{self.checkpoints} for {self.steps} steps"
-        require(even, "checkpoints", "an even number that divides steps", got)
-        within = isinstance(self.presence, int | float) and 0 < self.presence <= 1
-        require(within, "presence", "a probability in (0, 1]", self.presence)
-        listed = isinstance(self.absence, list) and len(self.absence) > 0
-        whole = listed and all(type(steps) is int for steps in self.absence)
-        rising = whole and all(a < b for a, b in pairwise([0, *self.absence]))
+        even = self.checkpoints % 2 == 0
+        require(even, "checkpoints", "an even number", self.checkpoints)
+        require_spread(self.checkpoints, self.steps)
+        rising = all(a < b for a, b in pairwise([0, *self.absence]))
         require(rising, "absence", "rising numbers of steps", self.absence)
-        object.__setattr__(self, "presence", float(self.presence))
-        object.__setattr__(self, "optimizer", bound(self.optimizer))
 
     @property
     def measured_at(self) -> list[int]:
@@ -111,16 +96,16 @@ class Plan(NamedTuple):
     weights: dict[str, Array]
 
 
-def make_plan(settings: Settings, seed: int) -> Plan:
+def make_plan(of: Settings, seed: int) -> Plan:
     """Draw the data of one run."""
     streams = [np.random.default_rng((seed, stream)) for stream in range(4)]
     training, held_out = _split(streams[0])
-    steps = settings.steps + settings.absence[-1]
-    present = streams[1].random((steps, len(TASKS))) < settings.presence
-    present[settings.steps :, TASKS.index(ABSENTEE)] = False
-    count = len(training.digit)
-    batches = streams[2].integers(count, size=(steps, settings.batch), dtype=np.int32)
-    weights = _weights(streams[3], settings.hidden)
+    steps = of.steps + of.absence[-1]
+    present = streams[1].random((steps, len(TASKS))) < of.presence
+    present[of.steps :, TASKS.index(ABSENTEE)] = False
+    shape, images = (steps, of.batch), len(training.digit)
+    batches = streams[2].integers(images, size=shape, dtype=np.int32)
+    weights = _weights(streams[3], of.hidden)
     return Plan(training, held_out, present.astype(np.float32), batches, weights)
 
 
@@ -128,14 +113,14 @@ def _split(stream: np.random.Generator) -> tuple[Images, Images]:
     """Split the digits and standardise both parts by the moments of the first one."""
     pixels, digit, centre = _digits()
     order = stream.permutation(len(digit))
-    training = order[HELD_OUT:]
+    training, held_out = order[HELD_OUT:], order[:HELD_OUT]
     features = _standardise(pixels, pixels[training])
     features = np.pad(features, ((0, 0), (0, 1)), constant_values=1)
-    images = Images(features, digit, digit % 2, _standardise(centre, centre[training]))
-    kinds = (np.float32, np.int32, np.float32, np.float32)
+    columns = features, digit, digit % 2, _standardise(centre, centre[training])
+    kinds = np.float32, np.int32, np.float32, np.float32
     parts = [
-        Images(*(a[rows].astype(kind) for a, kind in zip(images, kinds, strict=True)))
-        for rows in (training, order[:HELD_OUT])
+        Images(*(a[rows].astype(kind) for a, kind in zip(columns, kinds, strict=True)))
+        for rows in (training, held_out)
     ]
     return parts[0], parts[1]
 
@@ -172,139 +157,24 @@ def _weights(stream: np.random.Generator, hidden: int) -> dict[str, Array]:
     return weights | {f"probe/{task}": np.zeros((), np.float32) for task in TASKS}
 
 
-def _loss(record: Record) -> float:
-    """Return the mean of the tasks' final held-out losses."""
-    if record.status != "ok":
-        return np.inf
-    last = int(record.config["checkpoints"])
-    return float(np.mean([record.series[f"loss/{task}"][last] for task in TASKS]))
-
-
-def _head_movement(record: Record) -> float:
-    """Return the heads' path per informative step in the second half of training.
-
-    NaN if no task was present there.
-    """
-    if record.status != "ok":
-        return np.inf
-    last = int(record.config["checkpoints"])
-    path, steps = (
-        sum(
-            record.series[f"{kind}/{task}"][last]
-            - record.series[f"{kind}/{task}"][last // 2]
-            for task in TASKS
-        )
-        for kind in ("path", "informative")
-    )
-    return path / steps if steps else np.nan
-
-
-def _relative_movement(record: Record) -> float:
-    """Return the heads' movement in units of the arm's learning rate."""
-    rate = float(record.config["optimizer"]["learning_rate"])
-    return _head_movement(record) / rate
-
-
-METRICS = {
-    "loss": Metric(_loss, "nats, mean of the three tasks", "smaller"),
-    "head movement": Metric(_head_movement, "distance per informative step", "smaller"),
-    "relative movement": Metric(
-        _relative_movement, "learning rates per informative step", "smaller"
-    ),
-}
-"""The metrics by which runs are compared."""
-
-
-class Recipe(NamedTuple):
-    """The recipe from which a backend builds its model and optimizer.
-
-    Attributes:
-        optimizer, arguments: the class of the optimizer, and its arguments by name.
-        wrapper: ``none``, or the multitask wrapper, ``default`` or ``strict``.
-        slots: names of the optimizer's slots, the same on every backend.
-    """
-
-    optimizer: str
-    arguments: Mapping[str, Any]
-    wrapper: str
-    slots: Sequence[str]
-
-
-class Trainer(Protocol):
-    """The model and optimizer on one backend."""
-
-    def reset(self, plan: Plan) -> None:
-        """Use the images and the initial weights of a plan; reset all state."""
-        ...
-
-    def advance(self, batches: Array, weights: Array) -> None:
-        """Train on len(batches) batches; ``weights`` scale the tasks' losses."""
-        ...
-
-    def measure(self) -> Mapping[str, float]:
-        """Return name -> measured value after the steps so far.
-
-        ``loss/TASK``: mean over the held-out images (nats, nats, variances).
-        ``probe/TASK``: the probe's weight. ``path/TASK``: sum over the steps of the
-        2-norm of the head's movement. ``state/probe/SLOT``, ``state/head/SLOT``: the
-        2-norm of the slots of parity's probe and head.
-        """
-        ...
-
-
 def prepare(backend: str, device: str) -> None:
     """Import the backend's framework and test the device; raise if either fails."""
     backends.prepare(__package__, backend, device)
 
 
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
-    """Do one run; it has diverged if a held-out loss is not finite."""
-    settings = Settings(**config)
-    plan = make_plan(settings, seed)
-    weights = loss_weights(plan.presence, settings.wrapper)
-    optimizer = tuple(settings.optimizer.items())
-    wrapper = settings.wrapper if settings.wrapper in WRAPPED else NONE
-    trainer = _trainer(backend, device, optimizer, wrapper, settings.hidden)
-    trainer.reset(plan)
-    rows = [_row(plan, 0, trainer)]
-    for start, stop in pairwise(settings.measured_at):
-        trainer.advance(plan.batches[start:stop], weights[start:stop])
-        rows.append(_row(plan, stop, trainer))
-        if not all(np.isfinite(rows[-1][f"loss/{task}"]) for task in TASKS):
-            reason = f"a held-out loss was not finite after step {stop}"
-            return Outcome("diverged", reason, _columns(rows))
-    trained = rows[settings.checkpoints]
-    summary = {f"loss/{task}": trained[f"loss/{task}"] for task in TASKS}
-    return Outcome("ok", "", _columns(rows), summary)
+    """Do one run; it has diverged if a held-out loss is not finite.
 
-
-@cache
-def _trainer(
-    backend: str,
-    device: str,
-    optimizer: tuple[tuple[str, Any], ...],
-    wrapper: str,
-    hidden: int,
-) -> Trainer:
-    """Return the trainer of these arguments, shared by runs so that it compiles once.
-
-    ``hidden`` is part of the key because a compiled step has fixed shapes.
+    Series: ``loss/TASK``, the mean over the held-out images (nats, nats, variances);
+    ``probe/TASK``, the probe's weight; ``path/TASK``, the sum over the steps of the
+    2-norm of the head's movement; ``informative/TASK``; ``state/probe/SLOT`` and
+    ``state/head/SLOT``, the 2-norm of the slots of parity's probe and head.
     """
-    module = backends.model(__package__, backend)
-    arguments = dict(optimizer)
-    spec = OPTIMIZERS[arguments.pop("name")]
-    slots = [slot.name for slot in spec.active_slots(arguments)]
-    recipe = Recipe(spec.class_name, arguments, wrapper, slots)
-    trainer: Trainer = module.DigitsTrainer(recipe, device)
-    return trainer
-
-
-def _row(plan: Plan, step: int, trainer: Trainer) -> dict[str, float]:
-    """Measure after ``step`` steps; ``informative/TASK`` counts a task's steps."""
-    presences = plan.presence[:step].sum(axis=0, dtype=np.int64)
-    counts = {f"informative/{t}": int(n) for t, n in zip(TASKS, presences, strict=True)}
-    return {"step": step, **counts, **trainer.measure()}
-
-
-def _columns(rows: list[dict[str, float]]) -> dict[str, list[float]]:
-    return {name: [row[name] for row in rows] for name in rows[0]}
+    of = Settings(**config)
+    trainer = trainer_of(__package__, of, backend, device)
+    outcome = walk(of, make_plan(of, seed), trainer, TASKS)
+    if outcome.status != "ok":
+        return outcome
+    names = [f"loss/{task}" for task in TASKS]
+    ends = {name: outcome.series[name][of.checkpoints] for name in names}
+    return replace(outcome, summary=ends)

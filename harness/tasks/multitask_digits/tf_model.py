@@ -4,35 +4,31 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from harness.tasks.multitask_digits.task import ABSENTEE, TASKS, Images, Plan, Recipe
+from harness.tasks.absent_heads.training import Recipe, by_head
+from harness.tasks.multitask_digits.task import ABSENTEE, TASKS, Images, Plan
 from lockstep import tf as lockstep
 
 
-class DigitsTrainer:
+class Trainer:
     """Training inside ``tf.function``, traced once for all runs of this recipe.
 
-    All data that differs between runs is in variables: images, weights, slots and
-    powers of beta. A new run resets each of them to its initial value.
+    All data that differs between runs is in variables, which a new run sets again.
     """
 
     def __init__(self, recipe: Recipe, device: str) -> None:
         self.recipe = recipe
         self.device = {"cuda": "gpu"}.get(device, device)
-        self.compiled = False
+        self.loop = None
 
     def reset(self, plan: Plan) -> None:
         """Use the images and first weights of a plan; reset all state."""
-        if not self.compiled:
+        if self.loop is None:
             with tf.device(f"/{self.device}:0"):
                 self.compile(plan)
-        for images, values in (
-            (self.training, plan.training),
-            (self.held_out, plan.held_out),
-        ):
-            for variable, value in zip(images, values, strict=True):
-                variable.assign(value)
-        for name, value in plan.weights.items():
-            self.weights[name].assign(value)
+        values = *plan.training, *plan.held_out, *plan.weights.values()
+        variables = *self.training, *self.held_out, *self.weights.values()
+        for variable, value in zip(variables, values, strict=True):
+            variable.assign(value)
         for variable, value in self.first_state:
             variable.assign(value)
 
@@ -45,7 +41,7 @@ class DigitsTrainer:
         self.probes = [self.weights[f"probe/{task}"] for task in TASKS]
         self.paths = untrained(tf.zeros(len(TASKS)))
         make = getattr(lockstep, self.recipe.optimizer)
-        self.optimizer = make(**self.recipe.arguments)
+        self.optimizer = make(**dict(self.recipe.arguments))
         if self.recipe.wrapper != "none":
             strict = self.recipe.wrapper == "strict"
             wrap = lockstep.MultitaskOptimizerWrapper
@@ -56,7 +52,6 @@ class DigitsTrainer:
         self.loop.get_concrete_function()
         state = [self.paths, *self.optimizer.variables()]
         self.first_state = [(variable, variable.numpy()) for variable in state]
-        self.compiled = True
 
     def advance(self, batches, weights) -> None:
         """Take one step per batch: rows [steps, batch], weights [steps, tasks]."""
@@ -71,16 +66,14 @@ class DigitsTrainer:
     def step(self, images: Images, factors: tf.Tensor) -> None:
         """Take one step; the factor of an absent task is zero."""
         before = [tf.identity(head) for head in self.heads]
+        weights = list(self.weights.values())
         with tf.GradientTape() as tape:
             losses = self.losses(images) - tf.stack(self.probes)
             loss = tf.tensordot(factors, losses, 1)
-        weights = list(self.weights.values())
         gradients = tape.gradient(loss, weights)
         self.optimizer.apply_gradients(zip(gradients, weights, strict=True))
-        moved = [
-            tf.norm(new - old) for new, old in zip(self.heads, before, strict=True)
-        ]
-        self.paths.assign_add(tf.stack(moved))
+        pairs = zip(self.heads, before, strict=True)
+        self.paths.assign_add(tf.stack([tf.norm(new - old) for new, old in pairs]))
 
     def losses(self, images: Images) -> tf.Tensor:
         """Return the mean losses of the three tasks: [3]."""
@@ -96,18 +89,14 @@ class DigitsTrainer:
 
     def measure(self) -> dict[str, float]:
         """Return name -> measured value after the steps so far."""
-        losses = self.losses(self.held_out).numpy().tolist()
-        probes = [float(probe.numpy()) for probe in self.probes]
-        paths = self.paths.numpy().tolist()
-        measured = {}
-        for task, loss, probe, path in zip(TASKS, losses, probes, paths, strict=True):
-            measured |= {f"loss/{task}": loss, f"probe/{task}": probe}
-            measured[f"path/{task}"] = path
+        values = self.losses(self.held_out), tf.stack(self.probes), self.paths
+        loss, probe, path = (value.numpy().tolist() for value in values)
+        measured = by_head(TASKS, loss=loss, probe=probe, path=path)
         for place in ("probe", "head"):
-            variable = self.weights[f"{place}/{ABSENTEE}"]
             for name in self.recipe.slots:
-                slot = self.optimizer.get_slot(variable, name)
-                measured[f"state/{place}/{name}"] = float(tf.norm(slot).numpy())
+                weight = self.weights[f"{place}/{ABSENTEE}"]
+                slot = self.optimizer.get_slot(weight, name)
+                measured[f"state/{place}/{name}"] = float(tf.norm(slot))
         return measured
 
 

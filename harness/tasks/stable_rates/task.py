@@ -1,19 +1,20 @@
-"""The settings of one run, checked when an experiment declares them."""
+"""One run of a net at every rate of a sweep: settings, data, and the training."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
+from pydantic import Field
 
 from harness.records.record import Outcome
 from harness.tasks import backends
 from harness.tasks.digits import CLASSES, INPUTS, Images, split
-from harness.tasks.settings import require, require_counts, require_label
+from harness.tasks.schema import Count, Number, Positive, settings
+from harness.tasks.settings import require, require_label
 from lockstep.errors import unknown_name
 from lockstep.interface import Array
 from lockstep.reference.larc import larc_policy
@@ -23,11 +24,10 @@ IMAGES = 1437
 
 KEYS = ("label", "clip_gradients", "larc_params")
 
-FEWEST = 2
-"""The fewest rates of a sweep, because a single rate has no range."""
+Share = Annotated[Number, Field(ge=0, lt=1)]
 
 
-@dataclass(frozen=True)
+@settings
 class Settings:
     """The settings of one run.
 
@@ -44,43 +44,29 @@ class Settings:
             the range of rates within it.
     """
 
-    method: Mapping[str, Any]
-    batch: int
-    epochs: int
-    depth: int
-    width: int
-    momentum: float
-    rates: Sequence[float]
-    margin: float
+    method: dict[str, Any]
+    batch: Count
+    epochs: Count
+    depth: Count
+    width: Count
+    momentum: Share
+    rates: Annotated[list[Positive], Field(min_length=2)]
+    margin: Share
 
     def __post_init__(self) -> None:
-        require_counts(self, "batch", "epochs", "depth", "width")
         expected = "a batch or more of images in all epochs"
         require(self.steps > 0, "epochs", expected, f"{self.epochs} of {IMAGES}")
-        for name in ("momentum", "margin"):
-            _require_share(name, getattr(self, name))
-        self._check_rates()
-        self._check_method()
-
-    def _check_rates(self) -> None:
-        several = isinstance(self.rates, Sequence) and len(self.rates) >= FEWEST
-        numbers = several and all(map(_is_positive, self.rates))
-        increasing = numbers and list(self.rates) == sorted(set(self.rates))
-        expected = f"{FEWEST} or more numbers > 0 in increasing order"
-        require(increasing, "rates", expected, self.rates)
-
-    def _check_method(self) -> None:
-        table = isinstance(self.method, Mapping)
-        require(table, "method", "a table with a label", self.method)
+        increasing = all(low < high for low, high in pairwise(self.rates))
+        require(increasing, "rates", "numbers in increasing order", self.rates)
         for key in self.method:
             if key not in KEYS:
                 raise unknown_name("key of method", key, KEYS)
         require_label("method.label", self.method.get("label"))
-        limit = self.clip_gradients
-        fits = limit is None or _is_positive(limit)
+        limit = self.method.get("clip_gradients", 1.0)
+        fits = isinstance(limit, int | float) and 0 < limit < math.inf
         require(fits, "method.clip_gradients", "a finite number > 0", limit)
-        if self.larc_params is not None:
-            larc_policy(self.larc_params, strict=False)
+        if "larc_params" in self.method:
+            larc_policy(self.method["larc_params"], strict=False)
 
     @property
     def label(self) -> str:
@@ -88,31 +74,9 @@ class Settings:
         return str(self.method["label"])
 
     @property
-    def clip_gradients(self) -> float | None:
-        """The largest global norm of the gradients; None if they are not clipped."""
-        limit: float | None = self.method.get("clip_gradients")
-        return limit
-
-    @property
-    def larc_params(self) -> Mapping[str, Any] | None:
-        """The parameters of LARC; None without it."""
-        parameters: Mapping[str, Any] | None = self.method.get("larc_params")
-        return parameters
-
-    @property
     def steps(self) -> int:
         """Optimizer steps at each rate: the full batches of all epochs."""
         return self.epochs * IMAGES // self.batch
-
-
-def _require_share(name: str, value: Any) -> None:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    require(number and 0 <= value < 1, name, "a number from 0 to below 1", value)
-
-
-def _is_positive(value: Any) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and 0 < value < math.inf
 
 
 class Plan(NamedTuple):
@@ -139,16 +103,10 @@ def make_plan(settings: Settings, seed: int) -> Plan:
     epochs = [streams[1].permutation(images) for _ in range(settings.epochs)]
     order = np.concatenate(epochs).astype(np.int32)[: settings.steps * settings.batch]
     batches = order.reshape(settings.steps, settings.batch)
-    return Plan(training, held_out, batches, _first_weights(settings, streams[2]))
-
-
-def _first_weights(settings: Settings, stream: np.random.Generator) -> list[Array]:
-    """Return normal weights of deviation 1 / sqrt(inputs)."""
     sizes = [INPUTS, *[settings.width] * settings.depth, CLASSES]
-    return [
-        (stream.standard_normal((inputs, outputs)) / np.sqrt(inputs)).astype(np.float32)
-        for inputs, outputs in pairwise(sizes)
-    ]
+    weights = [streams[2].standard_normal(shape) for shape in pairwise(sizes)]
+    scaled = [(w / np.sqrt(len(w))).astype(np.float32) for w in weights]
+    return Plan(training, held_out, batches, scaled)
 
 
 class Range(NamedTuple):
@@ -203,7 +161,7 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
 
     Series, one entry per rate: ``rate``, ``loss`` (held out, nats) and ``accuracy``
     (held out, a share; 0 if the loss is non-finite). Summary: the values of
-    :class:`~harness.tasks.stable_rates.ranges.Range`.
+    :class:`Range`.
     """
     settings = Settings(**config)
     module = backends.model(__package__, backend)

@@ -29,24 +29,20 @@ class Trainer:
     def train(self, rate: float) -> tuple[float, float]:
         """Train a net at a rate; return its held-out loss in nats and its accuracy."""
         weights = [torch.nn.Parameter(weight.clone()) for weight in self.first]
-        momentum = self.settings.momentum
+        momentum, method = self.settings.momentum, self.settings.method
+        limit, larc = method.get("clip_gradients"), method.get("larc_params")
         optimizer = torch.optim.SGD(weights, lr=rate, momentum=momentum)
         features, digit = self.training
         for rows in self.batches:
-            loss = loss_of(weights, features[rows], digit[rows])
+            logits = logits_of(weights, features[rows])
+            loss = functional.cross_entropy(logits, digit[rows])
             optimizer.zero_grad()
             loss.backward()
-            self.post_process(weights, rate)
+            if limit is not None or larc is not None:
+                pairs = [(weight.grad, weight) for weight in weights]
+                post_process_gradients(pairs, [], rate, limit, larc, in_place=True)
             optimizer.step()
         return measure(weights, *self.held_out)
-
-    def post_process(self, weights: list[torch.nn.Parameter], rate: float) -> None:
-        """Clip the gradients, or scale them by LARC, in place."""
-        limit, larc = self.settings.clip_gradients, self.settings.larc_params
-        if limit is None and larc is None:
-            return
-        pairs = [(weight.grad, weight) for weight in weights]
-        post_process_gradients(pairs, [], rate, limit, larc, in_place=True)
 
 
 def logits_of(weights: list[torch.nn.Parameter], features: Tensor) -> Tensor:
@@ -55,13 +51,6 @@ def logits_of(weights: list[torch.nn.Parameter], features: Tensor) -> Tensor:
     for weight in hidden:
         features = torch.tanh(features @ weight)
     return features @ last
-
-
-def loss_of(
-    weights: list[torch.nn.Parameter], features: Tensor, digit: Tensor
-) -> Tensor:
-    """Return the mean cross-entropy in nats."""
-    return functional.cross_entropy(logits_of(weights, features), digit)
 
 
 @torch.no_grad()

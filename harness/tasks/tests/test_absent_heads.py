@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -11,9 +12,10 @@ import pytest
 
 from harness.declarations.declare import Run
 from harness.records.record import Record
-from harness.tasks.absent_heads.tables import against_zeros, comparison, matched
+from harness.tasks.absent_heads.report import against_zeros, comparison
+from harness.tasks.cells import SLACK, Cell, cells, match_intervals
 from harness.tasks.multitask_digits import report
-from harness.tasks.multitask_digits.task import METRICS
+from harness.tasks.multitask_digits.task import Settings
 from harness.tests.makers import made_up, with_metric
 
 FIXED = {"steps": 20, "absence": [1], "checkpoints": 2, "batch": 2, "hidden": 2}
@@ -26,7 +28,7 @@ def records(losses: Mapping[tuple[str, float], float]) -> list[Record]:
     for (wrapper, rate), loss in losses.items():
         optimizer = {"name": "Adam", "learning_rate": rate}
         config = {"optimizer": optimizer, "wrapper": wrapper, "presence": 0.5, **FIXED}
-        settings = report.Settings(**config)
+        settings = Settings(**config)
         for seed in range(SEEDS):
             run = Run("own", "multitask_digits", vars(settings), seed)
             record = made_up(run, "pytorch", np.random.default_rng(seed))
@@ -34,9 +36,12 @@ def records(losses: Mapping[tuple[str, float], float]) -> list[Record]:
     return made
 
 
+def cells_of(losses: Mapping[tuple[str, float], float]) -> list[Cell[Settings]]:
+    return cells(records(losses), Settings, lambda of: {"wrapper": of.wrapper})
+
+
 def compared(losses: Mapping[tuple[str, float], float]) -> pd.DataFrame:
-    cells = report.cells(records(losses))
-    return comparison(cells, lambda cell: cell.labels, METRICS["loss"].read)
+    return comparison(cells_of(losses), report.METRICS["loss"].read)
 
 
 def test_arms_are_compared_with_zeros_whatever_their_rates() -> None:
@@ -49,12 +54,10 @@ def test_arms_are_compared_with_zeros_whatever_their_rates() -> None:
 
 
 def test_runs_that_differ_in_more_are_not_paired() -> None:
-    cells = report.cells(records({("none", 0.1): 2, ("default", 0.1): 1}))
-    assert len(list(against_zeros(cells))) == 1
-    fed, other = cells
-    longer = {**other.records[0].config, "steps": 40}
-    changed = report.Cell(other.backend, report.Settings(**longer), other.records)
-    assert list(against_zeros([fed, changed])) == []
+    fed, other = cells_of({("none", 0.1): 2, ("default", 0.1): 1})
+    assert len(list(against_zeros([fed, other]))) == 1
+    longer = replace(other, settings=replace(other.settings, steps=40))
+    assert list(against_zeros([fed, longer])) == []
 
 
 def test_a_run_that_diverged_is_worse_than_any_other() -> None:
@@ -65,6 +68,6 @@ def test_a_run_that_diverged_is_worse_than_any_other() -> None:
 def test_own_ratios_match_where_intervals_overlap() -> None:
     table = compared({("none", 0.1): 2, ("default", 0.1): 1})
     other = compared({("none", 0.1): 3, ("default", 0.1): 1})
-    keys = ["optimizer", "wrapper", "presence", "backend"]
-    assert matched(table, table, keys)["matches"].tolist() == [True]
-    assert matched(table, other, keys)["matches"].tolist() == [False]
+    for own, matches in ((table, True), (other, False)):
+        rows = match_intervals(table, own, ["wrapper", "backend"], "ratio", SLACK)
+        assert rows["matches"].tolist() == [matches]

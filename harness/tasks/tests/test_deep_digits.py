@@ -12,80 +12,29 @@ import pytest
 
 from harness.declarations import declare
 from harness.records.record import Outcome, Record
-from harness.tasks.deep_digits import laws, report
-from harness.tasks.deep_digits.task import Settings, around
-from lockstep.errors import LockstepError, OutOfRangeError
+from harness.tasks.deep_digits import report, task
+from harness.tasks.deep_digits.task import Settings, around, count
 
 EXPERIMENT = declare.find("mixed_precision")
 RUNS = EXPERIMENT.runs("quick")
 METHODS = {run.config["method"]["label"]: run for run in RUNS if run.seed == 0}
 
 
-# -- laws ------------------------------------------------------------------------------
-
-
-def test_float16_makes_zero_of_what_is_at_most_half_of_its_smallest_number() -> None:
-    limit = 2.0**laws.FLUSHED
-    beyond = np.nextafter(np.float32(limit), np.float32(1))
-    assert np.float16(limit) == 0
-    assert np.float16(beyond) == np.float16(2.0**-24)
-
-
-def test_float16_is_infinite_from_the_limit_on() -> None:
-    with np.errstate(over="ignore"):
-        assert np.isinf(np.float16(2.0**laws.LARGEST))
-    assert np.isfinite(np.float16(2.0**laws.LARGEST - 32))
-
-
 @pytest.mark.parametrize("power", [0, 3, 12])
 def test_the_share_flushed_is_what_numpy_flushes_under_a_scale(power: int) -> None:
     values = 2.0 ** np.random.default_rng(0).normal(-26, 4, 5000)
     counts: dict[str, int] = {}
-    laws.count(counts, {"weights": values.astype(np.float32)})
-    law = laws.flushed(*laws.histogram(counts, "weights"), power)
+    count(counts, {"weights": values.astype(np.float32)})
+    (law,) = report.flushed(counts, "weights", [power])
     made = (values.astype(np.float32) * np.float32(2.0**power)).astype(np.float16)
-    assert law == laws.zeros(made)
+    assert law == np.mean(made == 0)
     assert law > 0
-
-
-def test_a_scale_of_two_to_the_k_moves_the_histogram_by_k() -> None:
-    values = np.random.default_rng(1).normal(size=1000).astype(np.float32) * 2.0**-20
-    plain: dict[str, int] = {}
-    scaled: dict[str, int] = {}
-    laws.count(plain, {"weights": values})
-    laws.count(scaled, {"weights": values * np.float32(2.0**5)})
-    moved = laws.histogram(plain, "weights")[1][:-5]
-    assert laws.histogram(scaled, "weights")[1][5:].tolist() == moved.tolist()
-    assert moved.sum() == 1000
 
 
 def test_zeros_are_counted_apart_and_infinities_not_at_all() -> None:
     counts: dict[str, int] = {}
-    laws.count(counts, {"weights": np.array([0.0, 1.0, np.inf, np.nan], np.float32)})
+    count(counts, {"weights": np.array([0.0, 1.0, np.inf, np.nan], np.float32)})
     assert counts == {"weights/zero": 1, "weights/0": 1}
-
-
-@pytest.mark.parametrize("kind", ["dynamic", "Backoff"])
-def test_a_scale_that_was_halved_is_back_after_its_window(kind: str) -> None:
-    window = {"dynamic": "increment_period", "Backoff": "step_window"}[kind]
-    arguments = [(window, 30)]
-    if kind == "Backoff":
-        arguments.append(("scale_max", 2.0**40))
-    found = laws.recovery(kind, tuple(arguments), False, 2.0**-21)
-    assert found.recovery == 30
-    assert found.drop_log2 == 1
-
-
-def test_one_infinity_pins_the_strict_logmax_for_about_11000_updates() -> None:
-    arguments = (("scale_max", 2.0**40),)
-    strict = laws.recovery("LogMax", arguments, True, 2.0**-21)
-    default = laws.recovery("LogMax", arguments, False, 2.0**-21)
-    # An overflow counts as 65536: 3.09 sqrt(0.001 0.999^n) 65536 = 16 + 21 at the end.
-    law = 2 * np.log(3.09 * np.sqrt(0.001) * 65536 / 37) / -np.log(0.999)
-    # The law takes the long average for constant; at the minimum it hardly moves.
-    assert strict.pinned == pytest.approx(law, rel=0.02)
-    assert default.pinned == 0
-    assert default.recovery < strict.pinned / 4
 
 
 def test_recovery_counts_from_the_overflow_on() -> None:
@@ -95,53 +44,20 @@ def test_recovery_counts_from_the_overflow_on() -> None:
     assert np.isnan(around([8.0, 8.0, 1.0, 2.0], overflow=1)["recovery"])
 
 
-# -- settings --------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    "changes",
     [
-        ({"checkpoints": 3}, "a number that divides steps"),
-        ({"depth": 0}, "depth: expected a whole number > 0"),
-        ({"rate": -1.0}, "rate: expected a finite number > 0"),
-        # A net narrower than its classes, or wider than its inputs, cannot begin.
-        ({"width": 8}, "width: expected from 10 to 65 units"),
-        ({"width": 66}, "width: expected from 10 to 65 units"),
-        ({"method": {"label": "a", "dtype": "float61"}}, "did you mean 'float16'"),
-        ({"method": {"dtype": "float16"}}, "method.label: expected a text"),
-        (
-            {"method": {"label": "a", "dtype": "float16", "scale": "backoff"}},
-            "did you mean 'Backoff'",
-        ),
-        (
-            {"method": {"label": "a", "dtype": "float16", "scales": "none"}},
-            "did you mean 'scale'",
-        ),
-        (
-            {"method": {"label": "a", "dtype": "float16", "scale": "fixed"}},
-            "method.arguments.value: expected a finite number > 0, got None",
-        ),
-        (
-            {
-                "method": {
-                    "label": "a",
-                    "dtype": "float16",
-                    "scale": "dynamic",
-                    "strict": True,
-                }
-            },
-            "method.scale: expected Backoff or LogMax where strict is true",
-        ),
+        {"checkpoints": 3},
+        {"rate": -1.0},
+        {"width": 8},  # narrower than the classes
+        {"method": {"label": "a", "dtype": "float61"}},
+        {"method": {"label": "a", "dtype": "float16", "scale": "backoff"}},
+        {"method": {"label": "a", "dtype": "float16", "scale": "fixed"}},
     ],
 )
-def test_settings_that_cannot_be_used_are_one_sentence(
-    changes: dict[str, Any], said: str
-) -> None:
-    with pytest.raises((OutOfRangeError, LockstepError), match=said):
+def test_settings_that_cannot_be_used_are_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError):
         Settings(**{**RUNS[0].config, **changes})
-
-
-# -- checks ----------------------------------------------------------------------------
 
 
 def record(run: declare.Run, backend: str, loss: float, zeros: float) -> Record:
@@ -155,7 +71,7 @@ def record(run: declare.Run, backend: str, loss: float, zeros: float) -> Record:
     summary = {name: column[-1] for name, column in series.items()}
     summary |= around([4.0] * (of.steps + 1), of.overflow)
     if of.dtype == "float32":
-        counts = {"-28": 60, "-22": 40, "-21": 1}
+        counts = {"-28": 60, "-22": 40, "-21": 1, "zero": 0}
         for kind in ("weights", "activations"):
             summary |= {f"{kind}/{name}": n for name, n in counts.items()}
     return Record(
@@ -218,9 +134,6 @@ def test_a_scale_that_became_nan_is_told_and_counts_as_the_lowest() -> None:
     assert (row["lowest"], row["pinned"], row["nan"]) == (2, 0, 1)
 
 
-# -- backends ------------------------------------------------------------------------
-
-
 @cache
 def trained(backend: str, label: str) -> Outcome:
     """Return 20 steps of a smaller net; step 10 overflows."""
@@ -228,8 +141,6 @@ def trained(backend: str, label: str) -> Outcome:
     for module in (framework, "sklearn"):
         if importlib.util.find_spec(module) is None:
             pytest.skip(f"{module} is not installed")
-    from harness.tasks.deep_digits import task
-
     config = {**METHODS[label].config, "steps": 20, "checkpoints": 20, "depth": 4}
     return task.train(config, 0, backend, "cpu")
 
@@ -262,13 +173,13 @@ def first_gradients(backend: str, label: str) -> dict[str, Any]:
     if importlib.util.find_spec("sklearn") is None:
         pytest.skip("sklearn is not installed")
     from harness.tasks import backends
-    from harness.tasks.deep_digits.task import make_plan
 
     pytest.importorskip({"pytorch": "torch", "tf": "tensorflow"}[backend])
     model = backends.model("harness.tasks.deep_digits", backend)
     settings = Settings(**{**METHODS[label].config, "depth": 4})
-    plan = make_plan(settings, 0)
-    trainer = model.Trainer(settings, plan, "cpu")
+    plan = task.make_plan(settings, 0)
+    trainer = model.Trainer(settings, "cpu")
+    trainer.reset(plan)
     found: dict[str, Any] = trainer.gradients(plan.batches[0], plan.factors[0])
     return found
 
@@ -283,9 +194,9 @@ def test_without_a_scale_gradients_vanish_and_with_one_they_do_not(
     scaled = first_gradients(backend, "fp16, fixed")[kind]
     # What vanishes or is rounded up in a layer goes on to those before it, so the law
     # of single numbers holds for the size only.
-    assert laws.zeros(wide) == 0
-    assert laws.zeros(without) > laws.zeros(wide.astype(np.float16)) / 2 > 0.1
-    assert laws.zeros(scaled) == 0
+    assert np.mean(wide == 0) == 0
+    assert np.mean(without == 0) > np.mean(wide.astype(np.float16) == 0) / 2 > 0.1
+    assert np.mean(scaled == 0) == 0
     # Half of float16's 11 bits are left over five layers of rounding.
     error = np.linalg.norm(scaled / 2.0**15 - wide) / np.linalg.norm(wide)
     assert error < 2.0**-6

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 
 from harness.records.record import Outcome
-from harness.tasks.absent_heads.arms import loss_weights
+from harness.tasks.absent_heads.training import loss_weights, trainer_of
 from harness.tasks.multitask_digits import task
 from harness.tasks.multitask_digits.task import ABSENTEE, TASKS, Settings, make_plan
 
@@ -159,15 +159,12 @@ def test_where_one_task_is_present_its_mean_is_its_sum() -> None:
 def test_tensorflow_traces_once_for_all_runs() -> None:
     pytest.importorskip("tensorflow", reason="tensorflow is not installed")
     run("tf")
-    trainer: Any = task._trainer("tf", "cpu", optimizer_key(), "default", 4)
+    of = Settings(**config())
+    trainer = trainer_of("harness.tasks.multitask_digits", of, "tf", "cpu")
     before = trainer.loop.experimental_get_tracing_count()
     run("tf", seed=1, presence=0.9)
     run("tf", seed=2, steps=80)
     assert trainer.loop.experimental_get_tracing_count() == before
-
-
-def optimizer_key() -> tuple[tuple[str, Any], ...]:
-    return tuple(Settings(**config()).optimizer.items())
 
 
 @pytest.mark.sample(1)

@@ -1,0 +1,301 @@
+"""Tables and figures of arms with absent heads, from records alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import product
+from typing import Any, TypeAlias
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure as Canvas
+
+from harness.figures.axes import log_axis, percent
+from harness.figures.marks import Look, forest, legend, unique
+from harness.figures.plot import Drawing
+from harness.figures.style import THIN, WIDTH, Theme
+from harness.figures.tables import first_backend, grouped
+from harness.records.record import Record
+from harness.statistics import Floats, paired_effects
+from harness.tasks.absent_heads.training import WRAPPED
+from harness.tasks.cells import Cell, interval, same_seeds
+
+Read: TypeAlias = Callable[[Record], float]
+"""Reads a value of a run, such as its loss."""
+
+RATIO = ("ratio", "ratio_low", "ratio_high")
+COMPARISON = ("zeros", "arm", *RATIO, "zeros_rate", "arm_rate", "seeds")
+HEADS = ["optimizer", "backend", "head", "presence", *RATIO, "law"]
+"""The columns, also of a table without rows."""
+
+NAMES = {
+    "none": "zeros fed",
+    "mean": "zeros fed, mean loss",
+    "default": "with wrapper",
+    "strict": "strict wrapper",
+}
+LINES = {"none": "-", "mean": "-.", "default": "--", "strict": ":"}
+
+NAME, RATE = "optimizer.name", "optimizer.learning_rate"
+"""Columns of a table of choices."""
+
+TICKS = ([0.8, 0.9, 1, 1.1, 1.25], [0.5, 0.7, 1, 1.5, 2], [0.1, 0.3, 1, 3, 10])
+"""Ticks of a ratio around 1, from narrow to wide axes."""
+
+HEADROOM = 8.0
+"""The upper end of a sweep's axis, relative to the best value of its row."""
+
+
+def against_zeros(of: Sequence[Cell[Any]]) -> Iterator[tuple[Cell[Any], Cell[Any]]]:
+    """Pair the cells with zeros with the other arms, by seed.
+
+    The cells of a pair differ in the wrapper and, if each arm has its own rate, in the
+    learning rate.
+    """
+    for fed, other in product(of, of):
+        if fed.settings.wrapper != "none" or other.settings.wrapper == "none":
+            continue
+        optimizer = {**fed.settings.optimizer, "learning_rate": rate_of(other)}
+        arm = {"wrapper": other.settings.wrapper, "optimizer": optimizer}
+        alike = replace(fed.settings, **arm) == other.settings
+        if fed.backend == other.backend and alike:
+            yield from same_seeds(fed, other)
+
+
+def rate_of(cell: Cell[Any]) -> float:
+    """Return the learning rate of a cell."""
+    return float(cell.settings.optimizer["learning_rate"])
+
+
+def movement(record: Record, heads: Sequence[str]) -> float:
+    """Return the path of heads per informative step in the second half of training.
+
+    NaN without such a step.
+    """
+    if record.status != "ok":
+        return np.inf
+    last = int(record.config["checkpoints"])
+    path, steps = (
+        sum(
+            record.series[f"{kind}/{head}"][last]
+            - record.series[f"{kind}/{head}"][last // 2]
+            for head in heads
+        )
+        for kind in ("path", "informative")
+    )
+    return path / steps if steps else np.nan
+
+
+def relative_movement(record: Record, heads: Sequence[str]) -> float:
+    """Return the movement of heads in units of the arm's learning rate."""
+    return movement(record, heads) / float(record.config["optimizer"]["learning_rate"])
+
+
+def comparison(of: Sequence[Cell[Any]], read: Read) -> pd.DataFrame:
+    """Compare every arm with the one with zeros, paired by seed.
+
+    ``zeros`` and ``arm`` are medians over the seeds, at the learning rates
+    ``zeros_rate`` and ``arm_rate``. ``ratio`` = zeros / arm, the median with its
+    interval. The value of a run that diverged is infinite.
+    """
+    rows = []
+    for fed, other in against_zeros(of):
+        one, two = _numbers(fed, read), _numbers(other, read)
+        row = {
+            **other.labels,
+            "zeros": np.median(one),
+            "arm": np.median(two),
+            **_ratio(one, two),
+            "zeros_rate": rate_of(fed),
+            "arm_rate": rate_of(other),
+            "seeds": len(one),
+        }
+        rows.append(row)
+    names = list(of[0].labels) if of else []
+    return pd.DataFrame(rows, columns=[*names, *COMPARISON])
+
+
+def head_row(
+    pair: tuple[Cell[Any], Cell[Any]],
+    head: str,
+    presence: float,
+    read: Read,
+    law: float,
+) -> dict[str, Any]:
+    """Return the ratio of a head's movements, with zeros over with the wrapper.
+
+    Args:
+        pair: the cell with zeros, and the one with the wrapper.
+        head: the name of the head.
+        presence: the share of the steps with the head.
+        read: the movement of a run in learning rates per informative step.
+        law: the ratio for a constant gradient.
+    """
+    fed, wrapped = pair
+    return {
+        "optimizer": fed.settings.optimizer["name"],
+        "backend": fed.backend,
+        "head": head,
+        "presence": presence,
+        **_ratio(_numbers(fed, read), _numbers(wrapped, read)),
+        "law": law,
+    }
+
+
+def _numbers(cell: Cell[Any], read: Read) -> Floats:
+    return np.array([read(record) for record in cell.records], float)
+
+
+def _ratio(one: Floats, two: Floats) -> dict[str, Any]:
+    """Return one / two, paired: the median with its interval; NaN without a pair."""
+    there = ~(np.isnan(one) | np.isnan(two))
+    if not there.any():
+        return dict.fromkeys(RATIO, np.nan)
+    effects = paired_effects(one[there], two[there], "log ratio")
+    return {k: float(np.exp(v)) for k, v in interval("ratio", effects).items()}
+
+
+def arm_looks(arms: Sequence[str], theme: Theme) -> dict[str, Look]:
+    """Return the colour and the dashes of each arm."""
+    return {arm: {"color": theme.methods[arm], "ls": LINES[arm]} for arm in arms}
+
+
+def arm_legend(canvas: Canvas, arms: Sequence[str], theme: Theme) -> None:
+    """Draw a legend of the arms below the panels."""
+    looks = arm_looks(arms, theme)
+    legend(canvas, {NAMES[arm]: looks[arm] for arm in NAMES if arm in arms})
+
+
+def draw_sweep(table: pd.DataFrame, metric: str, unit: str) -> Drawing:
+    """The metric over the learning rate; a column per optimizer, a row per presence."""
+    table = table if "presence" in table else table.assign(presence=np.nan)
+    names, arms = unique(table[NAME]), unique(table["wrapper"])
+    shares = sorted(set(table["presence"].dropna()), reverse=True) or [np.nan]
+
+    def paint(canvas: Canvas, theme: Theme) -> None:
+        looks = arm_looks(arms, theme)
+        axes = canvas.subplots(
+            len(shares), len(names), sharex=True, sharey="row", squeeze=False
+        )
+        for panels, share in zip(axes, shares, strict=True):
+            here = table if np.isnan(share) else table[table["presence"] == share]
+            top = HEADROOM * here[metric].min()
+            for (name, arm), rows in grouped(here, NAME, "wrapper"):
+                panel, best = panels[names.index(name)], rows["chosen"].astype(bool)
+                # Infinite values cannot be drawn, so the line leaves at the top.
+                values = rows[metric].fillna(np.inf).clip(upper=100 * top)
+                panel.plot(rows[RATE], values, **looks[arm])
+                panel.plot(
+                    rows[RATE][best], values[best], "o", color=looks[arm]["color"]
+                )
+                log_axis(panel, "x", [0.0001, 0.001, 0.01, 0.1, 1])
+            log_axis(panels[0], "y")
+            panels[0].set_ylim(here[metric].min() / 1.15, top)
+            rare = "" if np.isnan(share) else f"tasks present in {share:.0%}\n"
+            panels[0].set_ylabel(f"{rare}{metric} ({unit})")
+        for panel, name in zip(axes[0], names, strict=True):
+            panel.set_title(name)
+        for panel in axes[-1]:
+            panel.set_xlabel("learning rate")
+        arm_legend(canvas, arms, theme)
+
+    return Drawing(
+        "sweep",
+        f"The {metric} over the learning rate, with zeros fed and with the wrapper",
+        alt=f"The {metric} over the learning rate, a line an arm, for each optimizer.",
+        caption="Medians over the validation seeds; the dot is the rate that was "
+        f"chosen. Lines leave at the top where the {metric} is over {HEADROOM:g} "
+        "times the best of the row, or runs diverged.",
+        data=table,
+        size=(WIDTH, 1.2 + 2.0 * len(shares)),
+        paint=paint,
+    )
+
+
+def draw_comparison(table: pd.DataFrame, what: str) -> Drawing:
+    """The final value with zeros, relative to each other arm; a line per case."""
+    shown = first_backend(table)
+    cases = [
+        f"{row['optimizer']}, p = {row['presence']:g}"
+        if "presence" in table
+        else row["optimizer"]
+        for row in shown.to_dict("records")
+    ]
+
+    def paint(canvas: Canvas, theme: Theme) -> None:
+        panel = canvas.subplots()
+        panel.axvline(1, color=theme.ink, lw=THIN)
+        colors = [theme.methods[arm] for arm in shown["wrapper"]]
+        forest(panel, shown.assign(case=cases), "ratio", "case", colors)
+        ratio_axis(panel, shown)
+        panel.set_xlabel(f"{what} with zeros / with the arm\nright of 1: below zeros")
+        arm_legend(canvas, unique(shown["wrapper"]), theme)
+
+    rows = shown[shown["wrapper"].isin(WRAPPED)]
+    lower, higher = (rows["ratio_low"] > 1).sum(), (rows["ratio_high"] < 1).sum()
+    return Drawing(
+        "comparison",
+        f"Tuned, the wrapper ends with a lower {what} in {lower} and a higher one in "
+        f"{higher} of {len(rows)} cases",
+        alt=f"The {what} with zeros fed, divided by that of each other arm, paired by "
+        "seed, a line a case.",
+        caption="Each arm at its own best learning rate. Medians over seeds with 95% "
+        f"intervals, on {', '.join(unique(shown['backend']))}.",
+        data=table,
+        size=(WIDTH, 1.5 + 0.45 * len(set(cases))),
+        paint=paint,
+    )
+
+
+def ratio_axis(panel: Any, table: pd.DataFrame) -> None:
+    """Make the x axis logarithmic around 1, with all finite ends of intervals."""
+    ends = np.concatenate([table["ratio_low"], table["ratio_high"]])
+    ends = ends[np.isfinite(ends) & (ends > 0)]
+    furthest = float(np.exp(np.abs(np.log(ends)).max(initial=0.0)))
+    ticks = next((t for t in TICKS if furthest <= t[-1]), TICKS[-1])
+    log_axis(panel, "x", ticks, "×")
+    panel.set_xlim(ticks[0], ticks[-1])
+
+
+def draw_heads(table: pd.DataFrame, source: str) -> Drawing:
+    """The movement of real heads and its law; a panel per optimizer."""
+    shown = first_backend(table.dropna(subset=["ratio", "law"]))
+    names = unique(shown["optimizer"])
+
+    def paint(canvas: Canvas, theme: Theme) -> None:
+        color = theme.methods["none"]
+        panels = canvas.subplots(1, len(names), sharey=True, squeeze=False)[0]
+        for panel, name in zip(panels, names, strict=True):
+            rows = shown[shown["optimizer"] == name].sort_values("presence")
+            panel.plot(rows["presence"], rows["law"], color=theme.ink)
+            panel.vlines(
+                rows["presence"], rows["ratio_low"], rows["ratio_high"], color=color
+            )
+            panel.plot(rows["presence"], rows["ratio"], "o", ms=4, color=color)
+            log_axis(panel, "x", [0.02, 0.05, 0.1, 0.2, 0.5, 1])
+            panel.xaxis.set_major_formatter(percent())
+            panel.set_title(name)
+            panel.set_xlabel("share of steps with the task")
+        log_axis(panels[0], "y", [0.5, 1, 2, 5, 10, 20], "×")
+        panels[0].set_ylabel("movement in learning rates,\nzeros / wrapper")
+        measured: Look = {"color": color, "marker": "o", "lw": 0}
+        law: Look = {"color": theme.ink}
+        legend(canvas, {"heads, measured": measured, "law of a constant gradient": law})
+
+    gaps = np.abs(np.log((shown["ratio"] / shown["law"]).to_numpy(float)))
+    row = shown.iloc[int(np.argmax(gaps))]
+    return Drawing(
+        "heads",
+        f"{row['optimizer']}, {row['head']} in {row['presence']:.0%} of the steps: "
+        f"zeros move a head {row['ratio']:.1f} times as far; the law has "
+        f"{row['law']:.1f}",
+        alt="How many times as far a head moves per step of its task if it is fed "
+        "zeros, over the share of steps that have the task; the law is a line.",
+        caption=f"{source} Path of a head in learning rates per step with its task, "
+        "zeros over wrapper, each at its own best rate: medians over seeds with 95% "
+        "intervals.",
+        data=table,
+        size=(WIDTH, 3.3),
+        paint=paint,
+    )

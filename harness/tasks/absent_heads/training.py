@@ -1,0 +1,108 @@
+"""The compared arms, and one run of a task with heads that are absent at times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+
+from harness.records.record import Outcome
+from harness.tasks import backends, training
+from lockstep.interface import Array
+from lockstep.optimizers import OPTIMIZERS
+
+Wrapper: TypeAlias = Literal["none", "mean", "default", "strict"]
+"""How a step handles absent tasks. ``default`` and ``strict``: the multitask wrapper in
+this mode. ``none``: zeros are fed. ``mean``: zeros are fed, and the loss of a step is
+the mean over the present tasks; otherwise it is their sum."""
+
+WRAPPED = ("default", "strict")
+
+
+class Recipe(NamedTuple):
+    """The recipe from which a backend builds its model and optimizer.
+
+    Attributes:
+        optimizer, arguments: the class of the optimizer, and its arguments as pairs.
+        wrapper: ``none``, ``default`` or ``strict``.
+        slots: names of the optimizer's slots, the same on every backend.
+        hidden: the width of the trunk; a compiled step has fixed shapes.
+    """
+
+    optimizer: str
+    arguments: tuple[tuple[str, Any], ...]
+    wrapper: str
+    slots: tuple[str, ...]
+    hidden: int
+
+
+class Arm(Protocol):
+    """Settings of one run."""
+
+    optimizer: dict[str, Any]
+    wrapper: Wrapper
+    hidden: int
+
+    @property
+    def measured_at(self) -> list[int]:
+        """The steps after which everything is measured, including 0."""
+        ...
+
+
+def trainer_of(package: str | None, of: Arm, backend: str, device: str) -> Any:
+    """Return the trainer of a package, shared by runs so that it compiles once."""
+    arguments = dict(of.optimizer)
+    spec = OPTIMIZERS[arguments.pop("name")]
+    slots = tuple(slot.name for slot in spec.active_slots(arguments))
+    wrapper = of.wrapper if of.wrapper in WRAPPED else "none"
+    pairs = tuple(arguments.items())
+    recipe = Recipe(spec.class_name, pairs, wrapper, slots, of.hidden)
+    return _shared_trainer(package, recipe, backend, device)
+
+
+@cache
+def _shared_trainer(
+    package: str | None, recipe: Recipe, backend: str, device: str
+) -> Any:
+    return backends.model(package, backend).Trainer(recipe, device)
+
+
+def walk(of: Arm, plan: Any, trainer: Any, heads: Sequence[str]) -> Outcome:
+    """Do one run; ``informative/HEAD`` counts the steps in which a head is present.
+
+    Args:
+        plan: has ``batches`` [steps, batch] and ``presence`` [steps, heads], 1 where a
+            head is present and 0 where it is absent.
+    """
+    weights = loss_weights(plan.presence, of.wrapper)
+    trainer.reset(plan)
+
+    def advance(start: int, stop: int) -> None:
+        trainer.advance(plan.batches[start:stop], weights[start:stop])
+
+    def measure(step: int) -> dict[str, float]:
+        counts = plan.presence[:step].sum(axis=0, dtype=np.int64).tolist()
+        return {**by_head(heads, informative=counts), **trainer.measure()}
+
+    losses = [f"loss/{head}" for head in heads]
+    return training.walk(of.measured_at, advance, measure, losses)
+
+
+def loss_weights(presence: Array, wrapper: Wrapper) -> Array:
+    """Return the factor of each head's loss: [steps, heads] float32."""
+    weights = presence.astype(np.float32)
+    if wrapper != "mean":
+        return weights
+    counts = np.maximum(weights.sum(axis=1, keepdims=True), 1)
+    return np.asarray(weights / counts, np.float32)
+
+
+def by_head(heads: Sequence[str], **values: Sequence[float]) -> dict[str, float]:
+    """Return KIND/HEAD -> value for values by kind, in the order of the heads."""
+    return {
+        f"{kind}/{head}": value
+        for kind, column in values.items()
+        for head, value in zip(heads, column, strict=True)
+    }

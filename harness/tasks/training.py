@@ -1,0 +1,40 @@
+"""The training loop of a run that is measured at checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from harness.records.record import Outcome
+
+
+def walk(
+    measured_at: Sequence[int],
+    advance: Callable[[int, int], object],
+    measure: Callable[[int], Mapping[str, float]],
+    losses: Sequence[str] = ("loss",),
+) -> Outcome:
+    """Train and measure; the run has diverged if a loss is not finite.
+
+    Args:
+        measured_at: the numbers of steps after which the run is measured, from 0 on.
+        advance: takes the steps ``start``, ..., ``stop`` - 1.
+        measure: returns the values of a checkpoint by name; each becomes a series.
+        losses: the names of the losses.
+    """
+    rows: list[Mapping[str, float]] = []
+    for start, stop in pairwise([0, *measured_at]):
+        if stop:
+            advance(start, stop)
+        with np.errstate(all="ignore"):  # a run that diverges is measured as well
+            rows.append({"step": stop, **measure(stop)})
+        if not all(np.isfinite(rows[-1][name]) for name in losses):
+            reason = f"a loss was not finite after step {stop}"
+            return Outcome("diverged", reason, _columns(rows))
+    return Outcome("ok", "", _columns(rows))
+
+
+def _columns(rows: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
+    return {name: [row[name] for row in rows] for name in rows[0]}
