@@ -22,7 +22,7 @@ from lockstep.interface import NO_GRADIENTS, NO_STEP, StepReport
 from lockstep.pipeline import has_layer, stages_of
 from lockstep.pytorch import gradients
 from lockstep.pytorch.agn_center import Center, RemoteCenter, powers
-from lockstep.pytorch.foreach import add, copy, divide, subtract, zero
+from lockstep.pytorch.foreach import add, copy, number_like, subtract, zero
 from lockstep.pytorch.fused import overwrites_gradients
 from lockstep.pytorch.gradients import named_parameters
 from lockstep.pytorch.wrapper import OptimizerWrapper, require_optimizer
@@ -49,7 +49,7 @@ class AGNCustomGetter:
     instead. Workers of one process share one center.
 
     Args:
-        worker_device: the device of the worker's parameters and accumulators.
+        worker_device: without effect; an accumulator is on its parameter's device.
         center: the :class:`Center` of the other workers, their getter's ``center``;
             None creates one. ``"ray://NAME"`` or a :class:`~lockstep.ray.RayCenter` is
             a center in its own process, for workers of other processes and machines.
@@ -89,7 +89,7 @@ class AGNCustomGetter:
         else:
             center = Center() if center is None else center.for_worker()
         self.center: Center = center
-        self.worker_device = torch.device(worker_device)
+        self.worker_device = worker_device
         self.may_add = False
         self.names: dict[Tensor, str] = {}
         self._global_map: dict[Tensor, Parameter] = {}
@@ -111,14 +111,13 @@ class AGNCustomGetter:
 
         Raises:
             GetterError: a TypeError; ``parameters`` is none of these.
-            UnsupportedError: a ValueError; a parameter is on another device; its name
-                is another parameter's; the center has no weight of its name, or one
-                of another shape or dtype. Then nothing is registered.
+            UnsupportedError: a ValueError; the name of a parameter is another's; the
+                center has no weight of its name, or one of another shape or dtype.
+                Then nothing is registered.
         """
         if isinstance(parameters, nn.Module):
             parameters = parameters.named_parameters()
-        single = isinstance(parameters, Tensor | Mapping)
-        entries = [None] if single else list(parameters)
+        entries = [None] if isinstance(parameters, Tensor) else list(parameters)
         entries = [e if isinstance(e, tuple) else (None, e) for e in entries]
         if not all(isinstance(e[-1], Tensor) for e in entries):
             raise errors.GetterError(
@@ -143,12 +142,6 @@ class AGNCustomGetter:
             while name is None and str(place) in taken:
                 place += 1
             name = str(place) if name is None else name
-            here, device = parameter.device, self.worker_device
-            if here.type != device.type or device.index not in (None, here.index):
-                raise errors.UnsupportedError(
-                    f"AGNCustomGetter: expected {name!r} on {device}, got {here}; move "
-                    "it there first."
-                )
             if not parameter.requires_grad or parameter in known:
                 continue
             if name in taken:
@@ -384,7 +377,8 @@ class AGNOptimizer(OptimizerWrapper):
         if self._followed != len(getter._global_map):
             # Parameters that were frozen at first have been passed to the getter since.
             self._follow(self.local_step, period)
-        means = divide(self._accumulators(parameters), period)
+        sums = self._accumulators(parameters)
+        means = [total / number_like(period, total) for total in sums]
         names = [getter.names[parameter] for parameter in parameters]
         left_out = {"params", "param_names", *powers(self)}
         options = [
@@ -489,20 +483,17 @@ class AGNOptimizer(OptimizerWrapper):
         as placeholders, because torch loads into the state of a new optimizer.
         """
         getter, center = self.custom_getter, self.custom_getter.center
+        own = {ACCUMULATOR: getter._grad_map[parameter]}
         if center.saves_itself:
-            return {ACCUMULATOR: getter._grad_map[parameter]}
+            return own
         weight = getter._global_map[parameter]
         shared = center.optimizer.state.get(weight, {})
-        empty = {
-            key: torch.zeros_like(slot) if isinstance(slot, Tensor) else slot
-            for key, slot in slots.items()
-        }
-        return {
-            ACCUMULATOR: getter._grad_map[parameter],
-            WEIGHT: weight.detach(),
-            PUSHED: torch.tensor(bool(shared), device="cpu"),
-            **{f"{SLOT}{key}": slot for key, slot in {**empty, **shared}.items()},
-        }
+        own |= {WEIGHT: weight.detach()}
+        own |= {PUSHED: torch.tensor(bool(shared), device="cpu")}
+        for key, slot in {**slots, **shared}.items():
+            is_empty = key not in shared and isinstance(slot, Tensor)
+            own[f"{SLOT}{key}"] = torch.zeros_like(slot) if is_empty else slot
+        return own
 
     def _save_inner(self) -> StateDict:
         """Return the states of the wrapped optimizer, the worker and the center."""
@@ -529,19 +520,19 @@ class AGNOptimizer(OptimizerWrapper):
                 f"AGNOptimizer: expected a state of commit={self.commit!r}, got one of "
                 f"{saved!r}; make the optimizer with commit={saved!r}."
             )
-        names, saves_itself = (
-            named_parameters(self),
-            self.custom_getter.center.saves_itself,
-        )
+        parts = {ACCUMULATOR: True}
+        if not self.custom_getter.center.saves_itself:
+            parts |= {WEIGHT: True, PUSHED: False}
         for number, parameter in _numbered(own, self):
-            entry, shape = own["state"].get(number, {}), parameter.shape
-            expected = {ACCUMULATOR: shape}
-            expected |= {} if saves_itself else {WEIGHT: shape, PUSHED: ()}
-            got = {key: getattr(entry.get(key), "shape", None) for key in expected}
-            if entry and (got != expected or (saves_itself and WEIGHT in entry)):
+            entry = own["state"].get(number)
+            if entry is None:
+                continue
+            got = {key: getattr(entry.get(key), "shape", None) for key in parts}
+            expected = {key: parameter.shape if w else () for key, w in parts.items()}
+            if got != expected or (WEIGHT in entry and WEIGHT not in parts):
                 raise errors.UnsupportedError(
                     f"AGNOptimizer: expected tensors of the shapes {expected} for "
-                    f"{names[parameter]!r}, got {got} in {list(entry)}; load the state "
+                    f"{named_parameters(self)[parameter]!r}, got {got}; load the state "
                     "of the same model. A center on Ray loads its own checkpoint."
                 )
 

@@ -23,7 +23,7 @@ from lockstep.interface import Array
 from lockstep.pipeline import base_of
 from lockstep.pytorch import gradients
 from lockstep.pytorch.foreach import add, rounded
-from lockstep.pytorch.fused import in_layouts, step_starting_momentum
+from lockstep.pytorch.fused import in_layouts, make_momentum
 from lockstep.pytorch.gradients import gradients_set_to
 from lockstep.ray.checkpoint import map_leaves
 from lockstep.ray.worker import Host, RemoteView
@@ -154,14 +154,14 @@ class Center:
                 group.update(numbers)
             gradients = in_layouts(weights, list(map(own.get, weights)), groups)
             with gradients_set_to(weights, gradients):
-                start_adagrad(base_of(self.optimizer))
                 # A push may have parameters that no push had before.
-                step_starting_momentum(base_of(self.optimizer), self.optimizer.step)
+                start_adagrad(base_of(self.optimizer))
+                make_momentum(base_of(self.optimizer))
+                self.optimizer.step()
 
     def slot(self, parameter: Tensor, name: str) -> Tensor | None:
         """Return a slot of a shared weight by its TF or torch name, or None."""
-        known = self.optimizer is not None
-        return gradients.get_slot(self.optimizer, parameter, name) if known else None
+        return gradients.get_slot(self.optimizer, parameter, name)
 
     def leave(self) -> None:
         """Note that a worker is done."""

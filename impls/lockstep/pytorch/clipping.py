@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence, ValuesView
-from numbers import Real
-from operator import is_
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import Parameter
 
-from lockstep.checks import CHOOSE, check_norm_limit, require
+from lockstep.checks import check_norm_limit, require
 from lockstep.errors import (
     DtypeError,
     MalformedPairsError,
@@ -54,11 +51,11 @@ def clip_by_global_norm(
         rounded to float32, as in the original.
 
     Raises:
-        NotASequenceError: a TypeError; ``t_list`` is a tensor, a string or the like.
+        NotASequenceError: a TypeError; ``t_list`` is a tensor or a string.
         MalformedPairsError: a TypeError; an entry is no tensor.
         DtypeError: a TypeError; a tensor is complex.
         OutOfRangeError: a ValueError; ``clip_norm`` is not a finite number > 0, or
-            ``use_norm`` a number < 0.
+            ``use_norm`` is a number < 0 or not 0-d.
 
     Origin: OpenSeq2Seq (8681d381ed40), ``_clip_by_global_norm``.
 
@@ -67,8 +64,7 @@ def clip_by_global_norm(
         >>> clipped[0].tolist(), clipped[1], norm.item()
         ([1.5, 2.0], None, 5.0)
     """
-    is_list = isinstance(t_list, Sequence | Iterator | ValuesView)
-    if not is_list or isinstance(t_list, str | bytes):
+    if isinstance(t_list, Tensor | str):
         raise NotASequenceError(
             f"{BY_GLOBAL_NORM}: t_list: expected a sequence of tensors, got a "
             f"{type(t_list).__name__}; put the tensors into a list."
@@ -85,29 +81,19 @@ def clip_by_global_norm(
                 f"{BY_GLOBAL_NORM}: expected real tensors, got {dtype_name(tensor)}; "
                 "pass their real and imaginary parts, with torch.view_as_real."
             )
-    check_limit(BY_GLOBAL_NORM, "clip_norm", clip_norm)
+    check_norm_limit(BY_GLOBAL_NORM, "clip_norm", clip_norm)
     if use_norm is None:
         norm = accurate_norm([tensor for tensor in tensors if tensor is not None])
     else:
-        norm = given_norm(use_norm, tensors)
-    return scaled_in_float32(tensors, clip_scale(norm, clip_norm)), norm
-
-
-def given_norm(use_norm: Any, tensors: list[Tensor | None]) -> Tensor:
-    """Return ``use_norm`` in float32, 0-d. A norm may be infinite or NaN."""
-    if isinstance(use_norm, Tensor) and not use_norm.dim():
-        return use_norm.detach().float()
-    if not isinstance(use_norm, Real) or isinstance(use_norm, bool):
-        is_tensor = isinstance(use_norm, Tensor)
-        got = f"shape {list(use_norm.shape)}" if is_tensor else repr(use_norm)
-        raise MalformedPairsError(
-            f"{BY_GLOBAL_NORM}: use_norm: expected a number or a 0-d tensor, got "
-            f"{got}; pass the norm of all tensors, or leave it out."
-        )
-    fine = not use_norm < 0  # It may be NaN.
-    require(BY_GLOBAL_NORM, "use_norm", use_norm, fine, "a number >= 0")
-    device = next((t.device for t in tensors if t is not None), None)
-    return torch.full((), float(use_norm), dtype=torch.float32, device=device)
+        if not isinstance(use_norm, Tensor):
+            fine = not use_norm < 0  # It may be NaN.
+            require(BY_GLOBAL_NORM, "use_norm", use_norm, fine, "a number >= 0")
+            device = next((t.device for t in tensors if t is not None), None)
+            use_norm = torch.tensor(use_norm, dtype=torch.float32, device=device)
+        shape, expected = list(use_norm.shape), "a number or a 0-d tensor"
+        require(BY_GLOBAL_NORM, "shape of use_norm", shape, not shape, expected)
+        norm = use_norm.detach().float()
+    return scaled(tensors, clip_scale(norm, clip_norm), torch.float32), norm
 
 
 @torch.no_grad()
@@ -152,10 +138,11 @@ def clip_pairs(
     ``in_place`` overwrites float32 gradients. ``total`` is the ``total_norm`` of the
     gradients, if it is already known.
     """
-    check_limit(BY_NORM, "clip_gradients", limit)
+    check_norm_limit(BY_NORM, "clip_gradients", limit)
     gradients = [gradient for gradient, _ in pairs]
     norm = accurate_norm([g for g in gradients if g is not None], total)
-    clipped = scaled_in_float32(gradients, clip_scale(norm, limit), in_place)
+    scale = clip_scale(norm, limit)
+    clipped = scaled(gradients, scale, torch.float32, in_place)
     return [
         (g if g is None or g.dtype == p.dtype else g.to(p.dtype), p)
         for g, (_, p) in zip(clipped, pairs, strict=True)
@@ -205,8 +192,7 @@ def clip_gradients_by_global_norm(
     pairs = gradient_pairs(gradients_variables, MULTITASK)
     gradients = [gradient for gradient, _ in pairs]
     present = [gradient for gradient in gradients if gradient is not None]
-    remedy = "give the largest global norm that is to be left as it is"
-    check_norm_limit(MULTITASK, "clip_norm", clip_norm, remedy)
+    check_norm_limit(MULTITASK, "clip_norm", clip_norm)
     for gradient in present:
         if not gradient.is_floating_point():
             raise DtypeError(  # The factor would be rounded.
@@ -220,10 +206,7 @@ def clip_gradients_by_global_norm(
             "the gradient that overflowed, or leave error_if_nonfinite off."
         )
     factor = torch.where(norm.isfinite(), clip_scale(norm, clip_norm), torch.nan)
-    parts = shards.parts_of(present)
-    values = [g._values() if g.is_sparse else g for g in parts]
-    scaled = list(map(with_values, parts, foreach.scale(values, factor)))
-    clipped = with_absent(gradients, shards.laid_out(present, scaled))
+    clipped = scaled(gradients, factor)
     return list(zip(clipped, [v for _, v in pairs], strict=True)), norm
 
 
@@ -252,41 +235,28 @@ def factor_of(norm: float, limit: float) -> float:
     return rounded(factor, torch.float32)
 
 
-def scaled_in_float32(
-    gradients: Sequence[Tensor | None], scale: Tensor, in_place: bool = False
+def scaled(
+    gradients: Sequence[Tensor | None],
+    scale: Tensor,
+    dtype: torch.dtype | None = None,
+    in_place: bool = False,
 ) -> list[Tensor | None]:
-    """Return the tensors times ``scale`` in float32; None stays None.
+    """Return the tensors times ``scale``, cast to ``dtype`` before; None stays None.
 
-    ``in_place`` overwrites float32 tensors.
+    ``in_place`` overwrites tensors of this dtype.
     """
     present = [gradient for gradient in gradients if gradient is not None]
     parts = shards.parts_of(present)
     values = [g._values() if g.is_sparse else g for g in parts]
-    wide = [v if v.dtype == torch.float32 else v.float() for v in values]
+    if dtype is not None:
+        values = [v if v.dtype == dtype else v.to(dtype) for v in values]
     if not in_place:
-        wide = foreach.scale(wide, scale)
+        values = foreach.scale(values, scale)
     # On a GPU, reading the number would take longer than the products.
     elif not (scale.is_cpu and scale.item() == 1):
-        foreach.scale_in_place(wide, scale)
-    if in_place and all(map(is_, wide, present)):
-        return list(gradients)
-    scaled = list(map(with_values, parts, wide))
-    return with_absent(gradients, shards.laid_out(present, scaled))
-
-
-def with_absent(
-    gradients: Sequence[Tensor | None], present: Iterable[Tensor]
-) -> list[Tensor | None]:
-    """Return the tensors that are present, with None where there was None."""
-    results = iter(present)
+        foreach.scale_in_place(values, scale)
+    results = iter(shards.laid_out(present, list(map(with_values, parts, values))))
     return [None if gradient is None else next(results) for gradient in gradients]
-
-
-def check_limit(owner: str, name: str, limit: Any) -> None:
-    """Raise unless ``limit`` is a positive number that float32 can divide by."""
-    is_number = isinstance(limit, Real)
-    require(owner, name, limit, is_number, "a finite number > 0", CHOOSE)
-    check_norm_limit(owner, name, limit)
 
 
 def gradient_pairs(grads_and_vars: Iterable[Any], owner: str) -> Pairs:
@@ -307,12 +277,9 @@ def parameter_pairs(grads_and_vars: Iterable[Any], owner: str) -> Pairs:
     """Return a list of (gradient or None, parameter) of equal shapes, or raise."""
     pairs = gradient_pairs(grads_and_vars, owner)
     for position, (gradient, parameter) in enumerate(pairs):
-        is_tensor = isinstance(parameter, Tensor)
-        # The cheap check comes first: isinstance of Parameter takes ten times as long.
-        is_leaf = is_tensor and (
-            parameter.requires_grad or isinstance(parameter, Parameter)
-        )
-        if not is_tensor or (not is_leaf and isinstance(gradient, Parameter)):
+        # A gradient that autograd would train is a parameter.
+        is_weight = gradient is not None and gradient.requires_grad and gradient.is_leaf
+        if is_weight or not isinstance(parameter, Tensor):
             raise MalformedPairsError(
                 f"{owner}: expected pairs (gradient, parameter), got "
                 f"{type(parameter).__name__} as the parameter at position {position}; "

@@ -77,7 +77,8 @@ class FlatMasters:
             rows = zip(views, gradients, dense, strict=True)
             pairs = [(v, g) for v, g, is_in in rows if is_in and v is not g]
             views, gradients = [v for v, _ in pairs], [g for _, g in pairs]
-        foreach.copy(views, gradients)
+        if views:
+            foreach.copy(views, gradients)
 
     @torch.no_grad()
     def write_weights(self) -> None:
@@ -89,7 +90,8 @@ class FlatMasters:
             views = self.views[run[0] : run[-1] + 1]
             # No magnitude is larger than the norm, which is quick on the CPU.
             if not part.is_cpu or not torch.linalg.vector_norm(part).item() < largest:
-                views = foreach.clamp(views, largest)
+                views = torch._foreach_clamp_max(views, largest)
+                torch._foreach_clamp_min_(views, -largest)
             foreach.copy(self.weights[run[0] : run[-1] + 1], views)
         self.versions = [weight._version for weight in self.weights]
 

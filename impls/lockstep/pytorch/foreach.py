@@ -89,10 +89,13 @@ def moved(tensor: Tensor, device: torch.device) -> Tensor:
 # -- elementwise -----------------------------------------------------------------------
 
 
-def add(targets: Sequence[Tensor], terms: Sequence[Tensor]) -> None:
-    """Add terms to tensors of the same shapes and dtypes, in place."""
-    if targets:
-        torch._foreach_add_(targets, terms)
+# Lists of one length, which are not empty; the tensors of a pair share a shape. Those
+# with an underscore in torch's name change the first list. ``copy`` also casts.
+add, subtract_in_place = torch._foreach_add_, torch._foreach_sub_
+multiply, multiply_in_place = torch._foreach_mul, torch._foreach_mul_
+subtract = torch._foreach_sub
+copy, zero = torch._foreach_copy_, torch._foreach_zero_
+end_to_end = torch._utils._flatten_dense_tensors  # One flat tensor, [n].
 
 
 def are_finite(tensors: Sequence[Tensor]) -> bool:
@@ -106,63 +109,14 @@ def are_finite(tensors: Sequence[Tensor]) -> bool:
     return not nonfinite
 
 
-def clamp(tensors: Sequence[Tensor], largest: float) -> list[Tensor]:
-    """Return tensors with magnitudes of at most ``largest``; NaN stays NaN."""
-    clamped = torch._foreach_clamp_max(tensors, largest)
-    torch._foreach_clamp_min_(clamped, -largest)
-    return list(clamped)
-
-
-def copy(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
-    """Copy tensors into others of the same shapes, and cast them to their dtypes."""
-    if targets:
-        torch._foreach_copy_(targets, sources)
-
-
 def copy_parts(targets: Sequence[Tensor], flat: Tensor) -> None:
     """Copy the elements of ``flat``, made by :func:`end_to_end`, into the targets."""
     copy(targets, torch._utils._unflatten_dense_tensors(flat, targets))
 
 
-def divide(tensors: Sequence[Tensor], divisor: float) -> list[Tensor]:
-    """Return each tensor divided by a number, which is cast to its dtype first.
-
-    The divisor is passed as a tensor. If it were a plain number, a GPU would multiply
-    by its reciprocal.
-    """
-    return [tensor / number_like(divisor, tensor) for tensor in tensors]
-
-
-def multiply(tensors: Sequence[Tensor], factors: Sequence[Tensor]) -> list[Tensor]:
-    """Return tensors times factors of the same dtypes and the same shapes, or 0-d."""
-    return list(torch._foreach_mul(tensors, factors)) if tensors else []
-
-
-def multiply_in_place(targets: Sequence[Tensor], factors: Sequence[Tensor]) -> None:
-    """Multiply tensors by factors of their dtypes, of the same shapes or 0-d."""
-    torch._foreach_mul_(targets, factors)
-
-
-def subtract(tensors: Sequence[Tensor], terms: Sequence[Tensor]) -> list[Tensor]:
-    """Return tensors minus terms of the same shapes and dtypes."""
-    return list(torch._foreach_sub(tensors, terms)) if tensors else []
-
-
-def subtract_in_place(targets: Sequence[Tensor], terms: Sequence[Tensor]) -> None:
-    """Subtract terms of the same shapes and dtypes from tensors."""
-    if targets:
-        torch._foreach_sub_(targets, terms)
-
-
 def plus_number(tensors: Sequence[Tensor], number: Tensor | float) -> list[Tensor]:
     """Return each tensor plus a number. The tensors share a device and a dtype."""
     return list(torch._foreach_add(tensors, number_like(number, tensors[0])))
-
-
-def zero(tensors: Sequence[Tensor]) -> None:
-    """Fill tensors with zeros."""
-    if tensors:
-        torch._foreach_zero_(tensors)
 
 
 def scale(tensors: Sequence[Tensor], factor: Tensor | float) -> list[Tensor]:
@@ -184,41 +138,6 @@ def scale_in_place(tensors: Sequence[Tensor], factor: Tensor | float) -> None:
 def scale_alike_in_place(tensors: Sequence[Tensor], factor: Tensor | float) -> None:
     """Do as :func:`scale_in_place`, with tensors that share a device and a dtype."""
     torch._foreach_mul_(tensors, number_like(factor, tensors[0]))
-
-
-def scale_each(
-    tensors: Sequence[Tensor], factors: Callable[[torch.dtype], Tensor]
-) -> list[Tensor]:
-    """Return the k-th tensor times the k-th factor.
-
-    ``factors`` returns all factors in a given dtype: [n].
-    """
-    scaled: dict[int, Tensor] = {}
-    for positions in alike(tensors):
-        part = [tensors[k] for k in positions]
-        products = torch._foreach_mul(part, chosen(factors, part[0], positions))
-        scaled.update(zip(positions, products, strict=True))
-    return [scaled[k] for k in range(len(tensors))]
-
-
-def scale_each_in_place(
-    tensors: Sequence[Tensor], factors: Callable[[torch.dtype], Tensor]
-) -> None:
-    """Do as :func:`scale_each`, but overwrite the tensors."""
-    for positions in alike(tensors):
-        part = [tensors[k] for k in positions]
-        multiply_in_place(part, chosen(factors, part[0], positions))
-
-
-def chosen(
-    factors: Callable[[torch.dtype], Tensor], like: Tensor, positions: Sequence[int]
-) -> list[Tensor]:
-    """Return the factors at these positions, in the dtype and device of ``like``.
-
-    Each is 0-d.
-    """
-    there = moved(factors(like.dtype), like.device).unbind()
-    return [there[k] for k in positions]
 
 
 def times(gradients: Sequence[Tensor], factor: float | Tensor) -> list[Tensor]:
@@ -379,50 +298,7 @@ def reciprocal_roots(tensors: Sequence[Tensor]) -> list[Tensor]:
     return reciprocals
 
 
-# -- norms and layout ------------------------------------------------------------------
-
-
-def norms(
-    tensors: Sequence[Tensor], order: float = 2, dtype: torch.dtype = torch.float64
-) -> list[Tensor]:
-    """Return each tensor's norm, computed in ``dtype``.
-
-    With an ``order`` of infinity, no tensor may be empty.
-    """
-    return part_by_part(tensors, lambda part: norms_alike(part, order, dtype))
-
-
-def norms_alike(
-    tensors: Sequence[Tensor], order: float, dtype: torch.dtype
-) -> list[Tensor]:
-    """Do as :func:`norms`, with tensors that share a device and a dtype."""
-    return list(torch._foreach_norm(tensors, order, dtype=dtype)) if tensors else []
-
-
-def joined(
-    tensors: Sequence[Tensor], join: Callable[..., Tensor] = torch.cat
-) -> Tensor:
-    """Return tensors in one tensor, by ``torch.cat`` or a similar function.
-
-    Under autocast to one half-precision dtype, these functions refuse the other one.
-    """
-    device = tensors[0].device.type
-    if tensors[0].itemsize >= 4 or not torch.is_autocast_enabled(device):
-        return join(list(tensors))
-    with torch.autocast(device, enabled=False):
-        return join(list(tensors))
-
-
-def end_to_end(tensors: Sequence[Tensor]) -> Tensor:
-    """Return all elements of the tensors in one flat tensor: [n].
-
-    The tensors share a device and a dtype. A single tensor is not copied.
-    """
-    if len(tensors) == 1:
-        return tensors[0].reshape(-1)
-    if tensors[0].dim() == 1 and all([tensor.dim() == 1 for tensor in tensors]):
-        return joined(tensors)
-    return joined(tensors, torch._utils._flatten_dense_tensors)
+# -- layout ----------------------------------------------------------------------------
 
 
 def share_elements(tensors: Sequence[Tensor]) -> bool:

@@ -15,14 +15,14 @@ from lockstep.errors import UnsupportedError
 Groups = Sequence[Mapping[str, Any]]
 
 
-def is_fused(optimizer: Optimizer, groups: Groups | None = None) -> bool:
-    """Whether ``step`` uses ``grad_scale`` and ``found_inf`` with these groups.
+def is_fused(optimizer: Optimizer) -> bool:
+    """Whether ``step`` uses ``grad_scale`` and ``found_inf``.
 
     A copy of a torch optimizer lacks the attribute that shows this, but its groups show
-    it too. ``groups`` are by default those of the optimizer.
+    it too.
     """
     able = getattr(optimizer, "_step_supports_amp_scaling", None)
-    groups = optimizer.param_groups if groups is None else groups
+    groups = optimizer.param_groups
     if able is False or not all([group.get("fused", able) for group in groups]):
         return False
     # The module of some classes, such as Adafactor, is the package itself.
@@ -162,60 +162,25 @@ def make_momentum(optimizer: Optimizer) -> None:
         return
     for group in optimizer.param_groups:
         needed = group["fused"] and group["momentum"] and not group["dampening"]
-        for parameter in group["params"] if needed else []:
+        for parameter in group["params"] if needed else ():
             if parameter.grad is not None:
                 state = optimizer.state[parameter]
                 if state.get("momentum_buffer") is None:
                     state["momentum_buffer"] = torch.zeros_like(parameter)
 
 
-def step_starting_momentum(optimizer: Optimizer, take: Callable[[], Any]) -> None:
-    """Call ``take``, the step of ``optimizer``; some momentum buffers may be missing.
-
-    Fused SGD fails if only some parameters have momentum buffers. With dampening, the
-    first step follows another rule than the next ones, and the fused kernel takes all
-    parameters for new, or none. So such a group is not fused meanwhile.
-    """
-    if not isinstance(optimizer, SGD) or not optimizer.state:
-        take()
-        return
-    make_momentum(optimizer)
-    groups = [group for group in optimizer.param_groups if group["fused"]]
-    started = [group for group in groups if some_start(optimizer, group)]
-    for group in started:
-        group["fused"] = False
-    try:
-        take()
-    finally:
-        for group in started:
-            group["fused"] = True
-
-
-def some_start(optimizer: Optimizer, group: Mapping[str, Any]) -> bool:
-    """Whether some parameters with a gradient have a momentum buffer, and some not."""
-    have_one = {
-        optimizer.state.get(parameter, {}).get("momentum_buffer") is not None
-        for parameter in group["params"]
-        if parameter.grad is not None
-    }
-    return bool(group["momentum"]) and len(have_one) == 2
-
-
-def require_fused(
-    owner: str, optimizer: Optimizer, groups: Groups | None = None
-) -> None:
+def require_fused(owner: str, optimizer: Optimizer) -> None:
     """Raise unless ``optimizer`` can skip a step without a host sync.
 
     Dampened momentum cannot, because its first applied step differs from the others.
     """
-    groups = optimizer.param_groups if groups is None else groups
-    if not is_fused(optimizer, groups):
+    if not is_fused(optimizer):
         raise UnsupportedError(
             f"{owner}: expected a fused optimizer for capturable=True, got "
             f"{type(optimizer).__name__} that is not; make it so, as in "
             "torch.optim.Adam(params, fused=True)."
         )
-    for group in groups:
+    for group in optimizer.param_groups:
         if group.get("momentum") and group.get("dampening"):
             raise UnsupportedError(
                 f"{owner}: expected momentum without dampening for capturable=True, "

@@ -106,15 +106,18 @@ def scale_by_ratios(pairs: Pairs, ratios: Tensor, in_place: bool = False) -> Pai
     parts = shards.parts_of(gradients)
     values = [g._values() if g.is_sparse else g for g in parts]
 
-    def ratios_in(dtype: torch.dtype) -> Tensor:
-        # Half precision would round a large ratio to infinity.
-        largest = torch.finfo(dtype).max if dtype.itemsize < 4 else None
-        return ratios.clamp(max=largest).to(dtype) if largest else ratios.to(dtype)
-
+    factors: list[Any] = [None] * len(values)
+    for positions in foreach.alike(values):
+        like, cast = values[positions[0]], ratios
+        if like.itemsize < 4:  # It would round a large ratio to infinity.
+            cast = ratios.clamp(max=torch.finfo(like.dtype).max)
+        cast = moved(cast.to(like.dtype), like.device).unbind()
+        for k in positions:
+            factors[k] = cast[k]
     if in_place:
-        foreach.scale_each_in_place(values, ratios_in)
+        foreach.multiply_in_place(values, factors)
         return pairs
-    products = foreach.scale_each(values, ratios_in)
+    products = foreach.multiply(values, factors)
     scaled = shards.laid_out(gradients, list(map(with_values, parts, products)))
     results = iter(scaled)
     return [(None if g is None else next(results), p) for g, p in pairs]

@@ -17,7 +17,7 @@ from lockstep.errors import (
     UnknownNameError,
     UnsupportedError,
 )
-from lockstep.pytorch import foreach, shards
+from lockstep.pytorch import shards
 from lockstep.pytorch.foreach import rounded
 from lockstep.pytorch.gradients import as_pairs, dtype_name, require_tensor
 from lockstep.pytorch.norms import finite_flags
@@ -407,7 +407,7 @@ class AutomaticLossScaler(LossScale):
         if isinstance(amax, Tensor):
             flag = torch.as_tensor(has_nan, device=amax.device).to(amax.dtype)
             both = [flag.reshape(()), amax.reshape(())]
-            has_nan, amax = foreach.joined(both, torch.stack).tolist()
+            has_nan, amax = torch.stack(both).tolist()
         if not (has_nan in (0, 1) and type(amax) is float and amax >= 0):
             owner, remedy = "AutomaticLossScaler.update_op", "pass those of check_grads"
             require(owner, "has_nan", has_nan, has_nan in (0, 1), "a bool", remedy)
@@ -453,7 +453,7 @@ class AutomaticLossScaler(LossScale):
         device = present[0].device
         flags = torch.stack([v.isnan().any().to(device) for v in present])
         maxima = [largest_known(values).to(device) for values in present]
-        maxima = foreach.joined(maxima, torch.stack)
+        maxima = torch.stack(maxima)
         if is_sharded:
             flags = shards.largest(flags.float(), whole) > 0
             maxima = shards.largest(maxima, whole)

@@ -18,9 +18,9 @@ from torch.optim import Optimizer
 
 from lockstep.errors import NotAnOptimizerError
 from lockstep.interface import NO_GRADIENTS, NO_STEP, StepReport
-from lockstep.pipeline import layers_of
+from lockstep.pipeline import base_of
 from lockstep.pytorch import foreach, shards
-from lockstep.pytorch.fused import step_starting_momentum
+from lockstep.pytorch.fused import make_momentum
 from lockstep.pytorch.gradients import gradients_set_to, name_in, named_parameters
 from lockstep.pytorch.norms import finite_flags, magnitudes, sum_duplicates
 from lockstep.pytorch.wrapper import OptimizerWrapper, require_optimizer
@@ -82,19 +82,11 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
     _gradients: tuple[Sequence[Any], Sequence[int]] = (), ()
     """Weak references to the gradients that were present, and their versions."""
     _reached_inner = False
+    _divides_inside = True
 
     def __init__(self, opt: Optimizer) -> None:
         require_optimizer(OWNER, opt, NotAnOptimizerError)
         super().__init__(opt)
-
-    @property
-    def _divides_inside(self) -> bool:
-        """Whether ``opt`` may divide gradients as it updates, see the base class.
-
-        Not SGD with dampening, because it is not fused in some steps, see
-        :func:`step_starting_momentum`.
-        """
-        return not any([group.get("dampening") for group in self.param_groups])
 
     def step_inner(self) -> None:
         """Take the step of ``opt`` without all-zero gradients."""
@@ -135,9 +127,8 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
 
     def _step_inside(self) -> None:
         """Let ``opt`` step. Parameters may have a gradient now and have no state."""
-        inner = self.inner_optimizer
-        *_, base = layers_of(inner)
-        step_starting_momentum(base, inner.step)
+        make_momentum(base_of(self))
+        self.inner_optimizer.step()
 
     def note_no_gradients(self) -> None:
         """Record a step without gradients: see the base class."""
@@ -228,9 +219,7 @@ def first_elements(gradients: Sequence[Tensor]) -> list[Any]:
             dense[gradient.device].append(position)
     for positions in dense.values():
         views = [gradients[k].as_strided((1,), (1,)) for k in positions]
-        for position, head in zip(
-            positions, foreach.joined(views).tolist(), strict=True
-        ):
+        for position, head in zip(positions, torch.cat(views).tolist(), strict=True):
             heads[position] = head
     return heads
 
@@ -257,7 +246,7 @@ def all_zero(gradients: Sequence[Tensor], limit: float) -> list[bool]:
         elif len(some) == 1:
             answers = [is_all_zero(some[0], limit)]
         else:
-            rows = foreach.joined(some, torch.stack).reshape(len(some), -1)
+            rows = torch.stack(some).reshape(len(some), -1)
             answers = ((rows.amin(1) >= -limit) & (rows.amax(1) <= limit)).tolist()
         for position, answer in zip(positions, answers, strict=True):
             flags[position] = answer

@@ -15,11 +15,11 @@ from torch.optim import Optimizer
 from torch.utils._pytree import tree_map_only
 
 from lockstep import errors
-from lockstep.checks import dtype_name, number_of, require
+from lockstep.checks import check_norm_limit, dtype_name, number_of, require
 from lockstep.interface import NO_STEP, StepReport
 from lockstep.pipeline import in_order, stages_of
 from lockstep.pytorch import foreach, optimizers
-from lockstep.pytorch.clipping import check_limit, clip_factor
+from lockstep.pytorch.clipping import clip_factor
 from lockstep.pytorch.gradients import (
     Pairs,
     gradients_for_step,
@@ -192,7 +192,7 @@ def _check_settings(
             "through float32 masters."
         )
     if clip_gradients is not None:
-        check_limit("optimize_loss", "clip_gradients", clip_gradients)
+        check_norm_limit("optimize_loss", "clip_gradients", clip_gradients)
     is_count = type(iter_size) is int and iter_size >= 1
     require("optimize_loss", "iter_size", iter_size, is_count, "an int >= 1")
     scales = dtype == "mixed" or number_of(loss_scaling) == 1

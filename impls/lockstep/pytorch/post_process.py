@@ -274,7 +274,7 @@ class GroupReduction:
         means: dict[int, Tensor] = {}
         for positions in foreach.alike(tensors):
             part = [tensors[k] for k in positions]
-            flat = foreach.joined([tensor.reshape(-1) for tensor in part])
+            flat = torch.cat([tensor.reshape(-1) for tensor in part])
             flat.div_(self.size)
             dist.all_reduce(flat, group=self.group)
             pieces = torch._utils._unflatten_dense_tensors(flat, part)

@@ -46,23 +46,14 @@ def added_up(tensors: Iterable[Tensor]) -> list[Tensor]:
 
     Call it before norms and checks, because they must be those of the sum.
     """
-    return [
-        added(tensor) if are_among([tensor]) and has_terms(tensor) else tensor
-        for tensor in tensors
-    ]
-
-
-def has_terms(tensor: Any) -> bool:
-    """Whether each rank has one term of the DTensor, and these are not added yet."""
-    return any(placement.is_partial() for placement in tensor.placements)
-
-
-def added(tensor: Any) -> Tensor:
-    """Return the sum of the terms, which all ranks then have."""
-    whole = sys.modules[MODULE].Replicate()
-    return tensor.redistribute(
-        placements=[whole if p.is_partial() else p for p in tensor.placements]
-    )
+    results = []
+    for tensor in tensors:
+        if are_among([tensor]) and any(p.is_partial() for p in tensor.placements):
+            whole = sys.modules[MODULE].Replicate()
+            kept = [whole if p.is_partial() else p for p in tensor.placements]
+            tensor = tensor.redistribute(placements=kept)
+        results.append(tensor)
+    return results
 
 
 def split_alike(

@@ -17,7 +17,7 @@ from lockstep.errors import (
     NotAnOptimizerError,
     UnknownNameError,
     UnsupportedError,
-    nearest,
+    unknown_name,
     warn_user,
 )
 from lockstep.interface import NO_GRADIENTS, NO_STEP, StepReport
@@ -30,18 +30,8 @@ from lockstep.pytorch.wrapper import OptimizerWrapper, require_optimizer
 OWNER = "VariableClippingOptimizer"
 DIMS = f"{OWNER}: vars_to_clip_dims"
 
-# Rows that rounding leaves above the limit are made smaller by this share. It is a sum
-# of rounding errors: the factor and the product are rounded to float32 or to the dtype
-# itself, half precision is rounded once more, and the norm in float64 has an error.
-MARGINS = {
-    torch.float16: 2.0**-11 + 2.0**-23 + 2.0**-50,
-    torch.bfloat16: 2.0**-8 + 2.0**-23 + 2.0**-50,
-    torch.float32: 2.0**-23 + 2.0**-50,
-    torch.float64: 2.0**-52 + 2.0**-50,
-}
 # For smaller limits, squares may have left the range of float32.
 TINY = 1e-15
-QUICK = {torch.float16, torch.bfloat16, torch.float32}
 # So many elements, with float64 copies of them, fit into a core's cache.
 BLOCK = 1 << 16
 
@@ -72,9 +62,12 @@ def clip_rows(table: Tensor, indices: Tensor | None, limit: RowLimit) -> Clipped
     rows, places = table, indices
     if indices is not None:
         rows = table.index_select(0, indices)
-    elif rows.is_cpu and axes and rows.dtype in QUICK:
+    elif rows.is_cpu and axes and rows.is_floating_point() and rows.itemsize <= 4:
         quick = torch.linalg.vector_norm(rows, 2, axes, True, dtype=torch.float32)
-        if are_short(quick, rows, max_norm):
+        # Up to 2^18 elements the error of a norm is below 1 %, unless squares have left
+        # the range of float32: then it is infinite, or the limit must be tiny.
+        is_exact = 0 < rows.numel() <= quick.numel() << 18 and max_norm > TINY
+        if is_exact and quick.max().item() < 0.99 * max_norm:
             return Clipped(None, quick.shape, None)
     norms, largest = row_norms(rows, axes), rounded(max_norm, wide_dtype(rows))
     too_large = (norms <= largest).logical_not_()  # NaN counts as too large.
@@ -96,17 +89,6 @@ def clip_rows(table: Tensor, indices: Tensor | None, limit: RowLimit) -> Clipped
     return Clipped(indices, too_large.shape, too_large)
 
 
-def are_short(norms: Tensor, rows: Tensor, max_norm: float) -> bool:
-    """Whether norms in float32 are so far below the limit that none is too large.
-
-    Up to 2^18 elements the error of a norm is below 1 %, unless squares have left the
-    range of float32: then it is infinite, or the limit must be tiny.
-    """
-    if not 0 < rows.numel() <= norms.numel() << 18 or max_norm <= TINY:
-        return False
-    return norms.max().item() < 0.99 * max_norm
-
-
 def shortened(
     rows: Tensor, norms: Tensor, axes: Sequence[int], largest: float
 ) -> Tensor:
@@ -120,7 +102,10 @@ def shortened(
     # On a GPU this check would be a host sync.
     if above.is_cpu and not above.any():
         return clipped
-    margin = MARGINS[rows.dtype.to_real()]
+    # The factor and the product are rounded to float32 or to the dtype itself, half
+    # precision is rounded once more, and the norm in float64 has an error.
+    half = torch.finfo(rows.dtype).eps / 2 if rows.itemsize < 4 else 0.0
+    margin = half + torch.finfo(wide).eps + 2.0**-50
     factors = torch.where(above, factors * (1 - margin), factors)
     return torch.mul(rows, factors.to(wide), out=clipped)
 
@@ -205,10 +190,8 @@ class VariableClippingOptimizer(OptimizerWrapper):
     _report: StepReport | None = NO_STEP
     """The last step's report; None if it must be made of the next three."""
     _parameters: Sequence[Tensor] = ()
-    _absent: Sequence[bool] = ()
+    _absent: Sequence[Tensor] = ()
     _clipped: Sequence[Clipped] = ()
-    _count: tuple[int, int] | None = None
-    """How many norms the last step computed, and how many it clipped, once asked."""
 
     def __init__(
         self,
@@ -239,18 +222,27 @@ class VariableClippingOptimizer(OptimizerWrapper):
                 "that trains float32 masters; put the row clipping inside, as in "
                 "MixedPrecisionOptimizerWrapper(VariableClippingOptimizer(...))."
             )
-        norms = norms_of(max_norm, vars_to_clip_dims)
+        is_mapping = isinstance(max_norm, Mapping)
+        norms = max_norm if is_mapping else dict.fromkeys(vars_to_clip_dims, max_norm)
+        if set(norms) != set(vars_to_clip_dims):
+            raise UnknownNameError(
+                f"{OWNER}: max_norm: expected one norm for each key of "
+                "vars_to_clip_dims, got other keys; give both mappings the same keys."
+            )
         names = named_parameters(opt)
         limits: dict[Tensor, RowLimit] = {}
         for key, dims in vars_to_clip_dims.items():
-            parameter = parameter_of(key, names)
+            parameter, norm = parameter_of(key, names), norms[key]
             if parameter in limits:
                 raise UnsupportedError(
                     f"{DIMS}: expected each parameter once, got "
                     f"{names[parameter]!r} twice; leave one of the two out."
                 )
-            axes = axes_of(names[parameter], dims, parameter)
-            limits[parameter] = RowLimit(axes, norms[key])
+            fine = LEAST_SCALE <= number_of(norm) < math.inf  # float32 rounds less to 0
+            require(OWNER, "max_norm", norm, fine, "a finite number > 0", CHOOSE)
+            limits[parameter] = RowLimit(
+                axes_of(names[parameter], dims, parameter), norm
+            )
         super().__init__(opt)
         self.limits = limits
         self.name = name
@@ -259,23 +251,18 @@ class VariableClippingOptimizer(OptimizerWrapper):
         """Take the step of the wrapped optimizer, then clip."""
         inner = self.inner_optimizer
         parameters = [p for group in inner.param_groups for p in group["params"]]
-        absent = [p.grad is None for p in parameters]
-        known = set(map(id, parameters))
-        touched = [
-            (p, p.grad)
-            for p in self.limits
-            if p.grad is not None and id(p) in known  # It may have left the groups.
-        ]
-        present = parameters
-        if any(absent):
-            present = [p for p in parameters if p.grad is not None]
+        present = [p for p in parameters if p.grad is not None]
+        absent: list[Tensor] = []
+        if len(present) < len(parameters):
             # Frozen parameters are not reported as absent. They may be trained later.
-            absent = [p.grad is None and p.requires_grad for p in parameters]
+            absent = [p for p in parameters if p.grad is None and p.requires_grad]
+        known = set(map(id, present))
+        touched = [(p, p.grad) for p in self.limits if id(p) in known]
         if self._only_wants_state(present):
             touched = []
         inner.step()
         self._clipped = [self._clip(p, gradient) for p, gradient in touched]
-        self._parameters, self._absent, self._count = parameters, absent, None
+        self._parameters, self._absent = parameters, absent
         self._report = None if present else NO_GRADIENTS
 
     def _clip(self, parameter: Tensor, gradient: Tensor) -> Clipped:
@@ -295,7 +282,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
 
     def note_no_gradients(self) -> None:
         """Record a step without gradients: see the base class."""
-        self._report, self._clipped, self._count = NO_GRADIENTS, (), None
+        self._report, self._clipped = NO_GRADIENTS, ()
         super().note_no_gradients()
 
     @property
@@ -309,19 +296,16 @@ class VariableClippingOptimizer(OptimizerWrapper):
         if inner is not None:  # It is more precise about updates.
             return inner._replace(reason=f"{inner.reason}; {ending}")
         names, count = named_parameters(self), len(self._parameters)
-        pairs = zip(self._parameters, self._absent, strict=True)
-        skipped = tuple(name_in(names, p) for p, is_absent in pairs if is_absent)
+        skipped = tuple(name_in(names, p) for p in self._absent)
         updated = f"of {count} gradients {len(skipped)} absent"
         if not skipped:
             updated = "every gradient was present"
-        return StepReport(len(skipped) < count, f"{updated}; {ending}", skipped)
+        return StepReport(True, f"{updated}; {ending}", skipped)
 
     def _counts(self) -> tuple[int, int]:
         """Return how many norms the last step computed, and how many it clipped."""
-        if self._count is None:
-            counts = [counted(clipped) for clipped in self._clipped]
-            self._count = sum(rows for rows, _ in counts), sum(n for _, n in counts)
-        return self._count
+        counts = [counted(clipped) for clipped in self._clipped]
+        return sum(rows for rows, _ in counts), sum(n for _, n in counts)
 
     def step_numbers(self) -> dict[str, float]:
         """Return the numbers of the last step, and its rows: see the base class."""
@@ -344,50 +328,21 @@ def counted(clipped: Clipped) -> tuple[int, int]:
     return shape.numel(), 0 if too_large is None else int(too_large.sum())
 
 
-def norms_of(max_norm: Any, keys: Mapping[Any, Any]) -> dict[Any, float]:
-    """Return the largest norm for each key of ``vars_to_clip_dims``."""
-    if isinstance(max_norm, Mapping):
-        if set(max_norm) != set(keys):
-            others = set(max_norm) ^ set(keys)
-            raise UnknownNameError(
-                f"{OWNER}: max_norm: expected one norm for each key of "
-                f"vars_to_clip_dims, got other keys: {', '.join(map(shown, others))}; "
-                "give both mappings the same keys."
-            )
-        norms = dict(max_norm)
-    else:
-        norms = dict.fromkeys(keys, max_norm)
-    for norm in [*norms.values(), *([] if norms else [max_norm])]:
-        fine = LEAST_SCALE <= number_of(norm) < math.inf  # float32 rounds less to 0
-        require(OWNER, "max_norm", norm, fine, "a finite number > 0", CHOOSE)
-    return norms
-
-
 def parameter_of(key: Any, names: Mapping[Tensor, str]) -> Tensor:
     """Return the parameter for a key of ``vars_to_clip_dims``, or raise."""
-    if not isinstance(key, Tensor | str):
-        raise AxesError(
-            f"{DIMS}: expected parameters or their names as keys, got "
-            f"{type(key).__name__}; use the parameters themselves as keys."
+    if isinstance(key, str):
+        by_name = {name: parameter for parameter, name in names.items()}
+        if key not in by_name:
+            raise unknown_name(DIMS, key, by_name)
+        return by_name[key]
+    if not isinstance(key, Tensor) or key not in names:
+        # No elements: to print them would wait for a GPU.
+        got = f"one of shape {list(key.shape)}" if isinstance(key, Tensor) else f"{key}"
+        raise UnknownNameError(
+            f"{DIMS}: expected parameters that the optimizer updates, or their names, "
+            f"as keys, got {got}; list those that are in its groups."
         )
-    is_name = isinstance(key, str)
-    found = [p for p, name in names.items() if (name == key if is_name else p is key)]
-    if len(found) == 1:
-        return found[0]
-    close = nearest(key, names.values()) if is_name and not found else None
-    known = ", ".join(list(names.values())[:8]) + ", ..." * (len(names) > 8)
-    raise UnknownNameError(
-        f"{DIMS}: expected one parameter among {known}, got {len(found)} for "
-        f"{shown(key)!r}; "
-        + (f"did you mean {close!r}?" if close else "list what the optimizer updates.")
-    )
-
-
-def shown(key: Any) -> str:
-    """Return a short text for a key, without the elements of a tensor."""
-    # To print them would wait for a GPU, and torch may fail to under autocast.
-    is_tensor = isinstance(key, Tensor)
-    return f"a tensor of shape {list(key.shape)}" if is_tensor else f"{key!s:.40}"
+    return key
 
 
 def axes_of(name: str, dims: Any, parameter: Tensor) -> tuple[int, ...]:
@@ -404,12 +359,12 @@ def axes_of(name: str, dims: Any, parameter: Tensor) -> tuple[int, ...]:
         ) from None
     rank = parameter.dim()
     fine = all(-rank <= axis < rank for axis in axes)
-    require(OWNER, f"axes of {name!r}", axes, fine, f"axes below {rank}", CHOOSE)
-    resolved = sorted(axis % rank for axis in axes)
-    is_single = len(set(resolved)) == len(resolved)
-    require(OWNER, f"axes of {name!r}", axes, is_single, "each axis once", CHOOSE)
+    resolved = sorted({axis % rank for axis in axes}) if fine else []
+    fine = fine and len(resolved) == len(axes)
+    expected = f"axes below {rank}, each once"
+    require(OWNER, f"axes of {name!r}", axes, fine, expected, CHOOSE)
     # Otherwise a norm would need the parts of several ranks.
-    if split := shards.split_axes(parameter) & set(resolved):
+    if split := shards.split_axes(parameter) & {*resolved}:
         raise UnsupportedError(
             f"{OWNER}: expected the axes {resolved} of {name!r} whole on each rank, "
             f"got a DTensor that is split along {sorted(split)}; "

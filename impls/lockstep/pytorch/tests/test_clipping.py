@@ -212,7 +212,7 @@ BAD = {
     "no tensor": (lambda: clip_by_global_norm([torch.ones(2), "b"], 1.0), TypeError),
     "a norm of two": (
         lambda: clip_by_global_norm([torch.ones(2)], 1.0, torch.ones(2)),
-        TypeError,
+        ValueError,
     ),
     "a negative norm": (
         lambda: clip_by_global_norm([torch.ones(2)], 1.0, -2.0),

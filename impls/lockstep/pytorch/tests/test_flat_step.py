@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import io
 
 import pytest
 import torch
@@ -133,12 +132,6 @@ def test_flat_steps_have_the_bits_of_single_ones(
     assert groups > 1 or steps
 
 
-def test_long_runs_are_cut(steps, monkeypatch) -> None:
-    monkeypatch.setattr(flat_step, "LONGEST", 50)
-    assert_same_bits(*both(monkeypatch, five_steps))
-    assert max(steps) < len(SHAPES) and len(set(steps)) > 1
-
-
 def test_a_master_without_a_gradient_leaves_and_returns(steps, monkeypatch) -> None:
     def act(training):
         for absent in [(), (), (1, 5), (), (0,), ()]:
@@ -157,15 +150,6 @@ def test_masters_that_took_other_numbers_of_steps_go_alone(steps, monkeypatch) -
     assert_same_bits(flat, single)
     assert [int(flat[f"step {k}"]) for k in (0, 1, 2)] == [5, 4, 5]
     assert steps == [len(SHAPES)]
-
-
-def test_frozen_weights_stay_outside(steps, monkeypatch) -> None:
-    def act(training):
-        for _ in range(4):
-            training.step(3)
-
-    assert_same_bits(*both(monkeypatch, act))
-    assert steps == [3, 5] * 3
 
 
 def test_a_skipped_step_changes_nothing(monkeypatch) -> None:
@@ -222,35 +206,6 @@ def loaded(training):
     five_steps(training)
 
 
-def loaded_from_a_file(training):
-    five_steps(training)
-    file = io.BytesIO()
-    torch.save(training.optimizer.state_dict(), file)
-    fresh = Training(AdamW, amsgrad=True)
-    fresh.optimizer.load_state_dict(torch.load(io.BytesIO(file.getvalue())))
-    training.weights, training.optimizer = fresh.weights, fresh.optimizer
-    training.step()
-    training.step()
-
-
-def a_copy(training):
-    five_steps(training)
-    vars(training).update(vars(copy.deepcopy(training)))
-    training.step()
-    training.step()
-
-
-def pickled(training):
-    five_steps(training)
-    file = io.BytesIO()
-    torch.save((training.weights, training.optimizer), file)
-    file.seek(0)
-    both = torch.load(file, weights_only=False)
-    training.weights, training.optimizer = both
-    training.step()
-    training.step()
-
-
 def replaced(training):
     """Replace and edit state between steps."""
     five_steps(training)
@@ -276,13 +231,6 @@ def with_another_group(training):
     five_steps(training)
 
 
-def with_another_rate(training):
-    scheduler = torch.optim.lr_scheduler.ExponentialLR(training.optimizer, 0.5)
-    for _ in range(4):
-        training.step()
-        scheduler.step()
-
-
 def with_other_options(training):
     for name, value in [
         ("weight_decay", 0.5),
@@ -301,12 +249,8 @@ ACTS = [
     by_hand,
     given,
     loaded,
-    loaded_from_a_file,
-    a_copy,
-    pickled,
     replaced,
     with_another_group,
-    with_another_rate,
     with_other_options,
 ]
 
@@ -314,19 +258,6 @@ ACTS = [
 @pytest.mark.parametrize("act", ACTS, ids=lambda act: act.__name__)
 def test_whatever_happens_between_steps_ends_in_the_same_bits(act, monkeypatch) -> None:
     assert_same_bits(*both(monkeypatch, act, AdamW, amsgrad=True))
-
-
-def test_momentum_that_is_switched_on_later_begins_for_each_master(monkeypatch) -> None:
-    def act(training):
-        training.step()
-        training.step()
-        training.optimizer.param_groups[0]["momentum"] = 0.9
-        training.step()
-        training.step()
-
-    flat, single = both(monkeypatch, act, SGD)
-    assert_same_bits(flat, single)
-    assert "momentum_buffer 0" in flat
 
 
 def test_groups_are_put_back_where_the_step_fails(monkeypatch) -> None:

@@ -97,20 +97,13 @@ def test_reduced_gradients_are_those_of_the_same_elements():
     assert_close_and_moved(*reversed(trained))
 
 
-@pytest.mark.parametrize("dampening", [0.0, 0.5])
-def test_a_parameter_may_be_absent_from_the_first_push(dampening):
+def test_a_parameter_may_be_absent_from_the_first_push():
     """The center's fused SGD then has a momentum buffer of the others only."""
     trained = []
     for fused in (False, True):
         body, head = (Parameter(torch.ones(3)) for _ in range(2))
         getter = AGNCustomGetter("cpu")
-        sgd = SGD(
-            getter([body, head]),
-            lr=0.1,
-            momentum=0.9,
-            dampening=dampening,
-            fused=fused,
-        )
+        sgd = SGD(getter([body, head]), lr=0.1, momentum=0.9, fused=fused)
         worker = AGNOptimizer(sgd, 1, getter, communication_period=2)
         with worker.make_session_run_hook(is_chief=True, task_index=0):
             for is_absent in (False, True, False, False, False, False):
@@ -167,7 +160,6 @@ OPTIMIZERS = {
     "Adam": (Adam, {}),
     "AdamW": (AdamW, {}),
     "momentum": (SGD, {"momentum": 0.9}),
-    "dampening": (SGD, {"momentum": 0.9, "dampening": 0.5}),
 }
 
 
@@ -195,7 +187,7 @@ def test_the_optimizer_divides_inside_of_wrappers_as_the_loss_scale_does(
         optimizer = make(weights, lr=0.1, fused=True, **options)
         if is_hooked:
             optimizer.register_step_pre_hook(lambda *_: None)
-        elif not options.get("dampening"):
+        else:
             monkeypatch.setattr(loss_scaling, "divide_in_place", no_division)
         wrapper = outer(stack(optimizer), SCALE)
         seen = []

@@ -250,7 +250,7 @@ def test_wrapping_twice_is_wrapping_once(make):
     assert_same_bits(snapshot(twice, outer), snapshot(once, inner))
 
 
-@pytest.mark.parametrize("other", [{}, {"nesterov": True}, {"dampening": 0.5}])
+@pytest.mark.parametrize("other", [{}, {"nesterov": True}])
 def test_a_task_may_join_later_around_fused_sgd_with_momentum(other):
     """torch's fused kernel fails if only some parameters have a buffer."""
     options = {"lr": 0.1, "momentum": 0.9, **other}

@@ -9,9 +9,7 @@ from lockstep.pytorch.norms import (
     BLOCK,
     SMALL,
     magnitudes,
-    many_of_one_shape,
     norm_of_each,
-    tensor_norms,
     total_norm,
 )
 
@@ -56,28 +54,8 @@ def test_norms_of_expanded_gradients_are_as_exact_as_others(norm_of, size) -> No
         assert norm == pytest.approx(value.item() * size**0.5, rel=2e-5)
 
 
-@pytest.mark.parametrize("norms", [total_norm, tensor_norms, norm_of_each, magnitudes])
+@pytest.mark.parametrize("norms", [total_norm, norm_of_each, magnitudes])
 def test_norms_are_on_the_device_of_the_first_gradient(norms) -> None:
     """Nothing can be copied off the device "meta", so none may be moved to the CPU."""
     gradients = [torch.ones(3, device="meta"), torch.ones(2)]
     assert norms(gradients).device.type == "meta"
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
-def test_many_tensors_of_one_shape_have_the_same_norms_as_each_alone(dtype) -> None:
-    draw = torch.Generator().manual_seed(0)
-    shapes = [(64, 64), (33, 5), (), (0,), (70000,)] * 10
-    tensors = [torch.randn(shape, generator=draw).to(dtype) for shape in shapes]
-    assert len(many_of_one_shape(tensors)[0]) == 4
-    alone = torch.cat([norm_of_each([tensor]) for tensor in tensors])
-    assert torch.equal(norm_of_each(tensors), alone)
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
-def test_many_tensors_of_one_shape_may_be_in_channels_last(dtype) -> None:
-    draw = torch.Generator().manual_seed(0)
-    plain = [torch.randn(4, 3, 3, 3, generator=draw).to(dtype) for _ in range(8)]
-    assert len(many_of_one_shape(plain)[0]) == 1
-    others = [tensor.to(memory_format=torch.channels_last) for tensor in plain]
-    assert not others[0].is_contiguous()
-    assert torch.equal(norm_of_each(others), norm_of_each(plain))
