@@ -29,7 +29,7 @@ from harness.parity.drivers.tensors import Step, TensorDriver, use_device
 from lockstep.errors import OutOfRangeError
 from lockstep.interface import Array, Gradient
 from lockstep.keras3.gradients import value_of
-from lockstep.keras3.wrapper import base_of
+from lockstep.pipeline import base_of
 
 __all__ = ["EagerDriver", "FunctionDriver", "make_driver"]
 
@@ -107,7 +107,7 @@ class EagerDriver(TensorDriver):
     def slot(self, optimizer: Any, variable: Any, name: str) -> Array | None:
         """Return a slot of the base optimizer, or of the shared center."""
         getter = getattr(optimizer, "custom_getter", None)
-        shared = None if getter is None else getter.center.slot(variable, name)
+        shared = None if getter is None else getter.center.slots.of(variable).get(name)
         if shared is not None:
             return self.read(shared)
         slot = base_of(optimizer).get_slot(variable, name)

@@ -5,6 +5,7 @@ The shared weights are in :mod:`lockstep.keras3.agn_center`.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -13,7 +14,6 @@ import tensorflow as tf
 
 from lockstep import errors, pipeline
 from lockstep.checks import check_integer
-from lockstep.interface import StepReport
 from lockstep.keras3 import wrapper as stack
 from lockstep.keras3.agn_center import (
     GLOBAL_VARIABLE_NAME,
@@ -23,9 +23,7 @@ from lockstep.keras3.agn_center import (
 )
 from lockstep.keras3.gradients import (
     Gradient,
-    Pairs,
     as_variable,
-    check_counter,
     is_variable,
     key_of,
     name_of,
@@ -116,20 +114,16 @@ class AGNCustomGetter:
                 another shape or dtype; a name is already used. Then no variable is
                 registered.
         """
-        if getattr(variables, "built", True) is False:
-            raise errors.GetterError(
-                "AGNCustomGetter: expected a model with variables, got a "
-                f"{type(variables).__name__} that is not built; call it on a batch, or "
-                "build it, first."
-            )
-        listed = getattr(variables, "trainable_variables", variables)
-        single = is_variable(listed) or isinstance(listed, str | Mapping)
-        entries = [None] if single or not isinstance(listed, Iterable) else list(listed)
+        is_model = hasattr(variables, "trainable_variables")
+        listed = variables.trainable_variables if is_model else variables
+        fine = isinstance(listed, Iterable) and not is_variable(listed)
+        entries = list(listed) if fine else [None]
         pairs = [e if isinstance(e, tuple | list) else (None, e) for e in entries]
-        if not all(len(p) == 2 and is_variable(p[1]) for p in pairs):
+        fine = all(len(pair) == 2 and is_variable(pair[1]) for pair in pairs)
+        if not fine or getattr(variables, "built", True) is False:
             raise errors.GetterError(
-                "AGNCustomGetter: expected a model, variables or pairs (name, variable)"
-                f", got {listed!r:.80}; pass what the worker trains."
+                "AGNCustomGetter: expected a built model, variables or pairs (name, "
+                f"variable), got {variables!r:.80}; call a model on a batch first."
             )
         with self.center.lock:
             new = self._named(pairs)
@@ -157,11 +151,10 @@ class AGNCustomGetter:
                     "AGNCustomGetter: expected one variable of each name, got another "
                     f"{own_name!r}; use other names."
                 )
-            first = name = own_name or name_of(variable)
-            count = 0
-            while name in taken:
-                count += 1
-                name = f"{first}#{count}"
+            first = own_name or name_of(variable)
+            numbered = (f"{first}#{count}" for count in itertools.count(1))
+            names = itertools.chain([first], numbered)
+            name = next(name for name in names if name not in taken)
             new[name] = variable
             known.add(key_of(variable))
             taken.add(name)
@@ -261,17 +254,15 @@ class AGNOptimizer(stack.Wrapper):
     ) -> None:
         owner = "AGNOptimizer"
         refuse_parameter_servers(owner)
-        stack.require_optimizer(optimizer, owner, "of this worker")
         inside = pipeline.has_layer(optimizer, owner)
         scales = "unscale" in pipeline.stages_of(optimizer)
-        if inside or scales or optimizer.gradient_accumulation_steps:
+        if inside or scales or getattr(optimizer, "gradient_accumulation_steps", 0):
             raise errors.UnsupportedError(
                 f"{owner}: expected the optimizer that a worker trains with, got "
                 f"{type(optimizer).__name__}; put a loss scale around {owner}, use "
                 "float32 variables without masters, accumulate with "
                 f"communication_period, and make one {owner} for each worker."
             )
-        stack.refuse_several(optimizer, owner, "pass a single optimizer")
         if not isinstance(custom_getter, AGNCustomGetter):
             raise errors.GetterError(
                 f"{owner}: custom_getter: expected an AGNCustomGetter, got "
@@ -282,6 +273,7 @@ class AGNOptimizer(stack.Wrapper):
         check_integer("AGNOptimizer", "num_worker", num_worker)
         check_integer("AGNOptimizer", "communication_period", communication_period)
         super().__init__(optimizer, name)
+        stack.refuse_several(self, owner, "pass a single optimizer")
         # Not setattr: Keras and TensorFlow would track the attribute.
         vars(self)["custom_getter"] = custom_getter
         self.num_worker = num_worker
@@ -292,28 +284,17 @@ class AGNOptimizer(stack.Wrapper):
         )
         custom_getter.center.begin(commit, optimizer)
 
-    @property
-    def _pushes_away(self) -> bool:
-        """Whether a step also changes state in another process."""
-        return self.custom_getter.center.saves_itself
-
-    def shown(self) -> dict[str, Any]:
-        """Return the arguments that a repr shows."""
-        names = ("num_worker", "communication_period", "commit")
-        return {name: getattr(self, name) for name in names}
-
     def build(self, variables: Sequence[Any]) -> None:
         """Create the state for ``variables``, which the getter must know."""
-        variables = list(variables)
-        if not self.built:
-            if self.custom_getter.takes_all:
-                self.custom_getter(variables)
-            for variable in variables:
-                if key_of(variable) not in self.custom_getter._global_map:
-                    raise errors.NotFromGetterError(
-                        "AGNOptimizer: expected variables of its AGNCustomGetter, got "
-                        f"{name_of(variable)!r}; call the getter with it first."
-                    )
+        variables, getter = list(variables), self.custom_getter
+        if getter.takes_all and not self.built:
+            getter(variables)
+        for variable in variables:
+            if key_of(variable) not in getter._global_map:
+                raise errors.NotFromGetterError(
+                    "AGNOptimizer: expected variables of its AGNCustomGetter, got "
+                    f"{name_of(variable)!r}; call the getter with it first."
+                )
         super().build(variables)
 
     def build_state(self, variables: Sequence[Any]) -> None:
@@ -336,35 +317,18 @@ class AGNOptimizer(stack.Wrapper):
             # An outer wrapper that skips a variable then also restores these slots.
             self._slots.by_variable.update(center.slots.by_variable)
 
-    @tf.autograph.experimental.do_not_convert
-    def apply(
-        self, grads: Iterable[Any], trainable_variables: Iterable[Any] | None = None
-    ) -> None:
-        """Take a local step, and end the round if it is due: see the base class.
-
-        Raises:
-            NotFromGetterError: a KeyError; a variable is not registered in the getter.
-            UnsupportedError: a ValueError; under a ``ParameterServerStrategy``.
-        """
+    def _train(self, *arguments: Any) -> None:
+        """Take a local step, unless the strategy is a ``ParameterServerStrategy``."""
         refuse_parameter_servers("AGNOptimizer")
-        super().apply(grads, trainable_variables)
+        super()._train(*arguments)
 
-    def apply_gradients(
-        self,
-        grads_and_vars: Iterable[tuple[Any, Any]],
-        global_step: Any = None,
-        name: str | None = None,
-    ) -> tf.Variable:
-        """Take a local step: see the base class. ``global_step`` counts rounds."""
-        counter = check_counter(global_step, "AGNOptimizer")
-        iterations = super().apply_gradients(grads_and_vars, None, name)
-        if counter is not None:
-            counter.assign_add(tf.cast(self._is_due(), counter.dtype))
-        return iterations
+    def _counted(self, before: tf.Tensor) -> tf.Tensor:
+        """Return whether a round has ended, which ``global_step`` counts."""
+        return self._is_due()
 
     def update(self, gradients: list[Gradient], variables: list[Any]) -> None:
         """Take the local step, accumulate, and end the round if it is due."""
-        pairs = list(zip(gradients, variables, strict=True))
+        pairs = zip(gradients, variables, strict=True)
         changes = [gradient for gradient in gradients if gradient is not None]
         present = [variable for gradient, variable in pairs if gradient is not None]
         rate = self.base_optimizer._get_current_learning_rate()
@@ -379,7 +343,10 @@ class AGNOptimizer(stack.Wrapper):
         self.local_step.assign_add(1)
         tf.cond(self._is_due(), lambda: self._communicate(present, rate), lambda: None)
         if tf.executing_eagerly():
-            self._report(pairs)
+            step = int(self.local_step.numpy())
+            left = -step % self.communication_period
+            ending = f"{left} more before the push" if left else "pushed and pulled"
+            self._extend_report(gradients, variables, f"local step {step}, {ending}")
 
     def _is_due(self) -> tf.Tensor:
         """Whether the round ends with this local step."""
@@ -408,20 +375,6 @@ class AGNOptimizer(stack.Wrapper):
             value_of(variable).assign(pulled[name])
         for total in self._accumulators(variables):
             total.assign(tf.zeros_like(total))
-
-    def _report(self, pairs: Pairs) -> None:
-        """Report an eager step; a wrapper inside knows more of it."""
-        step = int(self.local_step.numpy())
-        left = -step % self.communication_period
-        ending = f"{left} more before the push" if left else "pushed and pulled"
-        report = getattr(self.inner_optimizer, "last_step", None)
-        if report is None:
-            absent = tuple(name_of(v) for g, v in pairs if g is None)
-            reason = f"of {len(pairs)} gradients {len(absent)} absent"
-            reason = reason if absent else "every gradient was present"
-            report = StepReport(True, reason, absent)
-        reason = f"{report.reason}; local step {step}, {ending}"
-        self.last_step = report._replace(reason=reason)
 
     def get_init_op(self, task_index: int) -> None:
         """Set a worker's variables to the shared ones and its accumulators to 0.
@@ -459,7 +412,7 @@ class AGNOptimizer(stack.Wrapper):
         The shared variable and the accumulator are slots too, with this class'
         constants as names.
         """
-        shared = self.custom_getter.center.slot(var, name)
+        shared = self.custom_getter.center.slots.of(var).get(name)
         return super().get_slot(var, name) if shared is None else shared
 
     def get_config(self) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from lockstep import pipeline
 from lockstep.errors import UnsupportedError
 from lockstep.interface import Array
 from lockstep.keras3 import wrapper as stack
-from lockstep.keras3.gradients import key_of, name_of, value_of
+from lockstep.keras3.gradients import MODEL, name_of, value_of
 from lockstep.ray.worker import RemoteView
 
 GLOBAL_VARIABLE_NAME = "global_center_variable"
@@ -33,12 +33,7 @@ class Center:
 
     It has the configuration of the first worker's optimizer. Before each push it gets
     the learning rate of the pushing worker, so schedules and callbacks have an effect.
-
-    Attributes:
-        shared: name -> shared variable.
-        optimizer: updates them; None before the first ``AGNOptimizer`` is built.
-        lock: held while a thread pushes, pulls, or adds variables.
-        saves_itself: whether the center's state is not saved with a worker's.
+    Its state is saved with a worker's, unless it ``saves_itself``.
     """
 
     saves_itself = False
@@ -60,12 +55,7 @@ class Center:
         """Note that a worker is done."""
 
     def check(self, variables: Mapping[str, Any], may_add: bool) -> None:
-        """Raise unless these may join: name -> a worker's variable.
-
-        Raises:
-            UnsupportedError: a ValueError; a variable differs from the shared variable
-                of its name, or there is none and the worker may not add it.
-        """
+        """Raise unless these may join: name -> a worker's variable."""
         unknown = [name for name in variables if name not in self.shared]
         if unknown and not may_add:
             raise UnsupportedError(
@@ -75,7 +65,7 @@ class Center:
             )
         for name, variable in variables.items():
             pair = self.shared.get(name, variable), variable
-            shared, own = (f"{value_of(v).dtype.name} {list(v.shape)}" for v in pair)
+            shared, own = map(described, pair)
             if shared != own:
                 raise UnsupportedError(
                     f"AGNCustomGetter: expected {name!r} to be {shared}, as the shared "
@@ -89,23 +79,15 @@ class Center:
         return self.shared[name]
 
     def follow(self, optimizer: Any, owned: Mapping[str, Any]) -> None:
-        """Create an optimizer like a worker's; raise if its variables differ.
-
-        ``owned``: name -> the worker's variable.
-        """
+        """Create an optimizer like that of a worker with these variables, by name."""
         if self.optimizer is None:
             config = config_of(optimizer)
             self.optimizer = keras.saving.deserialize_keras_object(config)
             variables = [self.shared[name] for name in owned]
-            # Row clipping inside finds variables by the worker's paths.
-            models = {key_of(self.shared[name]): v for name, v in owned.items()}
-            for layer in stack.wrappers_of(self.optimizer):
-                vars(layer)["_stand_for"] = models
-            if isinstance(self.optimizer, stack.Wrapper):
-                self.optimizer.build(variables)
-                self.slots = self.optimizer._slots
-            else:
-                self.slots = stack.build_observed(self.optimizer, variables)
+            for shared, variable in zip(variables, owned.values(), strict=True):
+                # Row clipping inside finds variables by the worker's paths.
+                vars(shared)[MODEL] = variable
+            self.slots = stack.build_observed(self.optimizer, variables)
         require_same(self.shared, owned)
 
     def pull(self, names: Iterable[str]) -> dict[str, tf.Tensor]:
@@ -124,12 +106,13 @@ class Center:
                 for variable, change in zip(variables, changes.values(), strict=True):
                     variable.value.assign_add(change)
                 return
-            stack.base_of(self.optimizer)._learning_rate.value.assign(rate)
+            pipeline.base_of(self.optimizer)._learning_rate.value.assign(rate)
             self.optimizer.apply(list(changes.values()), variables)
 
-    def slot(self, variable: Any, name: str) -> keras.Variable | None:
-        """Return a slot of a shared variable by its TF name, or None."""
-        return self.slots.of(variable).get(name)
+
+def described(variable: Any) -> str:
+    """Return the dtype and the shape of a variable."""
+    return f"{value_of(variable).dtype.name} {list(variable.shape)}"
 
 
 def require_same(shared: Mapping[str, Any], owned: Mapping[str, Any]) -> None:
@@ -176,12 +159,7 @@ class KerasWeights:
 
     This is the in-process center with arrays as interface, so both give the same bits.
     The object is sent as arrays and a configuration. The center is created at first
-    use.
-
-    Args:
-        config: the optimizer, as ``keras.saving.serialize_keras_object`` has it.
-        paths: name of a weight -> the path of the worker's variable.
-        weights: name of a weight -> its value.
+    use. ``paths``: name of a weight -> the path of the worker's variable.
     """
 
     def __init__(
@@ -196,11 +174,7 @@ class KerasWeights:
 
     @cached_property
     def center(self) -> Center:
-        """The center, created like the worker's own.
-
-        Raises:
-            UnsupportedError: a ValueError; this process cannot create the optimizer.
-        """
+        """The center, created like the worker's own."""
         with tf.device("/cpu:0"):
             center = Center()
             owned = {
@@ -276,10 +250,7 @@ class RemoteCenter(RemoteView, Center):
     def check(self, variables: Mapping[str, Any], may_add: bool) -> None:
         """Raise unless these may join: see the base class."""
         self.require_fit(
-            {
-                name: f"{value_of(variable).dtype.name} {list(variable.shape)}"
-                for name, variable in variables.items()
-            }
+            {name: described(variable) for name, variable in variables.items()}
         )
 
     def join(self, name: str, variable: Any) -> keras.Variable:

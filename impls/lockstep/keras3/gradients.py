@@ -16,14 +16,16 @@ import tensorflow as tf
 from tensorflow.python.distribute import distribute_lib
 
 from lockstep import errors
+from lockstep.checks import require
 from lockstep.interface import GATE_GRAPH, GATE_NONE, GATE_OP
+from lockstep.pipeline import base_of
 from lockstep.tf.shared.gradients import apart, check_like
 
 Gradient = tf.Tensor | tf.IndexedSlices | None
 Pairs = list[tuple[Gradient, Any]]
 
-MODEL_NAME = "_lockstep_model_name"
-"""The attribute of a master that holds the name of its variable."""
+MODEL = "_lockstep_model"
+"""The attribute of a master, or of AGN's shared variable, with the model's variable."""
 
 # -- variables -------------------------------------------------------------------------
 
@@ -53,10 +55,15 @@ def key_of(variable: Any) -> Any:
     return value.ref()
 
 
+def model_of(variable: Any) -> Any:
+    """Return the variable that this one was made for; return others unchanged."""
+    return getattr(variable, MODEL, variable)
+
+
 def name_of(variable: Any) -> str:
     """Return a variable's path or name; a master has that of the model's variable."""
-    name = getattr(variable, MODEL_NAME, None) or getattr(variable, "path", None)
-    name = name or getattr(variable, "name", variable)
+    variable = model_of(variable)
+    name = getattr(variable, "path", None) or getattr(variable, "name", variable)
     return str(name).removesuffix(":0")
 
 
@@ -81,20 +88,6 @@ def require_all(var_list: Any, owner: str) -> list[Any]:
                 "; list those that are to be trained."
             )
     return variables
-
-
-def check_counter(global_step: Any, owner: str) -> tf.Variable | None:
-    """Return the step counter, or None; raise if it cannot count."""
-    if global_step is None:
-        return None
-    counter = value_of(global_step)
-    if not isinstance(counter, tf.Variable) or not counter.dtype.is_integer:
-        raise errors.DtypeError(
-            f"{owner}: expected global_step to be None or an integer variable, got "
-            f"{type(global_step).__name__}; make one with keras.Variable(0, "
-            "dtype='int64', trainable=False)."
-        )
-    return counter
 
 
 def state_variable(name: str, value: float, dtype: str) -> keras.Variable:
@@ -151,10 +144,7 @@ def require_gradients(gradients: Iterable[Any], owner: str, variables: Any) -> N
 def check_gradients(
     gradients: Sequence[Any], variables: Sequence[Any], owner: str, wide: bool = False
 ) -> list[Gradient]:
-    """Return the gradients as tensors; raise unless each fits its variable.
-
-    ``wide``: a float32 gradient may belong to a half-precision variable.
-    """
+    """Return the gradients as tensors; raise unless each fits its variable."""
     if len(gradients) != len(variables):
         raise errors.MalformedPairsError(
             f"{owner}: expected {len(variables)} gradients, one a variable, got "
@@ -183,10 +173,7 @@ def as_gradient(gradient: Any, variable: Any, owner: str) -> Gradient:
 
 
 def with_dense_shape(gradient: Gradient, variable: Any) -> Gradient:
-    """Give a sparse gradient the shape of its variable, which Keras requires.
-
-    Only the static shape is used: reading the variable would copy all of it.
-    """
+    """Give a sparse gradient the static shape of its variable, which Keras requires."""
     shape = value_of(variable).shape
     if (
         not isinstance(gradient, tf.IndexedSlices)
@@ -249,13 +236,8 @@ def for_all_replicas(
 ) -> None:
     """Take a step once for all replicas, with the sums of their gradients.
 
-    A sum is absent if it is absent on every replica, and sparse if it is dense on none.
     ``step`` runs outside of the strategy: it reads the first copy of a mirrored
     variable, and assigns to every copy. ``build``, which creates state, runs in it.
-
-    Raises:
-        NoGradientsError: a ValueError; every gradient is absent.
-        UnsupportedError: a ValueError; replicas that cannot call ``merge_call``.
     """
 
     def merged(*shares: list[Gradient]) -> None:
@@ -287,19 +269,16 @@ def merge(owner: str, own: list[Gradient], function: Callable[..., None]) -> Non
             "jit_compile=False)."
         )
 
+    def results(value: Any) -> tuple[Any, ...]:
+        if isinstance(value, tf.distribute.DistributedValues):
+            return tuple(strategy.experimental_local_results(value))
+        return (value,) * count  # The same on each replica.
+
     def merged(strategy: tf.distribute.Strategy, gradients: list[Any]) -> None:
-        columns = [local_results(strategy, value) for value in gradients]
-        shares = [list(share) for share in zip(*columns, strict=True)]
+        shares = [list(share) for share in zip(*map(results, gradients), strict=True)]
         function(*shares or [[]])
 
     context.merge_call(merged, args=(own,))
-
-
-def local_results(strategy: tf.distribute.Strategy, value: Any) -> tuple[Any, ...]:
-    """Return the values of all replicas; a single object is each replica's value."""
-    if isinstance(value, tf.distribute.DistributedValues):
-        return tuple(strategy.experimental_local_results(value))
-    return (value,) * int(strategy.num_replicas_in_sync)
 
 
 def add_up(shares: Sequence[Gradient], variable: Any) -> Gradient:
@@ -367,24 +346,33 @@ class TrainV1:
     ) -> Pairs:
         """Differentiate ``loss()``: a list of (gradient or None, variable).
 
-        The loss first goes through ``scale_loss``, as in ``fit``. If it is scaled
-        there, the gradients are divided again when they are applied.
+        The loss first goes through ``scale_loss``, as in ``fit``. A wrapper that scales
+        it returns unscaled gradients; the one with masters returns them in float32,
+        with the masters.
 
         Args:
             loss: a callable without arguments that returns a tensor.
             var_list: the variables; None: those that the optimizer was built with.
             gate_gradients, aggregation_method, colocate_gradients_with_ops: checked,
                 without effect.
-            grad_loss: the upstream gradient of the loss; None: 1.
+            grad_loss: the upstream gradient of the loss, unscaled; None: 1.
 
         Raises:
             LossNotCallableError: a RuntimeError; ``loss`` cannot be called.
             UnsupportedError: a ValueError; no ``var_list``, and the optimizer is not
                 built.
         """
-        owner = type(self).__name__
-        check_options(owner, gate_gradients, aggregation_method)
-        check_loss(loss, owner)
+        owner, gates = type(self).__name__, (GATE_NONE, GATE_OP, GATE_GRAPH)
+        known, expected = gate_gradients in gates, "GATE_NONE, GATE_OP or GATE_GRAPH"
+        require(owner, "gate_gradients", gate_gradients, known, expected)
+        known, expected = aggregation_method in (None, 0, 1, 2), "None, 0, 1 or 2"
+        require(owner, "aggregation_method", aggregation_method, known, expected)
+        if not callable(loss):
+            raise errors.LossNotCallableError(
+                f"{owner}: loss: expected a callable without arguments, got "
+                f"{type(loss).__name__}; write compute_gradients(lambda: loss(batch), "
+                "[w])."
+            )
         if var_list is None and not self.built:
             refuse_unbuilt(owner)
         variables = self._trainable_variables if var_list is None else var_list
@@ -396,10 +384,16 @@ class TrainV1:
             )
         if grad_loss is not None:
             grad_loss = as_gradient(grad_loss, "the loss", owner)
+        return self._differentiate(loss, variables, grad_loss)
+
+    def _differentiate(
+        self, loss: Callable[[], Any], variables: list[Any], grad_loss: Any
+    ) -> Pairs:
+        """Return the gradients of a loss after ``scale_loss``, with the variables."""
         values = [value_of(variable) for variable in variables]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(values)
-            scaled = self.scale_loss(require_loss(loss(), owner))
+            scaled = self.scale_loss(require_loss(loss(), type(self).__name__))
         gradients = tape.gradient(scaled, values, grad_loss)
         return list(zip(gradients, variables, strict=True))
 
@@ -416,7 +410,7 @@ class TrainV1:
             grads_and_vars: iterable of (gradient, variable). A gradient is dense or
                 sparse, with its variable's shape and dtype, or None.
             global_step: integer variable, incremented if ``iterations`` counts the
-                step.
+                step; with AGN, if a round ends.
             name: without effect.
 
         Returns:
@@ -430,22 +424,45 @@ class TrainV1:
         """
         owner = type(self).__name__
         pairs = as_pairs(grads_and_vars, owner)
-        variables = [require_variable(variable, owner) for _, variable in pairs]
-        entries = [gradient for gradient, _ in pairs]
-        gradients = check_gradients(entries, variables, owner, self.takes_wide)
-        counter = check_counter(global_step, owner)
+        counter = None if global_step is None else value_of(global_step)
+        is_counter = isinstance(counter, tf.Variable) and counter.dtype.is_integer
+        if counter is not None and not is_counter:
+            raise errors.DtypeError(
+                f"{owner}: expected global_step to be None or an integer variable, got "
+                f"{type(global_step).__name__}; make one with keras.Variable(0, "
+                "dtype='int64', trainable=False)."
+            )
+        self._train(*zip(*pairs, strict=True), counter)
+        return self._iterations
+
+    def _train(
+        self,
+        gradients: Sequence[Any],
+        variables: Sequence[Any],
+        counter: tf.Variable | None = None,
+    ) -> None:
+        """Check the gradients, then take a step, once for all replicas."""
+        owner = type(self).__name__
+        variables = [require_variable(variable, owner) for variable in variables]
+        gradients = check_gradients(gradients, variables, owner, self.takes_wide)
 
         def step(gradients: list[Gradient]) -> None:
-            before = self._iterations.value.read_value()
-            self.apply(gradients, variables)
+            before = None if counter is None else self._iterations.value.read_value()
+            self._take(gradients, variables)
             if counter is not None:
-                counted = self._iterations.value.read_value() - before
-                counter.assign_add(tf.cast(counted, counter.dtype))
+                counter.assign_add(tf.cast(self._counted(before), counter.dtype))
 
         self.forget_report()
         build = lambda _: self.ensure_built(variables)  # noqa: E731
         for_all_replicas(owner, build, step, gradients, variables)
-        return self._iterations
+
+    def _take(self, gradients: list[Gradient], variables: list[Any]) -> None:
+        """Take a step outside of the strategy, on checked gradients."""
+        self.apply(gradients, variables)
+
+    def _counted(self, before: tf.Tensor) -> tf.Tensor:
+        """Return what a step adds to ``global_step``; ``before``: ``iterations``."""
+        return self._iterations.value.read_value() - before
 
     @tf.autograph.experimental.do_not_convert
     def minimize(
@@ -467,10 +484,7 @@ class TrainV1:
     def ensure_built(self, variables: Sequence[Any]) -> None:
         """Create the state for ``variables`` unless it exists; works in graphs too."""
         if not self.built:
-            base: Any = self
-            while hasattr(base, "inner_optimizer"):
-                base = base.inner_optimizer
-            scope = scope_of(base._distribution_strategy)
+            scope = scope_of(base_of(self)._distribution_strategy)
             with tf.init_scope(), scope, keras.name_scope(self.name, caller=self):
                 self.build(variables)
 
@@ -488,29 +502,6 @@ class TrainV1:
     def get_slot_names(self) -> list[str]:
         """Return the names (TensorFlow 1's) of the slots that exist."""
         return [] if self._slots is None else self._slots.names()
-
-
-def check_options(owner: str, gate_gradients: Any, aggregation_method: Any) -> None:
-    """Raise unless the options for graphs have values that TensorFlow allows."""
-    if gate_gradients not in (GATE_NONE, GATE_OP, GATE_GRAPH):
-        raise errors.OutOfRangeError(
-            f"{owner}: gate_gradients: expected GATE_NONE, GATE_OP or GATE_GRAPH, got "
-            f"{gate_gradients!r}; leave it out for GATE_OP."
-        )
-    if aggregation_method not in (None, 0, 1, 2):
-        raise errors.OutOfRangeError(
-            f"{owner}: aggregation_method: expected None, 0, 1 or 2, got "
-            f"{aggregation_method!r}; leave it out for None."
-        )
-
-
-def check_loss(loss: Any, owner: str) -> None:
-    """Raise unless ``loss`` can be called."""
-    if not callable(loss):
-        raise errors.LossNotCallableError(
-            f"{owner}: loss: expected a callable without arguments, got "
-            f"{type(loss).__name__}; write compute_gradients(lambda: loss(batch), [w])."
-        )
 
 
 def require_loss(loss: Any, owner: str) -> Any:

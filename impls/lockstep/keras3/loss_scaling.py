@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from lockstep import errors, pipeline, scalers
-from lockstep.interface import GATE_OP, NO_EAGER_STEP, StepReport
+from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.keras3 import wrapper as stack
 from lockstep.keras3.gradients import (
     Gradient,
@@ -34,18 +34,12 @@ class ScalingWrapper(stack.Wrapper, keras.optimizers.LossScaleOptimizer):
     """The base of both wrappers that scale the loss and skip non-finite steps.
 
     It is a ``LossScaleOptimizer``, so that ``compile`` adds no loss scaling of Keras.
-    The factor of ``scale_loss`` is stored. The first method that reads the gradients
-    divides by it, once. If a step is skipped, weights, slots and ``iterations`` do not
-    change. The scale is updated after the step, so one that raises does not change it.
-
-    Args:
-        opt: the optimizer to wrap.
-        scale_object: the scale that users know, a number or an object.
-        scale: the same scale as a loss scale.
+    ``scale_object`` is the scale that users know, ``scale`` the same as a loss scale.
     """
 
     last_step: StepReport = scalers.ScaledStepReport(*NO_EAGER_STEP)
     report_class = scalers.ScaledStepReport
+    _refusal = errors.NotScalableError
     takes_wide = True
 
     def __init__(
@@ -59,24 +53,23 @@ class ScalingWrapper(stack.Wrapper, keras.optimizers.LossScaleOptimizer):
     ) -> None:
         owner = type(self).__name__
         scalers.check_options(owner, clip_norm, at_floor, floor_patience)
-        if "unscale" in pipeline.stages_of(opt) and not stack.is_keras_scale(opt):
+        if "unscale" in pipeline.stages_of(opt):
             raise errors.UnsupportedError(
                 f"{owner}: expected an optimizer whose loss is not scaled yet, got "
                 f"{type(opt).__name__}; let one of the two scale, and give it the loss "
                 "scale."
             )
-        stack.refuse_factor(opt, owner)
         super().__init__(opt)
+        stack.refuse_factor(self, owner)
         self.scale_object = scale_object
         self.at_floor = at_floor
         self.floor_patience = floor_patience
         self.clip_norm = clip_norm
-        # Not setattr: Keras would track and save these. The keys are threads, one per
-        # replica. ``_has_scaled``: while a loss is differentiated, whether it was
-        # scaled. ``_by_hand``: the graph, or None, where gradients were unscaled.
-        vars(self).update(_divisor=Divisor(), _scale=scale)
-        vars(self).update(_has_scaled={}, _by_hand={}, _steps_in_functions=False)
-        vars(self)["_never_scaled"] = True
+        # Not setattr: Keras would track and save these. ``_scaled``: the last loss that
+        # was scaled. ``_by_hand``: thread, one per replica -> the graph, or None, in
+        # which gradients were unscaled.
+        vars(self).update(_divisor=Divisor(), _scale=scale, _never_scaled=True)
+        vars(self).update(_scaled=None, _by_hand={}, _steps_in_functions=False)
         for variable in scale.variables:
             self._track_variable(variable)
         # Files and checkpoints find it by this name and this position.
@@ -87,19 +80,12 @@ class ScalingWrapper(stack.Wrapper, keras.optimizers.LossScaleOptimizer):
 
     def __getattr__(self, name: str) -> Any:
         """Read an attribute of the wrapped optimizer, or name Keras 2's successor."""
-        today = {"get_scaled_loss": "scale_loss"}
-        today["get_unscaled_gradients"] = "unscale_gradients"
-        if name in today:
+        if name in ("get_scaled_loss", "get_unscaled_gradients"):
             raise AttributeError(
                 f"{type(self).__name__!r} object has no attribute {name!r}; call "
-                f"{today[name]} instead."
+                "scale_loss and unscale_gradients instead."
             )
         return super().__getattr__(name)
-
-    def shown(self) -> dict[str, Any]:
-        """Return the arguments that a repr shows."""
-        clipping = {} if self.clip_norm is None else {"clip_norm": self.clip_norm}
-        return {"loss_scale": self.scale_object, **clipping}
 
     @property
     def loss_scale(self) -> tf.Tensor:
@@ -129,8 +115,7 @@ class ScalingWrapper(stack.Wrapper, keras.optimizers.LossScaleOptimizer):
         Raises:
             LossNotCallableError: a TypeError; None or a string.
         """
-        thread = threading.get_ident()
-        if self._has_scaled.get(thread):
+        if self._scaled is not None and self._scaled() is loss:
             # The loss of compute_gradients has already called this method.
             return loss
         loss = tf.convert_to_tensor(require_loss(loss, type(self).__name__))
@@ -139,10 +124,10 @@ class ScalingWrapper(stack.Wrapper, keras.optimizers.LossScaleOptimizer):
         inner = tf.convert_to_tensor(self.inner_optimizer.scale_loss(loss))
         inner = tf.cast(inner, tf.float32) if inner.dtype.size < 4 else inner
         self._divisor.put(scale, self._iterations.value)
-        self._by_hand.pop(thread, None)
-        if thread in self._has_scaled:
-            self._has_scaled[thread] = True
-        return inner * tf.cast(scale, inner.dtype)
+        self._by_hand.pop(threading.get_ident(), None)
+        scaled = inner * tf.cast(scale, inner.dtype)
+        vars(self)["_scaled"] = weakref.ref(scaled)
+        return scaled
 
     @tf.autograph.experimental.do_not_convert
     def unscale_gradients(self, gradients: Iterable[Gradient]) -> list[Gradient]:
@@ -177,19 +162,13 @@ class ScalingWrapper(stack.Wrapper, keras.optimizers.LossScaleOptimizer):
         self._by_hand[thread] = here
         return quotients
 
-    def differentiate(self, *arguments: Any) -> Pairs:
-        """Differentiate the scaled loss as in the base class; do not divide yet."""
-        self._has_scaled[threading.get_ident()] = False
-        try:
-            return TrainV1.compute_gradients(self, *arguments)
-        finally:
-            del self._has_scaled[threading.get_ident()]
+    def _differentiate(self, loss: Any, variables: list[Any], grad_loss: Any) -> Pairs:
+        """Return unscaled gradients of the scaled loss, with the variables."""
+        pairs = TrainV1._differentiate(self, loss, variables, grad_loss)
+        return self.unscaled(pairs)
 
     def unscaled(self, pairs: Pairs) -> Pairs:
-        """Return the pairs, divided by the stored factor.
-
-        A gradient that overwrites its variable (the scales of float8) is not divided.
-        """
+        """Return the pairs, divided by the stored factor, but not scales of float8."""
         divisor = self._divisor.take(self._iterations.value)
         kept = [self._overwrite_variable_with_gradient(v) for _, v in pairs]
         gradients = [
@@ -203,11 +182,7 @@ class ScalingWrapper(stack.Wrapper, keras.optimizers.LossScaleOptimizer):
     def checked_step(
         self, pairs: Pairs, variables: Sequence[Any], values: Sequence[Any]
     ) -> ScaledStep:
-        """Return a step on unscaled gradients after its finite check.
-
-        ``values``: the elements to check. The scales of float8, which Keras overwrites
-        with their gradients, are not clipped.
-        """
+        """Return a step on unscaled gradients after the check of these values."""
         overwrites = self._overwrite_variable_with_gradient
         unclipped = [k for k, variable in enumerate(variables) if overwrites(variable)]
         names = [name_of(variable) for variable in variables]
@@ -269,7 +244,7 @@ class ScalingWrapper(stack.Wrapper, keras.optimizers.LossScaleOptimizer):
                 step.applied = bool(applied)
                 step.scales = float(before), float(self._scale())
                 inner = getattr(self.inner_optimizer, "last_step", None)
-                self.last_step = step.report(inner)
+                self._set_report(step.report(inner))
             self._skips.count(step, self._scale, self.at_floor, self.floor_patience)
 
     def get_config(self) -> dict[str, Any]:
@@ -324,10 +299,7 @@ class Divisor:
 
 
 def unscaled(gradients: Sequence[Gradient], divisor: tf.Tensor) -> list[Gradient]:
-    """Return each g (1/divisor), computed in float32 for half precision.
-
-    If the divisor is 1, nothing is computed. None stays None.
-    """
+    """Return each g (1/divisor), computed in float32 for half precision."""
     present = [getattr(g, "values", g) for g in gradients if g is not None]
     values = tf.cond(
         tf.equal(divisor, 1.0),
@@ -412,39 +384,13 @@ class MixedPrecisionLossScaleOptimizer(ScalingWrapper):
         *,
         clip_norm: float | None = None,
     ) -> None:
-        owner, role = "MixedPrecisionLossScaleOptimizer", "whose loss is to be scaled"
-        stack.require_optimizer(opt, owner, role, errors.NotScalableError)
         scale = get(loss_scale)
         if scale is None:
             raise errors.MissingLossScaleError(
-                f"{owner}: expected a loss scale, got None; give a number or 'dynamic'."
+                f"{type(self).__name__}: expected a loss scale, got None; give a number"
+                " or 'dynamic'."
             )
         super().__init__(opt, scale, scale, clip_norm, at_floor, floor_patience)
-
-    @tf.autograph.experimental.do_not_convert
-    def compute_gradients(
-        self,
-        loss: Any,
-        var_list: Iterable[Any] | None = None,
-        gate_gradients: int = GATE_OP,
-        aggregation_method: int | None = None,
-        colocate_gradients_with_ops: bool = False,
-        grad_loss: Any = None,
-    ) -> Pairs:
-        """Differentiate the scaled loss and unscale: (gradient or None, variable).
-
-        Args:
-            loss: a callable without arguments that returns a tensor.
-            var_list: the variables; None: those that the optimizer was built with.
-            gate_gradients, aggregation_method, colocate_gradients_with_ops: checked,
-                without effect.
-            grad_loss: the upstream gradient of the loss, unscaled.
-
-        Raises:
-            LossNotCallableError: a RuntimeError; ``loss`` cannot be called.
-        """
-        options = gate_gradients, aggregation_method, colocate_gradients_with_ops
-        return self.unscaled(self.differentiate(loss, var_list, *options, grad_loss))
 
     def update(self, gradients: list[Gradient], variables: list[Any]) -> None:
         """Unscale; step if all gradients are finite; update the scale."""
@@ -453,10 +399,7 @@ class MixedPrecisionLossScaleOptimizer(ScalingWrapper):
         self.step_or_skip(self.checked_step(pairs, variables, values))
 
     def _take_step(self, pairs: Pairs) -> None:
-        """Take the wrapped optimizer's step on gradients in their variables' dtypes.
-
-        Those that were unscaled by hand are float32.
-        """
+        """Take the step on gradients in their variables' dtypes; some are float32."""
         narrow: Pairs = []
         for gradient, variable in pairs:
             dtype = value_of(variable).dtype

@@ -9,18 +9,17 @@ import keras
 import tensorflow as tf
 
 from lockstep import errors
-from lockstep.interface import GATE_OP
 from lockstep.keras3 import wrapper as stack
 from lockstep.keras3.gradients import (
-    MODEL_NAME,
+    MODEL,
     Gradient,
     Pairs,
+    TrainV1,
     key_of,
     merge,
     name_of,
     refuse_unbuilt,
     replica_count,
-    require_all,
     value_of,
     without_duplicates,
 )
@@ -120,8 +119,6 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
         at_floor: str = "warn",
         floor_patience: int = PATIENCE,
     ) -> None:
-        role = "that is to train"
-        stack.require_optimizer(optimizer, OWNER, role, errors.NotScalableError)
         if has_layer(optimizer, "AGNOptimizer"):
             raise errors.UnsupportedError(
                 f"{OWNER}: expected an optimizer of variables that nothing shares, got "
@@ -168,20 +165,13 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
             decays = base._use_weight_decay(variable)
             key = base._var_key(masters[key_of(variable)])
             base._exclude_from_weight_decay_cache[key] = decays
-        # Row clipping inside applies the limits of variables to their masters.
-        models = {key_of(masters[key_of(variable)]): variable for variable in half}
-        for layer in stack.wrappers_of(self.inner_optimizer):
-            vars(layer)["_stand_for"] = models
         slots = super().build_inner([masters.get(key_of(v), v) for v in variables])
         for variable in half:
             slots.add_master(variable, masters[key_of(variable)])
         return slots
 
     def _make_master(self, variable: Any) -> keras.Variable:
-        """Create a float32 variable with the value and the constraint of ``variable``.
-
-        Keras applies the constraints of the variables that it updates.
-        """
+        """Create a float32 variable with the value and the constraint of another."""
         wide = tf.cast(value_of(variable).read_value(), tf.float32)
         master = self.add_variable(
             shape=variable.shape,
@@ -189,40 +179,18 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
             dtype="float32",
             name=f"{name_of(variable).replace('/', '_')}_master",
         )
-        setattr(master, MODEL_NAME, name_of(variable))
+        # Reports name the variable, and row clipping inside finds it.
+        vars(master)[MODEL] = variable
         master.constraint = getattr(variable, "constraint", None)
         return master
 
-    @tf.autograph.experimental.do_not_convert
-    def compute_gradients(
-        self,
-        loss: Any,
-        var_list: Iterable[Any] | None = None,
-        gate_gradients: int = GATE_OP,
-        aggregation_method: int | None = None,
-        colocate_gradients_with_ops: bool = False,
-        grad_loss: Any = None,
-    ) -> Pairs:
-        """Differentiate the scaled loss: (unscaled float32 gradient or None, master).
+    def _differentiate(self, loss: Any, variables: list[Any], grad_loss: Any) -> Pairs:
+        """Return unscaled float32 gradients of the scaled loss, with the masters.
 
         A sparse gradient stays sparse unless a regularizer adds a dense one. float64
-        stays float64. The first call builds the optimizer with ``var_list``.
-
-        Args:
-            loss: a callable without arguments that returns a tensor.
-            var_list: the variables; None: those that the optimizer was built with.
-            gate_gradients, aggregation_method, colocate_gradients_with_ops: checked,
-                without effect.
-            grad_loss: the upstream gradient of the loss, unscaled.
-
-        Raises:
-            LossNotCallableError: a RuntimeError; ``loss`` cannot be called.
+        stays float64. The first call builds the optimizer with these variables.
         """
-        if var_list is not None:
-            var_list = require_all(var_list, OWNER)
-        options = gate_gradients, aggregation_method, colocate_gradients_with_ops
-        pairs = self.differentiate(loss, var_list, *options, grad_loss)
-        variables = [variable for _, variable in pairs]
+        pairs = TrainV1._differentiate(self, loss, variables, grad_loss)
 
         def prepare(*shares: Any) -> None:
             self.ensure_built(variables)
@@ -233,11 +201,7 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
         return self._of_masters(pairs, masters, replica_count())
 
     def _follow_models(self, variables: Iterable[Any]) -> list[Any]:
-        """Return the masters of variables, after updating them from the variables.
-
-        Usually no variable was changed outside. So all are first compared with their
-        rounded masters, and masters are written only if one differs.
-        """
+        """Return the masters; where a variable was written outside, they follow it."""
         variables = list(variables)
         masters = list(map(self._slots.master_of, variables))
         pairs = [
@@ -262,11 +226,7 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
         return masters
 
     def _of_masters(self, pairs: Pairs, masters: list[Any], sharers: int = 1) -> Pairs:
-        """Return (unscaled float32 gradient, master) for the gradients of a loss.
-
-        Pairs that already have masters are unchanged. Several ``sharers``, whose
-        gradients will be summed, each add their part of the regularizer's gradient.
-        """
+        """Return (unscaled float32 gradient, master); ``sharers`` will be summed."""
         factor = self._divisor.look(self._iterations.value)
         factor = factor if sharers == 1 else factor / sharers
         of_masters: Pairs = []
@@ -389,12 +349,7 @@ def mp_regularizer_wrapper(regularizer: Regularizer) -> MasterRegularizer:
 def regularized(
     gradient: Gradient, master: Any, variable: Any, factor: tf.Tensor
 ) -> Gradient:
-    """Return gradient + factor d regularizer(m)/dm, m the master; absent: 0.
-
-    ``variable`` is the model's, which has the regularizer. A sparse gradient becomes
-    dense if there is a penalty. Unlike in OpenSeq2Seq, there is no collection to which
-    the penalty is added.
-    """
+    """Return gradient + factor d regularizer(m)/dm, m the master, dense if both are."""
     known = getattr(variable, "regularizer", None)
     if not isinstance(known, MasterRegularizer):
         return gradient

@@ -10,7 +10,6 @@ import numpy as np
 import tensorflow as tf
 
 from lockstep.interface import StepReport
-from lockstep.keras3 import wrapper as stack
 from lockstep.keras3.gradients import (
     Gradient,
     Pairs,
@@ -21,7 +20,13 @@ from lockstep.keras3.gradients import (
     name_of,
     value_of,
 )
-from lockstep.keras3.wrapper import ACCUMULATOR, AVERAGE, Wrapper
+from lockstep.keras3.wrapper import (
+    ACCUMULATOR,
+    AVERAGE,
+    Wrapper,
+    preserved,
+    refuse_several,
+)
 from lockstep.tf.shared.clipping import clip
 from lockstep.tf.shared.gradients import all_zero_flags, some_may_be_zero
 
@@ -71,57 +76,71 @@ class MultitaskOptimizerWrapper(Wrapper):
     """
 
     def __init__(self, opt: keras.optimizers.Optimizer) -> None:
-        owner = "MultitaskOptimizerWrapper"
-        stack.require_optimizer(opt, owner, "whose state is to be kept")
-        stack.refuse_several(opt, owner, "wrap each optimizer inside it")
         super().__init__(opt)
+        refuse_several(self, type(self).__name__, "wrap each optimizer inside it")
 
     def update(self, gradients: list[Gradient], variables: list[Any]) -> None:
-        """Take the wrapped optimizer's step, and restore the skipped variables.
+        """Take the wrapped optimizer's step on the variables that are not skipped.
 
         A graph contains three steps, of which one runs. They update all variables, some
         of them, or none. In most steps no gradient is all zero, so the first one runs,
         and only one condition is computed.
         """
         present, tested = self._tested(gradients, variables)
-        zero = None
         if tf.executing_eagerly():
-            zero = tf.zeros(len(present), bool)
-            if some_may_be_zero(tested):
-                zero = all_zero_flags(tested)
-            self._report(gradients, variables, present, tested, zero.numpy())
-
-        def update_all() -> None:
-            self.inner_optimizer.apply(*map(list, zip(*present, strict=True)))
+            self._update_eagerly(gradients, variables, present, tested)
+            return
 
         def skip_zeros() -> None:
-            flags = all_zero_flags(tested) if zero is None else zero
-            period = self.gradient_accumulation_steps
-            if period:
-                due = tf.equal((self._iterations.value + 1) % period, 0)
-                flags = tf.logical_and(flags, due)
+            zero = self._skipped(all_zero_flags(tested))
             if self.use_ema:  # The averages follow the variables at every step.
-                self._update_some(present, flags)
+                self._update_some(present, zero)
             else:
-                some = lambda: self._update_some(present, flags)  # noqa: E731
-                tf.cond(tf.reduce_all(flags), self._count, some)
+                some = lambda: self._update_some(present, zero)  # noqa: E731
+                tf.cond(tf.reduce_all(zero), self._count, some)
 
-        rare = some_may_be_zero(tested) if zero is None else tf.reduce_any(zero)
-        tf.cond(rare, skip_zeros, update_all)
-        if tf.executing_eagerly() and self.last_step.applied:
-            inner = getattr(self.inner_optimizer, "last_step", None)
-            if inner is not None and not inner.applied:
-                reason = f"{self.last_step.reason}; {inner.reason}"
-                names = tuple(map(name_of, variables))
-                self.last_step = inner._replace(reason=reason, skipped=names)
+        tf.cond(some_may_be_zero(tested), skip_zeros, lambda: self._update(present))
+
+    def _update(self, pairs: Pairs) -> None:
+        """Take the wrapped optimizer's step."""
+        self.inner_optimizer.apply(*map(list, zip(*pairs, strict=True)))
+
+    def _update_some(self, present: Pairs, zero: tf.Tensor) -> None:
+        """Take the wrapped optimizer's step; restore the skipped variables."""
+        with preserved([self._state(variable) for _, variable in present], zero):
+            self._update(present)
+
+    def _update_eagerly(
+        self,
+        gradients: list[Gradient],
+        variables: list[Any],
+        present: Pairs,
+        tested: list[Gradient],
+    ) -> None:
+        """Take the step on the pairs that are not skipped, and report it."""
+        zero = np.zeros(len(present), bool)
+        if some_may_be_zero(tested):
+            zero = all_zero_flags(tested).numpy()
+        self._report(gradients, variables, present, tested, zero)
+        if zero.any():
+            zero = self._skipped(tf.constant(zero)).numpy()
+        others = [pair for pair, skip in zip(present, zero, strict=True) if not skip]
+        if zero.any() and self.use_ema:
+            self._update_some(present, tf.constant(zero))
+        elif others:
+            self._update(others)
+        else:
+            self._count()
+        inner = getattr(self.inner_optimizer, "last_step", None)
+        if self.last_step.applied and inner is not None and not inner.applied:
+            reason = f"{self.last_step.reason}; {inner.reason}"
+            names = tuple(map(name_of, variables))
+            self._set_report(inner._replace(reason=reason, skipped=names))
 
     def _tested(
         self, gradients: list[Gradient], variables: list[Any]
     ) -> tuple[Pairs, list[Gradient]]:
-        """Return the pairs with a gradient, and for each the tensor to test.
-
-        With gradient accumulation it is the sum, to which an absent gradient adds 0.
-        """
+        """Return the pairs with a gradient, and for each the tensor or sum to test."""
         pairs = list(zip(gradients, variables, strict=True))
         if not self.gradient_accumulation_steps:
             pairs = [(g, v) for g, v in pairs if g is not None]
@@ -132,20 +151,12 @@ class MultitaskOptimizerWrapper(Wrapper):
         both = zip(pairs, sums, strict=True)
         return pairs, [tf.cast(g, s.dtype) + s for (g, _), s in both]
 
-    def _update_some(self, present: Pairs, skipped: tf.Tensor) -> None:
-        """Take the wrapped optimizer's step; restore the skipped variables."""
-        pushes = (getattr(w, "_pushes_away", False) for w in stack.wrappers_of(self))
-        if not (tf.executing_eagerly() and any(pushes)):
-            with stack.preserved([self._state(v) for _, v in present], skipped):
-                self.inner_optimizer.apply(*map(list, zip(*present, strict=True)))
-            return
-        # What a step inside pushes to another process cannot be undone.
-        flags = skipped.numpy()
-        others = [pair for pair, skip in zip(present, flags, strict=True) if not skip]
-        if others:
-            self.inner_optimizer.apply(*map(list, zip(*others, strict=True)))
-        else:
-            self._count()
+    def _skipped(self, zero: tf.Tensor) -> tf.Tensor:
+        """Return which variables to skip; sums only at the step that applies them."""
+        period = self.gradient_accumulation_steps
+        if not period:
+            return zero
+        return tf.logical_and(zero, tf.equal((self._iterations.value + 1) % period, 0))
 
     def _count(self) -> None:
         """Count a step without updates, which ends a period of accumulation.
@@ -162,14 +173,10 @@ class MultitaskOptimizerWrapper(Wrapper):
                 total.assign(tf.zeros_like(total))
 
     def _state(self, variable: Any) -> list[tf.Variable]:
-        """Return a variable and its slots; with a master, both and their slots.
-
-        The moving average is left out, because it follows the variable and starts at
-        the first step whatever the gradient is. So is the accumulator, which Keras
-        resets.
-        """
+        """Return a variable and its slots; with a master, both and their slots."""
 
         def slots(of: Any) -> list[Any]:
+            # The average follows the variable, and Keras resets the accumulator.
             left_out = ACCUMULATOR, AVERAGE
             named = self._slots.of(of).items()
             return [slot for name, slot in named if name not in left_out]
@@ -190,21 +197,25 @@ class MultitaskOptimizerWrapper(Wrapper):
     ) -> None:
         """Report which variables an eager step does not update, and why."""
         flags = {key_of(v): flag for (_, v), flag in zip(present, zero, strict=True)}
-        absent, zeros, skipped = 0, int(zero.sum()), []
-        for gradient, variable in zip(gradients, variables, strict=True):
-            absent += gradient is None
-            if flags.get(key_of(variable), True) or gradient is None:
-                skipped.append(name_of(variable))
+        pairs = list(zip(gradients, variables, strict=True))
+        skipped = [
+            name_of(v) for g, v in pairs if g is None or flags.get(key_of(v), True)
+        ]
         sums = tf.stack([tf.reduce_sum(tf.cast(g, tf.float32)) for g in tested])
         suspects = np.flatnonzero(~np.isfinite(sums.numpy())) if present else ()
-        nonfinite = sum(not np.isfinite(tested[k].numpy()).all() for k in suspects)
-        counts = {"all zero": zeros, "absent": absent, "not finite": nonfinite}
+        counts = {
+            "all zero": int(zero.sum()),
+            "absent": sum(gradient is None for gradient in gradients),
+            "not finite": sum(
+                not np.isfinite(tested[k].numpy()).all() for k in suspects
+            ),
+        }
         parts = [f"{count} {what}" for what, count in counts.items() if count]
         reason = "every gradient had a nonzero element"
         if parts:
             reason = f"of {len(variables)} gradients {', '.join(parts)}"
         applied = len(skipped) < len(variables)
-        self.last_step = StepReport(applied, reason, tuple(skipped))
+        self._set_report(StepReport(applied, reason, tuple(skipped)))
 
 
 @tf.autograph.experimental.do_not_convert

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lockstep.keras3.gradients import densify, name_of, value_of
+from lockstep.keras3.gradients import densify, value_of
 from lockstep.keras3.optimizers import RuleOptimizer, registered
 from lockstep.optimizers import NOVOGRAD
 from lockstep.tf.shared import novograd as rule
@@ -70,9 +70,7 @@ class NovoGrad(RuleOptimizer, keras.optimizers.Optimizer):
         name: str = "NovoGrad",
         **options: Any,
     ) -> None:
-        arguments = {"learning_rate": learning_rate, "beta1": beta1, "beta2": beta2}
-        arguments |= {"epsilon": epsilon, "weight_decay": weight_decay}
-        super().__init__({**arguments, "grad_averaging": grad_averaging}, name, options)
+        super().__init__(locals())
 
     def build(self, variables: Sequence[Any]) -> None:
         """Create the slots."""
@@ -83,22 +81,10 @@ class NovoGrad(RuleOptimizer, keras.optimizers.Optimizer):
             self.add_variable_from_reference(variable, MOMENTUM)
             self.add_variable_from_reference(variable, MOMENT)
 
-    def add_variable_from_reference(
-        self,
-        reference_variable: Any,
-        name: str | None = None,
-        initializer: Any = "zeros",
-    ) -> keras.Variable:
-        """Create a slot: momentum like its variable, or a 0-d second moment."""
-        if name != MOMENT:
-            return super().add_variable_from_reference(
-                reference_variable, name, initializer
-            )
-        path = name_of(reference_variable).replace("/", "_")
-        dtype = rule.wide_dtype(value_of(reference_variable).dtype).name
-        slot = self.add_variable((), initializer, dtype, name=f"{path}_{name}")
-        self._slots.add(reference_variable, name, slot)
-        return slot
+    def _slot_layout(self, variable: Any, name: str) -> tuple[Any, str] | None:
+        """Return shape and dtype of a second moment: 0-d, at least float32."""
+        dtype = rule.wide_dtype(value_of(variable).dtype).name
+        return ((), dtype) if name == MOMENT else None
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """Update the slots and the weights of a variable."""

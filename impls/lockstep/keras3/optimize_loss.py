@@ -17,6 +17,7 @@ from lockstep.keras3.clipping import as_entries, processed
 from lockstep.keras3.gradients import Gradient, Pairs, TrainV1, name_of, value_of
 from lockstep.keras3.loss_scales import AutomaticLossScaler
 from lockstep.keras3.mixed_precision import MixedPrecisionOptimizerWrapper
+from lockstep.pipeline import base_of
 from lockstep.tf.shared import optimize_loss as shared
 from lockstep.tf.shared import summaries as records
 from lockstep.tf.shared.accumulators import Accumulators
@@ -152,7 +153,7 @@ def make_optimizer(task: shared.Task, rate: float) -> Optimizer:
     stack.refuse_keras_scale(optimizer, owner, remedy)
     stack.refuse_factor(optimizer, owner)
     stack.refuse_several(optimizer, owner, "pass a single optimizer")
-    base = stack.base_of(optimizer)
+    base = base_of(optimizer)
     if not isinstance(base._learning_rate, keras.Variable):
         raise errors.UnsupportedError(
             f"{owner}: expected an optimizer whose learning_rate is a number, got "
@@ -170,7 +171,7 @@ class Adapted(stack.Wrapper):
         super().update(gradients, variables)
         if tf.executing_eagerly():
             pairs = zip(gradients, variables, strict=True)
-            self.last_step = applied(variables, [v for g, v in pairs if g is None])
+            self._set_report(applied(variables, [v for g, v in pairs if g is None]))
 
 
 def applied(variables: Sequence[Any], absent: Sequence[Any]) -> StepReport:
@@ -232,7 +233,7 @@ class TrainingStep(tf.Module):
         return self.task.pipeline(self.optimizer)
 
     def __repr__(self) -> str:
-        base, count = stack.base_of(self.optimizer), len(self.trained)
+        base, count = base_of(self.optimizer), len(self.trained)
         if not tf.executing_eagerly():
             return f"{OWNER}({type(base).__name__}, in a graph)"
         step = int(value_of(self.global_step).read_value())

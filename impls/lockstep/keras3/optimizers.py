@@ -9,27 +9,23 @@ number, a ``LearningRateSchedule`` or a callable. ``use_locking`` has no effect.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 import keras
 import tensorflow as tf
 
-from lockstep.checks import require
 from lockstep.keras3 import wrapper as stack
 from lockstep.keras3.gradients import (
     StateList,
     TrainV1,
     densify,
     for_all_replicas,
+    name_of,
     value_of,
     without_duplicates,
 )
 from lockstep.optimizers import OPTIMIZERS, OptimizerSpec
-
-CLIPS = ("clipnorm", "clipvalue", "global_clipnorm")
-"""Keras' arguments that clip."""
 
 registered = keras.saving.register_keras_serializable(package="lockstep")
 
@@ -53,34 +49,25 @@ class RuleOptimizer(TrainV1):
     keeps_duplicates = False
     widens_half = False
 
-    _slot_dtype: str | None = None
-
-    def __init__(
-        self, arguments: dict[str, Any], name: str, options: Mapping[str, Any]
-    ) -> None:
-        rate = arguments.pop("learning_rate")
-        numbers = {**arguments, "learning_rate": 0.0 if callable(rate) else rate}
-        bound = self.spec.bind((), numbers)
-        for argument in CLIPS:
-            limit = options.get(argument)
-            fine = limit is None or 0 < limit < math.inf
-            require(self.spec.class_name, argument, limit, fine, "a finite number > 0")
+    def __init__(self, arguments: Mapping[str, Any]) -> None:
+        """Create Keras' optimizer; ``arguments``: a constructor's ``locals()``."""
+        rate = arguments["learning_rate"]
+        own = {p.name: arguments[p.name] for p in self.spec.parameters}
+        bound = self.spec.bind(
+            (), {**own, "learning_rate": 0.0 if callable(rate) else rate}
+        )
         values = {
-            self.renamed[key]: value if isinstance(value, bool) else float(value)
-            for key, value in bound.items()
-            if key in self.renamed
+            theirs: bound[ours] if isinstance(bound[ours], bool) else float(bound[ours])
+            for ours, theirs in self.renamed.items()
         }
-        rate = rate if callable(rate) else float(rate)
         super().__init__(
-            learning_rate=rate, name=name, **values, **self.fixed, **options
+            learning_rate=rate if callable(rate) else float(rate),
+            name=arguments["name"],
+            **values,
+            **self.fixed,
+            **arguments["options"],
         )
         vars(self).update(_slots=stack.Slots(), bound=bound)
-
-    def __repr__(self) -> str:
-        values = {name: repr(value) for name, value in self.bound.items()}
-        values["learning_rate"] = stack.shown_rate(self)
-        parts = ", ".join(f"{name}={value}" for name, value in values.items())
-        return f"{type(self).__name__}({parts})"
 
     @property
     def variables(self) -> StateList:
@@ -91,52 +78,44 @@ class RuleOptimizer(TrainV1):
         """Whether a variable is updated in float32 instead of its own dtype."""
         return self.widens_half and tf.as_dtype(variable.dtype).size < 4
 
+    def _slot_layout(self, variable: Any, name: str) -> tuple[Any, str] | None:
+        """Return shape and dtype of a slot, unless they are those of its variable."""
+        # Keras adds gradients to its accumulator, so that has their dtype.
+        widens = self._widens(variable) and name != stack.ACCUMULATOR
+        return (variable.shape, "float32") if widens else None
+
     def add_variable_from_reference(
         self,
         reference_variable: Any,
         name: str | None = None,
         initializer: Any = "zeros",
     ) -> keras.Variable:
-        """Create a slot with TensorFlow 1's initial value.
-
-        Keras adds gradients to its accumulator, so that has their dtype.
-        """
+        """Create a slot with TensorFlow 1's initial value."""
+        name = name or "var"
         tf_name = stack.tf_slot_name(self, name)
         for slot in self.spec.active_slots(self.bound):
             if slot.name == tf_name:
                 first = self.spec.initial_value(slot, self.bound)
                 initializer = keras.initializers.Constant(first)
-        widens = self._widens(reference_variable) and name != stack.ACCUMULATOR
-        vars(self)["_slot_dtype"] = "float32" if widens else None
-        try:
+        layout = self._slot_layout(reference_variable, name)
+        if layout is None:
             variable = super().add_variable_from_reference(
                 reference_variable, name, initializer
             )
-        finally:
-            vars(self)["_slot_dtype"] = None
+        else:
+            path = name_of(reference_variable).replace("/", "_")
+            shape, dtype = layout
+            variable = self.add_variable(
+                shape, initializer, dtype, name=f"{path}_{name}"
+            )
         self._slots.add(reference_variable, tf_name, variable)
         return variable
-
-    def add_variable(
-        self,
-        shape: Any,
-        initializer: Any = "zeros",
-        dtype: Any = None,
-        *a: Any,
-        **k: Any,
-    ) -> keras.Variable:
-        """Create a state variable; a slot may have its own dtype."""
-        dtype = self._slot_dtype or dtype
-        return super().add_variable(shape, initializer, dtype, *a, **k)
 
     @tf.autograph.experimental.do_not_convert
     def apply(
         self, grads: Iterable[Any], trainable_variables: Iterable[Any] | None = None
     ) -> None:
-        """Take a step as in Keras, with the duplicate rows of slices summed first.
-
-        This includes duplicates between the replicas of a strategy.
-        """
+        """Take a step as in Keras, but with the duplicate rows of slices summed."""
         variables = trainable_variables
         variables = self._trainable_variables if variables is None else list(variables)
 
@@ -222,7 +201,7 @@ class GradientDescentOptimizer(RuleOptimizer, keras.optimizers.SGD):
         name: str = "GradientDescent",
         **options: Any,
     ) -> None:
-        super().__init__({"learning_rate": learning_rate}, name, options)
+        super().__init__(locals())
 
 
 @registered
@@ -260,8 +239,7 @@ class MomentumOptimizer(RuleOptimizer, keras.optimizers.SGD):
         use_nesterov: bool = False,
         **options: Any,
     ) -> None:
-        arguments = {"learning_rate": learning_rate, "momentum": momentum}
-        super().__init__({**arguments, "use_nesterov": use_nesterov}, name, options)
+        super().__init__(locals())
 
 
 @registered
@@ -308,8 +286,7 @@ class AdamOptimizer(RuleOptimizer, keras.optimizers.Adam):
         use_own_namescope_for_non_slot_vars: bool = False,
         **options: Any,
     ) -> None:
-        arguments = {"learning_rate": learning_rate, "beta1": beta1, "beta2": beta2}
-        super().__init__({**arguments, "epsilon": epsilon}, name, options)
+        super().__init__(locals())
 
 
 @registered
@@ -358,9 +335,7 @@ class AdamWOptimizer(RuleOptimizer, keras.optimizers.AdamW):
         name: str = "AdamW",
         **options: Any,
     ) -> None:
-        arguments = {"learning_rate": learning_rate, "weight_decay": weight_decay}
-        arguments |= {"beta1": beta1, "beta2": beta2, "epsilon": epsilon}
-        super().__init__(arguments, name, options)
+        super().__init__(locals())
 
 
 @registered
@@ -394,8 +369,7 @@ class AdagradOptimizer(RuleOptimizer, keras.optimizers.Adagrad):
         name: str = "Adagrad",
         **options: Any,
     ) -> None:
-        start = {"initial_accumulator_value": initial_accumulator_value}
-        super().__init__({"learning_rate": learning_rate, **start}, name, options)
+        super().__init__(locals())
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """Apply the rule; for a sparse gradient to its rows.
@@ -458,9 +432,7 @@ class RMSPropOptimizer(RuleOptimizer, keras.optimizers.RMSprop):
         name: str = "RMSProp",
         **options: Any,
     ) -> None:
-        arguments = {"learning_rate": learning_rate, "decay": decay}
-        arguments |= {"momentum": momentum, "epsilon": epsilon, "centered": centered}
-        super().__init__(arguments, name, options)
+        super().__init__(locals())
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """Apply the rule to every row, as in Keras, but without Keras' row division.
@@ -526,17 +498,8 @@ class FtrlOptimizer(RuleOptimizer, keras.optimizers.Ftrl):
         beta: float | None = None,
         **options: Any,
     ) -> None:
-        arguments = {
-            "learning_rate": learning_rate,
-            "learning_rate_power": learning_rate_power,
-            "initial_accumulator_value": initial_accumulator_value,
-            "l1_regularization_strength": l1_regularization_strength,
-            "l2_regularization_strength": l2_regularization_strength,
-        }
-        shrinkage = l2_shrinkage_regularization_strength
-        arguments["l2_shrinkage_regularization_strength"] = shrinkage
-        beta = 0.0 if beta is None else float(beta)
-        super().__init__(arguments, name, {**options, "beta": beta})
+        options["beta"] = 0.0 if beta is None else float(beta)
+        super().__init__(locals())
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """Apply the rule; at a rate of 0 nothing changes."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -11,31 +11,23 @@ import numpy as np
 import tensorflow as tf
 
 from lockstep import errors
-from lockstep.checks import is_positive, number_of
-from lockstep.interface import StepReport
+from lockstep.checks import is_positive, number_of, require
 from lockstep.keras3.gradients import (
     Gradient,
     as_variable,
     is_variable,
     key_of,
+    model_of,
     name_of,
     require_all,
     value_of,
 )
-from lockstep.keras3.wrapper import Wrapper, require_optimizer, wrappers_of
+from lockstep.keras3.wrapper import Wrapper
 from lockstep.pipeline import has_layer
 from lockstep.tf.shared.rows import clip_rows
 
 OWNER = "VariableClippingOptimizer"
 DIMS = f"{OWNER}: vars_to_clip_dims"
-
-
-class Listed(NamedTuple):
-    """An entry of ``vars_to_clip_dims``; a path's variable is known after ``build``."""
-
-    key: Any
-    axes: tuple[int, ...]
-    max_norm: float
 
 
 class Clipped(NamedTuple):
@@ -113,13 +105,11 @@ class VariableClippingOptimizer(Wrapper):
         colocate_clip_ops_with_vars: bool = False,
         name: str = "VariableClipping",
     ) -> None:
-        require_optimizer(opt, OWNER, "whose steps come first")
         if not isinstance(name, str) or not name:
             raise errors.OutOfRangeError(
                 f"{OWNER}: name: expected a nonempty string, got {name!r}; leave it "
                 "out for 'VariableClipping'."
             )
-        listed = listed_variables(vars_to_clip_dims, max_norm)
         if has_layer(opt, "AGNOptimizer"):
             raise errors.UnsupportedError(
                 f"{OWNER}: expected an optimizer of variables that nothing shares, got "
@@ -127,8 +117,8 @@ class VariableClippingOptimizer(Wrapper):
                 "inside: AGNOptimizer(VariableClippingOptimizer(opt, ...), ...)."
             )
         super().__init__(opt, name)
-        limits: Any = {name_of(entry.key): entry.max_norm for entry in listed}
-        limits = limits if isinstance(max_norm, Mapping) else float(max_norm)
+        listed = listed_axes(vars_to_clip_dims)
+        limits = named_limits(max_norm, [name_of(key) for key, _ in listed])
         # Not setattr: Keras and TensorFlow would track the attributes.
         vars(self).update(_listed=listed, _positions={}, _rows={}, max_norm=limits)
 
@@ -136,21 +126,25 @@ class VariableClippingOptimizer(Wrapper):
         """Create the state for ``variables``; find the listed ones."""
         if not self.built:
             variables = require_all(variables, OWNER)
-            models = [self._stand_for.get(key_of(v), v) for v in variables]
-            for entry in self._listed:
-                for k in matching(entry.key, models, self._positions):
-                    self._refuse_master_inside(models[k])
-                    if key_of(variables[k]) in self._rows:
-                        refuse_twice(name_of(models[k]))
-                    axes = resolved_axes(models[k], entry.axes)
-                    self._rows[key_of(variables[k])] = axes, entry.max_norm
+            rows: dict[Any, tuple[tuple[int, ...], float]] = {}
+            for key, axes in self._listed:
+                variable = variables[place_of(key, variables, self._positions)]
+                if key_of(variable) in rows:
+                    raise errors.UnsupportedError(
+                        f"{DIMS}: expected each variable once, got "
+                        f"{name_of(variable)!r} twice; list it once, with all axes."
+                    )
+                limit = self.max_norm
+                limit = limit[name_of(key)] if isinstance(limit, dict) else limit
+                rows[key_of(variable)] = resolved_axes(variable, axes), limit
+            vars(self)["_rows"] = rows
         super().build(variables)
 
-    def _refuse_master_inside(self, variable: Any) -> None:
-        """Raise if a wrapped optimizer trains ``variable`` through a master."""
-        for layer in wrappers_of(self):
-            trains_master = getattr(type(layer), "trains_master", None)
-            if trains_master is not None and trains_master(layer, variable):
+    def build_state(self, variables: Sequence[Any]) -> None:
+        """Raise if a wrapped optimizer trains a listed variable through a master."""
+        for variable in variables:
+            has_master = self._slots.master_of(variable) is not variable
+            if has_master and key_of(variable) in self._rows:
                 raise errors.UnsupportedError(
                     f"{OWNER}: expected an optimizer that updates {name_of(variable)!r}"
                     " itself, got one that trains its float32 master; put row clipping "
@@ -179,11 +173,7 @@ class VariableClippingOptimizer(Wrapper):
             self._report(gradients, variables, clipped)
 
     def _clip(self, gradient: Gradient, variable: Any) -> Clipped:
-        """Clip a variable, or the rows of a sparse gradient.
-
-        Duplicate rows are computed twice and written with equal values. For distinct
-        rows XLA would have to know their number.
-        """
+        """Clip a variable, or the rows of a sparse gradient; duplicates twice."""
         (axes, max_norm), value = self._rows[key_of(variable)], value_of(variable)
         is_sparse = isinstance(gradient, tf.IndexedSlices)
         indices = gradient.indices if is_sparse else None
@@ -231,20 +221,8 @@ class VariableClippingOptimizer(Wrapper):
             if indices is not None:
                 flags[k] = flags[k][np.unique(indices, return_index=True)[1]]
         count = sum(int(flag.sum()) for flag in flags)
-        ending = f"{count} of {sum(flag.size for flag in flags)} rows clipped"
-        report = getattr(self.inner_optimizer, "last_step", None)
-        if report is None:
-            pairs = zip(gradients, variables, strict=True)
-            absent = tuple(name_of(v) for g, v in pairs if g is None)
-            reason = f"of {len(variables)} gradients {len(absent)} absent"
-            reason = reason if absent else "every gradient was present"
-            report = StepReport(len(absent) < len(variables), reason, absent)
-        self.last_step = report._replace(reason=f"{report.reason}; {ending}")
-
-    def shown(self) -> dict[str, Any]:
-        """Return the arguments that a repr shows."""
-        listed = {name_of(key): list(axes) for key, axes, _ in self._listed}
-        return {"vars_to_clip_dims": listed, "max_norm": self.max_norm}
+        size = sum(flag.size for flag in flags)
+        self._extend_report(gradients, variables, f"{count} of {size} rows clipped")
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments; variables are replaced by their paths.
@@ -253,19 +231,19 @@ class VariableClippingOptimizer(Wrapper):
         """
         by_path: dict[str, list[int]] = {}
         positions = dict(self._positions)
-        for key, axes, _ in self._listed:
-            if name_of(key) in by_path:
-                refuse_several_named(key)
-            by_path[name_of(key)] = list(axes)
+        for key, axes in self._listed:
+            path = name_of(key)
+            if path in by_path:
+                refuse_several(key)
+            by_path[path] = list(axes)
             if self.built:
-                (place,) = matching(key, self._trainable_variables, self._positions)
-                positions[name_of(key)] = place
-        is_number = isinstance(self.max_norm, float)
+                place = place_of(key, self._trainable_variables, self._positions)
+                positions[path] = place
         return {
             **super().get_config(),
             "vars_to_clip_dims": by_path,
             "positions": positions,
-            "max_norm": self.max_norm if is_number else dict(self.max_norm),
+            "max_norm": self.max_norm,
             "name": self.name,
         }
 
@@ -279,25 +257,14 @@ class VariableClippingOptimizer(Wrapper):
         return wrapper
 
 
-def listed_variables(vars_to_clip_dims: Any, max_norm: Any) -> list[Listed]:
-    """Return the arguments as a list, checked as far as possible before ``build``."""
+def listed_axes(vars_to_clip_dims: Any) -> list[tuple[Any, tuple[int, ...]]]:
+    """Return (path or variable, axes) of each entry; ``build`` finds the variables."""
     if not isinstance(vars_to_clip_dims, Mapping):
         raise errors.AxesError(
             f"{DIMS}: expected a dict {{variable: [axes]}}, got "
             f"{type(vars_to_clip_dims).__name__}; map each variable to its axes."
         )
-    norms = max_norm
-    if isinstance(max_norm, Mapping):
-        norms = {name_of(as_variable(key)): norm for key, norm in max_norm.items()}
-        names = [name_of(as_variable(key)) for key in vars_to_clip_dims]
-        for name in {*norms} ^ {*names}:
-            raise errors.UnknownNameError(
-                f"{OWNER}: max_norm: expected the keys of vars_to_clip_dims, got "
-                f"{'one' if name in norms else 'none'} for {name!r}; give each listed "
-                "variable a norm."
-            )
-    listed: list[Listed] = []
-    keys = set()
+    listed = []
     for key, dims in vars_to_clip_dims.items():
         key = as_variable(key)
         if not isinstance(key, str) and not is_variable(key):
@@ -305,44 +272,32 @@ def listed_variables(vars_to_clip_dims: Any, max_norm: Any) -> list[Listed]:
                 f"{DIMS}: expected paths or variable.value.ref() as keys, got "
                 f"{type(key).__name__}; use variable.path."
             )
-        axes = integers(dims, name_of(key))
-        if not isinstance(key, str):
-            resolved_axes(key, axes)
-            if key_of(key) in keys:
-                refuse_twice(name_of(key))
-            keys.add(key_of(key))
-        norm = norms[name_of(key)] if isinstance(norms, Mapping) else norms
-        listed.append(Listed(key, axes, checked_norm(norm)))
-    if not isinstance(norms, Mapping):
-        checked_norm(norms)
+        try:
+            listed.append((key, tuple(operator.index(axis) for axis in dims)))
+        except TypeError as error:
+            raise errors.AxesError(
+                f"{DIMS}: expected a list of integers for {name_of(key)!r}, got "
+                f"{dims!r}; write [1] for the rows of a matrix."
+            ) from error
     return listed
 
 
-def checked_norm(max_norm: Any) -> float:
-    """Return a limit as a float; raise unless it is finite and > 0."""
-    if not is_positive(number_of(max_norm)):
-        raise errors.OutOfRangeError(
-            f"{OWNER}: max_norm: expected a finite number > 0, got {max_norm!r}; give "
-            "the largest norm that a row may keep."
-        )
-    return float(max_norm)
-
-
-def integers(dims: Any, name: str) -> tuple[int, ...]:
-    """Return the axes of one variable; raise unless they are a list of integers."""
-    fine = isinstance(dims, Iterable) and not isinstance(dims, str | bytes | Mapping)
-    axes = list(dims) if fine else []
-    fine = fine and not any(isinstance(axis, bool) for axis in axes)
-    try:
-        axes = [operator.index(axis) for axis in axes]
-    except TypeError:
-        fine = False
-    if not fine:
-        raise errors.AxesError(
-            f"{DIMS}: expected a list of integers for {name!r}, got {dims!r}; write "
-            "[1] for the rows of a matrix."
-        )
-    return tuple(axes)
+def named_limits(max_norm: Any, names: Sequence[str]) -> float | dict[str, float]:
+    """Return the limit as a float, or one for each name; raise unless all are > 0."""
+    limits = {None: max_norm}
+    if isinstance(max_norm, Mapping):
+        limits = {name_of(as_variable(key)): norm for key, norm in max_norm.items()}
+        for name in {*limits} ^ {*names}:
+            raise errors.UnknownNameError(
+                f"{OWNER}: max_norm: expected the keys of vars_to_clip_dims, got "
+                f"{'one' if name in limits else 'none'} for {name!r}; give each listed "
+                "variable a norm."
+            )
+    for norm in limits.values():
+        fine = is_positive(number_of(norm))
+        require(OWNER, "max_norm", norm, fine, "a finite number > 0")
+    limits = {name: float(norm) for name, norm in limits.items()}
+    return limits if isinstance(max_norm, Mapping) else limits[None]
 
 
 def resolved_axes(variable: Any, axes: Sequence[int]) -> tuple[int, ...]:
@@ -357,51 +312,37 @@ def resolved_axes(variable: Any, axes: Sequence[int]) -> tuple[int, ...]:
     return tuple(resolved)
 
 
-def matching(
-    key: Any, variables: Sequence[Any], positions: Mapping[str, int]
-) -> list[int]:
-    """Return the position of the variable for a path or variable, as a list.
+def place_of(key: Any, variables: Sequence[Any], positions: Mapping[str, int]) -> int:
+    """Return the position of the variable, or of its master, for a path or variable.
 
     While Keras loads a file it creates layers outside of the model, so
     ``model/layer/kernel`` becomes ``layer/kernel``, which may occur several times. The
     order is kept: if several variables match equally, ``positions`` decides.
     """
     names = [name_of(variable) for variable in variables]
+    count = range(len(names))
     if isinstance(key, str):
+        paths = [f"/{name}" for name in names]
         path = f"/{key}"
-        alike = [
-            k
-            for k, name in enumerate(names)
-            if path.endswith(f"/{name}") or f"/{name}".endswith(path)
-        ]
+        alike = [k for k in count if path.endswith(paths[k]) or paths[k].endswith(path)]
         places = [k for k in alike if names[k] == key] or alike
-        if positions.get(key) in places:
-            places = [positions[key]]
+        places = [k for k in places if k == positions.get(key)] or places
     else:
-        keys = [key_of(variable) for variable in variables]
-        places = [k for k, known in enumerate(keys) if known == key_of(key)]
+        places = [k for k in count if key_of(model_of(variables[k])) == key_of(key)]
     if len(places) > 1:
-        refuse_several_named(key)
+        refuse_several(key)
     if not places:
         name = name_of(key)
         close = errors.nearest(name, names)
         advice = f"did you mean {close!r}?" if close else "list what it updates."
-        shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
         raise errors.UnknownNameError(
-            f"{DIMS}: expected variables among {shown}, got {name!r}; {advice}"
+            f"{DIMS}: expected variables among {', '.join(names):.300}, got {name!r}; "
+            f"{advice}"
         )
-    return places
+    return places[0]
 
 
-def refuse_twice(name: str) -> None:
-    """Raise for a variable with two entries."""
-    raise errors.UnsupportedError(
-        f"{DIMS}: expected each variable once, got {name!r} twice; list it once, with "
-        "all of its axes."
-    )
-
-
-def refuse_several_named(key: Any) -> None:
+def refuse_several(key: Any) -> None:
     """Raise for a path that several variables have."""
     raise errors.UnsupportedError(
         f"{DIMS}: expected one variable for {name_of(key)!r}, got several; use "

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import keras
@@ -16,18 +15,10 @@ import numpy as np
 import tensorflow as tf
 
 from lockstep import errors
-from lockstep.interface import GATE_OP, NO_EAGER_STEP, NO_GRADIENTS, StepReport
+from lockstep.interface import NO_EAGER_STEP, NO_GRADIENTS, StepReport
 from lockstep.keras3 import gradients as gradients_of
-from lockstep.keras3.gradients import (
-    Gradient,
-    Pairs,
-    StateList,
-    TrainV1,
-    key_of,
-    name_of,
-    require_all,
-    without_duplicates,
-)
+from lockstep.keras3.gradients import Gradient, Pairs, StateList, TrainV1, key_of
+from lockstep.pipeline import base_of, layers_of
 
 ACCUMULATOR = "gradient_accumulator"
 """Keras' slot name for the gradient accumulated between two updates."""
@@ -95,11 +86,10 @@ def tf_slot_name(optimizer: Any, name: str | None) -> str:
 def build_observed(
     optimizer: keras.optimizers.Optimizer, variables: Sequence[Any]
 ) -> Slots:
-    """Build ``optimizer`` for ``variables``; return the slots that it creates.
-
-    An optimizer that is already built is not changed. Instead a copy from its
-    configuration is built, and the n-th variables of both correspond.
-    """
+    """Build ``optimizer`` for ``variables``; return the slots that it creates."""
+    if isinstance(optimizer, Wrapper):
+        optimizer.build(variables)
+        return optimizer._slots
     base = base_of(optimizer)
     slots = Slots()
     if not base.built:
@@ -108,6 +98,7 @@ def build_observed(
         return slots
     if not optimizer.built:
         optimizer.build(variables)
+    # One that is built already is not changed: the n-th variable of a copy is its n-th.
     twin = type(base).from_config(base.get_config())
     twins = Slots()
     with observed(twin, twins):
@@ -162,29 +153,22 @@ def preserved(
 # -- stacks ----------------------------------------------------------------------------
 
 
-def base_of(optimizer: Any) -> Any:
-    """Return the innermost optimizer, which owns the slots and the counter."""
-    while hasattr(optimizer, "inner_optimizer"):
-        optimizer = optimizer.inner_optimizer
-    return optimizer
-
-
 def wrappers_of(optimizer: Any) -> Iterator[Wrapper]:
     """Yield the wrappers of a stack, outermost first."""
-    while isinstance(optimizer, Wrapper):
-        yield optimizer
-        optimizer = optimizer.inner_optimizer
+    return (layer for layer in layers_of(optimizer) if isinstance(layer, Wrapper))
 
 
-def require_optimizer(optimizer: Any, owner: str, role: str, error: Any = None) -> None:
-    """Raise unless ``optimizer`` is one of Keras."""
+def require_optimizer(
+    optimizer: Any,
+    owner: str,
+    role: str,
+    error: type[errors.LockstepError] = errors.NotAnOptimizerError,
+) -> None:
+    """Raise unless this is an optimizer of Keras."""
     if not isinstance(optimizer, keras.optimizers.Optimizer):
-        got = type(optimizer).__name__
-        is_class = isinstance(optimizer, type)
-        got = f"the class {optimizer.__name__}" if is_class else got
-        remedy = "pass an instance" if is_class else f"pass the optimizer {role}"
-        raise (error or errors.NotAnOptimizerError)(
-            f"{owner}: expected a keras.optimizers.Optimizer, got {got}; {remedy}."
+        raise error(
+            f"{owner}: expected a keras.optimizers.Optimizer, got {optimizer!r:.80}; "
+            f"pass an instance {role}."
         )
 
 
@@ -198,15 +182,10 @@ def refuse_several(optimizer: Any, owner: str, remedy: str) -> None:
         )
 
 
-def is_keras_scale(optimizer: Any) -> bool:
-    """Whether Keras' own class scales the loss."""
-    scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
-    return scales and not isinstance(optimizer, Wrapper)
-
-
 def refuse_keras_scale(optimizer: Any, owner: str, remedy: str = "") -> None:
     """Raise for Keras' own loss scaling, which must be the outermost wrapper."""
-    if is_keras_scale(optimizer):
+    scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+    if scales and not isinstance(optimizer, Wrapper):
         remedy = remedy or f"put it outside: LossScaleOptimizer({owner}(optimizer))"
         raise errors.UnsupportedError(
             f"{owner}: expected an optimizer whose loss Keras does not scale, got "
@@ -224,21 +203,6 @@ def refuse_factor(optimizer: Any, owner: str) -> None:
             f"{type(base).__name__} with loss_scale_factor={factor}; leave "
             "loss_scale_factor out, and scale with a wrapper or not at all."
         )
-
-
-def shown_optimizer(optimizer: keras.optimizers.Optimizer) -> str:
-    """Return an optimizer's repr; Keras' own optimizers have none."""
-    if isinstance(optimizer, TrainV1):
-        return repr(optimizer)
-    return f"{type(optimizer).__name__}(learning_rate={shown_rate(optimizer)})"
-
-
-def shown_rate(optimizer: keras.optimizers.Optimizer) -> str:
-    """Return the current rate; the class name for schedules, and in graphs."""
-    rate = optimizer._learning_rate
-    if isinstance(rate, keras.Variable) and tf.executing_eagerly():
-        return f"{float(tf.convert_to_tensor(rate.value)):.7g}"
-    return f"<{type(rate).__name__}>"
 
 
 # -- the wrapper -----------------------------------------------------------------------
@@ -272,12 +236,16 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
         name: by default the name of the wrapped optimizer.
 
     Raises:
+        NotAnOptimizerError: a TypeError; ``inner_optimizer`` is no Keras optimizer.
         UnsupportedError: a ValueError; ``keras.optimizers.LossScaleOptimizer``, which
             must be the outermost wrapper.
     """
 
     argument = "opt"
     """The constructor's name for the wrapped optimizer."""
+
+    _refusal: type[errors.LockstepError] = errors.NotAnOptimizerError
+    """The error for a wrapped object that is no optimizer."""
 
     sums_duplicates = True
     """Whether :meth:`update` gets sparse gradients with duplicate rows summed."""
@@ -301,13 +269,12 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
     _count_before_build: int | None = None
     """The number of the wrapper's own variables before ``build`` creates the others."""
 
-    _stand_for: Mapping[Any, Any] = MappingProxyType({})
-    """Key of a master -> the model's variable, if an outer wrapper has masters."""
-
     def __init__(
         self, inner_optimizer: keras.optimizers.Optimizer, name: str | None = None
     ) -> None:
-        refuse_keras_scale(inner_optimizer, type(self).__name__)
+        owner = type(self).__name__
+        require_optimizer(inner_optimizer, owner, "to wrap", self._refusal)
+        refuse_keras_scale(inner_optimizer, owner)
         # Not super(): some wrappers are LossScaleOptimizers, so that Keras adds none.
         name = name or inner_optimizer.name
         keras.optimizers.Optimizer.__init__(self, learning_rate=0.0, name=name)
@@ -324,14 +291,14 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
         vars(self)["_variables"] = variables
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Store reports unchanged: Keras copies tuples, without their attributes.
+        """Set an attribute, and warn of Keras' own loss scaling around one of ours.
 
-        Keras' own loss scaling sets ``loss_scale_factor`` of the optimizer that it
-        wraps to None. A loss scale of this package inside then has no effect. That is
-        no error, because ``load_model`` wraps any optimizer of ``compile``.
+        It sets ``loss_scale_factor`` of the optimizer that it wraps to None. A loss
+        scale of this package inside then has no effect. That is no error, because
+        ``load_model`` wraps any optimizer of ``compile``.
         """
-        shadows = name == "loss_scale_factor" and value is None
-        if shadows and "inner_optimizer" in vars(self):
+        resets = name == "loss_scale_factor" and value is None
+        if resets and "inner_optimizer" in vars(self):
             kind = keras.optimizers.LossScaleOptimizer
             if any(isinstance(layer, kind) for layer in wrappers_of(self)):
                 errors.warn_user(
@@ -340,10 +307,7 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
                     "has no effect; pass auto_scale_loss=False to compile, or let the "
                     "wrapper that scales be the outermost one."
                 )
-        if isinstance(value, StepReport):
-            vars(self)[name] = value
-        else:
-            super().__setattr__(name, value)
+        super().__setattr__(name, value)
 
     def __getattr__(self, name: str) -> Any:
         """Read an attribute of the wrapped optimizer, but forward none of its methods.
@@ -362,15 +326,6 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
                 f"inner_optimizer.{name} if that is what you want."
             )
         return value
-
-    def __repr__(self) -> str:
-        own = [f"{name}={value!r}" for name, value in self.shown().items()]
-        parts = [shown_optimizer(self.inner_optimizer), *own]
-        return f"{type(self).__name__}({', '.join(parts)})"
-
-    def shown(self) -> Mapping[str, Any]:
-        """Return the arguments that a repr shows after the wrapped optimizer."""
-        return {}
 
     @property
     def base_optimizer(self) -> keras.optimizers.Optimizer:
@@ -402,7 +357,7 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
         """Create the state for ``variables``, here and in the wrapped optimizer."""
         if self.built:
             return
-        variables = require_all(variables, type(self).__name__)
+        variables = gradients_of.require_all(variables, type(self).__name__)
         vars(self)["_count_before_build"] = len(self._variables)
         slots = self.build_inner(variables)
         # Not setattr: the wrapped optimizer already tracks these.
@@ -416,11 +371,7 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
 
     def build_inner(self, variables: list[Any]) -> Slots:
         """Build the wrapped optimizer for ``variables``; return its slots."""
-        inner = self.inner_optimizer
-        if not isinstance(inner, Wrapper):
-            return build_observed(inner, variables)
-        inner.build(variables)
-        return inner._slots
+        return build_observed(self.inner_optimizer, variables)
 
     def build_state(self, variables: Sequence[Any]) -> None:
         """Create the wrapper's own variables; by default there are none."""
@@ -437,58 +388,29 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
             grads: a gradient or None for each variable.
             trainable_variables: the variables; None: those passed to ``build``.
         """
-        owner, gradients = type(self).__name__, list(grads)
+        gradients = list(grads)
         if not gradients:
             return
         if trainable_variables is None and not self.built:
-            gradients_of.refuse_unbuilt(owner)
+            gradients_of.refuse_unbuilt(type(self).__name__)
         if trainable_variables is None:
             trainable_variables = self._trainable_variables
-        variables = [
-            gradients_of.require_variable(variable, owner)
-            for variable in trainable_variables
-        ]
-        gradients = gradients_of.check_gradients(
-            gradients, variables, owner, self.takes_wide
-        )
+        self._train(gradients, list(trainable_variables))
 
-        def step(gradients: list[Gradient]) -> None:
-            for variable in variables:
-                if self._var_key(variable) not in self._trainable_variables_indices:
-                    raise errors.UnknownNameError(
-                        f"{owner}: expected variables that the optimizer was built "
-                        f"with, got another, {name_of(variable)!r}; build it with all "
-                        "of them first, or make a new optimizer."
-                    )
-            self.update(self._prepared(gradients, variables), variables)
-
-        self.forget_report()
-        build = lambda _: self.ensure_built(variables)  # noqa: E731
-        gradients_of.for_all_replicas(owner, build, step, gradients, variables)
-
-    def _prepared(
-        self, gradients: Sequence[Gradient], variables: Any
-    ) -> list[Gradient]:
-        """Return the gradients in the form that :meth:`update` expects."""
+    def _take(self, gradients: list[Gradient], variables: list[Any]) -> None:
+        """Take a step outside of the strategy, on checked gradients."""
+        for variable in variables:
+            if self._var_key(variable) not in self._trainable_variables_indices:
+                raise errors.UnknownNameError(
+                    f"{type(self).__name__}: expected variables that the optimizer was "
+                    f"built with, got {gradients_of.name_of(variable)!r}; build it "
+                    "with all of them first, or make a new optimizer."
+                )
         pairs = zip(gradients, variables, strict=True)
-        shaped = [gradients_of.with_dense_shape(*pair) for pair in pairs]
+        prepared = [gradients_of.with_dense_shape(*pair) for pair in pairs]
         if self.sums_duplicates:
-            return [without_duplicates(gradient) for gradient in shaped]
-        return shaped
-
-    @tf.autograph.experimental.do_not_convert
-    def apply_gradients(
-        self,
-        grads_and_vars: Iterable[tuple[Any, Any]],
-        global_step: Any = None,
-        name: str | None = None,
-    ) -> tf.Variable:
-        """Update the variables: see the base class."""
-        if global_step is not None:
-            return super().apply_gradients(grads_and_vars, global_step, name)
-        pairs = gradients_of.as_pairs(grads_and_vars, type(self).__name__)
-        self.apply(*map(list, zip(*pairs, strict=True)))
-        return self._iterations
+            prepared = [gradients_of.without_duplicates(g) for g in prepared]
+        self.update(prepared, variables)
 
     def update(self, gradients: list[Gradient], variables: list[Any]) -> None:
         """Take the wrapper's step on checked gradients of all replicas."""
@@ -498,26 +420,30 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
         """Reset reports of earlier steps, here and in the wrapped optimizers."""
         report = NO_GRADIENTS if tf.executing_eagerly() else NO_EAGER_STEP
         for layer in wrappers_of(self):
-            layer.last_step = layer.report_class(*report)
+            layer._set_report(layer.report_class(*report))
 
-    def compute_gradients(
-        self,
-        loss: Any,
-        var_list: Iterable[Any] | None = None,
-        gate_gradients: int = GATE_OP,
-        aggregation_method: int | None = None,
-        colocate_gradients_with_ops: bool = False,
-        grad_loss: Any = None,
-    ) -> Pairs:
-        """Differentiate ``loss()`` with the wrapped optimizer, which may scale it.
+    def _set_report(self, report: StepReport) -> None:
+        """Store a report; Keras' ``setattr`` would copy it without its attributes."""
+        vars(self)["last_step"] = report
 
-        Arguments and errors are as in
-        :meth:`~lockstep.keras3.gradients.TrainV1.compute_gradients`.
-        """
+    def _extend_report(
+        self, gradients: list[Gradient], variables: list[Any], ending: str
+    ) -> None:
+        """Report an eager step: what the wrapped optimizer reported, and an ending."""
+        report = getattr(self.inner_optimizer, "last_step", None)
+        if report is None:
+            pairs = zip(gradients, variables, strict=True)
+            absent = tuple(gradients_of.name_of(v) for g, v in pairs if g is None)
+            reason = f"of {len(variables)} gradients {len(absent)} absent"
+            reason = reason if absent else "every gradient was present"
+            report = StepReport(len(absent) < len(variables), reason, absent)
+        self._set_report(report._replace(reason=f"{report.reason}; {ending}"))
+
+    def _differentiate(self, loss: Any, variables: list[Any], grad_loss: Any) -> Pairs:
+        """Differentiate a loss with the wrapped optimizer, which may scale it."""
         inner = self.inner_optimizer
         layer = inner if isinstance(inner, Wrapper) else super()
-        options = gate_gradients, aggregation_method, colocate_gradients_with_ops
-        return layer.compute_gradients(loss, var_list, *options, grad_loss)
+        return layer._differentiate(loss, variables, grad_loss)
 
     @property
     def takes_wide(self) -> bool:
@@ -563,36 +489,28 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
     def load_own_variables(self, store: Any) -> None:
         """Load the variables of ``save_own_variables``.
 
-        A file of an optimizer that was not built lacks the variables of ``build``.
-        These keep their initial values, like the slots of the wrapped optimizer. The
-        state of another wrapper is left out with a warning, as in Keras' optimizers.
+        A file of an optimizer that was not built lacks the variables of ``build``,
+        which keep their initial values. The state of another wrapper is left out with a
+        warning, as in Keras' optimizers. Files have no names: dtypes tell a scale from
+        a count.
         """
-        own, keys = list(self._variables), set(store.keys())
-        numbers = [str(k) for k in range(len(keys))]
-        saved = [np.asarray(store[k]) for k in numbers] if keys == {*numbers} else None
-        counts = len(own), self._count_before_build
+        own, keys = list(self._variables), sorted(store.keys(), key=int)
+        saved = [np.asarray(store[key]) for key in keys]
 
-        def fits(value: np.ndarray, variable: Any) -> bool:
-            # Files have no names: shapes and dtypes tell a scale from a count.
-            dtype = keras.backend.standardize_dtype(value.dtype)
-            return value.shape == tuple(variable.shape) and dtype == variable.dtype
+        def signature(value: Any) -> tuple[Any, str]:
+            return tuple(value.shape), keras.backend.standardize_dtype(value.dtype)
 
-        if saved is None or len(saved) not in counts or not all(map(fits, saved, own)):
-            first = "" if self.built else "call build before, and "
+        found, expected = [*map(signature, saved)], [*map(signature, own)]
+        if found not in (expected, expected[: self._count_before_build]):
             errors.warn_user(
                 f"{type(self).__name__}.load_own_variables: expected a file with the "
-                f"{len(own)} variables of this wrapper, got {len(keys)} that do not "
-                f"fit, which are not loaded; {first}load into the stack that was saved,"
-                " with the same kind of loss scale."
+                f"{len(own)} variables of this wrapper, got {len(saved)} that do not "
+                "fit, which are not loaded; call build before, and load into the stack "
+                "that was saved, with the same kind of loss scale."
             )
             return
         for variable, value in zip(own, saved, strict=False):
             variable.assign(value)
-
-    def set_weights(self, weights: Sequence[Any]) -> None:
-        """Set the values of ``variables``, in their order."""
-        for variable, weight in zip(self.variables, weights, strict=True):
-            variable.assign(weight)
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments, with the wrapped optimizer serialized."""
@@ -605,11 +523,6 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
     ) -> Wrapper:
         """Create a wrapper from the result of ``get_config``."""
         arguments = dict(config)
-        if cls.argument not in arguments:
-            raise errors.UnsupportedError(
-                f"{cls.__name__}.from_config: expected {cls.argument!r}, got none; "
-                "pass what get_config() returned."
-            )
         inner = keras.saving.deserialize_keras_object(
             arguments.pop(cls.argument), custom_objects
         )

@@ -10,8 +10,6 @@ import pytest
 import tensorflow as tf
 
 from lockstep.keras3 import (
-    clip_by_global_norm,
-    clip_gradients_by_norm,
     get_regularization_loss,
     post_process_gradients,
     reduce_gradients,
@@ -62,24 +60,7 @@ def test_tags_hold_the_path_and_absent_gradients_stay_absent() -> None:
     assert float(record.scalars["larc_clip_on/kernel"]) == 1.0
 
 
-def test_larc_does_not_depend_on_the_loss_scale_once_gradients_are_unscaled() -> None:
-    gradient, kernel = pair((0.3, 0.7))
-    plain, scaled = (
-        post_process_gradients([(g, kernel)], [], 0.1, None, LARC)[0][0]
-        for g in (gradient, gradient * 65536 / 65536)
-    )
-    assert np.array_equal(plain, scaled)
-
-
 ONE = pair()
-
-
-@pytest.mark.parametrize("limit", [0.0, -1.0, float("inf"), "1"])
-def test_a_limit_that_is_no_positive_number_is_refused(limit: Any) -> None:
-    with pytest.raises(ValueError, match="clip_gradients: expected a finite number"):
-        clip_gradients_by_norm([ONE], limit)
-    with pytest.raises(ValueError, match="clip_norm: expected a finite number > 0"):
-        clip_by_global_norm([ONE[0]], limit)
 
 
 def test_the_losses_of_a_model_are_added_up() -> None:

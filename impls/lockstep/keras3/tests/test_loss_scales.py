@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -16,14 +15,10 @@ from lockstep import errors, reference
 from lockstep.keras3 import (
     AutomaticLossScaler,
     DynamicLossScale,
-    FixedLossScale,
-    MixedPrecisionLossScaleOptimizer,
     MultitaskOptimizerWrapper,
 )
 from lockstep.keras3.tests.models import (
     MODES,
-    NAN,
-    bits,
     each_mode,
     momentum,
     scaled,
@@ -106,36 +101,12 @@ def test_a_configuration_makes_the_same_object() -> None:
         )
 
 
-def test_a_checkpoint_of_tensorflow_has_the_state_of_scales(tmp_path: Path) -> None:
-    def made() -> tuple[Any, Any, tf.train.Checkpoint]:
-        scale, scaler = DynamicLossScale(hysteresis=5), AutomaticLossScaler("LogMax")
-        return scale, scaler, tf.train.Checkpoint(scale=scale, scaler=scaler)
-
-    scale, scaler, checkpoint = made()
-    for _ in range(3):
-        scale.update([tf.constant([NAN])])
-        scaler.update_op(*scaler.check_grads([(tf.constant([0.5]), "w")]))
-    path = checkpoint.write(str(tmp_path / "three"))
-    again, other, checkpoint = made()
-    checkpoint.read(path).assert_existing_objects_matched()
-    assert bits(again.variables) == bits(scale.variables)
-    assert bits(other.state.values()) == bits(scaler.state.values())
-    assert int(again.overflows) == int(other.state["iteration"]) == 3
-
-
 # Bad input
 
 W = keras.Variable([1.0], name="w")
 REFUSED: dict[str, tuple[Callable[[], Any], type]] = {
-    "too small": (lambda: FixedLossScale(0.5), ValueError),
-    "a negative scale": (lambda: DynamicLossScale(-1.0), ValueError),
     "patience": (lambda: DynamicLossScale(hysteresis=0), ValueError),
-    "a word": (lambda: scaled("foo"), ValueError),
-    "None": (lambda: scaled(None), TypeError),
-    "no optimizer": (lambda: MixedPrecisionLossScaleOptimizer(3, 2.0), ValueError),
-    "a floor rule": (lambda: scaled(2.0, at_floor="stop"), ValueError),
     "a norm": (lambda: scaled(2.0, clip_norm=0.0), ValueError),
-    "an algorithm": (lambda: AutomaticLossScaler("Backof"), ValueError),
     "integers": (lambda: DynamicLossScale().update([tf.constant([1])]), TypeError),
     "several dtypes": (
         lambda: AutomaticLossScaler.check_grads(
@@ -143,9 +114,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], type]] = {
         ),
         TypeError,
     ),
-    "nothing to apply": (lambda: scaled().apply_gradients([]), ValueError),
-    "all absent": (lambda: scaled().apply([None], [W]), ValueError),
-    "a tensor": (lambda: scaled().minimize(tf.ones([])), RuntimeError),
 }
 
 

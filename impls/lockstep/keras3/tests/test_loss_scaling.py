@@ -42,12 +42,6 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 
-# State
-
-
-# Skipping
-
-
 @pytest.mark.sample(1)
 @each_mode
 def test_200_overflowing_steps_change_no_bit(mode: str) -> None:
@@ -198,9 +192,6 @@ def test_a_stall_in_fit_is_printed_once_or_ignored(at_floor: str, capfd: Any) ->
     assert int(optimizer.skipped_in_a_row) == 9
 
 
-# Files
-
-
 def test_an_optimizer_that_scales_by_a_factor_is_refused() -> None:
     inner = keras.optimizers.SGD(1.0, loss_scale_factor=16.0)
     wrapped = MultitaskOptimizerWrapper(inner)
@@ -336,9 +327,6 @@ def test_a_norm_that_overflows_is_an_overflow_and_reported() -> None:
     optimizer.apply([tf.constant([1e30, 4.0])], [w])
     assert optimizer.last_step.norm == np.inf and not optimizer.last_step.applied
     assert float(optimizer.loss_scale) == 2.0**14
-
-
-# Nests
 
 
 def test_duplicate_rows_that_overflow_when_summed_are_an_overflow() -> None:

@@ -78,23 +78,6 @@ def test_compute_gradients_returns_float32_gradients_of_masters(mode: str) -> No
     assert w.numpy().tolist() == [0.875, 0.75]
 
 
-@each_mode
-def test_a_tape_with_scale_loss_does_the_same(mode: str) -> None:
-    w = half([1.0, 1.0])
-    # The gradient of the unscaled loss, 2^-27, is 0 in float16.
-    optimizer = masters_of(keras.optimizers.SGD(2.0**24), 2.0**15)
-    optimizer.build([w])
-
-    def step() -> None:
-        with tf.GradientTape() as tape:
-            small = tf.reduce_sum(tf.cast(w.value, tf.float32)) * 2.0**-27
-            loss = optimizer.scale_loss(small)
-        optimizer.apply([tape.gradient(loss, w.value)], [w])
-
-    MODES[mode](step)()
-    assert optimizer.master(w).numpy().tolist() == [0.875, 0.875]
-
-
 @pytest.mark.sample(1)
 @each_mode
 def test_a_skipped_step_changes_no_bit(mode: str) -> None:

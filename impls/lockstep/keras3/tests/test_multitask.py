@@ -72,26 +72,6 @@ def test_fit_under_xla_leaves_the_absent_head_alone() -> None:
     assert same(weights(model, "b"), b)
 
 
-def test_without_the_wrapper_decay_moves_the_absent_head() -> None:
-    model = two_heads(INNER["adamw"](), jit_compile=False)
-    b = weights(model, "b")
-    fit(model)
-    assert not same(weights(model, "b"), b)
-
-
-def test_a_policy_of_mixed_precision_scales_around_it() -> None:
-    policy = keras.mixed_precision.dtype_policy()
-    keras.mixed_precision.set_dtype_policy("mixed_float16")
-    try:
-        model = two_heads(MultitaskOptimizerWrapper(INNER["momentum"]()))
-    finally:
-        keras.mixed_precision.set_dtype_policy(policy)
-    assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
-    b = weights(model, "b")
-    fit(model)
-    assert same(weights(model, "b"), b)
-
-
 def test_duplicate_rows_are_summed_before_the_optimizer_sees_them() -> None:
     table = keras.Variable(np.ones((4, 1), np.float32))
     optimizer = MultitaskOptimizerWrapper(keras.optimizers.Adagrad(0.1))

@@ -140,18 +140,6 @@ def test_gradients_are_accumulated_in_half_precision(name: str, dtype: str) -> N
     assert weights[0].numpy().tobytes() == weights[1].numpy().tobytes()
 
 
-def test_a_step_in_a_graph_is_the_same() -> None:
-    optimizer, twin = MAKE["adam"](), MAKE["adam"]()
-    weights = [keras.Variable(START, dtype="bfloat16", name="w") for _ in range(2)]
-    optimizer.build(weights[:1])
-    twin.build(weights[1:])
-    gradient = tf.cast(START, tf.bfloat16)
-    for _ in range(3):
-        tf.function(lambda: optimizer.apply([gradient], weights[:1]))()
-        twin.apply([gradient], weights[1:])
-    assert weights[0].numpy().tobytes() == weights[1].numpy().tobytes()
-
-
 NAN = float("nan")
 
 

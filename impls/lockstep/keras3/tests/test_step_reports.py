@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -122,27 +121,3 @@ def test_skipped_steps_are_counted_in_all_and_in_a_row(make: Any, mode: str) -> 
         step(tf.constant(values))
         counts.append((int(optimizer.skipped_in_a_row), int(optimizer.skipped_steps)))
     assert counts == [(0, 0), (1, 1), (2, 2), (0, 2), (1, 3), (0, 3)]
-
-
-def trained(optimizer: Any) -> keras.Model:
-    keras.utils.set_random_seed(0)
-    model = keras.Sequential([keras.layers.Input([2]), keras.layers.Dense(1)])
-    model.compile(optimizer, "mse")
-    x, y = tf.constant([ONE, INF, ONE, INF]), tf.constant([[1.0]] * 4)
-    model.fit(x, y, batch_size=1, shuffle=False, verbose=0)
-    return model
-
-
-@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
-def test_the_counts_are_saved(tmp_path: Path) -> None:
-    model = trained(scaled())
-    assert (int(model.optimizer.skipped_in_a_row)) == 1
-    path = tmp_path / "model.keras"
-    model.save(path)
-    loaded = keras.models.load_model(path).optimizer
-    assert (int(loaded.skipped_in_a_row), int(loaded.skipped_steps)) == (1, 2)
-    saved = tf.train.Checkpoint(optimizer=model.optimizer).write(tmp_path / "saved")
-    other = scaled()
-    other.build(model.trainable_variables)
-    tf.train.Checkpoint(optimizer=other).read(saved).assert_consumed()
-    assert (int(other.skipped_in_a_row), int(other.skipped_steps)) == (1, 2)

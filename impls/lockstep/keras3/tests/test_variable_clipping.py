@@ -14,8 +14,6 @@ import tensorflow as tf
 from lockstep import keras3
 from lockstep import keras3 as ls
 from lockstep.errors import (
-    OutOfRangeError,
-    UnknownNameError,
     UnsupportedError,
 )
 from lockstep.keras3 import MultitaskOptimizerWrapper, VariableClippingOptimizer
@@ -97,19 +95,6 @@ def test_a_configuration_has_paths() -> None:
     twin = VariableClippingOptimizer.from_config(config)
     assert twin.get_config() == config
     assert (twin.max_norm, twin.get_name()) == (2.0, "Rows")
-
-
-def test_two_variables_of_one_path_cannot_go_into_a_configuration() -> None:
-    twins = [keras.Variable([[3.0]], name="w") for _ in range(2)]
-    sgd = keras.optimizers.SGD(0.0)
-    opt = VariableClippingOptimizer(sgd, {key: [1] for key in map(ref, twins)}, 1)
-    opt.apply([tf.ones([1, 1])] * 2, twins)
-    assert [variable.numpy().item() for variable in twins] == [1, 1]
-    with pytest.raises(ValueError):
-        opt.get_config()
-    opt = VariableClippingOptimizer(sgd, {"w": [1]}, 1)
-    with pytest.raises(ValueError, match=r"use variable.value.ref\(\) as keys"):
-        opt.build(twins)
 
 
 def ref(variable: Any) -> Any:
@@ -252,12 +237,10 @@ def test_a_bad_axis_is_found_before_anything_changes() -> None:
     ("listed", "max_norm", "error"),
     [
         ({"w": 1}, 1, TypeError),
-        ([("w", [1])], 1, TypeError),
         ({3: [1]}, 1, TypeError),
-        ({"w": [1]}, 0, ValueError),
         ({"w": [1]}, float("nan"), ValueError),
         ({"w": [1]}, {"w": 0}, ValueError),
-        ({"w": [1]}, {"v": 1}, ValueError),
+        ({"w": [1]}, {"w": 1.0, "v": 1.0}, ValueError),
     ],
 )
 def test_bad_input_is_refused(
@@ -397,16 +380,6 @@ def test_an_exact_path_goes_before_an_ending() -> None:
     assert [v.numpy().tolist() for v in both] == [[4.0], [1.0]]
 
 
-def test_only_whole_components_are_an_ending() -> None:
-    with pytest.raises(UnknownNameError, match="did you mean 'sublayer/kernel'"):
-        optimizer(["layer/kernel"]).build([variable("sublayer/kernel")])
-
-
-def test_two_paths_of_one_variable_are_an_error() -> None:
-    with pytest.raises(UnsupportedError, match="'layer/kernel' twice"):
-        optimizer(["net/layer/kernel", "kernel"]).build([variable("layer/kernel")])
-
-
 def test_places_stay_in_the_configuration_of_what_is_not_built() -> None:
     opt = optimizer(["left/kernel"])
     opt.build([variable("right/kernel"), variable("left/kernel")])
@@ -440,20 +413,3 @@ def test_each_table_may_have_a_norm_of_its_own() -> None:
     near, far = tables()
     again.apply([zero, zero], [near, far])
     assert near.numpy()[0].tolist() == [1.5, 2.0] and far.numpy()[0, 0] == 3.0
-
-
-@pytest.mark.parametrize(
-    ("norms", "error", "sentence"),
-    [
-        ({"near": 1.0}, UnknownNameError, "got none for 'far'"),
-        ({"near": 1.0, "far": 1.0, "fat": 1.0}, UnknownNameError, "one for 'fat'"),
-        ({"near": 1.0, "far": 0.0}, OutOfRangeError, "a finite number > 0, got 0.0"),
-    ],
-)
-def test_norms_that_do_not_fit_are_refused(
-    norms: Any, error: Any, sentence: str
-) -> None:
-    with pytest.raises(error, match=sentence):
-        ls.VariableClippingOptimizer(
-            keras.optimizers.SGD(0.5), {"near": [1], "far": [1]}, norms
-        )
