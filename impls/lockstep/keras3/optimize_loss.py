@@ -129,7 +129,6 @@ def optimize_loss(
         )
     kind, as_variable = keras.Variable | tf.Variable, gradients_of.as_variable
     variables = shared.find_trained(var_list, model, (), kind, as_variable)
-    task.check_variables(variables, name_of)
     strategies = [
         variable.distribute_strategy
         for variable in map(value_of, variables)
@@ -146,9 +145,11 @@ def make_optimizer(task: shared.Task, rate: float) -> Optimizer:
     """Return the optimizer for its name, class or instance; its rate can be set."""
     optimizer, arguments = task.optimizer, dict(task.optimizer_params or {})
     if not isinstance(optimizer, Optimizer) or arguments:
-        make = shared.class_of(optimizer, arguments, OPTIMIZER_CLS_NAMES)
-        optimizer = shared.create(make, rate, arguments, Optimizer)
+        optimizer = shared.make_optimizer(
+            optimizer, arguments, rate, OPTIMIZER_CLS_NAMES
+        )
     owner = f"{OWNER}: optimizer"
+    stack.require_optimizer(optimizer, owner, "to train with")
     remedy = 'pass the one inside, and dtype="mixed", which scales the loss'
     stack.refuse_keras_scale(optimizer, owner, remedy)
     stack.refuse_factor(optimizer, owner)

@@ -27,6 +27,9 @@ BEFORE: dict[str, tuple[str, ...]] = {f"pytorch.{name}": ("params",) for name in
 BESIDE: dict[str, tuple[str, ...]] = {
     # Without a graph workers find no shared variables by their names.
     "AGNCustomGetter": ("center",),
+    # These are TensorFlow 2's own, or derive from it.
+    "tf.AdamOptimizer": ("use_own_namescope_for_non_slot_vars",),
+    "tf.FtrlOptimizer": ("beta",),
     # Without a graph there are no collections of losses and summaries.
     "get_regularization_loss": ("losses",),
     "post_process_gradients": ("recorder",),

@@ -5,9 +5,9 @@ The shared variables are in :mod:`lockstep.tf.agn_center`.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -44,8 +44,8 @@ GLOBAL_VARIABLE_NAME = "global_center_variable"
 GRAD_VARIABLE_NAME = "grad_variable"
 GRADIENT, DELTA = COMMITS = ("gradient", "delta")
 
-# Returns variables, given the prefix of their name, and whether they are zero.
-Make = Callable[[str, bool], list[tf.Variable]]
+# Makes a variable, given the prefix of its name, and whether it is zero.
+Make = Callable[[str, bool], tf.Variable]
 
 LOCAL, GLOBAL = v1.GraphKeys.LOCAL_VARIABLES, v1.GraphKeys.GLOBAL_VARIABLES
 
@@ -79,7 +79,7 @@ class AGNCustomGetter(tf.Module):
     - ``grad_variable/N``: on the worker, in ``LOCAL_VARIABLES``.
 
     Scopes follow the prefix. Other variables, and variables that are reused, are not
-    changed. Parts of a partitioned variable are registered one by one.
+    changed.
 
     In eager mode call it with the variables instead, with pairs (name, variable), or
     with an object that has ``trainable_variables``.
@@ -105,8 +105,8 @@ class AGNCustomGetter(tf.Module):
     Raises:
         GetterError: a TypeError; an invalid ``center``, or an invalid call argument.
         UnsupportedError: a ValueError; the center has no variable of a name, or one of
-            another shape or dtype; a name is already used; a reference variable whose
-            shared variable is in another process.
+            another shape or dtype; a name is already used; a partitioned variable; a
+            reference variable whose shared variable is in another process.
 
     Origin: ``tf.contrib.opt.AGNCustomGetter``, TensorFlow 1.15.
 
@@ -162,12 +162,16 @@ class AGNCustomGetter(tf.Module):
             return getter(name, *args, **kwargs)
         with v1.device(self.worker_device):
             own = getter(name, *args, **{**kwargs, "collections": [LOCAL]})
-        parts = parts_of(own)
+        if not isinstance(own, tf.Variable):
+            raise errors.UnsupportedError(
+                f"AGNCustomGetter: expected a variable in one part, got {name!r} with "
+                "a partitioner; leave it out."
+            )
         # AUTO_REUSE is not True, and may be the first use.
-        if kwargs.get("reuse") is True or parts[0] in self._global_map:
+        if kwargs.get("reuse") is True or own in self._global_map:
             return own
 
-        def make(prefix: str, zeros: bool) -> list[tf.Variable]:
+        def make(prefix: str, zeros: bool) -> tf.Variable:
             shared = prefix == GLOBAL_VARIABLE_NAME
             collections = [GLOBAL if shared else LOCAL]
             options = {"trainable": False, "collections": collections}
@@ -175,13 +179,11 @@ class AGNCustomGetter(tf.Module):
                 dtype, start = own.dtype.base_dtype, tf.zeros_initializer()
                 options |= {"shape": own.shape, "dtype": dtype, "initializer": start}
             options = self._options_beside(kwargs) | options
-            return parts_of(getter(f"{prefix}/{name}", *args, **options))
+            return getter(f"{prefix}/{name}", *args, **options)
 
-        unused = unused_name(name, self.names)
-        names = [f"{unused}/part_{k}" for k in range(len(parts))]
-        new = dict(zip(names if len(parts) > 1 else [unused], parts, strict=True))
-        self._check(new)
-        self._enter(new, make)
+        new = unused_name(name, self.names)
+        self._check({new: own})
+        self._enter(new, own, make)
         return own
 
     def _options_beside(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -207,20 +209,13 @@ class AGNCustomGetter(tf.Module):
 
     def _register(self, variables: Any) -> list[Any]:
         """Register existing variables; return them."""
-        if getattr(variables, "built", True) is False:
-            raise errors.GetterError(
-                "AGNCustomGetter: expected a model with variables, got a "
-                f"{type(variables).__name__} that is not built; call it on a batch, or "
-                "build it, first."
-            )
-        listed = getattr(variables, "trainable_variables", variables)
-        single = is_variable(listed) or isinstance(listed, str | Mapping)
-        entries = [None] if single or not isinstance(listed, Iterable) else list(listed)
+        found = getattr(variables, "trainable_variables", variables)
+        entries = list(found) if isinstance(found, Iterable) else [found]
         pairs = [e if isinstance(e, tuple | list) else (None, e) for e in entries]
-        if not all(len(p) == 2 and is_variable(p[1]) for p in pairs):
+        if not all(isinstance(as_variable(p[-1]), tf.Variable) for p in pairs):
             raise errors.GetterError(
                 "AGNCustomGetter: expected a model, variables or pairs (name, variable)"
-                f", got {listed!r:.80}; pass what the worker trains."
+                f", got {variables!r:.80}; pass what the worker trains."
             )
         if builds_graph():
             raise errors.UnsupportedError(
@@ -231,7 +226,7 @@ class AGNCustomGetter(tf.Module):
             new = self._named(pairs)
             self._check(new)
             for name, variable in new.items():
-                self._enter({name: variable}, partial(make_like, name, variable))
+                self._enter(name, variable, partial(make_like, name, variable))
         return [variable for _, variable in pairs]
 
     def _named(self, pairs: Iterable[tuple[str | None, Any]]) -> dict[str, tf.Variable]:
@@ -259,37 +254,25 @@ class AGNCustomGetter(tf.Module):
         self.may_add = self.may_add or not self.center.shared
         self.center.check(new, self.may_add)
 
-    def _enter(self, new: Mapping[str, tf.Variable], make: Make) -> None:
-        """Register a variable, or the parts of one, by their names at the center."""
-        shared = self.center.join(list(new), partial(make, GLOBAL_VARIABLE_NAME, False))
-        for pair in zip(new.values(), shared, strict=True):
-            self._check_placement(*pair)
+    def _enter(self, name: str, own: tf.Variable, make: Make) -> None:
+        """Register a variable by its name at the center."""
+        shared = self.center.join(name, partial(make, GLOBAL_VARIABLE_NAME, False))
+        self._check_placement(own, shared)
         with v1.device(self.worker_device):
-            totals = make(GRAD_VARIABLE_NAME, True)
-        for (name, own), there, total in zip(new.items(), shared, totals, strict=True):
-            self._global_map[own] = there
-            self._grad_map[own] = total
-            self._track_trackable(total, f"{GRAD_VARIABLE_NAME}/{name}")
-        self.names.update(new)
-
-
-def is_variable(found: Any) -> bool:
-    """Whether this is a variable, also of Keras, or the ``ref()`` of one."""
-    return isinstance(as_variable(found), tf.Variable)
-
-
-def parts_of(variable: Any) -> list[tf.Variable]:
-    """Return the parts of a partitioned variable, or the variable alone."""
-    return [variable] if isinstance(variable, tf.Variable) else list(variable)
+            total = make(GRAD_VARIABLE_NAME, True)
+        self._global_map[own] = shared
+        self._grad_map[own] = total
+        self._track_trackable(total, f"{GRAD_VARIABLE_NAME}/{name}")
+        self.names.add(name)
 
 
 def make_like(
     name: str, variable: tf.Variable, prefix: str, zeros: bool
-) -> list[tf.Variable]:
+) -> tf.Variable:
     """Create a variable with the value of another, or zeros like it."""
     value = variable.read_value()
     start = tf.zeros_like(value) if zeros else value
-    return [tf.Variable(start, trainable=False, name=f"{prefix}/{name}")]
+    return tf.Variable(start, trainable=False, name=f"{prefix}/{name}")
 
 
 def unused_name(name: str, taken: Container[str]) -> str:
@@ -362,6 +345,7 @@ class AGNOptimizer(Wrapper):
 
     GLOBAL_VARIABLE_NAME = GLOBAL_VARIABLE_NAME
     GRAD_VARIABLE_NAME = GRAD_VARIABLE_NAME
+    last_step: StepReport = NO_EAGER_STEP
 
     def __init__(
         self,
@@ -375,20 +359,10 @@ class AGNOptimizer(Wrapper):
         strict: bool = False,
     ) -> None:
         if strict:
-            if commit != GRADIENT:
-                raise errors.UnsupportedError(
-                    f"AGNOptimizer: expected commit='gradient', got {commit!r}; leave "
-                    "strict off, because the original has no other."
-                )
-            become_strict(
-                self,
-                optimizer,
-                num_worker,
-                custom_getter,
-                communication_period,
-                use_locking,
-                name,
-            )
+            arguments = optimizer, num_worker, custom_getter, communication_period
+            # The original has no such argument, so its class raises for another one.
+            options = {} if commit == GRADIENT else {"commit": commit}
+            become_strict(self, *arguments, use_locking, name, **options)
             return
         refuse_parameter_servers("AGNOptimizer")
         require_optimizer(optimizer, "AGNOptimizer", "of this worker")
@@ -407,16 +381,15 @@ class AGNOptimizer(Wrapper):
             )
         if commit not in COMMITS:
             raise errors.unknown_name("AGNOptimizer: commit", commit, COMMITS)
-        self._check_counts(num_worker, communication_period)
+        check_integer("AGNOptimizer", "num_worker", num_worker)
+        check_integer("AGNOptimizer", "communication_period", communication_period)
         super().__init__(optimizer, name, use_locking)
         self.num_worker = num_worker
         self.custom_getter = custom_getter
         self.communication_period = communication_period
         self.use_locking = use_locking
         self.commit = commit
-        self.last_step: StepReport = NO_EAGER_STEP
-        with self._counting_place():
-            self.local_step = make_local_step()
+        self.local_step = self._make_local_step()
         if custom_getter.center.saves_itself:
             # It makes the wrappers in another process, from shared variables only.
             self._share_row_limits(list(custom_getter._global_map))
@@ -424,16 +397,10 @@ class AGNOptimizer(Wrapper):
         self._track_trackable(self.local_step, "local_step")
         self._track_trackable(custom_getter, "custom_getter")
 
-    def _check_counts(self, num_worker: Any, communication_period: Any) -> None:
-        """Raise unless both are integers >= 1."""
-        check_integer("AGNOptimizer", "num_worker", num_worker)
-        check_integer("AGNOptimizer", "communication_period", communication_period)
-
-    @contextlib.contextmanager
-    def _counting_place(self) -> Iterator[None]:
-        """Create variables on the CPU of the worker, whatever the device around."""
+    def _make_local_step(self) -> tf.Variable:
+        """Create the count on the CPU of the worker, whatever the device around."""
         with v1.device(self.custom_getter.worker_device), v1.device("/cpu:0"):
-            yield
+            return make_local_step()
 
     @tf.autograph.experimental.do_not_convert
     def apply_gradients(
@@ -498,7 +465,12 @@ class AGNOptimizer(Wrapper):
         present = [(g, v) for g, v in pairs if g is not None]
         changes, variables = map(list, zip(*present, strict=True))
         is_delta = self.commit == DELTA
-        before = [copy_of(variable) for variable in variables] if is_delta else []
+        before = [
+            # Reading a reference variable makes no copy.
+            tf.raw_ops.DeepCopy(x=v.read_value()) if is_reference(v) else v.read_value()
+            for v in variables
+            if is_delta
+        ]
         with tf.control_dependencies(before):
             updated = self.apply_inside(pairs)
         if is_delta:
@@ -580,7 +552,8 @@ class AGNOptimizer(Wrapper):
         In a graph a worker's slots are added to ``LOCAL_VARIABLES``.
         """
         variables = listed(var_list, self.owner)
-        with local_collection():
+        is_graph = builds_graph()
+        with tf.variable_creator_scope(make_local) if is_graph else nullcontext():
             super().create_slots(variables)
         center = self.custom_getter.center
         if self.commit == GRADIENT and not center.saves_itself:
@@ -678,18 +651,6 @@ def make_local_step() -> tf.Variable:
         ) from error
 
 
-def local_collection() -> contextlib.AbstractContextManager[Any]:
-    """Add the variables that a graph creates in this context to ``LOCAL_VARIABLES``."""
-    if not builds_graph():
-        return contextlib.nullcontext()
-
-    def make(next_creator: Callable[..., Any], **kwargs: Any) -> Any:
-        return next_creator(**{**kwargs, "collections": [LOCAL]})
-
-    return tf.variable_creator_scope(make)
-
-
-def copy_of(variable: tf.Variable) -> tf.Tensor:
-    """Return a copy of a variable's value; reading a reference variable copies none."""
-    value = variable.read_value()
-    return tf.raw_ops.DeepCopy(x=value) if is_reference(variable) else value
+def make_local(next_creator: Callable[..., Any], **kwargs: Any) -> Any:
+    """Create a variable of a graph in ``LOCAL_VARIABLES``."""
+    return next_creator(**{**kwargs, "collections": [LOCAL]})

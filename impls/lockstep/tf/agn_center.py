@@ -9,11 +9,12 @@ applies their pushes with :class:`TensorFlowWeights`.
 from __future__ import annotations
 
 import contextlib
-import importlib
+import io
+import pickle
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -28,8 +29,8 @@ from lockstep.tf.wrapper import apply_with, as_variable, base_of, builds_graph
 Optimizer = tf.compat.v1.train.Optimizer
 
 HOST = "/cpu:0"
-# Attributes of an optimizer that its own class did not set, and its last report.
-NOT_SENT = ("_slots", "_non_slot_dict", "_deferred_slot_", "_self_", "last_step")
+# Attributes that a center has itself, or that checkpoints add; and the last report.
+NOT_SENT = ("_slots", "_deferred_slot_", "_self_", "last_step")
 
 
 class Center(tf.Module):
@@ -61,9 +62,6 @@ class Center(tf.Module):
     def begin(self, commit: str, optimizer: Optimizer) -> None:
         """Prepare for the pushes of a worker with this ``commit`` and optimizer."""
 
-    def leave(self) -> None:
-        """Note that a worker is done."""
-
     def check(self, variables: Mapping[str, tf.Variable], may_add: bool) -> None:
         """Raise unless these may join: name -> a worker's variable.
 
@@ -87,16 +85,11 @@ class Center(tf.Module):
                     f"one, got {own}; use another name."
                 )
 
-    def join(
-        self, names: Sequence[str], make: Callable[[], Iterable[tf.Variable]]
-    ) -> list[tf.Variable]:
-        """Return the shared variables of these names; the first worker makes them.
-
-        ``names``: one name, or one per part of a partitioned variable.
-        """
-        if names[0] not in self.shared:
-            self.shared.update(zip(names, make(), strict=True))
-        return [self.shared[name] for name in names]
+    def join(self, name: str, make: Callable[[], tf.Variable]) -> tf.Variable:
+        """Return the shared variable of this name; the first worker makes it."""
+        if name not in self.shared:
+            self.shared[name] = make()
+        return self.shared[name]
 
     def pull(self, shared: Iterable[tf.Variable]) -> list[tf.Tensor]:
         """Return the values of shared variables."""
@@ -157,164 +150,134 @@ class Center(tf.Module):
         return [*self.shared.values(), *self.slots.variables()]
 
 
-class TensorFlowRule(NamedTuple):
-    """A description of a v1 optimizer, from which another process creates it.
+class OptimizerPickler(pickle.Pickler):
+    """Pickles an optimizer, with shared variables as names and without their slots.
 
-    Attributes:
-        module: the module of its class.
-        name: the name of its class.
-        attributes: its attributes as numbers, text and arrays; the optimizer inside of
-            a wrapper as another rule.
+    A worker's variables that are no slots, its powers of beta, are sent with it.
     """
 
-    module: str
-    name: str
-    attributes: dict[str, Any]
+    def __init__(self, file: io.BytesIO, shared: Mapping[str, tf.Variable]) -> None:
+        super().__init__(file)
+        self.names = {variable.ref(): name for name, variable in shared.items()}
+
+    def persistent_id(self, value: Any) -> str | None:
+        """Return the name of a shared variable."""
+        return self.names.get(value.ref()) if isinstance(value, tf.Variable) else None
+
+    def reducer_override(self, value: Any) -> Any:
+        """Reduce an optimizer to its class and attributes."""
+        if not isinstance(value, Optimizer):
+            return NotImplemented
+        attributes = {
+            name: self.plain(attribute)
+            for name, attribute in vars(value).items()
+            if not name.startswith(NOT_SENT)
+        }
+        return optimizer_of, (type(value), attributes)
+
+    def plain(self, value: Any) -> Any:
+        """Return the value of a function, and entries of shared variables only."""
+        if callable(value) and not isinstance(value, tf.Variable):
+            return value()
+        if isinstance(value, dict) and any(hasattr(key, "deref") for key in value):
+            return {key: entry for key, entry in value.items() if key in self.names}
+        return value
 
 
-class SharedKey(NamedTuple):
-    """The key of a mapping in a rule that stands for a shared variable."""
+class OptimizerUnpickler(pickle.Unpickler):
+    """Loads an optimizer of the shared variables of another center."""
 
-    name: str
+    def __init__(self, sent: bytes, shared: Mapping[str, tf.Variable]) -> None:
+        super().__init__(io.BytesIO(sent))
+        self.shared = shared
 
-
-def rule_of(optimizer: Optimizer, shared: Mapping[str, tf.Variable]) -> TensorFlowRule:
-    """Return the description of an optimizer, and of those inside of it.
-
-    Raises:
-        UnsupportedError: a ValueError; an attribute is a function with arguments, such
-            as a method that was replaced.
-    """
-    attributes = {}
-    for name, value in vars(optimizer).items():
-        if name.startswith(NOT_SENT):
-            continue
-        if isinstance(value, Optimizer):
-            attributes[name] = rule_of(value, shared)
-            continue
-        try:
-            attributes[name] = portable(value, shared)
-        except TypeError as error:
-            raise UnsupportedError(
-                "AGNOptimizer: expected an optimizer of numbers and text, for a center "
-                f"on Ray, got {type(optimizer).__name__}, whose {name} is {value!r}; "
-                "use commit='delta'."
-            ) from error
-    kind = type(optimizer)
-    return TensorFlowRule(kind.__module__, kind.__qualname__, attributes)
+    def persistent_load(self, name: str) -> tf.Variable:
+        """Return the shared variable of a name."""
+        return self.shared[name]
 
 
-def portable(value: Any, shared: Mapping[str, tf.Variable]) -> Any:
-    """Return an attribute without functions and variables.
-
-    A function is called, because TensorFlow's hyper-parameters may be functions.
-    Entries for variables that are not shared are left out of mappings.
-    """
-    if callable(value) and not isinstance(value, tf.Variable):
-        value = value()
-    if isinstance(value, tf.Tensor | tf.Variable):
-        return np.asarray(value.numpy())
-    if isinstance(value, dict) and any(hasattr(key, "deref") for key in value):
-        keys = {v.ref(): SharedKey(name) for name, v in shared.items()}
-        return {keys[key]: entry for key, entry in value.items() if key in keys}
-    return value
-
-
-def optimizer_of(
-    rule: TensorFlowRule,
-    shared: Mapping[str, tf.Variable],
-    optimizer: Optimizer | None = None,
-) -> Optimizer:
-    """Return an optimizer like its description; ``optimizer``: update this one.
-
-    Raises:
-        UnsupportedError: a ValueError; this process cannot import its class.
-    """
-    attributes = rule.attributes
-    if optimizer is None:
-        try:
-            kind = getattr(importlib.import_module(rule.module), rule.name)
-        except (ImportError, AttributeError) as error:
-            raise UnsupportedError(
-                "AGNOptimizer: expected an optimizer that the center's process can "
-                f"import, got {rule.name}; define it in a module that all machines "
-                "have."
-            ) from error
-        optimizer = kind.__new__(kind)
-        # Its own constructor has arguments that are not always kept as attributes.
-        Optimizer.__init__(optimizer, attributes["_use_locking"], attributes["_name"])
-    for name, value in attributes.items():
-        if isinstance(value, TensorFlowRule):
-            value = optimizer_of(value, shared, vars(optimizer).get(name))
-        elif isinstance(value, dict):
-            value = {
-                shared[key.name].ref() if isinstance(key, SharedKey) else key: entry
-                for key, entry in value.items()
-            }
-        vars(optimizer)[name] = value
+def optimizer_of(kind: type[Optimizer], attributes: dict[str, Any]) -> Optimizer:
+    """Return an optimizer with these attributes, without its constructor."""
+    optimizer = kind.__new__(kind)
+    Optimizer.__init__(optimizer, attributes["_use_locking"], attributes["_name"])
+    vars(optimizer).update(attributes)
     return optimizer
 
 
-def powers_of(optimizer: Optimizer) -> dict[str, Any]:
-    """Return the variables that are not slots: a worker's powers of beta."""
-    powers = base_of(optimizer)._non_slot_dict.items()
-    return {name: variable.numpy() for (name, _), variable in powers}
+def sent(optimizer: Optimizer, shared: Mapping[str, tf.Variable]) -> bytes:
+    """Return an optimizer as bytes, for the center's process."""
+    file = io.BytesIO()
+    try:
+        OptimizerPickler(file, shared).dump(optimizer)
+    except (pickle.PicklingError, TypeError, AttributeError) as error:
+        raise UnsupportedError(
+            "AGNOptimizer: expected an optimizer of numbers and text, of a class that "
+            f"can be imported, for a center on Ray, got {type(optimizer).__name__}: "
+            f"{error}; use commit='delta'."
+        ) from error
+    return file.getvalue()
 
 
 class TensorFlowWeights:
-    """The weights of a center on Ray, with a v1 optimizer.
+    """The weights of a center on Ray: an in-process center with arrays as interface.
 
-    The optimizer does the same as a worker's optimizer with the slots of an in-process
-    center, so both give the same bits. The powers of beta belong to the worker and come
-    with its pushes. The object is sent as arrays, numbers and text. Variables and
-    optimizer are created at first use.
+    Each push brings the worker's optimizer, so both centers give the same bits. The
+    object is sent as arrays and bytes. The center is created at first use.
     """
 
-    def __init__(self, rule: TensorFlowRule, weights: Mapping[str, Array]) -> None:
+    def __init__(self, rule: bytes, weights: Mapping[str, Array]) -> None:
         self.rule = rule
         self.weights = dict(weights)
 
     @cached_property
-    def shared(self) -> dict[str, tf.Variable]:
-        """Name -> shared variable."""
+    def center(self) -> Center:
+        """The center, with slots for every shared variable."""
+        center = Center()
         with tf.device(HOST):
-            return {n: tf.Variable(w, False) for n, w in self.weights.items()}
+            for name, weight in self.weights.items():
+                center.shared[name] = tf.Variable(weight, False)
+            base = base_of(self.received(self.rule, center))
+            with center.lending(base):
+                base._create_slots(list(center.shared.values()))
+        return center
 
-    @cached_property
-    def optimizer(self) -> Optimizer:
-        """The optimizer, with slots for every shared variable."""
-        optimizer = optimizer_of(self.rule, self.shared)
-        with tf.device(HOST):
-            base_of(optimizer)._create_slots(list(self.shared.values()))
-        return optimizer
+    def received(self, rule: bytes, center: Center) -> Optimizer:
+        """Return a worker's optimizer; raise if its class cannot be imported here."""
+        try:
+            return OptimizerUnpickler(rule, center.shared).load()
+        except (ImportError, AttributeError) as error:
+            raise UnsupportedError(
+                "AGNOptimizer: expected an optimizer that the center's process can "
+                f"import, got one whose class it cannot: {error}; define it in a "
+                "module that all machines have."
+            ) from error
 
     def pull(self, names: Iterable[str] | None = None) -> dict[str, Array]:
         """Return copies of weights."""
-        chosen = self.shared if names is None else names
-        return {name: np.array(self.shared[name].numpy()) for name in chosen}
+        shared = self.center.shared
+        chosen = shared if names is None else names
+        return {name: np.array(shared[name].numpy()) for name in chosen}
 
-    def push(self, changes: Mapping[str, Array], options: Any) -> None:
-        """Take a step on mean gradients with a worker's attributes and powers."""
-        rule, powers = options
-        optimizer_of(rule, self.shared, self.optimizer)
-        for (name, _), variable in base_of(self.optimizer)._non_slot_dict.items():
-            variable.assign(powers[name])
+    def push(self, changes: Mapping[str, Array], rule: bytes) -> None:
+        """Take a step on mean gradients with a worker's optimizer."""
         with tf.device(HOST):
-            pairs = [(tf.constant(c), self.shared[n]) for n, c in changes.items()]
-            self.optimizer.apply_gradients(pairs)
+            optimizer = self.received(rule, self.center)
+            shared = self.center.shared
+            pairs = [(tf.constant(c), shared[n]) for n, c in changes.items()]
+            self.center.push(pairs, optimizer)
 
     def _slots(self) -> dict[str, tf.Variable]:
         """Return the slots, by slot name and weight name."""
-        base = base_of(self.optimizer)
         return {
-            f"{slot} of {name}": base.get_slot(variable, slot)
-            for slot in base.get_slot_names()
-            for name, variable in self.shared.items()
+            f"{slot} of {name}": self.center.slot(variable, slot)
+            for slot in self.center.slots.get_slot_names()
+            for name, variable in self.center.shared.items()
         }
 
     def _kinds(self) -> list[str]:
         """Return descriptions of the optimizer and of each of its slots."""
-        names = [type(layer).__name__ for layer in layers_of(self.optimizer)]
+        layers = layers_of(self.received(self.rule, self.center))
+        names = [type(layer).__name__ for layer in layers]
         slots = [f"{n} {v.dtype.name} {v.shape}" for n, v in self._slots().items()]
         return [" around ".join(names), *slots]
 
@@ -332,7 +295,7 @@ class TensorFlowWeights:
                 "optimizer that was saved, or in another directory."
             )
         for name, weight in saved["weights"].items():
-            self.shared[name].assign(weight)
+            self.center.shared[name].assign(weight)
         for name, slot in self._slots().items():
             slot.assign(saved["slots"][name])
 
@@ -356,23 +319,18 @@ class RemoteCenter(RemoteView, Center):
             }
         )
 
-    def join(
-        self, names: Sequence[str], make: Callable[[], Iterable[tf.Variable]]
-    ) -> list[tf.Variable]:
-        """Return the shared variables of these names, with the center's values."""
-        shared = super().join(names, make)
-        for name, variable in zip(names, shared, strict=True):
-            if name in self.known:
-                variable.assign(self.known[name])
+    def join(self, name: str, make: Callable[[], tf.Variable]) -> tf.Variable:
+        """Return the shared variable of this name, with the center's value."""
+        shared = super().join(name, make)
+        if name in self.known:
+            shared.assign(self.known[name])
         return shared
 
-    def rule_of(self, optimizer: Any, clips_rows: bool) -> TensorFlowRule:
-        """Return the description of an optimizer."""
-        return rule_of(optimizer, self.shared)
+    def rule_of(self, optimizer: Any, clips_rows: bool) -> bytes:
+        """Return an optimizer as bytes."""
+        return sent(optimizer, self.shared)
 
-    def make_weights(
-        self, rule: TensorFlowRule, weights: dict[str, Array]
-    ) -> TensorFlowWeights:
+    def make_weights(self, rule: bytes, weights: dict[str, Array]) -> TensorFlowWeights:
         """Return weights with this rule, for another process."""
         return TensorFlowWeights(rule, weights)
 
@@ -386,7 +344,7 @@ class RemoteCenter(RemoteView, Center):
         return super().pull(shared)
 
     def push(self, pairs: Pairs, optimizer: Optimizer | None) -> None:
-        """Push changes; with an optimizer also its attributes and powers of beta.
+        """Push changes, and the optimizer with its powers of beta.
 
         The powers belong to the worker, so they then advance here as they did in the
         center. They do not advance if the center rejected the push, or if its optimizer
@@ -398,8 +356,7 @@ class RemoteCenter(RemoteView, Center):
         if optimizer is None:
             self.send(changes)
             return
-        rule = rule_of(optimizer, self.shared)
-        is_in = self.send(changes, (rule, powers_of(optimizer)))
+        is_in = self.send(changes, sent(optimizer, self.shared))
         filters = has_layer(optimizer, "MultitaskOptimizerWrapper")
         if is_in and (not filters or any(map(np.any, changes.values()))):
             base_of(optimizer)._finish([], "push")

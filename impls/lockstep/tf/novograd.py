@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from lockstep.tf.optimizers import Number, check_arguments
 from lockstep.tf.shared import novograd as rule
-from lockstep.tf.shared.gradients import HALF
+from lockstep.tf.shared.gradients import HALF, densify
 from lockstep.tf.wrapper import as_counter, become_strict, check_pairs
 
 v1 = tf.compat.v1
@@ -193,12 +193,3 @@ class NovoGrad(v1.train.MomentumOptimizer):
                 for state, value in ((slot, momentum), (var, weight))
             ]
         return tf.group(*writes)
-
-
-def densify(gradient: tf.Tensor | tf.IndexedSlices, variable: tf.Variable) -> tf.Tensor:
-    """Return the dense gradient: duplicate rows summed, zeros in other rows."""
-    if not isinstance(gradient, tf.IndexedSlices):
-        return gradient
-    count = tf.cast(tf.shape(variable)[0], gradient.indices.dtype)
-    rows = tf.math.unsorted_segment_sum(gradient.values, gradient.indices, count)
-    return tf.ensure_shape(rows, variable.shape)

@@ -39,6 +39,7 @@ from lockstep.tf.wrapper import (
     base_of,
     builds_graph,
     check_pairs,
+    require_optimizer,
     require_resources,
 )
 
@@ -182,7 +183,6 @@ def start(
     trained = shared.find_trained(
         task.var_list, task.model, default, tf.Variable, as_variable
     )
-    task.check_variables(trained, name_of)
     copies = copies_of(trained, task.on_horovod)
     if in_graph:
         return build(step_class(task, trained))
@@ -282,22 +282,17 @@ class TrainingStep(tf.Module):
         """Return the optimizer for its name, class or instance."""
         optimizer, in_graph = self.task.optimizer, builds_graph()
         arguments = dict(self.task.optimizer_params or {})
-        if isinstance(optimizer, Optimizer) and not arguments:
-            return with_free_rate(optimizer)
-        make = shared.class_of(optimizer, arguments, self.classes)
-        if isinstance(optimizer, str):
-            self.check_rule(optimizer, arguments)
-        if optimizer == "AdamW":
-            self.weight_decay = arguments["weight_decay"]
-            arguments["weight_decay"] = self.current_decay()
-        rate = self._rate if in_graph else float(self.next_rate())
-        made = shared.create(make, rate, arguments, Optimizer)
-        return made if in_graph else with_free_rate(made)
-
-    def check_rule(self, name: str, arguments: Mapping[str, Any]) -> None:
-        """Raise for arguments out of their range, which TensorFlow does not check."""
-        rule = "GradientDescent" if name == "SGD" else name
-        rules.check_arguments(rule, **arguments)
+        if not isinstance(optimizer, Optimizer) or arguments:
+            if optimizer == "AdamW" and "weight_decay" in arguments:
+                self.weight_decay = arguments["weight_decay"]
+                arguments["weight_decay"] = self.current_decay()
+            rate = self._rate if in_graph else float(self.next_rate())
+            if optimizer in self.classes:
+                rule = "GradientDescent" if optimizer == "SGD" else optimizer
+                rules.check_arguments(rule, **arguments)
+            optimizer = shared.make_optimizer(optimizer, arguments, rate, self.classes)
+        require_optimizer(optimizer, f"{OWNER}: optimizer", "to train with")
+        return optimizer if in_graph else with_free_rate(optimizer)
 
     def current_decay(self) -> Any:
         """Return AdamW's decay for its constructor: a tensor, or a function of now."""
@@ -360,13 +355,7 @@ class TrainingStep(tf.Module):
 
         def loss() -> tf.Tensor:
             answer = self.task.loss(*inputs)
-            whole = answer if isinstance(answer, tuple) else (answer,)
-            first, *rest = whole or (None,)
-            if first is None or isinstance(first, str):
-                raise errors.LossNotCallableError(
-                    f"{OWNER}: loss: expected a function that returns a tensor, got "
-                    f"{first!r} from it; return the loss."
-                )
+            first, *rest = answer if isinstance(answer, tuple) else (answer,)
             value = tf.convert_to_tensor(first)
             values.append((value, *rest) if isinstance(answer, tuple) else value)
             return value

@@ -43,7 +43,7 @@ class AdamOptimizer(v1.train.AdamOptimizer):
         use_locking: lock a variable while it is updated.
         name: name of the operations, and of the slots in checkpoints.
         use_own_namescope_for_non_slot_vars: as in TensorFlow 2.
-        strict: as in the original, raise for no dtype.
+        strict: TensorFlow's own optimizer, which raises for no dtype.
 
     Raises:
         UnsupportedError: a ValueError, from ``apply_gradients``; such a variable.
@@ -75,12 +75,9 @@ class AdamOptimizer(v1.train.AdamOptimizer):
         super().__init__(*arguments, use_own_namescope_for_non_slot_vars)
 
     def _create_slots(self, var_list: Iterable[tf.Variable]) -> None:
-        self._check_dtypes(var_list)
-        super()._create_slots(var_list)
-
-    def _check_dtypes(self, var_list: Iterable[tf.Variable]) -> None:
         rests = {"1 - beta1": self._beta1, "1 - beta2": self._beta2}
         check_scalars(type(self).__name__, var_list, rests, self._epsilon)
+        super()._create_slots(var_list)
 
 
 class RMSPropOptimizer(v1.train.RMSPropOptimizer):
@@ -102,7 +99,7 @@ class RMSPropOptimizer(v1.train.RMSPropOptimizer):
         use_locking: lock a variable while it is updated.
         centered: subtract the square of the mean gradient.
         name: name of the operations, and of the slots in checkpoints.
-        strict: as in the original, raise for no dtype.
+        strict: TensorFlow's own optimizer, which raises for no dtype.
 
     Raises:
         UnsupportedError: a ValueError, from ``apply_gradients``; such a variable.
@@ -134,12 +131,9 @@ class RMSPropOptimizer(v1.train.RMSPropOptimizer):
         super().__init__(*arguments)
 
     def _create_slots(self, var_list: Iterable[tf.Variable]) -> None:
-        self._check_dtypes(var_list)
-        super()._create_slots(var_list)
-
-    def _check_dtypes(self, var_list: Iterable[tf.Variable]) -> None:
         rests = {"1 - decay": self._decay}
         check_scalars(type(self).__name__, var_list, rests, self._epsilon)
+        super()._create_slots(var_list)
 
 
 class AdamWOptimizer(AdamOptimizer):
@@ -159,7 +153,7 @@ class AdamWOptimizer(AdamOptimizer):
         epsilon: eps >= 0, added to the root of the uncorrected v.
         use_locking: lock a variable while it is updated.
         name: name of the operations, and of the slots in checkpoints.
-        strict: as in the original, check neither arguments nor dtypes.
+        strict: as in the original, check no arguments.
 
     Raises:
         OutOfRangeError: a ValueError; an argument is out of its range.
@@ -256,11 +250,10 @@ class FtrlOptimizer(v1.train.FtrlOptimizer):
         name: name of the operations, and of the slots in checkpoints.
         accum_name, linear_name: suffixes of the slots' names, or None.
         l2_shrinkage_regularization_strength: s >= 0.
-        beta: added to the square root of ``accum``; None: 0. Not with ``strict``.
+        beta: added to the square root of ``accum``; None: 0.
         strict: as in the original, fail at a rate of 0 with
-            ``tf.errors.InvalidArgumentError``. (TensorFlow 2.21 fails for sparse
-            gradients only; with dense ones the weights become NaN.) A NaN in a dense
-            gradient sets its weight to 0.
+            ``tf.errors.InvalidArgumentError``. A NaN in a dense gradient sets its
+            weight to 0.
 
     Raises:
         OutOfRangeError: a ValueError; a ``learning_rate`` out of its range.
@@ -301,12 +294,13 @@ class FtrlOptimizer(v1.train.FtrlOptimizer):
             accum_name,
             linear_name,
             l2_shrinkage_regularization_strength,
+            beta,
         )
         if strict:
-            become_strict(self, *arguments, **({} if beta is None else {"beta": beta}))
+            become_strict(self, *arguments)
             return
         check_arguments("Ftrl", learning_rate=learning_rate)
-        super().__init__(*arguments, beta)
+        super().__init__(*arguments)
 
     def _apply_dense(self, grad: tf.Tensor, var: tf.Variable) -> Any:
         hook = partial(self._keep_nan, super()._apply_dense)

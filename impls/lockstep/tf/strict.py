@@ -6,9 +6,7 @@ originals'.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -26,31 +24,20 @@ from lockstep.tf import AdagradOptimizer as AdagradOptimizer
 from lockstep.tf import GradientDescentOptimizer as GradientDescentOptimizer
 from lockstep.tf import LossScale as LossScale
 from lockstep.tf import MomentumOptimizer as MomentumOptimizer
-from lockstep.tf import (
-    agn,
-    multitask,
-    variable_clipping,
-)
+from lockstep.tf import agn, multitask, novograd, variable_clipping
 from lockstep.tf import get_regularization_loss as get_regularization_loss
 from lockstep.tf import pipeline_of as pipeline_of
 from lockstep.tf import reduce_gradients as reduce_gradients
 from lockstep.tf.clipping import as_entries, processed
 from lockstep.tf.optimize_loss import TrainingStep as DefaultStep
 from lockstep.tf.optimize_loss import start
-from lockstep.tf.replicas import (
-    name_of,
-    refuse_cross_replica,
-)
+from lockstep.tf.replicas import name_of, refuse_cross_replica
 from lockstep.tf.shared import clipping
+from lockstep.tf.shared import novograd as moments
 from lockstep.tf.shared import optimize_loss as shared_step
 from lockstep.tf.shared.accumulators import Accumulators
-from lockstep.tf.shared.gradients import Values, is_all_zero, own_copy
+from lockstep.tf.shared.gradients import Values, densify, is_all_zero, own_copy
 from lockstep.tf.shared.summaries import Entry
-from lockstep.tf.strict_optimizers import AdamOptimizer as AdamOptimizer
-from lockstep.tf.strict_optimizers import AdamWOptimizer as AdamWOptimizer
-from lockstep.tf.strict_optimizers import FtrlOptimizer as FtrlOptimizer
-from lockstep.tf.strict_optimizers import NovoGrad as NovoGrad
-from lockstep.tf.strict_optimizers import RMSPropOptimizer as RMSPropOptimizer
 from lockstep.tf.strict_scaling import AutomaticLossScaler as AutomaticLossScaler
 from lockstep.tf.strict_scaling import DynamicLossScale as DynamicLossScale
 from lockstep.tf.strict_scaling import FixedLossScale as FixedLossScale
@@ -65,6 +52,7 @@ from lockstep.tf.wrapper import (
     as_counter,
     as_gradient,
     as_pairs,
+    as_variable,
     check_pairs,
     is_reference,
     make_conditional,
@@ -77,6 +65,9 @@ if not TYPE_CHECKING:  # A type checker reads what is imported as itself.
 
 v1 = tf.compat.v1
 Optimizer = v1.train.Optimizer
+
+AdamOptimizer = v1.train.AdamOptimizer
+RMSPropOptimizer = v1.train.RMSPropOptimizer
 
 
 class MultitaskOptimizerWrapper(default.MultitaskOptimizerWrapper):
@@ -137,10 +128,7 @@ class MultitaskOptimizerWrapper(default.MultitaskOptimizerWrapper):
 
 
 class VariableClippingOptimizer(default.VariableClippingOptimizer):
-    """``tf.contrib.opt.VariableClippingOptimizer``, which subtracts from rows.
-
-    ``opt`` may be any object with the methods that are called.
-    """
+    """``tf.contrib.opt.VariableClippingOptimizer``, which subtracts from rows."""
 
     strict = True
     _opt = old_name("inner_optimizer")
@@ -241,9 +229,9 @@ class AGNCustomGetter(default.AGNCustomGetter):
         """Keep the regularizer."""
         return dict(kwargs)
 
-    def _enter(self, new: Mapping[str, tf.Variable], make: Any) -> None:
-        """Let accumulators have the values of their variables."""
-        super()._enter(new, lambda prefix, zeros: make(prefix, False))
+    def _enter(self, name: str, own: tf.Variable, make: agn.Make) -> None:
+        """Let the accumulator have the value of its variable."""
+        super()._enter(name, own, lambda prefix, zeros: make(prefix, False))
 
     def _check_placement(self, own: tf.Variable, shared: tf.Variable) -> None:
         """Accept any."""
@@ -252,8 +240,8 @@ class AGNCustomGetter(default.AGNCustomGetter):
 class AGNOptimizer(default.AGNOptimizer):
     """``tf.contrib.opt.AGNOptimizer``.
 
-    Replicas step alone, ``local_step`` is on the current device, row clipping inside
-    clips no shared rows, and slots and variables are not listed.
+    ``local_step`` is on the current device, row clipping inside clips no shared rows,
+    and slots and variables are not listed.
     """
 
     strict = True
@@ -276,11 +264,8 @@ class AGNOptimizer(default.AGNOptimizer):
             name,
         )
 
-    def _check_counts(self, num_worker: Any, communication_period: Any) -> None:
-        """Accept any."""
-
-    def _counting_place(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
+    def _make_local_step(self) -> tf.Variable:
+        return agn.make_local_step()
 
     @tf.autograph.experimental.do_not_convert
     def apply_gradients(
@@ -297,13 +282,6 @@ class AGNOptimizer(default.AGNOptimizer):
             )
         return super().apply_gradients(grads_and_vars, global_step, name)
 
-    def apply_together(
-        self, apply: Any, pairs: Any, global_step: Any, name: str | None
-    ) -> tf.Operation | None:
-        """Let the wrapped optimizer sum the gradients of the replicas."""
-        refuse_cross_replica("AGNOptimizer")
-        return apply(pairs, global_step, name)
-
     def _share_row_limits(self, variables: Any) -> None:
         """Leave shared rows as they are."""
 
@@ -317,6 +295,146 @@ class AGNOptimizer(default.AGNOptimizer):
     def variables(self) -> list[tf.Variable]:
         """Return an empty list."""
         return []
+
+
+class AdamWOptimizer(default.AdamWOptimizer):
+    """``tf.contrib.opt.AdamWOptimizer``, whose arguments are not checked."""
+
+    def __init__(
+        self,
+        weight_decay: Any,
+        learning_rate: Any = 0.001,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-8,
+        use_locking: bool = False,
+        name: str = "AdamW",
+    ) -> None:
+        arguments = beta1, beta2, epsilon, use_locking, name
+        default.AdamOptimizer.__init__(self, learning_rate, *arguments)
+        self._weight_decay = weight_decay
+
+
+class FtrlOptimizer(v1.train.FtrlOptimizer):
+    """``tf.train.FtrlOptimizer``, which fails at a rate of 0."""
+
+    def _prepare(self) -> None:
+        super()._prepare()
+        rate = self._learning_rate_tensor
+        message = "FtrlOptimizer: expected learning_rate > 0, as the original"
+        positive = tf.debugging.assert_positive(rate, message=message)
+        with tf.control_dependencies([positive]):
+            self._learning_rate_tensor = tf.identity(rate)
+
+
+class NovoGrad(default.NovoGrad):
+    """OpenSeq2Seq's NovoGrad, whose second moment is |g|^2 of the step, for any b2.
+
+    The pairs must be a list, into which normalized gradients are written. All gradients
+    must be present, and variables float32.
+    """
+
+    def __init__(
+        self,
+        learning_rate: Any = 1.0,
+        beta1: float = 0.95,
+        beta2: float = 0.98,
+        epsilon: float = 1e-8,
+        weight_decay: float = 0.0,
+        grad_averaging: bool = False,
+        use_locking: bool = False,
+        name: str = "NovoGrad",
+    ) -> None:
+        v1.train.MomentumOptimizer.__init__(
+            self, learning_rate, beta1, use_locking, name
+        )
+        rule = {"beta1": beta1, "beta2": beta2, "epsilon": epsilon}
+        rule |= {"weight_decay": weight_decay, "grad_averaging": grad_averaging}
+        self._arguments = rule
+        self._unwritten: list[tf.Variable] = []
+        self._of_last_call: list[tf.Tensor | tf.Variable] = []
+        self._positions: dict[Any, int] = {}
+
+    @tf.autograph.experimental.do_not_convert
+    def apply_gradients(
+        self,
+        grads_and_vars: list[tuple[Any, Any]],
+        global_step: tf.Variable | None = None,
+        name: str | None = None,
+        skip_gradients_aggregation: bool = False,
+    ) -> tf.Operation | None:
+        """Normalize the gradients in the list of pairs, then take a momentum step."""
+        if not isinstance(grads_and_vars, list):
+            raise errors.MalformedPairsError(
+                "NovoGrad: expected a list of (gradient, variable), as the original, "
+                f"got {type(grads_and_vars).__name__}; use lockstep.tf, or pass "
+                "list(pairs)."
+            )
+        pairs = check_pairs(grads_and_vars, "NovoGrad")
+        absent = [name_of(variable) for gradient, variable in pairs if gradient is None]
+        if absent:
+            raise errors.NoGradientsError(
+                "NovoGrad: expected a gradient for every variable, as the original, "
+                f"got None for {', '.join(absent)}; use lockstep.tf, or leave such "
+                "variables out."
+            )
+        for _, variable in pairs:
+            if variable.dtype.base_dtype != tf.float32:
+                raise errors.DtypeError(
+                    f"NovoGrad: expected float32 for {name_of(variable)!r}, as the "
+                    f"original, got {variable.dtype.base_dtype.name}; use lockstep.tf."
+                )
+        grads_and_vars[:] = self._normalized(pairs)
+        return v1.train.MomentumOptimizer.apply_gradients(
+            self, grads_and_vars, global_step, name, skip_gradients_aggregation
+        )
+
+    def _normalized(self, pairs: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+        """Return the pairs with the original's gradients.
+
+        The original keeps this call's tensor instead of the variable, so it never
+        writes the second moment back. A later call in a graph averages with it.
+        """
+        self._make_unwritten(len(pairs))
+        directions = []
+        for position, (gradient, variable) in enumerate(pairs):
+            self._positions[variable.ref()] = position
+            gradient = densify(gradient, variable)
+            square = moments.square_norm(gradient)
+            earlier = tf.convert_to_tensor(self._of_last_call[position])
+            average = moments.average(self._arguments["beta2"], earlier, square)
+            moment = tf.where(tf.not_equal(earlier, 0), average, square)
+            if not v1.executing_eagerly_outside_functions():
+                self._of_last_call[position] = moment
+            given = self._arguments, moment, variable, gradient
+            directions.append((moments.direction_of(*given), variable))
+        return directions
+
+    def _make_unwritten(self, count: int) -> None:
+        """Create the variables for the original's averages, which it never writes.
+
+        Their names conflict with those of another instance in the same graph.
+        """
+        zeros = v1.zeros_initializer()
+        with tf.init_scope():
+            for position in range(len(self._unwritten), count):
+                name = f"nvgrad2_ema{position}"
+                variable = v1.get_variable(name, [], tf.float32, zeros, trainable=False)
+                self._unwritten.append(variable)
+                self._of_last_call.append(variable)
+
+    def get_slot(self, var: Any, name: str) -> tf.Variable | None:
+        """Return a slot; a variable that is always 0 as ``second_moment``."""
+        if name != novograd.MOMENT:
+            return super().get_slot(var, name)
+        position = self._positions.get(as_variable(var).ref())
+        return None if position is None else self._unwritten[position]
+
+    def _create_slots(self, var_list: Iterable[tf.Variable]) -> None:
+        v1.train.MomentumOptimizer._create_slots(self, var_list)
+
+    def _move(self, momentum_step: Any, grad: tf.Tensor, var: tf.Variable) -> Any:
+        return momentum_step(grad, var)
 
 
 OPTIMIZER_CLS_NAMES = {
@@ -359,16 +477,6 @@ class Processing(clipping.Processing):
         clipped = super().clip(entries, norm)
         return [tf.reshape(g, [1]) if g.shape.rank == 0 else g for g in clipped]
 
-    def rate(self, lr: Any) -> tf.Tensor:
-        """Return the learning rate; a tensor must be float32."""
-        rate = tf.convert_to_tensor(lr)
-        if not isinstance(lr, int | float) and rate.dtype != tf.float32:
-            raise errors.DtypeError(
-                "LARC: expected lr to be a number or a float32 tensor, got "
-                f"{rate.dtype.name}; cast it, or use lockstep.tf."
-            )
-        return tf.cast(rate, tf.float32)
-
     def scale(
         self,
         policy: clipping.LarcPolicy,
@@ -377,9 +485,7 @@ class Processing(clipping.Processing):
     ) -> list[Any]:
         """Scale by LARC; sparse gradients become dense."""
         dense = [
-            entry._replace(gradient=as_dense(entry.gradient, entry.variable.shape[0]))
-            if isinstance(entry.gradient, tf.IndexedSlices)
-            else entry
+            entry._replace(gradient=densify(entry.gradient, entry.variable))
             for entry in entries
         ]
         return super().scale(policy, dense, rate)
@@ -398,11 +504,6 @@ class Processing(clipping.Processing):
         return tf.maximum(policy.larc_eta * weight / divisor, policy.min_update)
 
 
-def as_dense(gradient: tf.IndexedSlices, rows: int) -> tf.Tensor:
-    """Return slices as a tensor with this number of rows."""
-    return tf.math.unsorted_segment_sum(gradient.values, gradient.indices, rows)
-
-
 @tf.autograph.experimental.do_not_convert
 def clip_by_global_norm(
     t_list: Sequence[Any], clip_norm: Any, use_norm: Any, name: str | None = None
@@ -419,10 +520,7 @@ def clip_by_global_norm(
 def clip_gradients_by_global_norm(
     gradients_variables: Iterable[tuple[Any, Any]], clip_norm: Any = 20.0
 ) -> tuple[list[tuple[Any, Any]], tf.Tensor]:
-    """Clip by the global norm in the dtype of the gradients, as ``tf.contrib.opt``.
-
-    In a graph the results have the names that the original gave them.
-    """
+    """Clip by the global norm in the dtype of the gradients, as ``tf.contrib.opt``."""
     owner = "clip_gradients_by_global_norm"
     pairs = as_pairs(gradients_variables, owner)
     gradients = [as_gradient(g, v, owner) for g, v in pairs]
@@ -439,16 +537,9 @@ def clip_gradients_by_global_norm(
             f"{' and '.join(sorted(dtype.name for dtype in dtypes))}; the original "
             "cannot mix them; use lockstep.tf."
         )
-    with tf.name_scope("global_norm"):
-        norm = clipping.global_norm(present, *dtypes)
-    with tf.name_scope("clip_by_global_norm") as scope:
-        factor = clipping.clip_factor(norm, rounded_limit(clip_norm, norm.dtype))
-        clipped = clipping.scale_gradients(gradients, factor)
-        if not tf.executing_eagerly():
-            clipped = [
-                None if g is None else tf.identity(g, f"{scope[:-1]}/_{place}")
-                for place, g in enumerate(clipped)
-            ]
+    norm = clipping.global_norm(present, *dtypes)
+    factor = clipping.clip_factor(norm, rounded_limit(clip_norm, norm.dtype))
+    clipped = clipping.scale_gradients(gradients, factor)
     return [(g, v) for g, (_, v) in zip(clipped, pairs, strict=True)], norm
 
 
@@ -457,14 +548,6 @@ def rounded_limit(clip_norm: Any, dtype: tf.DType) -> tf.Tensor:
 
     Eager TensorFlow 2 raises for a number that is too large. The original did not.
     """
-    is_text = isinstance(clip_norm, str | bytes)
-    if is_text or clip_norm is None or isinstance(clip_norm, list | tuple):
-        kind = errors.DtypeError if is_text else errors.OutOfRangeError
-        raise kind(
-            "clip_gradients_by_global_norm: clip_norm: expected a number or a 0-d "
-            f"tensor, got {clip_norm!r}; give the largest global norm that is to be "
-            "left as it is."
-        )
     if isinstance(clip_norm, Real):
         with np.errstate(over="ignore"):
             clip_norm = np.asarray(clip_norm).astype(dtype.as_numpy_dtype)
@@ -526,12 +609,6 @@ class Task(shared_step.Task):
             )
         self.asked, self.larc  # noqa: B018
 
-    @cached_property
-    def larc(self) -> clipping.LarcPolicy | None:
-        """The parameters of LARC, whose ranges are not checked."""
-        params = self.larc_params
-        return None if params is None else clipping.larc_policy(params, False)
-
     @property
     def accumulates(self) -> bool:
         """Whether gradients are accumulated: only with ``on_horovod``."""
@@ -540,10 +617,6 @@ class Task(shared_step.Task):
     def pipeline(self, optimizer: Any) -> tuple[str, ...]:
         """Return the stages in the original's order: the finite check is late."""
         return strictly_ordered(super().pipeline(optimizer))
-
-    def rate(self, global_step: tf.Tensor) -> Any:
-        """Return the rate after ``global_step`` steps."""
-        return self.learning_rate_decay_fn(global_step)
 
     def fits(
         self, skips: bool, records: bool, gradients: Sequence[Any]
@@ -555,15 +628,6 @@ class Task(shared_step.Task):
     def scale_of(self, optimizer: Any, scaler: Any) -> Any:
         """Return the named scaler, with any dtype."""
         return scaler
-
-    def check_flag(self, flag: Any) -> None:
-        """Accept any."""
-
-    def check_variables(self, variables: Iterable[Any], name_of: Any) -> None:
-        """Accept any."""
-
-    def check_optimizer(self, optimizer: Any) -> None:
-        """Accept any."""
 
 
 class TrainingStep(DefaultStep):
@@ -583,14 +647,10 @@ class TrainingStep(DefaultStep):
             )
         return super().make_optimizer()
 
-    def check_rule(self, name: str, arguments: Mapping[str, Any]) -> None:
-        """Accept any."""
-
     def current_decay(self) -> Any:
         """Return AdamW's decay, and write it into the caller's dict."""
         decay = super().current_decay()
-        entry = DecayNow(decay) if callable(decay) else decay
-        self.task.optimizer_params["weight_decay"] = entry
+        self.task.optimizer_params["weight_decay"] = decay
         return decay
 
     def add_up(
@@ -609,34 +669,6 @@ class TrainingStep(DefaultStep):
                     f"optimize_loss: {expected}, got a sparse one {remedy}"
                 )
         return super().add_up(sums, pairs, skip_update)
-
-
-class DecayNow:
-    """The entry of "AdamW" in the caller's dict: current rate x weight decay.
-
-    It behaves like a number with the current value in ``float`` and in products, as the
-    tensor in a graph does. Calling it returns this value.
-    """
-
-    __array_ufunc__ = None
-    """Makes NumPy use this class's methods for products."""
-
-    def __init__(self, product: Any) -> None:
-        self.product = product
-
-    def __call__(self) -> Any:
-        return self.product()
-
-    def __float__(self) -> float:
-        return float(self.product())
-
-    def __mul__(self, factor: Any) -> Any:
-        return self.product() * factor
-
-    __rmul__ = __mul__
-
-    def __repr__(self) -> str:
-        return repr(float(self))
 
 
 @tf.autograph.experimental.do_not_convert

@@ -58,8 +58,7 @@ class VariableClippingOptimizer(Wrapper):
             quirks: rows below the norm change by rounding, a row listed k times is
             corrected k times, a negative axis for dimension 0 covers only the listed
             rows, float16 squares overflow, pairs from a one-shot iterator are not
-            clipped, ``max_norm`` is not checked, ``variables()`` is empty, and ``opt``
-            may be any object with the methods that are called.
+            clipped, ``max_norm`` is not checked, and ``variables()`` is empty.
 
     Attributes:
         inner_optimizer: ``opt``.

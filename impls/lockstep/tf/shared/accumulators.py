@@ -17,62 +17,6 @@ Gradient = Values | None
 Pairs = list[tuple[Gradient, Any]]
 
 
-class RowSum(tf.Module):
-    """The rows of a sparse sum, in the order of their arrival.
-
-    Attributes:
-        indices: the indices of the rows: int64, [n].
-        values: the rows: [n, d1, ...].
-    """
-
-    def __init__(self, like: tf.IndexedSlices, shape: tuple[int, ...]) -> None:
-        super().__init__()
-        self.shape = shape
-        no_rows = tf.zeros([0, *shape[1:]], like.values.dtype)
-        self.indices = make_variable("indices", tf.zeros([0], tf.int64), [None])
-        self.values = make_variable("values", no_rows, [None, *shape[1:]])
-
-    def read(self) -> tf.IndexedSlices:
-        """Return the sum."""
-        shape = tf.constant(self.shape, tf.int64)
-        return tf.IndexedSlices(
-            self.values.read_value(), self.indices.read_value(), shape
-        )
-
-    def write(self, total: tf.IndexedSlices) -> list[tf.Operation | None]:
-        """Replace the sum."""
-        return [
-            self.indices.assign(total.indices, read_value=False),
-            self.values.assign(total.values, read_value=False),
-        ]
-
-    def clear(self) -> list[tf.Operation | None]:
-        """Remove all rows."""
-        inner = self.values.shape[1:]
-        values = tf.zeros([0, *inner], self.values.dtype)
-        return self.write(tf.IndexedSlices(values, tf.zeros([0], tf.int64)))
-
-
-class DenseSum(tf.Module):
-    """A dense sum, in the dtype of its gradient; zeros if empty."""
-
-    def __init__(self, like: tf.Tensor, shape: tuple[int, ...]) -> None:
-        super().__init__()
-        self.total = make_variable("total", tf.zeros(shape, like.dtype), None)
-
-    def read(self) -> tf.Tensor:
-        """Return the sum."""
-        return self.total.read_value()
-
-    def write(self, total: tf.Tensor) -> list[tf.Operation | None]:
-        """Replace the sum."""
-        return [self.total.assign(total, read_value=False)]
-
-    def clear(self) -> list[tf.Operation | None]:
-        """Reset the sum to zero."""
-        return self.write(tf.zeros_like(self.total))
-
-
 class Accumulators(tf.Module):
     """One sum per variable, sparse or dense like its first gradient.
 
@@ -82,8 +26,9 @@ class Accumulators(tf.Module):
         name_of: variable -> its name in messages.
 
     Attributes:
-        sums: one per variable; None if it had no gradient; empty before the first
-            micro-batch.
+        sums: for each variable of the first micro-batch the variables of its sum: the
+            dense sum, or rows and their indices in the order of their arrival. It is
+            empty without a gradient.
     """
 
     def __init__(
@@ -93,21 +38,24 @@ class Accumulators(tf.Module):
         self.iter_size = iter_size
         self.micro_step = micro_step
         self.name_of = name_of
-        self.sums: tuple[RowSum | DenseSum | None, ...] = ()
+        self.sums: tuple[tuple[tf.Variable, ...], ...] = ()
+        self.shapes: list[tuple[int, ...]] = []
 
     @property
     def values(self) -> list[Gradient]:
         """The sums so far, one per variable; None if there is none."""
-        return [None if total is None else total.read() for total in self.sums]
+        return [
+            gradient_of([part.read_value() for part in parts], shape)
+            for parts, shape in zip(self.sums, self.shapes, strict=True)
+        ]
 
     def begin(self, pairs: Pairs) -> None:
         """Create the sums for these gradients, if there are none yet."""
         if not self.sums:
+            self.shapes = [tuple(map(int, variable.shape)) for _, variable in pairs]
+            gradients = [gradient for gradient, _ in pairs]
             with tf.init_scope():
-                self.sums = tuple(
-                    None if g is None else kind_of(g)(g, tuple(map(int, v.shape)))
-                    for g, v in pairs
-                )
+                self.sums = tuple(map(make_sum, gradients, self.shapes))
 
     def add(self, pairs: Pairs) -> Pairs:
         """Return the sums plus a micro-batch, paired with the variables.
@@ -118,8 +66,8 @@ class Accumulators(tf.Module):
             UnsupportedError: the kind of a gradient has changed since the first call.
         """
         self.begin(pairs)
-        for total, (gradient, variable) in zip(self.sums, pairs, strict=True):
-            if type(total) is not kind_of(gradient):
+        for parts, (gradient, variable) in zip(self.sums, pairs, strict=True):
+            if len(parts) != len(parts_of(gradient)):
                 raise UnsupportedError(
                     "optimize_loss: iter_size: expected the same gradients, dense or "
                     "sparse, in each micro-batch, got another kind for "
@@ -143,23 +91,50 @@ class Accumulators(tf.Module):
 
     def keep(self, pairs: Pairs, count: tf.Tensor) -> tf.Operation | None:
         """Store the sums of ``count`` micro-batches in their variables."""
-        present = [s for s in zip(self.sums, pairs, strict=True) if s[0] is not None]
-        done = [op for total, (value, _) in present for op in total.write(value)]
-        return tf.group(*done, self.micro_step.assign(count, read_value=False))
+        return self._write(
+            [part for gradient, _ in pairs for part in parts_of(gradient)], count
+        )
 
     def clear(self) -> tf.Operation | None:
-        """Clear the sums."""
-        present = [total for total in self.sums if total is not None]
-        done = [operation for total in present for operation in total.clear()]
-        zero = tf.zeros((), tf.int64)
-        return tf.group(*done, self.micro_step.assign(zero, read_value=False))
+        """Clear the sums: zeros, or no rows."""
+        variables = [part for parts in self.sums for part in parts]
+        empty = [tf.zeros([n or 0 for n in v.shape], v.dtype) for v in variables]
+        return self._write(empty, tf.zeros((), tf.int64))
+
+    def _write(self, values: Sequence[tf.Tensor], count: tf.Tensor) -> Any:
+        variables = [part for parts in self.sums for part in parts]
+        done = [
+            variable.assign(value, read_value=False)
+            for variable, value in zip(variables, values, strict=True)
+        ]
+        return tf.group(*done, self.micro_step.assign(count, read_value=False))
 
 
-def kind_of(gradient: Gradient) -> type[Any]:
-    """Return the class of the sum for a gradient."""
+def parts_of(gradient: Gradient) -> list[tf.Tensor]:
+    """Return the tensors of a gradient: none, one, or rows and their indices."""
+    if isinstance(gradient, tf.IndexedSlices):
+        return [gradient.values, gradient.indices]
+    return [] if gradient is None else [gradient]
+
+
+def gradient_of(parts: Sequence[tf.Tensor], shape: tuple[int, ...]) -> Gradient:
+    """Return the gradient of a shape that has these tensors."""
+    if len(parts) < 2:
+        return parts[0] if parts else None
+    return tf.IndexedSlices(*parts, tf.constant(shape, tf.int64))
+
+
+def make_sum(gradient: Gradient, shape: tuple[int, ...]) -> tuple[tf.Variable, ...]:
+    """Create the variables of an empty sum like a gradient."""
     if gradient is None:
-        return type(None)
-    return RowSum if isinstance(gradient, tf.IndexedSlices) else DenseSum
+        return ()
+    if not isinstance(gradient, tf.IndexedSlices):
+        return (make_variable("total", tf.zeros(shape, gradient.dtype), None),)
+    no_rows = tf.zeros([0, *shape[1:]], gradient.dtype)
+    return (
+        make_variable("values", no_rows, [None, *shape[1:]]),
+        make_variable("indices", tf.zeros([0], tf.int64), [None]),
+    )
 
 
 def make_variable(

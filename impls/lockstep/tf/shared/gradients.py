@@ -123,7 +123,8 @@ def densify(gradient: Values, like: Any) -> tf.Tensor:
     """Return a gradient as a tensor with the shape of ``like``."""
     if not isinstance(gradient, tf.IndexedSlices):
         return gradient
-    rows = tf.shape(like)[0]
+    rows = like.shape[0]
+    rows = tf.shape(like)[0] if rows is None else rows
     return tf.math.unsorted_segment_sum(gradient.values, gradient.indices, rows)
 
 

@@ -6,10 +6,9 @@ optimizer, average gradients over ranks, and add up regularization losses.
 
 from __future__ import annotations
 
-import inspect
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Protocol
@@ -17,16 +16,21 @@ from typing import Any, ClassVar, Protocol
 import tensorflow as tf
 
 from lockstep import errors
-from lockstep.checks import dtype_name, number_of
+from lockstep.checks import check_integer, dtype_name, number_of
 from lockstep.pipeline import in_order, stages_of
 from lockstep.tf.shared.clipping import LarcPolicy, Processing, check_limit, larc_policy
-from lockstep.tf.shared.gradients import finite_flags
+from lockstep.tf.shared.gradients import densify, finite_flags
 from lockstep.tf.shared.summaries import Summaries, SummaryRecord, check_summaries
 
 Gradient = tf.Tensor | tf.IndexedSlices | None
 
 OWNER = "optimize_loss"
 CLIP_AND_LARC = f"{OWNER}: expected clipping or LARC, got both; leave one out."
+NEEDED = {
+    "AdamW": ("weight_decay", errors.MissingDecayError),
+    "Momentum": ("momentum", errors.MissingArgumentError),
+}
+"""The argument that an optimizer of this name must have, and the error without it."""
 
 
 class Reduction(Protocol):
@@ -94,12 +98,7 @@ class Task:
             )
         if self.clip_gradients is not None:
             check_limit(OWNER, "clip_gradients", self.clip_gradients)
-        size = self.iter_size
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise errors.OutOfRangeError(
-                f"{OWNER}: iter_size: expected an int >= 1, got {size!r}; give the "
-                "micro-batches in a step."
-            )
+        check_integer(OWNER, "iter_size", self.iter_size)
         scales = self.mixed or number_of(self.loss_scaling) == 1
         named = isinstance(self.loss_scaling, str)
         if not scales or (self.loss_scaling_params and not named):
@@ -138,19 +137,6 @@ class Task:
         own += ["larc"] * (self.larc is not None) + ["update"]
         return in_order([*stages_of(optimizer), *own])
 
-    def check_variables(
-        self, variables: Iterable[Any], name_of: Callable[[Any], str]
-    ) -> None:
-        """Raise if a variable is listed twice."""
-        ids: set[int] = set()
-        for variable in variables:
-            if id(variable) in ids:
-                raise errors.VarListError(
-                    f"{OWNER}: var_list: expected each variable once, got "
-                    f"{name_of(variable)} twice; leave one of them out."
-                )
-            ids.add(id(variable))
-
     def check_optimizer(self, optimizer: Any) -> None:
         """Raise if LARC is used with a stack that clips."""
         if self.larc is not None and "clip" in stages_of(optimizer):
@@ -176,20 +162,7 @@ class Task:
         flag = flag() if callable(flag) else flag
         if flag is None:
             return count < self.iter_size
-        self.check_flag(flag)
         return tf.convert_to_tensor(flag, tf.bool)
-
-    def check_flag(self, flag: Any) -> None:
-        """Raise unless a flag is a bool or a 0-d bool tensor."""
-        dtype = dtype_name(getattr(flag, "dtype", None)).removesuffix("_ref")
-        shape = tf.TensorShape(flag.shape) if dtype == "bool" else None
-        is_scalar = shape is not None and shape.is_compatible_with([])
-        if not isinstance(flag, bool) and not is_scalar:
-            raise errors.OutOfRangeError(
-                f"{OWNER}: skip_update: expected a bool, a 0-d bool, or a function "
-                f"that returns one, got {flag!r}; pass True to add only, and None to "
-                "count the calls."
-            )
 
     def fits(
         self, skips: bool, records: bool, gradients: Sequence[Any]
@@ -235,83 +208,54 @@ def find_trained(
 ) -> list[Any]:
     """Return the variables to train: those listed, of the model, or by default.
 
-    Args:
-        var_list: a nest of variables, or None.
-        model: an object with ``trainable_variables``, or another one.
-        default: the variables that are trained without ``var_list`` and ``model``.
-        kind: the classes of variables.
-        as_variable: returns the variable that a backend's object wraps.
-
-    Raises:
-        VarListError: a TypeError and ValueError; not a nest of variables.
-        UnsupportedError: a ValueError; no variables to train.
+    ``kind``: the classes of variables; ``as_variable`` returns the variable that a
+    backend's object wraps.
     """
-    chosen = var_list
-    if chosen is None:
-        chosen = getattr(model, "trainable_variables", None)
-    if chosen is None:
-        chosen = default
-    if not isinstance(as_variable(chosen), kind | Mapping | str | tf.Tensor):
-        chosen = list(chosen) if isinstance(chosen, Iterable) else chosen
+    chosen = getattr(model, "trainable_variables", None)
+    chosen = default if chosen is None else chosen
+    chosen = chosen if var_list is None else var_list
+    if isinstance(chosen, Iterator):
+        chosen = list(chosen)
     variables = [as_variable(entry) for entry in tf.nest.flatten(chosen)]
-    for entry in variables:
-        if not isinstance(entry, kind):
-            raise errors.VarListError(
-                f"{OWNER}: var_list: expected a list of variables, got "
-                f"{errors.with_article(type(entry).__name__)} in it; list what this "
-                "optimizer is to train."
-            )
-    if not variables:
-        raise errors.UnsupportedError(
-            f"{OWNER}: var_list: expected variables, or a model that has trainable "
-            f"ones, got none and {errors.with_article(type(model).__name__)}; pass "
-            "the variables that this optimizer is to train."
+    ids = {id(v) for v in variables if isinstance(v, kind)}
+    if not variables or len(ids) < len(variables):
+        raise errors.VarListError(
+            f"{OWNER}: var_list: expected variables, each once, or a model that has "
+            f"trainable ones, got {variables!r:.80} and "
+            f"{errors.with_article(type(model).__name__)}; list what this optimizer is "
+            "to train."
         )
     return variables
 
 
-def class_of(
-    optimizer: Any, arguments: Mapping[str, Any], classes: Mapping[str, Any]
+def make_optimizer(
+    optimizer: Any, arguments: Mapping[str, Any], rate: Any, classes: Mapping[str, Any]
 ) -> Any:
-    """Return the class for a name; return other arguments unchanged.
+    """Return the optimizer that a name, a class or a function stands for.
 
     Raises:
         UnknownNameError: a ValueError; no optimizer has this name.
         MissingDecayError: a KeyError; "AdamW" without ``weight_decay``.
         MissingArgumentError: a TypeError; "Momentum" without ``momentum``.
+        NotAnOptimizerError: a TypeError; not a name, a class or a function.
     """
-    if not isinstance(optimizer, str):
-        return optimizer
-    if optimizer not in classes:
-        raise errors.unknown_name(f"{OWNER}: optimizer", optimizer, classes)
-    needed = {"AdamW": "weight_decay", "Momentum": "momentum"}.get(optimizer)
-    if needed is not None and needed not in arguments:
-        is_decay = optimizer == "AdamW"
-        kind = errors.MissingDecayError if is_decay else errors.MissingArgumentError
-        raise kind(
-            f"{OWNER}: optimizer_params of {optimizer}: expected {needed!r}, got none; "
-            "add it."
-        )
-    return classes[optimizer]
-
-
-def create(make: Any, rate: Any, arguments: Mapping[str, Any], kind: type[Any]) -> Any:
-    """Create an optimizer with a class or a function.
-
-    Raises:
-        NotAnOptimizerError: a TypeError; the argument creates no optimizer.
-    """
-    made = make
-    if callable(make):
-        takes_lr = "lr" in inspect.signature(make).parameters
-        made = make(**{"lr" if takes_lr else "learning_rate": rate}, **arguments)
-    if made is make or not isinstance(made, kind):
+    if isinstance(optimizer, str):
+        if optimizer not in classes:
+            raise errors.unknown_name(f"{OWNER}: optimizer", optimizer, classes)
+        needed, error = NEEDED.get(optimizer, ("", errors.MissingArgumentError))
+        if needed and needed not in arguments:
+            raise error(
+                f"{OWNER}: optimizer_params of {optimizer}: expected {needed!r}, got "
+                "none; add it."
+            )
+        optimizer = classes[optimizer]
+    if not callable(optimizer):
         raise errors.NotAnOptimizerError(
-            f"{OWNER}: optimizer: expected a name of OPTIMIZER_CLS_NAMES, a class or "
-            f"function that makes a {kind.__name__}, or one without optimizer_params, "
-            f"got {errors.with_article(type(made).__name__)}; pass its class."
+            f"{OWNER}: optimizer: expected a name of OPTIMIZER_CLS_NAMES, a class or a "
+            "function that makes an optimizer, or one without optimizer_params, got "
+            f"{errors.with_article(type(optimizer).__name__)}; pass its class."
         )
-    return made
+    return optimizer(learning_rate=rate, **arguments)
 
 
 def shown(
@@ -329,11 +273,6 @@ def shown(
 
 def check_reduced(on_horovod: Any) -> None:
     """Raise unless ``on_horovod`` is True."""
-    if isinstance(on_horovod, str | float):
-        raise errors.OutOfRangeError(
-            f"reduce_gradients: on_horovod: expected True, got {on_horovod!r}; pass "
-            "True where there are ranks."
-        )
     if not on_horovod:
         raise errors.NotReducedError(
             "reduce_gradients: expected on_horovod=True, got False; gradients of "
@@ -353,22 +292,17 @@ def mean_gradients(
     reduction = ReplicaReduction() if reduction is None else reduction
     if reduction.size == 1:
         return list(gradients)
-    present = list(reduction.any([gradient is not None for gradient in gradients]))
+    present = reduction.any([gradient is not None for gradient in gradients])
+    places = [place for place, is_present in enumerate(present) if is_present]
     added = [
-        dense(gradient, variable)
-        for gradient, variable, is_present in zip(
-            gradients, variables, present, strict=True
-        )
-        if is_present
+        tf.zeros(variables[k].shape, variables[k].dtype.base_dtype)
+        if gradients[k] is None
+        else densify(gradients[k], variables[k])
+        for k in places
     ]
-    means = list(reduction.all_reduce(added)) if added else []
-    if len(means) != len(added):
-        raise errors.UnsupportedError(
-            f"reduce_gradients: expected {len(added)} means from reduction.all_reduce, "
-            f"got {len(means)}; return one mean for each tensor, in their order."
-        )
-    left = iter(means)
-    return [next(left) if is_present else None for is_present in present]
+    reduced = reduction.all_reduce(added) if added else []
+    means = dict(zip(places, reduced, strict=True))
+    return [means.get(place) for place in range(len(gradients))]
 
 
 class ReplicaReduction:
@@ -413,16 +347,6 @@ class ReplicaReduction:
         return [means[k] for k in range(len(tensors))]
 
 
-def dense(gradient: Gradient, variable: tf.Variable) -> tf.Tensor:
-    """Return a gradient as a dense tensor; zeros if it is absent on this replica."""
-    if gradient is None:
-        return tf.zeros(variable.shape, variable.dtype.base_dtype)
-    if isinstance(gradient, tf.IndexedSlices):
-        rows = variable.shape[0]
-        return tf.math.unsorted_segment_sum(gradient.values, gradient.indices, rows)
-    return gradient
-
-
 # -- regularization losses -------------------------------------------------------------
 
 
@@ -432,38 +356,19 @@ def chosen_losses(losses: Any, scope: str | None) -> list[Any]:
     ``losses``: a mapping name -> loss, or an iterable of losses without names. Losses
     of None, which a deferred regularizer returns, are ignored.
     """
-    function = "get_regularization_loss"
-    try:
-        pattern = re.compile(scope or "")
-    except (re.error, TypeError) as error:
-        raise errors.OutOfRangeError(
-            f"{function}: scope: expected a regular expression, got {scope!r}; escape "
-            "special characters with re.escape."
-        ) from error
     if isinstance(losses, Mapping):
-        chosen = [loss for name, loss in losses.items() if pattern.match(str(name))]
-        return [loss for loss in chosen if loss is not None]
-    if hasattr(losses, "dtype") or not isinstance(losses, Iterable):
+        names = [name for name in losses if re.match(scope or "", str(name))]
+        losses = [losses[name] for name in names]
+    elif hasattr(losses, "dtype") or scope is not None:
         raise errors.MalformedPairsError(
-            f"{function}: losses: expected a mapping or an iterable of losses, got "
-            f"{type(losses).__name__}; pass {{name: loss}}, or a list such as [loss]."
-        )
-    if scope is not None:
-        raise errors.UnsupportedError(
-            f"{function}: scope: expected losses with names, got losses without names; "
-            "pass {name: loss}, or leave scope out."
+            "get_regularization_loss: losses: expected a mapping, or an iterable of "
+            f"losses without a scope, got {type(losses).__name__} with scope={scope!r};"
+            " pass {name: loss}, or a list such as [loss]."
         )
     return [loss for loss in losses if loss is not None]
 
 
 def sum_losses(losses: Sequence[Any], name: str) -> tf.Tensor:
     """Return the sum of 0-d losses in float32, in their order, each cast first."""
-    tensors = [tf.convert_to_tensor(loss) for loss in losses]
-    for tensor in tensors:
-        if not tensor.shape.is_compatible_with([]):
-            raise errors.OutOfRangeError(
-                "get_regularization_loss: losses: expected 0-d tensors, got shape "
-                f"{tensor.shape.as_list()}; sum it first."
-            )
-    wide = [tf.cast(tensor, tf.float32) for tensor in tensors]
+    wide = [tf.cast(loss, tf.float32) for loss in losses]
     return tf.add_n(wide, name) if wide else tf.constant(0.0)

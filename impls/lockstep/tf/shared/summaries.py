@@ -107,17 +107,6 @@ def check_summaries(summaries: Iterable[str] | None, owner: str) -> frozenset[st
     return frozenset(names)
 
 
-def check_recorder(recorder: Any, owner: str) -> None:
-    """Raise unless ``recorder`` is None or a recorder."""
-    methods = ("scalar", "histogram")
-    if recorder is not None and not all(hasattr(recorder, name) for name in methods):
-        raise DtypeError(
-            f"{owner}: recorder: expected scalar(tag, value) and histogram(tag, "
-            f"values), or None, got {type(recorder).__name__}; leave it out, or give "
-            "an object with these two."
-        )
-
-
 def host_recorder() -> Recorder | None:
     """Return TensorFlow's own recorder; None if nothing is recorded.
 

@@ -22,7 +22,7 @@ from lockstep.tf import (
     RMSPropOptimizer,
     strict,
 )
-from lockstep.tf.agn_center import RemoteCenter, powers_of
+from lockstep.tf.agn_center import RemoteCenter
 from lockstep.tf.tests.agn_teams import Team
 
 v1 = tf.compat.v1
@@ -58,6 +58,13 @@ WRAPPERS: dict[str, Callable[[Any, Any], Any]] = {
         multitask(rule), {own["w"].ref(): [1]}, 1.5
     ),
 }
+
+
+def powers_of(optimizer: Any) -> list[float]:
+    """Return a worker's powers of beta, which are in no slot."""
+    base = getattr(optimizer, "base_optimizer", optimizer)
+    powers = [v for v in base.variables() if "_power" in v.name]
+    return [float(v) for v in powers]
 
 
 def assert_same(ours: Team, theirs: Team) -> None:

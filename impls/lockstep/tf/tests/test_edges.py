@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -75,42 +74,59 @@ def test_a_max_norm_that_became_negative_turns_no_row_round() -> None:
     w, limit = tf.Variable([3.0, 4.0]), tf.Variable(1.0)
     optimizer = ls.VariableClippingOptimizer(sgd(), {w.ref(): [0]}, limit)
     limit.assign(-1.0)
-    with pytest.raises(errors.OutOfRangeError, match="a finite number > 0"):
+    with pytest.raises(errors.OutOfRangeError):
         optimizer.apply_gradients([(tf.zeros([2]), w)])
     assert w.numpy().tolist() == [3.0, 4.0]
 
 
 def test_a_rate_function_that_returns_nothing_is_told_so() -> None:
     w = tf.Variable([1.0])
-    with pytest.raises(errors.RateFunctionError, match="a finite rate >= 0"):
+    with pytest.raises(errors.RateFunctionError):
         ls.optimize_loss(lambda: tf.reduce_sum(w), "SGD", {}, lambda step: None, [w])
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (
-            lambda: ls.AdamWOptimizer(-0.1),
-            "weight_decay: expected a finite",
-        ),
-        (
-            lambda: ls.AdamWOptimizer("0.1"),
-            "weight_decay: expected a finite",
-        ),
-        (lambda: ls.AdamWOptimizer(0.1, beta1=1.0), "beta1: expected a number in"),
-        (
-            lambda: ls.FtrlOptimizer(-1.0),
-            "learning_rate: expected a finite",
-        ),
-        (
-            lambda: ls.FtrlOptimizer(np.nan),
-            "learning_rate: expected a finite",
-        ),
-    ],
-)
-def test_numbers_out_of_range_are_refused(make: Callable[[], Any], words: str) -> None:
-    with pytest.raises(errors.OutOfRangeError, match=re.escape(words)):
+def test_only_strict_dynamic_scales_need_the_shape_of_a_sparse_gradient() -> None:
+    gradient = tf.IndexedSlices(tf.ones([1, 2]), tf.constant([2]))
+    _, finite = ls.DynamicLossScale(8.0).update([gradient])
+    assert finite
+    with pytest.raises(errors.UnsupportedError):
+        strict.DynamicLossScale(8.0).update([gradient])
+
+
+@pytest.mark.parametrize("clip_norm", [0.0, -1.0, float("nan"), float("inf"), "1"])
+def test_a_norm_that_clips_nothing_sensible_is_refused(clip_norm: Any) -> None:
+    with pytest.raises(errors.OutOfRangeError):
+        ls.clip_gradients_by_global_norm([(ONES, None)], clip_norm)
+
+
+OUT_OF_RANGE: dict[str, Callable[[], Any]] = {
+    "a negative decay": lambda: ls.AdamWOptimizer(-0.1),
+    "a decay that is a text": lambda: ls.AdamWOptimizer("0.1"),
+    "beta1 of 1": lambda: ls.AdamWOptimizer(0.1, beta1=1.0),
+    "a negative rate": lambda: ls.FtrlOptimizer(-1.0),
+    "a rate of NaN": lambda: ls.FtrlOptimizer(np.nan),
+    "a scale that never trains": lambda: ls.DynamicLossScale(1e300),
+    "a fixed scale of NaN": lambda: ls.FixedLossScale(np.nan),
+    "a limit beyond float32": lambda: ls.clip_by_global_norm([ONES], 1e39),
+    "a limit that is a bool": lambda: ls.clip_by_global_norm([ONES], True),
+    "a negative magnitude": lambda: ls.AutomaticLossScaler().update_op(False, -1.0),
+    "a rate that is a bool": lambda: ls.lr_policies.fixed_lr(0, True),
+    "a step that is no integer": lambda: ls.lr_policies.fixed_lr(2.5, 0.1),
+}
+
+
+@pytest.mark.parametrize("make", OUT_OF_RANGE.values(), ids=OUT_OF_RANGE)
+def test_numbers_out_of_range_are_refused(make: Callable[[], Any]) -> None:
+    with pytest.raises(errors.OutOfRangeError):
         make()
+
+
+@pytest.mark.parametrize("dtype", [tf.complex64, tf.int64], ids=str)
+def test_gradients_that_are_no_real_floats_are_refused(dtype: tf.DType) -> None:
+    """Imaginary parts would be dropped, and integers scaled to 0."""
+    gradient = tf.cast(ONES, dtype)
+    with pytest.raises(errors.LockstepError):
+        ls.clip_gradients_by_global_norm([(gradient, tf.Variable(gradient))])
 
 
 @pytest.mark.parametrize("module", [ls, strict], ids=["default", "strict"])

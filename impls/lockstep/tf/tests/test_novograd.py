@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -52,65 +51,6 @@ def test_arguments_are_checked_unless_strict(argument: str, value: Any) -> None:
         strict.NovoGrad(**{argument: value})
 
 
-def test_a_function_is_not_traced_after_the_second_step() -> None:
-    w, optimizer = tf.Variable([1.0, 2.0]), NovoGrad(0.1, weight_decay=0.1)
-    traces = []
-
-    @tf.function(autograph=False)
-    def step(gradient: tf.Tensor) -> None:
-        traces.append(1)
-        optimizer.apply_gradients([(gradient, w)])
-
-    step(tf.constant([1.0, 2.0]))
-    step(tf.constant([1.0, 2.0]))
-    traced = len(traces)
-    for _ in range(3):
-        step(tf.constant([3.0, 2.0]))
-    assert len(traces) == traced
-
-
-TRAIN = """
-from lockstep.tf import NovoGrad
-way, path, first = sys.argv[1], sys.argv[2], int(sys.argv[3])
-stop = 3
-random = np.random.default_rng(3)
-gradients = 100 * random.normal(size=(6, 5))
-w = tf.Variable(tf.ones([5]), name="w")
-h = tf.Variable(tf.ones([5], tf.float16), name="h")
-opt = NovoGrad(0.1, weight_decay=0.1)
-checkpoint = tf.train.Checkpoint(w=w, h=h, optimizer=opt)
-
-def step(gw, gh):
-    opt.apply_gradients([(gw, w), (gh, h)])
-
-step = tf.function(step, autograph=False) if way == "function" else step
-if way == "saver":
-    opt._create_slots([w, h])
-    saver = v1.train.Saver([w, h, *opt.variables()])
-if first and way == "saver":
-    saver.restore(None, path)
-elif first:
-    checkpoint.read(path).assert_existing_objects_matched()
-for k in range(first, 6):
-    if k == stop and not first:
-        saver.save(None, path) if way == "saver" else checkpoint.write(path)
-    given = tf.constant(gradients[k])
-    step(tf.cast(given, tf.float32), tf.cast(given, tf.float16))
-names = "momentum", "second_moment"
-slots = [opt.get_slot(v, name) for v in (w, h) for name in names]
-print(" ".join(np.asarray(part).tobytes().hex() for part in (w, h, *slots)))
-"""
-
-
-@pytest.mark.sample(2)
-@pytest.mark.parametrize("way", ["eager", "function", "saver"])
-def test_a_fresh_process_goes_on_to_the_bit(
-    shared: Callable[..., str], tmp_path: Path, way: str
-) -> None:
-    whole = shared("eager, first", TRAIN, way, tmp_path / "stopped", 0)
-    assert shared("eager, second", TRAIN, way, tmp_path / "stopped", 3) == whole
-
-
 def test_a_session_saves_and_restores_under_the_names_of_slots(tmp_path: Path) -> None:
     with tf.Graph().as_default(), v1.Session() as session:
         w = v1.Variable([1.0, 2.0], name="w", use_resource=True)
@@ -140,19 +80,6 @@ def test_the_second_moment_of_small_gradients_is_an_average(traced: bool) -> Non
     # The squares of the norms are 0.25 and 0.01.
     _, moment = moments(optimizer, variable)
     assert moment == pytest.approx(0.75 * 0.25 + 0.25 * 0.01)
-
-
-def test_state_is_half_of_adam_s_but_for_a_number_a_tensor() -> None:
-    shapes = [(64, 32), (32,), (7, 5, 3)]
-    variables = [tf.Variable(tf.ones(shape)) for shape in shapes]
-    sizes = []
-    for optimizer in (NovoGrad(), lockstep.AdamOptimizer()):
-        pairs = [(tf.ones_like(v), v) for v in variables]
-        optimizer.apply_gradients(pairs)
-        sizes.append(sum(v.numpy().nbytes for v in optimizer.variables()))
-    elements = sum(int(np.prod(shape)) for shape in shapes)
-    # Four bytes a moment; Adam has two powers of beta besides.
-    assert sizes == [4 * (elements + 3), 4 * (2 * elements + 2)]
 
 
 @pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16], ids=str)
@@ -206,81 +133,6 @@ def test_a_rate_may_be_fed_in_a_session() -> None:
         for value in (1.0, 0.5, 0.25):
             session.run(train, {rate: value})
         assert session.run(w).tolist() == [6.25]
-
-
-# -- inside of the wrappers ----------------------------------------------------------
-
-
-@ways
-def test_a_task_that_is_absent_leaves_both_moments_alone(traced: bool) -> None:
-    w, other = tf.Variable([1.0, 2.0]), tf.Variable([1.0])
-    table = tf.Variable([[1.0], [2.0]])
-    inner = NovoGrad(weight_decay=0.1)
-    wrapper = lockstep.MultitaskOptimizerWrapper(inner)
-    step = stepper(wrapper, w, other, table, traced=traced)
-    slices = tf.IndexedSlices(tf.constant([[3.0]]), tf.constant([1]))
-    zeros = tf.IndexedSlices(tf.constant([[0.0]]), tf.constant([1]))
-    step(tf.constant([3.0, 4.0]), tf.constant([1.0]), slices)
-    assert [float(moments(inner, v)[1]) for v in (w, table)] == [25, 9]
-
-    def read() -> list[list[Any]]:
-        return [
-            [part.tolist() for part in (v.numpy(), *moments(inner, v))]
-            for v in (w, table)
-        ]
-
-    before = read()
-    step(tf.constant([0.0, 0.0]), tf.constant([1.0]), zeros)
-    assert read() == before
-
-
-@ways
-def test_a_step_that_overflows_leaves_both_moments_alone(traced: bool) -> None:
-    w, inner = tf.Variable([1.0, 2.0]), NovoGrad()
-    scale = lockstep.FixedLossScale(4.0)
-    wrapper = lockstep.MixedPrecisionLossScaleOptimizer(inner, scale)
-
-    def step(x: tf.Tensor) -> None:
-        wrapper.minimize(lambda: tf.reduce_sum(w * x), var_list=[w])
-
-    step = tf.function(step, autograph=False) if traced else step
-    step(tf.constant([3.0, 4.0]))
-    before = [part.tolist() for part in (w.numpy(), *moments(inner, w))]
-    assert before[2] == 25.0
-    step(tf.constant([3.0, float("inf")]))
-    assert [part.tolist() for part in (w.numpy(), *moments(inner, w))] == before
-
-
-@ways
-def test_rows_are_clipped_after_the_step(traced: bool) -> None:
-    w = tf.Variable([[3.0, 4.0], [0.5, 0.0]])
-    inner = NovoGrad(0.0)
-    wrapper = lockstep.VariableClippingOptimizer(inner, {w.ref(): [1]}, 1.0)
-    stepper(wrapper, w, traced=traced)(tf.ones([2, 2]))
-    assert np.linalg.norm(w.numpy(), axis=1) == pytest.approx([1.0, 0.5])
-    assert moments(inner, w)[1] == 4.0
-
-
-@ways
-def test_float16_weights_are_trained_through_masters(traced: bool) -> None:
-    half, full = tf.Variable([1.0, 1.0], dtype=tf.float16), tf.Variable([1.0, 1.0])
-    inner, plain = (NovoGrad(2.0**-13, weight_decay=0.5) for _ in range(2))
-    wrapper = lockstep.MixedPrecisionOptimizerWrapper(inner, 8.0)
-
-    def step() -> None:
-        def loss() -> tf.Tensor:
-            return tf.reduce_sum(tf.cast(half, tf.float32) * [1.0, 2.0])
-
-        wrapper.minimize(loss, var_list=[half])
-        plain.apply_gradients([(tf.constant([1.0, 2.0]), full)])
-
-    step = tf.function(step, autograph=False) if traced else step
-    for _ in range(3):
-        step()
-    master = wrapper.master(half)
-    assert master.numpy().tolist() == full.numpy().tolist()
-    for got, right in zip(moments(inner, master), moments(plain, full), strict=True):
-        assert got.dtype == np.float32 and got.tolist() == right.tolist()
 
 
 # -- strict --------------------------------------------------------------------------
@@ -370,11 +222,3 @@ def test_refused_pairs_change_nothing(
     with pytest.raises(error):
         (tf.function(step) if traced else step)()
     assert [value.numpy().tolist() for value in state] == before
-
-
-def test_strict_refuses_a_tensor_as_decay_which_the_default_takes() -> None:
-    decay, w = tf.Variable(0.5), tf.Variable([2.0])
-    with pytest.raises(TypeError, match="weight_decay"):
-        strict.NovoGrad(weight_decay=decay)
-    NovoGrad(0.25, weight_decay=decay).apply_gradients([(tf.ones([1]), w)])
-    assert w.numpy().tolist() == [1.5]

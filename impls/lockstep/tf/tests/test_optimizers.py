@@ -124,17 +124,17 @@ def test_strict_adamw_does_not_check_its_arguments() -> None:
 # -- half precision --------------------------------------------------------------------
 
 REFUSED: dict[str, tuple[Any, tf.DType, str]] = {
-    "Adam, 1 - beta2": (lambda ls: ls.AdamOptimizer(0.01), tf.bfloat16, "1 - beta2"),
+    "Adam, 1 - beta2": (lambda: ls.AdamOptimizer(0.01), tf.bfloat16, "1 - beta2"),
     "Adam, 1 - beta1": (
-        lambda ls: ls.AdamOptimizer(0.01, 0.999, 0.99),
+        lambda: ls.AdamOptimizer(0.01, 0.999, 0.99),
         tf.bfloat16,
         "1 - beta1",
     ),
-    "Adam, epsilon": (lambda ls: ls.AdamOptimizer(0.01), tf.float16, "epsilon"),
-    "AdamW, epsilon": (lambda ls: ls.AdamWOptimizer(0.1, 0.01), tf.float16, "epsilon"),
-    "RMSProp, epsilon": (lambda ls: ls.RMSPropOptimizer(0.01), tf.float16, "epsilon"),
+    "Adam, epsilon": (lambda: ls.AdamOptimizer(0.01), tf.float16, "epsilon"),
+    "AdamW, epsilon": (lambda: ls.AdamWOptimizer(0.1, 0.01), tf.float16, "epsilon"),
+    "RMSProp, epsilon": (lambda: ls.RMSPropOptimizer(0.01), tf.float16, "epsilon"),
     "RMSProp, 1 - decay": (
-        lambda ls: ls.RMSPropOptimizer(0.01, 0.999),
+        lambda: ls.RMSPropOptimizer(0.01, 0.999),
         tf.bfloat16,
         "1 - decay",
     ),
@@ -153,7 +153,7 @@ def test_scalars_that_a_kernel_rounds_to_zero_are_refused(
 ) -> None:
     fine = tf.Variable([1.0], name="fine")
     w, count = tf.Variable([0.5], dtype=dtype, name="w"), tf.Variable(0)
-    opt = make(ls)
+    opt = make()
 
     def step() -> None:
         pairs = [(tf.ones([1]), fine), (tf.ones([1], dtype), w)]
@@ -163,7 +163,6 @@ def test_scalars_that_a_kernel_rounds_to_zero_are_refused(
         (tf.function(step, autograph=False) if traced else step)()
     assert opt.variables() == [] and int(count) == 0
     assert fine.numpy() == 1.0
-    make(strict).apply_gradients([(tf.ones([1], dtype), w)])
 
 
 @pytest.mark.parametrize(("make", "dtype"), ALLOWED.values(), ids=ALLOWED)
@@ -196,7 +195,6 @@ def test_strict_is_the_class_of_the_strict_module() -> None:
     ):
         made = getattr(ls, name)(*arguments, strict=True)
         assert type(made) is getattr(strict, name)
-        assert isinstance(made, getattr(ls, name))
 
 
 def test_a_subclass_has_no_strict_class() -> None:
@@ -205,8 +203,3 @@ def test_a_subclass_has_no_strict_class() -> None:
 
     with pytest.raises(UnsupportedError, match=r"strict\.AdamOptimizer"):
         Own(strict=True)
-
-
-def test_arguments_of_tensorflow_2_are_refused_under_strict() -> None:
-    with pytest.raises(TypeError, match="beta"):
-        ls.FtrlOptimizer(0.1, beta=0.5, strict=True)
