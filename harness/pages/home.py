@@ -37,7 +37,7 @@ def home_inserts(
 
 
 def _beside_figure(experiments: Sequence[Answered]) -> str:
-    """Return the sentence below the figure of the home page; empty without results."""
+    """Return the caption of the figure of the home page; empty without results."""
     drawn: list[Finding] = [
         answered.finding
         for answered in experiments

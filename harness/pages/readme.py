@@ -38,7 +38,7 @@ __all__ = [
 
 README = ROOT / "README.md"
 ASSETS = ROOT / "docs" / "assets"
-DRAWN = "absent_tasks"
+DRAWN = "absent_tasks_tuned"
 """The experiment of the figure."""
 
 EXAMPLES = ROOT / "docs" / "examples"
@@ -90,7 +90,7 @@ def write_costs(readme: Path = README, results: Path = RESULTS) -> None:
 
 
 def write_figure(folder: Path = ASSETS, results: Path = RESULTS) -> list[Path]:
-    """Draw the effect of absent tasks on updates, in a light and a dark theme.
+    """Draw the tuned losses with absent tasks, in a light and a dark theme.
 
     The home page shows it, too.
 

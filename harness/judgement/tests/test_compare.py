@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,6 @@ from harness.declarations.declare import Experiment
 from harness.judgement.compare import compare
 from harness.judgement.finding import Finding
 from harness.records.files import folder
-from harness.tasks.multitask_digits.report import beside
 from harness.tests.synthetic import publish, without_harm
 
 
@@ -68,16 +66,6 @@ def test_runs_that_follow_the_laws_pass_every_check(
     movement = finding.tables["movement"]
     assert len(movement) == 48
     assert np.allclose(movement["ratio"], 1, atol=0.02)
-
-
-def test_the_home_page_names_the_real_head_beside_the_constant_gradient(
-    finding_quick: Finding,
-) -> None:
-    sentence = beside(finding_quick)
-    assert "constant gradient" in sentence and "the wrapper 1 times." in sentence
-    nothing = finding_quick.tables["movement"].iloc[:0]
-    tables = {**finding_quick.tables, "movement": nothing}
-    assert beside(replace(finding_quick, tables=tables)) == ""
 
 
 def test_a_law_that_is_missed_is_a_check_that_fails(

@@ -229,7 +229,9 @@ def draw_comparison(table: pd.DataFrame, what: str) -> Drawing:
         colors = [theme.methods[arm] for arm in shown["wrapper"]]
         forest(panel, shown.assign(case=cases), "ratio", "case", colors)
         ratio_axis(panel, shown)
-        panel.set_xlabel(f"{what} with zeros / with the arm\nright of 1: below zeros")
+        panel.set_xlabel(
+            f"{what} with zeros / with the arm\nright of 1: lower than with zeros"
+        )
         arm_legend(canvas, unique(shown["wrapper"]), theme)
 
     rows = shown[shown["wrapper"].isin(WRAPPED)]

@@ -12,7 +12,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
-from harness.figures.axes import log_axis, percent
+from harness.figures.axes import log_axis
 from harness.figures.marks import backend_looks, forest, legend, unique
 from harness.figures.plot import Drawing
 from harness.figures.style import THIN, WIDTH, Theme, marker
@@ -38,9 +38,6 @@ STATE_TOLERANCE = 1e-3
 """The relative tolerance of a slot's decay over the whole absence, in float32."""
 
 POINTS_OF_A_CURVE = 17
-
-BRIEF = {"none": "without", "default": "with the wrapper"}
-"""The arms of the figure of the home page."""
 
 
 def loss(record: Record) -> float:
@@ -331,7 +328,8 @@ def draw_losses(table: pd.DataFrame) -> Drawing:
         forest(panel, shown, "ratio", "case", colors)
         arms.ratio_axis(panel, shown)
         panel.set_xlabel(
-            "held-out loss with zeros / with the wrapper\nright of 1: above the wrapper"
+            "held-out loss with zeros / with the wrapper\n"
+            "right of 1: higher than with the wrapper"
         )
         legend(canvas, backend_looks(shown["backend"], theme))
 
@@ -451,54 +449,28 @@ def draw_state(table: pd.DataFrame) -> Drawing:
 
 
 def brief(finding: Finding) -> Drawing:
-    """Return the effect of absent tasks on Adam's updates, for home page and README.
+    """Return the tuned losses of the rarest task, for the home page and README.
 
     Raises:
         LookupError: the finding has no such rows.
     """
-    table, theory = (
-        frame[(frame["optimizer"] == "Adam") & frame["wrapper"].isin(list(BRIEF))]
-        for frame in (first_backend(finding.tables["movement"]), finding.tables["laws"])
-    )
-
-    def paint(canvas: Canvas, theme: Theme) -> None:
-        panel = canvas.subplots()
-        _draw_movement(panel, table, theory, theme)
-        log_axis(panel, "y", [1, 2, 5, 10], "×")
-        panel.xaxis.set_major_formatter(percent())
-        panel.set_xlabel("share of the batches that contain the task")
-        panel.set_ylabel("size of an update\n(1 = task in every batch)")
-        looks = arms.arm_looks(list(BRIEF), theme)
-        legend(canvas, {BRIEF[arm]: look for arm, look in looks.items()})
-
-    rows = rarest(table).set_index("wrapper")
-    without, wrapped = (float(rows["measured"][name]) for name in BRIEF)
-    return Drawing(
-        "absent_tasks",
-        f"Constant gradient, task in {100 * float(rows['presence'].iloc[0]):g}% of the "
-        f"batches: Adam's updates are {without:.1f} times as large, with the wrapper "
-        f"{wrapped:.1f} times",
-        alt="Size of Adam's updates of a weight with a constant gradient, against the "
-        "share of the batches that contain its task. Without the wrapper it grows as "
-        "the share falls, with the wrapper it hardly does.",
-        caption=f"Points: measured on {table['backend'].iloc[0]}, with 95% intervals "
-        "over seeds. Lines: what the update rule predicts.",
-        data=table,
-        size=(4.6, 3.1),
-        paint=paint,
-    )
-
-
-def beside(finding: Finding) -> str:
-    """Return a sentence for the brief figure: real heads move by another factor."""
-    table = first_backend(finding.tables["movement"])
-    table = table[table["optimizer"] == "Adam"].set_index(["wrapper", "presence"])
-    rare = table.index.get_level_values("presence").min()
-    if not {(arm, p) for arm in BRIEF for p in (rare, 1)} <= set(table.index):
-        return ""
-    fed, wrapped = (table["head"][arm, rare] / table["head"][arm, 1] for arm in BRIEF)
-    return (
-        "The weight has a constant gradient. In a real network, the head of such a "
-        f"rare task moves {fed:.0f} times as far in each step with its task as the "
-        f"head of a task in every batch, and with the wrapper {wrapped:.0f} times."
+    table = rarest(first_backend(finding.tables["comparison"]))
+    table = table[table["wrapper"] == "default"]
+    share = 100 * float(table["presence"].iloc[0])
+    told = [
+        f"{what} for {' and '.join(names)}"
+        for what, names in {
+            "lower": table["optimizer"][table["ratio_low"] > 1],
+            "higher": table["optimizer"][table["ratio_high"] < 1],
+        }.items()
+        if len(names)
+    ]
+    return replace(
+        arms.draw_comparison(table.drop(columns="presence"), "held-out loss"),
+        name="absent_tasks",
+        title=f"Tuned, with tasks in {share:g}% of the batches, the wrapper's loss is "
+        f"{', '.join(told) or 'not different'}",
+        alt="The held-out loss with zeros fed divided by that with the wrapper, for "
+        "each optimizer, with 95% intervals.",
+        size=(4.6, 2.7),
     )

@@ -359,14 +359,14 @@ def regularized(
         penalty = known.regularizer(weight)
     if penalty is None:
         return gradient
-    if not tf.is_tensor(penalty):
+    slope = None
+    if tf.is_tensor(penalty) and penalty.shape.is_compatible_with([]):
+        slope = tape.gradient(penalty, weight)
+    if slope is None:
         raise errors.DtypeError(
             "mp_regularizer_wrapper: regularizer: expected a penalty that is a scalar "
             f"tensor with a gradient for the weight, got {penalty!r}; compute it from "
             "the weight in tensors, and sum it."
         )
-    slope = tape.gradient(penalty, weight)
-    if slope is None:
-        return gradient
     slope = times(slope, factor)
     return slope if gradient is None else tf.convert_to_tensor(gradient) + slope

@@ -461,9 +461,9 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
 
     def _as_trained(self, pairs: gradients.Pairs) -> gradients.Pairs:
         """Replace half-precision parameters by masters, their gradients by float32."""
-        trained = []
+        trained, weights = [], set(map(id, self.masters))
         for gradient, parameter in super()._as_trained(pairs):
-            if isinstance(parameter, Tensor) and parameter in self.masters:
+            if id(parameter) in weights:
                 if isinstance(gradient, Tensor) and gradient.dtype == parameter.dtype:
                     gradient = gradient.float()
                 parameter = self.masters[parameter]

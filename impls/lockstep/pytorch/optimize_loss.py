@@ -618,5 +618,11 @@ def _add_share(
     share = gradient / foreach.number_like(iter_size, gradient)
     if total is None:
         return share
-    # Rows of two sparse tensors are not summed; those of ``total`` come first.
-    return total + share if share.is_sparse else share.add_(total)
+    if not share.is_sparse:
+        return share.add_(total.to_dense() if total.is_sparse else total)
+    if not total.is_sparse:
+        return share.to_dense().add_(total)
+    # torch cannot add sparse float16 on the CPU. No rows are summed.
+    indices = torch.cat([total._indices(), share._indices()], dim=1)
+    values = torch.cat([total._values(), share._values()])
+    return torch.sparse_coo_tensor(indices, values, share.shape, check_invariants=False)

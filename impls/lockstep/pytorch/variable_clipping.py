@@ -223,6 +223,9 @@ class VariableClippingOptimizer(OptimizerWrapper):
                 "MixedPrecisionOptimizerWrapper(VariableClippingOptimizer(...))."
             )
         is_mapping = isinstance(max_norm, Mapping)
+        for norm in max_norm.values() if is_mapping else [max_norm]:
+            fine = LEAST_SCALE <= number_of(norm) < math.inf  # float32 rounds less to 0
+            require(OWNER, "max_norm", norm, fine, "a finite number > 0", CHOOSE)
         norms = max_norm if is_mapping else dict.fromkeys(vars_to_clip_dims, max_norm)
         if set(norms) != set(vars_to_clip_dims):
             raise UnknownNameError(
@@ -238,8 +241,6 @@ class VariableClippingOptimizer(OptimizerWrapper):
                     f"{DIMS}: expected each parameter once, got "
                     f"{names[parameter]!r} twice; leave one of the two out."
                 )
-            fine = LEAST_SCALE <= number_of(norm) < math.inf  # float32 rounds less to 0
-            require(OWNER, "max_norm", norm, fine, "a finite number > 0", CHOOSE)
             limits[parameter] = RowLimit(
                 axes_of(names[parameter], dims, parameter), norm
             )
@@ -331,10 +332,15 @@ def counted(clipped: Clipped) -> tuple[int, int]:
 def parameter_of(key: Any, names: Mapping[Tensor, str]) -> Tensor:
     """Return the parameter for a key of ``vars_to_clip_dims``, or raise."""
     if isinstance(key, str):
-        by_name = {name: parameter for parameter, name in names.items()}
-        if key not in by_name:
-            raise unknown_name(DIMS, key, by_name)
-        return by_name[key]
+        named = [parameter for parameter, name in names.items() if name == key]
+        if not named:
+            raise unknown_name(DIMS, key, list(names.values()))
+        if len(named) > 1:
+            raise UnknownNameError(
+                f"{DIMS}: expected one parameter of each name, got {len(named)} called "
+                f"{key!r}; use the parameters themselves as keys."
+            )
+        return named[0]
     if not isinstance(key, Tensor) or key not in names:
         # No elements: to print them would wait for a GPU.
         got = f"one of shape {list(key.shape)}" if isinstance(key, Tensor) else f"{key}"
