@@ -103,7 +103,7 @@ def test_what_a_run_raises_is_its_status_and_reason(tiny: Experiment) -> None:
     broken = declare.Run("tiny", tiny.task, {"steps": 1}, seed=0)
     outcome = worker.attempt(broken, "pytorch", "cpu")
     assert outcome.status == "error"
-    assert outcome.reason.startswith("TypeError: ")
+    assert outcome.reason.startswith("ValidationError: ")
     assert "\n" not in outcome.reason
 
 
