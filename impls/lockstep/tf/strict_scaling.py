@@ -16,6 +16,7 @@ from lockstep.tf import loss_scales, loss_scaling, mixed_precision
 from lockstep.tf.loss_scaling import ScalingWrapper
 from lockstep.tf.replicas import (
     Pairs,
+    awaits_sums,
     make_together,
     name_of,
     refuse_cross_replica,
@@ -195,7 +196,8 @@ class MixedPrecisionLossScaleOptimizer(
 ):
     """``tf.train.experimental.MixedPrecisionLossScaleOptimizer``.
 
-    Only a dynamic scale skips steps.
+    Only a dynamic scale skips steps. Among replicas each checks its own gradients, and
+    ``opt`` sums them.
     """
 
     # The original's name: its checkpoints of objects load here, and ours there.
@@ -243,6 +245,58 @@ class MixedPrecisionLossScaleOptimizer(
         """Take the step of ``opt`` under the original's name, used for scopes."""
         inner_name = f"{name or self.get_name()}-wrapped" if self.skips else name
         return self.apply_inside(pairs, global_step, inner_name)
+
+    @tf.autograph.experimental.do_not_convert
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Any, Any]],
+        global_step: tf.Variable | None = None,
+        name: str | None = None,
+    ) -> tf.Operation | None:
+        """Take a step, or skip it, under the original's names."""
+        pairs = check_pairs(grads_and_vars, self.owner)
+        counter = as_counter(global_step, self.owner, any_dtype=True)
+        refuse_cross_replica(self.owner)
+        pairs = self._unscaled(pairs)
+        if self.skips and awaits_sums():
+            return self._apply_among_replicas(pairs, counter, name)
+        return self._apply_or_skip(pairs, counter, name)
+
+    def _apply_among_replicas(
+        self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
+    ) -> tf.Operation | None:
+        """Step on all replicas or on none; each checks its own gradients."""
+        # All replicas must pass the identical object; an equal one is not enough.
+        inner_name = f"{name or self.get_name()}-wrapped"
+
+        def update(pairs: Pairs) -> tf.Operation | None:
+            return self.apply_inside(pairs, global_step, inner_name)
+
+        def flag(pairs: Pairs) -> tf.Tensor:
+            step = ScaledStep(pairs, [])
+            self._look(step)
+            return tf.cast(step.finite, tf.float32)
+
+        def step(strategy: Any, pairs: Pairs) -> tf.Operation | None:
+            replicas = strategy.extended
+            with v1.name_scope("cond"):
+                flags = replicas.call_for_each_replica(flag, args=(pairs,))
+                count = strategy.reduce(tf.distribute.ReduceOp.SUM, flags, axis=None)
+                finite = tf.equal(count, float(strategy.num_replicas_in_sync))
+
+            def run() -> tf.Operation | None:
+                done = replicas.call_for_each_replica(update, args=(pairs,))
+                with tf.control_dependencies([strategy.group(done)]):
+                    return tf.no_op()
+
+            with v1.name_scope("cond") as holding:
+                done = tf.cond(finite, run, tf.no_op, name=holding)
+            with tf.control_dependencies([done]):
+                moved = self.scale_object.move(finite)
+            return tf.group(done, moved, name=name or self.get_name())
+
+        context = tf.distribute.get_replica_context()
+        return context.merge_call(step, args=(tuple(pairs),))
 
 
 def require_float32(what: str, tensor: Any) -> None:
