@@ -43,4 +43,4 @@ def _beside_figure(experiments: Sequence[Answered]) -> str:
         for answered in experiments
         if answered.question.name == DRAWN and answered.published and answered.finding
     ]
-    return "".join(part(each.task, "report").beside(each) for each in drawn)
+    return "".join(part(each.task, "report").brief(each).caption for each in drawn)
