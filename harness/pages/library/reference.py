@@ -51,7 +51,6 @@ MODULES: Mapping[str, str] = {
     "mixed_precision": "masters",
     "agn": "workers",
     "lr_policies": "schedules",
-    "lr_scheduler": "schedules",
     "optimize_loss": "step",
     "post_process": "step",
     "wrapper": "base",

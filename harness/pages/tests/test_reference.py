@@ -57,7 +57,7 @@ def test_a_name_without_a_capability_is_a_sentence(tmp_path: Path) -> None:
         (tmp_path / backend).mkdir()
         shutil.copy(IMPLS / backend / "__init__.py", tmp_path / backend)
     file = tmp_path / "pytorch" / "__init__.py"
-    text = file.read_text("utf-8").replace(".lr_scheduler import", ".new import")
+    text = file.read_text("utf-8").replace(".lr_policies import", ".new import")
     file.write_text(text.replace(".schedules.new", ".new"), "utf-8")
     with pytest.raises(HarnessError, match="an import of PolicyLR from a module"):
         public_names(tmp_path)

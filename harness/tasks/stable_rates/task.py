@@ -17,7 +17,7 @@ from harness.tasks.schema import Count, Number, Positive, settings
 from harness.tasks.settings import require, require_label
 from lockstep.errors import unknown_name
 from lockstep.interface import Array
-from lockstep.reference.larc import larc_policy
+from lockstep.larc import larc_policy
 
 IMAGES = 1437
 """The number of training images of ``harness.tasks.digits``; the rest is held out."""
@@ -66,7 +66,7 @@ class Settings:
         fits = isinstance(limit, int | float) and 0 < limit < math.inf
         require(fits, "method.clip_gradients", "a finite number > 0", limit)
         if "larc_params" in self.method:
-            larc_policy(self.method["larc_params"], strict=False)
+            larc_policy(self.method["larc_params"])
 
     @property
     def label(self) -> str:

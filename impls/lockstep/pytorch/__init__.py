@@ -29,7 +29,7 @@ from lockstep.pytorch.loss_scales import FixedLossScale as FixedLossScale
 from lockstep.pytorch.loss_scaling import (
     MixedPrecisionLossScaleOptimizer as MixedPrecisionLossScaleOptimizer,
 )
-from lockstep.pytorch.lr_scheduler import PolicyLR as PolicyLR
+from lockstep.pytorch.lr_policies import PolicyLR as PolicyLR
 from lockstep.pytorch.mixed_precision import (
     MixedPrecisionOptimizerWrapper as MixedPrecisionOptimizerWrapper,
 )

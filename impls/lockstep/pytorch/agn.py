@@ -279,7 +279,11 @@ class AGNOptimizer(OptimizerWrapper):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group here and at the center; the getter must know its parameters."""
         super().add_param_group(param_group)
-        self._follow(self.local_step, self.communication_period)
+        try:
+            self._follow(self.local_step, self.communication_period)
+        except BaseException:
+            del self.param_groups[-1]
+            raise
 
     @property
     def local_step(self) -> int:

@@ -95,7 +95,6 @@ add, subtract_in_place = torch._foreach_add_, torch._foreach_sub_
 multiply, multiply_in_place = torch._foreach_mul, torch._foreach_mul_
 subtract = torch._foreach_sub
 copy, zero = torch._foreach_copy_, torch._foreach_zero_
-end_to_end = torch._utils._flatten_dense_tensors  # One flat tensor, [n].
 
 
 def are_finite(tensors: Sequence[Tensor]) -> bool:
@@ -107,6 +106,13 @@ def are_finite(tensors: Sequence[Tensor]) -> bool:
     nonfinite = torch.zeros_like(ONE)
     torch._amp_foreach_non_finite_check_and_unscale_(tensors, nonfinite, ONE)
     return not nonfinite
+
+
+def end_to_end(tensors: Sequence[Tensor]) -> Tensor:
+    """Return all elements in one flat tensor: [n]. Vectors need no view of each."""
+    if tensors[0].itemsize >= 4 and all([t.dim() == 1 for t in tensors]):
+        return torch.cat(tensors)  # In half precision autocast may refuse this.
+    return torch._utils._flatten_dense_tensors(tensors)
 
 
 def copy_parts(targets: Sequence[Tensor], flat: Tensor) -> None:

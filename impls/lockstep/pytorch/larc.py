@@ -3,67 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from lockstep.checks import CHOOSE, require
-from lockstep.errors import unknown_name
+from lockstep.checks import require
+from lockstep.larc import LARC, LarcPolicy
 from lockstep.pytorch import foreach, shards
 from lockstep.pytorch.foreach import moved, with_values
 from lockstep.pytorch.gradients import Pairs, check_gradient, is_alike
 from lockstep.pytorch.norms import norm_of_each
-
-OWNER = "LARC"
-MODES = ("clip", "scale")
-
-
-class LarcPolicy(NamedTuple):
-    """LARC's parameters; the numbers are rounded to float32 where they are used.
-
-    Attributes:
-        larc_eta: the trust coefficient: the ratio of an update's norm to its weight's
-            norm, > 0.
-        larc_mode: "clip" never raises the rate, "scale" replaces it.
-        min_update: the smallest ratio, >= 0.
-        epsilon: added to the gradient's norm, >= 0.
-    """
-
-    larc_eta: float
-    larc_mode: str = "clip"
-    min_update: float = 1e-7
-    epsilon: float = 1e-7
-
-
-def larc_policy(larc_params: Mapping[str, Any]) -> LarcPolicy:
-    """Check ``larc_params``, a dict with the names of :class:`LarcPolicy`.
-
-    Raises:
-        OutOfRangeError: a ValueError; ``larc_eta`` is missing, or a number is out of
-            range.
-        UnknownNameError: a ValueError; an unknown name or mode.
-    """
-    is_dict = isinstance(larc_params, Mapping)
-    require(OWNER, "larc_params", larc_params, is_dict, "a dict of parameters")
-    for name, value in larc_params.items():
-        if name not in LarcPolicy._fields:
-            raise unknown_name(f"{OWNER}: larc_params", name, LarcPolicy._fields)
-        if name == "larc_mode":
-            if value not in MODES:
-                raise unknown_name(f"{OWNER}: larc_mode", value, MODES)
-            continue
-        # No integer, as in the original.
-        require(OWNER, name, value, isinstance(value, float), "a float", "write 1.0")
-        least = math.ulp(0.0) if name == "larc_eta" else 0.0
-        expected = "> 0, finite" if least else ">= 0, finite"
-        require(OWNER, name, value, least <= value < math.inf, expected, CHOOSE)
-    has_eta = "larc_eta" in larc_params
-    remedy = "give the ratio of update to weight, such as 0.001"
-    require(OWNER, "larc_params", larc_params, has_eta, "an entry 'larc_eta'", remedy)
-    return LarcPolicy(**larc_params)
 
 
 def larc_ratios(
@@ -127,7 +79,7 @@ def require_alike(pairs: Pairs) -> None:
     """Raise unless each gradient has the shape, dtype and device of its parameter."""
     for position, (gradient, parameter) in enumerate(pairs):
         if gradient is not None and not is_alike(gradient, parameter):
-            check_gradient(gradient, parameter, f"pair {position}", OWNER)
+            check_gradient(gradient, parameter, f"pair {position}", LARC)
 
 
 def larc_rate(lr: Tensor | float | Sequence[float], pairs: Pairs) -> Tensor:
@@ -139,14 +91,14 @@ def larc_rate(lr: Tensor | float | Sequence[float], pairs: Pairs) -> Tensor:
     else:
         for rate in lr if isinstance(lr, list | tuple) else [lr]:
             is_number = isinstance(rate, Real) and not isinstance(rate, bool)
-            require(OWNER, "lr", rate, is_number, expected, remedy)
+            require(LARC, "lr", rate, is_number, expected, remedy)
             fine = 0 <= rate < math.inf
-            require(OWNER, "lr", rate, fine, "a finite number >= 0", remedy)
+            require(LARC, "lr", rate, fine, "a finite number >= 0", remedy)
         if isinstance(lr, Real):
             return torch.full((), float(lr), dtype=torch.float32, device=device)
         rates = torch.tensor(lr, dtype=torch.float32)
     fits = rates.shape in ((), (len(pairs),))
-    require(OWNER, "lr", list(rates.shape), fits, expected, remedy)
+    require(LARC, "lr", list(rates.shape), fits, expected, remedy)
     positions = [k for k, (gradient, _) in enumerate(pairs) if gradient is not None]
     if rates.dim() and len(positions) < len(pairs):
         # Not by an index tensor, because copying one to a GPU would wait.

@@ -277,7 +277,8 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
         self._depth -= 1
         if self._depth:
             return
-        base, rows = base_of(self), zip(self.param_groups, self._swaps, strict=True)
+        # A group that was added inside gets its masters when the next step looks.
+        base, rows = base_of(self), zip(self.param_groups, self._swaps, strict=False)
         self._swaps = [(group, *swap[1:]) for group, swap in rows]
         for group, weights, _, _ in self._swaps:
             group["params"] = weights
@@ -641,7 +642,8 @@ def mp_regularizer_wrapper(regularizer: Regularizer) -> Callable[[Tensor], objec
     In float16, the gradient of the penalty of a small weight underflows. So
     :class:`MixedPrecisionOptimizerWrapper` computes it at the float32 master. A weight
     has to be registered before the step, but may be registered after the wrapper was
-    constructed. In a copied model, register the weights again, or copy the wrapper too.
+    constructed. Of two regularizers of a weight the last one counts, as there. In a
+    copied model, register the weights again, or copy the wrapper too.
 
     Args:
         regularizer: returns the penalty of a weight, a 0-d tensor.
@@ -682,12 +684,14 @@ def penalty_gradient(regularizer: Regularizer, master: Tensor) -> Tensor:
     """Return d penalty / d master."""
     with torch.enable_grad():
         weight = master.detach().requires_grad_()
-        penalty = regularizer(weight)
-        try:
-            return torch.autograd.grad(penalty, weight)[0]
-        except (AttributeError, RuntimeError, TypeError) as error:
-            raise DtypeError(
-                "mp_regularizer_wrapper: regularizer: expected a penalty that is a "
-                f"scalar tensor with a gradient for the weight, got {penalty!r:.80}; "
-                "compute it from the weight in tensors, and sum it."
-            ) from error
+        penalty, gradient = regularizer(weight), None
+        is_tensor = isinstance(penalty, Tensor) and penalty.requires_grad
+        if is_tensor and penalty.numel() == 1:
+            (gradient,) = torch.autograd.grad(penalty, weight, allow_unused=True)
+    if gradient is None:
+        raise DtypeError(
+            "mp_regularizer_wrapper: regularizer: expected a penalty that is a scalar "
+            f"tensor with a gradient for the weight, got {penalty!r:.80}; compute it "
+            "from the weight in tensors, and sum it."
+        )
+    return gradient

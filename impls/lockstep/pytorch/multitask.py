@@ -30,6 +30,8 @@ OWNER = "MultitaskOptimizerWrapper"
 # On the CPU, gradients of up to SMALL elements are read whole, those of one shape
 # together. Larger ones are read in growing chunks until an element is not zero.
 SMALL, GROWTH = 1 << 12, 1 << 4
+SAMPLES = 8
+"""About so many elements are looked at before a gradient is read."""
 FLOAT = torch.float32
 
 
@@ -231,14 +233,16 @@ def all_zero(gradients: Sequence[Tensor], limit: float) -> list[bool]:
     small gradients of one shape are read together.
     """
     groups: dict[Hashable, list[int]] = defaultdict(list)
+    flags = [False] * len(gradients)
     for position, gradient in enumerate(gradients):
         key: Hashable = gradient.device
         if gradient.is_cpu:
+            if has_nonzero_sample(gradient, limit):
+                continue
             is_small = not gradient.is_sparse and 0 < gradient.numel() <= SMALL
             is_small = is_small and not gradient.is_complex()
             key = (gradient.shape, gradient.dtype) if is_small else position
         groups[key].append(position)
-    flags = [False] * len(gradients)
     for positions in groups.values():
         some = [gradients[k] for k in positions]
         if not some[0].is_cpu:
@@ -251,6 +255,25 @@ def all_zero(gradients: Sequence[Tensor], limit: float) -> list[bool]:
         for position, answer in zip(positions, answers, strict=True):
             flags[position] = answer
     return flags
+
+
+def has_nonzero_sample(gradient: Tensor, limit: float) -> bool:
+    """Whether one of some elements shows that a gradient is not zero, before a read.
+
+    Behind a ReLU many gradients begin with zeros, but few consist of them.
+    """
+    if (
+        gradient.dtype is not FLOAT
+        or gradient.is_sparse
+        or not gradient.is_contiguous()
+    ):
+        return False
+    start, size = gradient.data_ptr(), gradient.numel()
+    for place in range(size - 1, 0, -(size // SAMPLES + 1)):
+        element = c_float.from_address(start + 4 * place).value
+        if not abs(element) <= limit:  # In this form, NaN is not zero either.
+            return True
+    return False
 
 
 def is_all_zero(gradient: Tensor, limit: float) -> bool:

@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_map_only
 from lockstep import errors
 from lockstep.checks import check_norm_limit, dtype_name, number_of, require
 from lockstep.interface import NO_STEP, StepReport
+from lockstep.larc import LarcPolicy, larc_policy
 from lockstep.pipeline import in_order, stages_of
 from lockstep.pytorch import foreach, optimizers
 from lockstep.pytorch.clipping import clip_factor
@@ -26,7 +27,6 @@ from lockstep.pytorch.gradients import (
     named_parameters,
     refuse_sharded,
 )
-from lockstep.pytorch.larc import LarcPolicy, larc_policy
 from lockstep.pytorch.loss_scales import AutomaticLossScaler
 from lockstep.pytorch.loss_scaling import ScalingWrapper
 from lockstep.pytorch.mixed_precision import MixedPrecisionOptimizerWrapper

@@ -15,12 +15,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from lockstep import errors
+from lockstep.larc import LarcPolicy, larc_policy
 from lockstep.pytorch import foreach
 from lockstep.pytorch.clipping import clip_pairs, parameter_pairs
 from lockstep.pytorch.gradients import Pairs, refuse_sharded
 from lockstep.pytorch.larc import (
-    LarcPolicy,
-    larc_policy,
     larc_rate,
     larc_ratios,
     require_alike,

@@ -13,9 +13,10 @@ import numpy as np
 from lockstep import errors
 from lockstep.checks import check_integer, check_norm_limit, dtype_name, number_of
 from lockstep.interface import NO_STEP, Gradient, Rows, StepReport
+from lockstep.larc import larc_policy
 from lockstep.optimizers import REQUIRED
 from lockstep.pipeline import base_of, in_order, stages_of, strictly_ordered
-from lockstep.reference import arrays, larc, optimizers, post_process
+from lockstep.reference import arrays, optimizers, post_process
 from lockstep.reference.arrays import Pairs, Variable, is_finite
 from lockstep.reference.loss_scaling import AutomaticLossScaler
 from lockstep.reference.mixed_precision import MixedPrecisionOptimizerWrapper
@@ -126,7 +127,7 @@ def optimize_loss(
         check_settings(dtype, clip_gradients, iter_size)
         check_scaling(dtype, loss_scaling, loss_scaling_params)
     if larc_params is not None:
-        larc.larc_policy(larc_params, strict)
+        larc_policy(larc_params, not strict)
     step = TrainingStep(
         loss,
         trained(var_list),

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from lockstep import errors
 from lockstep.interface import Array, Gradient
+from lockstep.larc import LarcPolicy, larc_policy
 from lockstep.reference import arrays, clipping, larc
 from lockstep.reference.arrays import Pairs, Variable
 
@@ -79,9 +80,7 @@ class Summaries(NamedTuple):
                     finite = np.where(np.isfinite(array), array, 0)
                     self.recorder.histogram(tag_of(f"{kind}s", name), finite)
 
-    def ratio(
-        self, policy: larc.LarcPolicy, name: str, raw: Array, rate: Array
-    ) -> None:
+    def ratio(self, policy: LarcPolicy, name: str, raw: Array, rate: Array) -> None:
         """Record whether LARC lowers the rate, the ratio, and their product."""
         ratio = larc.larc_ratio(policy, raw)
         values = {"larc_grad_update": ratio, "larc_final_lr": rate * ratio}
@@ -156,7 +155,7 @@ def post_process_gradients(
         [0.375, 0.5]
     """
     asked = Summaries(requested(summaries, OWNER), recorder)
-    policy = None if larc_params is None else larc.larc_policy(larc_params, strict)
+    policy = None if larc_params is None else larc_policy(larc_params, not strict)
     pairs = clipping.fitting_pairs(grads_and_vars, OWNER, strict)
     rate = None if policy is None else larc.as_rate(lr, strict)
     if strict and (policy or "global_gradient_norm" in asked.names):  # clip-absent
@@ -170,11 +169,11 @@ def post_process_gradients(
     asked.pairs(pairs)
     if policy is None or rate is None:
         return pairs
-    return apply_larc(policy, pairs, rate, asked)
+    return apply_larc(policy, pairs, rate, asked, strict)
 
 
 def apply_larc(
-    policy: larc.LarcPolicy, pairs: Pairs, rate: Array, asked: Summaries
+    policy: LarcPolicy, pairs: Pairs, rate: Array, asked: Summaries, strict: bool
 ) -> Pairs:
     """Multiply each gradient that is not None by its ratio."""
     scaled: Pairs = []
@@ -182,10 +181,10 @@ def apply_larc(
         if gradient is None:
             scaled.append((None, variable))
             continue
-        if policy.strict:  # larc-sparse
+        if strict:  # larc-sparse
             gradient = arrays.densify(gradient, variable.shape)
         norms = larc.tensor_norm(variable.value), larc.tensor_norm(gradient)
-        raw = larc.raw_ratio(policy, rate, *norms)
+        raw = larc.raw_ratio(policy, rate, *norms, strict)
         asked.ratio(policy, variable.name, raw, rate)
         ratio = larc.larc_ratio(policy, raw)
         scaled.append((larc.scale_by_ratio(gradient, ratio), variable))

@@ -105,6 +105,23 @@ def test_a_group_that_is_added_later_reaches_the_center() -> None:
     assert weight.tolist() == [1.0, 2.0, 3.0]
 
 
+def test_a_group_that_differs_from_another_workers_is_not_added() -> None:
+    _, first = single(period=1)
+    later = Parameter(torch.ones(1))
+    first.custom_getter([("later", later), ("other", Parameter(torch.ones(1)))])
+    first.add_param_group({"params": [later]})
+    center = first.custom_getter.center
+    getter = AGNCustomGetter("cpu", center=center)
+    own = {name: Parameter(p.detach().clone()) for name, p in center.parameters.items()}
+    getter(own.items())
+    sgd = torch.optim.SGD([next(iter(own.values()))], lr=0.5)
+    second = AGNOptimizer(sgd, 1, getter, 1)
+    with pytest.raises(ValueError, match="in the same groups"):
+        second.add_param_group({"params": [own["other"]]})
+    assert len(second.param_groups) == 1
+    second.add_param_group({"params": [own["later"]]})
+
+
 def test_absent_gradients_are_neither_pushed_nor_pulled() -> None:
     a, b = vector(), vector()
     getter = AGNCustomGetter("cpu")

@@ -232,6 +232,19 @@ def test_a_group_that_is_added_has_masters():
     assert len(optimizer.param_groups) == 2
 
 
+def test_a_group_that_is_added_on_the_masters_is_trained_afterwards():
+    model = mixed()
+    optimizer = MixedPrecisionOptimizerWrapper(TORCH["SGD"](model.body.parameters()), 2)
+    with optimizer.on_masters():
+        optimizer.add_param_group({"params": list(model.a.parameters()), "lr": 0.5})
+    listed = [p for group in optimizer.param_groups for p in group["params"]]
+    of_model = [*model.body.parameters(), *model.a.parameters()]
+    assert all(map(operator.is_, listed, of_model))
+    train(model, optimizer, "+")
+    assert optimizer.master(model.a.weight).dtype == torch.float32
+    assert not torch.equal(model.a.weight, TwoHeads().half().a.weight)
+
+
 @pytest.mark.parametrize("set_to_none", [True, False])
 def test_zero_grad_clears_the_models_gradients_and_the_masters(set_to_none):
     model = mixed()

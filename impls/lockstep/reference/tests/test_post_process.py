@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from lockstep import reference
+from lockstep.larc import larc_policy
 from lockstep.reference import (
     Rows,
     Variable,
@@ -18,7 +19,7 @@ from lockstep.reference import (
     reduce_gradients,
     strict,
 )
-from lockstep.reference.larc import larc_policy, raw_ratio
+from lockstep.reference.larc import raw_ratio
 from lockstep.reference.post_process import SummaryRecord
 
 LARC = {"larc_eta": 0.01}
