@@ -27,6 +27,7 @@ class Job:
         number: number of the process among those of its backend.
         setups: the setups that it measures: all that are missing, of all benchmarks.
         native: file that pytest-benchmark writes.
+        library: the folder with another ``lockstep`` to measure; None: this one.
     """
 
     backend: str
@@ -36,6 +37,7 @@ class Job:
     setups: Sequence[Setup]
     declared: Sequence[Path]
     native: Path
+    library: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,8 @@ def measure(job: Job, on_line: Callable[[str], None]) -> Measurement:
     begin, origin = time.monotonic(), start_of_run()
     with tempfile.TemporaryDirectory() as temporary:
         origins = Path(temporary) / "origins.json"
-        status, errors = run_lines("pytest", _words(job, origins), "", on_line)
+        words = _words(job, origins)
+        status, errors = run_lines("pytest", words, "", on_line, first=job.library)
         if origins.exists():
             return _read(job, json.loads(origins.read_text("utf-8")))
     last = "".join(errors.strip().splitlines()[-1:])
@@ -93,8 +96,9 @@ def _words(job: Job, origins: Path) -> list[str]:
         "origins": origins,
         "benchmark-json": job.native,
     }
+    library = ["-o", f"pythonpath={job.library} ."] if job.library else []
     return [
-        *("harness/bench/bench_setups.py", "-v", "-p", "no:cacheprovider"),
+        *("harness/bench/bench_setups.py", "-v", "-p", "no:cacheprovider", *library),
         # A warning of a framework, an error in the tests, does not stop a measurement.
         *("-W", "default"),
         *(f"--{name}={value}" for name, value in options.items()),

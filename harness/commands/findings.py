@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 
-from harness.commands.options import AsJson
+from harness.commands.options import AsJson, Backends, Device
 from harness.declarations import declare
 from harness.errors import HarnessError
 from lockstep.errors import unknown_name
@@ -22,12 +24,40 @@ __all__ = ["compare", "pages", "plot", "readme"]
 
 
 def compare(
-    name: Annotated[str, typer.Argument(help="An experiment or a benchmark.")],
+    name: Annotated[
+        str,
+        typer.Argument(help="An experiment, a benchmark, or two commits as A..B."),
+    ],
+    benchmarks: Annotated[
+        list[str] | None,
+        typer.Argument(help="With A..B: the benchmarks to time; default: all."),
+    ] = None,
+    backend: Backends = None,
+    device: Device = "cpu",
+    quick: Annotated[
+        bool, typer.Option("--quick", help="With A..B: one process, no verdicts.")
+    ] = False,
+    limit: Annotated[
+        float,
+        typer.Option(help="With A..B: exit with 1 if an interval lies above this."),
+    ] = 1.05,
     as_json: AsJson = False,
 ) -> None:
-    """Print the answer that the recorded results give, with its small print."""
+    """Print the answer that the recorded results give, or time two commits.
+
+    A..B times the library of two commits with the benchmarks of this checkout; A.. is
+    this checkout against A. The exit status is 1 if a row became slower than --limit.
+    """
     from harness.judgement.words import tables_digest
 
+    if ".." in name:
+        _compare_commits(name, benchmarks, backend, device, quick, limit, as_json)
+        return
+    if benchmarks:
+        raise HarnessError(
+            f"compare: expected one name, or two commits A..B before names, got "
+            f"{name} and {' '.join(benchmarks)}; compare one at a time."
+        )
     finding = _finding(name)
     if as_json:
         print(json.dumps(finding.as_json(), indent=1))
@@ -42,6 +72,31 @@ def compare(
     if name in declare.known():
         print(f"- tables: {tables_digest(finding.tables)} (experiments/{name}.md)")
     _print_age(name)
+
+
+def _compare_commits(
+    revisions: str,
+    names: list[str] | None,
+    backend: list[str] | None,
+    device: str,
+    quick: bool,
+    limit: float,
+    as_json: bool,
+) -> None:
+    from harness.bench import commits, report
+    from harness.bench import declare as known
+    from harness.bench.command import Request
+
+    chosen = list(map(known.find, dict.fromkeys(names or known.known())))
+    scale = "quick" if quick else "std"
+    request = Request(chosen, scale, backend or (), device)
+    say = partial(print, file=sys.stderr, flush=True)
+    rows = commits.compare_commits(revisions, request, say)
+    if as_json:
+        print(json.dumps(commits.as_json(rows), indent=1))
+    else:
+        Console(width=report.width()).print(commits.as_table(rows, revisions))
+    raise typer.Exit(int(any(row.low > limit for row in rows)))
 
 
 def plot(

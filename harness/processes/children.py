@@ -128,15 +128,19 @@ def run_lines(
     stdin: str,
     on_line: Callable[[str], None],
     children: Children | None = None,
+    first: Path | None = None,
 ) -> tuple[int, str]:
     """Run ``python -m module`` and call ``on_line`` for each line that it prints.
 
     Return its exit status and the end of its standard error. The child is stopped when
     the caller is interrupted, or with the other ``children``. It exits by itself when
-    this process is gone.
+    this process is gone. It searches the folder ``first`` before all others for what it
+    imports.
     """
-    command = _watched(module, arguments)
-    return run_command(command, stdin, on_line, child_variables(), children)
+    command, variables = _watched(module, arguments), child_variables()
+    if first is not None:
+        variables["PYTHONPATH"] = f"{first}{os.pathsep}{variables['PYTHONPATH']}"
+    return run_command(command, stdin, on_line, variables, children)
 
 
 def run_command(

@@ -1,0 +1,228 @@
+"""Time two commits of the library side by side.
+
+Both are timed by the benchmarks of this checkout, in processes that take turns.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+from rich.table import Table
+from rich.text import Text
+
+from harness.bench.command import COUNTS, Request
+from harness.bench.declare import Row
+from harness.bench.judge import LEVEL, MICROSECONDS
+from harness.bench.process import Job, Result, measure
+from harness.errors import HarnessError
+from harness.processes.children import ROOT
+from harness.processes.environment import child_variables
+from harness.statistics import t_interval
+from harness.timing import low_quantile
+from lockstep.errors import sentence
+
+Times = Mapping[str, Sequence[Result]]
+"""Side (before or after) -> the result of a setup in each process."""
+
+SIDES = ("before", "after")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A row of a benchmark on two commits.
+
+    Attributes:
+        before, after: microseconds per step, the geometric mean of the processes.
+        ratio, low, high: (a' / p') / (a / p), where a is the row's time, p that of its
+            peer in the same rounds, and ' marks ``after``, with an interval over pairs
+            of processes. So a slow moment of the machine cancels. Without a peer it is
+            a' / a; a single pair has no interval.
+        reason: why there are no times; empty if there are.
+    """
+
+    benchmark: str
+    backend: str
+    what: str
+    before: float = math.nan
+    after: float = math.nan
+    ratio: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    reason: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """Whether ``after`` is slower or faster, or why that is not known."""
+        if self.reason or math.isnan(self.low):
+            return self.reason
+        return "slower" if self.low > 1 else "faster" if self.high < 1 else ""
+
+
+def compare_commits(
+    revisions: str, request: Request, report: Callable[[str], None]
+) -> list[Comparison]:
+    """Time the rows of benchmarks on the commits ``A..B``; ``A..``: on this checkout.
+
+    Nothing is recorded.
+
+    Raises:
+        HarnessError: a commit does not exist, or its library cannot be imported.
+    """
+    backends, scale = request.chosen_backends(), request.scale
+    declared = [benchmark.path for benchmark in request.benchmarks]
+    found: dict[tuple[str, str], dict[str, list[Result]]] = {}
+    with tempfile.TemporaryDirectory() as temporary:
+        libraries = dict(zip(SIDES, checkouts(revisions, Path(temporary)), strict=True))
+        for side, library in libraries.items():
+            require_import(f"{side} in {revisions}", library, backends)
+        plan = [
+            (number, backend, side)
+            for number in range(COUNTS[scale])
+            for backend in backends
+            for side in SIDES[:: -1 if number % 2 else 1]
+        ]
+        begin = time.monotonic()
+        for done, (number, backend, side) in enumerate(plan, start=1):
+            setups = [
+                setup
+                for benchmark in request.benchmarks
+                for setup in benchmark.setups(backend).values()
+            ]
+            native = Path(temporary) / "times.json"
+            of_process = (backend, number, request.device, scale, setups, declared)
+            job = Job(*of_process, native, libraries[side])
+            results = measure(job, lambda line: None).results
+            if "" not in {result.reason for result in results.values()}:
+                refuse(f"{side} in {revisions}", next(iter(results.values())).reason)
+            for key, result in results.items():
+                sides = found.setdefault((backend, key), {each: [] for each in SIDES})
+                sides[side].append(result)
+            left = (time.monotonic() - begin) / done * (len(plan) - done) / 60
+            report(f"{done} of {len(plan)} processes; about {left:.0f} min left")
+    return [
+        compared(
+            row, benchmark.name, found[backend, f"{benchmark.name}/{row.setup_id}"]
+        )
+        for backend in backends
+        for benchmark in request.benchmarks
+        for row in benchmark.rows
+        if row.backend == backend and not row.control
+    ]
+
+
+def checkouts(revisions: str, folder: Path) -> list[Path]:
+    """Return the folders of the libraries of ``A..B``; this checkout's for no B.
+
+    ``folder``: into which those of commits are written.
+    """
+    first, _, second = revisions.partition("..")
+    libraries = [extracted(first or "HEAD", folder / "before")]
+    if second:
+        return [*libraries, extracted(second, folder / "after")]
+    return [*libraries, ROOT / "impls"]
+
+
+def extracted(revision: str, folder: Path) -> Path:
+    """Write the library of a commit into a folder; return where it is."""
+    known = git("rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
+    archive = git("archive", f"{revision}^{{commit}}", "impls")
+    if known.returncode or archive.returncode:
+        got, remedy = repr(revision), "choose one that git log shows"
+        got += "" if known.returncode else ", which has no folder impls"
+        expected = "two commits of this repository"
+        raise HarnessError(sentence("compare A..B", expected, got, remedy))
+    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
+        files.extractall(folder, filter="data")
+    return folder / "impls"
+
+
+def git(*arguments: str) -> subprocess.CompletedProcess[bytes]:
+    """Run git in this checkout."""
+    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True)
+
+
+def require_import(which: str, library: Path, backends: Sequence[str]) -> None:
+    """Raise unless a library can be imported here, for each backend."""
+    for backend in backends:
+        code = f"import lockstep.{backend}"
+        variables = {**child_variables(), "PYTHONPATH": str(library)}
+        command = [sys.executable, "-c", code]
+        ended = subprocess.run(command, env=variables, capture_output=True, text=True)
+        if ended.returncode:
+            refuse(which, "".join(ended.stderr.strip().splitlines()[-1:]))
+
+
+def refuse(which: str, got: str) -> NoReturn:
+    """Raise for a commit whose library the benchmarks of this checkout cannot time."""
+    expected = f"a library, {which}, that the benchmarks of this checkout can time"
+    remedy = "choose a nearer commit, or other backends with --backend"
+    raise HarnessError(sentence("compare A..B", expected, got, remedy))
+
+
+def compared(row: Row, benchmark: str, sides: Times) -> Comparison:
+    """Return a row's times on both commits, and their ratio."""
+    names = benchmark, row.backend, row.what
+    for side in SIDES:
+        for result in sides[side]:
+            if result.reason:
+                return Comparison(*names, reason=f"failed {side}: {result.reason}")
+
+    def times(variant: str, side: str) -> np.ndarray:
+        return np.array([low_quantile(r.seconds[variant]) for r in sides[side]])
+
+    spent = {side: times(row.arm, side) for side in SIDES}
+    relative = spent
+    if row.peer:
+        relative = {side: spent[side] / times(row.peer, side) for side in SIDES}
+    logs = np.log(relative["after"] / relative["before"])
+    low = high = math.nan
+    if len(logs) > 1:
+        interval = t_interval(logs, LEVEL)
+        low, high = math.exp(interval.low), math.exp(interval.high)
+    before, after = (
+        float(np.exp(np.log(spent[side]).mean())) * MICROSECONDS for side in SIDES
+    )
+    return Comparison(*names, before, after, math.exp(logs.mean()), low, high)
+
+
+def as_json(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
+    """Return the comparisons for JSON, which has no NaN."""
+    return [
+        {
+            key: None if isinstance(value, float) and math.isnan(value) else value
+            for key, value in {**asdict(row), "verdict": row.verdict}.items()
+        }
+        for row in comparisons
+    ]
+
+
+def as_table(comparisons: Sequence[Comparison], revisions: str) -> Table:
+    """Return the comparisons as a table for the terminal."""
+    table = Table(title=Text(f"After / before of {revisions}"), title_justify="left")
+    table.add_column("row", ratio=1)
+    for name in ("before, us", "after, us", "ratio [95% interval]"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("verdict")
+    styles = {"slower": "red", "faster": "green"}
+    for row in comparisons:
+        ratio = f"{row.ratio:.3f}"
+        if not math.isnan(row.low):
+            ratio += f" [{row.low:.3f}, {row.high:.3f}]"
+        numbers = [f"{row.before:.1f}", f"{row.after:.1f}", ratio]
+        table.add_row(
+            Text(f"{row.backend}: {row.benchmark}: {row.what}"),
+            *("" if number == "nan" else number for number in numbers),
+            Text(row.verdict, style=styles.get(row.verdict, "yellow")),
+        )
+    return table
