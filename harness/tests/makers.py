@@ -21,7 +21,7 @@ from harness.tasks.movie_genres.task import GENRES, RAREST
 from harness.tasks.multitask_digits.task import TASKS
 from harness.tasks.stable_rates.report import range_of
 from harness.tasks.stable_rates.task import stable_range
-from harness.tasks.worker_team.settings import PERIODS
+from harness.tasks.worker_team.task import PERIODS
 from harness.tests.synthetic import multitask_outcome, record_of
 
 __all__ = ["made_up", "with_metric"]
@@ -271,7 +271,7 @@ def _set_state(record: Any, name: str, value: float) -> None:
 
 def _set_worker_metric(record: Any, name: str, value: float) -> None:
     """Write the number that is divided, so that its comparison reads ``value``."""
-    summary, before = record.summary, metrics_of(record.task)[name].read(record)
+    before = metrics_of(record.task)[name].read(record)
     what, _, which = name.partition(", ")
     key = {
         "DDP over expected": "steps/ddp",
@@ -280,7 +280,7 @@ def _set_worker_metric(record: Any, name: str, value: float) -> None:
         "round over DDP's step in bytes": f"bytes/{which.removeprefix('period ')}",
         "center over adder": f"center/{which}",
     }[what]
-    summary[key] *= value / before
+    record.summary[key] *= value / before
 
 
 def _set_speed_of_links(record: Any, name: str, value: float) -> None:

@@ -2,52 +2,43 @@
 
 Namespaces are unnamed here. A namespace exists while a process is in it. All these
 processes are in a PID namespace that ends with its first process. So nothing remains,
-however that process ends.
+however that process ends. The bandwidth and latency of a link are measured like iperf3
+and ping do.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
+import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
+from typing import NamedTuple
 
 from harness.errors import HarnessError
-from harness.tasks.worker_team.measurement import sent_bytes
+from harness.tasks.worker_team.task import sent_bytes
 from lockstep.errors import UnsupportedError, sentence
-
-__all__ = [
-    "INTERFACE",
-    "Network",
-    "address",
-    "inside",
-    "isolated",
-    "mount_memory",
-    "require_machines",
-]
 
 INTERFACE, BRIDGE = "eth0", "bridge"
 """The interface of every machine, and the name of the bridge between them."""
 
 MEMORY = "/dev/shm"
 
-TOOLS = ("unshare", "nsenter", "mount", "ip", "tc")
-
-SHAPE = ("burst", "32kb", "latency", "1s")
+SHAPE = "burst 32kb latency 1s"
 """The largest burst, and the longest wait of a packet before it is dropped."""
 
-TRIAL = (
-    "ip link add name bridge type bridge",
-    "ip link add name one type veth peer name other",
-    "ip link set dev one gso_max_segs 1",
-    f"tc qdisc replace dev one root tbf rate 1mbit {' '.join(SHAPE)}",
-    f"mount -t tmpfs none {MEMORY}",
-)
-"""Commands that must work in separate namespaces."""
+SECONDS_OF_TRIAL = 60.0
 
-SECONDS_OF_TRIAL = 20.0
+TRIAL = f"""
+from {__name__} import Network, mount_memory
+mount_memory()
+Network().slow_down(1)
+"""
+"""A program that must work in separate namespaces."""
 
 
 def require_machines() -> None:
@@ -56,27 +47,18 @@ def require_machines() -> None:
     Raises:
         UnsupportedError: it does not allow them, or a tool is missing.
     """
-    if lacking := _lacking():
-        expected = "Linux that allows network namespaces and slow links (tbf)"
-        remedy = "run it as root on Linux, with iproute2 and util-linux"
-        raise UnsupportedError(sentence("slow_link", expected, lacking, remedy))
-
-
-def _lacking() -> str:
-    """Return why machines are not possible here; empty if they are possible."""
-    if sys.platform != "linux":
-        return str(sys.platform)
-    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
-    if missing:
-        return f"none of {', '.join(missing)}"
-    command = isolated(["sh", "-ec", "\n".join(TRIAL)])
+    command = isolated([sys.executable, "-c", TRIAL])
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=SECONDS_OF_TRIAL
         )
-    except subprocess.TimeoutExpired:
-        return f"no answer in {SECONDS_OF_TRIAL:g} s"
-    return "" if done.returncode == 0 else _last_line(done)
+        lacking = _last_line(done) if done.returncode else ""
+    except (OSError, subprocess.TimeoutExpired) as error:
+        lacking = str(error)
+    if lacking:
+        expected = "Linux that allows network namespaces and slow links (tbf)"
+        remedy = "run it as root on Linux, with iproute2 and util-linux"
+        raise UnsupportedError(sentence("slow_link", expected, lacking, remedy))
 
 
 def isolated(command: Sequence[str]) -> list[str]:
@@ -127,19 +109,14 @@ class Network:
 
     def slow_down(self, mbit: float) -> None:
         """Limit each link to ``mbit`` megabits per second in each direction."""
+        shape = f"tbf rate {round(1e6 * mbit)}bit {SHAPE}"
         for number, machine in enumerate(self.machines):
-            ends = (machine, INTERFACE), (self._middle, _port(number))
-            for process, name in ends:
-                shape = f"tbf rate {round(1e6 * mbit)}bit {' '.join(SHAPE)}"
+            for process, name in (machine, INTERFACE), (self._middle, _port(number)):
                 _do_inside(process, f"tc qdisc replace dev {name} root {shape}")
 
     def sent_bytes(self, machine: int) -> int:
         """Return the bytes that a machine has sent, including headers."""
-        counters = Path(f"/proc/{self.machines[machine]}/net/dev")
-        count = sent_bytes(counters, INTERFACE)
-        if count is None:
-            raise HarnessError(f"nobody counts the bytes of machine {machine}.")
-        return count
+        return sent_bytes(Path(f"/proc/{self.machines[machine]}/net/dev"), INTERFACE)
 
     def _connect(self, process: int) -> None:
         number, middle = len(self.machines), self._middle
@@ -186,3 +163,62 @@ def _do(*command: str) -> None:
 def _last_line(done: subprocess.CompletedProcess[str]) -> str:
     lines = done.stderr.strip().splitlines()
     return lines[-1] if lines else f"exit status {done.returncode}"
+
+
+# -- the link --------------------------------------------------------------------------
+
+TRIPS = 20
+"""The number of round trips of one byte; their median is used."""
+
+BYTES = 2_500_000
+"""The bytes that are sent to measure the bandwidth."""
+
+PATIENCE = 60.0
+"""The seconds that a measurement waits for the other machine."""
+
+
+class Link(NamedTuple):
+    """A link from one machine to another.
+
+    Attributes:
+        bandwidth: bytes per second that a program can send.
+        latency: seconds, one way.
+    """
+
+    bandwidth: float
+    latency: float
+
+
+def answer(host: str) -> tuple[str, int]:
+    """Answer one :func:`measure` of another machine; return this server's address."""
+    server = socket.create_server((host, 0))
+    threading.Thread(target=_answer, args=(server,), daemon=True).start()
+    name, port = server.getsockname()[:2]
+    return name, port
+
+
+def _answer(server: socket.socket) -> None:
+    with server:
+        connection, _ = server.accept()
+    with connection, connection.makefile("rb") as received:
+        for count in [1] * TRIPS + [BYTES]:
+            if len(received.read(count)) < count:
+                return  # The other side has closed and reports the error.
+            connection.sendall(b".")
+
+
+def measure(host: str, port: int) -> Link:
+    """Measure the link to the address of an :func:`answer`."""
+    with socket.create_connection((host, port), PATIENCE) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+        def seconds(content: bytes) -> float:
+            """Return the seconds to send ``content`` and receive its confirmation."""
+            begin = time.perf_counter()
+            connection.sendall(content)
+            connection.recv(1)
+            return time.perf_counter() - begin
+
+        trip = median(seconds(b".") for _ in range(TRIPS))
+        transfer = seconds(bytes(BYTES))
+    return Link(bandwidth=BYTES / (transfer - trip), latency=trip / 2)

@@ -6,15 +6,18 @@ from collections.abc import Iterator, Sequence
 
 from harness.figures.plot import Drawing
 from harness.judgement.finding import Finding, Judgement
-from harness.records.metrics import Metric
 from harness.records.record import Record
 from harness.simulator.planner import Setting
 from harness.tasks.slow_link.task import Settings
-from harness.tasks.worker_team import tables
-from harness.tasks.worker_team.drawing import histograms, rates
-from harness.tasks.worker_team.findings import match as match
-from harness.tasks.worker_team.findings import of_good_runs, team_metrics
-from harness.tasks.worker_team.tables import Law
+from harness.tasks.worker_team import report as team
+from harness.tasks.worker_team.report import APART as APART
+from harness.tasks.worker_team.report import match as match
+
+ONE_WORKER = {
+    **team.MILLISECONDS,
+    "link_mbit": ("link/bandwidth", 8e-6),
+    "latency_ms": ("link/latency", 1e3),
+}
 
 
 def setting(record: Record) -> Setting:
@@ -33,40 +36,22 @@ def setting(record: Record) -> Setting:
     )
 
 
-def _expected(record: Record, period: int) -> float:
-    return setting(record).steps(period, record.config["workers"])
+def queue(record: Record, period: int) -> tuple[float, tuple[float, ...]]:
+    """Return Z and S of a run at a period."""
+    of = setting(record)
+    return of.think(period), of.services
 
 
-def _most(record: Record, period: int) -> float:
-    return setting(record).most_steps(period, record.config["workers"])
-
-
-def _reduced(record: Record) -> float:
+def reduced(record: Record) -> float:
+    """Return the steps per second that a ring all-reduce in every step allows."""
     return setting(record).synchronous_steps(record.config["workers"])
 
 
-LAW = Law(_expected, _most, _reduced)
-
-APART = ("workers",)
-"""The settings that distinguish runs in the tables."""
-
-ONE_WORKER = {
-    **tables.MILLISECONDS,
-    "link_mbit": ("link/bandwidth", 8e-6),
-    "latency_ms": ("link/latency", 1e3),
-}
-
-
-def _reduced_over_expected(record: Record) -> float:
-    assert LAW.reduced is not None
-    return record.summary["steps/ddp"] / LAW.reduced(record)
-
+LAW = team.Law(queue, reduced)
 
 METRICS = {
-    **team_metrics(LAW),
-    "DDP over expected": Metric(
-        of_good_runs(_reduced_over_expected), "ratio", "larger"
-    ),
+    **team.metrics(LAW),
+    "DDP over expected": team.ratio(lambda r: r.summary["steps/ddp"] / reduced(r)),
 }
 """The metrics of a run, which are all comparisons within it."""
 
@@ -77,21 +62,17 @@ def judge(records: Sequence[Record]) -> Judgement:
     if not good:
         return Judgement()
     contents = {
-        "steps": tables.modes(good, LAW),
-        "one worker": tables.medians(good, ONE_WORKER),
-        "staleness": tables.staleness(good),
+        "steps": team.modes(good, LAW),
+        "one worker": team.medians(good, ONE_WORKER),
+        "staleness": team.staleness(good),
     }
     return Judgement(tables=contents)
 
 
-LINES = (
-    "Lines: what the queueing model expects on a link that was measured in the same "
-    "run."
-)
-
-
 def drawings(finding: Finding) -> Iterator[Drawing]:
     """Yield the figures in reading order."""
-    if finding.tables:
-        yield rates(finding, LINES)
-        yield histograms(finding)
+    yield from team.drawings(
+        finding,
+        "Lines: what the queueing model expects on a link that was measured in the "
+        "same run.",
+    )

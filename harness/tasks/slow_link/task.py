@@ -1,4 +1,7 @@
-"""The settings of one run, checked when an experiment declares them."""
+"""Workers on machines with slow links: the settings of a run, and who does it.
+
+Namespaces cannot be left, so a separate process does all runs; see ``laboratory``.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,13 @@ from typing import Any
 
 from harness.errors import HarnessError
 from harness.records.record import Outcome
-from harness.tasks import backends
 from harness.tasks.schema import Positive, settings
 from harness.tasks.slow_link.machines import isolated, require_machines
-from harness.tasks.worker_team.local_ray import require_ray
-from harness.tasks.worker_team.settings import TeamSettings
+from harness.tasks.worker_team import task as workers
+from harness.tasks.worker_team.task import TeamSettings
+
+SECONDS_FOR_START, WINDOWS = 600.0, 20
+"""The timeout of a run: seconds for the start, and multiples of its window."""
 
 
 @settings
@@ -25,21 +30,9 @@ class Settings(TeamSettings):
     link_mbit: Positive  # megabits a second of each link in each direction
 
 
-LABORATORY = "harness.tasks.slow_link.laboratory"
-
-SECONDS_FOR_START, WINDOWS = 240.0, 20
-"""The timeout of a run: seconds for the start, and multiples of its window."""
-
-
 def prepare(backend: str, device: str) -> None:
-    """Import the framework; raise if it, the CPU or Ray is missing.
-
-    Raises:
-        HarnessError: one of them is missing.
-    """
-    backends.require_cpu(backend, device)
-    backends.prepare(__package__, backend, device)
-    require_ray("slow_link")
+    """Import the framework; raise if it, the CPU or Ray is missing."""
+    workers.prepare(__package__, backend, device)
 
 
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
@@ -60,7 +53,6 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
         UnsupportedError: this computer does not allow slow links.
     """
     of = Settings(**config)
-    require_machines()
     remote = _remote(backend)
     try:
         return remote.measure(of)
@@ -76,9 +68,10 @@ class RemoteLaboratory:
 
     def __init__(self, backend: str) -> None:
         self._connection, other = multiprocessing.Pipe()
-        words = ["-m", LABORATORY, backend, str(other.fileno())]
+        module = f"{__package__}.laboratory"
+        words = [sys.executable, "-m", module, backend, str(other.fileno())]
         self._process = subprocess.Popen(
-            isolated([sys.executable, *words]),
+            isolated(words),
             stdin=subprocess.DEVNULL,
             stdout=sys.stderr,
             pass_fds=[other.fileno()],
@@ -113,4 +106,5 @@ class RemoteLaboratory:
 @functools.cache
 def _remote(backend: str) -> RemoteLaboratory:
     """Return the process of all runs, because starting Ray takes longer than a run."""
+    require_machines()
     return RemoteLaboratory(backend)

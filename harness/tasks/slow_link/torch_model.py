@@ -1,11 +1,7 @@
 """The processes of this task in PyTorch: workers that can also measure their link."""
 
-from __future__ import annotations
-
-from harness.tasks.slow_link.link import Link, measure
+from harness.tasks.slow_link.machines import Link, measure
 from harness.tasks.worker_team import torch_model
-
-__all__ = ["Worker"]
 
 
 class Worker(torch_model.Worker):
@@ -13,4 +9,4 @@ class Worker(torch_model.Worker):
 
     def measure_link(self, host: str, port: int) -> Link:
         """Measure the link to another machine."""
-        return measure((host, port))
+        return measure(host, port)

@@ -1,10 +1,12 @@
-"""Throughput of workers in processes of their own: what is measured and expected."""
+"""Workers in separate processes on one machine: what is measured and expected."""
 
 from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import sys
 import time
+import types
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,50 +20,54 @@ from harness.errors import HarnessError
 from harness.processes.children import Children
 from harness.records.record import Record
 from harness.runs.workers import Worker
-from harness.tasks.worker_team import local_ray, measurement, tables
-from harness.tasks.worker_team.settings import PERIODS
-from harness.tasks.worker_throughput import report
-from harness.tasks.worker_throughput.report import expected_steps, most_steps
-from harness.tasks.worker_throughput.task import Settings
+from harness.tasks.worker_team.report import DDP, mean_staleness
+from harness.tasks.worker_team.task import PERIODS, start_ray
+from harness.tasks.worker_throughput import report, task
 from harness.tests.makers import made_up
 
 RUNS = declare.find("worker_throughput").runs("quick")
 ALONE = {"seconds/step": 5e-3, "seconds/exchange": 4e-3, "seconds/center": 1e-3}
 
 
-def records(expected: float = 1.0, ddp: float = 50.0) -> list[Record]:
+def records(expected: float = 1.0, ddp: float = 50.0, **changed: float) -> list[Record]:
     """Return records of workers that take so many times the expected steps."""
     made = []
     for run in RUNS:
         record = made_up(run, "pytorch", np.random.default_rng(0))
-        summary = {**record.summary, **ALONE, "steps/ddp": ddp}
-        workers = run.config["workers"]
+        alone = {**ALONE, **{f"seconds/{name}": of for name, of in changed.items()}}
+        summary = {**record.summary, **alone, "steps/ddp": ddp}
+        record = dataclasses.replace(record, summary=summary)
         for period in PERIODS:
-            steps = expected_steps(ALONE, period, workers)
-            summary[f"steps/{period}"] = expected * steps
-        made.append(dataclasses.replace(record, summary=summary))
+            summary[f"steps/{period}"] = expected * report.LAW.expected(record, period)
+        made.append(record)
     return made
+
+
+def with_workers(count: int, **changed: float) -> Record:
+    """Return a record of a run with so many workers."""
+    record = records(**changed)[0]
+    return dataclasses.replace(record, config={**record.config, "workers": count})
 
 
 # -- what is expected ------------------------------------------------------------------
 
 
-def test_one_worker_takes_its_step_and_its_exchange() -> None:
-    for period in PERIODS:
-        seconds = period * 5e-3 + 4e-3
-        assert expected_steps(ALONE, period, 1) == pytest.approx(period / seconds)
+@pytest.mark.parametrize("period", PERIODS)
+def test_one_worker_takes_its_step_and_its_exchange(period: int) -> None:
+    alone = period / (period * 5e-3 + 4e-3)
+    assert report.LAW.expected(with_workers(1), period) == pytest.approx(alone)
 
 
 def test_many_workers_take_what_the_center_takes() -> None:
-    assert expected_steps(ALONE, 10, 2000) == pytest.approx(10 / 1e-3, rel=0.01)
-    assert most_steps(ALONE, 10, 2000) == pytest.approx(10 / 1e-3)
+    many = with_workers(2000)
+    assert report.LAW.expected(many, 10) == pytest.approx(10 / 1e-3, rel=0.01)
+    assert report.LAW.most(many, 10) == pytest.approx(10 / 1e-3)
 
 
-def test_a_center_that_seems_to_take_all_of_an_exchange_leaves_no_part_to_others() -> (
-    None
-):
-    slow = {**ALONE, "seconds/center": 6e-3}
-    assert expected_steps(slow, 1, 1) == pytest.approx(1 / (5e-3 + 6e-3))
+def test_a_center_slower_than_an_exchange_leaves_no_part_to_the_worker() -> None:
+    alone = 1 / (5e-3 + 6e-3)
+    slow = with_workers(1, center=6e-3)
+    assert report.LAW.expected(slow, 1) == pytest.approx(alone)
 
 
 # -- what is measured ------------------------------------------------------------------
@@ -88,6 +94,14 @@ def environment_of(path: Path) -> bytes:
         return b""
 
 
+def require_end(mark: str) -> None:
+    """Wait until no process is left that inherited a mark."""
+    end = time.monotonic() + SECONDS_TO_END
+    while marked(mark) and time.monotonic() < end:
+        time.sleep(0.2)
+    assert not marked(mark)
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(
     importlib.util.find_spec("ray") is None
@@ -107,10 +121,7 @@ def test_a_run_measures_ddp_and_every_period_and_leaves_no_process(
     if PROCESSES.is_dir():
         assert marked(mark)
     how = worker.end()
-    end = time.monotonic() + SECONDS_TO_END
-    while marked(mark) and time.monotonic() < end:
-        time.sleep(0.2)
-    assert not marked(mark)
+    require_end(mark)
     assert isinstance(answer, Mapping), how
     assert answer["status"] == "ok", answer["reason"]
     made = made_up(run, "pytorch", np.random.default_rng(0))
@@ -122,27 +133,38 @@ def test_a_run_measures_ddp_and_every_period_and_leaves_no_process(
     assert max(record.summary[f"steps/{p}"] for p in PERIODS) < 2 / 5e-3
     for period in PERIODS:
         sent = period * record.summary[f"bytes/{period}"]
-        assert sent == pytest.approx(Settings(**config).model_bytes)
-    assert tables.mean_staleness(record, 1) == pytest.approx(1, abs=0.5)
+        assert sent == pytest.approx(task.Settings(**config).model_bytes)
+    assert mean_staleness(record, 1) == pytest.approx(1, abs=0.5)
 
 
-def test_bytes_are_those_that_an_interface_has_sent(tmp_path: Path) -> None:
-    counters = tmp_path / "dev"
-    assert measurement.sent_bytes(counters, "lo") is None
-    titles = "Inter-|   Receive      |  Transmit\n face |bytes packets |bytes packets\n"
-    received, sent = "7 6 5 4 3 2 1 0", "800 8 0 0 0 0 0 0"
-    counters.write_text(
-        f"{titles}    lo: {received} {sent}\n  eth0:{received} 9{sent}\n"
-    )
-    assert measurement.sent_bytes(counters, "lo") == 800
-    assert measurement.sent_bytes(counters, "eth0") == 9800
-    assert measurement.sent_bytes(counters, "eth1") is None
+@pytest.mark.parametrize("failures", [0, 2, 3])
+def test_a_start_of_ray_that_timed_out_is_tried_again(
+    failures: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts = []
+
+    def init(**options: Any) -> None:
+        starts.append(options)
+        if len(starts) <= failures:
+            raise RuntimeError("Failed to start GCS.")
+
+    ray: Any = types.ModuleType("ray")
+    ray.init, ray.shutdown = init, lambda: None
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setattr("os.environ", {})
+    if failures < 3:
+        assert start_ray() is ray
+        assert len(starts) == failures + 1
+    else:
+        with pytest.raises(RuntimeError, match="start GCS"):
+            start_ray()
 
 
 def test_without_ray_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_ray.importlib.util, "find_spec", lambda name: None)
+    pytest.importorskip("torch")
+    monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(HarnessError, match="expected Ray, got none"):
-        local_ray.require_ray("worker_throughput")
+        task.prepare("pytorch", "cpu")
 
 
 @pytest.mark.parametrize(
@@ -150,14 +172,15 @@ def test_without_ray_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> N
 )
 def test_settings_that_make_no_run_are_refused(changed: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
-        Settings(**{**RUNS[0].config, **changed})
+        task.Settings(**{**RUNS[0].config, **changed})
 
 
 # -- findings --------------------------------------------------------------------------
 
 
 def test_the_table_compares_with_ddp_and_with_the_model() -> None:
-    steps = expected_steps(ALONE, 10, 8)
+    [of_eight] = [r for r in records() if r.config["workers"] == 8]
+    steps = report.LAW.expected(of_eight, 10)
     judgement = report.judge(records(expected=0.9, ddp=steps * 0.9 / 4))
     rows = judgement.tables["steps"].set_index(["workers", "mode"])
     assert rows.loc[(8, "period 10"), "over_ddp"] == pytest.approx(4)
@@ -173,14 +196,18 @@ def test_bytes_that_are_not_counted_are_missing() -> None:
         )
         for r in records()
     ]
-    judgement = report.judge(uncounted)
-    ddp = judgement.tables["steps"]["mode"] == tables.DDP
-    assert judgement.tables["steps"][ddp]["bytes_per_step"].isna().all()
+    steps = report.judge(uncounted).tables["steps"]
+    assert steps[steps["mode"] == DDP]["bytes_per_step"].isna().all()
     metric = report.METRICS["round over DDP's step in bytes, period 10"]
     assert np.isnan(metric.read(uncounted[0]))
 
 
 def test_shares_of_staleness_are_of_all_pushes() -> None:
-    table = tables.staleness(records())
+    table = report.judge(records()).tables["staleness"]
     for _, rows in table.groupby(["workers", "period"]):
         assert rows["share"].sum() == pytest.approx(1)
+
+
+def test_without_a_run_that_ended_well_there_is_no_answer() -> None:
+    skipped = [dataclasses.replace(r, status="skipped") for r in records()]
+    assert not report.judge(skipped).tables

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor
 from torch import distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from harness.tasks.worker_team.settings import TeamSettings
+from harness.tasks.worker_team.task import TeamSettings
 from lockstep._version import __version__
 from lockstep.pytorch import AGNCustomGetter, AGNOptimizer
 from lockstep.ray import RayCenter
@@ -22,10 +23,7 @@ from lockstep.ray.center import host_of
 from lockstep.ray.served_center import Membership, Start, SummedWeights, layout
 from lockstep.ray.worker import Member
 
-__all__ = ["Adder", "Model", "Pushed", "Worker"]
-
-RATE = 1e-3
-GRADIENT = 1e-3
+RATE = GRADIENT = 1e-3
 TENSORS = 4
 """The number of tensors that the weights are split into, as in a net."""
 
@@ -48,13 +46,6 @@ class Model(torch.nn.Module):
         """Return a loss that is linear in the weights."""
         pairs = zip(self.parts, self.gradients, strict=True)
         return sum((part * gradient).sum() for part, gradient in pairs)
-
-
-class Pushed(NamedTuple):
-    """The begin and end of a process's pushes, in seconds of the clock."""
-
-    begin: float
-    end: float
 
 
 class Worker:
@@ -109,8 +100,8 @@ class Worker:
         del self.model, self.optimizer
         dist.destroy_process_group()
 
-    def push(self, center: RayCenter, weights: int, count: int) -> Pushed:
-        """Push without pauses to a center that adds."""
+    def push(self, center: RayCenter, weights: int, count: int) -> tuple[float, float]:
+        """Push without pauses to a center that adds; return the begin and the end."""
         change = {"w": np.full(weights, GRADIENT, np.float32)}
         first = {"w": np.zeros(weights, np.float32)}
         own = Membership(__version__, "pytorch", "delta", layout(first), [])
@@ -118,7 +109,7 @@ class Worker:
         member.join()
         return _repeated(count, lambda: member.push(change, None))
 
-    def add(self, adder: Any, weights: int, count: int) -> Pushed:
+    def add(self, adder: Any, weights: int, count: int) -> tuple[float, float]:
         """Push without pauses to an actor that only adds."""
         import ray  # Only in processes that Ray has started.
 
@@ -138,10 +129,10 @@ class Adder:
         return self.weights
 
 
-def _repeated(count: int, call: Any) -> Pushed:
-    """Call once as a warm-up, then ``count`` times; return the times of the latter."""
+def _repeated(count: int, call: Callable[[], object]) -> tuple[float, float]:
+    """Call once as a warm-up, then ``count`` times; return begin and end of these."""
     call()
     begin = time.time()
     for _ in range(count):
         call()
-    return Pushed(begin, time.time())
+    return begin, time.time()

@@ -8,7 +8,7 @@ of the center's process per exchange.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,54 +17,49 @@ import pandas as pd
 
 from harness.figures.plot import Drawing
 from harness.judgement.finding import Finding, Judgement
-from harness.records.metrics import Metric
 from harness.records.record import Record
-from harness.simulator.queueing import bound, mean_values
 from harness.statistics import bootstrap, median
-from harness.tasks.worker_team import tables
-from harness.tasks.worker_team.drawing import histograms, rates
-from harness.tasks.worker_team.findings import match as match
-from harness.tasks.worker_team.findings import of_good_runs, team_metrics
-from harness.tasks.worker_team.tables import Law
+from harness.tasks.worker_team import report as team
+from harness.tasks.worker_team.report import APART as APART
+from harness.tasks.worker_team.report import match as match
 
 
-def expected_steps(alone: Mapping[str, float], period: int, workers: int) -> float:
-    """Return the steps per second of all workers by mean value analysis.
-
-    Args:
-        alone: ``seconds/step``, ``seconds/exchange`` and ``seconds/center`` of one
-            worker.
-        period: local steps between two exchanges.
-        workers: the number of workers.
-    """
-    think, service = _times(alone, period)
-    return period * mean_values(think, (service,), workers)[-1].throughput
-
-
-def most_steps(alone: Mapping[str, float], period: int, workers: int) -> float:
-    """Return the asymptote of :func:`expected_steps`."""
-    think, service = _times(alone, period)
-    return period * bound(think, (service,), workers)
-
-
-def _times(alone: Mapping[str, float], period: int) -> tuple[float, float]:
-    """Return Z and S."""
+def queue(record: Record, period: int) -> tuple[float, tuple[float]]:
+    """Return Z and S: the seconds of a round without the center, and those of it."""
     step, exchange, center = (
-        alone[f"seconds/{name}"] for name in ("step", "exchange", "center")
+        record.summary[f"seconds/{name}"] for name in ("step", "exchange", "center")
     )
-    own = max(0.0, exchange - center)
-    return period * step + own, center
+    return period * step + max(0.0, exchange - center), (center,)
 
 
-def _expected(record: Record, period: int) -> float:
-    return expected_steps(record.summary, period, record.config["workers"])
+LAW = team.Law(queue)
 
 
-def _most(record: Record, period: int) -> float:
-    return most_steps(record.summary, period, record.config["workers"])
+def over_adder(size: str, record: Record) -> float:
+    """Return the pushes of the center, relative to those of the plain actor."""
+    return record.summary[f"center/{size}"] / record.summary[f"adder/{size}"]
 
 
-LAW = Law(_expected, _most)
+METRICS = {
+    **team.metrics(LAW),
+    "center over adder, small": team.ratio(partial(over_adder, "small")),
+    "center over adder, large": team.ratio(partial(over_adder, "large")),
+}
+"""The metrics of a run, which are all comparisons within it."""
+
+
+def judge(records: Sequence[Record]) -> Judgement:
+    """Make tables of the records."""
+    good = [record for record in records if record.status == "ok"]
+    if not good:
+        return Judgement()
+    contents = {
+        "steps": team.modes(good, LAW),
+        "center": center(good),
+        "one worker": team.medians(good, team.MILLISECONDS),
+        "staleness": team.staleness(good),
+    }
+    return Judgement(tables=contents)
 
 
 def center(records: Sequence[Record]) -> pd.DataFrame:
@@ -78,57 +73,18 @@ def center(records: Sequence[Record]) -> pd.DataFrame:
             what: np.array([r.summary[f"{what}/{size}"] for r in records])
             for what in ("center", "adder")
         }
+        values = {**pushes, "ratio": pushes["center"] / pushes["adder"]}
         row: dict[str, Any] = {"model_mb": records[0].config[setting]}
-        for what, values in pushes.items():
-            row |= bootstrap(median, values).named(what)
-        ratio = pushes["center"] / pushes["adder"]
-        row |= bootstrap(median, ratio).named("ratio")
+        for what, of_runs in values.items():
+            row |= bootstrap(median, of_runs).named(what)
         rows.append({**row, "runs": len(records)})
     return pd.DataFrame(rows)
 
 
-APART = ("workers",)
-"""The settings that distinguish runs in the tables."""
-
-
-def _over_adder(size: str, record: Record) -> float:
-    return record.summary[f"center/{size}"] / record.summary[f"adder/{size}"]
-
-
-METRICS = {
-    **team_metrics(LAW),
-    **{
-        f"center over adder, {size}": Metric(
-            of_good_runs(partial(_over_adder, size)), "ratio", "larger"
-        )
-        for size in ("small", "large")
-    },
-}
-"""The metrics of a run, which are all comparisons within it."""
-
-
-def judge(records: Sequence[Record]) -> Judgement:
-    """Make tables of the records."""
-    good = [record for record in records if record.status == "ok"]
-    if not good:
-        return Judgement()
-    contents = {
-        "steps": tables.modes(good, LAW),
-        "center": center(good),
-        "one worker": tables.medians(good, tables.MILLISECONDS),
-        "staleness": tables.staleness(good),
-    }
-    return Judgement(tables=contents)
-
-
-LINES = (
-    "Lines through AGN's points: what the queueing model expects from the times of one "
-    "worker."
-)
-
-
 def drawings(finding: Finding) -> Iterator[Drawing]:
     """Yield the figures in reading order."""
-    if finding.tables:
-        yield rates(finding, LINES)
-        yield histograms(finding)
+    yield from team.drawings(
+        finding,
+        "Lines through AGN's points: what the queueing model expects from the times of "
+        "one worker.",
+    )

@@ -1,0 +1,277 @@
+"""The metrics, tables and figures of every experiment with workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure as Canvas
+from matplotlib.ticker import MaxNLocator
+
+from harness.figures.axes import log_axis, percent
+from harness.figures.marks import legend, looks, unique
+from harness.figures.plot import Drawing
+from harness.figures.style import THIN, WIDTH, Theme
+from harness.figures.tables import grouped
+from harness.judgement.finding import Finding
+from harness.records.metrics import Metric
+from harness.records.record import Record
+from harness.simulator.queueing import bound, mean_values
+from harness.tasks.cells import by_config, interval, match_intervals
+from harness.tasks.worker_team.task import PERIODS
+
+Reader = Callable[[Record], float]
+
+APART = ("workers",)
+"""The settings that distinguish runs in the tables."""
+
+DDP = "DDP"
+
+MILLISECONDS = {
+    f"{name}_ms": (f"seconds/{name}", 1e3) for name in ("step", "exchange", "center")
+}
+"""The times of one worker: the names in a summary, and the units in tables."""
+
+SLACK = 0.2
+"""The largest distance of intervals of ratios, because machines differ."""
+
+
+class Law(NamedTuple):
+    """The queueing model of a run, from other measurements in it.
+
+    Attributes:
+        queue: returns Z and S of :func:`harness.simulator.queueing.mean_values` at a
+            period.
+        reduced: returns steps per second with an all-reduce in every step; None without
+            a prediction.
+    """
+
+    queue: Callable[[Record, int], tuple[float, Sequence[float]]]
+    reduced: Reader | None = None
+
+    def expected(self, record: Record, period: int) -> float:
+        """Return the steps per second of all workers by mean value analysis."""
+        flows = mean_values(*self.queue(record, period), record.config["workers"])
+        return period * flows[-1].throughput
+
+    def most(self, record: Record, period: int) -> float:
+        """Return the asymptote of :meth:`expected`."""
+        return period * bound(*self.queue(record, period), record.config["workers"])
+
+
+def ratio(read: Reader, better: Literal["smaller", "larger"] = "larger") -> Metric:
+    """Return a metric that is NaN for runs that did not end well."""
+    return Metric(lambda r: read(r) if r.status == "ok" else np.nan, "ratio", better)
+
+
+def metrics(law: Law) -> dict[str, Metric]:
+    """Return the comparisons within a run, for each period.
+
+    With a round's bytes equal to those of a step of DDP, a worker sends 1 / period of
+    a rank's bytes per step.
+    """
+
+    def over_ddp(period: int, record: Record) -> float:
+        return _steps(record, period) / _steps(record, "ddp")
+
+    def over_expected(period: int, record: Record) -> float:
+        return _steps(record, period) / law.expected(record, period)
+
+    def bytes_over_ddp(period: int, record: Record) -> float:
+        of_ddp = record.summary.get("bytes/ddp", np.nan)
+        return period * record.summary[f"bytes/{period}"] / of_ddp
+
+    made = {}
+    for period in PERIODS:
+        expected = ratio(partial(over_expected, period))
+        sent = ratio(partial(bytes_over_ddp, period), "smaller")
+        made[f"steps over DDP, period {period}"] = ratio(partial(over_ddp, period))
+        made[f"steps over expected, period {period}"] = expected
+        made[f"round over DDP's step in bytes, period {period}"] = sent
+    return made
+
+
+def _steps(record: Record, mode: int | str) -> float:
+    return float(record.summary[f"steps/{mode}"])
+
+
+# -- tables ----------------------------------------------------------------------------
+
+
+def modes(records: Sequence[Record], law: Law) -> pd.DataFrame:
+    """Steps per second of all workers, a row per mode; medians over seeds.
+
+    ``expected`` is computed by the law from other values of the same run. The ratios
+    ``over_expected`` and ``over_ddp`` are also computed within a run.
+    ``bytes_per_step``: the bytes that a worker sends. ``staleness``: the mean of all
+    pushes, in rounds of the center; DDP has none. Medians have intervals.
+    """
+    rows = []
+    for group in by_config(records):
+        workers, seeds = group[0].config["workers"], len(group)
+        for period in (None, *PERIODS):
+            row: dict[str, Any] = {"workers": workers}
+            row["mode"] = f"period {period}" if period else DDP
+            row |= {"period": period or 1, "seeds": seeds}
+            numbers = [_numbers(record, law, period) for record in group]
+            for name in numbers[0]:
+                row |= interval(name, [each[name] for each in numbers])
+            rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _numbers(record: Record, law: Law, period: int | None) -> dict[str, float]:
+    """Return the numbers of a mode in one run; a period of None is DDP."""
+    ddp, summary = _steps(record, "ddp"), record.summary
+    if period is None:
+        of_ddp = {"steps": ddp, "bytes_per_step": summary.get("bytes/ddp", np.nan)}
+        if law.reduced is None:
+            return of_ddp
+        expected = law.reduced(record)
+        return of_ddp | {"expected": expected, "over_expected": ddp / expected}
+    steps, expected = _steps(record, period), law.expected(record, period)
+    return {
+        "steps": steps,
+        "expected": expected,
+        "most": law.most(record, period),
+        "over_expected": steps / expected,
+        "over_ddp": steps / ddp,
+        "bytes_per_step": summary[f"bytes/{period}"],
+        "staleness": mean_staleness(record, period),
+    }
+
+
+def mean_staleness(record: Record, period: int) -> float:
+    """Return the mean staleness of all pushes of a run."""
+    values, pushes = (
+        np.asarray(record.series[name], float)
+        for name in ("staleness", f"pushes/{period}")
+    )
+    return float(values @ pushes / pushes.sum())
+
+
+def staleness(records: Sequence[Record]) -> pd.DataFrame:
+    """The share of pushes with each staleness, over all runs."""
+    rows = []
+    for group in by_config(records):
+        for period in PERIODS:
+            pushes = [record.series[f"pushes/{period}"] for record in group]
+            counts = pd.DataFrame(pushes).sum()
+            labels = {"workers": group[0].config["workers"], "period": period}
+            rows += [
+                {**labels, "staleness": k, "share": share}
+                for k, share in (counts / counts.sum()).items()
+                if share
+            ]
+    return pd.DataFrame(rows)
+
+
+def medians(
+    records: Sequence[Record], columns: Mapping[str, tuple[str, float]]
+) -> pd.DataFrame:
+    """Medians of values of the summary for each setting, in other units.
+
+    ``columns``: column -> (name in the summary, factor).
+    """
+    rows = []
+    for group in by_config(records):
+        row: dict[str, Any] = {"workers": group[0].config["workers"]}
+        for column, (name, factor) in columns.items():
+            values = [factor * record.summary[name] for record in group]
+            row |= interval(column, values)
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def match(
+    published: Mapping[str, pd.DataFrame], own: Mapping[str, pd.DataFrame]
+) -> pd.DataFrame:
+    """Compare ratios to DDP, which agree between machines; absolute rates do not."""
+    keys = ["workers", "mode"]
+    return match_intervals(published["steps"], own["steps"], keys, "over_ddp", SLACK)
+
+
+# -- figures ---------------------------------------------------------------------------
+
+
+def drawings(finding: Finding, lines: str) -> Iterator[Drawing]:
+    """Yield the figures in reading order.
+
+    ``lines``: the description of the lines of the first one in its caption.
+    """
+    if finding.tables:
+        yield draw_rates(finding, lines)
+        yield draw_staleness(finding.tables["staleness"])
+
+
+def draw_rates(finding: Finding, lines: str) -> Drawing:
+    """Measured and expected steps per second over the number of workers."""
+    table = finding.tables["steps"].sort_values("workers", kind="stable")
+    workers = unique(table["workers"])
+    last = table[table["workers"] == workers[-1]]
+
+    def paint(canvas: Canvas, theme: Theme) -> None:
+        axes, styles = canvas.subplots(), looks(list(table["mode"]), theme)
+        for (mode,), rows in grouped(table, "mode"):
+            foreseen, color = (
+                rows["expected"].fillna(rows["steps"]),
+                styles[mode]["color"],
+            )
+            axes.plot(rows["workers"], foreseen, **styles[mode])
+            axes.vlines(rows["workers"], rows["steps_low"], rows["steps_high"], color)
+            axes.plot(rows["workers"], rows["steps"], "o", color=color, ms=4)
+        log_axis(axes, "x", workers)
+        log_axis(axes, "y")
+        axes.set_xlabel("workers")
+        axes.set_ylabel("local steps a second, all workers")
+        legend(canvas, styles)
+
+    row = last[last["period"] > 1].sort_values("period").iloc[0]
+    who = f"{workers[-1]} workers reach" if workers[-1] > 1 else "one worker reaches"
+    return Drawing(
+        "rates",
+        f"With a period of {row['period']}, {who} {row['over_ddp']:.1f} times as many "
+        "steps per second as DDP",
+        alt="Local steps a second of all workers over their number, with DDP and with "
+        f"AGN at three periods. {finding.answer}",
+        caption=f"Points: measured, median over runs with its 95% interval. {lines} "
+        "Both axes are logarithmic.",
+        data=table,
+        size=(WIDTH, 3.6),
+        paint=paint,
+    )
+
+
+def draw_staleness(table: pd.DataFrame) -> Drawing:
+    """The staleness of pushes with the most workers, in rounds; a panel per period."""
+    workers = int(table["workers"].max())
+    shown = table[table["workers"] == workers]
+
+    def paint(canvas: Canvas, theme: Theme) -> None:
+        axes = canvas.subplots(1, len(PERIODS), sharex=True, sharey=True)
+        color = theme.methods["default"]
+        for panel, period in zip(axes, PERIODS, strict=True):
+            rows = shown[shown["period"] == period]
+            panel.bar(rows["staleness"], rows["share"], color=color, width=0.8)
+            panel.axvline(workers - 1, color=theme.ink, lw=THIN, ls="--")
+            panel.set_title(f"period {period}")
+            panel.set_xlabel("rounds of others since the pull")
+            panel.xaxis.set_major_locator(MaxNLocator(integer=True))
+            panel.yaxis.set_major_formatter(percent())
+        axes[0].set_ylabel("share of pushes")
+        axes[0].set_xlim(-0.7, max(1.7 * workers, workers + 1))
+
+    usual = shown.groupby("staleness")["share"].sum().idxmax()
+    return Drawing(
+        "staleness",
+        f"With {workers} workers a push is mostly {usual} rounds behind",
+        alt=f"Histograms of staleness with {workers} workers, a panel a period.",
+        caption=f"Pushes of all runs with {workers} workers. The dashed line is "
+        "workers - 1, the law for the mean; the first pushes are less behind.",
+        data=shown,
+        size=(WIDTH, 2.9),
+        paint=paint,
+    )

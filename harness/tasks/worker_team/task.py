@@ -1,0 +1,294 @@
+"""The settings, the processes and the measurements of every run with workers."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, StrictInt
+
+from harness.errors import HarnessError
+from harness.records.record import Outcome
+from harness.tasks import backends
+from harness.tasks.schema import Positive, settings
+from harness.tasks.settings import require
+from lockstep.errors import sentence
+from lockstep.ray import RayCenter
+from lockstep.ray.center import NAMESPACE
+
+PERIODS = (1, 10, 40)
+"""Local steps between two exchanges of a worker."""
+
+MOST = 64
+"""The most workers on one machine; each is a process with its framework."""
+
+FLOAT = 4
+"""The bytes of a weight."""
+
+
+def weights_of(megabytes: float) -> int:
+    """Return the number of weights of a model in float32."""
+    return max(1, round(megabytes * 1e6 / FLOAT))
+
+
+@settings
+class TeamSettings:
+    """The settings of the runs of every task with workers."""
+
+    workers: Annotated[StrictInt, Field(gt=0, le=MOST)]  # that train at the same time
+    step_ms: Positive  # milliseconds that a step waits
+    model_mb: Positive  # megabytes of weights, in float32
+    window: Positive  # seconds for which steps are counted
+
+    def __post_init__(self) -> None:
+        rounds = 1000 * self.window / (max(PERIODS) * self.step_ms)
+        expected = f"time for a round of {max(PERIODS)} steps"
+        require(rounds >= 1, "window", expected, f"{self.window} s")
+
+    @property
+    def weights(self) -> int:
+        """The number of weights of the model."""
+        return weights_of(self.model_mb)
+
+    @property
+    def model_bytes(self) -> int:
+        """The bytes of the model."""
+        return FLOAT * self.weights
+
+
+def prepare(package: str, backend: str, device: str) -> None:
+    """Import the framework; raise if it, the CPU or Ray is missing.
+
+    Raises:
+        HarnessError: one of them is missing.
+    """
+    backends.require_cpu(backend, device)
+    backends.prepare(package, backend, device)
+    if importlib.util.find_spec("ray") is None:
+        task = package.rpartition(".")[-1]
+        raise HarnessError(sentence(task, "Ray", "none", "run pip install ray"))
+
+
+# -- processes -------------------------------------------------------------------------
+
+LOOPBACK = "127.0.0.1"
+OBJECT_STORE = 2 << 30
+"""The bytes of Ray's object store, enough for some copies of a large model."""
+
+ONE_MACHINE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+
+VARIABLES = {
+    "RAY_AUTH_MODE": "token",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # The seconds that Ray waits for its first process, twice the default.
+    "RAY_gcs_server_port_wait_time_s": "60",
+    # Without this variable Ray replaces 127.0.0.1 by the machine's address.
+    ONE_MACHINE: "0",
+}
+
+STARTS = 3
+"""The attempts to start Ray; it waits only 30 s for its second process."""
+
+
+def start_ray(address: str = LOOPBACK, object_store: int = OBJECT_STORE) -> Any:
+    """Start Ray, which ends with this process, and return it.
+
+    Its processes inherit our path and threads. They also end if this process is killed,
+    because Ray watches it.
+
+    Args:
+        address: this machine's address, by which others reach it. On loopback no other
+            machine can.
+        object_store: bytes of shared memory for objects in transit.
+    """
+    # Ray and the processes that it starts read these variables on import.
+    os.environ.update(VARIABLES)
+    # Ray reads the token only once per process.
+    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    import ray
+
+    for attempt in range(1, STARTS + 1):
+        try:
+            ray.init(
+                address="local",
+                _node_ip_address=address,
+                include_dashboard=False,
+                num_cpus=1,
+                object_store_memory=object_store,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+            )
+            break
+        except Exception:  # Ray has no error of its own for a start that timed out.
+            ray.shutdown()
+            if attempt == STARTS:
+                raise
+    return ray
+
+
+def on_machine(address: str) -> dict[str, float]:
+    """Return the resources that place an actor on the machine with this address.
+
+    Ray gives each node one unit of a resource that is named by its address.
+    """
+    return {f"node:{address}": 0.001}
+
+
+class Team:
+    """Processes that start when they are first needed, and then wait for calls.
+
+    Args:
+        ray: the Ray that this process started.
+        kind: the class of the actors, called without arguments in each process.
+        places: the address of each process's machine; empty for this machine.
+    """
+
+    def __init__(self, ray: Any, kind: type, places: Sequence[str] = ()) -> None:
+        self.ray, self._places = ray, places
+        # They wait most of the time, so none requests a core.
+        self._kind = ray.remote(num_cpus=0)(kind)
+        self._members: list[Any] = []
+
+    def call(self, count: int, method: str, *arguments: Any) -> list[Any]:
+        """Call a method of the first ``count`` in parallel; return the results."""
+        return self.call_each(method, [arguments] * count)
+
+    def call_each(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Call a method in parallel, with separate arguments for each process."""
+        for number in range(len(self._members), len(arguments)):
+            place = on_machine(self._places[number]) if self._places else {}
+            self._members.append(self._kind.options(resources=place).remote())
+        members = zip(self._members, arguments, strict=False)
+        calls = [getattr(member, method).remote(*own) for member, own in members]
+        answers: list[Any] = self.ray.get(calls)
+        return answers
+
+
+# -- measurements ----------------------------------------------------------------------
+
+NEVER = 10**9
+"""A period that no run reaches, so there is no exchange."""
+
+TRIAL = 5
+"""The steps of DDP before its steps are counted."""
+
+
+class Measurement:
+    """The measurements of one run.
+
+    Args:
+        settings: the settings of the run.
+        team: the processes.
+        center: the center that the workers share; the first worker starts it.
+        sent: returns the bytes that the workers' network interfaces have sent so far;
+            None on systems that do not count them.
+        own_links: whether no other process sends on these interfaces. Otherwise the
+            bytes of asynchronous workers are those of the weights that they push.
+        settling: additional seconds until the order of pushes is settled.
+    """
+
+    def __init__(
+        self,
+        settings: TeamSettings,
+        team: Team,
+        center: RayCenter,
+        sent: Callable[[], int] | None,
+        own_links: bool = False,
+        settling: float = 0.0,
+    ) -> None:
+        self.settings, self.team, self.center = settings, team, center
+        self.sent, self.own_links, self.settling = sent, own_links, settling
+        self.summary: dict[str, float] = {}
+
+    def run(self, meeting: Path) -> Outcome:
+        """Measure everything; the ranks of DDP meet in the file ``meeting``.
+
+        Series: ``staleness`` and, for each of its values, ``pushes/PERIOD``.
+        """
+        self.one_worker()
+        self.synchronous(meeting)
+        stale = {period: self.asynchronous(period) for period in PERIODS}
+        self.center.remove()
+        values = range(1 + max(max(counts, default=0) for counts in stale.values()))
+        series = {"staleness": [float(k) for k in values]}
+        for period, counts in stale.items():
+            series[f"pushes/{period}"] = [float(counts[k]) for k in values]
+        return Outcome("ok", "", series, self.summary)
+
+    def one_worker(self) -> None:
+        """Measure the time of a step without an exchange, and of an exchange."""
+        alone = 1 / self.rate(1, NEVER)
+        before, pushes = self.center_seconds(), self.center.status()["rounds"]
+        with_exchange = 1 / self.rate(1, 1)
+        pushes = self.center.status()["rounds"] - pushes
+        self.summary |= {
+            "seconds/step": alone,
+            "seconds/exchange": with_exchange - alone,
+            "seconds/center": (self.center_seconds() - before) / pushes,
+        }
+
+    def center_seconds(self) -> float:
+        """Return the CPU time of the center's process so far."""
+        actor = self.team.ray.get_actor(self.center.name, NAMESPACE)
+        call = actor.__ray_call__.remote(lambda _: time.process_time())
+        seconds: float = self.team.ray.get(call)
+        return seconds
+
+    def rate(self, workers: int, period: int) -> float:
+        """Return the steps per second of ``workers`` workers that share the center."""
+        arguments = (self.settings, self.center, period)
+        # The first worker starts the center, if there is none yet.
+        self.team.call(1, "join", *arguments)
+        self.team.call(workers, "join", *arguments)
+        round_seconds = min(period, max(PERIODS)) * self.settings.step_ms / 1000
+        begin = time.time() + 0.1 + round_seconds + self.settling
+        end = begin + self.settings.window
+        counts = self.team.call(workers, "train", begin, end)
+        return float(sum(counts) / self.settings.window)
+
+    def asynchronous(self, period: int) -> Counter[int]:
+        """Measure steps and bytes; return the staleness of the pushes."""
+        before, sent = self.center.status(), self.sent() if self.sent else 0
+        self.summary[f"steps/{period}"] = self.rate(self.settings.workers, period)
+        after = self.center.status()
+        pushes, pushed = (after[k] - before[k] for k in ("rounds", "bytes_pushed"))
+        if not pushes:
+            raise HarnessError(f"no worker pushed at a period of {period}.")
+        if self.own_links and self.sent:
+            pushed = self.sent() - sent
+        self.summary[f"bytes/{period}"] = pushed / pushes / period
+        return Counter(after["staleness"]) - Counter(before["staleness"])
+
+    def synchronous(self, meeting: Path) -> None:
+        """Measure steps and bytes of DDP."""
+        ranks, settings = self.settings.workers, self.settings
+        places = [(settings, str(meeting), ranks, rank) for rank in range(ranks)]
+        self.team.call_each("connect", places)
+        seconds = max(self.team.call(ranks, "reduce", TRIAL)) / TRIAL
+        steps = max(TRIAL, round(settings.window / seconds))
+        sent = self.sent() if self.sent else 0
+        seconds = max(self.team.call(ranks, "reduce", steps))
+        if self.sent:
+            self.summary["bytes/ddp"] = (self.sent() - sent) / ranks / steps
+        self.team.call(ranks, "disconnect")
+        self.summary["steps/ddp"] = ranks * steps / seconds
+
+
+def sent_bytes(counters: Path, interface: str) -> int:
+    """Return the bytes that a network interface has sent.
+
+    Args:
+        counters: ``/proc/net/dev``, or the same file of a process in another network
+            namespace.
+        interface: the name of the interface.
+    """
+    pairs = (line.partition(":") for line in counters.read_text("utf-8").splitlines())
+    [counts] = [counts for name, _, counts in pairs if name.strip() == interface]
+    return int(counts.split()[8])
