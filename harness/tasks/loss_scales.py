@@ -1,53 +1,44 @@
-"""Check and create the precisions and loss scales that several tasks use, by name."""
+"""Check and create the loss scales that several tasks use, by name."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any, Literal, Required
+
+from pydantic import ConfigDict, with_config
+from typing_extensions import TypedDict
 
 from harness.tasks.settings import require, require_label
 from lockstep import registry
-from lockstep.errors import unknown_name
-
-__all__ = ["SCALES", "ScaledSettings", "make_scale"]
-
-SCALES = ("none", "fixed", "dynamic", "Backoff", "LogMax")
-"""The loss scales: none, a fixed number, or a loss scaler of Lockstep."""
 
 
-@dataclass(frozen=True)
-class ScaledSettings:
+@with_config(ConfigDict(extra="forbid", strict=True))
+class Method(TypedDict, total=False):
     """The precision and the loss scale of a run.
 
     Attributes:
-        method: ``label``, the ``dtype`` of the weights, the ``scale`` and its
-            ``arguments``; ``strict`` for a scaler with the original's quirks.
+        dtype: of weights and activations.
+        scale: none, a fixed number, or a loss scaler of Lockstep.
+        arguments: of the scale, by name.
+        strict: whether the scaler has the original's quirks.
     """
 
-    DTYPES: ClassVar[tuple[str, ...]] = ("float32", "float16")
-    KEYS: ClassVar[tuple[str, ...]] = ("label", "dtype", "scale", "arguments", "strict")
+    label: Required[str]
+    dtype: Required[Literal["float32", "float16", "bfloat16"]]
+    scale: Literal["none", "fixed", "dynamic", "Backoff", "LogMax"]
+    arguments: dict[str, Any]
+    strict: bool
 
-    method: Mapping[str, Any]
+
+class ScaledSettings:
+    """The settings of a run with a loss scale."""
+
+    method: Method
 
     def check_method(self) -> None:
-        """Raise an error of one sentence unless the method is valid."""
-        table = isinstance(self.method, Mapping)
-        require(table, "method", "a table with label and dtype", self.method)
-        require_label("method.label", self.method.get("label"))
-        if self.dtype not in self.DTYPES:
-            raise unknown_name("method.dtype", str(self.dtype), self.DTYPES)
-        if self.scale not in SCALES:
-            raise unknown_name("method.scale", str(self.scale), SCALES)
-        for key in self.method:
-            if key not in self.KEYS:
-                raise unknown_name("key of method", key, self.KEYS)
-        self._check_scale()
-
-    def _check_scale(self) -> None:
         """Raise before any run if the scale does not accept its arguments."""
+        require_label("method.label", self.label)
         if self.strict:
             scaler = self.scale in ("Backoff", "LogMax")
             expected = "Backoff or LogMax where strict is true"
@@ -55,40 +46,40 @@ class ScaledSettings:
         if self.scale == "fixed":
             value = self.arguments.get("value")
             number = isinstance(value, int | float) and 0 < value < math.inf
-            expected = "a finite number > 0"
-            require(number, "method.arguments.value", expected, value)
-            unknown = [name for name in self.arguments if name != "value"]
-            require(not unknown, "method.arguments", "value alone", unknown)
-        reference = registry.load("reference", self.strict)
-        if self.scale == "dynamic":
-            reference.DynamicLossScale(**self.arguments)
-        if self.scale in ("Backoff", "LogMax"):
-            reference.AutomaticLossScaler(self.scale, self.arguments)
+            alone = number and len(self.arguments) == 1
+            expected = "a value alone, a finite number > 0"
+            require(alone, "method.arguments", expected, self.arguments)
+        make_scale(self, registry.load("reference"))
 
     @property
     def label(self) -> str:
         """The name of the method."""
-        return str(self.method["label"])
+        return self.method["label"]
 
     @property
     def dtype(self) -> str:
         """The dtype of weights and activations."""
-        return str(self.method.get("dtype"))
+        return self.method["dtype"]
 
     @property
     def scale(self) -> str:
-        """The name of the loss scale, one of ``SCALES``."""
-        return str(self.method.get("scale", "none"))
+        """The name of the loss scale."""
+        return self.method.get("scale", "none")
 
     @property
     def arguments(self) -> dict[str, Any]:
         """The arguments of the scale, by name."""
-        return dict(self.method.get("arguments", {}))
+        return self.method.get("arguments", {})
 
     @property
     def strict(self) -> bool:
         """Whether the scaler has the original's quirks."""
-        return bool(self.method.get("strict", False))
+        return self.method.get("strict", False)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether this is plain float32 training."""
+        return self.dtype == "float32" and self.scale == "none"
 
 
 def make_scale(settings: ScaledSettings, names: ModuleType) -> Any:

@@ -75,15 +75,11 @@ def _losses(cell: Cell[Settings], of: Sequence[Cell[Settings]]) -> dict[str, Any
     seed; NaN without such a run.
     """
     ratio = dict.fromkeys(("ratio", "ratio_low", "ratio_high"), np.nan)
-    for base in of:
-        plain = base.settings.dtype == "float32" and base.settings.scale == "none"
-        if not plain or base.backend != cell.backend:
-            continue
-        for pair in same_seeds(cell, base):
-            end, other = (each.column("loss")[:, -1] for each in pair)
-            effects = interval("ratio", paired_effects(end, other, "log ratio"))
-            ratio = {name: np.exp(value) for name, value in effects.items()}
-        break
+    plain = [b for b in of if b.settings.is_plain and b.backend == cell.backend]
+    for pair in same_seeds(cell, plain[0]) if plain else ():
+        end, other = (each.column("loss")[:, -1] for each in pair)
+        effects = interval("ratio", paired_effects(end, other, "log ratio"))
+        ratio = {name: np.exp(value) for name, value in effects.items()}
     return {
         **cell.labels,
         "dtype": cell.settings.dtype,

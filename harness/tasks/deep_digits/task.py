@@ -13,9 +13,9 @@ from pydantic import Field, StrictInt
 from harness.records.record import Outcome
 from harness.tasks import backends, training
 from harness.tasks.digits import CLASSES, INPUTS, Images, split
-from harness.tasks.loss_scales import ScaledSettings
+from harness.tasks.loss_scales import Method, ScaledSettings
 from harness.tasks.schema import Count, Positive, settings
-from harness.tasks.settings import require_spread, spread
+from harness.tasks.settings import require, require_spread, spread
 from lockstep.interface import Array
 
 GAINS = (0.5, 1.1, 1.0)
@@ -41,6 +41,7 @@ class Settings(ScaledSettings):
         checkpoints: the number of measurements, at equal distances.
     """
 
+    method: Method
     loss_log2: StrictInt
     rate: Positive
     depth: Count
@@ -51,6 +52,8 @@ class Settings(ScaledSettings):
 
     def __post_init__(self) -> None:
         require_spread(self.checkpoints, self.steps)
+        half = self.dtype != "bfloat16"
+        require(half, "method.dtype", "float32 or float16", self.dtype)
         self.check_method()
 
     @property

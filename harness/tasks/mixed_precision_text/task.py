@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,23 +18,26 @@ from harness.tasks.byte_transformer.data import (
     held_out_windows,
     split,
 )
-from harness.tasks.loss_scales import ScaledSettings
+from harness.tasks.loss_scales import Method, ScaledSettings
 from harness.tasks.schema import Count, Positive, settings
 from harness.tasks.settings import require, require_spread, spread
 from lockstep.interface import Array
 
 
-@settings
-class Settings(ScaledSettings):
-    """The settings of one run.
+class TextMethod(Method, total=False):
+    """The precision and the loss scale of a run.
 
-    ``method`` is that of ``ScaledSettings``, with ``masters``: whether half-precision
-    weights have float32 masters, true by default.
+    ``masters``: whether half-precision weights have float32 masters, true by default.
     """
 
-    DTYPES: ClassVar[tuple[str, ...]] = ("float32", "float16", "bfloat16")
-    KEYS: ClassVar[tuple[str, ...]] = (*ScaledSettings.KEYS, "masters")
+    masters: bool
 
+
+@settings
+class Settings(ScaledSettings):
+    """The settings of one run."""
+
+    method: TextMethod
     rate: Positive  # of Adam
     epsilon: Positive  # Adam's, the same in every dtype; representable in float16
     width: Count
@@ -55,18 +58,11 @@ class Settings(ScaledSettings):
         fewer = self.overflows < self.steps
         require(fewer, "overflows", "fewer than steps", self.overflows)
         self.check_method()
-        named = isinstance(self.method.get("masters", True), bool)
-        require(named, "method.masters", "true or false", self.method.get("masters"))
 
     @property
     def masters(self) -> bool:
         """Whether half-precision weights have float32 masters."""
-        return bool(self.method.get("masters", True))
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether this is plain float32 training."""
-        return self.dtype == "float32" and self.scale == "none"
+        return self.method.get("masters", True)
 
     @property
     def shape(self) -> Shape:

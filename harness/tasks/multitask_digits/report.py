@@ -99,32 +99,30 @@ def movement(of: Sequence[Cell[Settings]]) -> pd.DataFrame:
     """
     rows = []
     for cell in of:
-        of_run = _of_run(cell.settings)
+        settings = cell.settings
         ended = [record for record in cell.records if record.status == "ok"]
-        half = cell.settings.checkpoints // 2
         done = replace(cell, records=ended)
-        moved, path, steps = (
-            np.sum([done.column(f"{kind}/{task}") for task in TASKS], axis=0)[
-                :, [half, 2 * half]
-            ]
-            @ [-1, 1]
+        half, last = settings.checkpoints // 2, settings.checkpoints
+        columns = (
+            np.sum([done.column(f"{kind}/{task}") for task in TASKS], axis=0)
             for kind in ("probe", "path", "informative")
         )
+        moved, path, steps = (each[:, last] - each[:, half] for each in columns)
         # A run without any task has no ratio, and neither has a resample of such runs.
         some = steps > 0
         if not some.any():
             continue
-        moved = moved[some] / laws.unit(cell.settings.optimizer)
-        law = laws.movement(*of_run, _second_half(cell.settings))
+        moved = moved[some] / laws.unit(settings.optimizer)
+        expected = law(settings, settings.wrapper, settings.presence)
         measured = bootstrap(ratio_of_sums, moved, steps[some])
         row = {
             **cell.labels,
             **measured.columns("measured"),
-            "law": law,
-            "limit": laws.limit(*of_run),
-            "ratio": measured.estimate / law,
-            "ratio_low": measured.low / law,
-            "ratio_high": measured.high / law,
+            "law": expected,
+            "limit": limit(settings, settings.presence),
+            "ratio": measured.estimate / expected,
+            "ratio_low": measured.low / expected,
+            "ratio_high": measured.high / expected,
             "head": float(np.median(path / np.maximum(steps, 1))),
             "informative": float(np.mean(steps)) / len(TASKS),
         }
@@ -132,27 +130,32 @@ def movement(of: Sequence[Cell[Settings]]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _of_run(of: Settings) -> tuple[dict[str, Any], str, float]:
-    return of.optimizer, of.wrapper, of.presence
+def law(of: Settings, arm: str, presence: float) -> float:
+    """Return the movement by its law in the second half of training."""
+    # Before it, the state warms up.
+    return laws.movement(of.optimizer, arm, presence, (of.steps // 2, of.steps))
 
 
-def _second_half(of: Settings) -> laws.Window:
-    """The window in which movement is measured; before it, the state warms up."""
-    return of.steps // 2, of.steps
+def limit(of: Settings, presence: float) -> float:
+    """Return the movement by its law in long runs."""
+    return laws.limit(of.optimizer, of.wrapper, presence)
 
 
 def theory(of: Sequence[Cell[Settings]]) -> pd.DataFrame:
     """The laws as curves over p, for the window of these runs and for long runs."""
-    rows = []
     kinds = {str((c.settings.optimizer, c.settings.wrapper)): c.settings for c in of}
     lowest = min(cell.settings.presence for cell in of)
     points = np.geomspace(lowest, 1.0, POINTS_OF_A_CURVE).tolist()
-    for each, presence in product(kinds.values(), points):
-        of_run = each.optimizer, each.wrapper, presence
-        law = laws.movement(*of_run, _second_half(each))
-        row = {"optimizer": each.optimizer["name"], "wrapper": each.wrapper}
-        row |= {"presence": presence, "law": law, "limit": laws.limit(*of_run)}
-        rows.append(row)
+    rows = [
+        {
+            "optimizer": each.optimizer["name"],
+            "wrapper": each.wrapper,
+            "presence": presence,
+            "law": law(each, each.wrapper, presence),
+            "limit": limit(each, presence),
+        }
+        for each, presence in product(kinds.values(), points)
+    ]
     return pd.DataFrame(rows)
 
 
@@ -177,22 +180,23 @@ def state(of: Sequence[Cell[Settings]]) -> pd.DataFrame:
             norms = np.concatenate([c.column(f"state/{place}/{slot}") for c in group])
             departed = norms[:, settings.checkpoints :]
             ended = np.isfinite(departed).all(axis=1) & (departed[:, 0] > 0)
+            if not ended.any():
+                continue
             shares = departed[ended] / departed[ended][:, :1]
-            labels = {"optimizer": name, "wrapper": wrapper, "backend": backend}
-            labels |= {"slot": slot, "place": place}
-            rows += [
-                {
-                    **labels,
-                    "absent": absent,
-                    "kept": np.median(share),
-                    "lowest": share.min(),
-                    "highest": share.max(),
-                    "law": decay**absent,
-                }
-                for absent, share in zip([0, *settings.absence], shares.T, strict=True)
-                if len(share)
-            ]
-    return pd.DataFrame(rows)
+            columns = {
+                "optimizer": name,
+                "wrapper": wrapper,
+                "backend": backend,
+                "slot": slot,
+                "place": place,
+                "absent": [0, *settings.absence],
+                "kept": np.median(shares, axis=0),
+                "lowest": shares.min(axis=0),
+                "highest": shares.max(axis=0),
+                "law": [decay**absent for absent in (0, *settings.absence)],
+            }
+            rows.append(pd.DataFrame(columns))
+    return pd.concat(rows, ignore_index=True) if rows else pd.DataFrame()
 
 
 def losses(of: Sequence[Cell[Settings]]) -> pd.DataFrame:
@@ -236,16 +240,9 @@ def heads(of: Sequence[Cell[Settings]]) -> pd.DataFrame:
         if settings.wrapper not in WRAPPED:
             continue
         counted = "strict" if fed.backend.startswith("keras3") else settings.wrapper
-        one, other = (
-            laws.movement(
-                settings.optimizer, arm, settings.presence, _second_half(settings)
-            )
-            for arm in (fed.settings.wrapper, counted)
-        )
-        read = METRICS["relative movement"].read
-        pair = fed, wrapped
-        row = arms.head_row(pair, "all tasks", settings.presence, read, one / other)
-        rows.append(row)
+        share, read = settings.presence, METRICS["relative movement"].read
+        ratio = law(settings, "none", share) / law(settings, counted, share)
+        rows.append(arms.head_row((fed, wrapped), "all tasks", share, read, ratio))
     return pd.DataFrame(rows, columns=arms.HEADS)
 
 
@@ -284,11 +281,9 @@ def match(
     their own learning rates are compared by their losses.
     """
     tuned = "comparison" in published and "comparison" in own
-    name, keys = "comparison" if tuned else "movement", [*_KEYS, "backend"]
+    name = "comparison" if tuned else "movement"
+    keys = ["optimizer", "wrapper", "presence", "backend"]
     return match_intervals(published[name], own[name], keys, "ratio", SLACK)
-
-
-_KEYS = ("optimizer", "wrapper", "presence")
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
