@@ -20,8 +20,8 @@ Look: TypeAlias = dict[str, Any]
 """The settings of a line of matplotlib."""
 
 DASHES: Sequence[Any] = ("-", "-", (0, (1, 1)), "--", "-.", (0, (5, 1)), ":")
-MOST = 5
-"""The number of names that fit into one line of a legend."""
+MOST, LONGEST = 5, 75
+"""The number of names that fit into one line of a legend, and of their characters."""
 
 
 def unique(column: pd.Series) -> list[Any]:
@@ -92,7 +92,8 @@ def legend(canvas: Canvas, handles: Mapping[str, Mapping[str, Any]]) -> None:
     lines = [
         Line2D([], [], **{**look, "label": text}) for text, look in handles.items()
     ]
-    columns = len(lines) if len(lines) <= MOST else -(-len(lines) // 2)
+    fits = len(lines) <= MOST and sum(map(len, handles)) <= LONGEST
+    columns = len(lines) if fits else -(-len(lines) // 2)
     canvas.legend(handles=lines, loc="outside lower center", ncols=columns)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -16,7 +15,6 @@ from harness.statistics import Floats, Interval, bootstrap, median, overlap
 __all__ = [
     "SLACK",
     "Cell",
-    "SeedCell",
     "backend_of",
     "by_config",
     "cells",
@@ -24,7 +22,6 @@ __all__ = [
     "match_intervals",
     "on_gpus",
     "same_seeds",
-    "twins",
 ]
 
 
@@ -38,22 +35,24 @@ class Measured(Protocol):
 
 
 S = TypeVar("S", bound=Measured)
-C = TypeVar("C", bound="SeedCell[Any]")
 
 SLACK = 0.05
 """The share by which intervals are widened, because few seeds make them narrow."""
 
 
 @dataclass(frozen=True)
-class SeedCell(Generic[S]):
+class Cell(Generic[S]):
     """The runs that differ only in their seed, on one backend and device.
 
-    ``backend`` includes the device if it is not the CPU.
+    Attributes:
+        backend: includes the device if it is not the CPU.
+        labels: the columns that name the cell in every table.
     """
 
     backend: str
     settings: S
     records: Sequence[Record]
+    labels: Mapping[str, Any]
 
     def series(self, name: str, diverged: float = np.inf) -> Floats:
         """Return a series of all runs as measured, [seeds, checkpoints].
@@ -77,13 +76,6 @@ class SeedCell(Generic[S]):
         """Return a value of each run's summary, [seeds]; NaN if it is missing."""
         numbers = [record.summary.get(name, np.nan) for record in self.records]
         return np.array(numbers, float)
-
-
-@dataclass(frozen=True)
-class Cell(SeedCell[S]):
-    """A cell with the columns that name it in every table."""
-
-    labels: Mapping[str, Any]
 
 
 def cells(
@@ -116,14 +108,7 @@ def backend_of(record: Record) -> str:
     return backend if device == "cpu" else f"{backend} on {device}"
 
 
-def twins(of: Sequence[C]) -> Iterator[tuple[C, C]]:
-    """Pair the cells of the first backend with those of other backends, by seed."""
-    for a, b in product(of, of):
-        if a.backend == of[0].backend != b.backend and a.settings == b.settings:
-            yield from same_seeds(a, b)
-
-
-def same_seeds(a: C, b: C) -> Iterator[tuple[C, C]]:
+def same_seeds(a: Cell[S], b: Cell[S]) -> Iterator[tuple[Cell[S], Cell[S]]]:
     """Yield the two cells reduced to their common seeds, if they have any."""
     common = {r.seed for r in a.records} & {r.seed for r in b.records}
     if common:

@@ -72,7 +72,7 @@ def _link(of: Any, backend: str, rng: Generator) -> Outcome:
 
 
 def _recommender(of: Any, backend: str, rng: Generator) -> Outcome:
-    timed = (*of.LIMITS, "clip again") if of.limit == "clip" else ()
+    timed = part("recommender", "task").TIMED if of.limit == "clip" else ()
     summary = {
         f"seconds/{what}/{name}": float(rng.uniform(1, 3))
         for what in ("step", "lookup")

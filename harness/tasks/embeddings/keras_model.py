@@ -5,50 +5,35 @@ from __future__ import annotations
 import keras
 import tensorflow as tf
 
-from harness.tasks.embeddings.trainer import Recipe
+from harness.tasks.embeddings.training import Recipe
 from lockstep import keras3 as lockstep
 
 
-class EmbeddingTrainer:
-    """Training inside ``tf.function``, traced once for all runs of this recipe.
-
-    A new run resets each variable to its initial value. Other shapes are traced again.
-    """
+class Trainer:
+    """Training inside ``tf.function``, traced once for all runs of this recipe."""
 
     def __init__(self, recipe: Recipe, loss, device: str) -> None:
-        self.recipe = recipe
-        self.loss = loss
-        self.device = {"cuda": "gpu"}.get(device, device)
-        self.shapes = {}
+        self.recipe, self.loss = recipe, loss
+        with keras.device(f"{device.replace('cuda', 'gpu')}:0"):
+            self.compile()
 
-    def reset(self, weights) -> None:
-        """Set the tables to their first values and reset the optimizer.
-
-        For new names or shapes, make new variables and trace the loop again.
-        """
-        shapes = {name: value.shape for name, value in weights.items()}
-        if shapes != self.shapes:
-            with keras.device(f"{self.device}:0"):
-                self.compile(shapes)
-            self.shapes = shapes
-        for name, value in weights.items():
-            self.layers[name].embeddings.assign(value)
-        for variable, value in self.first_state:
-            variable.assign(value)
-
-    def compile(self, shapes) -> None:
+    def compile(self) -> None:
         """Make layers and optimizer, trace the loop and save the initial state."""
-        self.layers = {}
-        for name, (rows, width) in shapes.items():
-            self.layers[name] = keras.layers.Embedding(rows, width, name=name)
-            self.layers[name].build()
+        self.layers = {
+            name: keras.layers.Embedding(*shape, name=name)
+            for name, shape in self.recipe.shapes
+        }
+        for layer in self.layers.values():
+            layer.build()
+        self.variables = [layer.embeddings for layer in self.layers.values()]
         make = getattr(lockstep, self.recipe.optimizer)
         self.optimizer = make(**dict(self.recipe.arguments))
         if self.recipe.limit == "clip":
             axes = {self.layers[n].embeddings.path: [1] for n in self.recipe.limited}
-            wrap = lockstep.VariableClippingOptimizer
-            self.optimizer = wrap(self.optimizer, axes, self.recipe.max_norm)
-        self.optimizer.build([layer.embeddings for layer in self.layers.values()])
+            self.optimizer = lockstep.VariableClippingOptimizer(
+                self.optimizer, axes, self.recipe.max_norm
+            )
+        self.optimizer.build(self.variables)
         width = sum(len(columns) for _, columns in self.recipe.columns)
         batches = tf.TensorSpec([None, None, width], tf.int32)
         self.loop = tf.function(self.steps, input_signature=[batches])
@@ -56,6 +41,13 @@ class EmbeddingTrainer:
         self.lookups = tf.function(self.look_up_often)
         state = self.optimizer.variables
         self.first_state = [(each, each.numpy().copy()) for each in state]
+
+    def reset(self, weights) -> None:
+        """Set the tables to their first values and reset the optimizer."""
+        for name, value in weights.items():
+            self.layers[name].embeddings.assign(value)
+        for variable, value in self.first_state:
+            variable.assign(value)
 
     def advance(self, batches) -> None:
         """Train on batches [steps, batch, ids] int32; return when that is done."""
@@ -71,15 +63,14 @@ class EmbeddingTrainer:
         """Take one step on a batch [batch, ids] int32."""
         if self.recipe.limit == "normalise":
             self.normalise()
-        variables = [layer.embeddings for layer in self.layers.values()]
         with tf.GradientTape() as tape:
             rows = {
                 name: self.look_up(name, keras.ops.take(batch, columns, axis=1))
                 for name, columns in self.recipe.columns
             }
             loss = self.loss(rows)
-        gradients = tape.gradient(loss, [variable.value for variable in variables])
-        self.optimizer.apply(gradients, variables)
+        values = [variable.value for variable in self.variables]
+        self.optimizer.apply(tape.gradient(loss, values), self.variables)
 
     def normalise(self) -> None:
         """Scale every row of the limited tables to the norm ``max_norm``."""

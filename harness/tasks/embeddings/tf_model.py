@@ -4,46 +4,30 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from harness.tasks.embeddings.trainer import Recipe
+from harness.tasks.embeddings.training import Recipe
 from lockstep import tf as lockstep
 
 
-class EmbeddingTrainer:
-    """Training inside ``tf.function``, traced once for all runs of this recipe.
-
-    A new run resets each variable to its initial value. Other shapes are traced again.
-    """
+class Trainer:
+    """Training inside ``tf.function``, traced once for all runs of this recipe."""
 
     def __init__(self, recipe: Recipe, loss, device: str) -> None:
-        self.recipe = recipe
-        self.loss = loss
-        self.device = {"cuda": "gpu"}.get(device, device)
-        self.shapes = {}
+        self.recipe, self.loss = recipe, loss
+        with tf.device(f"/{device.replace('cuda', 'gpu')}:0"):
+            self.compile()
 
-    def reset(self, weights) -> None:
-        """Set the tables to their first values and reset the optimizer.
-
-        For new names or shapes, make new variables and trace the loop again.
-        """
-        shapes = {name: value.shape for name, value in weights.items()}
-        if shapes != self.shapes:
-            with tf.device(f"/{self.device}:0"):
-                self.compile(weights)
-            self.shapes = shapes
-        for name, value in weights.items():
-            self.weights[name].assign(value)
-        for variable, value in self.first_state:
-            variable.assign(value)
-
-    def compile(self, weights) -> None:
+    def compile(self) -> None:
         """Make the variables, trace the loop and save the initial state."""
-        self.weights = {name: tf.Variable(value) for name, value in weights.items()}
+        self.weights = {
+            name: tf.Variable(tf.zeros(shape)) for name, shape in self.recipe.shapes
+        }
         make = getattr(lockstep, self.recipe.optimizer)
         self.optimizer = make(**dict(self.recipe.arguments))
         if self.recipe.limit == "clip":
             axes = {self.weights[name].ref(): [1] for name in self.recipe.limited}
-            wrap = lockstep.VariableClippingOptimizer
-            self.optimizer = wrap(self.optimizer, axes, self.recipe.max_norm)
+            self.optimizer = lockstep.VariableClippingOptimizer(
+                self.optimizer, axes, self.recipe.max_norm
+            )
         width = sum(len(columns) for _, columns in self.recipe.columns)
         batches = tf.TensorSpec([None, None, width], tf.int32)
         self.loop = tf.function(self.steps, input_signature=[batches])
@@ -51,6 +35,13 @@ class EmbeddingTrainer:
         self.lookups = tf.function(self.look_up_often)
         state = self.optimizer.variables()
         self.first_state = [(variable, variable.numpy()) for variable in state]
+
+    def reset(self, weights) -> None:
+        """Set the tables to their first values and reset the optimizer."""
+        for name, value in weights.items():
+            self.weights[name].assign(value)
+        for variable, value in self.first_state:
+            variable.assign(value)
 
     def advance(self, batches) -> None:
         """Train on batches [steps, batch, ids] int32; return when that is done."""
@@ -85,11 +76,9 @@ class EmbeddingTrainer:
 
     def look_up(self, name: str, ids: tf.Tensor) -> tf.Tensor:
         """Return rows [..., width]; gradients flow through a limit in the lookup."""
-        table = self.weights[name]
         limited = self.recipe.limit == "lookup" and name in self.recipe.limited
-        if not limited:
-            return tf.nn.embedding_lookup(table, ids)
-        return tf.nn.embedding_lookup(table, ids, max_norm=self.recipe.max_norm)
+        limit = self.recipe.max_norm if limited else None
+        return tf.nn.embedding_lookup(self.weights[name], ids, max_norm=limit)
 
     def tables(self) -> dict:
         """Return the values of every table by name."""

@@ -6,17 +6,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from harness.tasks.embeddings.trainer import Recipe
+from harness.tasks.embeddings.training import Recipe
 from lockstep import pytorch as lockstep
 
 
-class EmbeddingTrainer:
+class Trainer:
     """Eager training with sparse gradients; each run has new tables and optimizer."""
 
     def __init__(self, recipe: Recipe, loss, device: str) -> None:
-        self.recipe = recipe
-        self.loss = loss
-        self.device = device
+        self.recipe, self.loss, self.device = recipe, loss, device
 
     def reset(self, weights) -> None:
         """Create the tables with their first values, and a new optimizer."""
@@ -24,19 +22,24 @@ class EmbeddingTrainer:
             name: torch.nn.Parameter(torch.tensor(value, device=self.device))
             for name, value in weights.items()
         }
-        make = getattr(lockstep, self.recipe.optimizer)
-        arguments = dict(self.recipe.arguments)
-        self.optimizer = make(list(self.weights.values()), **arguments)
+        make, arguments = (
+            getattr(lockstep, self.recipe.optimizer),
+            self.recipe.arguments,
+        )
+        self.optimizer = make(list(self.weights.values()), **dict(arguments))
         if self.recipe.limit == "clip":
             axes = {self.weights[name]: [1] for name in self.recipe.limited}
-            wrap = lockstep.VariableClippingOptimizer
-            self.optimizer = wrap(self.optimizer, axes, self.recipe.max_norm)
+            self.optimizer = lockstep.VariableClippingOptimizer(
+                self.optimizer, axes, self.recipe.max_norm
+            )
 
     def advance(self, batches) -> None:
         """Train on batches [steps, batch, ids] int32; return when that is done."""
         ids = torch.tensor(batches, dtype=torch.int64, device=self.device)
-        columns = {name: list(columns) for name, columns in self.recipe.columns}
-        by_table = {name: ids[:, :, columns[name]].unbind() for name in columns}
+        by_table = {
+            name: ids[:, :, list(columns)].unbind()
+            for name, columns in self.recipe.columns
+        }
         for step in range(len(ids)):
             self.step({name: steps[step] for name, steps in by_table.items()})
         self.wait()
@@ -46,9 +49,8 @@ class EmbeddingTrainer:
         if self.recipe.limit == "normalise":
             self.normalise()
         self.optimizer.zero_grad()
-        self.loss(
-            {name: self.look_up(name, rows) for name, rows in ids.items()}
-        ).backward()
+        rows = {name: self.look_up(name, named) for name, named in ids.items()}
+        self.loss(rows).backward()
         self.optimizer.step()
 
     @torch.no_grad()

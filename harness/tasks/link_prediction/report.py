@@ -1,34 +1,21 @@
-"""Tables of whether a limit on norms improves TransE's ranks."""
+"""Tables and figures of whether a limit on norms improves TransE's ranks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
-from itertools import product
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure as Canvas
-from matplotlib.lines import Line2D
 
-from harness.figures.axes import log_axis
-from harness.figures.plot import Drawing
-from harness.figures.style import THIN, WIDTH, Theme
+from harness.figures.marks import backend_looks, forest, legend, unique
+from harness.figures.plot import Canvas, Drawing, Theme
+from harness.figures.style import THIN, WIDTH
 from harness.figures.tables import first_backend
 from harness.judgement.finding import Finding, Judgement
 from harness.records.record import Record
-from harness.tasks.embeddings.cells import (
-    Cell,
-    agreeing,
-    backends,
-    cells,
-    curves,
-    differences,
-    last,
-    quoted,
-)
-from harness.tasks.embeddings.drawing import NAMES, draw_curves, draw_intervals, legend
+from harness.tasks import cells
+from harness.tasks.embeddings import report as tables
+from harness.tasks.embeddings.report import Cell, last, quoted
 from harness.tasks.link_prediction.task import Settings
 
 APART = ("graph.name", "optimizer.name", "limit")
@@ -50,22 +37,20 @@ SERIES = ("mrr", "hits", "loss", "norm/median", "norm/highest", "above")
 
 def judge(records: Sequence[Record]) -> Judgement:
     """Make tables of the records."""
-    of = cells(records, Settings, lambda settings: {"graph": settings.name})
-    lines = curves(of, SERIES).assign(max_norm=of[0].settings.max_norm)
+    of = cells.cells(records, Settings, _label)
+    lines = tables.curves(of, SERIES).assign(max_norm=of[0].settings.max_norm)
     frames = {
-        "effect": differences(of, ["mrr", "hits", "loss"]),
+        "effect": tables.differences(of, ["mrr", "hits", "loss"]),
         "ends": lines[lines["step"] == lines["step"].max()].merge(chance(of)),
         "curves": lines,
-        "backends": backends(of, "loss"),
+        "backends": tables.backends(of, "loss"),
     }
     return Judgement(tables=frames)
 
 
-def match(
-    published: Mapping[str, pd.DataFrame], own: Mapping[str, pd.DataFrame]
-) -> pd.DataFrame:
-    """Compare the effects of limits in a user's runs with the published ones."""
-    return agreeing(*(_ranks(tables["effect"]) for tables in (published, own)))
+def _label(of: Settings) -> dict[str, str]:
+    optimizer = of.optimizer["name"]
+    return {"optimizer": optimizer, "graph": of.graph.name, "limit": of.limit}
 
 
 def chance(of: Sequence[Cell]) -> pd.DataFrame:
@@ -75,7 +60,7 @@ def chance(of: Sequence[Cell]) -> pd.DataFrame:
     """
     rows = [
         {
-            **cell.varied,
+            "graph": cell.labels["graph"],
             "chance": np.fmax.reduce(cell.last("mrr/chance")),
             "hits_chance": np.fmax.reduce(cell.last("hits/chance")),
         }
@@ -84,45 +69,58 @@ def chance(of: Sequence[Cell]) -> pd.DataFrame:
     return pd.DataFrame(rows).groupby("graph", sort=False, as_index=False).max()
 
 
-def _ranks(effect: pd.DataFrame) -> pd.DataFrame:
-    rows: pd.DataFrame = effect[effect["what"].isin(["mrr", "hits"])]
-    return rows
-
-
-LINE = 0.24
-"""The height of a line of dots, in inches."""
-
-OPTIMIZERS = {"GradientDescent": "SGD"}
-"""Short names of optimizers beside an axis."""
+def match(
+    published: Mapping[str, pd.DataFrame], own: Mapping[str, pd.DataFrame]
+) -> pd.DataFrame:
+    """Compare the effects of limits on ranks with the published ones."""
+    two = (found["effect"].query("what != 'loss'") for found in (published, own))
+    return tables.agreeing(*two)
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
     """Yield the figures in reading order."""
-    yield _draw_ranks(finding)
-    yield _norms(finding)
+    yield draw_ranks(finding)
+    yield draw_norms(finding.tables["curves"])
 
 
-def _draw_ranks(finding: Finding) -> Drawing:
+def draw_ranks(finding: Finding) -> Drawing:
+    """The mean reciprocal rank of each arm; a panel per graph."""
     ends = finding.tables["ends"]
-    chosen = ends[ends["what"] == "mrr"]
-    names, limits = (list(dict.fromkeys(chosen[c])) for c in ("optimizer", "limit"))
-    arms = list(product(names, limits))
+    of_optimizers = ends[ends["what"] == "mrr"].groupby("optimizer", sort=False)
+    chosen = pd.concat([rows for _, rows in of_optimizers])
+    names = [tables.NAMES[limit] for limit in chosen["limit"]]
+    shown = chosen.assign(arm=chosen["optimizer"] + ", " + names)
+    shown["arm"] = shown["arm"].str.replace("GradientDescent", "SGD")
+    graphs = unique(shown["graph"])
+
+    def paint(canvas: Canvas, theme: Theme) -> None:
+        panels = canvas.subplots(1, len(graphs), sharey=True, squeeze=False)[0]
+        for panel, graph in zip(panels, graphs, strict=True):
+            rows = shown[shown["graph"] == graph]
+            panel.axvline(rows["chance"].iloc[0], color=theme.ink, lw=THIN)
+            colors = [tables.color(theme, limit) for limit in rows["limit"]]
+            forest(panel, rows, "median", "arm", colors)
+            panel.set_title(graph)
+            panel.set_xlabel("mean reciprocal rank")
+            panel.set_xlim(left=0)
+        random = {"random ranks": {"color": theme.ink, "lw": THIN}}
+        legend(canvas, backend_looks(shown["backend"], theme) | random)
+
     return Drawing(
         "ranks",
-        _title(finding),
+        _title(first_backend(finding.tables["effect"])),
         alt="Mean reciprocal rank of test links at the end of training, a dot an arm, "
         f"beside that of random ranks. {finding.answer}",
         caption="Mean reciprocal rank of test links, other true links left out "
         "(filtered). Further right is better. Median over seeds with its 95% "
         "interval; the thin line is what random ranks lead to.",
         data=chosen,
-        size=(WIDTH, 1.3 + LINE * len(arms)),
-        paint=partial(_paint_ranks, chosen=chosen, arms=arms),
+        size=(WIDTH, 1.3 + 0.24 * shown["arm"].nunique()),
+        paint=paint,
     )
 
 
-def _title(finding: Finding) -> str:
-    effect = first_backend(finding.tables["effect"])
+def _title(effect: pd.DataFrame) -> str:
     clipped = effect[(effect["limit"] == "clip") & (effect["what"] == "mrr")]
     if clipped.empty:
         return "Mean reciprocal rank at the end of training"
@@ -134,37 +132,15 @@ def _title(finding: Finding) -> str:
     )
 
 
-def _paint_ranks(
-    canvas: Canvas, theme: Theme, chosen: pd.DataFrame, arms: list[tuple[str, str]]
-) -> None:
-    graphs, backends = (list(dict.fromkeys(chosen[c])) for c in ("graph", "backend"))
-    panels = canvas.subplots(1, len(graphs), sharey=True, squeeze=False)[0]
-    for panel, graph in zip(panels, graphs, strict=True):
-        here = chosen[chosen["graph"] == graph].copy()
-        here["place"] = [
-            arms.index((row["optimizer"], row["limit"]))
-            + 0.22 * backends.index(row["backend"])
-            for _, row in here.iterrows()
-        ]
-        panel.axvline(here["chance"].iloc[0], color=theme.ink, lw=THIN)
-        draw_intervals(panel, here.rename(columns={"median": "estimate"}), theme)
-        panel.set_title(graph)
-        panel.set_xlabel("mean reciprocal rank")
-        panel.set_xlim(left=0)
-        panel.grid(visible=False, axis="y")
-    texts = [f"{OPTIMIZERS.get(name, name)}, {NAMES[limit]}" for name, limit in arms]
-    panels[0].set_yticks(range(len(arms)), texts)
-    panels[0].set_ylim(len(arms) - 0.4, -0.6)
-    random = Line2D([], [], color=theme.ink, lw=THIN, label="random ranks")
-    legend(canvas, theme, [], backends, [random], lines=False)
-
-
-def _norms(finding: Finding) -> Drawing:
-    curves = finding.tables["curves"]
+def draw_norms(curves: pd.DataFrame) -> Drawing:
+    """The highest norm over the steps; a panel per optimizer and graph."""
     chosen = curves[curves["what"] == "norm/highest"]
-    last = chosen[chosen["step"] == chosen["step"].max()]
-    free = quoted(last[last["limit"] == "none"]["median"], ".1f")
+    end = chosen[chosen["step"] == chosen["step"].max()]
+    free = quoted(end[end["limit"] == "none"]["median"], ".1f")
     title = f"Without a limit the longest row reaches norm {free}"
+    graphs = {graph: graph for graph in unique(chosen["graph"])}
+    level = "limit", dict.fromkeys(graphs, chosen["max_norm"].iloc[0])
+    ticks = [0.5, 1, 2, 3, 5, 7, 10]
     return Drawing(
         "norms",
         title if free else "The norm of the longest row, held to a limit",
@@ -174,25 +150,7 @@ def _norms(finding: Finding) -> Drawing:
         "Median over seeds, the 95% interval as a band.",
         data=chosen,
         size=(WIDTH, 4.8),
-        paint=partial(_paint_norms, chosen=chosen),
+        paint=tables.paint_curves(
+            chosen, "graph", graphs, "highest norm", level, ticks
+        ),
     )
-
-
-def _paint_norms(canvas: Canvas, theme: Theme, chosen: pd.DataFrame) -> None:
-    graphs, names = (list(dict.fromkeys(chosen[c])) for c in ("graph", "optimizer"))
-    shape = len(names), len(graphs)
-    panels = canvas.subplots(*shape, sharex=True, sharey=True, squeeze=False)
-    cells = product(enumerate(names), enumerate(graphs))
-    for (row, name), (column, graph) in cells:
-        panel: Axes = panels[row, column]
-        here = (chosen["graph"] == graph) & (chosen["optimizer"] == name)
-        draw_curves(panel, chosen[here], theme)
-        panel.axhline(chosen["max_norm"].iloc[0], color=theme.ink, lw=THIN)
-        panel.set_title(f"{graph}, {OPTIMIZERS.get(name, name)}")
-    log_axis(panels[0, 0], "y", [0.5, 1, 2, 3, 5, 7, 10])
-    for panel in panels[-1]:
-        panel.set_xlabel("step")
-    for panel in panels[:, 0]:
-        panel.set_ylabel("highest norm")
-    limit = Line2D([], [], color=theme.ink, lw=THIN, label="limit")
-    legend(canvas, theme, chosen["limit"], chosen["backend"], [limit])

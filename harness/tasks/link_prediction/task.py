@@ -1,91 +1,71 @@
-"""The settings of one run."""
+"""One run of TransE: its settings, its graph, and the ranks of links."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
-from types import SimpleNamespace
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
+from pydantic import Field
 
 from harness.records.record import Outcome
-from harness.tasks.embeddings.rows import OVER, norms
-from harness.tasks.embeddings.settings import EmbeddingSettings
-from harness.tasks.embeddings.trainer import (
-    Columns,
+from harness.tasks import backends
+from harness.tasks.embeddings.training import (
+    OVER,
+    EmbeddingSettings,
     Plan,
-    Recipe,
     Rows,
-    recipe_of,
+    norms,
     trainer_of,
     walk,
 )
-from harness.tasks.embeddings.trainer import prepare as prepare
 from harness.tasks.packaged import packaged_file
-from harness.tasks.settings import require, require_number
-from lockstep.errors import unknown_name
+from harness.tasks.schema import Real, settings
 from lockstep.interface import Array
 
-GRAPHS = ("UMLS", "Kinships", "Nations")
+LIMITS = ("none", "clip", "normalise", "penalty")
+Limit: TypeAlias = Literal["none", "clip", "normalise", "penalty"]
 
 
-@dataclass(frozen=True)
+@settings
+class GraphSettings:
+    """The graph, and for each limit the margin between true and false links.
+
+    Longer rows need a larger margin.
+    """
+
+    name: Literal["UMLS", "Kinships", "Nations"]
+    margin: Annotated[dict[Limit, Real], Field(min_length=len(LIMITS))]
+
+
+@settings
 class Settings(EmbeddingSettings):
     """The settings of one run, in addition to those of all tasks with embeddings.
 
     Attributes:
-        graph: ``name``, one of ``GRAPHS``, and ``margin``: for each limit, the margin
-            between true and false links. Longer rows need a larger margin.
-        start: the root mean square of the initial norms of the entities' rows.
         penalty: if ``limit`` is ``penalty``, the factor of the squares of the batch's
             entities in the loss.
     """
 
-    LIMITS: ClassVar[tuple[str, ...]] = ("none", "clip", "normalise", "penalty")
-
-    graph: Mapping[str, Any]
-    start: float
-    penalty: float
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("start", "penalty"):
-            require_number(self, name)
-            object.__setattr__(self, name, float(getattr(self, name)))
-        table = isinstance(self.graph, Mapping) and set(self.graph) == {
-            "name",
-            "margin",
-        }
-        require(table, "graph", "a table with name and margin", self.graph)
-        if self.name not in GRAPHS:
-            raise unknown_name("graph.name", self.name, GRAPHS)
-        margins = self.graph["margin"]
-        each = isinstance(margins, Mapping) and set(margins) == set(self.LIMITS)
-        require(each, "graph.margin", "a number for each limit", margins)
-        require_number(SimpleNamespace(**margins), *margins)
-        numbers = {name: float(margin) for name, margin in margins.items()}
-        graph = {"name": self.name, "margin": numbers}
-        object.__setattr__(self, "graph", graph)
-
-    @property
-    def name(self) -> str:
-        """The name of the graph."""
-        return str(self.graph["name"])
+    limit: Limit
+    graph: GraphSettings
+    penalty: Real
 
     @property
     def margin(self) -> float:
         """The margin between true and false links."""
-        margin: float = self.graph["margin"][self.limit]
-        return margin
+        return self.graph.margin[self.limit]
 
 
-COLUMNS: Columns = (("entity", (0, 2, 3, 4)), ("relation", (1,)))
+COLUMNS = {"entity": (0, 2, 3, 4), "relation": (1,)}
 """The columns of an example: head, relation, tail, false head, false tail."""
 
 PARTS = ("train", "valid", "test")
 """The files of a graph in PyKEEN, with the usual split."""
+
+TOP = 10
 
 
 class Graph(NamedTuple):
@@ -104,44 +84,17 @@ def read_graph(name: str) -> Graph:
     texts = [_read(name, part) for part in PARTS]
     every = np.concatenate(texts)
     entities, relations = np.unique(every[:, [0, 2]]), np.unique(every[:, 1])
-    links = [
-        np.column_stack(
-            [
-                np.searchsorted(names, text[:, column])
-                for column, names in enumerate((entities, relations, entities))
-            ]
-        ).astype(np.int32)
+    ids = [
+        [
+            np.searchsorted(names, column)
+            for names, column in zip(
+                (entities, relations, entities), text.T, strict=True
+            )
+        ]
         for text in texts
     ]
+    links = (np.column_stack(columns).astype(np.int32) for columns in ids)
     return Graph(len(entities), len(relations), *links)
-
-
-def draw_batches(
-    stream: np.random.Generator, graph: Graph, steps: int, batch: int
-) -> Array:
-    """Draw links [steps, batch, 5], each with a false one: another head or tail."""
-    links = graph.training
-    sample = links[stream.integers(len(links), size=(steps, batch))]
-    head, relation, tail = np.moveaxis(sample, 2, 0)
-    other = stream.integers(graph.entities, size=(steps, batch), dtype=np.int32)
-    at_head = stream.random((steps, batch)) < 0.5
-    false_head, false_tail = (
-        np.where(at_head, other, head),
-        np.where(at_head, tail, other),
-    )
-    return np.stack([head, relation, tail, false_head, false_tail], axis=2)
-
-
-def draw_weights(
-    stream: np.random.Generator, graph: Graph, settings: Settings
-) -> dict[str, Array]:
-    """Draw uniform elements with mean 0, then scale relations to norm 1."""
-    bound = np.sqrt(3 / settings.width)
-    entity = stream.uniform(-bound, bound, (graph.entities, settings.width))
-    relation = stream.uniform(-bound, bound, (graph.relations, settings.width))
-    relation /= np.linalg.norm(relation, axis=1, keepdims=True)
-    weights = {"entity": settings.start * entity, "relation": relation}
-    return {name: table.astype(np.float32) for name, table in weights.items()}
 
 
 def _read(graph: str, part: str) -> Array:
@@ -151,7 +104,37 @@ def _read(graph: str, part: str) -> Array:
     return np.array([line.split("\t") for line in lines])
 
 
-TOP = 10
+def draw_batches(
+    stream: np.random.Generator, graph: Graph, steps: int, batch: int
+) -> Array:
+    """Draw links [steps, batch, 5], each with a false one: another head or tail."""
+    links, shape = graph.training, (steps, batch)
+    sample = links[stream.integers(len(links), size=shape)]
+    head, relation, tail = np.moveaxis(sample, 2, 0)
+    other = stream.integers(graph.entities, size=shape, dtype=np.int32)
+    at_head = stream.random(shape) < 0.5
+    false_head = np.where(at_head, other, head)
+    false_tail = np.where(at_head, tail, other)
+    return np.stack([head, relation, tail, false_head, false_tail], axis=2)
+
+
+def make_plan(of: Settings, seed: int) -> Plan:
+    """Draw the data of one run, which does not depend on limit and optimizer.
+
+    The elements of rows are uniform with mean 0; relations are scaled to norm 1.
+    """
+    graph = read_graph(of.graph.name)
+    streams = [np.random.default_rng((seed, stream)) for stream in range(2)]
+    batches = draw_batches(streams[0], graph, of.steps, of.batch)
+    bound = np.sqrt(3 / of.width)
+    entity, relation = (
+        streams[1].uniform(-bound, bound, (rows, of.width))
+        for rows in (graph.entities, graph.relations)
+    )
+    relation /= np.linalg.norm(relation, axis=1, keepdims=True)
+    weights = {"entity": of.start * entity, "relation": relation}
+    tables = {name: table.astype(np.float32) for name, table in weights.items()}
+    return Plan(tables, batches, COLUMNS, ("entity",))
 
 
 class Queries(NamedTuple):
@@ -165,37 +148,6 @@ class Queries(NamedTuple):
 
     links: Array
     others: Array
-
-
-def measure(rows: Rows, settings: Settings, examples: Array) -> Mapping[str, float]:
-    """Measure tables.
-
-    ``loss``: mean of the margin loss over fixed ``examples`` of training links.
-    ``mrr``, ``hits``: mean of 1 / rank and share of ranks <= 10, over test links.
-    ``mrr/validation``: over validation links, to choose learning rates.
-    ``norm/median``, ``norm/highest``: norms of the entities' rows. ``above``: the share
-    of these rows above the limit.
-    """
-    entity, relation = (rows[name].astype(float) for name in ("entity", "relation"))
-    head, kind, tail, false_head, false_tail = examples.T
-    true = np.linalg.norm(entity[head] + relation[kind] - entity[tail], axis=1)
-    false = np.linalg.norm(
-        entity[false_head] + relation[kind] - entity[false_tail], axis=1
-    )
-    ranks, validation = (
-        filtered_ranks(entity, relation, queries(settings.name, part))
-        for part in ("test", "validation")
-    )
-    lengths = norms(rows["entity"])
-    return {
-        "loss": float(np.maximum(0, settings.margin + true - false).mean()),
-        "mrr": float((1 / ranks).mean()),
-        "mrr/validation": float((1 / validation).mean()),
-        "hits": float((ranks <= TOP).mean()),
-        "norm/median": float(np.median(lengths)),
-        "norm/highest": float(lengths.max()),
-        "above": float((lengths > OVER * settings.max_norm).mean()),
-    }
 
 
 @cache
@@ -247,31 +199,55 @@ def chance(graph: str) -> Mapping[str, float]:
     }
 
 
-LIMITED = ("entity",)
+def measure(_: int, rows: Rows, of: Settings, examples: Array) -> Mapping[str, float]:
+    """Measure tables.
+
+    ``loss``: mean of the margin loss over fixed ``examples`` of training links.
+    ``mrr``, ``hits``: mean of 1 / rank and share of ranks <= 10, over test links.
+    ``mrr/validation``: over validation links, to choose learning rates.
+    ``norm/median``, ``norm/highest``: norms of the entities' rows. ``above``: the share
+    of these rows above the limit.
+    """
+    entity, relation = (rows[name].astype(float) for name in ("entity", "relation"))
+    head, kind, tail, false_head, false_tail = examples.T
+    true, false = (
+        np.linalg.norm(entity[one] + relation[kind] - entity[other], axis=1)
+        for one, other in ((head, tail), (false_head, false_tail))
+    )
+    ranks, validation = (
+        filtered_ranks(entity, relation, queries(of.graph.name, part))
+        for part in ("test", "validation")
+    )
+    lengths = norms(rows["entity"])
+    return {
+        "loss": float(np.maximum(0, of.margin + true - false).mean()),
+        "mrr": float((1 / ranks).mean()),
+        "mrr/validation": float((1 / validation).mean()),
+        "hits": float((ranks <= TOP).mean()),
+        "norm/median": float(np.median(lengths)),
+        "norm/highest": float(lengths.max()),
+        "above": float((lengths > OVER * of.max_norm).mean()),
+    }
 
 
-def make_plan(settings: Settings, seed: int) -> Plan:
-    """Draw the data of one run, which does not depend on limit and optimizer."""
-    graph = read_graph(settings.name)
-    streams = [np.random.default_rng((seed, stream)) for stream in range(3)]
-    batches = draw_batches(streams[0], graph, settings.steps, settings.batch)
-    weights = draw_weights(streams[1], graph, settings)
-    examples = draw_batches(streams[2], graph, 1, len(graph.training))[0]
-    of_rows = partial(measure, settings=settings, examples=examples)
-    return Plan(weights, batches, COLUMNS, lambda _, rows: of_rows(rows))
+def prepare(backend: str, device: str) -> None:
+    """Import the backend's framework and test the device; raise if either fails."""
+    backends.prepare(__package__, backend, device)
 
 
-def make_recipe(settings: Settings) -> Recipe:
-    """Return the recipe of a run; its loss has a penalty if that is the limit."""
-    penalty = settings.penalty if settings.limit == "penalty" else 0.0
-    numbers = {"margin": settings.margin, "penalty": penalty}
-    return recipe_of("link_prediction", settings, LIMITED, COLUMNS, **numbers)
+def make_trainer(of: Settings, plan: Plan, backend: str, device: str) -> Any:
+    """Return the trainer of a run; its loss has a penalty if that is the limit."""
+    penalty = of.penalty if of.limit == "penalty" else 0.0
+    numbers = {"margin": of.margin, "penalty": penalty}
+    return trainer_of(__package__, of, plan, backend, device, numbers)
 
 
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
     """Do one run. Summary: the metrics of random ranks."""
-    settings = Settings(**config)
-    plan = make_plan(settings, seed)
-    trainer = trainer_of(make_recipe(settings), backend, device)
-    outcome = walk(settings, plan, trainer)
-    return replace(outcome, summary=dict(chance(settings.name)))
+    of = Settings(**config)
+    plan, graph = make_plan(of, seed), read_graph(of.graph.name)
+    stream = np.random.default_rng((seed, 2))
+    examples = draw_batches(stream, graph, 1, len(graph.training))[0]
+    trainer = make_trainer(of, plan, backend, device)
+    outcome = walk(of, plan, trainer, partial(measure, of=of, examples=examples))
+    return replace(outcome, summary=dict(chance(of.graph.name)))

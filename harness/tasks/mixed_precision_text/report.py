@@ -16,17 +16,9 @@ from harness.judgement.finding import Finding, Judgement
 from harness.records.metrics import Metric
 from harness.records.record import Record
 from harness.statistics import Floats, bootstrap, median, paired_effects
-from harness.tasks.cells import (
-    SeedCell,
-    backend_of,
-    by_config,
-    match_intervals,
-    same_seeds,
-)
+from harness.tasks.cells import Cell, cells, match_intervals, same_seeds
 from harness.tasks.checks import all_hold
 from harness.tasks.mixed_precision_text.task import Settings
-
-Cell = SeedCell[Settings]
 
 APART = ("method.label", "rate")
 """The settings that distinguish runs in the tables."""
@@ -60,10 +52,7 @@ LARGEST = 2.0
 
 def judge(records: Sequence[Record]) -> Judgement:
     """Make tables of the records, and check them."""
-    of = [
-        Cell(backend_of(group[0]), Settings(**group[0].config), group)
-        for group in by_config(records)
-    ]
+    of = cells(records, Settings, lambda of: {"method": of.label, "rate": of.rate})
     tables = {"ends": ends(of), "scales": scales(of), "curves": curves(of)}
     skipped = tables["scales"].dropna(subset="skipped")
     check = "every arm skips the steps with an infinite gradient"
@@ -71,17 +60,12 @@ def judge(records: Sequence[Record]) -> Judgement:
     return Judgement(tables, [(check, holds)])
 
 
-def _labels(cell: Cell) -> dict[str, Any]:
-    names = cell.settings.label, cell.settings.rate, cell.backend
-    return dict(zip(ARM, names, strict=True))
-
-
-def _bits(cell: Cell) -> Floats:
+def _bits(cell: Cell[Settings]) -> Floats:
     """Return the final held-out bits per byte, [seeds]; infinite if a run diverged."""
     return cell.column("bits")[:, -1]
 
 
-def ends(of: Sequence[Cell]) -> pd.DataFrame:
+def ends(of: Sequence[Cell[Settings]]) -> pd.DataFrame:
     """The final held-out bits per byte, medians over the seeds with intervals.
 
     ``ratio`` = bits / bits of float32 on the same backend at its best rate, paired by
@@ -89,7 +73,7 @@ def ends(of: Sequence[Cell]) -> pd.DataFrame:
     does not reach it. ``best``: whether the rate has the fewest bits of this method and
     backend.
     """
-    best: dict[tuple[str, str], Cell] = {}
+    best: dict[tuple[str, str], Cell[Settings]] = {}
     for cell in sorted(of, key=lambda cell: float(np.median(_bits(cell)))):
         best.setdefault((cell.settings.label, cell.backend), cell)
     plain = {c.backend: c for c in best.values() if c.settings.is_plain}
@@ -99,7 +83,7 @@ def ends(of: Sequence[Cell]) -> pd.DataFrame:
         to_target = np.nan_to_num(cell.last("to_target"), nan=np.inf)
         rows.append(
             {
-                **_labels(cell),
+                **cell.labels,
                 "dtype": settings.dtype,
                 "scale": settings.scale,
                 "masters": settings.masters,
@@ -116,7 +100,7 @@ def ends(of: Sequence[Cell]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _over(cell: Cell, base: Cell | None) -> dict[str, float]:
+def _over(cell: Cell[Settings], base: Cell[Settings] | None) -> dict[str, float]:
     """Return the ratio of bits, and its interval."""
     for mine, other in same_seeds(cell, base) if base else ():
         effects = paired_effects(_bits(mine), _bits(other), "log ratio")
@@ -125,7 +109,7 @@ def _over(cell: Cell, base: Cell | None) -> dict[str, float]:
     return dict.fromkeys(("ratio", "ratio_low", "ratio_high"), np.nan)
 
 
-def scales(of: Sequence[Cell]) -> pd.DataFrame:
+def scales(of: Sequence[Cell[Settings]]) -> pd.DataFrame:
     """The values of each scale as log2, medians over the seeds.
 
     ``mean`` over all steps, the ``lowest`` and the final (``end``) scale; the number of
@@ -133,7 +117,7 @@ def scales(of: Sequence[Cell]) -> pd.DataFrame:
     """
     return pd.DataFrame(
         {
-            **_labels(cell),
+            **cell.labels,
             "scale": cell.settings.scale,
             "moves": cell.settings.scale not in ("none", "fixed"),
             **bootstrap(median, cell.last("mean_log2")).named("mean"),
@@ -146,12 +130,12 @@ def scales(of: Sequence[Cell]) -> pd.DataFrame:
     )
 
 
-def curves(of: Sequence[Cell]) -> pd.DataFrame:
+def curves(of: Sequence[Cell[Settings]]) -> pd.DataFrame:
     """Held-out bits and log2 of the scale over the steps, medians with intervals."""
     frames = [
         pd.DataFrame(
             {
-                **_labels(cell),
+                **cell.labels,
                 "step": cell.settings.measured_at,
                 **bootstrap(median, cell.column("bits")).named("bits"),
                 **bootstrap(median, _log2(cell.series("scale"))).named("scale_log2"),

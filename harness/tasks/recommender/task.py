@@ -1,137 +1,50 @@
-"""The settings of one run."""
+"""One run of the recommender: its settings, its ratings, ranks and times."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, lru_cache, partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from harness.records.record import Outcome
-from harness.tasks.embeddings.rows import OVER, norms, served
-from harness.tasks.embeddings.settings import EmbeddingSettings
-from harness.tasks.embeddings.trainer import (
-    Columns,
+from harness.tasks import backends
+from harness.tasks.embeddings.training import (
+    OVER,
+    EmbeddingSettings,
     Plan,
-    Recipe,
     Rows,
-    Trainer,
-    make_trainer,
-    recipe_of,
+    norms,
     trainer_of,
     walk,
 )
-from harness.tasks.embeddings.trainer import prepare as prepare
 from harness.tasks.packaged import packaged_file
-from harness.tasks.settings import require_number
+from harness.tasks.schema import Count, settings
 from harness.timing import AGAIN, Rounds, Steps, low_quantile
 from lockstep.interface import Array
 
-GROUPS = ("frequent", "rare")
-"""The most popular tenth of the items, and the least popular half."""
+LIMITS = ("none", "clip", "lookup")
 
 
-@dataclass(frozen=True)
+@settings
 class Settings(EmbeddingSettings):
     """The settings of one run, in addition to those of all tasks with embeddings.
 
     Attributes:
-        start: the root mean square of the initial norms of rows.
         timings: the number of timings of each kind, in runs with clipping.
     """
 
-    LIMITS: ClassVar[tuple[str, ...]] = ("none", "clip", "lookup")
-
-    start: float
-    timings: int
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_number(self, "start")
-        object.__setattr__(self, "start", float(self.start))
+    limit: Literal["none", "clip", "lookup"]
+    timings: Count
 
 
-COLUMNS: Columns = (("user", (0,)), ("item", (1, 2)))
+COLUMNS = {"user": (0,), "item": (1, 2)}
 """The columns of an example: user, rated item, another item."""
 
 HELD_OUT = 0.2
 """The share of held-out ratings."""
-
-
-class Ratings(NamedTuple):
-    """Pairs of user and rated item, without the values of the ratings.
-
-    Attributes:
-        users, items: the numbers of users and items.
-        pairs: [ratings, 2] int32: user, item.
-    """
-
-    users: int
-    items: int
-    pairs: Array
-
-
-class Split(NamedTuple):
-    """The split ratings of a seed.
-
-    Attributes:
-        training, held_out: pairs as in ``Ratings``.
-        counts: the number of training ratings of each item.
-    """
-
-    training: Array
-    held_out: Array
-    counts: Array
-
-
-@cache
-def read_ratings() -> Ratings:
-    """Read MovieLens 100K; ids are in the order of the file's ids."""
-    path = packaged_file("recbole", "recbole/dataset_example/ml-100k/ml-100k.inter")
-    text = np.loadtxt(path, np.int64, skiprows=1, usecols=(0, 1))
-    columns = [np.unique(column, return_inverse=True) for column in text.T]
-    pairs = np.column_stack([ids for _, ids in columns]).astype(np.int32)
-    users, items = (len(names) for names, _ in columns)
-    return Ratings(users, items, pairs)
-
-
-@lru_cache(maxsize=1)
-def draw_split(seed: int) -> Split:
-    """Hold out a fifth of the ratings; the split of the latest seed is cached."""
-    ratings = read_ratings()
-    order = np.random.default_rng((seed, 0)).permutation(len(ratings.pairs))
-    held_out, training = np.split(order, [round(HELD_OUT * len(order))])
-    counts = np.bincount(ratings.pairs[training, 1], minlength=ratings.items)
-    return Split(ratings.pairs[training], ratings.pairs[held_out], counts)
-
-
-def draw_batches(
-    stream: np.random.Generator, pairs: Array, steps: int, batch: int
-) -> Array:
-    """Draw examples [steps, batch, 3] int32; the other item is uniformly drawn."""
-    sample = pairs[stream.integers(len(pairs), size=(steps, batch))]
-    items = read_ratings().items
-    other = stream.integers(items, size=(steps, batch, 1), dtype=np.int32)
-    return np.concatenate([sample, other], axis=2)
-
-
-def draw_weights(stream: np.random.Generator, settings: Settings) -> dict[str, Array]:
-    """Draw normal rows; the root mean square of their norms is ``start``."""
-    deviation = settings.start / np.sqrt(settings.width)
-    ratings = read_ratings()
-    return {
-        name: (deviation * stream.standard_normal((rows, settings.width))).astype("f4")
-        for name, rows in (("user", ratings.users), ("item", ratings.items))
-    }
-
-
-def groups(counts: Array) -> dict[str, Array]:
-    """Return the frequent items, the first tenth, and the rare ones, the last half."""
-    order, items = np.argsort(-counts, kind="stable"), len(counts)
-    return dict(zip(GROUPS, (order[: items // 10], order[items // 2 :]), strict=True))
-
 
 TOP = 10
 
@@ -139,98 +52,134 @@ GAINS = 1 / np.log2(np.arange(TOP) + 2)
 """The gain of a held-out item at each of the first ranks."""
 
 
-class Asked(NamedTuple):
-    """The items of the ranking query of every user.
+class Split(NamedTuple):
+    """The split ratings of a seed, without their values.
 
     Attributes:
-        rated: whether an item is in training: [users, items] bool. Such items are not
-            ranked.
-        wanted: whether an item is held out: [users, items] bool.
+        training, held_out: [ratings, 2] int32: user, item.
+        rated, wanted: whether an item is in the training or the held-out ratings of a
+            user: [users, items] bool. Items in training are not ranked.
     """
 
+    training: Array
+    held_out: Array
     rated: Array
     wanted: Array
 
 
-def ask(split: Split) -> Asked:
-    """Return the queries of a split."""
-    ratings = read_ratings()
-    tables = np.zeros((2, ratings.users, ratings.items), bool)
-    for table, pairs in zip(tables, (split.training, split.held_out), strict=True):
-        table[tuple(pairs.T)] = True
-    return Asked(*tables)
+@cache
+def read_pairs() -> Array:
+    """Read user and item of MovieLens 100K; ids are in the order of the file's ids."""
+    path = packaged_file("recbole", "recbole/dataset_example/ml-100k/ml-100k.inter")
+    text = np.loadtxt(path, np.int64, skiprows=1, usecols=(0, 1))
+    ids = [np.unique(column, return_inverse=True)[1] for column in text.T]
+    return np.column_stack(ids).astype(np.int32)
+
+
+@lru_cache(maxsize=1)
+def draw_split(seed: int) -> Split:
+    """Hold out a fifth of the ratings; the split of the latest seed is cached."""
+    pairs = read_pairs()
+    order = np.random.default_rng((seed, 0)).permutation(len(pairs))
+    held_out, training = np.split(pairs[order], [round(HELD_OUT * len(order))])
+    rated, wanted = tables = np.zeros((2, *pairs.max(axis=0) + 1), bool)
+    for table, part in zip(tables, (training, held_out), strict=True):
+        table[tuple(part.T)] = True
+    return Split(training, held_out, rated, wanted)
+
+
+def draw_batches(
+    stream: np.random.Generator, pairs: Array, steps: int, batch: int, items: int
+) -> Array:
+    """Draw examples [steps, batch, 3] int32; the other item is uniformly drawn."""
+    sample = pairs[stream.integers(len(pairs), size=(steps, batch))]
+    other = stream.integers(items, size=(steps, batch, 1), dtype=np.int32)
+    return np.concatenate([sample, other], axis=2)
+
+
+def make_plan(of: Settings, seed: int) -> Plan:
+    """Draw the data of one run; rows are normal, with norms around ``start``."""
+    split, deviation = draw_split(seed), of.start / np.sqrt(of.width)
+    streams = [np.random.default_rng((seed, stream)) for stream in (1, 2)]
+    weights = {
+        name: (deviation * streams[0].standard_normal((rows, of.width))).astype("f4")
+        for name, rows in zip(COLUMNS, split.rated.shape, strict=True)
+    }
+    items = split.rated.shape[1]
+    batches = draw_batches(streams[1], split.training, of.steps, of.batch, items)
+    return Plan(weights, batches, COLUMNS, tuple(COLUMNS))
 
 
 def measure(
-    step: int,
-    rows: Rows,
-    settings: Settings,
-    plan: Plan,
-    split: Split,
-    asked: Asked,
-    examples: Array,
+    step: int, rows: Rows, of: Settings, plan: Plan, split: Split, examples: Array
 ) -> Mapping[str, float]:
     """Measure tables after ``step`` steps.
 
     ``loss``: the mean training loss over held-out ``examples``, in nats.
     ``ndcg``, ``recall``: of the 10 best items, the mean over the users.
-    ``norm/GROUP``: the median norm of the group's rows, as used by the model.
+    ``norm/frequent``, ``norm/rare``: the median norm of the rows of the most popular
+    tenth of the items and of the least popular half, as used by the model.
     ``highest/named``: the highest norm, relative to the limit, of the item rows of the
     latest step; before the first step, of all item rows. ``highest/stored``,
     ``highest/served``: the same for all item rows, as stored and as used.
     ``above``: the share of item rows that are used with a norm above the limit.
     """
-    used = {name: served(table, settings) for name, table in rows.items()}
-    lengths = np.linalg.norm(used["item"], axis=1)
-    stored = norms(rows["item"])
-    of_latest = stored[plan.named("item", step - 1, step)] if step else stored
+    users, items = (served(rows[name], of) for name in COLUMNS)
+    lengths, stored = np.linalg.norm(items, axis=1), norms(rows["item"])
+    of_latest = stored[plan.ids("item", step - 1, step)] if step else stored
     user, item, other = examples.T
-    chosen, others = (
-        (used["user"][user] * used["item"][each]).sum(axis=1) for each in (item, other)
-    )
+    chosen, others = ((users[user] * items[each]).sum(axis=1) for each in (item, other))
     loss = np.logaddexp(0, -chosen) + np.logaddexp(0, others)
+    popular, count = np.argsort(-split.rated.sum(axis=0), kind="stable"), len(items)
     return {
         "loss": float(loss.mean()),
-        **quality(used["user"] @ used["item"].T, asked),
-        **{
-            f"norm/{name}": float(np.median(lengths[part]))
-            for name, part in groups(split.counts).items()
-        },
-        "highest/named": float(of_latest.max() / settings.max_norm),
-        "highest/stored": float(stored.max() / settings.max_norm),
-        "highest/served": float(lengths.max() / settings.max_norm),
-        "above": float((lengths > OVER * settings.max_norm).mean()),
+        **quality(users @ items.T, split.rated, split.wanted),
+        "norm/frequent": float(np.median(lengths[popular[: count // 10]])),
+        "norm/rare": float(np.median(lengths[popular[count // 2 :]])),
+        "highest/named": float(of_latest.max() / of.max_norm),
+        "highest/stored": float(stored.max() / of.max_norm),
+        "highest/served": float(lengths.max() / of.max_norm),
+        "above": float((lengths > OVER * of.max_norm).mean()),
     }
 
 
-def quality(scores: Array, asked: Asked) -> dict[str, float]:
+def served(table: Array, of: Settings) -> Array:
+    """Return the rows as the model uses them: [rows, width] float64."""
+    rows: Array = table.astype(np.float64)
+    if of.limit != "lookup":
+        return rows
+    return rows * (of.max_norm / np.maximum(norms(table), of.max_norm))[:, None]
+
+
+def quality(scores: Array, rated: Array, wanted: Array) -> dict[str, float]:
     """Return NDCG@10 and recall@10, the mean over users with a held-out rating.
 
     NDCG@10 = sum over held-out items at rank k <= 10 of 1 / log2(k + 1), relative to
     the sum if all held-out items had the first ranks. recall@10: the share of held-out
     items at these ranks.
     """
-    costs = np.where(asked.rated, np.inf, -scores)
+    costs = np.where(rated, np.inf, -scores)
     best = np.argpartition(costs, TOP, axis=1)[:, :TOP]
     order = np.argsort(np.take_along_axis(costs, best, axis=1), axis=1, kind="stable")
     best = np.take_along_axis(best, order, axis=1)
-    right = np.take_along_axis(asked.wanted, best, axis=1)
-    counts = asked.wanted.sum(axis=1)
+    right = np.take_along_axis(wanted, best, axis=1)
+    counts = wanted.sum(axis=1)
     some = counts > 0
     ndcg = (right @ GAINS)[some] / _ideal(counts[some])
     recall = right.sum(axis=1)[some] / counts[some]
     return {"ndcg": float(ndcg.mean()), "recall": float(recall.mean())}
 
 
-def baselines(split: Split, asked: Asked) -> dict[str, float]:
+def baselines(rated: Array, wanted: Array) -> dict[str, float]:
     """Return the metrics of the most popular items, and of random items.
 
     Of n items, each is at one of the first ranks with probability 10 / n.
     """
-    popular = quality(np.broadcast_to(split.counts, asked.rated.shape), asked)
-    counts = asked.wanted.sum(axis=1)
+    popularity = np.broadcast_to(rated.sum(axis=0), rated.shape)
+    popular = quality(popularity, rated, wanted)
+    counts = wanted.sum(axis=1)
     some = counts > 0
-    unrated = (~asked.rated).sum(axis=1)[some]
+    unrated = (~rated).sum(axis=1)[some]
     ndcg = counts[some] / unrated * GAINS.sum() / _ideal(counts[some])
     return {
         "ndcg/popularity": popular["ndcg"],
@@ -246,10 +195,33 @@ def _ideal(counts: Array) -> Array:
     return ideal
 
 
-LIMITED = ("user", "item")
+def prepare(backend: str, device: str) -> None:
+    """Import the backend's framework and test the device; raise if either fails."""
+    backends.prepare(__package__, backend, device)
 
-TIMED = (*Settings.LIMITS, f"clip{AGAIN}")
-"""The timed variants; the last two do the same work, with separate tables."""
+
+def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
+    """Do one run; a run with clipping also measures the times of every limit.
+
+    Summary: NDCG@10 and recall@10 of two baselines, and the seconds of a step and of a
+    lookup.
+    """
+    of, split = Settings(**config), draw_split(seed)
+    plan = make_plan(of, seed)
+    stream, held_out = np.random.default_rng((seed, 3)), split.held_out
+    items = split.rated.shape[1]
+    examples = draw_batches(stream, held_out, 1, len(held_out), items)[0]
+    trainer = trainer_of(__package__, of, plan, backend, device)
+    measured = partial(measure, of=of, plan=plan, split=split, examples=examples)
+    outcome = walk(of, plan, trainer, measured)
+    summary = baselines(split.rated, split.wanted)
+    if outcome.status == "ok" and of.limit == "clip":
+        summary |= _times(of, plan, split.training, seed, backend, device)
+    return replace(outcome, summary=summary)
+
+
+TIMED = (*LIMITS, f"clip{AGAIN}")
+"""The timed variants; the last one does the same work as clip, with separate tables."""
 
 AT_ONCE = {"step": 2, "lookup": 10}
 """The steps or lookups of one timing: few, as long timings are often disturbed."""
@@ -261,77 +233,22 @@ BUILDS = 4
 """The number of new tables during the timings, because their addresses matter."""
 
 
-def make_plan(settings: Settings, seed: int) -> Plan:
-    """Draw the data of one run; its ratings do not depend on limit and optimizer."""
-    split = draw_split(seed)
-    streams = [np.random.default_rng((seed, stream)) for stream in (1, 2, 3)]
-    weights = draw_weights(streams[0], settings)
-    batches = draw_batches(streams[1], split.training, settings.steps, settings.batch)
-    examples = draw_batches(streams[2], split.held_out, 1, len(split.held_out))
-    plan = Plan(weights, batches, COLUMNS, lambda step, rows: {})
-    measured = partial(
-        measure,
-        settings=settings,
-        plan=plan,
-        split=split,
-        asked=ask(split),
-        examples=examples[0],
-    )
-    return plan._replace(measure=measured)
-
-
-def make_recipe(settings: Settings) -> Recipe:
-    """Return the recipe of a run."""
-    return recipe_of("recommender", settings, LIMITED, COLUMNS)
-
-
-def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
-    """Do one run; a run with clipping also measures the times of every limit.
-
-    Summary: NDCG@10 and recall@10 of two baselines, and the seconds of a step and of a
-    lookup.
-    """
-    settings = Settings(**config)
-    plan = make_plan(settings, seed)
-    trainer = trainer_of(make_recipe(settings), backend, device)
-    outcome = walk(settings, plan, trainer)
-    split = draw_split(seed)
-    summary = baselines(split, ask(split))
-    if outcome.status == "ok" and settings.limit == "clip":
-        trainers = {
-            name: _timed_trainer(settings, name, backend, device) for name in TIMED
-        }
-        summary |= _times(settings, plan, trainers, split, seed)
-    return replace(outcome, summary=summary)
-
-
-def _timed_trainer(settings: Settings, name: str, backend: str, device: str) -> Trainer:
-    """Return the trainer of a limit; the control has a separate trainer."""
-    limit = name.removesuffix(AGAIN)
-    find = trainer_of if name == limit else _other_trainer
-    return find(make_recipe(replace(settings, limit=limit)), backend, device)
-
-
-@cache
-def _other_trainer(recipe: Recipe, backend: str, device: str) -> Trainer:
-    """Return a second trainer of a recipe, which its runs also share."""
-    return make_trainer(recipe, backend, device)
-
-
 def _times(
-    settings: Settings,
-    plan: Plan,
-    trainers: Mapping[str, Trainer],
-    split: Split,
-    seed: int,
+    of: Settings, plan: Plan, training: Array, seed: int, backend: str, device: str
 ) -> dict[str, float]:
     """Return the seconds of a step and of a lookup for each limit, timed in turns.
 
     Items are looked up as often as they are rated.
     """
+    trainers = {}
+    for name in TIMED:
+        timed = Settings(**{**vars(of), "limit": name.removesuffix(AGAIN)})
+        trainers[name] = trainer_of(
+            __package__, timed, plan, backend, device, copy=int(name.endswith(AGAIN))
+        )
     stream = np.random.default_rng((seed, 4))
     shape = AT_ONCE["lookup"], SERVED
-    ids = split.training[stream.integers(len(split.training), size=shape), 1]
+    ids = training[stream.integers(len(training), size=shape), 1]
     batches = plan.batches[: AT_ONCE["step"]]
 
     def build(order: int) -> Steps:
@@ -342,8 +259,8 @@ def _times(
             work[f"lookup/{name}"] = partial(trainers[name].serve, "item", ids)
         return work
 
-    rounds = Rounds(build, between_builds=-(-settings.timings // BUILDS), seed=seed)
-    for _ in range(settings.timings):
+    rounds = Rounds(build, between_builds=-(-of.timings // BUILDS), seed=seed)
+    for _ in range(of.timings):
         rounds()
     return {
         f"seconds/{name}": low_quantile(seconds) / AT_ONCE[name.partition("/")[0]]

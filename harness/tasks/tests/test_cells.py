@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.records.record import Record
-from harness.tasks.cells import SeedCell, backend_of, by_config, same_seeds, twins
+from harness.tasks.cells import Cell, backend_of, by_config, same_seeds
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ def record(
     )
 
 
-def cell(backend: str, *records: Record) -> SeedCell[Measured]:
-    return SeedCell(backend, Measured(), records)
+def cell(backend: str, *records: Record) -> Cell[Measured]:
+    return Cell(backend, Measured(), records, {})
 
 
 def test_what_differs_in_the_seed_alone_is_one_group_in_order_of_seeds() -> None:
@@ -64,11 +64,3 @@ def test_only_seeds_that_both_have_are_paired() -> None:
     ((one, other),) = same_seeds(a, b)
     assert [r.seed for r in one.records] == [r.seed for r in other.records] == [1]
     assert list(same_seeds(a, cell("pytorch", record(2)))) == []
-
-
-def test_twins_are_the_first_host_and_each_of_the_others() -> None:
-    backends = ("tf", "pytorch", "pytorch on cuda")
-    pairs = twins([cell(backend, record(0)) for backend in backends])
-    assert [(a.backend, b.backend) for a, b in pairs] == [
-        ("tf", h) for h in backends[1:]
-    ]

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from harness.records.record import Outcome, Record
-from harness.tasks.embeddings.rows import norms
-from harness.tasks.embeddings.trainer import Trainer, trainer_of
+from harness.tasks.embeddings.training import Plan, norms, trainer_of
 from harness.tasks.recommender import report, task
 from harness.tasks.recommender.task import Settings
 from lockstep.interface import Array
@@ -46,15 +45,23 @@ def run(backend: str, seed: int = 0, **changes: Any) -> Outcome:
     return task.train(config(**changes), seed, backend, "cpu")
 
 
-def trainer(settings: Settings, backend: str) -> Trainer:
-    return trainer_of(task.make_recipe(settings), backend, "cpu")
+def trained(
+    backend: str, steps: int = 10, **changes: Any
+) -> tuple[Plan, dict[str, Array]]:
+    """The plan of seed 0 and its tables after some steps."""
+    settings = Settings(**config(**changes))
+    plan = task.make_plan(settings, 0)
+    model = trainer_of(task.__package__, settings, plan, backend, "cpu")
+    model.reset(plan.weights)
+    model.advance(plan.batches[:steps])
+    return plan, model.tables()
 
 
 def test_the_ratings_have_the_sizes_that_their_readme_states() -> None:
-    ratings = task.read_ratings()
-    assert (ratings.users, ratings.items, len(ratings.pairs)) == (943, 1682, 100_000)
-    assert len(np.unique(ratings.pairs, axis=0)) == 100_000
-    assert np.bincount(ratings.pairs[:, 0]).min() >= 20
+    pairs = task.read_pairs()
+    assert (pairs.max(axis=0) + 1).tolist() == [943, 1682]
+    assert len(np.unique(pairs, axis=0)) == 100_000
+    assert np.bincount(pairs[:, 0]).min() >= 20
 
 
 def test_a_fifth_of_the_ratings_is_held_out_anew_in_each_seed() -> None:
@@ -63,13 +70,14 @@ def test_a_fifth_of_the_ratings_is_held_out_anew_in_each_seed() -> None:
     assert len(split.held_out) == 20_000
     assert len(np.unique(both, axis=0)) == 100_000
     assert not np.array_equal(split.held_out, other.held_out)
-    assert split.counts.sum() == 80_000
+    assert split.rated.sum() == 80_000
+    assert not (split.rated & split.wanted).any()
 
 
 def test_examples_are_ratings_beside_items_that_are_all_as_likely() -> None:
     pairs = task.draw_split(0).training
     stream = np.random.default_rng(0)
-    drawn = task.draw_batches(stream, pairs, 100, 1682).reshape(-1, 3)
+    drawn = task.draw_batches(stream, pairs, 100, 1682, 1682).reshape(-1, 3)
     assert {tuple(pair) for pair in drawn[:1000, :2]} <= {tuple(p) for p in pairs}
     counts = np.bincount(drawn[:, 2], minlength=1682)
     # 100 of each: a Poisson number, within six standard deviations.
@@ -82,7 +90,7 @@ def test_the_best_items_are_counted_by_their_places() -> None:
     rated, wanted = np.zeros((2, 2, 12), bool)
     rated[0, 0] = True
     wanted[0, [2, 11]] = True
-    got = task.quality(scores, task.Asked(rated, wanted))
+    got = task.quality(scores, rated, wanted)
     # Without the item that was rated, they are in the places 2 and 11.
     ideal = 1 + 1 / np.log2(3)
     assert got == {
@@ -91,16 +99,15 @@ def test_the_best_items_are_counted_by_their_places() -> None:
     }
     # The second user has no held-out rating and counts for nothing.
     wanted[1, 0] = True
-    got = task.quality(scores, task.Asked(rated, wanted))
+    got = task.quality(scores, rated, wanted)
     assert got["recall"] == pytest.approx(0.75)
 
 
 def test_chance_is_the_mean_over_random_scores() -> None:
-    split = task.draw_split(0)
-    asked = task.ask(split)
+    _, _, rated, wanted = task.draw_split(0)
     stream = np.random.default_rng(0)
-    drawn = [task.quality(stream.random(asked.rated.shape), asked) for _ in range(20)]
-    expected = task.baselines(split, asked)
+    drawn = [task.quality(stream.random(rated.shape), rated, wanted) for _ in range(20)]
+    expected = task.baselines(rated, wanted)
     for name in ("ndcg", "recall"):
         mean = np.mean([each[name] for each in drawn])
         # 20 x 943 users of whom each has about one of 80 items among ten.
@@ -117,12 +124,9 @@ def test_clipping_holds_named_rows_and_leaves_others_as_they_were(
     # Rounding of the norm and of one product, in float32.
     assert max(series["highest/named"][1:]) == pytest.approx(1, abs=1e-6)
     assert series["highest/stored"][-1] > 1.05
-    settings = Settings(**config())
-    plan, model = task.make_plan(settings, 0), trainer(settings, backend)
-    model.reset(plan.weights)
-    model.advance(plan.batches)
-    table, before = model.tables()["item"], plan.weights["item"]
-    others = np.setdiff1d(np.arange(len(table)), plan.named("item", 0, settings.steps))
+    plan, tables = trained(backend)
+    table, before = tables["item"], plan.weights["item"]
+    others = np.setdiff1d(np.arange(len(table)), plan.ids("item", 0, 10))
     assert np.array_equal(table[others], before[others])
 
 
@@ -133,12 +137,8 @@ def test_adam_moves_clipped_rows_back_above_the_limit(backend: str) -> None:
     series = run(backend, optimizer=adam, start=0.5).series
     # Rounding of the norm and of one product, in float32.
     assert max(series["highest/named"][1:]) <= 1 + 1e-6
-    settings = Settings(**config(optimizer=adam, start=0.5))
-    plan, model = task.make_plan(settings, 0), trainer(settings, backend)
-    model.reset(plan.weights)
-    model.advance(plan.batches)
-    named = plan.named("item", 0, settings.steps)
-    assert norms(model.tables()["item"])[named].max() > 1.01
+    plan, tables = trained(backend, optimizer=adam, start=0.5)
+    assert norms(tables["item"])[plan.ids("item", 0, 10)].max() > 1.01
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -153,7 +153,7 @@ def test_a_lookup_hands_out_rows_within_the_limit_and_stores_longer_ones(
 
 
 @pytest.mark.sample(2)
-@pytest.mark.parametrize("limit", Settings.LIMITS)
+@pytest.mark.parametrize("limit", task.LIMITS)
 @pytest.mark.parametrize("other", ("tf", "keras3"))
 def test_backends_start_equal_and_agree_on_a_short_run(limit: str, other: str) -> None:
     for framework in ("torch", "tensorflow", "keras"):
@@ -197,9 +197,7 @@ def test_a_run_that_leaves_the_numbers_has_diverged(backend: str) -> None:
 def made_up(step: float, lookup: float, served: float) -> list[Record]:
     """Records of five seeds: time ratios lookup / clip, and norms that are served."""
     records = []
-    for limit, seed in (
-        (limit, seed) for limit in Settings.LIMITS for seed in range(5)
-    ):
+    for limit, seed in ((limit, seed) for limit in task.LIMITS for seed in range(5)):
         series = {name: [1.0, 1.0, 1.0] for name in report.SERIES}
         if limit == "clip":
             series["highest/served"] = [1.0, 1.0, served]
@@ -230,17 +228,13 @@ def test_metrics_of_time_compare_two_times_of_one_run() -> None:
 def test_every_id_of_a_batch_is_looked_up_in_the_table_that_it_belongs_to() -> None:
     ids: Array = np.array([[[7, 1, 2], [8, 3, 1]]], np.int32)
     plan = task.make_plan(Settings(**config()), 0)._replace(batches=ids)
-    assert plan.named("user", 0, 1).tolist() == [7, 8]
-    assert plan.named("item", 0, 1).tolist() == [1, 2, 3]
+    assert plan.ids("user", 0, 1).tolist() == [7, 8]
+    assert plan.ids("item", 0, 1).tolist() == [1, 2, 3]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_only_named_rows_of_the_named_table_move(backend: str) -> None:
-    settings = Settings(**config(limit="none"))
-    model = trainer(settings, backend)
-    plan = task.make_plan(settings, 0)
-    model.reset(plan.weights)
-    model.advance(plan.batches[:1])
-    for name, table in model.tables().items():
+    plan, tables = trained(backend, 1, limit="none")
+    for name, table in tables.items():
         moved = np.flatnonzero((table != plan.weights[name]).any(axis=1))
-        assert moved.tolist() == plan.named(name, 0, 1).tolist(), name
+        assert moved.tolist() == plan.ids(name, 0, 1).tolist(), name

@@ -1,0 +1,165 @@
+"""Settings, data and training of tables of rows whose norms may be limited."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from harness.records.record import Outcome
+from harness.tasks import backends, training
+from harness.tasks.schema import Count, Optimizer, Real, settings
+from harness.tasks.settings import require_spread, spread
+from lockstep.interface import Array
+from lockstep.optimizers import OPTIMIZERS
+
+Rows: TypeAlias = Mapping[str, Array]
+"""Name of a table -> its rows: [rows, width] float32."""
+
+OVER = 1 + 1e-6
+"""A norm is above the limit from this factor on, because clipping is exact to ULPs."""
+
+
+@settings
+class EmbeddingSettings:
+    """The settings of one run, whatever its rows represent.
+
+    Attributes:
+        limit: ``none``; ``clip``, rows after each step, by the wrapper; ``normalise``,
+            every row to ``max_norm`` before each step; ``penalty``, a part of the loss;
+            ``lookup``, rows as they are looked up. A task has some of them.
+        max_norm: the largest norm of an unchanged row.
+        start: the root mean square of the initial norms of limited rows.
+        steps: optimizer steps of training.
+        checkpoints: measurements during training, at equal distances.
+        batch: examples per step.
+        width: elements of a row.
+    """
+
+    optimizer: Optimizer
+    limit: str
+    max_norm: Real
+    start: Real
+    steps: Count
+    checkpoints: Count
+    batch: Count
+    width: Count
+
+    def __post_init__(self) -> None:
+        require_spread(self.checkpoints, self.steps)
+
+    @property
+    def measured_at(self) -> list[int]:
+        """The steps after which everything is measured, including 0."""
+        return spread(self.checkpoints, self.steps)
+
+
+class Plan(NamedTuple):
+    """The data of a run on any backend, drawn from one seed.
+
+    Attributes:
+        weights: first values of the tables by name.
+        batches: [steps, batch, ids] int32.
+        columns: for each table, the columns of a batch that hold its ids.
+        limited: the tables whose rows are limited.
+    """
+
+    weights: Rows
+    batches: Array
+    columns: Mapping[str, tuple[int, ...]]
+    limited: tuple[str, ...]
+
+    def ids(self, table: str, start: int, stop: int) -> Array:
+        """Return the unique ids of a table in the steps start + 1, ..., stop."""
+        return np.unique(self.batches[start:stop][:, :, list(self.columns[table])])
+
+
+class Recipe(NamedTuple):
+    """The recipe from which a backend builds tables and optimizer.
+
+    Attributes:
+        optimizer, arguments: the class of the optimizer, and its arguments as pairs.
+        limit, max_norm: as in the settings.
+        limited: as in the plan.
+        columns, shapes: pairs of a table's name and its columns or its shape.
+    """
+
+    optimizer: str
+    arguments: tuple[tuple[str, Any], ...]
+    limit: str
+    max_norm: float
+    limited: tuple[str, ...]
+    columns: tuple[tuple[str, tuple[int, ...]], ...]
+    shapes: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+def trainer_of(
+    package: str | None,
+    of: EmbeddingSettings,
+    plan: Plan,
+    backend: str,
+    device: str,
+    numbers: Mapping[str, float] = MappingProxyType({}),
+    copy: int = 0,
+) -> Any:
+    """Return the trainer of a recipe, shared by its runs so that it compiles once.
+
+    Args:
+        package: the task, whose model file has ``loss(rows, **numbers)``, with
+            ``rows`` a mapping of tables to looked-up rows [batch, ids, width].
+        numbers: further arguments of the loss.
+        copy: trainers with different numbers are not shared.
+    """
+    arguments = dict(of.optimizer)
+    name = OPTIMIZERS[arguments.pop("name")].class_name
+    shapes = tuple((name, table.shape) for name, table in plan.weights.items())
+    recipe = Recipe(
+        name,
+        tuple(arguments.items()),
+        of.limit,
+        of.max_norm,
+        plan.limited,
+        tuple(plan.columns.items()),
+        shapes,
+    )
+    pairs = tuple(numbers.items())
+    return _shared_trainer(package, recipe, pairs, backend, device, copy)
+
+
+@cache
+def _shared_trainer(
+    package: str | None,
+    recipe: Recipe,
+    numbers: tuple[tuple[str, float], ...],
+    backend: str,
+    device: str,
+    copy: int,
+) -> Any:
+    loss = partial(backends.model(package, backend).loss, **dict(numbers))
+    return backends.model(__package__, backend).Trainer(recipe, loss, device)
+
+
+def walk(
+    of: EmbeddingSettings,
+    plan: Plan,
+    trainer: Any,
+    measure: Callable[[int, Rows], Mapping[str, float]],
+) -> Outcome:
+    """Train and measure; ``measure`` gets the number of steps and the tables then."""
+    trainer.reset(plan.weights)
+
+    def advance(start: int, stop: int) -> None:
+        trainer.advance(plan.batches[start:stop])
+
+    return training.walk(
+        of.measured_at, advance, lambda step: measure(step, trainer.tables())
+    )
+
+
+def norms(table: Array) -> Array:
+    """Return the 2-norm of each row: [rows] float64."""
+    result: Array = np.linalg.norm(table.astype(np.float64), axis=1)
+    return result
