@@ -23,8 +23,8 @@ from harness.errors import HarnessError
 from harness.tasks.worker_team.task import sent_bytes
 from lockstep.errors import UnsupportedError, sentence
 
-INTERFACE, BRIDGE = "eth0", "bridge"
-"""The interface of every machine, and the name of the bridge between them."""
+INTERFACE = "eth0"
+"""The interface of every machine."""
 
 MEMORY = "/dev/shm"
 
@@ -74,7 +74,7 @@ def isolated(command: Sequence[str]) -> list[str]:
 
 def mount_memory() -> Path:
     """Mount memory for files that are removed with this process; return its path."""
-    _do("mount", "-t", "tmpfs", "none", MEMORY)
+    _run_inside(os.getpid(), f"mount -t tmpfs none {MEMORY}")
     return Path(MEMORY)
 
 
@@ -97,8 +97,8 @@ class Network:
 
     def __init__(self) -> None:
         self._middle = _namespace()
-        _do_inside(self._middle, f"ip link add name {BRIDGE} type bridge")
-        _do_inside(self._middle, f"ip link set dev {BRIDGE} up")
+        _run_inside(self._middle, "ip link add bridge type bridge")
+        _run_inside(self._middle, "ip link set bridge up")
         self.machines: list[int] = []
         self._connect(os.getpid())
 
@@ -111,30 +111,26 @@ class Network:
         """Limit each link to ``mbit`` megabits per second in each direction."""
         shape = f"tbf rate {round(1e6 * mbit)}bit {SHAPE}"
         for number, machine in enumerate(self.machines):
-            for process, name in (machine, INTERFACE), (self._middle, _port(number)):
-                _do_inside(process, f"tc qdisc replace dev {name} root {shape}")
+            ends = (machine, INTERFACE), (self._middle, f"port{number}")
+            for process, name in ends:
+                _run_inside(process, f"tc qdisc replace dev {name} root {shape}")
 
     def sent_bytes(self, machine: int) -> int:
         """Return the bytes that a machine has sent, including headers."""
         return sent_bytes(Path(f"/proc/{self.machines[machine]}/net/dev"), INTERFACE)
 
     def _connect(self, process: int) -> None:
-        number, middle = len(self.machines), self._middle
-        port = _port(number)
-        ends = f"name {port} type veth peer name {INTERFACE} netns {process}"
-        _do_inside(middle, f"ip link add {ends}")
-        _do_inside(process, f"ip addr add {address(number)}/24 dev {INTERFACE}")
-        _do_inside(process, "ip link set dev lo up")
-        for where, name in ((process, INTERFACE), (middle, port)):
-            # Packets have the size of packets on a wire, so headers are counted.
-            _do_inside(where, f"ip link set dev {name} gso_max_segs 1 up")
-        _do_inside(middle, f"ip link set dev {port} master {BRIDGE}")
+        """Link the namespace of a process to the bridge."""
+        number = len(self.machines)
+        # Packets have the size of packets on a wire, so headers are counted.
+        up = "gso_max_segs 1 up"
+        port, peer = f"port{number}", f"peer name {INTERFACE} netns {process}"
+        _run_inside(self._middle, f"ip link add {port} type veth {peer}")
+        _run_inside(self._middle, f"ip link set {port} {up} master bridge")
+        _run_inside(process, f"ip addr add {address(number)}/24 dev {INTERFACE}")
+        _run_inside(process, f"ip link set {INTERFACE} {up}")
+        _run_inside(process, "ip link set lo up")
         self.machines.append(process)
-
-
-def _port(machine: int) -> str:
-    """Return the name of the bridge's interface for a machine's link."""
-    return f"port{machine}"
 
 
 def _namespace() -> int:
@@ -149,15 +145,12 @@ def _namespace() -> int:
     return process.pid
 
 
-def _do_inside(process: int, command: str) -> None:
-    _do(*inside(process, command.split()))
-
-
-def _do(*command: str) -> None:
-    """Run a command; raise its error message if it fails."""
-    done = subprocess.run(command, capture_output=True, text=True)
+def _run_inside(process: int, command: str) -> None:
+    """Run a command in the network namespace of a process; raise if it fails."""
+    words = inside(process, command.split())
+    done = subprocess.run(words, capture_output=True, text=True)
     if done.returncode:
-        raise HarnessError(f"{' '.join(command)}: {_last_line(done)}")
+        raise HarnessError(f"{command}: {_last_line(done)}")
 
 
 def _last_line(done: subprocess.CompletedProcess[str]) -> str:
