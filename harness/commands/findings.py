@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from harness.commands.options import AsJson, Backends, Device
+from harness.commands.options import AsJson, Backends, Device, Optimizer
 from harness.declarations import declare
 from harness.errors import HarnessError
+from harness.tasks import own
 from lockstep.errors import unknown_name
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def compare(
         float,
         typer.Option(help="With A..B: exit with 1 if an interval lies above this."),
     ] = 1.05,
+    optimizer: Optimizer = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the answer that the recorded results give, or time two commits.
@@ -58,7 +60,7 @@ def compare(
             f"compare: expected one name, or two commits A..B before names, got "
             f"{name} and {' '.join(benchmarks)}; compare one at a time."
         )
-    finding = _finding(name)
+    finding = _finding(name, optimizer, backend)
     if as_json:
         print(json.dumps(finding.as_json(), indent=1))
         return
@@ -69,9 +71,24 @@ def compare(
         verdict = [f"verdict: {result.verdict}."] if result.verdict else []
         lines = (*verdict, *result.notices, *result.small_print, *result.missing)
         print(*(f"- {line}" for line in lines), sep="\n")
+    if optimizer is not None:
+        _print_own(finding.local or finding, optimizer)
     if name in declare.known():
         print(f"- tables: {tables_digest(finding.tables)} (experiments/{name}.md)")
     _print_age(name)
+
+
+def _print_own(finding: Finding, optimizer: str) -> None:
+    """Print the rows of a user's optimizer in the tables that tell optimizers apart.
+
+    The sweep has a row for each value; ``plot`` draws it.
+    """
+    name = f"{Path(optimizer.rpartition(':')[0]).name}:{optimizer.rpartition(':')[2]}"
+    for title, table in finding.tables.items():
+        for column in {"optimizer", "optimizer.name"} & {*table.columns}:
+            rows = table[table[column] == name].dropna(axis="columns", how="all")
+            if len(rows) and title != "sweep":
+                print(f"{name}, {title}:", rows.to_string(index=False), sep="\n")
 
 
 def _compare_commits(
@@ -102,11 +119,16 @@ def _compare_commits(
 def plot(
     name: Annotated[str, typer.Argument(help="An experiment or a benchmark.")],
     out: Annotated[Path, typer.Option(help="The folder to draw into.")] = Path("plots"),
+    optimizer: Optimizer = None,
+    backend: Backends = None,
 ) -> None:
     """Draw a finding's figures as SVG and CSV."""
     from harness.figures.plot import draw
 
-    for figure in draw(_finding(name), out):
+    finding = _finding(name, optimizer, backend)
+    if optimizer is not None:
+        finding = finding.local or finding
+    for figure in draw(finding, out):
         print(f"{figure.title}\n  {figure.light}\n  {figure.dark}\n  {figure.csv}")
 
 
@@ -146,7 +168,9 @@ def readme() -> None:
         print(f"wrote {path}")
 
 
-def _finding(name: str) -> Finding:
+def _finding(
+    name: str, optimizer: str | None = None, backends: list[str] | None = None
+) -> Finding:
     """Return the finding of an experiment or a benchmark."""
     from harness.bench import compare as timed
     from harness.bench import declare as benchmarks
@@ -158,7 +182,11 @@ def _finding(name: str) -> Finding:
     if name in benchmarks.known():
         finding = timed.compare(benchmarks.find(name))
     else:
-        finding = compared(declare.find(name))
+        of, own_arms = declare.find(name), None
+        if optimizer is not None:
+            place = own.relative(optimizer)
+            own_arms = of.with_optimizer(place, backends or ())
+        finding = compared(of, own_arms=own_arms)
     if finding is None:
         raise HarnessError(f"{name}: expected results, found none; run it first.")
     return finding

@@ -13,11 +13,21 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from harness.commands.options import AsJson, Backends, Device, Names, Publish
+from harness.commands.options import (
+    AsJson,
+    Backends,
+    Device,
+    Names,
+    Optimizer,
+    Publish,
+)
 from harness.declarations import declare
+from harness.errors import HarnessError
 from harness.records.code import require_committed
+from harness.records.files import folder
 from harness.runs import run
 from harness.runs.check import check as compare_arms
+from harness.tasks import own
 
 __all__ = ["bench", "check", "list_everything", "next_command", "run_experiments"]
 
@@ -52,10 +62,21 @@ def run_experiments(
         str | None,
         typer.Option(help="A Ray cluster whose nodes do the runs, e.g. auto."),
     ] = None,
+    optimizer: Optimizer = None,
 ) -> None:
     """Do the runs that are missing; what is recorded already is kept."""
     names = dict.fromkeys(experiments or declare.known())
     chosen = [declare.find(name) for name in names]
+    if optimizer is not None:
+        if publish:
+            raise HarnessError(
+                "--optimizer: expected runs of your own, got --publish; leave one out."
+            )
+        place = own.relative(optimizer)
+        chosen = [each.with_optimizer(place, backend or ()) for each in chosen]
+        own.load(place)  # raises before any work
+        for experiment in chosen:
+            own.keep(place, folder(experiment.name))
     for experiment in chosen:
         experiment.runs(scale, seeds)  # raises before any work
         if publish:
@@ -72,7 +93,8 @@ def run_experiments(
     )
     failed = any(report.failed for report in run.sweep(chosen, request))
     if not failed:
-        print(next_command([experiment.name for experiment in chosen]))
+        names = dict.fromkeys(experiment.name for experiment in chosen)
+        print(next_command(list(names), optimizer, backend or ()))
     raise typer.Exit(int(failed))
 
 
@@ -92,13 +114,18 @@ def check(
     raise typer.Exit(int(different > 0))
 
 
-def next_command(names: Sequence[str]) -> str:
+def next_command(
+    names: Sequence[str], optimizer: str | None = None, backends: Sequence[str] = ()
+) -> str:
     """Return the last line of a run: the commands that show its results."""
+    option = "" if optimizer is None else f" --optimizer {optimizer}"
+    option += "".join(f" --backend {name}" for name in backends) if option else ""
     # Links are not resolved: the interpreter of an environment is one.
     here = os.path.relpath(sys.executable)
     python = sys.executable if here.startswith(os.pardir) else here
-    commands = [f"{python} -m harness compare {name}" for name in names[:1]]
-    return f"Next: {', '.join([*commands, f'{python} -m harness pages'])}"
+    commands = [f"{python} -m harness compare {name}{option}" for name in names[:1]]
+    after = f"plot {names[0]}{option}" if option else "pages"
+    return f"Next: {', '.join([*commands, f'{python} -m harness {after}'])}"
 
 
 def bench(
@@ -112,15 +139,28 @@ def bench(
     again: Annotated[
         bool, typer.Option("--again", help="Measure anew what is recorded already.")
     ] = False,
+    optimizer: Optimizer = None,
     as_json: AsJson = False,
 ) -> None:
     """Time what the wrappers cost; print each row with its interval and verdict."""
     from harness.bench import command, report
     from harness.bench import declare as benchmarks
+    from harness.bench import own as of_user
 
-    chosen = map(benchmarks.find, dict.fromkeys(names or benchmarks.known()))
+    if optimizer is None:
+        chosen = [*map(benchmarks.find, dict.fromkeys(names or benchmarks.known()))]
+    elif names or publish:
+        got = "--publish" if publish else " ".join(names or ())
+        raise HarnessError(
+            f"--optimizer: expected your optimizer alone, which is not published, got "
+            f"{got}; leave one out."
+        )
+    else:
+        place = own.relative(optimizer)
+        own.load(place)  # raises before any work
+        chosen = [of_user.benchmark(place, backend or ["pytorch"])]
     request = command.Request(
-        list(chosen),
+        chosen,
         scale="quick" if quick else "std",
         backends=backend or (),
         device=device,

@@ -15,6 +15,7 @@ __all__ = [
     "Families",
     "Golden",
     "Names",
+    "Optimizer",
     "Publish",
     "RowsFile",
 ]
@@ -35,6 +36,12 @@ Publish = Annotated[
     bool, typer.Option("--publish", help="Write to results/, not results/local/.")
 ]
 
+Optimizer = Annotated[
+    str | None,
+    typer.Option(
+        help="Your own optimizer beside the others: a function in a file, mine.py:make."
+    ),
+]
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")
 ]

@@ -45,6 +45,7 @@ from harness.errors import HarnessError
 from harness.records.metrics import metrics_of
 from harness.records.record import digest
 from harness.tasks import TASKS, part, runs_on
+from harness.tasks.own import described
 from lockstep.errors import LockstepError, sentence, unknown_name
 from lockstep.registry import BACKENDS
 
@@ -258,6 +259,40 @@ class Experiment(Table):
                     )
                     expected = "a setting of every arm that stands nowhere else"
                     raise wrong(f"expected {expected}, got {got}.", *key)
+
+    @property
+    def varies_optimizers(self) -> bool:
+        """Whether arms have different optimizers, each a table with a name."""
+        declared = self.vary.get("optimizer", [None])
+        return all(isinstance(each, Mapping) for each in declared)
+
+    def with_optimizer(self, place: str, backends: Sequence[str] = ()) -> Experiment:
+        """Return the experiment with further arms, of the optimizer of a user's file.
+
+        If the learning rate is not tuned, it is that of the first optimizer that has
+        one.
+
+        Args:
+            place: ``mine.py:make``, see ``harness.tasks.own``.
+            backends: its backends; by default the first one. Values are tuned on the
+                first.
+
+        Raises:
+            HarnessError: the file cannot be used, or optimizers are no settings here.
+        """
+        if not self.varies_optimizers:
+            having = [name for name in known() if find(name).varies_optimizers]
+            expected, remedy = f"one of {', '.join(having)}", "choose one of these"
+            raise HarnessError(sentence("--optimizer", expected, self.name, remedy))
+        declared: list[Any] = self.vary["optimizer"]
+        own: dict[str, Any] = {"file": place}
+        rates = [each["learning_rate"] for each in declared if "learning_rate" in each]
+        if rates:
+            own["learning_rate"] = rates[0]
+        own = described(own)
+        vary = {**self.vary, "optimizer": [*declared, own]}
+        on = tuple(backends) or self.backends[:1]
+        return self.model_copy(update={"vary": vary, "backends": on})
 
     @property
     def prediction(self) -> str:

@@ -235,7 +235,9 @@ def _apart(tune: Tune, chosen: Sequence[Choice]) -> list[dict[str, Any]]:
     apart = [
         name
         for name in names
-        if name != tune.path and len({repr(each.get(name)) for each in settings}) > 1
+        if name != tune.path
+        and name.rpartition(".")[2] not in ("file", "text")  # of an own optimizer
+        and len({repr(each.get(name)) for each in settings}) > 1
     ]
     return [{name: each.get(name) for name in apart} for each in settings]
 

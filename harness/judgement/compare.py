@@ -30,19 +30,25 @@ from harness.tasks.checks import listed
 __all__ = ["Finding", "compare"]
 
 
-def compare(experiment: Experiment, root: Path = RESULTS) -> Finding | None:
+def compare(
+    experiment: Experiment, root: Path = RESULTS, own_arms: Experiment | None = None
+) -> Finding | None:
     """Judge the published records of an experiment, and the user's own records.
 
     Return None if there are neither. If only the user's own exist, return their
     finding. Records are ignored until every declared combination of settings has a run.
 
+    Args:
+        own_arms: the experiment of the user's own records, with further arms.
+
     Raises:
         HarnessError: a file of records is damaged.
     """
-    homes = [folder(experiment.name, published, root) for published in (True, False)]
-    of_all, own = [_records(experiment, home) for home in homes]
+    of_user = own_arms or experiment
+    of_all = _records(experiment, folder(experiment.name, True, root))
+    own = _records(of_user, folder(experiment.name, False, root))
     published = _judge(with_choices(experiment, of_all), of_all)
-    local = _judge(with_choices(experiment, own, of_all), own)
+    local = _judge(with_choices(of_user, own, of_all), own)
     if published is None or local is None:
         return published or local
     return dataclasses.replace(published, local=_matched(published, local))

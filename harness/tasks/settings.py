@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from harness.tasks import own
 from lockstep.errors import OutOfRangeError, sentence, unknown_name
 from lockstep.optimizers import OPTIMIZERS
 
@@ -72,6 +73,8 @@ def spread(checkpoints: int, steps: int) -> list[int]:
 
 def bound(optimizer: Mapping[str, Any]) -> dict[str, Any]:
     """Fill in the defaults of an optimizer's arguments and check them."""
+    if "file" in optimizer:
+        return own.described(optimizer)
     arguments = dict(optimizer)
     name = arguments.pop("name", None)
     if name not in OPTIMIZERS:

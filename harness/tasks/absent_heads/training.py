@@ -25,7 +25,8 @@ class Recipe(NamedTuple):
     """The recipe from which a backend builds its model and optimizer.
 
     Attributes:
-        optimizer, arguments: the class of the optimizer, and its arguments as pairs.
+        optimizer, arguments: the class of the optimizer, and its arguments as pairs;
+            no class for a user's own, whose arguments name its file.
         wrapper: ``none``, ``default`` or ``strict``.
         slots: names of the optimizer's slots, the same on every backend.
         hidden: the width of the trunk; a compiled step has fixed shapes.
@@ -53,12 +54,15 @@ class Arm(Protocol):
 
 def trainer_of(package: str | None, of: Arm, backend: str, device: str) -> Any:
     """Return the trainer of a package, shared by runs so that it compiles once."""
-    arguments = dict(of.optimizer)
-    spec = OPTIMIZERS[arguments.pop("name")]
-    slots = tuple(slot.name for slot in spec.active_slots(arguments))
+    arguments, name = dict(of.optimizer), ""
+    slots: tuple[str, ...] = ()
+    if "file" not in arguments:
+        spec = OPTIMIZERS[arguments.pop("name")]
+        name = spec.class_name
+        slots = tuple(slot.name for slot in spec.active_slots(arguments))
     wrapper = of.wrapper if of.wrapper in WRAPPED else "none"
     pairs = tuple(arguments.items())
-    recipe = Recipe(spec.class_name, pairs, wrapper, slots, of.hidden)
+    recipe = Recipe(name, pairs, wrapper, slots, of.hidden)
     return _shared_trainer(package, recipe, backend, device)
 
 

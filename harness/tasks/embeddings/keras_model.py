@@ -5,6 +5,7 @@ from __future__ import annotations
 import keras
 import tensorflow as tf
 
+from harness.tasks import own
 from harness.tasks.embeddings.training import Recipe
 from lockstep import keras3 as lockstep
 
@@ -26,8 +27,11 @@ class Trainer:
         for layer in self.layers.values():
             layer.build()
         self.variables = [layer.embeddings for layer in self.layers.values()]
-        make = getattr(lockstep, self.recipe.optimizer)
-        self.optimizer = make(**dict(self.recipe.arguments))
+        arguments, kind = dict(self.recipe.arguments), keras.optimizers.Optimizer
+        if self.recipe.optimizer:
+            self.optimizer = getattr(lockstep, self.recipe.optimizer)(**arguments)
+        else:
+            self.optimizer = own.make(arguments, self.variables, kind)
         if self.recipe.limit == "clip":
             axes = {self.layers[n].embeddings.path: [1] for n in self.recipe.limited}
             self.optimizer = lockstep.VariableClippingOptimizer(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from harness.errors import HarnessError
 from harness.tasks.embeddings.training import Recipe
 from lockstep import tf as lockstep
 
@@ -21,6 +22,11 @@ class Trainer:
         self.weights = {
             name: tf.Variable(tf.zeros(shape)) for name, shape in self.recipe.shapes
         }
+        if not self.recipe.optimizer:
+            raise HarnessError(
+                "optimizer: expected a name on TensorFlow, got a file; run it on "
+                "pytorch or keras3."
+            )
         make = getattr(lockstep, self.recipe.optimizer)
         self.optimizer = make(**dict(self.recipe.arguments))
         if self.recipe.limit == "clip":

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from harness.tasks import own
 from harness.tasks.embeddings.training import Recipe
 from lockstep import pytorch as lockstep
 
@@ -22,11 +23,13 @@ class Trainer:
             name: torch.nn.Parameter(torch.tensor(value, device=self.device))
             for name, value in weights.items()
         }
-        make, arguments = (
-            getattr(lockstep, self.recipe.optimizer),
-            self.recipe.arguments,
-        )
-        self.optimizer = make(list(self.weights.values()), **dict(arguments))
+        parameters = list(self.weights.values())
+        arguments = dict(self.recipe.arguments)
+        if self.recipe.optimizer:
+            make = getattr(lockstep, self.recipe.optimizer)
+            self.optimizer = make(parameters, **arguments)
+        else:
+            self.optimizer = own.make(arguments, parameters, torch.optim.Optimizer)
         if self.recipe.limit == "clip":
             axes = {self.weights[name]: [1] for name in self.recipe.limited}
             self.optimizer = lockstep.VariableClippingOptimizer(

@@ -81,7 +81,8 @@ class Recipe(NamedTuple):
     """The recipe from which a backend builds tables and optimizer.
 
     Attributes:
-        optimizer, arguments: the class of the optimizer, and its arguments as pairs.
+        optimizer, arguments: the class of the optimizer, and its arguments as pairs;
+            no class for a user's own, whose arguments name its file.
         limit, max_norm: as in the settings.
         limited: as in the plan.
         columns, shapes: pairs of a table's name and its columns or its shape.
@@ -113,8 +114,9 @@ def trainer_of(
         numbers: further arguments of the loss.
         copy: trainers with different numbers are not shared.
     """
-    arguments = dict(of.optimizer)
-    name = OPTIMIZERS[arguments.pop("name")].class_name
+    arguments, name = dict(of.optimizer), ""
+    if "file" not in arguments:
+        name = OPTIMIZERS[arguments.pop("name")].class_name
     shapes = tuple((name, table.shape) for name, table in plan.weights.items())
     recipe = Recipe(
         name,

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from harness.errors import HarnessError
+from harness.tasks import own
 from harness.tasks.absent_heads.training import Recipe, by_head
 from harness.tasks.movie_genres.task import GENRES, Plan, Ratings
 from lockstep import pytorch as lockstep
@@ -34,11 +35,12 @@ class Trainer:
             for value in plan.weights.values()
         ]
         self.paths = torch.zeros(len(GENRES), device=self.device)
-        make, arguments = (
-            getattr(lockstep, self.recipe.optimizer),
-            self.recipe.arguments,
-        )
-        self.optimizer = make(weights, **dict(arguments))
+        parameters, arguments = weights, dict(self.recipe.arguments)
+        if self.recipe.optimizer:
+            make = getattr(lockstep, self.recipe.optimizer)
+            self.optimizer = make(parameters, **arguments)
+        else:
+            self.optimizer = own.make(arguments, parameters, torch.optim.Optimizer)
         if self.recipe.wrapper != "none":
             self.optimizer = lockstep.MultitaskOptimizerWrapper(self.optimizer)
 

@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from harness.tasks import own
 from harness.tasks.absent_heads.training import Recipe, by_head
 from harness.tasks.multitask_digits.task import ABSENTEE, TASKS, Images, Plan
 from lockstep import keras3 as lockstep
@@ -42,11 +43,15 @@ class Trainer:
         self.heads = [self.weights[f"head/{task}"] for task in TASKS]
         self.probes = [self.weights[f"probe/{task}"] for task in TASKS]
         self.paths = untrained(ops.zeros(len(TASKS)))
-        make = getattr(lockstep, self.recipe.optimizer)
-        self.optimizer = make(**dict(self.recipe.arguments))
+        variables, arguments = list(self.weights.values()), dict(self.recipe.arguments)
+        if self.recipe.optimizer:
+            self.optimizer = getattr(lockstep, self.recipe.optimizer)(**arguments)
+        else:
+            kind = keras.optimizers.Optimizer
+            self.optimizer = own.make(arguments, variables, kind)
         if self.recipe.wrapper != "none":
             self.optimizer = lockstep.MultitaskOptimizerWrapper(self.optimizer)
-        self.optimizer.build(list(self.weights.values()))
+        self.optimizer.build(variables)
         batches = tf.TensorSpec([None, plan.batches.shape[1]], tf.int32)
         weights = tf.TensorSpec([None, len(TASKS)], tf.float32)
         self.loop = tf.function(self.steps, input_signature=[batches, weights])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from harness.errors import HarnessError
 from harness.tasks.absent_heads.training import Recipe, by_head
 from harness.tasks.multitask_digits.task import ABSENTEE, TASKS, Images, Plan
 from lockstep import tf as lockstep
@@ -40,6 +41,11 @@ class Trainer:
         self.heads = [self.weights[f"head/{task}"] for task in TASKS]
         self.probes = [self.weights[f"probe/{task}"] for task in TASKS]
         self.paths = untrained(tf.zeros(len(TASKS)))
+        if not self.recipe.optimizer:
+            raise HarnessError(
+                "optimizer: expected a name on TensorFlow, got a file; run it on "
+                "pytorch or keras3."
+            )
         make = getattr(lockstep, self.recipe.optimizer)
         self.optimizer = make(**dict(self.recipe.arguments))
         if self.recipe.wrapper != "none":

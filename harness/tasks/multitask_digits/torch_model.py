@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from harness.errors import HarnessError
+from harness.tasks import own
 from harness.tasks.absent_heads.training import Recipe, by_head
 from harness.tasks.multitask_digits.task import ABSENTEE, TASKS, Images, Plan
 from lockstep import pytorch as lockstep
@@ -33,11 +34,12 @@ class Trainer:
         self.heads = [self.weights[f"head/{task}"] for task in TASKS]
         self.probes = [self.weights[f"probe/{task}"] for task in TASKS]
         self.paths = torch.zeros(len(TASKS), device=self.device)
-        make, arguments = (
-            getattr(lockstep, self.recipe.optimizer),
-            self.recipe.arguments,
-        )
-        self.optimizer = make(list(self.weights.values()), **dict(arguments))
+        parameters, arguments = list(self.weights.values()), dict(self.recipe.arguments)
+        if self.recipe.optimizer:
+            make = getattr(lockstep, self.recipe.optimizer)
+            self.optimizer = make(parameters, **arguments)
+        else:
+            self.optimizer = own.make(arguments, parameters, torch.optim.Optimizer)
         if self.recipe.wrapper != "none":
             self.optimizer = lockstep.MultitaskOptimizerWrapper(self.optimizer)
 

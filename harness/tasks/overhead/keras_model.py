@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from harness.tasks import own
 from harness.tasks.overhead import shapes
 from harness.tasks.overhead.shapes import ADAM_RATE, CLIP, LIMIT, LOSS_SCALE
 from harness.tasks.overhead.shapes import MASTERS_SCALE as SCALE
@@ -89,6 +90,22 @@ def multitask_overhead(
         "bare": partial(applied, adam),
     }
     return on_variables(variants, model, jit, zeros=zeros)
+
+
+def own_optimizer(seed: int, device: str, model: str, file: str, text: str) -> Makers:
+    """Steps of a user's optimizer (``ours``, ``yours``, ``wrapped``) and of Adam."""
+    settings = {"file": file, "text": text, "learning_rate": ADAM_RATE}
+
+    def made() -> Any:
+        return own.make(settings, variables(model), keras.optimizers.Optimizer)
+
+    variants: dict[str, Variant] = {
+        "ours": partial(applied, made),
+        "yours": partial(applied, made),
+        "wrapped": partial(applied, lambda: lockstep.MultitaskOptimizerWrapper(made())),
+        "adam": partial(applied, adam),
+    }
+    return on_variables(variants, model)
 
 
 def loss_scaling_overhead(

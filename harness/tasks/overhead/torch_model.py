@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
+from harness.tasks import own
 from harness.tasks.overhead import shapes
 from harness.tasks.overhead.shapes import ADAM_RATE, CLIP, LIMIT, LOSS_SCALE
 from harness.tasks.overhead.shapes import MASTERS_SCALE as SCALE
@@ -354,6 +355,22 @@ def small_steps_overhead(seed: int, device: str, model: str, wrapper: str) -> Ma
         **on_weights(ours, model, device, SCALE, dtype),
         **on_weights(peers, model, device, SCALE),
     }
+
+
+def own_optimizer(seed: int, device: str, model: str, file: str, text: str) -> Makers:
+    """Steps of a user's optimizer (``ours``, ``yours``, ``wrapped``) and of Adam."""
+    settings = {"file": file, "text": text, "learning_rate": ADAM_RATE}
+
+    def made(weights: list[Tensor]) -> Any:
+        return own.make(settings, weights, torch.optim.Optimizer)
+
+    variants: dict[str, Variant] = {
+        "ours": lambda w: step_of(made(w), w),
+        "yours": lambda w: step_of(made(w), w),
+        "wrapped": lambda w: step_of(lockstep.MultitaskOptimizerWrapper(made(w)), w),
+        "adam": lambda w: adam(w).step,
+    }
+    return on_weights(variants, model, device)
 
 
 def rows(weights: list[Tensor]) -> Any:
