@@ -9,7 +9,7 @@ from typing import Any, Literal, Required
 from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
-from harness.tasks.settings import require, require_label
+from harness.tasks.schema import Label, require
 from lockstep import registry
 
 
@@ -24,7 +24,7 @@ class Method(TypedDict, total=False):
         strict: whether the scaler has the original's quirks.
     """
 
-    label: Required[str]
+    label: Required[Label]
     dtype: Required[Literal["float32", "float16", "bfloat16"]]
     scale: Literal["none", "fixed", "dynamic", "Backoff", "LogMax"]
     arguments: dict[str, Any]
@@ -38,7 +38,6 @@ class ScaledSettings:
 
     def check_method(self) -> None:
         """Raise before any run if the scale does not accept its arguments."""
-        require_label("method.label", self.label)
         if self.strict:
             scaler = self.scale in ("Backoff", "LogMax")
             expected = "Backoff or LogMax where strict is true"

@@ -24,8 +24,7 @@ from harness.simulator import (
 from harness.simulator.gathering import DELTA, GRADIENT
 from harness.tasks import backends
 from harness.tasks.asynchronous_digits.numpy_model import Problem
-from harness.tasks.schema import Count, Positive, settings
-from harness.tasks.settings import require
+from harness.tasks.schema import Count, Positive, require, settings
 
 SNAPSHOTS, LAST = 50, 5
 """The most measurements of the center; the mean of the last is the final accuracy."""

@@ -14,8 +14,14 @@ from harness.records.record import Outcome
 from harness.tasks import backends, training
 from harness.tasks.digits import CLASSES, INPUTS, Images, split
 from harness.tasks.loss_scales import Method, ScaledSettings
-from harness.tasks.schema import Count, Positive, settings
-from harness.tasks.settings import require, require_spread, spread
+from harness.tasks.schema import (
+    Count,
+    Positive,
+    require,
+    require_spread,
+    settings,
+    spread,
+)
 from lockstep.interface import Array
 
 GAINS = (0.5, 1.1, 1.0)

@@ -11,8 +11,14 @@ import numpy as np
 
 from harness.records.record import Outcome
 from harness.tasks import backends, training
-from harness.tasks.schema import Count, Optimizer, Real, settings
-from harness.tasks.settings import require_spread, spread
+from harness.tasks.schema import (
+    Count,
+    Optimizer,
+    Real,
+    require_spread,
+    settings,
+    spread,
+)
 from lockstep.interface import Array
 from lockstep.optimizers import OPTIMIZERS
 

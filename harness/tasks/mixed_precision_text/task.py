@@ -19,8 +19,14 @@ from harness.tasks.byte_transformer.data import (
     split,
 )
 from harness.tasks.loss_scales import Method, ScaledSettings
-from harness.tasks.schema import Count, Positive, settings
-from harness.tasks.settings import require, require_spread, spread
+from harness.tasks.schema import (
+    Count,
+    Positive,
+    require,
+    require_spread,
+    settings,
+    spread,
+)
 from lockstep.interface import Array
 
 

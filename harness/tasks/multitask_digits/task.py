@@ -15,8 +15,14 @@ from harness.records.record import Outcome
 from harness.tasks import backends
 from harness.tasks.absent_heads.training import Wrapper, trainer_of, walk
 from harness.tasks.digits import HELD_OUT
-from harness.tasks.schema import Count, Optimizer, settings
-from harness.tasks.settings import require, require_spread, spread
+from harness.tasks.schema import (
+    Count,
+    Optimizer,
+    require,
+    require_spread,
+    settings,
+    spread,
+)
 from lockstep.interface import Array
 
 TASKS = ("digit", "parity", "centre")

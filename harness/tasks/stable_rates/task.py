@@ -5,26 +5,35 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Required
 
 import numpy as np
-from pydantic import Field
+from pydantic import ConfigDict, Field, with_config
+from typing_extensions import TypedDict
 
 from harness.records.record import Outcome
 from harness.tasks import backends
 from harness.tasks.digits import CLASSES, INPUTS, Images, split
-from harness.tasks.schema import Count, Number, Positive, settings
-from harness.tasks.settings import require, require_label
-from lockstep.errors import unknown_name
+from harness.tasks.schema import Count, Label, Number, Positive, require, settings
 from lockstep.interface import Array
 from lockstep.larc import larc_policy
 
 IMAGES = 1437
 """The number of training images of ``harness.tasks.digits``; the rest is held out."""
 
-KEYS = ("label", "clip_gradients", "larc_params")
-
 Share = Annotated[Number, Field(ge=0, lt=1)]
+
+
+@with_config(ConfigDict(extra="forbid", strict=True))
+class Method(TypedDict, total=False):
+    """The label of a method, and its arguments of ``post_process_gradients``.
+
+    Without arguments it is not called.
+    """
+
+    label: Required[Label]
+    clip_gradients: Positive
+    larc_params: dict[str, Any]
 
 
 @settings
@@ -32,8 +41,6 @@ class Settings:
     """The settings of one run.
 
     Attributes:
-        method: ``label``, and the arguments ``clip_gradients`` and ``larc_params`` of
-            ``post_process_gradients``; without both it is not called.
         batch: images per step.
         epochs: the passes over all images; so larger batches mean fewer steps.
         depth: the number of hidden tanh layers.
@@ -44,7 +51,7 @@ class Settings:
             the range of rates within it.
     """
 
-    method: dict[str, Any]
+    method: Method
     batch: Count
     epochs: Count
     depth: Count
@@ -58,20 +65,13 @@ class Settings:
         require(self.steps > 0, "epochs", expected, f"{self.epochs} of {IMAGES}")
         increasing = all(low < high for low, high in pairwise(self.rates))
         require(increasing, "rates", "numbers in increasing order", self.rates)
-        for key in self.method:
-            if key not in KEYS:
-                raise unknown_name("key of method", key, KEYS)
-        require_label("method.label", self.method.get("label"))
-        limit = self.method.get("clip_gradients", 1.0)
-        fits = isinstance(limit, int | float) and 0 < limit < math.inf
-        require(fits, "method.clip_gradients", "a finite number > 0", limit)
         if "larc_params" in self.method:
             larc_policy(self.method["larc_params"])
 
     @property
     def label(self) -> str:
         """The name of the method."""
-        return str(self.method["label"])
+        return self.method["label"]
 
     @property
     def steps(self) -> int:

@@ -18,8 +18,7 @@ from harness.tasks.byte_transformer.data import (
     held_out_windows,
     split,
 )
-from harness.tasks.schema import Count, Number, Positive, settings
-from harness.tasks.settings import require
+from harness.tasks.schema import Count, Number, Positive, require, settings
 from lockstep.interface import Array
 
 

@@ -17,8 +17,7 @@ from pydantic import Field, StrictInt
 from harness.errors import HarnessError
 from harness.records.record import Outcome
 from harness.tasks import backends
-from harness.tasks.schema import Positive, settings
-from harness.tasks.settings import require
+from harness.tasks.schema import Positive, require, settings
 from lockstep.errors import sentence
 from lockstep.ray import RayCenter
 from lockstep.ray.center import NAMESPACE
