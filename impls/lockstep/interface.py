@@ -21,38 +21,20 @@ __all__ = [
     "Rows",
     "StepReport",
     "Wrapper",
-    "Wrapping",
 ]
 
 GATE_NONE, GATE_OP, GATE_GRAPH = 0, 1, 2
 
 
-class Wrapping(NamedTuple):
-    """What a wrapper does with the optimizer that it takes.
-
-    Attributes:
-        optimizer: a description of that optimizer, for messages.
-        stages: the stages of the pipeline that the wrapper performs. One with a
-            ``clip_norm`` also performs "norm" and "clip".
-    """
-
-    optimizer: str
-    stages: tuple[str, ...] = ()
-
-
-WRAPPERS: Mapping[str, Wrapping] = {
-    "AGNOptimizer": Wrapping("of this worker"),
-    "MixedPrecisionLossScaleOptimizer": Wrapping(
-        "whose loss is to be scaled", ("unscale", "finite check")
-    ),
-    "MixedPrecisionOptimizerWrapper": Wrapping(
-        "that is to train", ("unscale", "finite check")
-    ),
-    "MultitaskOptimizerWrapper": Wrapping(
-        "whose state is to be kept", ("zero filter",)
-    ),
-    "VariableClippingOptimizer": Wrapping("whose steps come first", ("row clip",)),
+WRAPPERS: Mapping[str, tuple[str, ...]] = {
+    "AGNOptimizer": (),
+    "MixedPrecisionLossScaleOptimizer": ("unscale", "finite check"),
+    "MixedPrecisionOptimizerWrapper": ("unscale", "finite check"),
+    "MultitaskOptimizerWrapper": ("zero filter",),
+    "VariableClippingOptimizer": ("row clip",),
 }
+"""Wrapper -> the stages of ``pipeline.STAGES`` that it performs. One with a
+``clip_norm`` also performs "norm" and "clip"."""
 
 EXPORTS: tuple[str, ...] = (
     "OPTIMIZER_CLS_NAMES",

@@ -35,7 +35,7 @@ STAGES: tuple[Stage, ...] = (
 """The stages in order. A pipeline cannot have both "clip" and "larc"."""
 
 PERFORMED: Mapping[str, tuple[str, ...]] = {
-    **{name: wrapping.stages for name, wrapping in WRAPPERS.items()},
+    **WRAPPERS,
     "LossScaleOptimizer": ("unscale", "finite check"),  # That of Keras.
 }
 """Class of a wrapper -> its stages."""

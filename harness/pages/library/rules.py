@@ -26,7 +26,7 @@ def pipeline_insert() -> str:
 
 
 def _stage(number: int, stage: Stage) -> list[Cell | str]:
-    wrappers = [name for name, each in WRAPPERS.items() if stage.name in each.stages]
+    wrappers = [name for name, each in WRAPPERS.items() if stage.name in each]
     if stage.name in ("norm", "clip"):
         wrappers = [f"{name} with clip_norm" for name in WRAPPERS if "Mixed" in name]
     taken_by, argument = ", ".join(wrappers), ARGUMENTS.get(stage.name, "")

@@ -240,5 +240,5 @@ def has_masters(stack: str) -> bool:
 
 def skips(stack: str) -> bool:
     """Return whether steps with non-finite gradients are skipped."""
-    others = {"multitask", "rows", "agn", "agn-delta"}
-    return not others.issuperset(stack.split()[:-1])
+    scaling = ("fixed", "dynamic", "patient", "clipped", "masters")
+    return any(layer.startswith(scaling) for layer in stack.split()[:-1])

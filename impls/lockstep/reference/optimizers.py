@@ -329,6 +329,12 @@ class Wrapper(Optimizer):
     inner_optimizer: Optimizer
     last_step: StepReport = NO_STEP
 
+    def differentiate(
+        self, loss: Any, variables: list[Variable], grad_loss: float | None
+    ) -> Pairs:
+        """Return the pairs of the wrapped optimizer, which may scale the loss."""
+        return self.inner_optimizer.differentiate(loss, variables, grad_loss)
+
     def report(self, pairs: Pairs, ending: str) -> StepReport:
         """Return the inner optimizer's report, or a plain one's, with an ending."""
         inner: StepReport | None = getattr(self.inner_optimizer, "last_step", None)

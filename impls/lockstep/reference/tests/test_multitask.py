@@ -37,6 +37,18 @@ def rows(indices: list[int], values: list[list[float]], height: int = 4) -> Rows
     return Rows(np.array(indices, np.int64), decoded, (height, 2))
 
 
+def test_gradients_are_those_of_the_wrapped_optimizer() -> None:
+    variable = Variable("w", [1.0], np.float16)
+    sgd = reference.GradientDescentOptimizer(0.5)
+    masters = reference.MixedPrecisionOptimizerWrapper(sgd, 1024.0)
+    loss = lambda: [lambda d: np.float16(2.0**-20) * np.float16(d)]  # noqa: E731
+    ((gradient, trained),) = MultitaskOptimizerWrapper(masters).compute_gradients(
+        loss, [variable]
+    )
+    assert trained is masters.master(variable)
+    assert gradient.dtype == np.float32 and gradient.item() == 2.0**-20
+
+
 ZERO_TEST = [
     ("zeros", array(0, 0), True, True),
     ("minus zero", array(-0.0, 0), True, True),
