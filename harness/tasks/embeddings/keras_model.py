@@ -6,39 +6,41 @@ import keras
 import tensorflow as tf
 
 from harness.tasks import own
-from harness.tasks.embeddings.training import Recipe
+from harness.tasks.embeddings.training import EmbeddingSettings, Plan
 from lockstep import keras3 as lockstep
 
 
 class Trainer:
-    """Training inside ``tf.function``, traced once for all runs of this recipe."""
+    """Training inside ``tf.function``, traced once for all runs that share it."""
 
-    def __init__(self, recipe: Recipe, loss, device: str) -> None:
-        self.recipe, self.loss = recipe, loss
+    def __init__(self, of: EmbeddingSettings, plan: Plan, loss, device: str) -> None:
+        self.of, self.loss = of, loss
+        self.columns, self.limited = plan.columns, plan.limited
         with keras.device(f"{device.replace('cuda', 'gpu')}:0"):
-            self.compile()
+            self.compile({name: table.shape for name, table in plan.weights.items()})
 
-    def compile(self) -> None:
+    def compile(self, shapes) -> None:
         """Make layers and optimizer, trace the loop and save the initial state."""
         self.layers = {
             name: keras.layers.Embedding(*shape, name=name)
-            for name, shape in self.recipe.shapes
+            for name, shape in shapes.items()
         }
         for layer in self.layers.values():
             layer.build()
         self.variables = [layer.embeddings for layer in self.layers.values()]
-        arguments, kind = dict(self.recipe.arguments), keras.optimizers.Optimizer
-        if self.recipe.optimizer:
-            self.optimizer = getattr(lockstep, self.recipe.optimizer)(**arguments)
+        settings, kind = self.of.optimizer, keras.optimizers.Optimizer
+        if "file" in settings:
+            self.optimizer = own.make(settings, self.variables, kind)
         else:
-            self.optimizer = own.make(arguments, self.variables, kind)
-        if self.recipe.limit == "clip":
-            axes = {self.layers[n].embeddings.path: [1] for n in self.recipe.limited}
+            make = getattr(lockstep, self.of.optimizer_class)
+            self.optimizer = make(**self.of.arguments)
+        if self.of.limit == "clip":
+            axes = {self.layers[n].embeddings.path: [1] for n in self.limited}
             self.optimizer = lockstep.VariableClippingOptimizer(
-                self.optimizer, axes, self.recipe.max_norm
+                self.optimizer, axes, self.of.max_norm
             )
         self.optimizer.build(self.variables)
-        width = sum(len(columns) for _, columns in self.recipe.columns)
+        width = sum(len(columns) for columns in self.columns.values())
         batches = tf.TensorSpec([None, None, width], tf.int32)
         self.loop = tf.function(self.steps, input_signature=[batches])
         self.loop.get_concrete_function()
@@ -65,12 +67,12 @@ class Trainer:
 
     def step(self, batch: tf.Tensor) -> None:
         """Take one step on a batch [batch, ids] int32."""
-        if self.recipe.limit == "normalise":
+        if self.of.limit == "normalise":
             self.normalise()
         with tf.GradientTape() as tape:
             rows = {
                 name: self.look_up(name, keras.ops.take(batch, columns, axis=1))
-                for name, columns in self.recipe.columns
+                for name, columns in self.columns.items()
             }
             loss = self.loss(rows)
         values = [variable.value for variable in self.variables]
@@ -78,18 +80,18 @@ class Trainer:
 
     def normalise(self) -> None:
         """Scale every row of the limited tables to the norm ``max_norm``."""
-        for name in self.recipe.limited:
+        for name in self.limited:
             table = self.layers[name].embeddings
             norms = keras.ops.norm(table, axis=1, keepdims=True)
-            table.assign(table * (self.recipe.max_norm / norms))
+            table.assign(table * (self.of.max_norm / norms))
 
     def look_up(self, name: str, ids: tf.Tensor) -> tf.Tensor:
         """Return rows [..., width]; gradients flow through a limit in the lookup."""
         rows = self.layers[name](ids)
-        if self.recipe.limit != "lookup" or name not in self.recipe.limited:
+        if self.of.limit != "lookup" or name not in self.limited:
             return rows
         norms = keras.ops.norm(rows, axis=-1, keepdims=True)
-        limit = self.recipe.max_norm
+        limit = self.of.max_norm
         return rows * (limit / keras.ops.maximum(norms, limit))
 
     def tables(self) -> dict:

@@ -5,36 +5,37 @@ from __future__ import annotations
 import tensorflow as tf
 
 from harness.errors import HarnessError
-from harness.tasks.embeddings.training import Recipe
+from harness.tasks.embeddings.training import EmbeddingSettings, Plan
 from lockstep import tf as lockstep
 
 
 class Trainer:
-    """Training inside ``tf.function``, traced once for all runs of this recipe."""
+    """Training inside ``tf.function``, traced once for all runs that share it."""
 
-    def __init__(self, recipe: Recipe, loss, device: str) -> None:
-        self.recipe, self.loss = recipe, loss
+    def __init__(self, of: EmbeddingSettings, plan: Plan, loss, device: str) -> None:
+        self.of, self.loss = of, loss
+        self.columns, self.limited = plan.columns, plan.limited
         with tf.device(f"/{device.replace('cuda', 'gpu')}:0"):
-            self.compile()
+            self.compile({name: table.shape for name, table in plan.weights.items()})
 
-    def compile(self) -> None:
+    def compile(self, shapes) -> None:
         """Make the variables, trace the loop and save the initial state."""
         self.weights = {
-            name: tf.Variable(tf.zeros(shape)) for name, shape in self.recipe.shapes
+            name: tf.Variable(tf.zeros(shape)) for name, shape in shapes.items()
         }
-        if not self.recipe.optimizer:
+        if "file" in self.of.optimizer:
             raise HarnessError(
                 "optimizer: expected a name on TensorFlow, got a file; run it on "
                 "pytorch or keras3."
             )
-        make = getattr(lockstep, self.recipe.optimizer)
-        self.optimizer = make(**dict(self.recipe.arguments))
-        if self.recipe.limit == "clip":
-            axes = {self.weights[name].ref(): [1] for name in self.recipe.limited}
+        make = getattr(lockstep, self.of.optimizer_class)
+        self.optimizer = make(**self.of.arguments)
+        if self.of.limit == "clip":
+            axes = {self.weights[name].ref(): [1] for name in self.limited}
             self.optimizer = lockstep.VariableClippingOptimizer(
-                self.optimizer, axes, self.recipe.max_norm
+                self.optimizer, axes, self.of.max_norm
             )
-        width = sum(len(columns) for _, columns in self.recipe.columns)
+        width = sum(len(columns) for columns in self.columns.values())
         batches = tf.TensorSpec([None, None, width], tf.int32)
         self.loop = tf.function(self.steps, input_signature=[batches])
         self.loop.get_concrete_function()
@@ -61,13 +62,13 @@ class Trainer:
 
     def step(self, batch: tf.Tensor) -> None:
         """Take one step on a batch [batch, ids] int32."""
-        if self.recipe.limit == "normalise":
+        if self.of.limit == "normalise":
             self.normalise()
         weights = list(self.weights.values())
         with tf.GradientTape() as tape:
             rows = {
                 name: self.look_up(name, tf.gather(batch, columns, axis=1))
-                for name, columns in self.recipe.columns
+                for name, columns in self.columns.items()
             }
             loss = self.loss(rows)
         gradients = tape.gradient(loss, weights)
@@ -75,15 +76,15 @@ class Trainer:
 
     def normalise(self) -> None:
         """Scale every row of the limited tables to the norm ``max_norm``."""
-        for name in self.recipe.limited:
+        for name in self.limited:
             table = self.weights[name]
             norms = tf.norm(table, axis=1, keepdims=True)
-            table.assign(table * (self.recipe.max_norm / norms))
+            table.assign(table * (self.of.max_norm / norms))
 
     def look_up(self, name: str, ids: tf.Tensor) -> tf.Tensor:
         """Return rows [..., width]; gradients flow through a limit in the lookup."""
-        limited = self.recipe.limit == "lookup" and name in self.recipe.limited
-        limit = self.recipe.max_norm if limited else None
+        limited = self.of.limit == "lookup" and name in self.limited
+        limit = self.of.max_norm if limited else None
         return tf.nn.embedding_lookup(self.weights[name], ids, max_norm=limit)
 
     def tables(self) -> dict:

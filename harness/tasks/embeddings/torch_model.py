@@ -7,15 +7,16 @@ from torch import Tensor
 from torch.nn import functional
 
 from harness.tasks import own
-from harness.tasks.embeddings.training import Recipe
+from harness.tasks.embeddings.training import EmbeddingSettings, Plan
 from lockstep import pytorch as lockstep
 
 
 class Trainer:
     """Eager training with sparse gradients; each run has new tables and optimizer."""
 
-    def __init__(self, recipe: Recipe, loss, device: str) -> None:
-        self.recipe, self.loss, self.device = recipe, loss, device
+    def __init__(self, of: EmbeddingSettings, plan: Plan, loss, device: str) -> None:
+        self.of, self.loss, self.device = of, loss, device
+        self.columns, self.limited = plan.columns, plan.limited
 
     def reset(self, weights) -> None:
         """Create the tables with their first values, and a new optimizer."""
@@ -23,17 +24,16 @@ class Trainer:
             name: torch.nn.Parameter(torch.tensor(value, device=self.device))
             for name, value in weights.items()
         }
-        parameters = list(self.weights.values())
-        arguments = dict(self.recipe.arguments)
-        if self.recipe.optimizer:
-            make = getattr(lockstep, self.recipe.optimizer)
-            self.optimizer = make(parameters, **arguments)
+        parameters, settings = list(self.weights.values()), self.of.optimizer
+        if "file" in settings:
+            self.optimizer = own.make(settings, parameters, torch.optim.Optimizer)
         else:
-            self.optimizer = own.make(arguments, parameters, torch.optim.Optimizer)
-        if self.recipe.limit == "clip":
-            axes = {self.weights[name]: [1] for name in self.recipe.limited}
+            make = getattr(lockstep, self.of.optimizer_class)
+            self.optimizer = make(parameters, **self.of.arguments)
+        if self.of.limit == "clip":
+            axes = {self.weights[name]: [1] for name in self.limited}
             self.optimizer = lockstep.VariableClippingOptimizer(
-                self.optimizer, axes, self.recipe.max_norm
+                self.optimizer, axes, self.of.max_norm
             )
 
     def advance(self, batches) -> None:
@@ -41,7 +41,7 @@ class Trainer:
         ids = torch.tensor(batches, dtype=torch.int64, device=self.device)
         by_table = {
             name: ids[:, :, list(columns)].unbind()
-            for name, columns in self.recipe.columns
+            for name, columns in self.columns.items()
         }
         for step in range(len(ids)):
             self.step({name: steps[step] for name, steps in by_table.items()})
@@ -49,7 +49,7 @@ class Trainer:
 
     def step(self, ids: dict[str, Tensor]) -> None:
         """Take one step on the ids of each table: [batch, ids] int64."""
-        if self.recipe.limit == "normalise":
+        if self.of.limit == "normalise":
             self.normalise()
         self.optimizer.zero_grad()
         rows = {name: self.look_up(name, named) for name, named in ids.items()}
@@ -59,18 +59,18 @@ class Trainer:
     @torch.no_grad()
     def normalise(self) -> None:
         """Scale every row of the limited tables to the norm ``max_norm``."""
-        for name in self.recipe.limited:
+        for name in self.limited:
             table = self.weights[name]
             norms = torch.linalg.vector_norm(table, dim=1, keepdim=True)
-            table *= self.recipe.max_norm / norms
+            table *= self.of.max_norm / norms
 
     def look_up(self, name: str, ids: Tensor) -> Tensor:
         """Return rows [..., width]; gradients flow through a limit in the lookup."""
         rows = functional.embedding(ids, self.weights[name], sparse=True)
-        if self.recipe.limit != "lookup" or name not in self.recipe.limited:
+        if self.of.limit != "lookup" or name not in self.limited:
             return rows
         norms = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
-        return rows * (self.recipe.max_norm / norms.clamp(min=self.recipe.max_norm))
+        return rows * (self.of.max_norm / norms.clamp(min=self.of.max_norm))
 
     def tables(self) -> dict:
         """Return a copy of every table by name."""

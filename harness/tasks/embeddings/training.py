@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache, partial
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
@@ -58,6 +58,16 @@ class EmbeddingSettings:
         require_spread(self.checkpoints, self.steps)
 
     @property
+    def optimizer_class(self) -> str:
+        """The name of the optimizer's class on every backend."""
+        return OPTIMIZERS[self.optimizer["name"]].class_name
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of the optimizer."""
+        return {name: v for name, v in self.optimizer.items() if name != "name"}
+
+    @property
     def measured_at(self) -> list[int]:
         """The steps after which everything is measured, including 0."""
         return spread(self.checkpoints, self.steps)
@@ -83,24 +93,8 @@ class Plan(NamedTuple):
         return np.unique(self.batches[start:stop][:, :, list(self.columns[table])])
 
 
-class Recipe(NamedTuple):
-    """The recipe from which a backend builds tables and optimizer.
-
-    Attributes:
-        optimizer, arguments: the class of the optimizer, and its arguments as pairs;
-            no class for a user's own, whose arguments name its file.
-        limit, max_norm: as in the settings.
-        limited: as in the plan.
-        columns, shapes: pairs of a table's name and its columns or its shape.
-    """
-
-    optimizer: str
-    arguments: tuple[tuple[str, Any], ...]
-    limit: str
-    max_norm: float
-    limited: tuple[str, ...]
-    columns: tuple[tuple[str, tuple[int, ...]], ...]
-    shapes: tuple[tuple[str, tuple[int, ...]], ...]
+TRAINERS: dict[str, Any] = {}
+"""The trainers so far, by all that they depend on."""
 
 
 def trainer_of(
@@ -112,7 +106,7 @@ def trainer_of(
     numbers: Mapping[str, float] = MappingProxyType({}),
     copy: int = 0,
 ) -> Any:
-    """Return the trainer of a recipe, shared by its runs so that it compiles once.
+    """Return a trainer, shared by runs that differ only in data so it compiles once.
 
     Args:
         package: the task, whose model file has ``loss(rows, **numbers)``, with
@@ -120,34 +114,14 @@ def trainer_of(
         numbers: further arguments of the loss.
         copy: trainers with different numbers are not shared.
     """
-    arguments, name = dict(of.optimizer), ""
-    if "file" not in arguments:
-        name = OPTIMIZERS[arguments.pop("name")].class_name
-    shapes = tuple((name, table.shape) for name, table in plan.weights.items())
-    recipe = Recipe(
-        name,
-        tuple(arguments.items()),
-        of.limit,
-        of.max_norm,
-        plan.limited,
-        tuple(plan.columns.items()),
-        shapes,
-    )
-    pairs = tuple(numbers.items())
-    return _shared_trainer(package, recipe, pairs, backend, device, copy)
-
-
-@cache
-def _shared_trainer(
-    package: str | None,
-    recipe: Recipe,
-    numbers: tuple[tuple[str, float], ...],
-    backend: str,
-    device: str,
-    copy: int,
-) -> Any:
-    loss = partial(backends.model(package, backend).loss, **dict(numbers))
-    return backends.model(__package__, backend).Trainer(recipe, loss, device)
+    shapes = [table.shape for table in plan.weights.values()]
+    recipe = package, of.optimizer, of.limit, of.max_norm, shapes, numbers
+    key = repr((*recipe, backend, device, copy))
+    if key not in TRAINERS:
+        loss = partial(backends.model(package, backend).loss, **numbers)
+        make = backends.model(__package__, backend).Trainer
+        TRAINERS[key] = make(of, plan, loss, device)
+    return TRAINERS[key]
 
 
 def walk(

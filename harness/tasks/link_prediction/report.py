@@ -86,11 +86,11 @@ def drawings(finding: Finding) -> Iterator[Drawing]:
 def draw_ranks(finding: Finding) -> Drawing:
     """The mean reciprocal rank of each arm; a panel per graph."""
     ends = finding.tables["ends"]
-    of_optimizers = ends[ends["what"] == "mrr"].groupby("optimizer", sort=False)
-    chosen = pd.concat([rows for _, rows in of_optimizers])
+    chosen = ends[ends["what"] == "mrr"]
     names = [tables.NAMES[limit] for limit in chosen["limit"]]
-    shown = chosen.assign(arm=chosen["optimizer"] + ", " + names)
-    shown["arm"] = shown["arm"].str.replace("GradientDescent", "SGD")
+    arms = (chosen["optimizer"] + ", " + names).str.replace("GradientDescent", "SGD")
+    of_optimizers = chosen.assign(arm=arms).groupby("optimizer", sort=False)
+    shown = pd.concat([rows for _, rows in of_optimizers])
     graphs = unique(shown["graph"])
 
     def paint(canvas: Canvas, theme: Theme) -> None:

@@ -84,24 +84,18 @@ def read_graph(name: str) -> Graph:
     texts = [_read(name, part) for part in PARTS]
     every = np.concatenate(texts)
     entities, relations = np.unique(every[:, [0, 2]]), np.unique(every[:, 1])
-    ids = [
-        [
-            np.searchsorted(names, column)
-            for names, column in zip(
-                (entities, relations, entities), text.T, strict=True
-            )
-        ]
+    names = entities, relations, entities
+    links = [
+        np.stack([*map(np.searchsorted, names, text.T)], axis=1).astype(np.int32)
         for text in texts
     ]
-    links = (np.column_stack(columns).astype(np.int32) for columns in ids)
     return Graph(len(entities), len(relations), *links)
 
 
 def _read(graph: str, part: str) -> Array:
     """Return the links of a file as strings [n, 3]."""
     path = packaged_file("pykeen", f"pykeen/datasets/{graph.lower()}/{part}.txt")
-    lines = path.read_text("utf-8").splitlines()
-    return np.array([line.split("\t") for line in lines])
+    return np.array([line.split("\t") for line in path.read_text("utf-8").splitlines()])
 
 
 def draw_batches(
@@ -137,51 +131,42 @@ def make_plan(of: Settings, seed: int) -> Plan:
     return Plan(tables, batches, COLUMNS, ("entity",))
 
 
-class Queries(NamedTuple):
-    """Links, each with a query for its tail and one for its head.
-
-    Attributes:
-        links: [n, 3] int32.
-        others: whether an entity in place of the tail, then of the head, makes no link
-            of the graph: [2 n, entities] bool.
-    """
-
-    links: Array
-    others: Array
-
-
 @cache
-def queries(graph: str, part: str) -> Queries:
-    """Return the queries for the links of a part, ``validation`` or ``test``."""
+def queries(graph: str, part: str) -> tuple[Array, Array]:
+    """Return the links of a part, ``validation`` or ``test``, with :func:`others`."""
     content = read_graph(graph)
-    return make_queries(content, getattr(content, part))
+    links = getattr(content, part)
+    return links, others(content, links)
 
 
-def make_queries(graph: Graph, links: Array) -> Queries:
-    """Return the queries for ``links``; known links of all parts are filtered out."""
+def others(graph: Graph, links: Array) -> Array:
+    """Return whether an entity in place of a link's end makes no link of the graph.
+
+    [2 n, entities] bool: in place of the tail of each of n links, then of the head.
+    """
     known = np.zeros((graph.entities, graph.relations, graph.entities), bool)
     every = np.concatenate([graph.training, graph.validation, graph.test])
     known[tuple(every.T)] = True
     head, kind, tail = links.T
-    return Queries(links, ~np.concatenate([known[head, kind], known[:, kind, tail].T]))
+    return np.asarray(~np.concatenate([known[head, kind], known[:, kind, tail].T]))
 
 
-def filtered_ranks(entity: Array, relation: Array, asked: Queries) -> Array:
+def filtered_ranks(
+    entity: Array, relation: Array, links: Array, others: Array
+) -> Array:
     """Return the rank of each answer among the entities that make no link.
 
-    A tie counts as half a rank.
+    Each link is a query for its tail and one for its head. A tie counts as half a rank.
     """
     from scipy.spatial.distance import cdist  # Settings are read without it.
 
-    head, kind, tail = asked.links.T
+    head, kind, tail = links.T
     places = [entity[head] + relation[kind], entity[tail] - relation[kind]]
     distances = cdist(np.concatenate(places), entity)
     answers = np.concatenate([tail, head])[:, None].astype(int)
     true = np.take_along_axis(distances, answers, axis=1)
-    nearer = (distances < true) & asked.others
-    tied = (distances == true) & asked.others
-    ranks: Array = 1 + nearer.sum(axis=1) + tied.sum(axis=1) / 2
-    return ranks
+    nearer, tied = (distances < true) & others, (distances == true) & others
+    return np.asarray(1 + nearer.sum(axis=1) + tied.sum(axis=1) / 2)
 
 
 @cache
@@ -191,7 +176,7 @@ def chance(graph: str) -> Mapping[str, float]:
     Among n entities, the mean of 1 / rank is (1 + 1/2 + ... + 1/n) / n, and a rank is
     up to 10 with probability 10 / n.
     """
-    sizes = 1 + queries(graph, "test").others.sum(axis=1)
+    sizes = 1 + queries(graph, "test")[1].sum(axis=1)
     inverse = np.cumsum(1 / np.arange(1, sizes.max() + 1))[sizes - 1] / sizes
     return {
         "mrr/chance": float(inverse.mean()),
@@ -215,7 +200,7 @@ def measure(_: int, rows: Rows, of: Settings, examples: Array) -> Mapping[str, f
         for one, other in ((head, tail), (false_head, false_tail))
     )
     ranks, validation = (
-        filtered_ranks(entity, relation, queries(of.graph.name, part))
+        filtered_ranks(entity, relation, *queries(of.graph.name, part))
         for part in ("test", "validation")
     )
     lengths = norms(rows["entity"])

@@ -97,11 +97,11 @@ def test_a_rank_counts_nearer_entities_but_none_that_make_another_link() -> None
     graph = task.Graph(8, 1, none, none, link)
     # Of tails, those at 3, 4 and 2 are nearer, and 1 as near; of heads 2, 1 and 3, and
     # 4 as near.
-    asked = task.make_queries(graph, link)
-    assert task.filtered_ranks(places, relation, asked).tolist() == [4.5, 4.5]
+    others = task.others(graph, link)
+    assert task.filtered_ranks(places, relation, link, others).tolist() == [4.5, 4.5]
     graph = graph._replace(training=np.array([[0, 0, 3], [0, 0, 1], [2, 0, 5]]))
-    asked = task.make_queries(graph, link)
-    assert task.filtered_ranks(places, relation, asked).tolist() == [3, 3.5]
+    others = task.others(graph, link)
+    assert task.filtered_ranks(places, relation, link, others).tolist() == [3, 3.5]
 
 
 def test_rows_that_say_nothing_rank_as_by_chance_in_the_middle() -> None:
@@ -109,8 +109,8 @@ def test_rows_that_say_nothing_rank_as_by_chance_in_the_middle() -> None:
     asked = task.queries("Nations", "test")
     graph = task.read_graph("Nations")
     entity, relation = np.zeros((graph.entities, 2)), np.zeros((graph.relations, 2))
-    ranks = task.filtered_ranks(entity, relation, asked)
-    assert ranks.tolist() == (1 + asked.others.sum(axis=1) / 2).tolist()
+    ranks = task.filtered_ranks(entity, relation, *asked)
+    assert ranks.tolist() == (1 + asked[1].sum(axis=1) / 2).tolist()
 
 
 def test_chance_is_the_mean_over_random_rows() -> None:
@@ -121,7 +121,7 @@ def test_chance_is_the_mean_over_random_rows() -> None:
             task.filtered_ranks(
                 stream.standard_normal((graph.entities, 4)),
                 stream.standard_normal((graph.relations, 4)),
-                asked,
+                *asked,
             )
             for _ in range(20)
         ]
@@ -245,7 +245,9 @@ def test_settings_that_cannot_be_are_refused(changes: dict[str, Any]) -> None:
         Settings(**config(**changes))
 
 
-def made_up(mrr: dict[str, float], lost: Sequence[int] = ()) -> list[Record]:
+def made_up(
+    mrr: dict[str, float], lost: Sequence[int] = (), backend: str = "pytorch"
+) -> list[Record]:
     """Records of five seeds whose MRR ends at a number for each limit.
 
     Each limit has a learning rate of its own, as where one is chosen for each arm.
@@ -261,7 +263,7 @@ def made_up(mrr: dict[str, float], lost: Sequence[int] = ()) -> list[Record]:
         what = "link_prediction", f"{limit}{seed}", "link_prediction"
         settings = config(limit=limit, optimizer=rate)
         status = "diverged" if seed in lost and limit == "none" else "ok"
-        subject = {"backend": "pytorch", "device": "cpu"}
+        subject = {"backend": backend, "device": "cpu"}
         chance = {"mrr/chance": 0.05, "hits/chance": 0.1}
         end = subject, "0", status, "", lines, chance
         records.append(Record(*what, settings, seed, *end))  # type: ignore[arg-type]
@@ -273,3 +275,18 @@ def test_a_diverged_run_has_no_rank_at_all() -> None:
     ends = judged.tables["ends"].set_index(["limit", "what"])["median"]
     assert ends["none", "mrr"] == 0
     assert ends["none", "loss"] == np.inf
+
+
+def test_limits_are_compared_with_none_by_seed_and_backends_with_the_first() -> None:
+    arms = {"none": 0.3, "clip": 0.35}
+    records = [r for b in ("pytorch", "keras3") for r in made_up(arms, backend=b)]
+    tables = report.judge(records).tables
+    effect = tables["effect"].query("what == 'mrr'")
+    assert list(zip(effect["limit"], effect["backend"], strict=True)) == [
+        ("clip", "pytorch"),
+        ("clip", "keras3"),
+    ]
+    assert effect["estimate"].tolist() == pytest.approx([0.05, 0.05])
+    assert set(tables["backends"]["backend"]) == {"keras3"}
+    assert set(tables["backends"]["against"]) == {"pytorch"}
+    assert (tables["backends"]["highest"] == 0).all()

@@ -225,13 +225,6 @@ def test_metrics_of_time_compare_two_times_of_one_run() -> None:
     assert np.isnan(report.METRICS["lookup time"].read(records[0]))
 
 
-def test_every_id_of_a_batch_is_looked_up_in_the_table_that_it_belongs_to() -> None:
-    ids: Array = np.array([[[7, 1, 2], [8, 3, 1]]], np.int32)
-    plan = task.make_plan(Settings(**config()), 0)._replace(batches=ids)
-    assert plan.ids("user", 0, 1).tolist() == [7, 8]
-    assert plan.ids("item", 0, 1).tolist() == [1, 2, 3]
-
-
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_only_named_rows_of_the_named_table_move(backend: str) -> None:
     plan, tables = trained(backend, 1, limit="none")
