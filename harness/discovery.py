@@ -18,9 +18,9 @@ def modules_in(package: str, first: Sequence[str] = ()) -> list[ModuleType]:
         first: the names, within the package, of modules that come first, in this order.
 
     Example:
-        >>> modules = modules_in("harness.parity.families.workers")
-        >>> [module.__name__ for module in modules]
-        ['harness.parity.families.workers.agn']
+        >>> modules = modules_in("harness.parity.families", ["multitask"])
+        >>> modules[0].__name__
+        'harness.parity.families.multitask'
     """
     path = importlib.import_module(package).__path__
     names = [

@@ -35,12 +35,7 @@ def parity(
     backend: Backends = None,
     mode: Annotated[
         list[str] | None,
-        typer.Option(
-            "--mode",
-            "--face",
-            help="An execution mode of the backends (repeatable); default: all."
-            " --face is the old name.",
-        ),
+        typer.Option("--mode", help="An execution mode of the backends (repeatable)."),
     ] = None,
     golden: Golden = GOLDEN,
     family: Families = None,

@@ -13,20 +13,32 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.mutation.mutant import ROOT, module_name, source_of
-from harness.parity import families
 from harness.parity.cases import FAMILIES
 
-__all__ = ["Check", "families_near", "nearest_checks"]
+__all__ = ["Check", "nearest_checks"]
 
 NEAR: Mapping[str, Sequence[str]] = {
-    "clipping": ("optimize_loss",),
-    "optimizers": ("multitask", "optimize_loss"),
-    "scaling": ("mixed_precision_wrapper",),
-    "masters": ("regularization_loss",),
-    "schedules": ("optimize_loss",),
-    "multitask": ("multitask_clip",),
+    "agn": ("agn",),
+    "agn_center": ("agn",),
+    "clipping": ("multitask_clip", "clip_by_global_norm", "optimize_loss"),
+    "larc": ("larc", "optimize_loss"),
+    "loss_scales": (
+        "loss_scale_fixed",
+        "loss_scale_dynamic",
+        "auto_loss_scaler_backoff",
+        "auto_loss_scaler_logmax",
+    ),
+    "loss_scaling": ("loss_scale_fixed", "loss_scale_dynamic"),
+    "lr_policies": ("lr_policies", "optimize_loss"),
+    "mixed_precision": ("mixed_precision_wrapper", "regularization_loss"),
+    "multitask": ("multitask", "multitask_clip"),
+    "novograd": ("novograd",),
+    "optimize_loss": ("optimize_loss", "regularization_loss"),
+    "optimizers": ("base_optimizers", "multitask", "optimize_loss"),
+    "post_process": ("larc", "clip_by_global_norm", "optimize_loss"),
+    "variable_clipping": ("variable_clipping",),
 }
-"""Folder or module of a backend -> families of other folders that exercise it, too."""
+"""Module of a backend -> the families that exercise it, nearest first."""
 
 EXAMPLES = (
     "impls/lockstep/tests/test_docstrings.py::test_examples_give_what_they_say[{}]"
@@ -80,7 +92,7 @@ class Check:
 def nearest_checks(path: str) -> list[Check]:
     """Return the checks for the mutants of a module, in the order to run them.
 
-    Near checks are the families written for the folder, the examples in the module's
+    Near checks are the families of the module, the examples in the module's
     docstrings, the test of public signatures, and some of the backend's tests: those in
     the folder of the same name, those for all wrappers, and those that import the
     module or one of its names. Tests named after the module come first, then those of
@@ -109,7 +121,7 @@ def nearest_checks(path: str) -> list[Check]:
     examples = [EXAMPLES.format(module)] if ">>> " in source_of(path) else []
     others = sorted(importing.keys() - near) if backend in THOROUGH else []
     signatures = SIGNATURES.format(backend)
-    first = families_near(room)
+    first = NEAR.get(room, ())
     checks = (
         Check("case", first),
         Check("test", [*examples, signatures, *_relative(ordered)]),
@@ -118,17 +130,6 @@ def nearest_checks(path: str) -> list[Check]:
         Check("case", [family for family in FAMILIES if family not in first]),
     )
     return [check for check in checks if check.names]
-
-
-def families_near(room: str) -> list[str]:
-    """Return the families that are replayed in a folder or module of this name.
-
-    The families of other folders that exercise it as well come last.
-    """
-    folder = f"{families.__name__}.{room}."
-    names = {family: f"{m.__name__}." for family, m in families.BY_FAMILY.items()}
-    own = [family for family in FAMILIES if names[family].startswith(folder)]
-    return [*own, *NEAR.get(room, ())]
 
 
 def _relative(paths: Sequence[Path]) -> list[str]:

@@ -203,7 +203,7 @@ def _failed_case(
 def cases_of(backend: str, names: Sequence[str]) -> Iterator[tuple[str, Case]]:
     """Yield modes and cases: the first of each kind in each mode, then the second."""
     from harness.parity.cases import FOUND, GOLDEN, read_cases
-    from harness.parity.plan import plan_backend
+    from harness.parity.command import plan_backend
     from lockstep import registry
 
     cases = [*read_cases(GOLDEN), *read_cases(FOUND)]

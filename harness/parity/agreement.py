@@ -16,16 +16,9 @@ from itertools import zip_longest
 import numpy as np
 
 from harness.parity.cases import CannotInterpretError, Case
-from harness.parity.distance import Distance, distance
+from harness.parity.distance import Comparison, Distance, distance, divergence
 from harness.parity.drivers.protocol import Driver
-from harness.parity.replay import (
-    Comparison,
-    Replay,
-    divergence,
-    outcome,
-    replay_states,
-    settled_before,
-)
+from harness.parity.replay import Replay, outcome, replay_states, settled_before
 from harness.parity.row import Row, Status
 from harness.parity.tables import Difference, Tolerance, differences, tolerance
 

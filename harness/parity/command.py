@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-import functools
+import difflib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from harness.errors import HarnessError
 from harness.parity.cases import GOLDEN, Case, read_cases
-from harness.parity.plan import plan_backend
 from harness.parity.replay import WITHOUT_STRICT
 from harness.parity.row import Row
+from harness.parity.tables import excuse
 from harness.processes.children import Children, run_lines
 from lockstep import registry
 from lockstep.errors import unknown_name
 
-__all__ = ["Request", "Result", "run_parity"]
+__all__ = ["Plan", "Request", "Result", "plan_backend", "run_jobs", "run_parity"]
+
+Plan = Mapping[str, list[Case]]
+"""Execution mode -> the cases to replay in it."""
+Job = TypeVar("Job")
 
 
 @dataclass(frozen=True)
@@ -46,29 +51,57 @@ class Result:
     missing: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class Job:
-    """The cases for one child process."""
-
-    backend: str
-    mode: str
-    cases: Sequence[Case]
-
-
 def run_parity(request: Request, on_row: Callable[[Row], None]) -> Result:
     """Replay the selected cases. ``on_row`` is called with each row."""
     cases = _select(request)
     result = Result()
-    jobs: list[Job] = []
+    jobs: list[tuple[str, str, list[Case]]] = []
     for backend in _backends(request, result):
         modes = [m for m in backend.modes if not request.modes or m in request.modes]
         everything = request.everything or request.case is not None
         plan, skipped = plan_backend(cases, backend, modes, everything)
         result.rows += skipped
-        jobs += [Job(backend.name, m, plan[m]) for m in modes if plan[m]]
-    _run_jobs(jobs, functools.partial(_run_job, request, result, on_row))
+        jobs += [(backend.name, mode, plan[mode]) for mode in modes if plan[mode]]
+
+    def take(row: Row) -> None:
+        result.rows.append(row)
+        on_row(row)
+
+    run_jobs(jobs, lambda *job: _replay_in_child(request, result, take, *job))
     result.rows.sort(key=lambda r: (r.backend, r.mode, r.family, r.id))
     return result
+
+
+def plan_backend(
+    cases: Sequence[Case],
+    backend: registry.Backend,
+    modes: Sequence[str],
+    everything: bool,
+) -> tuple[Plan, list[Row]]:
+    """Distribute ``cases`` over ``modes`` of a backend.
+
+    The first mode that can express a case replays it. Every other mode that can
+    replays a tenth of the cases of each kind (at least one), or all if ``everything``.
+    Cases that no mode can express are returned as skipped rows with the reason.
+    """
+    plan: dict[str, list[Case]] = {mode: [] for mode in modes}
+    skipped = []
+
+    def alike(case: Case) -> tuple[str, str, list[str]]:
+        able = [mode for mode in modes if not excuse(case, backend.name, mode)]
+        return case.family, case.kind, able
+
+    for (_, _, able), group in groupby(sorted(cases, key=alike), key=alike):
+        kind = list(group)
+        for position, mode in enumerate(able):
+            whole = everything or position == 0
+            # A tenth, or the last if there are too few.
+            plan[mode] += kind if whole else kind[position::10] or kind[-1:]
+        for case in kind if not able else []:
+            reason = excuse(case, backend.name, modes[0]) or ""
+            place = case.id, case.family, case.kind, backend.name, modes[0]
+            skipped.append(Row(*place, "skipped", reason))
+    return plan, skipped
 
 
 def _select(request: Request) -> list[Case]:
@@ -77,17 +110,12 @@ def _select(request: Request) -> list[Case]:
         return cases
     chosen = [case for case in cases if case.id == request.case]
     if not chosen:
-        known = [case.id for case in cases]
-        raise HarnessError(_shorten(str(unknown_name("case", request.case, known))))
+        near = difflib.get_close_matches(request.case, [case.id for case in cases], 1)
+        hint = f"did you mean {near[0]!r}?" if near else "look into the golden files."
+        raise HarnessError(
+            f"--case: expected the id of a recorded case, got {request.case!r}; {hint}"
+        )
     return chosen
-
-
-def _shorten(text: str) -> str:
-    """Remove the long list of case ids from the error about an unknown one."""
-    head, _, tail = text.partition(": expected one of ")
-    return (
-        f"{head}: expected the id of a recorded case, got{tail.rpartition(' got')[2]}"
-    )
 
 
 def _backends(request: Request, result: Result) -> list[registry.Backend]:
@@ -116,12 +144,12 @@ def _backends(request: Request, result: Result) -> list[registry.Backend]:
     return able
 
 
-def _run_jobs(jobs: Sequence[Job], run_job: Callable[[Children, Job], None]) -> None:
+def run_jobs(jobs: Iterable[Job], run: Callable[[Children, Job], None]) -> None:
     """Run two jobs at a time. After an error or Ctrl-C, stop all of them."""
     children = Children()
     with ThreadPoolExecutor(max_workers=2) as pool:
         try:
-            waiting = {pool.submit(run_job, children, job) for job in jobs}
+            waiting = {pool.submit(run, children, job) for job in jobs}
             while waiting:
                 # With a timeout: a signal that arrives while this thread falls asleep
                 # is only handled when it wakes.
@@ -134,39 +162,36 @@ def _run_jobs(jobs: Sequence[Job], run_job: Callable[[Children, Job], None]) -> 
             raise
 
 
-def _run_job(
+def _replay_in_child(
     request: Request,
     result: Result,
-    on_row: Callable[[Row], None],
+    take: Callable[[Row], None],
     children: Children,
-    job: Job,
+    job: tuple[str, str, list[Case]],
 ) -> None:
-    golden = str(request.golden.resolve())
-    arguments = [job.backend, job.mode, golden, request.device]
-    waiting = {case.id: case for case in job.cases}
+    """Replay cases on a backend in one mode. A child that dies fails its cases."""
+    backend, mode, cases = job
+    waiting = {case.id: case for case in cases}
 
-    def take(line: str) -> None:
+    def on_line(line: str) -> None:
         content = json.loads(line)
         lines = content.pop("explanation", None)
-        row = Row.from_json(content)
         if lines is not None:
-            result.explanations[f"{job.backend}/{job.mode}"] = lines
+            result.explanations[f"{backend}/{mode}"] = lines
+        row = Row.from_json(content)
         del waiting[row.id]
-        result.rows.append(row)
-        on_row(row)
+        take(row)
 
-    options = ["--explain"] if request.explain else []
-    options += ["--default"] if request.default else []
+    arguments = [backend, mode, str(request.golden.resolve()), request.device]
+    arguments += ["--explain"] if request.explain else []
+    arguments += ["--default"] if request.default else []
     stdin = "\n".join(waiting)
     module = "harness.parity.worker"
-    status, errors = run_lines(module, arguments + options, stdin, take, children)
+    status, errors = run_lines(module, arguments, stdin, on_line, children)
     last = (errors.strip().splitlines() or ["no error was printed"])[-1]
-    if len(waiting) == len(job.cases) and request.device != "cpu":
+    if len(waiting) == len(cases) and request.device != "cpu":
         # An unusable device is one error, not one per case.
         raise HarnessError(last.partition("Error: ")[2] or last)
+    reason = f"the child process ended first, with status {status}: {last}"
     for case in waiting.values():
-        reason = f"the child process ended first, with status {status}: {last}"
-        fields = (case.id, case.family, case.kind, job.backend, job.mode)
-        row = Row(*fields, "failed", reason)
-        result.rows.append(row)
-        on_row(row)
+        take(Row(case.id, case.family, case.kind, backend, mode, "failed", reason))

@@ -1,14 +1,32 @@
-"""Distances in ULPs between a backend's results and the recorded values."""
+"""Distances in ULPs between what a backend gives and what was recorded."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from harness.parity.cases import Case
+from harness.parity.row import Divergence
 from lockstep.interface import Array
 
-__all__ = ["Distance", "distance", "magnitude", "spacing"]
+__all__ = [
+    "Comparison",
+    "Distance",
+    "State",
+    "compare",
+    "distance",
+    "divergence",
+    "element",
+    "largest_weights",
+    "operands",
+]
+
+State = Mapping[str, Array]
+COPY = re.compile("/(local|global|worker [0-9]+ at last)/")
+"""The copy of a variable in a quantity of AGN. Rounding errors move between copies."""
 
 
 class Distance(NamedTuple):
@@ -23,6 +41,120 @@ class Distance(NamedTuple):
     ulp: float
     raw: float
     where: tuple[int, ...]
+
+
+class Comparison(NamedTuple):
+    """One quantity after one step: both values and their distance.
+
+    ``carried`` is the distance in spacings of the largest recorded value of the
+    quantity so far, or of one of its operands. Their rounding errors have this size.
+    """
+
+    step: int
+    quantity: str
+    got: Array | None
+    expected: Array
+    distance: Distance
+    carried: float = np.inf
+
+
+def compare(
+    case: Case,
+    states: Iterable[State],
+    expectations: Iterable[State],
+    smallest: float = 0.0,
+) -> Iterator[Comparison]:
+    """Yield a comparison for every expected quantity, step by step.
+
+    Values that differ by at most ``smallest`` are equal.
+    """
+    replayed = iter(states)
+    weights = {} if "variables" not in case.inputs else _initial(case)
+    largest = {quantity: magnitude(value) for quantity, value in weights.items()}
+    for step, expected in enumerate(expectations):
+        got = next(replayed, {})
+        for quantity, size in operands(case, weights, expected).items():
+            largest[quantity] = max(size, largest.get(quantity, 0.0))
+        weights = largest_weights(weights, expected)
+        for quantity, value in expected.items():
+            # A copy, because a backend may change the array in its next step.
+            result = np.array(got[quantity]) if quantity in got else None
+            measured = (
+                Distance(np.inf, np.inf, (0,) * value.ndim)
+                if result is None
+                else distance(result, value, smallest)
+            )
+            now, base = magnitude(value), COPY.sub("/", quantity)
+            largest[base] = max(now, largest.get(base, 0.0))
+            grown = spacing(value.dtype, now) / spacing(value.dtype, largest[base])
+            carried = measured.ulp * grown
+            yield Comparison(step, quantity, result, value, measured, carried)
+
+
+def _initial(case: Case) -> Mapping[str, Array]:
+    """Return the initial variables; none for cases of a custom getter."""
+    values = [v for v in case.inputs["variables"] if isinstance(v, Mapping)]
+    variables = case.variables if values else []
+    return {f"variables/{v.name}": v.value for v in variables}
+
+
+def largest_weights(before: State, state: State) -> State:
+    """Return the largest magnitude that each element of a variable has had so far."""
+    with np.errstate(invalid="ignore"):
+        return {
+            name: np.fmax(np.abs(before.get(name, value)), np.abs(value))
+            for name, value in state.items()
+            if name.startswith("variables/")
+        }
+
+
+def operands(case: Case, weights: State, after: State) -> dict[str, float]:
+    """Return the largest operand of each quantity of a recorded step.
+
+    Only Ftrl has any. It adds (n^-p - accum^-p) / rate w to its slot ``linear``. The
+    two powers are nearly equal, and each, divided by the rate, is far larger than the
+    difference. ``weights`` are the largest magnitudes so far, because a weight keeps
+    the rounding errors.
+    """
+    optimizer = case.inputs.get("optimizer")
+    if case.optimizer != "Ftrl" or not isinstance(optimizer, Mapping):
+        return {}
+    power = -optimizer["args"].get("learning_rate_power", -0.5)
+    rate = optimizer["args"]["learning_rate"]
+    largest = {}
+    for key, accum in after.items():
+        slot, _, name = key.partition("/accum/")
+        weight = weights.get(f"variables/{name}")
+        if slot == "slots" and weight is not None:
+            with np.errstate(all="ignore"):
+                taken = accum.astype(np.float64) ** power / rate * weight
+                largest[f"slots/linear/{name}"] = magnitude(taken.astype(accum.dtype))
+    return largest
+
+
+def divergence(comparison: Comparison) -> Divergence:
+    """Return the position with the largest distance."""
+    index = comparison.distance.where
+    return Divergence(
+        comparison.step,
+        comparison.quantity,
+        list(index),
+        element(comparison.got, index),
+        element(comparison.expected, index),
+    )
+
+
+def element(values: Array | None, index: tuple[int, ...]) -> str:
+    """Format one element with its exact bits."""
+    if values is None:
+        return "nothing"
+    values = np.asarray(values)
+    if values.ndim != len(index) or not values.size:
+        return f"an array of shape {list(values.shape)}"
+    value = values[index]
+    if isinstance(value, np.floating):
+        return f"{value!s} ({float(value).hex()}, {value.dtype})"
+    return str(value)
 
 
 def distance(got: Array, expected: Array, floor: float = 0.0) -> Distance:

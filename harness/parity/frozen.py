@@ -20,7 +20,6 @@ import json
 import lzma
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import zip_longest
 from pathlib import Path
@@ -28,7 +27,8 @@ from typing import Any, NamedTuple
 
 from harness.errors import HarnessError
 from harness.parity import drivers
-from harness.parity.cases import GOLDEN, Case, read_cases
+from harness.parity.cases import FOUND, GOLDEN, Case, read_cases
+from harness.parity.command import run_jobs
 from harness.parity.drivers.protocol import Driver
 from harness.parity.replay import replay_states, settled_before
 from harness.processes.child import unsearched
@@ -38,7 +38,6 @@ from lockstep import registry
 __all__ = ["BEHAVIOURS", "FOLDER", "Choice", "compare", "difference", "record"]
 
 FOLDER = Path(__file__).parent / "frozen"
-SOURCES = (GOLDEN, GOLDEN.parent / "found")
 BEHAVIOURS = ("strict", "default")
 
 Trajectory = Mapping[str, Any]
@@ -63,7 +62,7 @@ def cases_of(choice: Choice) -> dict[str, Case]:
     """
     cases = {
         case.id if folder == GOLDEN else f"{folder.name}/{case.id}": case
-        for folder in SOURCES
+        for folder in (GOLDEN, FOUND)
         for case in read_cases(folder)
         if not choice.families or case.family in choice.families
     }
@@ -95,9 +94,8 @@ def replayed(choice: Choice, on_case: OnCase) -> dict[str, dict[str, Any]]:
             "leave --mode out for all."
         )
     contents: dict[str, dict[str, Any]] = {}
-    children = Children()
 
-    def run(job: tuple[str, str, str]) -> None:
+    def run(children: Children, job: tuple[str, str, str]) -> None:
         backend, mode, behaviour = job
         content = contents.setdefault(backend, {"trajectories": {}})
         index = content.setdefault(f"{mode} {behaviour}", {})
@@ -110,20 +108,13 @@ def replayed(choice: Choice, on_case: OnCase) -> dict[str, dict[str, Any]]:
                 content["trajectories"][digest] = trajectory
             on_case(f"{backend} {mode} {behaviour} {name}")
 
-        arguments = [backend, mode, behaviour]
         status, errors = run_lines(
-            "harness.parity.frozen", arguments, "\n".join(names), take, children
+            "harness.parity.frozen", job, "\n".join(names), take, children
         )
         if status:
             raise HarnessError(f"{' '.join(job)}: {(errors.splitlines() or ['?'])[-1]}")
 
-    with ThreadPoolExecutor(2) as pool:
-        try:
-            list(pool.map(run, jobs))
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            children.end()
-            raise
+    run_jobs(jobs, run)
     return contents
 
 

@@ -1,4 +1,4 @@
-"""Replay one case on one backend and compare every quantity after every step.
+"""Replay one case on one backend and judge every quantity after every step.
 
 A backend with ``strict`` is compared with the recording. One without it has only its
 default: :func:`judge` compares this with the recording too, and in a case to which an
@@ -9,24 +9,21 @@ framework's own rule.
 from __future__ import annotations
 
 import importlib
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import replace
-from typing import Any, NamedTuple
+from dataclasses import replace as changed
+from typing import Any
 
 import numpy as np
 
 from harness.parity import drivers
-from harness.parity.cases import FAMILIES, CannotInterpretError, Case
-from harness.parity.distance import Distance, distance, magnitude, spacing
+from harness.parity.cases import CannotInterpretError, Case
+from harness.parity.distance import Comparison, State, compare, divergence
 from harness.parity.drivers.protocol import Driver
 from harness.parity.families import BY_FAMILY
-from harness.parity.operands import largest_weights, operands
-from harness.parity.row import Against, Divergence, Row, Status
+from harness.parity.row import Against, Row, Status
 from harness.parity.tables import (
     Difference,
-    Tolerance,
     differences,
     excuse,
     excused_quantities,
@@ -39,14 +36,9 @@ from lockstep.registry import BACKENDS
 
 __all__ = [
     "WITHOUT_STRICT",
-    "Comparison",
     "Replay",
-    "State",
-    "compare",
     "difference_of",
-    "divergence",
     "documented",
-    "element",
     "judge",
     "outcome",
     "recorded",
@@ -57,28 +49,9 @@ __all__ = [
 
 WITHOUT_STRICT = frozenset(b.name for b in BACKENDS.values() if not b.has_strict)
 """Backends whose default is judged; the others are judged under strict."""
-COPY = re.compile("/(local|global|worker [0-9]+ at last)/")
-"""The copy of a variable in a quantity of AGN. Rounding errors move between copies."""
 
-
-State = Mapping[str, Array]
 Replay = tuple[list[State], Exception | None]
 """The states of a replay, and the error if it ended in one."""
-
-
-class Comparison(NamedTuple):
-    """One quantity after one step: both values and their distance.
-
-    ``carried`` is the distance in spacings of the largest recorded value of the
-    quantity so far, or of one of its operands. Their rounding errors have this size.
-    """
-
-    step: int
-    quantity: str
-    got: Array | None
-    expected: Array
-    distance: Distance
-    carried: float = np.inf
 
 
 def judge(case: Case, backend: str, mode: str, device: str = "cpu") -> Row:
@@ -89,87 +62,41 @@ def judge(case: Case, backend: str, mode: str, device: str = "cpu") -> Row:
     """
     strict = backend not in WITHOUT_STRICT
     with closing(drivers.load(backend, mode, strict, device)) as driver:
-        row = replay(case, driver)
-    entry = difference_of(case, backend, mode)
-    if strict or entry is None or row.status == "skipped":
-        return row
-    with closing(drivers.load(backend, mode, strict, device)) as driver:
-        right = _as_documented(case, driver, entry)
-    return row if row.status == right.status == "passed" else right
+        entry = None if strict else difference_of(case, backend, mode)
+        return replay(case, driver, entry)
 
 
-def difference_of(case: Case, backend: str, mode: str = "") -> Difference | None:
-    """Return the listed difference that applies to a case.
+def replay(case: Case, driver: Driver, entry: Difference | None = None) -> Row:
+    """Replay ``case`` and compare it with the recording, and with what is documented.
 
-    It has a rule if an entry that applies has one: the rule is that of an optimizer of
-    the framework, inside the default of the reference.
+    ``entry``: the listed difference that applies to the case, if any.
     """
-    entries = [e for e in differences() if e.concerns(case, backend, mode)]
-    rule = next((e.rule for e in entries if e.rule), "")
-    return entries[0]._replace(rule=rule) if entries else None
-
-
-def replay(case: Case, driver: Driver) -> Row:
-    """Compare ``case`` on ``driver`` with the recording. An error is a failure."""
     status, reason = settled_before(case, driver)
     if status is not None:
         return _row(case, driver, status, reason)
     try:
-        if "raises" in case.expected:
-            row = _replay_error(case, driver)
-        else:
-            states = BY_FAMILY[case.family].replay(case, driver)
-            smallest = floor(case, driver.backend)
-            compared = list(compare(case, states, recorded(case), smallest))
-            row = _judge(case, driver, compared)
-    except CannotInterpretError as unknown:
-        row = _row(case, driver, "failed", f"cannot interpret {unknown}")
-    except Exception as error:
-        row = _row(case, driver, "failed", f"{type(error).__name__}: {error}")
-    return replace(row, against="recording")
-
-
-def _as_documented(case: Case, driver: Driver, entry: Difference) -> Row:
-    """Compare ``case`` on ``driver`` with what is documented of a difference."""
-    try:
-        states, error = replay_states(case, driver)
-        expected, refusal = documented(case, entry)
+        replayed = replay_states(case, driver)
+        row = changed(_as_recorded(case, driver, *replayed), against="recording")
+        if entry is None:
+            return row
+        right = _as_documented(case, driver, *replayed, entry)
     except CannotInterpretError as unknown:
         return _row(case, driver, "failed", f"cannot interpret {unknown}")
-    # Another error than our own is no refusal, even if both end in it.
-    refuses = refusal is None or isinstance(refusal, errors.LockstepError)
-    alike = type(error) is type(refusal) and len(states) == len(expected)
-    if not (refuses and alike):
-        reason = f"expected {outcome(refusal)}, got {outcome(error)}"
-        row = _row(case, driver, "failed", reason)
-    elif not any(expected) and (refusal is not None or "raises" in case.expected):
-        # There is nothing to compare but the refusal, or that there is none now.
-        row = _row(case, driver, "passed")
-    else:
-        table = "rule" if entry.rule else "tolerance"
-        smallest = floor(case, driver.backend) if entry.rule else 0.0
-        compared = list(compare(case, states, expected, smallest))
-        row = _judge(case, driver, compared, table)
-    against: Against = "framework rule" if entry.rule else "reference"
-    if refusal is not None:
-        against = "refusal"
-    return replace(row, against=against, difference=entry.anchor)
+    return row if row.status == right.status == "passed" else right
 
 
-def documented(case: Case, entry: Difference) -> Replay:
-    """Return what is right in a case to which a listed difference applies.
-
-    It is the default of the reference, the rule or the refusal that the entry names.
-    """
-    if entry.refuses:
-        return [], getattr(errors, entry.refuses)()
-    if entry.rule:
-        rules = "harness.parity.drivers.framework_rules"
-        make_driver = importlib.import_module(f"{rules}.{entry.rule}").make_driver
-        with closing(make_driver()) as driver:
-            return replay_states(case, driver)
-    with closing(drivers.load("reference", strict=False)) as driver:
-        return replay_states(case, driver)
+def settled_before(case: Case, driver: Driver) -> tuple[Status | None, str]:
+    """Return the status and reason of a case that cannot be replayed, else None."""
+    if case.family not in BY_FAMILY:
+        return "failed", f"cannot interpret the family {case.family!r}"
+    family = BY_FAMILY[case.family]
+    # A key that the replay would ignore.
+    unknown = set(case.inputs) - set(family.INPUTS)
+    unknown |= set(case.expected) - set(family.EXPECTED)
+    if unknown:
+        return "failed", f"cannot interpret the key {min(unknown)!r}"
+    reason = excuse(case, driver.backend, driver.mode)
+    return ("skipped", reason) if reason else (None, "")
 
 
 def replay_states(case: Case, driver: Driver) -> Replay:
@@ -183,11 +110,6 @@ def replay_states(case: Case, driver: Driver) -> Replay:
     except Exception as error:
         return states, error
     return states, None
-
-
-def outcome(error: Exception | None) -> str:
-    """Return in words how a replay ended."""
-    return "no error" if error is None else f"{type(error).__name__}: {error}"
 
 
 def _copied(state: Mapping[str, Any]) -> Iterator[tuple[str, Array]]:
@@ -205,152 +127,123 @@ def recorded(case: Case) -> Iterator[State]:
     return BY_FAMILY[case.family].expectations(case)
 
 
-def compare(
-    case: Case,
-    states: Iterable[State],
-    expectations: Iterable[State],
-    smallest: float = 0.0,
-) -> Iterator[Comparison]:
-    """Yield a comparison for every expected quantity, step by step.
-
-    Values that differ by at most ``smallest`` are equal.
-    """
-    replayed = iter(states)
-    weights = {} if "variables" not in case.inputs else _initial(case)
-    largest = {quantity: magnitude(value) for quantity, value in weights.items()}
-    for step, expected in enumerate(expectations):
-        got = next(replayed, {})
-        for quantity, size in operands(case, weights, expected).items():
-            largest[quantity] = max(size, largest.get(quantity, 0.0))
-        weights = largest_weights(weights, expected)
-        for quantity, value in expected.items():
-            # A copy, because a backend may change the array in its next step.
-            result = np.array(got[quantity]) if quantity in got else None
-            measured = (
-                Distance(np.inf, np.inf, (0,) * value.ndim)
-                if result is None
-                else distance(result, value, smallest)
-            )
-            now, base = magnitude(value), COPY.sub("/", quantity)
-            largest[base] = max(now, largest.get(base, 0.0))
-            grown = spacing(value.dtype, now) / spacing(value.dtype, largest[base])
-            carried = measured.ulp * grown
-            yield Comparison(step, quantity, result, value, measured, carried)
+def outcome(error: Exception | None) -> str:
+    """Return in words how a replay ended."""
+    return "no error" if error is None else f"{type(error).__name__}: {error}"
 
 
-def _initial(case: Case) -> Mapping[str, Array]:
-    """Return the initial variables; none for cases of a custom getter."""
-    values = [v for v in case.inputs["variables"] if isinstance(v, Mapping)]
-    variables = case.variables if values else []
-    return {f"variables/{v.name}": v.value for v in variables}
+# -- the recording ---------------------------------------------------------------------
 
 
-def element(values: Array | None, index: tuple[int, ...]) -> str:
-    """Format one element with its exact bits."""
-    if values is None:
-        return "nothing"
-    values = np.asarray(values)
-    if values.ndim != len(index) or not values.size:
-        return f"an array of shape {list(values.shape)}"
-    value = values[index]
-    if isinstance(value, np.floating):
-        return f"{value!s} ({float(value).hex()}, {value.dtype})"
-    return str(value)
-
-
-def settled_before(case: Case, driver: Driver) -> tuple[Status | None, str]:
-    """Return the status and reason of a case that cannot be replayed, else None."""
-    if case.family not in FAMILIES:
-        return "failed", f"cannot interpret the family {case.family!r}"
-    if case.kind not in BY_FAMILY[case.family].KINDS:
-        return "failed", f"cannot interpret the kind {case.kind!r}"
-    reason = excuse(case, driver.backend, driver.mode)
-    return ("skipped", reason) if reason else (None, "")
-
-
-def _replay_error(case: Case, driver: Driver) -> Row:
-    """Expect the recorded exception class or a subclass."""
-    error_name = case.expected["raises"]
-    try:
-        for _ in BY_FAMILY[case.family].replay(case, driver):
-            pass
-    except CannotInterpretError:
-        raise
-    except driver.expects(error_name):
-        return _row(case, driver, "passed")
-    except Exception as error:
-        reason = f"expected {error_name}, got {type(error).__name__}: {error}"
-        return _row(case, driver, "failed", reason)
-    return _row(case, driver, "failed", f"expected {error_name}, nothing was raised")
-
-
-def _judge(
-    case: Case, driver: Driver, everything: list[Comparison], table: str = "tolerance"
+def _as_recorded(
+    case: Case, driver: Driver, states: list[State], error: Exception | None
 ) -> Row:
-    by_rule = table == "rule"
-    comparisons, left_out = _comparable(case, driver, everything, by_rule)
-    allowed = tolerance(case, driver.backend, table)
-    worst = max((c.distance.ulp for c in comparisons), default=np.inf)
-    raw = max((c.distance.raw for c in comparisons), default=np.inf)
-    first = next((c for c in comparisons if c.distance.ulp > 0), None)
-    beyond = next((c for c in comparisons if _beyond(c, allowed)), None)
-    reason = ""
-    if not comparisons:
-        reason = "nothing was recorded that could be compared"
-    elif beyond is not None:
-        reason = _explain(beyond, allowed.ulp, allowed.reason)
-    return Row(
-        case.id,
-        case.family,
-        case.kind,
-        driver.backend,
-        driver.mode,
-        "failed" if reason else "passed",
-        reason or left_out,
-        float(worst),
-        float(raw),
-        None if first is None else divergence(first),
-    )
+    if "raises" in case.expected:
+        # The recorded exception class or a subclass.
+        name = case.expected["raises"]
+        if isinstance(error, driver.expects(name)):
+            return _row(case, driver, "passed")
+        got = "nothing was raised" if error is None else f"got {outcome(error)}"
+        return _row(case, driver, "failed", f"expected {name}, {got}")
+    if error is not None:
+        return _row(case, driver, "failed", outcome(error))
+    smallest = floor(case, driver.backend)
+    return _measured(case, driver, compare(case, states, recorded(case), smallest))
 
 
-def _beyond(comparison: Comparison, allowed: Tolerance) -> bool:
-    """Whether two values differ by more than the tolerance."""
-    ulp = comparison.carried if allowed.carried else comparison.distance.ulp
-    return not ulp <= allowed.ulp
+# -- what is documented ----------------------------------------------------------------
 
 
-def _comparable(
-    case: Case, driver: Driver, comparisons: list[Comparison], by_rule: bool
-) -> tuple[list[Comparison], str]:
-    """Return comparisons of available quantities, and why others are missing."""
+def difference_of(case: Case, backend: str, mode: str = "") -> Difference | None:
+    """Return the listed difference that applies to a case.
+
+    It has a rule if an entry that applies has one: the rule is that of an optimizer of
+    the framework, inside the default of the reference.
+    """
+    entries = [e for e in differences() if e.concerns(case, backend, mode)]
+    rule = next((e.rule for e in entries if e.rule), "")
+    return entries[0]._replace(rule=rule) if entries else None
+
+
+def documented(case: Case, entry: Difference) -> Replay:
+    """Return what is right in a case to which a listed difference applies.
+
+    It is the default of the reference, the rule or the refusal that the entry names.
+    """
+    if entry.refuses:
+        return [], getattr(errors, entry.refuses)()
+    if entry.rule:
+        rules = "harness.parity.drivers.framework_rules"
+        made = importlib.import_module(f"{rules}.{entry.rule}").make_driver()
+    else:
+        made = drivers.load("reference", strict=False)
+    with closing(made) as driver:
+        return replay_states(case, driver)
+
+
+def _as_documented(
+    case: Case,
+    driver: Driver,
+    states: list[State],
+    error: Exception | None,
+    entry: Difference,
+) -> Row:
+    expected, refusal = documented(case, entry)
+    # Another error than our own is no refusal, even if both end in it.
+    refuses = refusal is None or isinstance(refusal, errors.LockstepError)
+    alike = type(error) is type(refusal) and len(states) == len(expected)
+    if not (refuses and alike):
+        reason = f"expected {outcome(refusal)}, got {outcome(error)}"
+        row = _row(case, driver, "failed", reason)
+    elif not any(expected) and (refusal is not None or "raises" in case.expected):
+        # There is nothing to compare but the refusal, or that there is none now.
+        row = _row(case, driver, "passed")
+    else:
+        smallest = floor(case, driver.backend) if entry.rule else 0.0
+        compared = compare(case, states, expected, smallest)
+        row = _measured(case, driver, compared, by_rule=bool(entry.rule))
+    if refusal is not None:
+        return changed(row, against="refusal", difference=entry.anchor)
+    against: Against = "framework rule" if entry.rule else "reference"
+    return changed(row, against=against, difference=entry.anchor)
+
+
+# -- the verdict -----------------------------------------------------------------------
+
+
+def _measured(
+    case: Case, driver: Driver, everything: Iterable[Comparison], by_rule: bool = False
+) -> Row:
+    """Judge the distances of the quantities that the backend has."""
+    compared, left_out = list(everything), []
     excused = excused_quantities(case, driver.backend, driver.mode, by_rule)
-    parts = []
     for start, why in excused.items():
-        rest = [c for c in comparisons if not c.quantity.startswith(start)]
-        if len(rest) < len(comparisons):
-            parts.append(f"without {start.rstrip('/')}: {why}")
-        comparisons = rest
-    return comparisons, "; ".join(parts)
+        rest = [c for c in compared if not c.quantity.startswith(start)]
+        if len(rest) < len(compared):
+            left_out.append(f"without {start.rstrip('/')}: {why}")
+        compared = rest
+    allowed = tolerance(case, driver.backend, "rule" if by_rule else "tolerance")
 
+    def size(comparison: Comparison) -> float:
+        return comparison.carried if allowed.carried else comparison.distance.ulp
 
-def _explain(beyond: Comparison, allowed: float, why: str) -> str:
-    where = divergence(beyond)
-    return (
-        f"{beyond.quantity} after step {beyond.step + 1}, element {where.index}: got "
-        f"{where.got}, expected {where.expected}; {beyond.distance.ulp:g} ULP, allowed "
-        f"{allowed:g} ({why})"
-    )
-
-
-def divergence(comparison: Comparison) -> Divergence:
-    """Return the position with the largest distance."""
-    index = comparison.distance.where
-    return Divergence(
-        comparison.step,
-        comparison.quantity,
-        list(index),
-        element(comparison.got, index),
-        element(comparison.expected, index),
+    beyond = next((c for c in compared if not size(c) <= allowed.ulp), None)
+    first = next((c for c in compared if c.distance.ulp > 0), None)
+    reason = "" if compared else "nothing was recorded that could be compared"
+    if beyond is not None:
+        where = divergence(beyond)
+        reason = (
+            f"{beyond.quantity} after step {beyond.step + 1}, element {where.index}: "
+            f"got {where.got}, expected {where.expected}; {beyond.distance.ulp:g} ULP, "
+            f"allowed {allowed.ulp:g} ({allowed.reason})"
+        )
+    row = _row(case, driver, "failed" if reason else "passed")
+    return changed(
+        row,
+        reason=reason or "; ".join(left_out),
+        max_ulp=float(max((c.distance.ulp for c in compared), default=np.inf)),
+        max_ulp_raw=float(max((c.distance.raw for c in compared), default=np.inf)),
+        first_divergence=None if first is None else divergence(first),
     )
 
 

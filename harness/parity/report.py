@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -19,7 +18,6 @@ from harness.parity.command import Result
 from harness.parity.row import WAYS, Row
 from harness.processes.environment import device_name, version
 from lockstep import __version__, registry
-from lockstep.errors import sentence
 
 __all__ = ["check_writable", "print_explanation", "print_rows", "write_report"]
 
@@ -28,19 +26,18 @@ def check_writable(report: Path) -> None:
     """Raise before any work if the report could not be written at the end."""
     try:
         report.parent.mkdir(parents=True, exist_ok=True)
-        writable = not report.exists() or os.access(report, os.W_OK)
-        got = "no write permission"
-        # Creating a file is the only reliable test: root passes os.access, but cannot
-        # write into /proc.
+        # Creating a file is the only reliable test.
         unfinished = _unfinished(report)
         unfinished.write_text("", "utf-8")
         unfinished.unlink()
+        got = "a folder" if report.is_dir() else ""
     except OSError as error:
-        writable, got = False, str(error.strerror)
-    if not writable or report.is_dir():
-        expected = "a file that can be written"
-        got = f"{report} (a folder)" if report.is_dir() else f"{report} ({got})"
-        raise HarnessError(sentence("--report", expected, got, "choose another place"))
+        got = str(error.strerror)
+    if got:
+        raise HarnessError(
+            f"--report: expected a file that can be written, got {report} ({got}); "
+            "choose another place."
+        )
 
 
 def write_report(rows: Sequence[Row], report: Path, device: str = "cpu") -> None:
@@ -70,7 +67,9 @@ def print_rows(result: Result, console: Console) -> None:
         _print_reasons(status, rows, console)
     for missing in result.missing:
         _say(console, f"not run    {missing}")
-    _print_total(rows, console)
+    counts = Counter(row.status for row in rows)
+    total = (f"{counts[status]} {status}" for status in ("passed", "failed", "skipped"))
+    _say(console, ", ".join(total))
 
 
 def print_explanation(result: Result, console: Console) -> None:
@@ -115,46 +114,37 @@ def _family_key(row: Row) -> tuple[str, str, str]:
 
 
 def _summary(rows: Sequence[Row]) -> Iterable[str | Text]:
+    """Yield the cells of a family: counts, the largest distance and where it is."""
     counts = Counter(row.status for row in rows)
-    compared = [row for row in rows if row.max_ulp is not None]
-    worst = max(compared, key=_distance, default=None)
-    yield str(len(rows))
     ways = Counter(row.way for row in rows if row.status == "passed")
     in_part = sum(row.in_part for row in rows)
+    yield str(len(rows))
     yield f"{counts['passed']}" + (f" ({in_part} in part)" if in_part else "")
     yield from (str(ways[way]) for way in [*WAYS.values()][1:])
     yield Text(str(counts["failed"]), style="bold red" if counts["failed"] else "")
     yield str(counts["skipped"])
-    yield "-" if worst is None else f"{_distance(worst):.3g}"
-    yield Text(_where(worst))
-
-
-def _distance(row: Row) -> float:
-    return row.max_ulp or 0.0
-
-
-def _where(row: Row | None) -> str:
-    if row is None or row.first_divergence is None:
-        return ""
-    first = row.first_divergence
-    return f"{row.id}: step {first.step + 1}, {first.quantity}"
+    compared = [row for row in rows if row.max_ulp is not None]
+    worst = max(compared, key=lambda row: row.max_ulp or 0.0, default=None)
+    yield "-" if worst is None else f"{worst.max_ulp:.3g}"
+    first = None if worst is None else worst.first_divergence
+    if worst is None or first is None:
+        yield ""
+    else:
+        yield Text(f"{worst.id}: step {first.step + 1}, {first.quantity}")
 
 
 def _print_reasons(status: str, rows: Sequence[Row], console: Console) -> None:
     """Print each reason once, with its backends and number of cases."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.status == status and row.reason:
+            groups.setdefault(row.reason, []).append(row)
     label = {"passed": "in part"}.get(status, status)
-    rows_with_reason = (row for row in rows if row.status == status and row.reason)
-    chosen = sorted(rows_with_reason, key=_reason)
-    for reason, group in groupby(chosen, key=_reason):
-        members = list(group)
+    for reason, members in sorted(groups.items()):
         backends = ", ".join(sorted({f"{row.backend}/{row.mode}" for row in members}))
         ids = sorted({row.id for row in members})
         shown = ids[0] if len(ids) == 1 else f"{len(ids)} cases"
         _say(console, f"{label:10} {shown} on {backends}: {reason}")
-
-
-def _reason(row: Row) -> str:
-    return row.reason
 
 
 def _say(console: Console, text: str) -> None:
@@ -167,12 +157,3 @@ def _table(*titles: str, title: str | None = None) -> Table:
     for column in titles:
         table.add_column(column, no_wrap=True)
     return table
-
-
-def _print_total(rows: Sequence[Row], console: Console) -> None:
-    counts = Counter(row.status for row in rows)
-    _say(
-        console,
-        f"{counts['passed']} passed, {counts['failed']} failed, "
-        f"{counts['skipped']} skipped",
-    )

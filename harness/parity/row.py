@@ -74,9 +74,8 @@ class Row:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Row:
-        """Build a row from JSON. Until release 0.2 the mode was called ``face``."""
+        """Build a row from JSON."""
         fields = dict(content)
-        fields.setdefault("mode", fields.pop("face", None))
         for key in ("max_ulp", "max_ulp_raw"):
             if fields[key] is not None:
                 fields[key] = float(fields[key])

@@ -59,20 +59,23 @@ def floor(case: Case, backend: str) -> float:
 
 
 def _first(case: Case, backend: str, table: str) -> Mapping[str, Any] | None:
-    facts = {
-        "backend": backend,
-        "family": case.family,
-        "kind": case.kind,
-        "optimizer": case.optimizer,
-    }
     for entry in _table("tolerances.toml")[table]:
-        named = all(facts[k] in entry[k] for k in facts if k in entry)
-        named = named and _gives(case, entry.get("given"))
-        named = named and case.largest >= entry.get("elements", 0)
-        if named and entry.get("sparse", case.sparse) == case.sparse:
+        if (
+            backend in entry.get("backend", (backend,))
+            and _selected(case, entry)
+            and _gives(case, entry.get("given"))
+            and case.largest >= entry.get("elements", 0)
+            and entry.get("sparse", case.sparse) == case.sparse
+        ):
             first: Mapping[str, Any] = entry
             return first
     return None
+
+
+def _selected(case: Case, entry: Mapping[str, Any]) -> bool:
+    """Whether the family, kind and optimizer of a case are those of an entry."""
+    facts = {"family": case.family, "kind": case.kind, "optimizer": case.optimizer}
+    return all(facts[key] in entry[key] for key in facts if key in entry)
 
 
 def excuse(case: Case, backend: str, mode: str) -> str | None:
@@ -98,16 +101,9 @@ def excused_quantities(
 
 def _excuses(case: Case, backend: str, mode: str) -> Iterator[Mapping[str, Any]]:
     """Yield the entries of the capability table whose selectors all match."""
-    facts = {
-        "family": case.family,
-        "kind": case.kind,
-        "optimizer": case.optimizer,
-    }
     for entry in _table("capabilities.toml")["excuse"]:
-        if {backend, f"{backend}:{mode}"}.isdisjoint(entry["backends"]):
-            continue
-        named = all(facts[k] in entry[k] for k in facts if k in entry)
-        if named and _has(case, entry.get("arguments", {})):
+        here = not {backend, f"{backend}:{mode}"}.isdisjoint(entry["backends"])
+        if here and _selected(case, entry) and _has(case, entry.get("arguments", {})):
             yield entry
 
 

@@ -18,14 +18,12 @@ from pathlib import Path
 from harness.parity import drivers
 from harness.parity.agreement import agree
 from harness.parity.cases import Case, read_cases
+from harness.parity.distance import State, compare, element
 from harness.parity.drivers.protocol import Driver
 from harness.parity.replay import (
     WITHOUT_STRICT,
-    State,
-    compare,
     difference_of,
     documented,
-    element,
     judge,
     recorded,
     replay_states,

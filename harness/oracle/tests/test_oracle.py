@@ -240,7 +240,6 @@ def test_a_case_depends_on_its_seed_family_and_number_alone(family: str) -> None
 @pytest.mark.parametrize("family", DRAWN)
 def test_what_is_drawn_can_be_replayed(family: str) -> None:
     for given in draw_cases(family, 40, 1):
-        assert given["kind"] in BY_FAMILY[family].KINDS
         inputs = json.loads(json.dumps(given["inputs"]))
         case = Case(family, given["id"], given["kind"], inputs, {})
         driver = drivers.load("reference")

@@ -16,7 +16,7 @@ from harness.figures.style import WIDTH, Theme
 from harness.pages.markup.tables import Cell, table
 from harness.pages.markup.templating import number, render
 from harness.parity.drivers.framework_rules.keras_rules import KerasAdam
-from harness.parity.drivers.framework_rules.torch_optimizers import TorchAdam
+from harness.parity.drivers.framework_rules.torch_adam import TorchAdam
 from lockstep.interface import Array
 from lockstep.reference import AdamOptimizer, Variable
 from lockstep.reference.optimizers import RuleOptimizer

@@ -13,37 +13,46 @@ which no recording did.
 
 from __future__ import annotations
 
-import builtins
-import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from types import ModuleType
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
-from harness.parity.drivers.numpy_values import to_numpy, to_tensor
-from harness.parity.drivers.protocol import Worker
-from harness.parity.drivers.tensors import Step, TensorDriver, use_device
+from harness.parity.drivers.protocol import Step
+from harness.parity.drivers.tensors import (
+    TensorDriver,
+    to_numpy,
+    to_tensor,
+    use_device,
+)
 from lockstep.errors import OutOfRangeError
 from lockstep.interface import Array, Gradient
 from lockstep.keras3.gradients import value_of
-from lockstep.pipeline import base_of
 
 __all__ = ["EagerDriver", "FunctionDriver", "make_driver"]
 
 
 class EagerDriver(TensorDriver):
-    """Operations run when they are called."""
+    """Operations run when they are called. Powers come from ``iterations``."""
 
     backend = "keras3"
     mode = "eager"
 
-    def variable(self, name: str, value: Array, kind: str | None = None) -> Any:
+    def variable(
+        self, name: str, value: Array, kind: str | None = None, trainable: bool = True
+    ) -> Any:
         """Create a variable. There is only one kind here."""
-        name = name.replace("/", "_")
-        return keras.Variable(value, dtype=str(value.dtype), name=name)
+        return keras.Variable(
+            value,
+            dtype=str(value.dtype),
+            trainable=trainable,
+            name=name.replace("/", "_"),
+        )
+
+    def counter(self) -> Any:
+        """Create a step counter."""
+        return keras.Variable(0, dtype="int64", trainable=False, name="global_step")
 
     def value_of(self, variable: Any) -> Any:
         """Return the TensorFlow variable."""
@@ -53,78 +62,21 @@ class EagerDriver(TensorDriver):
         """Return a reference."""
         return variable.value.ref()
 
-    def workers(self, named: Mapping[str, Array], count: int) -> list[Worker]:
-        """Create workers that share one center."""
-        workers: list[Worker] = []
-        for _ in range(count):
-            center = workers[0].getter.center if workers else None
-            getter = self.names.AGNCustomGetter("/cpu:0", center=center)
-            own = [self.variable(name, value) for name, value in named.items()]
-            keys = [variable.value.ref() for variable in getter(own)]
-            centers = [getter._global_map[key] for key in keys]
-            accumulators = [getter._grad_map[key] for key in keys]
-            scope = contextlib.nullcontext
-            workers.append(Worker(own, centers, accumulators, getter, scope))
-        return workers
+    def of_getter(self, mapping: Mapping[Any, Any], variable: Any) -> Any:
+        """Return the entry of a variable: the keys are references."""
+        return mapping[variable.value.ref()]
 
-    def getter_facts(self, named: Mapping[str, bool]) -> dict[str, Any]:
-        """Create variables with a getter. There are no collections here."""
-        getter = self.names.AGNCustomGetter("/cpu:0")
-        variables = [
-            keras.Variable([0.0], trainable=trainable, name=name.replace("/", "_"))
-            for name, trainable in named.items()
-        ]
-        first, shared = getter(variables), dict(getter._global_map)
-        again = all(a is b for a, b in zip(first, getter(variables), strict=True))
-        return {
-            "reuse_gives_same": again and getter._global_map == shared,
-            "mapped_variables": len(getter._global_map),
-        }
-
-    def counter(self) -> Any:
-        """Create a step counter."""
-        return keras.Variable(0, dtype="int64", trainable=False, name="global_step")
-
-    def step_object(self, result: Any) -> Any:
-        """Return the step itself."""
-        return result
-
-    def regularization_losses(self, losses: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the losses as an argument."""
-        return {"losses": losses}
-
-    def regularization_functions(self) -> None:
-        """Return None: there are no collections."""
-
-    def tensor_name(self, tensor: Any) -> str:
-        """Return an empty string: Keras has no names for tensors."""
-        return ""
-
-    def read(self, variable: Any) -> Array:
-        """Return the value of a variable or tensor."""
-        return np.asarray(value_of(variable))
-
-    def slot(self, optimizer: Any, variable: Any, name: str) -> Array | None:
-        """Return a slot of the base optimizer, or of the shared center."""
-        getter = getattr(optimizer, "custom_getter", None)
-        shared = None if getter is None else getter.center.slots.of(variable).get(name)
-        if shared is not None:
-            return self.read(shared)
-        slot = base_of(optimizer).get_slot(variable, name)
-        return None if slot is None else self.read(slot)
-
-    def shared(self, optimizer: Any) -> dict[str, Array]:
-        """Return nothing: Keras computes its powers from ``iterations``."""
-        return {}
+    def center_slot(self, getter: Any, variable: Any, name: str) -> Any:
+        """Return a slot of a shared variable."""
+        return getter.center.slots.of(variable).get(name)
 
     def expects(self, error: str) -> tuple[type[BaseException], ...]:
         """Return the exception of this name, Python's or TensorFlow's.
 
         Where a kernel failed in the recording, our optimizers raise before the step.
         """
-        builtin = getattr(builtins, error, None) or getattr(tf.errors, error, Exception)
         checked = (OutOfRangeError,) if error == "InvalidArgumentError" else ()
-        return (builtin, *checked)
+        return (*super().expects(error), *checked)
 
 
 class FunctionDriver(EagerDriver):
@@ -132,7 +84,7 @@ class FunctionDriver(EagerDriver):
 
     mode = "function"
 
-    def __init__(self, names: ModuleType) -> None:
+    def __init__(self, names: Any) -> None:
         super().__init__(names)
         tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 
@@ -155,7 +107,7 @@ def as_tensor(value: Any) -> Any:
     return value.value + 0 if isinstance(value, keras.Variable) else value
 
 
-def make_driver(mode: str, names: ModuleType, device: str = "cpu") -> EagerDriver:
+def make_driver(mode: str, names: Any, device: str = "cpu") -> EagerDriver:
     """Return the driver for ``mode`` and the names under test."""
     use_device(device)
     drivers = (EagerDriver, FunctionDriver)

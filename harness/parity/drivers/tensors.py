@@ -2,39 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from types import ModuleType
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from harness.errors import no_device
-from harness.parity.drivers import numpy_values
-from harness.parity.drivers.numpy_values import to_numpy, to_tensor
-from lockstep.interface import Gradient
-from lockstep.optimizers import RULES
+from harness.parity.drivers.protocol import Driver, Regularizers, Step
+from lockstep.interface import Array, Gradient, Rows
 
-__all__ = ["Regularizers", "Step", "TensorDriver", "use_device"]
-
-Step = Callable[[Sequence[Gradient]], Any]
-Regularizers = Mapping[int, Callable[[Any], tf.Tensor]]
+__all__ = ["TensorDriver", "to_array", "to_feed", "to_numpy", "to_tensor", "use_device"]
 
 
-class TensorDriver:
-    """The part of a driver that only needs tensors."""
-
-    def __init__(self, names: ModuleType) -> None:
-        self.names = names
+class TensorDriver(Driver):
+    """The part of a driver that only needs tensors. Operations run when called."""
 
     def value_of(self, variable: Any) -> Any:
         """Return the tensor that TensorFlow computes with. Each driver defines it."""
         raise NotImplementedError
 
-    def optimizer(
-        self, name: str, args: dict[str, Any], variables: Sequence[Any]
-    ) -> Any:
-        """Create an optimizer by name."""
-        return getattr(self.names, RULES[name].class_name)(**args)
+    def read(self, variable: Any) -> Array:
+        """Return the value of a variable or tensor."""
+        return np.asarray(self.value_of(variable))
 
     def compile(self, function: Callable[[list[Any]], Any]) -> Step:
         """Convert gradients and results. There is nothing to compile."""
@@ -57,45 +47,72 @@ class TensorDriver:
         """Return the same loss in float16."""
         return lambda: tf.cast(self.linear(variables, gradients), tf.float16)
 
-    def optimized(
-        self,
-        optimize: Callable[[Any, Any], Any],
-        loss_of: Callable[[Sequence[Any]], Any],
-    ) -> Callable[..., Any]:
-        """Create the step now. Its loss uses the gradients of each call."""
-        current: list[Any] = []
-        step = optimize(lambda: loss_of(current[0])(), lambda: current[1])
-
-        def train(*arguments: Any) -> Any:
-            current[:] = arguments
-            return step()
-
-        return train
-
     def linear(
         self,
         variables: Sequence[Any],
         gradients: Sequence[Any],
         regularizers: Regularizers | None = None,
     ) -> tf.Tensor:
-        """Return a loss whose gradients are these, with its penalties."""
-        entries = (regularizers or {}).items()
-        penalties = [
-            penalty_of(variables[position]) for position, penalty_of in entries
-        ]
-        values = [self.value_of(variable) for variable in variables]
-        return numpy_values.linear(values, gradients, penalties)
+        """Return the sum of variable * g over all gradients, plus the penalties.
+
+        The sum is float32 unless all terms are float64.
+        """
+        terms = []
+        for variable, gradient in zip(variables, gradients, strict=True):
+            value = self.value_of(variable)
+            if isinstance(gradient, tf.IndexedSlices):
+                taken = tf.gather(value, gradient.indices)
+                terms.append(tf.reduce_sum(taken * gradient.values))
+            elif gradient is not None:
+                terms.append(tf.reduce_sum(value * gradient))
+        for position, penalty_of in (regularizers or {}).items():
+            terms.append(penalty_of(variables[position]))
+        if {term.dtype for term in terms} != {tf.float64}:
+            terms = [tf.cast(term, tf.float32) for term in terms]
+        return tf.add_n(terms or [tf.zeros([])])
 
     def regularizer(self, strength: float) -> Callable[[Any], tf.Tensor]:
         """Return strength * sum(x**2) / 2 as a function of x."""
         return lambda weight: strength * tf.nn.l2_loss(self.value_of(weight))
 
-    def penalty(self, strength: float) -> Callable[[Any], tf.Tensor]:
-        """Return the same function."""
-        return self.regularizer(strength)
+    def expects(self, error: str) -> tuple[type[BaseException], ...]:
+        """Return the exception of this name, Python's or TensorFlow's."""
+        theirs = getattr(tf.errors, error, None)
+        return super().expects(error) if theirs is None else (theirs,)
 
-    def close(self) -> None:
-        """Do nothing: there is nothing to release."""
+
+def to_tensor(gradient: Gradient) -> tf.Tensor | tf.IndexedSlices | None:
+    """Convert a gradient to a TensorFlow gradient."""
+    if gradient is None:
+        return None
+    if isinstance(gradient, Rows):
+        return tf.IndexedSlices(*map(tf.constant, to_feed(gradient)))
+    return tf.constant(gradient)
+
+
+def to_feed(gradient: Gradient) -> Any:
+    """Convert a gradient to a value to feed to a session."""
+    if not isinstance(gradient, Rows):
+        return gradient
+    indices, shape = gradient.indices.astype(np.int64), gradient.dense_shape
+    dense_shape = () if shape is None else (np.asarray(shape, np.int64),)
+    return (gradient.values, indices, *dense_shape)
+
+
+def to_numpy(result: Any) -> Any:
+    """Convert a nest of eager tensors to a nest of arrays."""
+    return tf.nest.map_structure(to_array, result)
+
+
+def to_array(value: Any) -> Array | Rows | None:
+    """Convert one tensor, or its value."""
+    if value is None:
+        return None
+    if hasattr(value, "dense_shape"):
+        shape = value.dense_shape
+        known = None if shape is None else tuple(np.asarray(shape).tolist())
+        return Rows(np.asarray(value.indices), np.asarray(value.values), known)
+    return np.asarray(value)
 
 
 def use_device(device: str) -> None:

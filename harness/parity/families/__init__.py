@@ -1,14 +1,17 @@
-"""One module per family, which replays the family's cases.
+"""One module per family, which replays the family's cases. Its file is its only entry.
 
-Each module has ``FAMILIES``, whose cases it replays; ``KINDS``, the kinds that it can
-replay; ``replay(case, driver)``, which yields the state after each step as a flat
-mapping from the name of a quantity to an array; and ``expectations(case)``, which
-yields the recorded states in the same form. Its place in the folder is its only entry.
+A module has
+
+* ``FAMILIES``, whose cases it replays,
+* ``INPUTS`` and ``EXPECTED``, the keys of a case that it can interpret,
+* ``replay(case, driver)``, which yields the state after each step as a flat mapping
+  from the name of a quantity to an array,
+* ``expectations(case)``, which yields the recorded states in the same form.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Protocol, cast
 
 from harness.discovery import modules_in
@@ -23,8 +26,9 @@ class Family(Protocol):
     """The interface of the modules in this folder."""
 
     __name__: str
-    FAMILIES: tuple[str, ...]
-    KINDS: frozenset[str]
+    FAMILIES: Collection[str]
+    INPUTS: Collection[str]
+    EXPECTED: Collection[str]
 
     def replay(self, case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
         """Yield the backend's results, state by state."""

@@ -10,8 +10,7 @@ import pytest
 
 from harness.parity.cases import Case, array, gradient
 from harness.parity.cases import Variable as Recorded
-from harness.parity.distance import distance
-from harness.parity.operands import largest_weights, operands
+from harness.parity.distance import distance, largest_weights, operands
 from harness.parity.tests.judged import single
 from lockstep.interface import Rows
 

@@ -120,7 +120,7 @@ def test_a_place_where_even_root_can_write_nothing_is_refused_before_any_work() 
 
 
 def test_a_report_is_written_whole_and_read_back(tmp_path: Path) -> None:
-    rows = [judged(MULTITASK), judged(changed(MULTITASK, kind="dance"))]
+    rows = [judged(MULTITASK), judged(changed(MULTITASK, family="dance"))]
     write_report(rows, tmp_path / "report.json")
     content = json.loads((tmp_path / "report.json").read_text("utf-8"))
     assert [Row.from_json(row) for row in content] == rows

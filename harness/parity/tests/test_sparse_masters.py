@@ -13,7 +13,7 @@ import pytest
 from harness.parity import drivers
 from harness.parity.cases import GOLDEN, Case, read_cases
 from harness.parity.distance import distance
-from harness.parity.families.masters import mixed_precision_wrapper
+from harness.parity.families import mixed_precision_wrapper
 from lockstep import registry
 from lockstep.interface import Array
 

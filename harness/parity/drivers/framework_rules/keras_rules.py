@@ -183,7 +183,7 @@ class KerasDriver(NumpyDriver):
         classes = {rule.__name__: rule for rule in KERAS.values()}
         own = {"MultitaskOptimizerWrapper": Counting, "optimize_loss": self.optimize}
         names: Any = SimpleNamespace(**{**vars(reference), **classes, **own})
-        super().__init__("numpy", names)
+        super().__init__(names)
         self.make_center = OwnPowers
         self.changes = ExitStack()
         for change in FLUSHING:

@@ -34,6 +34,6 @@ class OwnPowers(Center):
 
 def make_driver() -> NumpyDriver:
     """Return a driver whose workers share such a center."""
-    driver = NumpyDriver("numpy", registry.load("reference"))
+    driver = NumpyDriver(registry.load("reference"))
     driver.make_center = OwnPowers
     return driver

@@ -1,15 +1,23 @@
-"""Adam in the arithmetic of ``torch.optim.Adam`` (CPU, not fused)."""
+"""Adam in the arithmetic of ``torch.optim.Adam`` (CPU, not fused), in NumPy.
+
+It is the standard for a wrapper around torch's own optimizer. Golden data -> the
+reference with TF1's rules verifies the logic of a wrapper. The reference with torch's
+rules -> the wrapper around ``torch.optim`` verifies it on that backend.
+"""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from lockstep.interface import Array
-from lockstep.reference.optimizers import Slots
+from lockstep.optimizers import TORCH_ADAM
+from lockstep.reference.arrays import Variable
+from lockstep.reference.optimizers import RuleOptimizer, Slots
 
-__all__ = ["multiply_add", "update_dense"]
+__all__ = ["TorchAdam", "TorchOptimizer", "multiply_add"]
 
 
 def update_dense(
@@ -43,3 +51,21 @@ def multiply_add(addend: Array, factor: float | Array, values: Array) -> Array:
     exact = addend.astype(np.float64) + cast * values.astype(np.float64)
     rounded: Array = exact.astype(addend.dtype)
     return rounded
+
+
+class TorchOptimizer(RuleOptimizer):
+    """A rule of torch: dense gradients, a step count per parameter, float64 numbers."""
+
+    def hyper(self, dtype: np.dtype[Any], shared: Slots) -> Any:
+        """Return the hyper-parameters without a cast: torch casts in each kernel."""
+        return SimpleNamespace(**self.arguments)
+
+    def initial_slots(self, variable: Variable) -> dict[str, Array]:
+        """Return new slots, and a step counter for this variable."""
+        return {**super().initial_slots(variable), "step": np.zeros((), np.int64)}
+
+
+class TorchAdam(TorchOptimizer):
+    """``torch.optim.Adam(lr, (beta1, beta2), eps)``."""
+
+    spec, rule = TORCH_ADAM, staticmethod(update_dense)

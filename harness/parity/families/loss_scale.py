@@ -10,82 +10,18 @@ import numpy as np
 
 from harness.parity.cases import CannotInterpretError, Case, array
 from harness.parity.drivers.protocol import Driver
-from harness.parity.trajectory import Training, flat_gradient, recorded_trajectory
+from harness.parity.trajectory import SCALARS, Training, recorded_trajectory
 from lockstep.interface import Array
 
-__all__ = ["FAMILIES", "KINDS", "expectations", "loss_scaled", "replay", "scale_state"]
-
 FAMILIES = ("loss_scale_fixed", "loss_scale_dynamic")
-
-State = Mapping[str, Array]
-
-KINDS = frozenset(
-    {
-        # training, fixed and dynamic
-        "dense",
-        "sparse",
-        "absent",
-        "overflow_applied",
-        "nonfinite_applied",
-        "underflow",
-        "apply_only",
-        "overflow_skip",
-        "overflow_skip_sparse",
-        "scaled_gradient_overflows",
-        "sparse_duplicates_overflow_when_summed",
-        # only the scale changes
-        "random_pattern",
-        "increase",
-        "repeated_overflow_floor",
-        "reset_count",
-        "period_one",
-        "multiplier_fraction",
-        "multiplier_one",
-        "initial_below_one",
-        "period_nonpositive",
-        "period_float_truncated",
-        "infinity_guard",
-        "negative_initial",
-        "update_with_no_gradients",
-        # only construction
-        "bad_value",
-        "good_value",
-        "constructor_argument",
-        "not_an_optimizer",
-        "float16_variable",
-        "optimizer_with_no_gradients",
-        "defaults",
-    }
-)
-
 INPUTS = (
-    "mode",
-    "optimizer",
-    "loss_scale",
-    "variables",
-    "variable_kind",
-    "gradients",
-    "second_gradient_entry",
-    "loss_scale_value",
-    "initial_loss_scale",
-    "increment_period",
-    "multiplier",
-    "argument",
-)
+    "mode optimizer loss_scale variables variable_kind gradients second_gradient_entry "
+    "loss_scale_value initial_loss_scale increment_period multiplier argument"
+).split()
 EXPECTED = (
-    "initial",
-    "steps",
-    "raises",
-    "config",
-    "repr",
-    "dtype",
-    "loss_scale",
-    "good_steps",
-    "update_should_apply",
-    "should_apply_gradients",
-    "loss_scale_class",
-    "name",
-)
+    "initial steps raises config repr dtype loss_scale good_steps update_should_apply "
+    "should_apply_gradients loss_scale_class name"
+).split()
 
 # Inputs with which error cases that omit them were recorded: see FORMAT.md.
 ASSUMED: Mapping[str, Any] = {
@@ -94,12 +30,13 @@ ASSUMED: Mapping[str, Any] = {
     "gradients": [[[1, 1]]],
     "mode": "minimize",
 }
-ADAM = {"optimizer": {"name": "Adam", "args": {}}}
+ADAM = {**ASSUMED, "optimizer": {"name": "Adam", "args": {}}}
+
+State = Mapping[str, Array]
 
 
 def replay(case: Case, driver: Driver) -> Iterator[State]:
     """Train, update a scale, or create one, depending on the case."""
-    case.require_known(INPUTS, EXPECTED)
     special = SPECIAL.get(case.kind)
     mode = case.inputs.get("mode", "minimize" if "raises" in case.expected else None)
     with np.errstate(all="ignore"):
@@ -108,7 +45,7 @@ def replay(case: Case, driver: Driver) -> Iterator[State]:
         elif mode == "update_only":
             yield from _update_only(case, driver)
         elif mode in ("minimize", "apply_only"):
-            yield from _trained(_assumed(case), driver, mode)
+            yield from _trained(case.assuming(ASSUMED), driver, mode)
         else:
             raise CannotInterpretError(f"the mode {mode!r}")
 
@@ -135,9 +72,13 @@ def scale_state(scaled: Any, driver: Driver) -> State:
     """Read the scale of a wrapper. Return nothing for None."""
     if scaled is None:
         return {}
+    return _scale_read(scaled.loss_scale, scaled.scale_object, driver)
+
+
+def _scale_read(value: Any, scale: Any, driver: Driver) -> State:
     return {
-        "loss_scale": np.asarray(driver.read(scaled.loss_scale), np.float32),
-        "good_steps": np.asarray(driver.read(scaled.scale_object.good_steps), np.int64),
+        "loss_scale": np.asarray(driver.read(value), np.float32),
+        "good_steps": np.asarray(driver.read(scale.good_steps), np.int64),
     }
 
 
@@ -157,7 +98,6 @@ def _trained(case: Case, driver: Driver, mode: str) -> Iterator[State]:
     training = Training(case, driver)
     optimizer = loss_scaled(training.base, case, driver)
     variables = training.variables
-    names = [variable.name for variable in training.recorded]
 
     def step(gradients: list[Any]) -> Mapping[str, Any]:
         unscaled = {}
@@ -165,16 +105,13 @@ def _trained(case: Case, driver: Driver, mode: str) -> Iterator[State]:
         if mode == "minimize":
             loss = driver.linear_loss(variables, gradients)
             pairs = optimizer.compute_gradients(loss, var_list=variables)
-            named = zip(names, pairs, strict=True)
-            unscaled = {name: gradient for name, (gradient, _) in named}
+            named = zip(training.recorded, pairs, strict=True)
+            unscaled = {f"unscaled_gradients/{v.name}": g for v, (g, _) in named}
         applied = optimizer.apply_gradients(pairs, global_step=training.counter)
         return {"": applied, **unscaled}
 
     for state in training.run_function(optimizer, step):
-        flat_state = dict(state)
-        for name in names if mode == "minimize" else []:
-            flat_state.update(flat_gradient(name, flat_state.pop(name)))
-        yield {**flat_state, **scale_state(optimizer, driver)}
+        yield {**state, **scale_state(optimizer, driver)}
 
 
 def _update_only(case: Case, driver: Driver) -> Iterator[State]:
@@ -187,20 +124,13 @@ def _update_only(case: Case, driver: Driver) -> Iterator[State]:
 
 def _updater(scale: Any, driver: Driver) -> Callable[[list[Any]], Array]:
     """Return a function of gradients that updates ``scale`` and returns the flag."""
-
-    def update(gradients: list[Any]) -> Any:
-        return list(scale.update(gradients))
-
-    compiled = driver.compile(update)
+    compiled = driver.compile(lambda gradients: list(scale.update(gradients)))
     return lambda gradients: np.asarray(compiled(gradients)[1])
 
 
 def _moved(scale: Any, should_apply: Array, driver: Driver) -> State:
-    return {
-        "loss_scale": np.asarray(driver.read(scale()), np.float32),
-        "good_steps": np.asarray(driver.read(scale.good_steps), np.int64),
-        "should_apply_gradients": should_apply,
-    }
+    state = _scale_read(scale(), scale, driver)
+    return {**state, "should_apply_gradients": should_apply}
 
 
 def _update_with_none(case: Case, driver: Driver) -> State:
@@ -233,18 +163,20 @@ def _defaults(case: Case, driver: Driver) -> State:
 
 def _wrapped(case: Case, driver: Driver) -> State:
     """Pass an argument to the wrapper around Adam."""
-    training = Training(_assumed(case, ADAM), driver)
+    training = Training(case.assuming(ADAM), driver)
     wrapper = driver.names.MixedPrecisionLossScaleOptimizer
     optimizer = wrapper(training.base, case.inputs["loss_scale"])
     scale = optimizer.scale_object
-    values = np.array(type(scale).__name__), np.array(optimizer.get_name())
-    names = dict(zip(("loss_scale_class", "name"), values, strict=True))
-    return {**names, **_config(scale)}
+    return {
+        "loss_scale_class": np.array(type(scale).__name__),
+        "name": np.array(optimizer.get_name()),
+        **_config(scale),
+    }
 
 
 def _not_an_optimizer(case: Case, driver: Driver) -> State:
     argument = case.inputs["argument"]
-    training = Training(_assumed(case, ADAM), driver)
+    training = Training(case.assuming(ADAM), driver)
     objects = {"int": 3, "None": None, "string": "Adam"}
     if argument.startswith("MultitaskOptimizerWrapper"):
         opt = driver.names.MultitaskOptimizerWrapper(training.base)
@@ -257,9 +189,7 @@ def _not_an_optimizer(case: Case, driver: Driver) -> State:
 
 
 def _no_gradients(case: Case, driver: Driver) -> State:
-    for state in _trained(_assumed(case), driver, "apply_only"):
-        return state
-    return {}
+    return next(_trained(case.assuming(ASSUMED), driver, "apply_only"), {})
 
 
 SPECIAL: Mapping[str, Callable[[Case, Driver], State]] = {
@@ -273,11 +203,6 @@ SPECIAL: Mapping[str, Callable[[Case, Driver], State]] = {
 }
 
 
-def _assumed(case: Case, more: Mapping[str, Any] | None = None) -> Case:
-    inputs = {**ASSUMED, **(more or {}), **case.inputs}
-    return Case(case.family, case.id, case.kind, inputs, case.expected)
-
-
 def _config(scale: Any) -> State:
     return _recorded({"config": scale.get_config()})
 
@@ -288,13 +213,10 @@ def _recorded(content: Mapping[str, Any]) -> State:
     for key, value in content.items():
         if key == "config":
             for name, entry in value.items():
-                state[f"config/{name}"] = np.asarray(
-                    float(entry) if isinstance(entry, str) else entry
-                )
-        elif key == "loss_scale":
-            state[key] = array(value, "float32")
-        elif key == "good_steps":
-            state[key] = array(value, "int64")
+                number = float(entry) if isinstance(entry, str) else entry
+                state[f"config/{name}"] = np.asarray(number)
+        elif key in SCALARS:
+            state[key] = array(value, SCALARS[key])
         elif key in EXPECTED:
             state[key] = np.asarray(value)
         else:

@@ -10,21 +10,14 @@ import numpy as np
 
 from harness.parity.cases import CannotInterpretError, Case, array
 from harness.parity.drivers.protocol import Driver
-from harness.parity.trajectory import Training, recorded_state
+from harness.parity.trajectory import Training, recorded_trajectory
 from lockstep.interface import Array
 
-__all__ = ["FAMILIES", "KINDS", "expectations", "replay"]
-
 FAMILIES = ("novograd",)
+FIRST, SECOND = "first_call_gradient", "second_call_gradient"
+INPUTS = ("args", "variables", "gradients", FIRST, SECOND, "run", "what")
+EXPECTED = ("steps", "raises")
 
-TRAINED = {
-    "dense",
-    "zero_gradient",
-    "tiny_gradient",
-    "sparse",
-    "nonfinite",
-    "norm_overflow",
-}
 AS: Mapping[str, Callable[[list[Any]], Any]] = {
     "iterator": iter,
     "tuple": tuple,
@@ -34,34 +27,18 @@ AS: Mapping[str, Callable[[list[Any]], Any]] = {
 }
 """Kind of error -> how the pairs are passed."""
 
-KINDS = frozenset({*TRAINED, *AS, "second_apply_call"})
+expectations = recorded_trajectory
 
 
 def replay(case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
     """Apply the gradients, or do what the original rejects."""
     if case.kind in AS:
         yield from _replay_refusal(case, driver)
-    elif case.kind == "second_apply_call":
+    elif SECOND in case.inputs:
         yield from _replay_second_call(case, driver)
     else:
-        case.require_known(("args", "variables", "gradients"), ("steps",))
         training = Training(_with_optimizer(case), driver)
         yield from training.run(training.base)
-
-
-def expectations(case: Case) -> Iterator[Mapping[str, Array]]:
-    """Yield the recorded trajectory; ``ema_variable`` is the slot second_moment."""
-    variables = {v.name: v for v in case.variables}
-    for step in case.expected["steps"]:
-        rest = {key: value for key, value in step.items() if key != "ema_variable"}
-        stored = step.get("ema_variable", {})
-        yield {
-            **recorded_state(rest, variables),
-            **{
-                f"slots/second_moment/{name}": array(value, "float32")
-                for name, value in stored.items()
-            },
-        }
 
 
 def _with_optimizer(case: Case, **inputs: Any) -> Case:
@@ -72,21 +49,18 @@ def _with_optimizer(case: Case, **inputs: Any) -> Case:
 
 def _replay_second_call(case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
     """Build two updates of one variable with the same object; run only the second."""
-    first, second = "first_call_gradient", "second_call_gradient"
-    case.require_known(("args", "variables", first, second, "run"), ("steps",))
     if case.inputs["run"] != "second only" or len(case.variables) != 1:
         raise CannotInterpretError(f"run {case.inputs['run']!r}")
-    steps = [[case.inputs[second]]]
+    steps = [[case.inputs[SECOND]]]
     training = Training(_with_optimizer(case, gradients=steps), driver)
     (recorded,), (variable,) = case.variables, training.variables
-    built = array(case.inputs[first], str(recorded.dtype), recorded.shape)
+    built = array(case.inputs[FIRST], str(recorded.dtype), recorded.shape)
     training.base.apply_gradients([(built, variable)])
     yield from training.run(training.base)
 
 
 def _replay_refusal(case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
     """Apply once, to the default variable of error cases."""
-    case.require_known(("what",), ("raises",))
     dtype = np.float16 if case.kind == "float16" else np.float32
     variable = driver.variable("w", np.array([1, 2], dtype))
     instances = 2 if case.kind == "second_instance" else 1

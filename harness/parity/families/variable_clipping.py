@@ -9,66 +9,23 @@ import numpy as np
 
 from harness.parity.cases import CannotInterpretError, Case
 from harness.parity.drivers.protocol import Driver
-from harness.parity.families.scaling.loss_scale import loss_scaled, scale_state
+from harness.parity.families.loss_scale import ASSUMED, loss_scaled, scale_state
 from harness.parity.trajectory import Training, recorded_trajectory
 from lockstep.interface import Array
 
-__all__ = ["FAMILIES", "KINDS", "clipped", "expectations", "replay"]
-
 FAMILIES = ("variable_clipping",)
-
-KINDS = frozenset(
-    {
-        "dense",
-        "sparse",
-        "sparse_duplicates",
-        "sparse_over_first_dim",
-        "axes",
-        "chained",
-        "nothing_to_clip",
-        "zero_norm",
-        "max_norm_zero",
-        "max_norm_negative",
-        "nonfinite",
-        "float16",
-        "subnormal",
-        "extreme",
-        "float16_overflow",
-        "iterator_of_pairs",
-        "clip_over_loss_scale",
-        "loss_scale_over_clip",
-        "bad_dims",
-        "all_gradients_absent",
-    }
-)
-
 INPUTS = (
-    "optimizer",
-    "layers",
-    "variables",
-    "gradients",
-    "variable_kind",
-    "loss_scale",
-    "grads_and_vars_given_as",
-    "dims",
-    "dims_is",
-)
+    "optimizer layers variables gradients variable_kind loss_scale "
+    "grads_and_vars_given_as dims dims_is"
+).split()
+EXPECTED = ("initial", "steps", "raises")
 
-# Inputs with which error cases that omit them were recorded: see FORMAT.md.
-ASSUMED: Mapping[str, Any] = {
-    "optimizer": {"name": "GradientDescent", "args": {"learning_rate": 0.1}},
-    "variables": [{"name": "w", "dtype": "float32", "shape": [2], "value": [1, 2]}],
-    "gradients": [[[1, 1]]],
-}
+expectations = recorded_trajectory
 
 
 def replay(case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
     """Build the layers from the inside out, and apply the gradients to them."""
-    case.require_known(INPUTS, ("initial", "steps", "raises"))
-    assumed = ASSUMED if "raises" in case.expected else {}
-    case = Case(
-        case.family, case.id, case.kind, {**assumed, **case.inputs}, case.expected
-    )
+    case = case.assuming(ASSUMED if "raises" in case.expected else {})
     training = Training(case, driver)
     optimizer = training.base
     scaled, outside = None, case.kind == "loss_scale_over_clip"
@@ -93,25 +50,19 @@ def replay(case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
             yield {**state, **scale_state(scaled, driver)}
 
 
-def expectations(case: Case) -> Iterator[Mapping[str, Array]]:
-    """Yield the recorded trajectory."""
-    yield from recorded_trajectory(case)
-
-
 def clipped(
     inner: Any, dims: Mapping[str, Any], max_norm: float, training: Training
 ) -> Any:
     """Wrap ``inner`` so that the variables with these names are clipped."""
-    names = training.driver.names
-    by_name = dict(
-        zip((v.name for v in training.recorded), training.variables, strict=True)
-    )
-    listed = {training.driver.key(by_name[name]): axes for name, axes in dims.items()}
-    return names.VariableClippingOptimizer(inner, listed, max_norm)
+    driver, recorded = training.driver, training.recorded
+    pairs = zip(recorded, training.variables, strict=True)
+    by_name = {variable.name: ours for variable, ours in pairs}
+    listed = {driver.key(by_name[name]): axes for name, axes in dims.items()}
+    return driver.names.VariableClippingOptimizer(inner, listed, max_norm)
 
 
 def _bad_layer(case: Case) -> Mapping[str, Any]:
     """Return the layer of an error case, which lists its only variable."""
-    name = case.inputs.get("variables", ASSUMED["variables"])[0]["name"]
+    name = case.inputs["variables"][0]["name"]
     axes = case.inputs.get("dims", [0])
     return {"vars_to_clip_dims": {name: axes}, "max_norm": 1.0}

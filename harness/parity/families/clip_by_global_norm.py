@@ -2,87 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from harness.parity.cases import (
-    CannotInterpretError,
-    Case,
-    Variable,
-    array,
-    gradient,
-)
+from harness.parity.cases import CannotInterpretError, Case, array
 from harness.parity.drivers.protocol import Driver
-from harness.parity.trajectory import flat
+from harness.parity.trajectory import flat_list, lone_gradient
 from lockstep.interface import Array, Gradient, Rows
 from lockstep.reference.post_process import SummaryRecord
 
-__all__ = ["FAMILIES", "KINDS", "expectations", "replay"]
-
 FAMILIES = ("clip_by_global_norm",)
+INPUTS = (
+    "function t_list t_list_is gradients dtypes clip_norm use_norm clip_gradients "
+    "variable_dtypes"
+).split()
+EXPECTED = "list_clipped gradients dtypes global_norm raises".split()
+GLOBAL_NORM = "global_gradient_norm"
 
 State = Mapping[str, Array]
-
-KINDS = frozenset(
-    {
-        "absent",
-        "absent_in_list",
-        "computed_norm",
-        "computed_norm_below",
-        "edge_norm",
-        "explicit_norm",
-        "float16",
-        "float16_to_float32",
-        "large_float16",
-        "nonfinite",
-        "norm_overflow",
-        "not_a_sequence",
-        "rounding",
-        "scalar_entry",
-        "sparse",
-        "sparse_float16",
-        "variable_dtype_differs",
-        "zero_gradients",
-    }
-)
-INPUTS = (
-    "function",
-    "t_list",
-    "t_list_is",
-    "gradients",
-    "dtypes",
-    "clip_norm",
-    "use_norm",
-    "clip_gradients",
-    "variable_dtypes",
-)
-EXPECTED = ("list_clipped", "gradients", "dtypes", "global_norm", "raises")
-GLOBAL_NORM = "global_gradient_norm"
 
 
 def replay(case: Case, driver: Driver) -> Iterator[State]:
     """Clip once, with the function that the case names."""
-    case.require_known(INPUTS, EXPECTED)
+    function = case.inputs.get("function")
     if "t_list_is" in case.inputs:
         yield _refused(case, driver)
-        return
-    functions = {
-        "_clip_by_global_norm": _list_clipped,
-        "_clip_gradients_by_norm": _pairs_clipped,
-    }
-    function = case.inputs.get("function")
-    if function not in functions:
+    elif function == "_clip_by_global_norm":
+        yield _list_clipped(case, driver)
+    elif function == "_clip_gradients_by_norm":
+        yield _pairs_clipped(case, driver)
+    else:
         raise CannotInterpretError(f"the function {function!r}")
-    yield functions[function](case, driver)
 
 
 def expectations(case: Case) -> Iterator[State]:
     """Yield the results of the recorded call."""
     clipped = case.expected.get("list_clipped", case.expected.get("gradients"))
-    entries = zip(clipped, case.expected["dtypes"], strict=True)
-    result = _flattened([_decoded(*entry) for entry in entries])
+    result = flat_list("gradients", _decoded(clipped, case.expected["dtypes"]))
     if "global_norm" in case.expected:
         result[GLOBAL_NORM] = array(case.expected["global_norm"], "float32")
     yield result
@@ -90,26 +48,24 @@ def expectations(case: Case) -> Iterator[State]:
 
 def _list_clipped(case: Case, driver: Driver) -> State:
     limit = float(case.inputs["clip_norm"])
-    entries = zip(case.inputs["t_list"], case.inputs["dtypes"], strict=True)
-    tensors = [_decoded(*entry) for entry in entries]
 
     def function(arrays: list[Any]) -> Any:
         *t_list, use_norm = arrays
         clipped, _ = driver.names.clip_by_global_norm(t_list, limit, use_norm)
         return list(clipped)
 
+    tensors = _decoded(case.inputs["t_list"], case.inputs["dtypes"])
     use_norm = array(case.inputs["use_norm"], "float32")
-    return _flattened(driver.compile(function)([*tensors, use_norm]))
+    return flat_list("gradients", driver.compile(function)([*tensors, use_norm]))
 
 
 def _pairs_clipped(case: Case, driver: Driver) -> State:
     limit = float(case.inputs["clip_gradients"])
-    entries = zip(case.inputs["gradients"], case.inputs["dtypes"], strict=True)
-    tensors = [_decoded(*entry) for entry in entries]
-    dtypes = case.inputs["variable_dtypes"]
+    tensors = _decoded(case.inputs["gradients"], case.inputs["dtypes"])
+    entries = zip(tensors, case.inputs["variable_dtypes"], strict=True)
     variables = [
         driver.variable(f"v{k}", np.zeros(_shape(g), dtype))
-        for k, (g, dtype) in enumerate(zip(tensors, dtypes, strict=True))
+        for k, (g, dtype) in enumerate(entries)
     ]
 
     def function(gradients: list[Any]) -> Any:
@@ -122,7 +78,7 @@ def _pairs_clipped(case: Case, driver: Driver) -> State:
         return [[g for g, _ in clipped], record.scalars[GLOBAL_NORM]]
 
     clipped, norm = driver.compile(function)(tensors)
-    return {**_flattened(clipped), GLOBAL_NORM: np.asarray(norm)}
+    return {**flat_list("gradients", clipped), GLOBAL_NORM: np.asarray(norm)}
 
 
 def _refused(case: Case, driver: Driver) -> State:
@@ -140,19 +96,13 @@ def _refused(case: Case, driver: Driver) -> State:
         clipped, _ = driver.names.clip_by_global_norm(kinds[kind], 1.0, tensors[0])
         return list(clipped)
 
-    return _flattened(driver.compile(function)([np.array(1, np.float32)]))
+    results = driver.compile(function)([np.array(1, np.float32)])
+    return flat_list("gradients", results)
 
 
-def _decoded(value: Any, dtype: str | None) -> Gradient:
-    """Decode a gradient without a variable: it has its own shape."""
-    if value is None or dtype is None:
-        return None
-    if not isinstance(value, dict):
-        return array(value, dtype)
-    shape = value.get("dense_shape")
-    if shape is None:
-        raise CannotInterpretError("a sparse gradient without a dense shape")
-    return gradient(value, Variable("", np.empty(shape, dtype), tuple(shape)))
+def _decoded(values: Any, dtypes: Any) -> list[Gradient]:
+    entries = zip(values, dtypes, strict=True)
+    return [lone_gradient(value, dtype) for value, dtype in entries]
 
 
 def _shape(gradient: Gradient) -> tuple[int, ...]:
@@ -162,10 +112,3 @@ def _shape(gradient: Gradient) -> tuple[int, ...]:
         assert gradient.dense_shape is not None
         return gradient.dense_shape
     return gradient.shape
-
-
-def _flattened(gradients: Sequence[Gradient]) -> dict[str, Array]:
-    state: dict[str, Array] = {}
-    for position, value in enumerate(gradients):
-        state |= flat(f"gradients/{position}", value)
-    return state

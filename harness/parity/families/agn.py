@@ -12,53 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from harness.parity.cases import (
-    CannotInterpretError,
-    Case,
-    Variable,
-    array,
-    gradient,
-)
+from harness.parity.cases import CannotInterpretError, Case, Variable, array, gradient
 from harness.parity.drivers.protocol import Driver, Worker
+from harness.parity.trajectory import of_variables, slots_of
 from lockstep.interface import Array, Gradient
 from lockstep.optimizers import OPTIMIZERS
-
-__all__ = ["FAMILIES", "KINDS", "expectations", "replay"]
-
-FAMILIES = ("agn",)
-
-KINDS = frozenset(
-    {
-        "one_worker",
-        "two_workers",
-        "four_workers",
-        "uneven_workers",
-        "period_one",
-        "period_not_reached",
-        "absent",
-        "zero_gradients",
-        "nonfinite",
-        "scalars",
-        "float16",
-        "sparse",
-        "subnormal",
-        "extreme",
-        "custom_getter",
-        "error_unknown_variable",
-        "error_iterator",
-        "error_all_absent",
-        "error_no_variables",
-    }
-)
-
-INPUTS = (
-    "optimizer",
-    "num_workers",
-    "communication_period",
-    "variables",
-    "events",
-    "what",
-)
 
 FACTS: Mapping[str, str] = {
     "local_name": "name/local",
@@ -70,20 +28,30 @@ FACTS: Mapping[str, str] = {
     "reuse_gives_same": "reuse_gives_same",
     "mapped_variables": "mapped_variables",
 }
+"""What a getter created: recorded key -> quantity."""
 
+FAMILIES = ("agn",)
+INPUTS = "optimizer num_workers communication_period variables events what".split()
 EXPECTED = ("initial", "events", "final_local", "raises", *FACTS)
+
+GRADIENTS: Mapping[str, list[Gradient]] = {
+    "error_no_variables": [],
+    "error_all_absent": [None],
+    "error_unknown_variable": [np.ones((1, 2), np.float32)],
+    "error_iterator": [np.ones((1, 2), np.float32)],
+}
+"""Kind of error -> the gradients that are applied."""
 
 State = dict[str, Array]
 
 
 def replay(case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
     """Run the workers' steps in the order of the events."""
-    case.require_known(INPUTS, EXPECTED)
     if case.kind == "custom_getter":
         named = dict(map(_declared, case.inputs["variables"]))
         facts = driver.getter_facts(named)
         yield {name: np.array(fact) for name, fact in facts.items()}
-    elif case.kind.startswith("error_"):
+    elif case.kind in GRADIENTS:
         _provoke(case.kind, driver)
     else:
         yield from _with_ends(*_Training(case, driver).run())
@@ -110,9 +78,8 @@ def expectations(case: Case) -> Iterator[Mapping[str, Array]]:
         | _recorded(event["global"], variables, "global")
         for event in case.expected["events"]
     ]
-    yield from _with_ends(
-        start, states, of_all(case.expected["final_local"], "at last")
-    )
+    end = of_all(case.expected["final_local"], "at last")
+    yield from _with_ends(start, states, end)
 
 
 class _Training:
@@ -148,8 +115,8 @@ class _Training:
 
     def run(self) -> tuple[State, list[State], State]:
         """Return the initial state, the states after each event, and the final one."""
-        for number, worker in enumerate(self.workers):
-            self.driver.compile(self._start(number, worker))([])
+        for number in range(len(self.workers)):
+            self.driver.compile(self._start(number))([])
         start = self.shared(0, "global at first") | self.all_workers("at first")
         states = []
         for event in self.events:
@@ -159,9 +126,9 @@ class _Training:
             states.append(self.own(number, "local") | self.shared(number, "global"))
         return start, states, self.all_workers("at last")
 
-    def _start(self, number: int, worker: Worker) -> Any:
+    def _start(self, number: int) -> Any:
         def start(gradients: list[Any]) -> list[Any]:
-            with worker.scope():
+            with self.workers[number].scope():
                 return [self.optimizers[number].get_init_op(number)]
 
         return start
@@ -181,15 +148,13 @@ class _Training:
             state[f"accumulators/{where}/{recorded.name}"] = self._read(gathered)
         counted = np.asarray(self._read(optimizer.local_step), np.int64)
         state[f"local_step/{where}"] = counted
-        shared = {key: self.bound[start] for key, start in self._powers().items()}
+        # The start of shared scalars, for an optimizer without a step yet.
+        starts = (self.spec.shared or {}).items()
+        shared = {name: self.bound[start] for name, start in starts}
         shared |= self.driver.shared(optimizer)
         for name, scalar in shared.items():
             state[f"non_slots/{name}/{where}"] = np.array(scalar, np.float32)
         return state
-
-    def _powers(self) -> Mapping[str, str]:
-        """Return shared scalars -> their start, for optimizers without a step yet."""
-        return self.spec.shared or {}
 
     def shared(self, number: int, where: str) -> State:
         """Read the shared state, by the optimizer of this worker."""
@@ -199,14 +164,11 @@ class _Training:
 
     def _variables(self, number: int, variables: Any, where: str) -> State:
         state: State = {}
+        optimizer, rule = self.optimizers[number], (self.spec, self.bound, f"{where}/")
         for recorded, variable in zip(self.recorded, variables, strict=True):
             state[f"variables/{where}/{recorded.name}"] = self._read(variable)
-            for slot in self.spec.active_slots(self.bound):
-                value = self.driver.slot(self.optimizers[number], variable, slot.name)
-                initial = self.spec.initial_value(slot, self.bound)
-                filled = np.full(recorded.shape, initial, recorded.dtype)
-                key = f"slots/{slot.name}/{where}/{recorded.name}"
-                state[key] = filled if value is None else np.array(value)
+            slots = slots_of(self.driver, optimizer, variable, recorded, *rule)
+            state |= {name: np.array(value) for name, value in slots.items()}
         return state
 
     def _read(self, variable: Any) -> Array:
@@ -232,15 +194,17 @@ def _with_ends(start: State, states: list[State], end: State) -> Iterator[State]
         yield first | state | last
 
 
-def _recorded(content: Mapping[str, Any], variables: Any, where: str) -> State:
+def _recorded(
+    content: Mapping[str, Any], variables: Mapping[str, Variable], where: str
+) -> State:
     """Flatten one recorded state, of a worker or shared."""
     state: State = {}
     for key, value in content.items():
         if key in ("variables", "accumulators"):
-            state |= _by_variable(f"{key}/{where}", value, variables)
+            state |= of_variables(f"{key}/{where}", value, variables)
         elif key == "slots":
             for slot, named in value.items():
-                state |= _by_variable(f"slots/{slot}/{where}", named, variables)
+                state |= of_variables(f"slots/{slot}/{where}", named, variables)
         elif key == "non_slots":
             for name, scalar in value.items():
                 state[f"non_slots/{name}/{where}"] = array(scalar, "float32")
@@ -249,17 +213,6 @@ def _recorded(content: Mapping[str, Any], variables: Any, where: str) -> State:
         else:
             raise CannotInterpretError(f"the recorded quantity {key!r}")
     return state
-
-
-def _by_variable(
-    prefix: str, named: Mapping[str, Any], variables: Mapping[str, Variable]
-) -> State:
-    return {
-        f"{prefix}/{name}": array(
-            value, str(variables[name].dtype), variables[name].shape
-        )
-        for name, value in named.items()
-    }
 
 
 def _declared(text: str) -> tuple[str, bool]:
@@ -275,10 +228,10 @@ def _provoke(kind: str, driver: Driver) -> None:
     named = {"w": np.array([[1, 2]], np.float32)}
     without = kind == "error_no_variables"
     (worker,) = driver.workers({} if without else named, 1)
-    rule = "GradientDescent", {"learning_rate": 0.1}
     stranger = driver.variable("stranger", named["w"])
     if kind == "error_unknown_variable":
         worker = worker._replace(variables=[*worker.variables, stranger])
+    rule = "GradientDescent", {"learning_rate": 0.1}
     optimizer = _optimizer(driver, worker, rule, 1, 10)
 
     def act(gradients: list[Any]) -> list[Any]:
@@ -289,10 +242,4 @@ def _provoke(kind: str, driver: Driver) -> None:
             argument = iter(pairs) if kind == "error_iterator" else pairs
             return [optimizer.apply_gradients(argument)]
 
-    gradients: dict[str, list[Gradient]] = {
-        "error_no_variables": [],
-        "error_all_absent": [None],
-        "error_unknown_variable": [np.ones((1, 2), np.float32)],
-        "error_iterator": [np.ones((1, 2), np.float32)],
-    }
-    driver.compile(act)(gradients[kind])
+    driver.compile(act)(GRADIENTS[kind])

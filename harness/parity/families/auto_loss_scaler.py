@@ -1,0 +1,61 @@
+"""Families ``auto_loss_scaler_*``: the scaler, and its check of gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from harness.parity.cases import Case, array
+from harness.parity.drivers.protocol import Driver
+from harness.parity.trajectory import COUNTERS, lone_gradient
+from lockstep.interface import Array
+
+FAMILIES = ("auto_loss_scaler_backoff", "auto_loss_scaler_logmax")
+INPUTS = "algorithm params updates gradients dtypes".split()
+EXPECTED = "initial steps raises has_nan amax amax_dtype".split()
+
+State = Mapping[str, Array]
+
+
+def replay(case: Case, driver: Driver) -> Iterator[State]:
+    """Feed the updates to a scaler, or let it check gradients."""
+    if "gradients" in case.inputs:
+        yield _checked(case, driver)
+        return
+    scaler = driver.names.AutomaticLossScaler(
+        case.inputs["algorithm"], case.inputs["params"]
+    )
+    update = driver.compile(lambda values: [scaler.update_op(*values)])
+    for entry in case.inputs.get("updates", []):
+        value = update([np.array(entry["has_nan"]), array(entry["amax"], "float32")])
+        state = {name: driver.read(entry) for name, entry in scaler.state.items()}
+        state["loss_scale"] = driver.read(scaler.loss_scale)
+        state["update_op_value"] = value[0]
+        yield {name: np.asarray(v, _dtype(name)) for name, v in state.items()}
+
+
+def expectations(case: Case) -> Iterator[State]:
+    """Yield the recorded states, or the recorded result of the check."""
+    if "has_nan" in case.expected:
+        amax = array(case.expected["amax"], case.expected["amax_dtype"])
+        yield {"has_nan": np.asarray(case.expected["has_nan"]), "amax": amax}
+        return
+    for step in case.expected["steps"]:
+        yield {name: array(value, _dtype(name)) for name, value in step.items()}
+
+
+def _dtype(name: str) -> str:
+    return "int64" if name in (*COUNTERS, "update_op_value") else "float32"
+
+
+def _checked(case: Case, driver: Driver) -> State:
+    def check(gradients: list[Any]) -> Any:
+        pairs = [(g, f"variable {k}") for k, g in enumerate(gradients)]
+        return list(driver.names.AutomaticLossScaler.check_grads(pairs))
+
+    entries = zip(case.inputs["gradients"], case.inputs["dtypes"], strict=True)
+    gradients = [lone_gradient(value, dtype or "float32") for value, dtype in entries]
+    has_nan, amax = driver.compile(check)(gradients)
+    return {"has_nan": np.asarray(has_nan), "amax": np.asarray(amax)}

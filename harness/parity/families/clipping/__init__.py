@@ -1,1 +1,0 @@
-"""Cases of clipping and of LARC."""

@@ -1,1 +1,0 @@
-"""Cases of float32 masters."""

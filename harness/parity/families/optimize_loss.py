@@ -1,0 +1,251 @@
+"""Family ``optimize_loss``: the whole step, from the loss to the counter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace as changed
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from harness.parity.cases import CannotInterpretError, Case, Variable, gradient
+from harness.parity.drivers.protocol import Driver
+from harness.parity.trajectory import (
+    has_master,
+    in_float32,
+    recorded_state,
+    scaler_state,
+    slots_of,
+)
+from lockstep import registry
+from lockstep.interface import Array, Gradient
+from lockstep.optimizers import OPTIMIZERS, OptimizerSpec
+from lockstep.reference import OPTIMIZER_CLS_NAMES
+
+FAMILIES = ("optimize_loss",)
+PASSED_ON = (
+    "dtype clip_gradients larc_params loss_scaling loss_scaling_params on_horovod "
+    "iter_size summaries"
+).split()
+"""Arguments that are passed as recorded."""
+INPUTS = (
+    *PASSED_ON,
+    *"optimizer optimizer_params lr_policy variables gradients horovod_size".split(),
+    *"skip_update trainable what".split(),
+)
+EXPECTED = ("steps", "raises")
+
+INSTANCE, TWO_ROWS = "an Adam instance", "sparse, two rows"
+
+# Inputs with which error cases that omit them were recorded: see FORMAT.md.
+ASSUMED: Mapping[str, Any] = {
+    "optimizer": "SGD",
+    "optimizer_params": {},
+    "lr_policy": {"name": "fixed_lr", "args": {"learning_rate": 0.1}},
+    "dtype": "float32",
+    "variables": [{"name": "w", "dtype": "float32", "shape": [2], "value": [1, 2]}],
+    "gradients": [[[1, 1]]],
+}
+
+State = Mapping[str, Array]
+
+
+def replay(case: Case, driver: Driver) -> Iterator[State]:
+    """Build the step once and run it with the recorded gradients until it fails."""
+    if "what" in case.inputs:
+        refused = changed(case, inputs=_inputs_of_refused(case))
+        for _ in _Optimized(refused, driver).rates():
+            pass
+        return
+    with np.errstate(all="ignore"):
+        yield from _Optimized(case, driver).run()
+
+
+def expectations(case: Case) -> Iterator[State]:
+    """Yield the recorded state after each step, with its learning rate."""
+    variables = {v.name: v for v in case.variables}
+    mixed = case.inputs["dtype"] == "mixed"
+    wide = {name: in_float32(v) if mixed else v for name, v in variables.items()}
+    for step in case.expected["steps"]:
+        yield recorded_state(step, variables, wide)
+
+
+class _Optimized:
+    """The variables of one case on one backend, and the step that trains them."""
+
+    def __init__(self, case: Case, driver: Driver) -> None:
+        self.case, self.driver, self.inputs = case, driver, case.inputs
+        self.mixed = case.inputs["dtype"] == "mixed"
+        everything = {v.name: v for v in case.variables}
+        self.named = {
+            name: driver.variable(name, v.value) for name, v in everything.items()
+        }
+        names = case.inputs.get("trainable", list(everything))
+        self.recorded = [everything[name] for name in names]
+        self.trained = [self.named[name] for name in names]
+        # In both modes the original's policies: they have their own cases.
+        has_strict = registry.find(driver.backend).has_strict
+        policies = registry.load(driver.backend, has_strict).lr_policies
+        policy = getattr(policies, case.inputs["lr_policy"]["name"])
+        strict = {} if has_strict else {"strict": True}
+        self.policy = partial(policy, **case.inputs["lr_policy"]["args"], **strict)
+        self.rate: Any = None
+        self.made: Any = None
+
+    def run(self) -> Iterator[State]:
+        """Yield the state after each step. A step that fails is the last one."""
+        end = self.case.expected["steps"][-1].get("raises")
+        ending = self.driver.expects(end) if end else ()
+        try:
+            for rate in self.rates():
+                used = np.asarray(rate, np.float32)
+                yield {**self.state(), "learning_rate_used": used}
+        except ending:
+            step = self.driver.step_object(self.made)
+            applied = int(self.driver.read(step.global_step))
+            rate = self.driver.read(self.policy(applied))
+            used = np.asarray(rate, np.float32)
+            yield {"raises": np.array(end), "learning_rate_used": used}
+
+    def rates(self) -> Iterator[Any]:
+        """Run all steps and yield the learning rate of each."""
+        driver, count = self.driver, len(self.trained)
+        train = driver.optimized(
+            self.optimize, lambda gradients: driver.linear_loss(self.trained, gradients)
+        )
+
+        def results(arguments: list[Any]) -> list[Any]:
+            # A graph must run the loss.
+            loss = train(arguments[:count], *arguments[count:])
+            return [loss, self.rate]
+
+        compiled = driver.compile(results)
+        flags = self.inputs.get("skip_update")
+        for position, gradients in enumerate(self.steps()):
+            flag = [] if flags is None else [np.asarray(flags[position])]
+            yield compiled([*gradients, *flag])[1]
+
+    def steps(self) -> list[list[Gradient]]:
+        """Return the gradients of the trained variables for each step."""
+        trained = {variable.name for variable in self.recorded}
+        return [
+            [
+                gradient(g, v)
+                for g, v in zip(step, self.case.variables, strict=True)
+                if v.name in trained
+            ]
+            for step in self.inputs["gradients"]
+        ]
+
+    def optimize(self, loss: Any, skip_update: Any) -> Any:
+        """Call ``optimize_loss`` with the arguments of the case."""
+        options = {name: self.inputs[name] for name in PASSED_ON if name in self.inputs}
+        if self.case.kind == "absent":
+            options["summaries"] = []
+        if "skip_update" in self.inputs:
+            options["skip_update_ph"] = skip_update
+        self.made = self.driver.names.optimize_loss(
+            loss,
+            self.optimizer(self.inputs["optimizer"]),
+            dict(self.inputs["optimizer_params"]),
+            self.rate_at,
+            var_list=self.trained,
+            **options,
+        )
+        return self.made
+
+    def optimizer(self, name: str) -> Any:
+        """Return the optimizer of the case: a name, a class or an instance."""
+        if name == INSTANCE:
+            return self.driver.optimizer("Adam", {}, self.trained)
+        if not name.startswith("class:"):
+            return name
+        name = name.removeprefix("class:")
+        name = OPTIMIZERS[name].class_name if name in OPTIMIZERS else name
+        return getattr(self.driver.names, name)
+
+    def rate_at(self, global_step: Any) -> Any:
+        """Return the rate at a step and store it."""
+        self.rate = self.policy(global_step)
+        return self.rate
+
+    def state(self) -> dict[str, Array]:
+        """Read everything that the step can change."""
+        driver, step = self.driver, self.driver.step_object(self.made)
+        state = {"global_step": np.asarray(driver.read(step.global_step), np.int64)}
+        for name, variable in self.named.items():
+            state[f"variables/{name}"] = driver.read(variable)
+        for position, variable in enumerate(self.trained):
+            recorded = self.recorded[position]
+            state |= self.state_of(step.optimizer, recorded, variable)
+            if "skip_update" in self.inputs:
+                total = step.accumulators[position]
+                nothing = np.zeros_like(self.wide(recorded).value)
+                key = f"gradient_accumulators/{recorded.name}"
+                state[key] = nothing if total is None else driver.read(total)
+        for name, scalar in driver.shared(step.optimizer).items():
+            state[f"non_slots/{name}"] = np.asarray(scalar, np.float32)
+        scaler = {} if step.scaler is None else step.scaler.state
+        return state | scaler_state(
+            {name: driver.read(v) for name, v in scaler.items()}
+        )
+
+    def wide(self, recorded: Variable) -> Variable:
+        """Return a variable with the dtype of its slots and sums: its master's."""
+        return in_float32(recorded) if self.mixed else recorded
+
+    def state_of(self, optimizer: Any, recorded: Variable, variable: Any) -> State:
+        """Read the slots of one variable, and its master."""
+        state, wide, master = {}, self.wide(recorded), variable
+        if self.mixed and has_master(str(recorded.dtype)):
+            master = optimizer.master(variable)
+            state[f"masters/{recorded.name}"] = self.driver.read(master)
+        rule = _spec(self.case)
+        return state | slots_of(self.driver, optimizer, master, wide, *rule)
+
+
+def _spec(case: Case) -> tuple[OptimizerSpec, Mapping[str, Any]]:
+    """Return the slots of a case's optimizer. NovoGrad has those of Momentum."""
+    name, arguments = case.optimizer, dict(case.inputs["optimizer_params"])
+    if name == "class:NovoGrad":
+        spec, arguments = OPTIMIZERS["Momentum"], {"momentum": 0.0}
+    elif name in OPTIMIZER_CLS_NAMES:
+        spec = OPTIMIZERS[OPTIMIZER_CLS_NAMES[name].__name__.removesuffix("Optimizer")]
+    elif name.removeprefix("class:") in OPTIMIZERS:
+        spec = OPTIMIZERS[name.removeprefix("class:")]
+    else:
+        raise CannotInterpretError(f"the optimizer {name!r}")
+    known = {parameter.name for parameter in spec.parameters}
+    arguments |= {"learning_rate": 0.1} if "learning_rate" in known else {}
+    return spec, spec.bind((), arguments)
+
+
+def _inputs_of_refused(case: Case) -> Mapping[str, Any]:
+    """Return the inputs of an error case: ``what`` overrides them or names them."""
+    what = dict(case.inputs["what"])
+    inputs = {**ASSUMED, **{k: v for k, v in case.inputs.items() if k != "what"}}
+    (variable,) = inputs["variables"][:1]
+    if "variable_shape" in what:
+        shape = what.pop("variable_shape")
+        ones = np.ones(shape).tolist()
+        inputs["variables"] = [{**variable, "shape": shape, "value": ones}]
+        inputs["gradients"] = [[ones]]
+    if "gradient" in what:
+        inputs |= _with_gradient(what.pop("gradient"), inputs["variables"][0])
+        inputs |= {"skip_update": [True]} if "iter_size" in what else {}
+    for key in what:
+        if key not in INPUTS:
+            raise CannotInterpretError(f"the argument {key!r}")
+    return {**inputs, **what}
+
+
+def _with_gradient(spelled: Any, variable: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a gradient and a variable of the shape that it needs."""
+    if spelled is None:
+        return {"gradients": [[None]]}
+    if spelled != TWO_ROWS:
+        raise CannotInterpretError(f"the gradient {spelled!r}")
+    rows = {"indices": [0, 1], "values": [[1, 1], [1, 1]], "dense_shape": [2, 2]}
+    matrix = {**variable, "shape": [2, 2], "value": [[1, 2], [1, 2]]}
+    return {"gradients": [[rows]], "variables": [matrix]}

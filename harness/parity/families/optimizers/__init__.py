@@ -1,1 +1,0 @@
-"""Cases of the optimizers of TensorFlow 1 and of NovoGrad."""

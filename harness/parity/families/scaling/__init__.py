@@ -1,1 +1,0 @@
-"""Cases of loss scales and loss scaling."""

@@ -1,1 +1,0 @@
-"""Cases of learning-rate policies."""

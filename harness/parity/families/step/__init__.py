@@ -1,1 +1,0 @@
-"""Cases of ``optimize_loss`` and of the sum of penalties."""
