@@ -25,7 +25,6 @@ if keras.config.backend() != "tensorflow":
 from lockstep.keras3 import lr_policies as lr_policies
 from lockstep.keras3.agn import AGNCustomGetter as AGNCustomGetter
 from lockstep.keras3.agn import AGNOptimizer as AGNOptimizer
-from lockstep.keras3.clipping import clip_by_global_norm as clip_by_global_norm
 from lockstep.keras3.clipping import clip_gradients_by_norm as clip_gradients_by_norm
 from lockstep.keras3.clipping import post_process_gradients as post_process_gradients
 from lockstep.keras3.loss_scales import AutomaticLossScaler as AutomaticLossScaler
@@ -67,7 +66,8 @@ from lockstep.keras3.variable_clipping import (
     VariableClippingOptimizer as VariableClippingOptimizer,
 )
 from lockstep.pipeline import pipeline_of as pipeline_of
-from lockstep.tf.shared.summaries import OPTIMIZER_SUMMARIES as OPTIMIZER_SUMMARIES
+from lockstep.tf.shared.clipping import OPTIMIZER_SUMMARIES as OPTIMIZER_SUMMARIES
+from lockstep.tf.shared.clipping import clip_by_global_norm as clip_by_global_norm
 
 if not TYPE_CHECKING:  # A type checker reads what is imported as itself.
     __all__ = list(BACKENDS["keras3"].public_names())

@@ -8,7 +8,6 @@ from typing import Any
 import tensorflow as tf
 
 from lockstep.keras3.gradients import (
-    Gradient,
     Pairs,
     as_gradient,
     as_pairs,
@@ -17,44 +16,7 @@ from lockstep.keras3.gradients import (
     value_of,
 )
 from lockstep.tf.shared import clipping as shared
-from lockstep.tf.shared.summaries import Entry, Recorder
-
-
-def clip_by_global_norm(
-    t_list: Iterable[Any],
-    clip_norm: float | tf.Tensor,
-    use_norm: float | tf.Tensor | None = None,
-    name: str | None = None,
-) -> tuple[list[Gradient], tf.Tensor]:
-    """Scale a list of tensors so that their global norm is at most ``clip_norm``.
-
-    s = clip_norm min(1 / norm, 1 / clip_norm); each t becomes float32(t) s. An infinite
-    norm makes finite elements 0 and the others NaN; a norm of NaN makes all NaN.
-
-    Args:
-        t_list: tensors of any shape, ``tf.IndexedSlices`` or None.
-        clip_norm: the largest norm that is not clipped, > 0 and finite; not checked if
-            it is a tensor.
-        use_norm: the norm, 0-d; None: the norm of ``t_list``, duplicate rows summed.
-        name: the name scope of the operations.
-
-    Returns:
-        The clipped tensors, all in float32, and the norm: float32, 0-d.
-
-    Raises:
-        NotASequenceError: a TypeError; ``t_list`` is a tensor, a string or the like.
-        MalformedPairsError: a TypeError; an entry is no tensor.
-        OutOfRangeError: a ValueError; ``clip_norm`` is not a finite number > 0, or
-            ``use_norm`` a number < 0.
-
-    Origin: OpenSeq2Seq (8681d381ed40), ``_clip_by_global_norm``.
-
-    Example:
-        >>> clipped, norm = clip_by_global_norm([tf.constant([3.0, 4.0]), None], 2.5)
-        >>> clipped[0].numpy().tolist(), clipped[1], float(norm)
-        ([1.5, 2.0], None, 5.0)
-    """
-    return shared.clip_by_global_norm(t_list, clip_norm, use_norm, name)
+from lockstep.tf.shared.clipping import Entry, Recorder, host_recorder
 
 
 @tf.autograph.experimental.do_not_convert
@@ -88,9 +50,9 @@ def clip_gradients_by_norm(
         >>> pairs[0][0].numpy().tolist()
         [1.5, 2.0]
     """
-    entries, variables = as_entries(grads_and_vars, shared.BY_NORM)
-    clipped = shared.clip_gradients_by_norm(entries, clip_gradients)
-    return list(zip(clipped, variables, strict=True))
+    shared.check_limit(shared.BY_NORM, "clip_gradients", clip_gradients)
+    process = shared.Processing(shared.BY_NORM, (), clip_gradients)
+    return processed(process, grads_and_vars, None, None)
 
 
 @tf.autograph.experimental.do_not_convert
@@ -148,16 +110,20 @@ def post_process_gradients(
         >>> result[0][0].numpy().tolist()  # r = 0.0625 * 5 / (0.125 * 80) = 0.03125
         [1.5, 2.0]
     """
-    process = shared.plan(summaries, clip_gradients, larc_params, recorder)
-    return processed(process, grads_and_vars, lr)
+    process = shared.Processing(shared.OWNER, summaries, clip_gradients, larc_params)
+    recorder = host_recorder() if recorder is None else recorder
+    return processed(process, grads_and_vars, lr, recorder)
 
 
 def processed(
-    process: shared.Processing, grads_and_vars: Iterable[Any], lr: Any
+    process: shared.Processing,
+    grads_and_vars: Iterable[Any],
+    lr: Any,
+    recorder: Recorder | None,
 ) -> Pairs:
-    """Clip, scale and record as in a checked plan."""
-    entries, variables = as_entries(grads_and_vars, shared.OWNER)
-    return list(zip(process(entries, lr), variables, strict=True))
+    """Return processed pairs; the recorder gets the requested summaries."""
+    entries, variables = as_entries(grads_and_vars, process.owner)
+    return list(zip(process(entries, lr, recorder), variables, strict=True))
 
 
 def as_entries(

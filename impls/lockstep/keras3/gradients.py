@@ -19,7 +19,7 @@ from lockstep import errors
 from lockstep.checks import require
 from lockstep.interface import GATE_GRAPH, GATE_NONE, GATE_OP
 from lockstep.pipeline import base_of
-from lockstep.tf.shared.gradients import apart, check_like
+from lockstep.tf.shared.gradients import apart, as_gradient, as_pairs, check_like
 
 Gradient = tf.Tensor | tf.IndexedSlices | None
 Pairs = list[tuple[Gradient, Any]]
@@ -107,30 +107,6 @@ def state_variable(name: str, value: float, dtype: str) -> keras.Variable:
 # -- gradients -------------------------------------------------------------------------
 
 
-def listed_pairs(grads_and_vars: Any, owner: str) -> list[tuple[Any, Any]]:
-    """Return (gradient, variable) pairs as a list, which may be empty."""
-    entries = list(grads_and_vars) if isinstance(grads_and_vars, Iterable) else [None]
-    for entry in entries:
-        if not isinstance(entry, tuple | list) or len(entry) != 2:
-            got = grads_and_vars if entry is None else entry
-            raise errors.MalformedPairsError(
-                f"{owner}: expected an iterable of (gradient, variable) pairs, got "
-                f"{got!r:.80}; pass a list such as [(gradient, variable), ...]."
-            )
-    return [(gradient, variable) for gradient, variable in entries]
-
-
-def as_pairs(grads_and_vars: Any, owner: str) -> list[tuple[Any, Any]]:
-    """Return (gradient, variable) pairs as a list; raise if there is none."""
-    pairs = listed_pairs(grads_and_vars, owner)
-    if not pairs:
-        raise errors.NoGradientsError(
-            f"{owner}: expected at least one (gradient, variable) pair, got an empty "
-            "list; pass what compute_gradients returned."
-        )
-    return pairs
-
-
 def require_gradients(gradients: Iterable[Any], owner: str, variables: Any) -> None:
     """Raise if every gradient is absent."""
     if all(gradient is None for gradient in gradients):
@@ -156,20 +132,6 @@ def check_gradients(
     ]
     check_like(owner, pairs, lambda k: name_of(variables[k]), wide)
     return [gradient for gradient, _ in pairs]
-
-
-def as_gradient(gradient: Any, variable: Any, owner: str) -> Gradient:
-    """Convert a gradient to a tensor; return slices and None unchanged."""
-    if gradient is None or isinstance(gradient, tf.IndexedSlices):
-        return gradient
-    try:
-        return tf.convert_to_tensor(gradient)
-    except (TypeError, ValueError) as error:
-        raise errors.MalformedPairsError(
-            f"{owner}: expected a tensor, tf.IndexedSlices or None for "
-            f"{name_of(variable)!r}, got {type(gradient).__name__}; convert it with "
-            "keras.ops.convert_to_tensor."
-        ) from error
 
 
 def with_dense_shape(gradient: Gradient, variable: Any) -> Gradient:

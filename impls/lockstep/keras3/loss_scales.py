@@ -2,63 +2,20 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, Self
+from collections.abc import Mapping
+from typing import Any, Self
 
 import keras
-import tensorflow as tf
 
 from lockstep import scalers
-from lockstep.keras3.gradients import (
-    as_gradient,
-    listed_pairs,
-    state_variable,
-    value_of,
-)
-from lockstep.tf.shared import scaling
-from lockstep.tf.shared.gradients import finite_flags
+from lockstep.keras3.gradients import state_variable
+from lockstep.tf.shared import loss_scales as shared
 
 registered = keras.saving.register_keras_serializable(package="lockstep")
 
 
-class LossScale(tf.Module):
-    """A factor for a loss; an optimizer with it saves its variables.
-
-    Attributes:
-        variables: the state, as Keras variables.
-        least: the scale below which no overflow lowers it.
-        good_steps: finite steps since the scale last changed; 0 if it never does.
-    """
-
-    variables: Any = ()
-    least: Any = math.inf
-    good_steps: Any = 0
-
-    def __call__(self) -> tf.Tensor:
-        """Return the scale of the next step: float32, 0-d."""
-        raise NotImplementedError
-
-    def move(self, finite: tf.Tensor) -> None:
-        """Update the scale after a step; ``finite``: bool, 0-d."""
-        raise NotImplementedError
-
-    def at_floor(self) -> tf.Tensor:
-        """Whether no overflow can make the scale smaller: bool, 0-d."""
-        return self() <= self.least
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        raise NotImplementedError
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        """Create a loss scale from the result of ``get_config``."""
-        return cls(**scaling.checked_config(cls, config))
-
-
 @registered
-class FixedLossScale(LossScale):
+class FixedLossScale(shared.StaticScale):
     """A loss scale that never moves.
 
     Args:
@@ -76,40 +33,15 @@ class FixedLossScale(LossScale):
     """
 
     def __init__(self, loss_scale_value: float) -> None:
-        self.least = scaling.fixed_value(loss_scale_value)
-        super().__init__()
-
-    @property
-    def loss_scale_value(self) -> float:
-        """The factor."""
-        return self.least
-
-    def __call__(self) -> tf.Tensor:
-        """Return the factor: float32, 0-d."""
-        return tf.constant(self.least, tf.float32)
+        super().__init__(shared.fixed_value(loss_scale_value))
 
     def update(self, grads: Any) -> tuple[None, bool]:
         """Do nothing: (None, True)."""
         return None, True
 
-    def move(self, finite: tf.Tensor) -> None:
-        """Do nothing."""
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's argument."""
-        return {"loss_scale_value": self.least}
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.least})"
-
-
-def _of_policy(name: str, doc: str) -> Any:
-    """Return a property that reads an argument of a dynamic scale."""
-    return property(lambda scale: getattr(scale._policy, name), doc=doc)
-
 
 @registered
-class DynamicLossScale(LossScale):
+class DynamicLossScale(shared.PolicyScale):
     """A loss scale that grows while gradients are finite and shrinks when they are not.
 
     After a finite step, good_steps += 1. When it reaches ``increment_period``,
@@ -146,15 +78,7 @@ class DynamicLossScale(LossScale):
         (False, 4.0)
     """
 
-    initial_loss_scale = _of_policy("initial_loss_scale", "The first scale.")
-    increment_period = _of_policy("increment_period", "Steps from growth to growth.")
-    multiplier = _of_policy("multiplier", "What scales are multiplied or divided by.")
-    floor = _of_policy("floor", "The least scale that an overflow leads to.")
-    ceiling = _of_policy("ceiling", "The greatest scale that growth leads to.")
-    growth_factor = _of_policy("growth", "What growth multiplies by.")
-    hysteresis = _of_policy("hysteresis", "The overflows until the scale is lowered.")
-    tolerance = _of_policy("tolerance", "The share of steps that may overflow.")
-    least = floor
+    _make_variable = staticmethod(state_variable)
 
     def __init__(
         self,
@@ -169,7 +93,7 @@ class DynamicLossScale(LossScale):
         hysteresis: int = 1,
         tolerance: float = 0.0,
     ) -> None:
-        self._policy = scalers.dynamic_policy(
+        policy = scalers.dynamic_policy(
             initial_loss_scale,
             increment_period,
             multiplier,
@@ -180,73 +104,13 @@ class DynamicLossScale(LossScale):
             hysteresis=hysteresis,
             tolerance=tolerance,
         )
-        super().__init__()
-        first = self._policy.initial_loss_scale
-        self.current_loss_scale = state_variable("current_loss_scale", first, "float32")
-        self.good_steps = state_variable("good_steps", 0, "int64")
-        if self._policy.is_patient:
-            self.overflows = state_variable("overflows", 0, "int64")
-            self.steps = state_variable("steps", 0, "int64")
-
-    @property
-    def backoff_factor(self) -> float:
-        """What lowering multiplies by; without a factor, 1 / multiplier."""
-        return self._policy.backoff_factor or 1.0 / self._policy.multiplier
-
-    @property
-    def variables(self) -> list[keras.Variable]:
-        """The scale and the good steps; with patience, its two counts too."""
-        state = [self.current_loss_scale, self.good_steps]
-        patient = self._policy.is_patient
-        return [*state, self.overflows, self.steps] if patient else state
-
-    def __call__(self) -> tf.Tensor:
-        """Return the scale of the next step: float32, 0-d."""
-        return value_of(self.current_loss_scale).read_value()
-
-    @tf.autograph.experimental.do_not_convert
-    def update(self, grads: Any) -> tuple[None, tf.Tensor]:
-        """Move the scale by one step.
-
-        Args:
-            grads: any nest of tensors, ``tf.IndexedSlices`` and None.
-
-        Returns:
-            None, and whether every element is finite after duplicate rows are summed:
-            bool, 0-d.
-
-        Raises:
-            DtypeError: a TypeError; a gradient of integers.
-        """
-        owner = "DynamicLossScale"
-        flat = [as_gradient(g, "a gradient", owner) for g in tf.nest.flatten(grads)]
-        finite = tf.reduce_all(finite_flags(scaling.require_floats(flat)))
-        self.move(finite)
-        return None, finite
-
-    def move(self, finite: tf.Tensor) -> None:
-        """Update the scale after a step, finite or not."""
-        state = [value_of(variable) for variable in self.variables]
-        before = [variable.read_value() for variable in state]
-        after = scaling.step_dynamic(self._policy, before, finite)
-        for variable, value in zip(state, after, strict=True):
-            variable.assign(value, read_value=False)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments that differ from their defaults."""
-        return scaling.dynamic_config(self._policy)
-
-    def __repr__(self) -> str:
-        """Return the arguments, and in eager mode the scale and the good steps."""
-        state = {}
-        if tf.executing_eagerly():
-            state["current_loss_scale"] = self.current_loss_scale.numpy()
-            state["num_good_steps"] = self.good_steps.numpy()
-        shown = ", ".join(f"{k}={v}" for k, v in {**state, **self.get_config()}.items())
-        return f"{type(self).__name__}({shown})"
+        super().__init__(policy)
 
 
-def get(identifier: Any) -> LossScale | None:
+SCALES = (FixedLossScale, DynamicLossScale)
+
+
+def get(identifier: Any) -> shared.LossScale | None:
     """Return the loss scale for ``identifier``.
 
     A number gives a :class:`FixedLossScale`, "dynamic" a :class:`DynamicLossScale`. A
@@ -259,13 +123,13 @@ def get(identifier: Any) -> LossScale | None:
         return FixedLossScale(identifier)
     if isinstance(identifier, str) and identifier == "dynamic":
         return DynamicLossScale()
-    if identifier is None or isinstance(identifier, LossScale):
+    if identifier is None or isinstance(identifier, SCALES):
         return identifier
-    raise scaling.bad_identifier(identifier)
+    raise shared.bad_identifier(identifier)
 
 
 @registered
-class AutomaticLossScaler(tf.Module):
+class AutomaticLossScaler(shared.AutomaticLossScaler):
     """A loss scale that is updated with the largest gradient of every step.
 
     Backoff starts at scale_max; an overflow divides by step_factor, and every
@@ -296,7 +160,7 @@ class AutomaticLossScaler(tf.Module):
         (1, 32.0)
     """
 
-    SUPPORTED_ALGOS: ClassVar[list[str]] = ["backoff", "logmax"]
+    _make_variable = staticmethod(state_variable)
 
     def __init__(
         self,
@@ -304,70 +168,8 @@ class AutomaticLossScaler(tf.Module):
         params: Mapping[str, Any] | None = None,
         strict: bool = False,
     ) -> None:
-        super().__init__()
-        name, policy = scalers.automatic_policy(algorithm, params, strict)
-        self.algorithm, self.policy, self.strict = name, policy, strict
+        super().__init__(algorithm, params, strict)
         self._params = dict(params or {})
-        first = scalers.start_automatic(policy)
-        self._kind = type(first)
-        self._state = {
-            name: state_variable(
-                name, value, "int64" if isinstance(value, int) else "float32"
-            )
-            for name, value in first._asdict().items()
-        }
-
-    @property
-    def loss_scale(self) -> tf.Tensor:
-        """The scale of the next step: float32, 0-d."""
-        return value_of(self._state["loss_scale"]).read_value()
-
-    @property
-    def state(self) -> dict[str, keras.Variable]:
-        """The variables that an update changes, by name."""
-        return dict(self._state)
-
-    def at_floor(self) -> tf.Tensor:
-        """Whether no overflow can make the scale smaller: bool, 0-d."""
-        return self.loss_scale <= self.policy.scale_min
-
-    @tf.autograph.experimental.do_not_convert
-    def update_op(self, has_nan: Any, amax: Any) -> tf.Tensor:
-        """Move the scale by one step.
-
-        Args:
-            has_nan: whether any gradient has a NaN: bool, 0-d.
-            amax: the largest absolute value: float32, 0-d.
-
-        Returns:
-            The number of updates made, this one included: int64, 0-d.
-
-        Raises:
-            DtypeError: a TypeError; strict, an ``amax`` that is not float32.
-        """
-        has_nan, amax = scaling.as_update(self.policy, has_nan, amax)
-        variables = [value_of(variable) for variable in self._state.values()]
-        before = self._kind(*(variable.read_value() for variable in variables))
-        after = scaling.step_automatic(self.policy, before, has_nan, amax)
-        for variable, value in zip(variables, after, strict=True):
-            variable.assign(value, read_value=False)
-        return after.iteration
-
-    @staticmethod
-    def check_grads(
-        grads_and_vars: Iterable[tuple[Any, Any]],
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return whether any gradient has a NaN, and the largest absolute value.
-
-        Duplicate rows of sparse gradients are not summed. The maximum ignores NaN;
-        without any element it is -inf.
-
-        Raises:
-            DtypeError: a TypeError; the gradients have several dtypes.
-        """
-        pairs = listed_pairs(grads_and_vars, "AutomaticLossScaler.check_grads")
-        gradients = (as_gradient(g, v, "AutomaticLossScaler") for g, v in pairs)
-        return scaling.find_largest(gradients)
 
     def __repr__(self) -> str:
         shown = f", {self._params}" if self._params else ""

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from lockstep import errors, pipeline, scalers
@@ -18,15 +17,15 @@ from lockstep.keras3.gradients import (
     Gradient,
     Pairs,
     TrainV1,
-    as_gradient,
     name_of,
     require_loss,
     state_variable,
     value_of,
 )
-from lockstep.keras3.loss_scales import LossScale, get
+from lockstep.keras3.loss_scales import get
 from lockstep.tf.shared import scaling
 from lockstep.tf.shared.gradients import divided, widen, with_values
+from lockstep.tf.shared.loss_scales import LossScale, required_scale
 from lockstep.tf.shared.scaling import ScaledStep
 
 
@@ -145,9 +144,7 @@ class ScalingWrapper(stack.Wrapper, keras.optimizers.LossScaleOptimizer):
             MalformedPairsError, DtypeError: TypeErrors; not a list of real gradients.
         """
         owner = type(self).__name__
-        listed = enumerate(scaling.listed_gradients(gradients, owner))
-        tensors = [as_gradient(g, f"gradient {k}", owner) for k, g in listed]
-        scaling.require_floats(tensors)
+        tensors = scaling.listed_gradients(gradients, owner)
         graph, thread = tf.compat.v1.get_default_graph(), threading.get_ident()
         here = None if tf.executing_eagerly() else weakref.ref(graph)
         unseen_step = here is None and self._steps_in_functions
@@ -189,27 +186,11 @@ class ScalingWrapper(stack.Wrapper, keras.optimizers.LossScaleOptimizer):
         step = ScaledStep(pairs, names, values, unclipped)
         step.look(self.clip_norm)
         if self._never_scaled:
-            self._warn_never_scaled(values)
-        return step
-
-    def _warn_never_scaled(self, values: Sequence[Any]) -> None:
-        """Warn once about a step whose loss was never scaled."""
-        scale, eager = self.scale_object, tf.executing_eagerly()
-        for name in ("loss_scale_value", "initial_loss_scale"):
-            scale = getattr(scale, name, scale)  # Without an operation in the graph.
-        scale = float(self._scale()) if eager else scale
-        if not isinstance(scale, float):
-            return
-        if eager and not any(map(np.any, values)):
-            return
-        vars(self)["_never_scaled"] = False
-        if scale != 1:
-            errors.warn_user(
-                f"{type(self).__name__}: expected gradients of scale_loss(loss), got a "
-                f"step, but the loss scale {scale:g} was never asked for; the gradients"
-                " are taken as unscaled. Differentiate scale_loss(loss), or choose the "
-                "loss scale 1."
+            settled = scaling.warn_unless_scaled(
+                type(self).__name__, self._scale, values
             )
+            vars(self)["_never_scaled"] = not settled
+        return step
 
     def _take_step(self, pairs: Pairs) -> None:
         """Take the step of the wrapped optimizer."""
@@ -384,12 +365,7 @@ class MixedPrecisionLossScaleOptimizer(ScalingWrapper):
         *,
         clip_norm: float | None = None,
     ) -> None:
-        scale = get(loss_scale)
-        if scale is None:
-            raise errors.MissingLossScaleError(
-                f"{type(self).__name__}: expected a loss scale, got None; give a number"
-                " or 'dynamic'."
-            )
+        scale = required_scale(get(loss_scale))
         super().__init__(opt, scale, scale, clip_norm, at_floor, floor_patience)
 
     def update(self, gradients: list[Gradient], variables: list[Any]) -> None:

@@ -23,12 +23,17 @@ from lockstep.keras3.gradients import (
     value_of,
     without_duplicates,
 )
-from lockstep.keras3.loss_scales import AutomaticLossScaler, DynamicLossScale, LossScale
+from lockstep.keras3.loss_scales import SCALES, AutomaticLossScaler, DynamicLossScale
 from lockstep.keras3.loss_scaling import ScalingWrapper
 from lockstep.pipeline import has_layer
-from lockstep.tf.shared import scaling
 from lockstep.tf.shared.gradients import HALF, follow, saturating_cast, times, widen
-from lockstep.tf.shared.scaling import PATIENCE, AutomaticScale, ScaledStep, StaticScale
+from lockstep.tf.shared.loss_scales import LossScale, StaticScale, scale_number
+from lockstep.tf.shared.scaling import (
+    PATIENCE,
+    ScaledStep,
+    penalty_gradient,
+    require_callable,
+)
 
 OWNER = "MixedPrecisionOptimizerWrapper"
 
@@ -38,14 +43,12 @@ registered = keras.saving.register_keras_serializable(package="lockstep")
 
 def scale_of(argument: Any) -> tuple[Any, Any]:
     """Return the scale that users know for an argument, and it as a loss scale."""
-    if isinstance(argument, AutomaticLossScaler):
-        return argument, AutomaticScale(argument)
-    if isinstance(argument, LossScale):
+    if isinstance(argument, (AutomaticLossScaler, *SCALES)):
         return argument, argument
     if isinstance(argument, str) and argument == "dynamic":
         scale = DynamicLossScale()
         return scale, scale
-    number = scaling.scale_number(argument)
+    number = scale_number(argument)
     return number, StaticScale(number)
 
 
@@ -289,12 +292,7 @@ class MasterRegularizer(keras.regularizers.Regularizer):
     """The regularizer that :func:`mp_regularizer_wrapper` returns."""
 
     def __init__(self, regularizer: Regularizer) -> None:
-        if not callable(regularizer):
-            raise errors.DtypeError(
-                "mp_regularizer_wrapper: regularizer: expected a callable of a weight, "
-                f"got {type(regularizer).__name__}; pass a function that returns the "
-                "penalty."
-            )
+        require_callable(regularizer)
         self.regularizer = regularizer
 
     @tf.autograph.experimental.do_not_convert
@@ -353,20 +351,8 @@ def regularized(
     known = getattr(variable, "regularizer", None)
     if not isinstance(known, MasterRegularizer):
         return gradient
-    weight = value_of(master).read_value()
-    with tf.GradientTape() as tape:
-        tape.watch(weight)
-        penalty = known.regularizer(weight)
-    if penalty is None:
-        return gradient
-    slope = None
-    if tf.is_tensor(penalty) and penalty.shape.is_compatible_with([]):
-        slope = tape.gradient(penalty, weight)
+    slope = penalty_gradient(known.regularizer, value_of(master).read_value())
     if slope is None:
-        raise errors.DtypeError(
-            "mp_regularizer_wrapper: regularizer: expected a penalty that is a scalar "
-            f"tensor with a gradient for the weight, got {penalty!r}; compute it from "
-            "the weight in tensors, and sum it."
-        )
+        return gradient
     slope = times(slope, factor)
     return slope if gradient is None else tf.convert_to_tensor(gradient) + slope

@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from lockstep import errors
-from lockstep.interface import NO_EAGER_STEP, StepReport
+from lockstep.interface import NO_EAGER_STEP
 from lockstep.keras3 import gradients as gradients_of
 from lockstep.keras3 import optimizers as rules
 from lockstep.keras3 import wrapper as stack
@@ -19,8 +19,6 @@ from lockstep.keras3.loss_scales import AutomaticLossScaler
 from lockstep.keras3.mixed_precision import MixedPrecisionOptimizerWrapper
 from lockstep.pipeline import base_of
 from lockstep.tf.shared import optimize_loss as shared
-from lockstep.tf.shared import summaries as records
-from lockstep.tf.shared.accumulators import Accumulators
 
 Optimizer = keras.optimizers.Optimizer
 OWNER = shared.OWNER
@@ -121,7 +119,7 @@ def optimize_loss(
         >>> step.pipeline
         ('norm', 'clip', 'update')
     """
-    task = shared.Task(**locals())
+    arguments = dict(locals())
     if not callable(loss):
         raise errors.LossNotCallableError(
             f"{OWNER}: loss: expected a function, got {type(loss).__name__}; write "
@@ -135,33 +133,10 @@ def optimize_loss(
         if isinstance(variable, tf.distribute.DistributedValues)
     ]
     strategy = [*strategies, tf.distribute.get_strategy()][0]
-    step = TrainingStep(task, variables)
+    step = TrainingStep(arguments, variables)
     with gradients_of.scope_of(strategy):
         step.assemble()
     return step
-
-
-def make_optimizer(task: shared.Task, rate: float) -> Optimizer:
-    """Return the optimizer for its name, class or instance; its rate can be set."""
-    optimizer, arguments = task.optimizer, dict(task.optimizer_params or {})
-    if not isinstance(optimizer, Optimizer) or arguments:
-        optimizer = shared.make_optimizer(
-            optimizer, arguments, rate, OPTIMIZER_CLS_NAMES
-        )
-    owner = f"{OWNER}: optimizer"
-    stack.require_optimizer(optimizer, owner, "to train with")
-    remedy = 'pass the one inside, and dtype="mixed", which scales the loss'
-    stack.refuse_keras_scale(optimizer, owner, remedy)
-    stack.refuse_factor(optimizer, owner)
-    stack.refuse_several(optimizer, owner, "pass a single optimizer")
-    base = base_of(optimizer)
-    if not isinstance(base._learning_rate, keras.Variable):
-        raise errors.UnsupportedError(
-            f"{owner}: expected an optimizer whose learning_rate is a number, got "
-            f"{type(base).__name__} with a schedule; leave its schedule to "
-            "learning_rate_decay_fn."
-        )
-    return optimizer if isinstance(optimizer, TrainV1) else Adapted(optimizer)
 
 
 class Adapted(stack.Wrapper):
@@ -172,17 +147,11 @@ class Adapted(stack.Wrapper):
         super().update(gradients, variables)
         if tf.executing_eagerly():
             pairs = zip(gradients, variables, strict=True)
-            self._set_report(applied(variables, [v for g, v in pairs if g is None]))
+            absent = [name_of(v) for g, v in pairs if g is None]
+            self._set_report(shared.applied(len(variables), absent))
 
 
-def applied(variables: Sequence[Any], absent: Sequence[Any]) -> StepReport:
-    """Return the report of an applied step of an optimizer without reports."""
-    count = len(variables) - len(absent)
-    reason = f"{count} of {len(variables)} variables updated"
-    return StepReport(True, reason, tuple(map(name_of, absent)))
-
-
-class TrainingStep(tf.Module):
+class TrainingStep(shared.TrainingStep):
     """The training step that ``optimize_loss`` returns; call it to take a step.
 
     ``step(*inputs)`` passes its arguments to the loss and returns its value, eagerly or
@@ -201,55 +170,39 @@ class TrainingStep(tf.Module):
         last_step: the report of the last eager call; calls in graphs are not reported.
     """
 
-    optimizer: Any
-    last_step: StepReport = NO_EAGER_STEP
+    classes = OPTIMIZER_CLS_NAMES
+    make_scaler = AutomaticLossScaler
+    make_masters = MixedPrecisionOptimizerWrapper
 
-    def __init__(self, task: shared.Task, trained: Sequence[Any]) -> None:
-        super().__init__()
-        self.task = task
-        self.trained = tuple(trained)
-        self.global_step = gradients_of.state_variable("global_step", 0, "int64")
-        self.scaler: AutomaticLossScaler | None = None
-        self._sums: Accumulators | None = None
-        if task.accumulates:
-            self.micro_step = gradients_of.state_variable("micro_step", 0, "int64")
-            count = value_of(self.micro_step)
-            self._sums = Accumulators(task.iter_size, count, name_of)
+    def make_count(self, name: str) -> tf.Variable:
+        """Create a count of steps: int64, 0-d."""
+        return value_of(gradients_of.state_variable(name, 0, "int64"))
 
     def assemble(self) -> None:
         """Create the optimizer, its loss scaler, and their state."""
-        task, scale = self.task, self.task.loss_scaling
-        self.optimizer = make_optimizer(task, float(self.next_rate()))
-        task.check_optimizer(self.optimizer)
-        if isinstance(scale, str):
-            scale = AutomaticLossScaler(scale, task.loss_scaling_params)
-            self.scaler = scale
-        if task.mixed:
-            self.optimizer = MixedPrecisionOptimizerWrapper(self.optimizer, scale)
+        super().assemble()
         self.optimizer.ensure_built(self.trained)
 
-    @property
-    def pipeline(self) -> tuple[str, ...]:
-        """The stages of a step that change its gradients, in order."""
-        return self.task.pipeline(self.optimizer)
-
-    def __repr__(self) -> str:
-        base, count = base_of(self.optimizer), len(self.trained)
-        if not tf.executing_eagerly():
-            return f"{OWNER}({type(base).__name__}, in a graph)"
-        step = int(value_of(self.global_step).read_value())
-        rate = value_of(base._learning_rate).read_value()
-        return shared.shown(base, count, step, rate, self.pipeline)
-
-    @property
-    def accumulators(self) -> list[Gradient]:
-        """The sum so far for each variable; None if it has none."""
-        sums = [] if self._sums is None else self._sums.values
-        return sums or [None] * len(self.trained)
-
-    def next_rate(self) -> Any:
-        """Return the learning rate for the next step."""
-        return self.task.rate(value_of(self.global_step).read_value())
+    def make_optimizer(self) -> Optimizer:
+        """Return the optimizer for its name, class or instance; its rate can be set."""
+        optimizer = self.task.optimizer
+        arguments = dict(self.task.optimizer_params or {})
+        if not isinstance(optimizer, Optimizer) or arguments:
+            optimizer = self.call_optimizer(arguments, float(self.next_rate()))
+        owner = f"{OWNER}: optimizer"
+        stack.require_optimizer(optimizer, owner, "to train with")
+        remedy = 'pass the one inside, and dtype="mixed", which scales the loss'
+        stack.refuse_keras_scale(optimizer, owner, remedy)
+        stack.refuse_factor(optimizer, owner)
+        stack.refuse_several(optimizer, owner, "pass a single optimizer")
+        base = base_of(optimizer)
+        if not isinstance(base._learning_rate, keras.Variable):
+            raise errors.UnsupportedError(
+                f"{owner}: expected an optimizer whose learning_rate is a number, got "
+                f"{type(base).__name__} with a schedule; leave its schedule to "
+                "learning_rate_decay_fn."
+            )
+        return optimizer if isinstance(optimizer, TrainV1) else Adapted(optimizer)
 
     @tf.autograph.experimental.do_not_convert
     def __call__(self, *inputs: Any, skip_update: Any = None) -> Any:
@@ -273,13 +226,10 @@ class TrainingStep(tf.Module):
         values: list[Any] = []
 
         def loss() -> tf.Tensor:
-            answer = self.task.loss(*inputs)
-            first, *rest = answer if isinstance(answer, tuple) else (answer,)
-            value = tf.convert_to_tensor(gradients_of.require_loss(first, OWNER))
-            values.append((value, *rest) if isinstance(answer, tuple) else value)
+            value = self.compute_loss(inputs, values)
             return value if replicas == 1 else value / replicas
 
-        rate = self.next_rate()
+        self._rate = self.next_rate()
         pairs = self.optimizer.compute_gradients(loss, self.trained)
         variables = [variable for _, variable in pairs]
 
@@ -290,9 +240,9 @@ class TrainingStep(tf.Module):
         def take(gradients: list[Gradient]) -> None:
             pairs = list(zip(gradients, variables, strict=True))
             if self._sums is None:
-                self._update(pairs, rate)
+                self._update(pairs)
             else:
-                self._add_up(self._sums, pairs, rate, skip_update)
+                self._add_up(self._sums, pairs, skip_update)
 
         gradients = [gradient for gradient, _ in pairs]
         if tf.distribute.has_strategy():
@@ -302,7 +252,7 @@ class TrainingStep(tf.Module):
         return values[-1]
 
     def _add_up(
-        self, sums: Accumulators, pairs: Pairs, rate: Any, skip_update: Any
+        self, sums: shared.Accumulators, pairs: Pairs, skip_update: Any
     ) -> None:
         """Add a micro-batch, and take a step with the sums unless they must wait."""
         totals = sums.add(pairs)
@@ -311,66 +261,65 @@ class TrainingStep(tf.Module):
         def keep() -> tf.Tensor:
             sums.keep(totals, count)
             if tf.executing_eagerly():
-                number, size = int(count), self.task.iter_size
-                reason = f"accumulated micro-batch {number} of {size}"
-                self.last_step = StepReport(False, reason, ())
+                self.report_added(count)
             return tf.constant(False)
 
         def update() -> tf.Tensor:
-            self._update(totals, rate)
+            self._update(totals)
             sums.clear()
             return tf.constant(True)
 
-        waits = self.task.waits(skip_update, count)
+        waits = self.waits(skip_update, count)
         known = tf.get_static_value(waits)
         if known is None:
             tf.cond(waits, keep, update)
         else:
             keep() if known else update()
 
-    def _update(self, pairs: Pairs, rate: Any) -> None:
-        """Process the gradients and pass them to the optimizer."""
-        if self.task.on_horovod:
-            task = self.task
+    def _update(self, pairs: Pairs) -> None:
+        """Process the gradients and pass them to the optimizer.
+
+        Summaries and clipping are left out of a step that will be skipped.
+        """
+        task, record = self.task, shared.new_record()
+        if task.on_horovod:
             pairs = reduce_gradients(pairs, True, task.model, task.reduction)
-        record = records.new_record()
-        # Summaries and clipping are left out of a step that will be skipped.
         present = [getattr(g, "values", g) for g, _ in pairs if g is not None]
-        skips = "finite check" in self.pipeline
-        fits = self.task.fits(skips, record is not None, present)
+        fits = self.fits(record, present)
         if fits is not False:
-            pairs = self._post_process(pairs, rate, record)
+            pairs = self._post_process(pairs, record)
         variables = [variable for _, variable in pairs]
         entries = [gradient for gradient, _ in pairs]
         gradients = gradients_of.check_gradients(entries, variables, OWNER)
         gradients_of.require_gradients(gradients, OWNER, variables)
         if fits is not False:
-            step = value_of(self.global_step) + 1
-            records.write_summaries(record, step, fits)
-        self._apply(list(zip(gradients, variables, strict=True)), rate)
-
-    def _apply(self, pairs: Pairs, rate: Any) -> None:
-        """Update with the optimizer, at the rate of this step."""
-        self.optimizer.learning_rate = rate
-        present = [(g, v) for g, v in pairs if g is not None]
+            shared.write_summaries(record, self.global_step + 1, fits)
+        self.optimizer.learning_rate = self._rate
+        present = zip(gradients, variables, strict=True)
+        present = [(g, v) for g, v in present if g is not None]
         self.optimizer.apply_gradients(present, self.global_step)
         self.last_step = NO_EAGER_STEP
         if tf.executing_eagerly():
+            absent = [
+                name_of(v)
+                for v, g in zip(variables, gradients, strict=True)
+                if g is None
+            ]
             report = getattr(self.optimizer, "last_step", None)
-            absent = [variable for gradient, variable in pairs if gradient is None]
-            self.last_step = report or applied(self.trained, absent)
+            self.last_step = report or shared.applied(len(self.trained), absent)
 
-    def _post_process(self, pairs: Pairs, rate: Any, record: Any) -> Pairs:
+    def _post_process(self, pairs: Pairs, record: Any) -> Pairs:
         """Clip or scale by LARC; record the requested summaries.
 
         The scales of float8 are unchanged. Keras overwrites them with their gradients.
         """
-        plan = self.task.processing(record, rate, self.optimizer, self.scaler)
+        self.record_state(record)
         overwrites = self.optimizer._overwrite_variable_with_gradient
         kept = [overwrites(variable) for _, variable in pairs]
         both = list(zip(pairs, kept, strict=True))
-        others = iter(processed(plan, [p for p, is_kept in both if not is_kept], rate))
-        return [pair if is_kept else next(others) for pair, is_kept in both]
+        others = [pair for pair, is_kept in both if not is_kept]
+        done = iter(processed(self.process, others, self._rate, record))
+        return [pair if is_kept else next(done) for pair, is_kept in both]
 
 
 @tf.autograph.experimental.do_not_convert
@@ -414,13 +363,8 @@ def reduce_gradients(
         >>> pairs[0][0].numpy().tolist()
         [1.0, 1.0]
     """
-    shared.check_reduced(on_horovod)
     entries, variables = as_entries(grads_and_vars, "reduce_gradients")
-    means = shared.mean_gradients(
-        [entry.gradient for entry in entries],
-        [entry.variable for entry in entries],
-        reduction,
-    )
+    means = shared.mean_gradients(entries, on_horovod, reduction)
     return list(zip(means, variables, strict=True))
 
 
@@ -461,4 +405,4 @@ def get_regularization_loss(
             "get_regularization_loss: expected losses, because there is no collection "
             "of them here, got None; pass losses=model.losses."
         )
-    return shared.sum_losses(shared.chosen_losses(losses, scope), name)
+    return shared.sum_losses(losses, name, scope)

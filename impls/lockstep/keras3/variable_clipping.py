@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -24,10 +23,14 @@ from lockstep.keras3.gradients import (
 )
 from lockstep.keras3.wrapper import Wrapper
 from lockstep.pipeline import has_layer
-from lockstep.tf.shared.rows import clip_rows
+from lockstep.tf.shared.clipping import (
+    DIMS,
+    checked_axes,
+    clip_rows,
+    resolved_axes,
+)
 
 OWNER = "VariableClippingOptimizer"
-DIMS = f"{OWNER}: vars_to_clip_dims"
 
 
 class Clipped(NamedTuple):
@@ -136,7 +139,8 @@ class VariableClippingOptimizer(Wrapper):
                     )
                 limit = self.max_norm
                 limit = limit[name_of(key)] if isinstance(limit, dict) else limit
-                rows[key_of(variable)] = resolved_axes(variable, axes), limit
+                name, rank = name_of(variable), len(variable.shape)
+                rows[key_of(variable)] = resolved_axes(name, rank, axes), limit
             vars(self)["_rows"] = rows
         super().build(variables)
 
@@ -272,13 +276,7 @@ def listed_axes(vars_to_clip_dims: Any) -> list[tuple[Any, tuple[int, ...]]]:
                 f"{DIMS}: expected paths or variable.value.ref() as keys, got "
                 f"{type(key).__name__}; use variable.path."
             )
-        try:
-            listed.append((key, tuple(operator.index(axis) for axis in dims)))
-        except TypeError as error:
-            raise errors.AxesError(
-                f"{DIMS}: expected a list of integers for {name_of(key)!r}, got "
-                f"{dims!r}; write [1] for the rows of a matrix."
-            ) from error
+        listed.append((key, checked_axes(name_of(key), dims)))
     return listed
 
 
@@ -298,18 +296,6 @@ def named_limits(max_norm: Any, names: Sequence[str]) -> float | dict[str, float
         require(OWNER, "max_norm", norm, fine, "a finite number > 0")
     limits = {name: float(norm) for name, norm in limits.items()}
     return limits if isinstance(max_norm, Mapping) else limits[None]
-
-
-def resolved_axes(variable: Any, axes: Sequence[int]) -> tuple[int, ...]:
-    """Return ``axes`` as nonnegative numbers, ascending; raise if it has no such."""
-    rank, name = len(variable.shape), name_of(variable)
-    resolved = sorted({axis % rank for axis in axes if -rank <= axis < rank})
-    if len(resolved) < len(axes):
-        raise errors.OutOfRangeError(
-            f"{DIMS}: expected different axes of {name!r}, which has {rank} dimensions,"
-            f" got {list(axes)}; list each axis once."
-        )
-    return tuple(resolved)
 
 
 def place_of(key: Any, variables: Sequence[Any], positions: Mapping[str, int]) -> int:

@@ -10,8 +10,8 @@ import tensorflow as tf
 from lockstep.errors import MalformedPairsError
 from lockstep.tf.replicas import Pairs
 from lockstep.tf.shared import clipping as shared
+from lockstep.tf.shared.clipping import Entry, Recorder, host_recorder
 from lockstep.tf.shared.gradients import Gradient
-from lockstep.tf.shared.summaries import Entry, Recorder
 from lockstep.tf.wrapper import as_gradient, as_pairs, as_variable
 
 
@@ -100,9 +100,9 @@ def clip_gradients_by_norm(
         from lockstep.tf import strict as originals
 
         return originals.clip_gradients_by_norm(grads_and_vars, clip_gradients)
-    entries, variables = as_entries(grads_and_vars, shared.BY_NORM)
-    clipped = shared.clip_gradients_by_norm(entries, clip_gradients)
-    return list(zip(clipped, variables, strict=True))
+    shared.check_limit(shared.BY_NORM, "clip_gradients", clip_gradients)
+    process = shared.Processing(shared.BY_NORM, (), clip_gradients)
+    return processed(process, grads_and_vars, None, None)
 
 
 @tf.autograph.experimental.do_not_convert
@@ -170,16 +170,20 @@ def post_process_gradients(
         return originals.post_process_gradients(
             grads_and_vars, summaries, lr, clip_gradients, larc_params, recorder
         )
-    process = shared.plan(summaries, clip_gradients, larc_params, recorder)
-    return processed(process, grads_and_vars, lr)
+    process = shared.Processing(shared.OWNER, summaries, clip_gradients, larc_params)
+    recorder = host_recorder() if recorder is None else recorder
+    return processed(process, grads_and_vars, lr, recorder)
 
 
 def processed(
-    process: shared.Processing, grads_and_vars: Iterable[Any], lr: Any
+    process: shared.Processing,
+    grads_and_vars: Iterable[Any],
+    lr: Any,
+    recorder: Recorder | None,
 ) -> Pairs:
-    """Clip, scale and record as in a checked plan."""
-    entries, variables = as_entries(grads_and_vars, shared.OWNER)
-    return list(zip(process(entries, lr), variables, strict=True))
+    """Return processed pairs; the recorder gets the requested summaries."""
+    entries, variables = as_entries(grads_and_vars, process.owner)
+    return list(zip(process(entries, lr, recorder), variables, strict=True))
 
 
 def as_entries(

@@ -6,14 +6,14 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
 from lockstep import errors, pipeline, scalers
 from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.tf import wrapper as base
-from lockstep.tf.loss_scales import LossScale, get, state_variable
+from lockstep.tf.loss_scales import LossScale, get
 from lockstep.tf.replicas import Pairs, name_of
+from lockstep.tf.shared import loss_scales as shared
 from lockstep.tf.shared import scaling
 from lockstep.tf.shared.gradients import (
     HALF,
@@ -21,12 +21,12 @@ from lockstep.tf.shared.gradients import (
     as_tensor,
     divided,
     replica_number,
+    require_floats,
     widen,
     with_values,
 )
 from lockstep.tf.wrapper import (
     as_counter,
-    as_gradient,
     check_pairs,
     checked_arguments,
     require_resources,
@@ -82,7 +82,7 @@ class ScalingWrapper(base.Wrapper):
         self.at_floor = at_floor
         self.floor_patience = floor_patience
         self.clip_norm = clip_norm
-        skips = state_variable("skipped_in_a_row", 0, tf.int64)
+        skips = shared.state_variable("skipped_in_a_row", 0, tf.int64)
         self._track_trackable(skips, "skipped_in_a_row")
         self._skips = scaling.Skips(self.owner, skips)
 
@@ -146,7 +146,7 @@ class ScalingWrapper(base.Wrapper):
 
     def _divided(self, pairs: Pairs, scale: float | tf.Tensor) -> Pairs:
         """Return pairs of g (1/s), computed in float32 for half precision."""
-        present = scaling.require_floats(gradient for gradient, _ in pairs)
+        present = require_floats("loss scaling", [gradient for gradient, _ in pairs])
         quotients = iter(divided([getattr(g, "values", g) for g in present], scale))
         return [
             (g if g is None else with_values(g, next(quotients)), v) for g, v in pairs
@@ -190,10 +190,8 @@ class ScalingWrapper(base.Wrapper):
             UnscaledTwiceError: a RuntimeError; a second call before the step.
             MalformedPairsError, DtypeError: TypeErrors; not a list of real gradients.
         """
-        listed = enumerate(scaling.listed_gradients(gradients, self.owner))
+        tensors = scaling.listed_gradients(gradients, self.owner)
         self._by_hand.refuse_second(self.owner)
-        tensors = [as_gradient(g, f"gradient {k}", self.owner) for k, g in listed]
-        scaling.require_floats(tensors)
         wide = [(in_float32(gradient), None) for gradient in tensors]
         pairs = self._divided(wide, self._factor)
         self._by_hand.note(is_unscaled=True)
@@ -209,28 +207,11 @@ class ScalingWrapper(base.Wrapper):
 
     def _look(self, step: scaling.ScaledStep) -> None:
         """Check the gradients of a step; raise for integers and complex numbers."""
-        scaling.require_floats(step.present)
+        require_floats("loss scaling", step.present)
         step.look(self.clip_norm)
         if self._never_scaled:
-            self._warn_never_scaled(step)
-
-    def _warn_never_scaled(self, step: scaling.ScaledStep) -> None:
-        """Warn once about a step whose loss was never scaled."""
-        eager, scale = tf.executing_eagerly(), self.scale_object
-        for name in ("loss_scale_value", "initial_loss_scale"):
-            scale = getattr(scale, name, scale)  # Without an operation in the graph.
-        scale = float(self._scale()) if eager else scale
-        values = [getattr(gradient, "values", gradient) for gradient in step.present]
-        if not isinstance(scale, float) or (eager and not any(map(np.any, values))):
-            return
-        self._never_scaled = False
-        if scale != 1:
-            errors.warn_user(
-                f"{self.owner}: expected gradients of scale_loss(loss), got a step, "
-                f"but the loss scale {scale:g} was never asked for; the gradients are "
-                "taken as unscaled. Differentiate scale_loss(loss), or choose the loss "
-                "scale 1."
-            )
+            settled = scaling.warn_unless_scaled(self.owner, self._scale, step.present)
+            self._never_scaled = not settled
 
     def _take_step(
         self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
@@ -352,8 +333,6 @@ class ByHand:
 
     def take(self, owner: str) -> bool:
         """Return whether the gradients of a step are unscaled, and remove the entry."""
-        if not self._entries:
-            return True
         replica, eager = replica_number(), tf.executing_eagerly()
         graph = tf.compat.v1.get_default_graph()
         entry = self._entries.get(replica)
@@ -362,18 +341,18 @@ class ByHand:
         in_branch = entry.is_outside(graph)
         # Only one branch of a condition runs, so each may apply the same gradients.
         again = entry.branch is not None and entry.branch() is graph
-        if again or (entry.branch is not None and not in_branch):
-            del self._entries[replica]
-            return True
-        if eager and entry.graph is not None and not entry.is_unscaled:
+        is_over = again or (entry.branch is not None and not in_branch)
+        if eager and entry.graph is not None and not (entry.is_unscaled or is_over):
             raise errors.UnsupportedError(
                 f"{owner}.apply_gradients: expected unscaled gradients, for a "
                 "tf.function scaled the loss, got gradients that were not unscaled; "
                 "pass them through unscale_gradients first."
             )
+        del self._entries[replica]
+        if is_over:
+            return True
         if entry.graph is None and not eager:
             self._steps_in_functions = True
-        del self._entries[replica]
         if in_branch and not entry.is_unscaled:
             self._entries[replica] = entry._replace(branch=weakref.ref(graph))
         return entry.is_unscaled
@@ -472,7 +451,7 @@ class MixedPrecisionLossScaleOptimizer(ScalingWrapper):
             return
         role = "whose loss is to be scaled"
         base.require_optimizer(opt, self.owner, role, errors.NotScalableError)
-        scale = required_scale(get(loss_scale))
+        scale = shared.required_scale(get(loss_scale))
         self._set_up(opt, None, scale, scale)
         self._set_options(clip_norm, at_floor, floor_patience)
 
@@ -533,13 +512,3 @@ class MixedPrecisionLossScaleOptimizer(ScalingWrapper):
         counter = as_counter(global_step, self.owner)
         pairs = narrowed(self._unscaled(pairs))
         return self.apply_together(self._apply_or_skip, pairs, counter, name)
-
-
-def required_scale(scale: LossScale | None) -> LossScale:
-    """Return the loss scale; raise if there is none."""
-    if scale is None:
-        raise errors.MissingLossScaleError(
-            "MixedPrecisionLossScaleOptimizer: expected a loss scale, got None; give a "
-            "number or 'dynamic'."
-        )
-    return scale

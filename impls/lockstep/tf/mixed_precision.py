@@ -10,7 +10,7 @@ import tensorflow as tf
 from lockstep import errors
 from lockstep.pipeline import has_layer
 from lockstep.tf import wrapper as base
-from lockstep.tf.loss_scales import AutomaticLossScaler, DynamicLossScale, LossScale
+from lockstep.tf.loss_scales import DynamicLossScale
 from lockstep.tf.loss_scaling import ScalingWrapper
 from lockstep.tf.replicas import (
     MODEL_NAME,
@@ -31,6 +31,12 @@ from lockstep.tf.shared.gradients import (
     values_of,
     widen,
     with_values,
+)
+from lockstep.tf.shared.loss_scales import (
+    AutomaticLossScaler,
+    LossScale,
+    StaticScale,
+    scale_number,
 )
 from lockstep.tf.variable_clipping import VariableClippingOptimizer
 from lockstep.tf.wrapper import (
@@ -55,15 +61,13 @@ MASTERS, REGULARIZERS = "FP32_MASTER_COPIES", "REGULARIZATION_FUNCTIONS"
 
 def scale_of(argument: Any) -> tuple[Any, Any]:
     """Return the scale that users know for an argument, and it as a loss scale."""
-    if isinstance(argument, AutomaticLossScaler):
-        return argument, scaling.AutomaticScale(argument)
-    if isinstance(argument, LossScale):
+    if isinstance(argument, AutomaticLossScaler | LossScale):
         return argument, argument
     if isinstance(argument, str) and argument == "dynamic":
         scale = DynamicLossScale()
         return scale, scale
-    number = scaling.scale_number(argument)
-    return number, scaling.StaticScale(number)
+    number = scale_number(argument)
+    return number, StaticScale(number)
 
 
 class MixedPrecisionOptimizerWrapper(ScalingWrapper):
@@ -310,21 +314,7 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
         self, regularizer: Regularizer, weight: tf.Tensor
     ) -> tf.Tensor | None:
         """Return d regularizer(w)/dw, with w's shape; None if there is no penalty."""
-        with tf.GradientTape() as tape:
-            tape.watch(weight)
-            penalty = regularizer(weight)
-        if penalty is None:
-            return None
-        slope = None
-        if tf.is_tensor(penalty) and penalty.shape.is_compatible_with([]):
-            slope = tape.gradient(penalty, weight)
-        if slope is None:
-            raise errors.DtypeError(
-                "mp_regularizer_wrapper: regularizer: expected a penalty that is a "
-                f"scalar tensor with a gradient for the weight, got {penalty!r}; "
-                "compute it from the weight in tensors, and sum it, or return None."
-            )
-        return slope
+        return scaling.penalty_gradient(regularizer, weight)
 
     # -- steps -------------------------------------------------------------------------
 
@@ -487,7 +477,7 @@ def mp_regularizer_wrapper(
         from lockstep.tf import strict as originals
 
         return originals.mp_regularizer_wrapper(regularizer)
-    require_callable(regularizer)
+    scaling.require_callable(regularizer)
 
     @tf.autograph.experimental.do_not_convert
     def regularize(weights: Any) -> Any:
@@ -502,12 +492,3 @@ def mp_regularizer_wrapper(
         return None
 
     return regularize
-
-
-def require_callable(regularizer: Any) -> None:
-    """Raise unless ``regularizer`` can be called."""
-    if not callable(regularizer):
-        raise errors.DtypeError(
-            "mp_regularizer_wrapper: regularizer: expected a callable of a weight, got "
-            f"{type(regularizer).__name__}; pass a function that returns the penalty."
-        )

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import tensorflow as tf
 
 from lockstep import errors
-from lockstep.interface import NO_EAGER_STEP, StepReport
+from lockstep.interface import NO_EAGER_STEP
 from lockstep.tf import optimizers as rules
 from lockstep.tf.clipping import as_entries, processed
-from lockstep.tf.loss_scales import AutomaticLossScaler, state_variable
 from lockstep.tf.mixed_precision import MixedPrecisionOptimizerWrapper
 from lockstep.tf.replicas import (
     Pairs,
@@ -27,9 +27,8 @@ from lockstep.tf.replicas import (
     sums_over_replicas,
 )
 from lockstep.tf.shared import optimize_loss as shared
-from lockstep.tf.shared import summaries as records
-from lockstep.tf.shared.accumulators import Accumulators
-from lockstep.tf.shared.gradients import Gradient, apart
+from lockstep.tf.shared.gradients import apart
+from lockstep.tf.shared.loss_scales import AutomaticLossScaler, state_variable
 from lockstep.tf.wrapper import (
     Optimizer,
     Wrapper,
@@ -165,30 +164,30 @@ def optimize_loss(
         from lockstep.tf import strict as originals
 
         return originals.optimize_loss(**arguments)
-    return start(shared.Task(**arguments), TrainingStep)
+    return start(arguments, TrainingStep)
 
 
 def start(
-    task: shared.Task, step_class: type[TrainingStep]
+    arguments: Mapping[str, Any], step_class: type[TrainingStep]
 ) -> tf.Tensor | TrainingStep | ReplicatedStep:
-    """Build the step of a graph, or return the step of a task."""
-    in_graph = builds_graph()
-    if not callable(task.loss) and not in_graph:
+    """Build the step of a graph, or return the step with these arguments."""
+    loss, in_graph = arguments["loss"], builds_graph()
+    if not callable(loss) and not in_graph:
         raise errors.LossNotCallableError(
             f"{OWNER}: loss: expected a function that computes the loss, got "
-            f"{errors.with_article(type(task.loss).__name__)}; each step calls it: "
-            "pass lambda: ..., or a function of a batch."
+            f"{errors.with_article(type(loss).__name__)}; each step calls it: pass "
+            "lambda: ..., or a function of a batch."
         )
     default = v1.trainable_variables() if in_graph else ()
     trained = shared.find_trained(
-        task.var_list, task.model, default, tf.Variable, as_variable
+        arguments["var_list"], arguments["model"], default, tf.Variable, as_variable
     )
-    copies = copies_of(trained, task.on_horovod)
+    copies = copies_of(trained, arguments["on_horovod"])
     if in_graph:
-        return build(step_class(task, trained))
+        return build(step_class(arguments, trained))
     # In the scope of a strategy with one replica all state is mirrored like them.
     are_ranks = is_mirrored(trained) and not tf.distribute.has_strategy()
-    steps = [step_class(task, c) for c in (copies if are_ranks else [trained])]
+    steps = [step_class(arguments, c) for c in (copies if are_ranks else [trained])]
     for step in steps:
         step.assemble()
     if not are_ranks:
@@ -200,7 +199,7 @@ def start(
 
 
 def build(step: TrainingStep) -> tf.Tensor:
-    """Build a step into the graph, and the operations of its summaries."""
+    """Build a step into the graph; return the loss before it, evaluated after it."""
     step._rate = step.next_rate()
     with v1.variable_scope(SCOPE):
         loss = step.task.loss
@@ -214,13 +213,21 @@ def build(step: TrainingStep) -> tf.Tensor:
                 )
             loss = tf.identity(loss)
         step.assemble()
-        done = step.build(loss)
-    records.add_to_graph(step.record)
+        pairs = step.optimizer.compute_gradients(
+            loss, step.trained, colocate_gradients_with_ops=True
+        )
+        # Without this, a loss that no gradient reads could be computed after the
+        # update.
+        with tf.control_dependencies([loss]):
+            updated = as_train_op(lambda: step.advance(pairs))
+        with tf.control_dependencies([updated]):
+            done = tf.identity(loss, name="train_loss")
+    shared.add_to_graph(step.record)
     done.training_step = step
     return done
 
 
-class TrainingStep(tf.Module):
+class TrainingStep(shared.TrainingStep):
     """The training step that ``optimize_loss`` returns; call it to take a step.
 
     ``step(*inputs)`` passes its arguments to the loss and returns its value, eagerly or
@@ -246,37 +253,15 @@ class TrainingStep(tf.Module):
     make_scaler: ClassVar[Any] = AutomaticLossScaler
     make_masters: ClassVar[Any] = MixedPrecisionOptimizerWrapper
 
-    optimizer: Any
-    last_step: StepReport = NO_EAGER_STEP
     weight_decay: Any = None
-    record: records.SummaryRecord | None = None
+    record: shared.SummaryRecord | None = None
     is_replica = False
 
-    def __init__(self, task: shared.Task, trained: Sequence[tf.Variable]) -> None:
-        super().__init__()
-        self.task = task
-        self.trained = tuple(trained)
-        if builds_graph():
-            self.global_step = v1.train.get_or_create_global_step()
-        else:
-            self.global_step = state_variable("global_step", 0, tf.int64)
-        self.scaler: AutomaticLossScaler | None = None
-        self._sums: Accumulators | None = None
-        if task.accumulates:
-            micro_step = state_variable("micro_step", 0, tf.int64)
-            self._sums = Accumulators(task.iter_size, micro_step, name_of)
-        self._rate: Any = None
-
-    def assemble(self) -> None:
-        """Create the optimizer, its loss scaler, and the wrapper with masters."""
-        self.optimizer = base = self.make_optimizer()
-        self.task.check_optimizer(base)
-        scale = self.task.loss_scaling
-        if isinstance(scale, str):
-            scale = self.make_scaler(scale, self.task.loss_scaling_params)
-            self.scaler = scale
-        if self.task.mixed:
-            self.optimizer = self.make_masters(base, scale)
+    def make_count(self, name: str) -> tf.Variable:
+        """Create a count of steps; a graph has its own count of all steps."""
+        if name == "global_step" and builds_graph():
+            return v1.train.get_or_create_global_step()
+        return state_variable(name, 0, tf.int64)
 
     def make_optimizer(self) -> Optimizer:
         """Return the optimizer for its name, class or instance."""
@@ -290,9 +275,16 @@ class TrainingStep(tf.Module):
             if optimizer in self.classes:
                 rule = "GradientDescent" if optimizer == "SGD" else optimizer
                 rules.check_arguments(rule, **arguments)
-            optimizer = shared.make_optimizer(optimizer, arguments, rate, self.classes)
+            optimizer = self.call_optimizer(arguments, rate)
         require_optimizer(optimizer, f"{OWNER}: optimizer", "to train with")
-        return optimizer if in_graph else with_free_rate(optimizer)
+        base = base_of(optimizer)
+        if not in_graph and not any(name in vars(base) for name in RATES):
+            raise errors.UnsupportedError(
+                f"{OWNER}: optimizer: expected an optimizer that keeps its rate in _lr "
+                f"or _learning_rate, got {type(base).__name__}; build it in a graph, "
+                "where it is given the rate as a tensor."
+            )
+        return optimizer
 
     def current_decay(self) -> Any:
         """Return AdamW's decay for its constructor: a tensor, or a function of now."""
@@ -303,34 +295,6 @@ class TrainingStep(tf.Module):
         decay = self.weight_decay
         rate = self.next_rate() if self._rate is None else self._rate
         return rate * (decay() if callable(decay) else decay)
-
-    def next_rate(self) -> Any:
-        """Return the learning rate for the next step."""
-        return self.task.rate(self.global_step.read_value())
-
-    def __repr__(self) -> str:
-        base, count = base_of(self.optimizer), len(self.trained)
-        if builds_graph():
-            stages = " -> ".join(self.pipeline)
-            return f"{OWNER}({type(base).__name__}, in a graph; {stages})"
-        step, rate = int(self.global_step.read_value()), self.next_rate()
-        return shared.shown(base, count, step, rate, self.pipeline)
-
-    @property
-    def pipeline(self) -> tuple[str, ...]:
-        """The stages of a step that change its gradients, in order."""
-        return self.task.pipeline(self.optimizer)
-
-    @property
-    def accumulators(self) -> list[Gradient]:
-        """The sum so far for each variable; None if it has none."""
-        sums = [] if self._sums is None else self._sums.values
-        return sums or [None] * len(self.trained)
-
-    @property
-    def micro_step(self) -> tf.Variable | None:
-        """The number of micro-batches in the sums: int64, 0-d; None without sums."""
-        return None if self._sums is None else self._sums.micro_step
 
     @tf.autograph.experimental.do_not_convert
     def __call__(self, *inputs: Any, skip_update: Any = None) -> Any:
@@ -352,31 +316,12 @@ class TrainingStep(tf.Module):
                 "that each replica has a copy."
             )
         values: list[Any] = []
-
-        def loss() -> tf.Tensor:
-            answer = self.task.loss(*inputs)
-            first, *rest = answer if isinstance(answer, tuple) else (answer,)
-            value = tf.convert_to_tensor(first)
-            values.append((value, *rest) if isinstance(answer, tuple) else value)
-            return value
-
         self._rate = self.next_rate()
+        loss = partial(self.compute_loss, inputs, values)
         pairs = self.optimizer.compute_gradients(loss, self.trained)
         pairs = self.reduced(pairs) if self.is_replica else pairs
         self.advance(pairs, skip_update)
         return values[-1]
-
-    def build(self, loss: tf.Tensor) -> tf.Tensor:
-        """Build the step; return the loss before the update, evaluated after it."""
-        pairs = self.optimizer.compute_gradients(
-            loss, self.trained, colocate_gradients_with_ops=True
-        )
-        # Without this, a loss that no gradient reads could be computed after the
-        # update.
-        with tf.control_dependencies([loss]):
-            updated = as_train_op(lambda: self.advance(pairs))
-        with tf.control_dependencies([updated]):
-            return tf.identity(loss, name="train_loss")
 
     def advance(self, pairs: Pairs, skip_update: Any = None) -> tf.Operation | None:
         """Take a step with these gradients or accumulate them; return the operation."""
@@ -396,16 +341,20 @@ class TrainingStep(tf.Module):
         return self.add_up(self._sums, pairs, skip_update)
 
     def add_up(
-        self, sums: Accumulators, pairs: Pairs, skip_update: Any
+        self, sums: shared.Accumulators, pairs: Pairs, skip_update: Any
     ) -> tf.Operation | None:
         """Add a micro-batch, and take a step with the sums unless they must wait."""
         totals = sums.add(pairs)
+        touched = [variable for gradient, variable in pairs if gradient is not None]
         count = sums.micro_step.read_value() + 1
-        made: list[records.SummaryRecord | None] = []
+        made: list[shared.SummaryRecord | None] = []
 
         def wait() -> list[tf.Tensor]:
-            self.report_added(totals, count)
-            results = [tf.constant(False), *records.blank(made[0] if made else None)]
+            if tf.executing_eagerly():
+                # As in a graph, the slots exist from now on.
+                make_slots(self.optimizer, touched)
+                self.report_added(count)
+            results = [tf.constant(False), *shared.blank(made[0] if made else None)]
             return after(sums.keep(totals, count), results)
 
         def update() -> list[tf.Tensor]:
@@ -413,36 +362,24 @@ class TrainingStep(tf.Module):
             made.append(record)
             with tf.control_dependencies(as_list(done)):
                 cleared = sums.clear()
-            return after(cleared, [tf.constant(True), *records.flat(record)])
+            return after(cleared, [tf.constant(True), *shared.flat(record)])
 
-        waits = self.task.waits(skip_update, count)
+        waits = self.waits(skip_update, count)
         known = tf.get_static_value(waits)
         if known is None:
-            require_resources([v for g, v in pairs if g is not None])
-            require_resources([*self.trained, self.global_step])
+            require_resources([*touched, *self.trained, self.global_step])
             # The update is traced first: the other branch must return as many values.
             results = tf.cond(tf.logical_not(waits), update, wait)
         else:
             results = wait() if known else update()
         if made:
             self.record = made[0]
-            records.refill(self.record, results[1:])
+            shared.refill(self.record, results[1:])
         return tf.group(results)
-
-    def report_added(self, pairs: Pairs, count: tf.Tensor) -> None:
-        """In eager mode, report that a micro-batch was added, without an update.
-
-        As in a graph, the slots exist from then on.
-        """
-        if not tf.executing_eagerly():
-            return
-        make_slots(self.optimizer, [v for g, v in pairs if g is not None])
-        reason = f"accumulated micro-batch {int(count)} of {self.task.iter_size}"
-        self.last_step = StepReport(False, reason, ())
 
     def update(
         self, pairs: Pairs
-    ) -> tuple[tf.Operation | None, records.SummaryRecord | None]:
+    ) -> tuple[tf.Operation | None, shared.SummaryRecord | None]:
         """Process the gradients and pass them to the optimizer.
 
         Returns:
@@ -450,22 +387,18 @@ class TrainingStep(tf.Module):
         """
         if self.task.on_horovod and not self.is_replica:
             pairs = self.reduced(pairs)
-        record, in_graph = records.new_record(), builds_graph()
+        record, in_graph = shared.new_record(), builds_graph()
         fits: bool | tf.Tensor = True
         if not in_graph:
-            present = [g for g, _ in pairs if g is not None]
-            skips = "finite check" in self.pipeline
-            fits = self.task.fits(skips, record is not None, present)
+            fits = self.fits(record, [g for g, _ in pairs if g is not None])
         if fits is False:
             record = None
         else:
-            to_do = self.task.processing(
-                record, self._rate, self.optimizer, self.scaler
-            )
-            pairs = processed(to_do, pairs, self._rate)
+            self.record_state(record)
+            pairs = processed(self.process, pairs, self._rate, record)
         pairs = check_pairs(pairs, OWNER)
         if not in_graph:
-            records.write_summaries(record, self.global_step + 1, fits)
+            shared.write_summaries(record, self.global_step + 1, fits)
             record = None
         return self.apply(pairs, record), record
 
@@ -474,7 +407,7 @@ class TrainingStep(tf.Module):
         return reduce_gradients(pairs, True, self.task.model, self.task.reduction)
 
     def apply(
-        self, pairs: Pairs, record: records.SummaryRecord | None
+        self, pairs: Pairs, record: shared.SummaryRecord | None
     ) -> tf.Operation | None:
         """Update with the optimizer, at the rate of this step."""
         base = base_of(self.optimizer)
@@ -489,28 +422,10 @@ class TrainingStep(tf.Module):
             done = apply_with(self.optimizer, pairs, self.global_step)
         self.last_step = NO_EAGER_STEP
         if tf.executing_eagerly():
+            absent = [name_of(v) for g, v in pairs if g is None]
             report = getattr(self.optimizer, "last_step", None)
-            self.last_step = report or self.report_applied(pairs)
+            self.last_step = report or shared.applied(len(self.trained), absent)
         return done
-
-    def report_applied(self, pairs: Pairs) -> StepReport:
-        """Return the report of a step of an optimizer without reports."""
-        absent = tuple(name_of(v) for g, v in pairs if g is None)
-        count = len(self.trained)
-        reason = f"{count - len(absent)} of {count} variables updated"
-        return StepReport(True, reason, absent)
-
-
-def with_free_rate(optimizer: Optimizer) -> Optimizer:
-    """Return an optimizer whose rate each step can set; raise for another one."""
-    base = base_of(optimizer)
-    if not any(name in vars(base) for name in RATES):
-        raise errors.UnsupportedError(
-            f"{OWNER}: optimizer: expected an optimizer that keeps its rate in _lr or "
-            f"_learning_rate, got {type(base).__name__}; build it in a graph, where it "
-            "is given the rate as a tensor."
-        )
-    return optimizer
 
 
 def make_slots(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
@@ -524,9 +439,7 @@ def make_slots(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
 
 def as_list(operation: Any) -> list[Any]:
     """Return an operation or tensor in a list; an empty list for None and for []."""
-    if operation is None or isinstance(operation, list):
-        return []
-    return [operation]
+    return [] if operation is None or isinstance(operation, list) else [operation]
 
 
 def after(operation: Any, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
@@ -575,10 +488,8 @@ def reduce_gradients(
         >>> pairs[0][0].numpy().tolist()
         [1.0, 1.0]
     """
-    shared.check_reduced(on_horovod)
     entries, variables = as_entries(grads_and_vars, "reduce_gradients")
-    gradients, own = zip(*((e.gradient, e.variable) for e in entries), strict=True)
-    means = shared.mean_gradients(gradients, own, reduction)
+    means = shared.mean_gradients(entries, on_horovod, reduction)
     return list(zip(means, variables, strict=True))
 
 
@@ -617,7 +528,7 @@ def get_regularization_loss(
         1.5
     """
     if losses is not None:
-        return shared.sum_losses(shared.chosen_losses(losses, scope), name)
+        return shared.sum_losses(losses, name, scope)
     if tf.executing_eagerly():
         raise errors.UnsupportedError(
             "get_regularization_loss: expected losses=, because only a TensorFlow "

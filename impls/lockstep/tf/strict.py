@@ -28,16 +28,21 @@ from lockstep.tf import agn, multitask, novograd, variable_clipping
 from lockstep.tf import get_regularization_loss as get_regularization_loss
 from lockstep.tf import pipeline_of as pipeline_of
 from lockstep.tf import reduce_gradients as reduce_gradients
-from lockstep.tf.clipping import as_entries, processed
+from lockstep.tf.clipping import processed
 from lockstep.tf.optimize_loss import TrainingStep as DefaultStep
 from lockstep.tf.optimize_loss import start
 from lockstep.tf.replicas import name_of, refuse_cross_replica
 from lockstep.tf.shared import clipping
 from lockstep.tf.shared import novograd as moments
-from lockstep.tf.shared import optimize_loss as shared_step
-from lockstep.tf.shared.accumulators import Accumulators
-from lockstep.tf.shared.gradients import Values, densify, is_all_zero, own_copy
-from lockstep.tf.shared.summaries import Entry
+from lockstep.tf.shared.clipping import Entry, host_recorder
+from lockstep.tf.shared.gradients import (
+    Values,
+    as_tensor,
+    densify,
+    is_all_zero,
+    own_copy,
+    values_of,
+)
 from lockstep.tf.strict_scaling import AutomaticLossScaler as AutomaticLossScaler
 from lockstep.tf.strict_scaling import DynamicLossScale as DynamicLossScale
 from lockstep.tf.strict_scaling import FixedLossScale as FixedLossScale
@@ -181,8 +186,9 @@ class VariableClippingOptimizer(default.VariableClippingOptimizer):
         refuse_cross_replica(self.owner)
         listed = [] if once else self._listed(pairs)
         for _, variable in listed:
-            axes = self.rows[variable.ref()].axes
-            variable_clipping.resolved_axes(variable, axes)
+            axes, rank = self.rows[variable.ref()].axes, variable.shape.rank
+            if rank is not None:
+                clipping.resolved_axes(name_of(variable), rank, axes)
         return self._update_and_clip(pairs, listed, counter, name, once)
 
     def _clip_now(
@@ -451,24 +457,23 @@ OPTIMIZER_CLS_NAMES = {
 class Processing(clipping.Processing):
     """Clipping and LARC of OpenSeq2Seq; arguments are not checked."""
 
-    def check(self, entries: Sequence[Entry], owner: str = clipping.OWNER) -> None:
+    checks = False
+
+    def check(self, entries: Sequence[Entry]) -> None:
         """Raise if a gradient is None, unless the pairs are only returned."""
-        reads_norm = clipping.GLOBAL_NORM in self.asked.names
+        reads_norm = clipping.GLOBAL_NORM in self.names
         if self.limit is None and self.policy is None and not reads_norm:
             return
         for entry in entries:
             if entry.gradient is None:
                 raise errors.UnsupportedError(
-                    f"{owner}: expected a gradient for {entry.name!r}, got None; the "
-                    "original cannot leave it out; use lockstep.tf."
+                    f"{self.owner}: expected a gradient for {entry.name!r}, got None; "
+                    "the original cannot leave it out; use lockstep.tf."
                 )
 
     def norm(self, entries: Sequence[Entry]) -> tf.Tensor:
         """Return the global norm in float32; duplicate rows are not summed first."""
-        gradients = [entry.gradient for entry in entries]
-        slices = tf.IndexedSlices
-        values = [g.values if isinstance(g, slices) else g for g in gradients]
-        return clipping.norm_in_float32(values)
+        return clipping.global_norm([values_of(entry.gradient) for entry in entries])
 
     def clip(
         self, entries: Sequence[Entry], norm: tf.Tensor | None = None
@@ -477,18 +482,13 @@ class Processing(clipping.Processing):
         clipped = super().clip(entries, norm)
         return [tf.reshape(g, [1]) if g.shape.rank == 0 else g for g in clipped]
 
-    def scale(
-        self,
-        policy: clipping.LarcPolicy,
-        entries: Sequence[Entry],
-        rate: tf.Tensor,
-    ) -> list[Any]:
+    def scale(self, entries: Sequence[Entry], *arguments: Any) -> list[Any]:
         """Scale by LARC; sparse gradients become dense."""
         dense = [
             entry._replace(gradient=densify(entry.gradient, entry.variable))
             for entry in entries
         ]
-        return super().scale(policy, dense, rate)
+        return super().scale(dense, *arguments)
 
     def raw_ratio(
         self,
@@ -512,7 +512,7 @@ def clip_by_global_norm(
     tensors = clipping.as_tensors(t_list)
     with tf.name_scope(name or "clip_by_global_norm"):
         norm = clipping.as_norm(use_norm)
-        factor = tf.reshape(clipping.clip_scale(norm, clip_norm), [1])
+        factor = tf.reshape(clipping.limited(norm, clip_norm), [1])
         return clipping.scale_in_float32(tensors, factor), norm
 
 
@@ -559,10 +559,9 @@ def clip_gradients_by_norm(
     grads_and_vars: Iterable[tuple[Any, Any]], clip_gradients: Any
 ) -> list[tuple[Any, Any]]:
     """Clip by the global norm in float32, as OpenSeq2Seq does."""
-    entries, variables = as_entries(grads_and_vars, clipping.BY_NORM)
-    process = Processing(limit=clip_gradients)
-    process.check(entries, clipping.BY_NORM)
-    return list(zip(process.clip(entries), variables, strict=True))
+    limit = as_tensor(clip_gradients, tf.float32)
+    process = Processing(clipping.BY_NORM, (), limit)
+    return processed(process, grads_and_vars, None, None)
 
 
 @tf.autograph.experimental.do_not_convert
@@ -578,64 +577,56 @@ def post_process_gradients(
 
     ``recorder`` receives the summaries outside of a graph.
     """
-    asked, policy = clipping.requested(summaries, recorder), None
-    if larc_params is not None:
-        policy = clipping.larc_policy(larc_params, check_ranges=False)
-    return processed(Processing(asked, clip_gradients, policy), grads_and_vars, lr)
+    process = Processing(clipping.OWNER, summaries, clip_gradients, larc_params)
+    recorder = host_recorder() if recorder is None else recorder
+    return processed(process, grads_and_vars, lr, recorder)
 
 
 _clip_by_global_norm = clip_by_global_norm
 _clip_gradients_by_norm = clip_gradients_by_norm
 
 
-class Task(shared_step.Task):
-    """The arguments of OpenSeq2Seq's ``optimize_loss``, most of them unchecked."""
+class TrainingStep(DefaultStep):
+    """The training step of OpenSeq2Seq, whose arguments are hardly checked."""
 
-    process = Processing
+    classes = OPTIMIZER_CLS_NAMES
+    make_scaler = AutomaticLossScaler
+    make_masters = MixedPrecisionOptimizerWrapper
+    make_processing = Processing
 
     def check(self) -> None:
         """Raise for a missing flag, and for a scale that cannot be used."""
-        if self.accumulates and self.skip_update_ph is None:
+        if self.accumulates and self.task.skip_update_ph is None:
             raise errors.UnsupportedError(
                 "optimize_loss: expected skip_update_ph with iter_size > 1, got None; "
                 "give it, or use lockstep.tf: the steps are counted then."
             )
-        scale = self.loss_scaling
+        scale = self.task.loss_scaling
         is_number = isinstance(scale, int) or hasattr(scale, "dtype")
         if self.mixed and is_number and not isinstance(scale, float):
             raise errors.UnusableScaleError(
                 "optimize_loss: loss_scaling: expected a float or the name of a "
                 f"scaler, got {scale!r}; the original fails at the first use."
             )
-        self.asked, self.larc  # noqa: B018
 
     @property
     def accumulates(self) -> bool:
         """Whether gradients are accumulated: only with ``on_horovod``."""
-        return self.iter_size > 1 and bool(self.on_horovod)
+        return self.task.iter_size > 1 and bool(self.task.on_horovod)
 
-    def pipeline(self, optimizer: Any) -> tuple[str, ...]:
-        """Return the stages in the original's order: the finite check is late."""
-        return strictly_ordered(super().pipeline(optimizer))
+    @property
+    def pipeline(self) -> tuple[str, ...]:
+        """The stages in the original's order: the finite check is late."""
+        return strictly_ordered(super().pipeline)
 
-    def fits(
-        self, skips: bool, records: bool, gradients: Sequence[Any]
-    ) -> bool | tf.Tensor:
+    def fits(self, record: Any, gradients: Sequence[Any]) -> bool | tf.Tensor:
         """Whether all gradients are finite. They are clipped even if they are not."""
-        finite = super().fits(skips, records, gradients)
+        finite = super().fits(record, gradients)
         return tf.constant(False) if finite is False else finite
 
-    def scale_of(self, optimizer: Any, scaler: Any) -> Any:
+    def scale_source(self) -> Any:
         """Return the named scaler, with any dtype."""
-        return scaler
-
-
-class TrainingStep(DefaultStep):
-    """The training step of OpenSeq2Seq, with strict optimizers and scalers."""
-
-    classes = OPTIMIZER_CLS_NAMES
-    make_scaler = AutomaticLossScaler
-    make_masters = MixedPrecisionOptimizerWrapper
+        return self.scaler
 
     def make_optimizer(self) -> Optimizer:
         """Create the optimizer; refuse an instance."""
@@ -654,7 +645,7 @@ class TrainingStep(DefaultStep):
         return decay
 
     def add_up(
-        self, sums: Accumulators, pairs: list[tuple[Any, Any]], skip_update: Any
+        self, sums: Any, pairs: list[tuple[Any, Any]], skip_update: Any
     ) -> tf.Operation | None:
         """Add a micro-batch; raise for absent and sparse gradients."""
         for gradient, variable in pairs:
@@ -695,7 +686,7 @@ def optimize_loss(
 
     ``reduction`` averages over the ranks instead of Horovod.
     """
-    return start(Task(**locals()), TrainingStep)
+    return start(dict(locals()), TrainingStep)
 
 
 lr_policies = strict_module(default.lr_policies, f"{__name__}.lr_policies")

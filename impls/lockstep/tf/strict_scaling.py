@@ -12,7 +12,7 @@ from lockstep import tf as default
 from lockstep.checks import require
 from lockstep.errors import DtypeError, UnsupportedError, UnusableScaleError
 from lockstep.scalers import DynamicPolicy
-from lockstep.tf import loss_scales, loss_scaling, mixed_precision
+from lockstep.tf import loss_scales, mixed_precision
 from lockstep.tf.loss_scaling import ScalingWrapper
 from lockstep.tf.replicas import (
     Pairs,
@@ -21,13 +21,14 @@ from lockstep.tf.replicas import (
     name_of,
     refuse_cross_replica,
 )
-from lockstep.tf.shared.gradients import times_reciprocal, values_of, with_values
-from lockstep.tf.shared.scaling import (
-    AutomaticScale,
-    ScaledStep,
-    StaticScale,
+from lockstep.tf.shared.gradients import (
     require_floats,
+    times_reciprocal,
+    values_of,
+    with_values,
 )
+from lockstep.tf.shared.loss_scales import PolicyScale, StaticScale, required_scale
+from lockstep.tf.shared.scaling import ScaledStep, penalty_gradient, require_callable
 from lockstep.tf.wrapper import (
     as_counter,
     as_variable,
@@ -49,8 +50,7 @@ class FixedLossScale(default.FixedLossScale):
         value, owner, name = loss_scale_value, "FixedLossScale", "loss_scale_value"
         require(owner, name, value, isinstance(value, int | float), "an int or float")
         require(owner, name, value, not value < 1, "a number >= 1")
-        tf.Module.__init__(self)
-        self._value = float(loss_scale_value)
+        StaticScale.__init__(self, float(loss_scale_value))
 
 
 class DynamicLossScale(default.DynamicLossScale):
@@ -69,7 +69,7 @@ class DynamicLossScale(default.DynamicLossScale):
         multiplier: float = 2.0,
     ) -> None:
         numbers = float(initial_loss_scale), int(increment_period), float(multiplier)
-        self._set_up(DynamicPolicy(*numbers, floor=1.0))
+        PolicyScale.__init__(self, DynamicPolicy(*numbers, floor=1.0))
 
     @tf.autograph.experimental.do_not_convert
     def update(self, grads: Any) -> tuple[Any, tf.Tensor]:
@@ -123,7 +123,7 @@ class OriginalScaling(ScalingWrapper):
 
     def _divided(self, pairs: Pairs, scale: float | tf.Tensor) -> Pairs:
         """Return pairs of g (1/s), also where 1/s is subnormal."""
-        present = require_floats(gradient for gradient, _ in pairs)
+        present = require_floats("loss scaling", [gradient for gradient, _ in pairs])
         reciprocal = 1.0 / scale
         values = [times_reciprocal(values_of(g), reciprocal) for g in present]
         quotients = iter(map(with_values, present, values))
@@ -211,7 +211,7 @@ class MixedPrecisionLossScaleOptimizer(
         wrapped = None if is_multitask and opt.strict else opt
         role = "whose loss is to be scaled"
         require_optimizer(wrapped, self.owner, role, errors.NotScalableError)
-        scale = loss_scaling.required_scale(loss_scales.get(loss_scale, strict=True))
+        scale = required_scale(loss_scales.get(loss_scale, strict=True))
         self._set_up(opt, None, scale, scale)
 
     @property
@@ -246,26 +246,12 @@ class MixedPrecisionLossScaleOptimizer(
         inner_name = f"{name or self.get_name()}-wrapped" if self.skips else name
         return self.apply_inside(pairs, global_step, inner_name)
 
-    @tf.autograph.experimental.do_not_convert
-    def apply_gradients(
-        self,
-        grads_and_vars: Iterable[tuple[Any, Any]],
-        global_step: tf.Variable | None = None,
-        name: str | None = None,
-    ) -> tf.Operation | None:
-        """Take a step, or skip it, under the original's names."""
-        pairs = check_pairs(grads_and_vars, self.owner)
-        counter = as_counter(global_step, self.owner, any_dtype=True)
-        refuse_cross_replica(self.owner)
-        pairs = self._unscaled(pairs)
-        if self.skips and awaits_sums():
-            return self._apply_among_replicas(pairs, counter, name)
-        return self._apply_or_skip(pairs, counter, name)
-
-    def _apply_among_replicas(
-        self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
+    def apply_together(
+        self, apply: Any, pairs: Pairs, global_step: tf.Variable | None, name: Any
     ) -> tf.Operation | None:
         """Step on all replicas or on none; each checks its own gradients."""
+        if not awaits_sums():
+            return apply(pairs, global_step, name)
         # All replicas must pass the identical object; an equal one is not enough.
         inner_name = f"{name or self.get_name()}-wrapped"
 
@@ -338,7 +324,7 @@ class MixedPrecisionOptimizerWrapper(
         require_optimizer(optimizer, self.owner, role, errors.NotScalableError)
         scale: Any = UnusableScale(loss_scale)
         if isinstance(loss_scale, default.AutomaticLossScaler):
-            scale = AutomaticScale(loss_scale)
+            scale = loss_scale
         elif loss_scale is None or isinstance(loss_scale, float):
             loss_scale = 1.0 if loss_scale is None else float(loss_scale)
             scale = StaticScale(loss_scale)
@@ -413,7 +399,7 @@ class MixedPrecisionOptimizerWrapper(
                 v1.add_to_collection(v1.GraphKeys.REGULARIZATION_LOSSES, penalty)
             return penalty
 
-        return super()._penalty_gradient(collected, weight)
+        return penalty_gradient(collected, weight)
 
     def _look(self, step: ScaledStep) -> None:
         """Let the scaler's own check of the gradients decide."""
@@ -428,7 +414,7 @@ class MixedPrecisionOptimizerWrapper(
 
 def mp_regularizer_wrapper(regularizer: Any) -> Any:
     """Regularize float32 masters instead of float16 weights, as OpenSeq2Seq does."""
-    mixed_precision.require_callable(regularizer)
+    require_callable(regularizer)
 
     @tf.autograph.experimental.do_not_convert
     def regularize(weights: Any) -> Any:

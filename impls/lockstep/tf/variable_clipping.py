@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,13 +16,16 @@ from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.pipeline import has_layer, layers_of
 from lockstep.tf import wrapper as base
 from lockstep.tf.replicas import Pairs, name_of
-from lockstep.tf.shared.clipping import require_floats
-from lockstep.tf.shared.gradients import Gradient, own_copy
-from lockstep.tf.shared.rows import clip_rows
+from lockstep.tf.shared.clipping import (
+    DIMS,
+    checked_axes,
+    clip_rows,
+    resolved_axes,
+)
+from lockstep.tf.shared.gradients import Gradient, own_copy, require_floats
 from lockstep.tf.wrapper import Optimizer, Wrapper
 
 OWNER = "VariableClippingOptimizer"
-DIMS = f"{OWNER}: vars_to_clip_dims"
 
 
 class RowLimit(NamedTuple):
@@ -111,7 +113,9 @@ class VariableClippingOptimizer(Wrapper):
         base.require_optimizer(opt, OWNER, "whose steps come first")
         axes_of = listed_axes(vars_to_clip_dims)
         for variable, axes in axes_of.items():
-            axes_of[variable] = resolved_axes(variable.deref(), axes)
+            listed, rank = variable.deref(), variable.deref().shape.rank
+            if rank is not None:
+                axes_of[variable] = resolved_axes(name_of(listed), rank, axes)
         limits = limits_of(max_norm, axes_of)
         refuse_layers(opt, axes_of)
         self._set_up(opt, axes_of, limits, *options)
@@ -318,29 +322,8 @@ def listed_axes(vars_to_clip_dims: Any) -> dict[Any, tuple[int, ...]]:
                 f"{DIMS}: expected each variable once, got {name_of(variable)!r} "
                 "twice; list it once, with all of its axes."
             )
-        fine = isinstance(dims, list | tuple)
-        is_integer = [isinstance(axis, Integral) for axis in dims] if fine else []
-        if not fine or not all(is_integer) or any(isinstance(a, bool) for a in dims):
-            raise errors.AxesError(
-                f"{DIMS}: expected a list of integers for {name_of(variable)!r}, got "
-                f"{dims!r}; write [1] for the rows of a matrix."
-            )
-        axes_of[variable.ref()] = tuple(map(int, dims))
+        axes_of[variable.ref()] = checked_axes(name_of(variable), dims)
     return axes_of
-
-
-def resolved_axes(variable: tf.Variable, axes: tuple[int, ...]) -> tuple[int, ...]:
-    """Return ``axes`` as nonnegative numbers, ascending; raise if it has no such."""
-    rank = variable.shape.rank
-    if rank is None:
-        return axes
-    resolved = sorted({axis % rank for axis in axes if -rank <= axis < rank})
-    if len(resolved) < len(axes):
-        raise errors.OutOfRangeError(
-            f"{DIMS}: expected different axes of {name_of(variable)!r}, which has "
-            f"{rank} dimensions, got {list(axes)}; list each axis once."
-        )
-    return tuple(resolved)
 
 
 def limits_of(max_norm: Any, listed: Iterable[Any]) -> dict[Any, Any]:

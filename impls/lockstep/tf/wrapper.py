@@ -16,7 +16,7 @@ import tensorflow as tf
 from lockstep import errors
 from lockstep.tf import replicas
 from lockstep.tf.replicas import Pairs, name_of
-from lockstep.tf.shared.gradients import Gradient, check_like, own_copy
+from lockstep.tf.shared.gradients import as_gradient, as_pairs, check_like, own_copy
 
 Optimizer = tf.compat.v1.train.Optimizer
 Apply = Callable[[Pairs, tf.Variable | None, str | None], tf.Operation | None]
@@ -57,32 +57,6 @@ def listed(var_list: Any, owner: str) -> list[tf.Variable]:
     return variables
 
 
-def listed_pairs(grads_and_vars: Any, owner: str) -> list[tuple[Any, Any]]:
-    """Return (gradient, variable) pairs as a list, which may be empty."""
-    got = None if isinstance(grads_and_vars, Iterable) else f"{grads_and_vars!r:.80}"
-    entries = list(grads_and_vars) if got is None else []
-    for position, entry in enumerate(entries):
-        if not isinstance(entry, tuple | list) or len(entry) != 2:
-            got = f"{type(entry).__name__} at position {position}"
-    if got is not None:
-        raise errors.MalformedPairsError(
-            f"{owner}: expected an iterable of (gradient, variable) pairs, got {got}; "
-            "pass a list such as [(gradient, variable), ...]."
-        )
-    return [(gradient, variable) for gradient, variable in entries]
-
-
-def as_pairs(grads_and_vars: Any, owner: str) -> list[tuple[Any, Any]]:
-    """Return (gradient, variable) pairs as a list; raise if there is none."""
-    pairs = listed_pairs(grads_and_vars, owner)
-    if not pairs:
-        raise errors.NoGradientsError(
-            f"{owner}: expected at least one (gradient, variable) pair, got an empty "
-            "list; pass what compute_gradients returned."
-        )
-    return pairs
-
-
 def check_pairs(
     grads_and_vars: Iterable[Any], owner: str, takes_wide: bool = False
 ) -> Pairs:
@@ -108,23 +82,6 @@ def check_pairs(
             f"every one of {names}; check that the loss depends on these variables."
         )
     return pairs
-
-
-def as_gradient(gradient: Any, variable: Any, owner: str) -> Gradient:
-    """Return None, tensors and slices as they are; convert arrays and numbers."""
-    if isinstance(gradient, tf.IndexedSlices) and not tf.is_tensor(gradient.indices):
-        indices = tf.convert_to_tensor(gradient.indices)
-        return tf.IndexedSlices(gradient.values, indices, gradient.dense_shape)
-    if gradient is None or isinstance(gradient, tf.IndexedSlices):
-        return gradient
-    try:
-        return tf.convert_to_tensor(gradient)
-    except (TypeError, ValueError) as error:
-        name = variable if isinstance(variable, str) else name_of(variable)
-        raise errors.MalformedPairsError(
-            f"{owner}: expected a tensor, tf.IndexedSlices or None for {name!r}, got "
-            f"{type(gradient).__name__}; convert it with tf.convert_to_tensor."
-        ) from error
 
 
 def as_counter(

@@ -6,14 +6,21 @@ Everything here has no state of its own. :mod:`lockstep.keras3` uses it, too.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.distribute import distribute_lib
 
-from lockstep.errors import DtypeError, OutOfRangeError, ShapeError, UnsupportedError
+from lockstep.errors import (
+    DtypeError,
+    MalformedPairsError,
+    NoGradientsError,
+    OutOfRangeError,
+    ShapeError,
+    UnsupportedError,
+)
 
 Values = tf.Tensor | tf.IndexedSlices
 Gradient = Values | None
@@ -29,6 +36,49 @@ GLIMPSE = 64
 """The number of elements to test first; nearly always one of them is nonzero."""
 
 # -- checks ----------------------------------------------------------------------------
+
+
+def listed_pairs(grads_and_vars: Any, owner: str) -> list[tuple[Any, Any]]:
+    """Return (gradient, variable) pairs as a list, which may be empty."""
+    got = None if isinstance(grads_and_vars, Iterable) else f"{grads_and_vars!r:.80}"
+    entries = list(grads_and_vars) if got is None else []
+    for position, entry in enumerate(entries):
+        if not isinstance(entry, tuple | list) or len(entry) != 2:
+            got = f"{type(entry).__name__} at position {position}"
+    if got is not None:
+        raise MalformedPairsError(
+            f"{owner}: expected an iterable of (gradient, variable) pairs, got {got}; "
+            "pass a list such as [(gradient, variable), ...]."
+        )
+    return [(gradient, variable) for gradient, variable in entries]
+
+
+def as_pairs(grads_and_vars: Any, owner: str) -> list[tuple[Any, Any]]:
+    """Return (gradient, variable) pairs as a list; raise if there is none."""
+    pairs = listed_pairs(grads_and_vars, owner)
+    if not pairs:
+        raise NoGradientsError(
+            f"{owner}: expected at least one (gradient, variable) pair, got an empty "
+            "list; pass what compute_gradients returned."
+        )
+    return pairs
+
+
+def as_gradient(gradient: Any, variable: Any, owner: str) -> Gradient:
+    """Return None, tensors and slices as they are; convert arrays and numbers."""
+    if isinstance(gradient, tf.IndexedSlices) and not tf.is_tensor(gradient.indices):
+        indices = tf.convert_to_tensor(gradient.indices)
+        return tf.IndexedSlices(gradient.values, indices, gradient.dense_shape)
+    if gradient is None or isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    try:
+        return tf.convert_to_tensor(gradient)
+    except (TypeError, ValueError) as error:
+        name = getattr(variable, "path", getattr(variable, "name", variable))
+        raise MalformedPairsError(
+            f"{owner}: expected a tensor, tf.IndexedSlices or None for {name!r}, got "
+            f"{type(gradient).__name__}; convert it with tf.convert_to_tensor."
+        ) from error
 
 
 def check_like(
@@ -100,6 +150,21 @@ def check_rows(owner: str, pairs: Pairs, name_at: NameAt) -> None:
                     f"{owner}: expected indices of the {count[0]} rows of "
                     f"{name_at(position)!r}, got {index}; count them from 0."
                 )
+
+
+def require_floats(
+    owner: str, gradients: Iterable[Gradient], integers: bool = False
+) -> list[Values]:
+    """Return the gradients that are not None; raise for complex ones and integers."""
+    present = [gradient for gradient in gradients if gradient is not None]
+    for gradient in present:
+        dtype = gradient.dtype
+        if "float" not in dtype.name and not (integers and dtype.is_integer):
+            raise DtypeError(
+                f"{owner}: expected real floating-point gradients, got {dtype.name}; "
+                "cast them first."
+            )
+    return present
 
 
 # -- values ----------------------------------------------------------------------------

@@ -1,13 +1,11 @@
-"""Loss scaling on tensors: how a scale moves, one scaled step, counts of skips."""
+"""A step on the gradients of a scaled loss, and the count of skipped steps."""
 
 from __future__ import annotations
 
-import inspect
 import math
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import compress
-from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,314 +13,41 @@ import tensorflow as tf
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 from lockstep import errors, scalers
-from lockstep.checks import HELD, is_scale, number_of, require
 from lockstep.interface import StepReport
-from lockstep.tf.shared.clipping import (
-    clip_factor,
-    half_square_sums,
-    scale_gradients,
+from lockstep.tf.shared.clipping import clip_factor, half_square_sums, scale_gradients
+from lockstep.tf.shared.gradients import (
+    Gradient,
+    Values,
+    as_gradient,
+    finite_flags,
+    is_first_replica,
+    require_floats,
+    widen,
 )
-from lockstep.tf.shared.gradients import finite_flags, is_first_replica, widen
 
-Present = tf.Tensor | tf.IndexedSlices
-Gradient = Present | None
 Pairs = list[tuple[Gradient, Any]]
 
-SMALLEST_NORMAL = float(np.finfo(np.float32).smallest_normal)
 PATIENCE = 100
 """Default number of steps skipped in a row at the scale's floor that are a stall."""
 
-# -- arguments -------------------------------------------------------------------------
 
-
-def fixed_value(value: Any) -> float:
-    """Return the factor of a ``FixedLossScale``, checked."""
-    owner, name, remedy = "FixedLossScale", "loss_scale_value", "give the factor"
-    number = number_of(value)
-    fine = isinstance(value, Real) and not isinstance(value, bool)
-    require(owner, name, value, fine, "an int or float", remedy)
-    require(owner, name, value, number >= 1, "a number >= 1", remedy)
-    require(owner, name, value, is_scale(number), HELD, remedy)
-    return number
-
-
-def scale_number(argument: Any) -> float:
-    """Return a static scale of any size as a float; None is 1."""
-    owner = "MixedPrecisionOptimizerWrapper: loss_scale"
-    if argument is None:
-        return 1.0
-    if isinstance(argument, bool) or not isinstance(argument, Real):
-        raise errors.UnknownNameError(
-            f"{owner}: expected a number, None, 'dynamic', an AutomaticLossScaler or a "
-            f"loss scale, got {argument!r}; for OpenSeq2Seq's scalers pass "
-            "AutomaticLossScaler('Backoff')."
-        )
-    number = number_of(argument)
-    if not is_scale(number):
-        raise errors.OutOfRangeError(
-            f"{owner}: expected {HELD}, got {argument!r}; give the factor for the loss,"
-            " 1 for none."
-        )
-    return number
-
-
-def bad_identifier(identifier: Any) -> errors.UnknownNameError:
-    """Return the error for an argument that is no loss scale."""
-    got, remedy = repr(identifier), "for one that follows the gradients give 'dynamic'"
-    if type(identifier).__name__ == "AutomaticLossScaler":
-        got = "an AutomaticLossScaler"
-        remedy = "pass it to MixedPrecisionOptimizerWrapper, which takes it"
-    return errors.UnknownNameError(
-        f"loss_scale: expected a number, 'dynamic' or a loss scale, got {got}; "
-        f"{remedy}."
-    )
-
-
-def checked_config(cls: type[Any], config: Any) -> dict[str, Any]:
-    """Return the constructor's arguments in ``config``; raise for unknown names."""
-    if not isinstance(config, Mapping):
-        raise errors.DtypeError(
-            f"{cls.__name__}.from_config: expected a dict, got {config!r}; pass what "
-            "get_config() returned."
-        )
-    known = list(inspect.signature(cls).parameters)
-    for name in config:
-        if name not in known:
-            kind = f"{cls.__name__}.from_config: argument"
-            raise errors.UnknownArgumentError(
-                str(errors.unknown_name(kind, name, known))
-            )
-    return dict(config)
-
-
-def dynamic_config(policy: scalers.DynamicPolicy) -> dict[str, Any]:
-    """Return the arguments of a dynamic scale that differ from their defaults."""
-    defaults = dict(policy._field_defaults)
-    defaults["floor"] = min(1.0, policy.initial_loss_scale)
-    fields = policy._asdict().items()
-    return {k: v for k, v in fields if k not in defaults or v != defaults[k]}
-
-
-def listed_gradients(gradients: Any, owner: str) -> list[Any]:
+def listed_gradients(gradients: Any, owner: str) -> list[Gradient]:
     """Return the gradients that are to be unscaled; raise if they are not a list."""
+    owner = f"{owner}.unscale_gradients"
     if tf.is_tensor(gradients) or not isinstance(gradients, Iterable):
         raise errors.MalformedPairsError(
-            f"{owner}.unscale_gradients: expected a list of gradients, got "
-            f"{type(gradients).__name__}; pass what the tape returned for a list of "
-            "variables."
+            f"{owner}: expected a list of gradients, got {type(gradients).__name__}; "
+            "pass what the tape returned for a list of variables."
         )
     listed = list(gradients)
     if any(type(gradient) is tuple for gradient in listed):
         raise errors.MalformedPairsError(
-            f"{owner}.unscale_gradients: expected gradients, got a tuple; pass the "
-            "gradients alone, without their variables."
+            f"{owner}: expected gradients, got a tuple; pass the gradients alone, "
+            "without their variables."
         )
-    return listed
-
-
-def require_floats(gradients: Iterable[Gradient]) -> list[Present]:
-    """Return the gradients that are not None; raise unless they are real floats."""
-    present = [gradient for gradient in gradients if gradient is not None]
-    for gradient in present:
-        if "float" not in gradient.dtype.name:
-            raise errors.DtypeError(
-                "loss scaling: expected floating-point gradients, got "
-                f"{gradient.dtype.name}; cast the gradients."
-            )
-    return present
-
-
-# -- a scale that grows and shrinks ----------------------------------------------------
-
-
-def step_dynamic(
-    policy: scalers.DynamicPolicy, state: Sequence[tf.Tensor], finite: tf.Tensor
-) -> list[tf.Tensor]:
-    """Return the state after a step, as :func:`lockstep.scalers.step_dynamic`."""
-    scale, good_steps, *counts = state
-    good_steps += 1
-    grown = scale * tf.constant(policy.growth, tf.float32)
-    if policy.ceiling < math.inf:
-        grown = tf.minimum(grown, policy.ceiling)
-    grown = tf.where(tf.math.is_finite(grown), grown, scale)
-    due = tf.logical_and(finite, good_steps >= policy.increment_period)
-    lowered = tf.logical_not(finite)
-    if counts:
-        lowered, counts = patience_ended(policy, counts, finite, due)
-    if policy.backoff_factor is None:
-        smaller = scale / tf.constant(policy.multiplier, tf.float32)
-    else:
-        smaller = scale * tf.constant(policy.backoff_factor, tf.float32)
-    smaller = tf.maximum(smaller, policy.floor)
-    goes_on = tf.logical_and(finite, tf.logical_not(due))
-    return [
-        tf.where(lowered, smaller, tf.where(due, grown, scale)),
-        tf.where(goes_on, good_steps, tf.zeros((), tf.int64)),
-        *counts,
-    ]
-
-
-def patience_ended(
-    policy: scalers.DynamicPolicy,
-    counts: Sequence[tf.Tensor],
-    finite: tf.Tensor,
-    due: tf.Tensor,
-) -> tuple[tf.Tensor, list[tf.Tensor]]:
-    """Return whether this step lowers the scale, and the two counts after it."""
-    overflow = tf.logical_not(finite)
-    overflows, steps = counts[0] + tf.cast(overflow, tf.int64), counts[1] + 1
-    share = tf.cast(overflows, tf.float64) / tf.cast(steps, tf.float64)
-    ended = tf.logical_and(overflows >= policy.hysteresis, share >= policy.tolerance)
-    lowered, zero = tf.logical_and(overflow, ended), tf.zeros((), tf.int64)
-    first_count = tf.constant(policy.hysteresis - 1, tf.int64)
-    overflows = tf.where(lowered, first_count, tf.where(due, zero, overflows))
-    return lowered, [overflows, tf.where(tf.logical_or(lowered, due), zero, steps)]
-
-
-# -- a scale that follows the largest gradient -----------------------------------------
-
-
-def find_largest(gradients: Iterable[Gradient]) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return whether any element is NaN, and the largest magnitude of the others."""
-    values = [getattr(g, "values", g) for g in gradients if g is not None]
-    dtypes = sorted({value.dtype.name for value in values})
-    fine = all("float" in dtype for dtype in dtypes)
-    if len(dtypes) > 1 or not fine:
-        raise errors.DtypeError(
-            "AutomaticLossScaler.check_grads: expected floating-point gradients of one "
-            f"dtype, got {' and '.join(dtypes)}; cast them to one dtype first."
-        )
-    if not values:
-        return tf.constant(False), tf.constant(-math.inf)
-    has_nan = tf.stack([tf.reduce_any(tf.math.is_nan(value)) for value in values])
-    nothing = tf.constant(-math.inf, values[0].dtype)
-    known = [tf.where(tf.math.is_nan(v), nothing, tf.abs(v)) for v in values]
-    largest = tf.stack([tf.reduce_max(value) for value in known])
-    return tf.reduce_any(has_nan), tf.reduce_max(largest)
-
-
-def as_update(
-    policy: scalers.Automatic, has_nan: Any, amax: Any
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return a flag and a largest magnitude as tensors; check numbers."""
-    owner, remedy = "AutomaticLossScaler.update_op", "pass what check_grads returned"
-    if not hasattr(has_nan, "dtype"):
-        require(owner, "has_nan", has_nan, has_nan in (0, 1), "a bool", remedy)
-    if isinstance(amax, Real) or not hasattr(amax, "dtype"):
-        fine = isinstance(amax, Real) and not isinstance(amax, bool)
-        require(owner, "amax", amax, fine, "a number", remedy)
-        fine = policy.strict or not -math.inf < amax < 0
-        require(owner, "amax", amax, fine, "a magnitude, >= 0", remedy)
-        amax = tf.constant(amax, tf.float32)
-    is_logmax = isinstance(policy, scalers.LogMaxPolicy)
-    if is_logmax and policy.strict and amax.dtype != tf.float32:
-        raise errors.DtypeError(
-            f"{owner}: expected a float32 amax, got {amax.dtype.name}; cast it, as the "
-            "original cannot."
-        )
-    return tf.cast(has_nan, tf.bool), tf.cast(amax, tf.float32)
-
-
-def step_automatic(
-    policy: scalers.Automatic, state: Any, has_nan: tf.Tensor, amax: tf.Tensor
-) -> Any:
-    """Return the state after a step, as :func:`lockstep.scalers.step_automatic`."""
-    overflow = tf.math.is_inf(amax)
-    if not policy.strict:
-        overflow = tf.logical_not(tf.math.is_finite(amax))
-    overflow = tf.logical_or(has_nan, overflow)
-    if isinstance(policy, scalers.LogMaxPolicy):
-        return step_logmax(policy, state, overflow, amax)
-    scale, i, last = state
-    factor = tf.constant(policy.step_factor, tf.float32)
-    due = tf.equal(tf.math.floormod(i - last, int(policy.step_window)), 0)
-    next_scale = tf.where(due, within_bounds(policy, scale * factor), scale)
-    return scalers.BackoffState(
-        tf.where(overflow, within_bounds(policy, scale / factor), next_scale),
-        i + 1,
-        tf.where(overflow, i, last),
-    )
-
-
-def within_bounds(policy: scalers.Automatic, scale: tf.Tensor) -> tf.Tensor:
-    """Return max(min(scale, scale_max), scale_min); if the bounds cross, scale_min."""
-    return tf.maximum(tf.minimum(scale, policy.scale_max), policy.scale_min)
-
-
-def step_logmax(
-    policy: scalers.LogMaxPolicy,
-    state: scalers.LogMaxState,
-    overflow: tf.Tensor,
-    amax: tf.Tensor,
-) -> scalers.LogMaxState:
-    """Return the state after a step; by default an amax of 0 only counts it."""
-    normal = tf.where(amax < SMALLEST_NORMAL, tf.zeros_like(amax), amax)
-    x = tf.math.log(normal) / tf.math.log(tf.constant(2.0))
-    target = at_overflow = policy.log_max
-    if policy.strict:
-        with np.errstate(over="ignore"):
-            target, at_overflow = 16.0, float(np.exp2(policy.log_max))
-    x = tf.where(overflow, tf.constant(at_overflow, tf.float32), x)
-    beta1, beta2 = policy.beta1, policy.beta2
-    after = scalers.LogMaxState(
-        state.loss_scale,
-        state.iteration + 1,
-        beta1 * state.x_hat + (1 - beta1) * x,
-        beta2 * state.slow_x_hat + (1 - beta2) * x,
-        beta2 * state.xsquared_hat + (1 - beta2) * (x * x),
-        state.b1_correction * beta1,
-        state.b2_correction * beta2,
-    )
-    mu = after.x_hat / (1 - after.b1_correction)
-    slow = after.slow_x_hat / (1 - after.b2_correction)
-    square = after.xsquared_hat / (1 - after.b2_correction)
-    sigma = tf.sqrt(tf.maximum(square - slow * slow, 0.0))
-    cutoff = mu + policy.overflow_std_dev * sigma
-    scale = within_bounds(policy, tf.pow(2.0, target - cutoff))
-    after = after._replace(loss_scale=scale)
-    if policy.strict:
-        return after
-    alone = tf.equal(x, -math.inf)
-    both = zip(state, after, strict=True)
-    kept = scalers.LogMaxState(*(tf.where(alone, old, new) for old, new in both))
-    return kept._replace(iteration=after.iteration)
-
-
-class StaticScale:
-    """A constant scale of any size, even below 1; it is always at its floor."""
-
-    variables: Sequence[Any] = ()
-
-    def __init__(self, number: float) -> None:
-        self.number = number
-
-    def __call__(self) -> tf.Tensor:
-        """Return the number: float32, 0-d."""
-        return tf.constant(self.number, tf.float32)
-
-    def at_floor(self) -> tf.Tensor:
-        """Return True."""
-        return tf.constant(True)
-
-    def move(self, finite: tf.Tensor) -> tf.Operation | None:
-        """Do nothing."""
-        return tf.no_op()
-
-
-class AutomaticScale:
-    """An automatic scaler as a loss scale; it needs each step's largest gradient."""
-
-    def __init__(self, scaler: Any) -> None:
-        self.scaler = scaler
-        self.variables = list(scaler.state.values())
-
-    def __call__(self) -> tf.Tensor:
-        """Return the scale of the next step: float32, 0-d."""
-        return self.scaler.loss_scale
-
-    def at_floor(self) -> tf.Tensor:
-        """Whether no overflow can make the scale smaller: bool, 0-d."""
-        return self.scaler.at_floor()
+    tensors = [as_gradient(g, f"gradient {k}", owner) for k, g in enumerate(listed)]
+    require_floats(owner, tensors)
+    return tensors
 
 
 # -- a step ----------------------------------------------------------------------------
@@ -365,7 +90,7 @@ class ScaledStep:
         self,
         pairs: Pairs,
         names: list[str],
-        present: Sequence[Present] | None = None,
+        present: Sequence[Values] | None = None,
         unclipped: Collection[int] = (),
     ) -> None:
         self.pairs = pairs
@@ -452,6 +177,28 @@ class ScaledStep:
             factor,
             [name for (gradient, _), name in named if gradient is None],
         )
+
+
+def warn_unless_scaled(owner: str, scale: Any, values: Sequence[Values]) -> bool:
+    """Warn about a step whose loss was never scaled, unless its gradients are zero.
+
+    Return whether the question is settled: in a graph the scale may be unknown.
+    """
+    if tf.executing_eagerly():
+        number = float(scale())
+        if not any(np.any(getattr(value, "values", value)) for value in values):
+            return False
+    else:
+        # Without an operation in the graph.
+        number = getattr(scale, "loss_scale_value", None)
+        number = getattr(scale, "initial_loss_scale", number)
+    if number is not None and number != 1:
+        errors.warn_user(
+            f"{owner}: expected gradients of scale_loss(loss), got a step, but the loss"
+            f" scale {number:g} was never asked for; the gradients are taken as "
+            "unscaled. Differentiate scale_loss(loss), or choose the loss scale 1."
+        )
+    return number is not None
 
 
 # -- skipped steps ---------------------------------------------------------------------
@@ -562,3 +309,35 @@ class Skips(NamedTuple):
 
 
 NORM = "the norm of all gradients"
+
+# -- regularizers of masters -----------------------------------------------------------
+
+
+def require_callable(regularizer: Any) -> None:
+    """Raise unless ``regularizer`` can be called."""
+    if not callable(regularizer):
+        raise errors.DtypeError(
+            "mp_regularizer_wrapper: regularizer: expected a callable of a weight, got "
+            f"{type(regularizer).__name__}; pass a function that returns the penalty."
+        )
+
+
+def penalty_gradient(
+    regularizer: Callable[[Any], Any], weight: tf.Tensor
+) -> tf.Tensor | None:
+    """Return d regularizer(w)/dw, with w's shape; None if there is no penalty."""
+    with tf.GradientTape() as tape:
+        tape.watch(weight)
+        penalty = regularizer(weight)
+    if penalty is None:
+        return None
+    slope = None
+    if tf.is_tensor(penalty) and penalty.shape.is_compatible_with([]):
+        slope = tape.gradient(penalty, weight)
+    if slope is None:
+        raise errors.DtypeError(
+            "mp_regularizer_wrapper: regularizer: expected a penalty that is a scalar "
+            f"tensor with a gradient for the weight, got {penalty!r}; compute it from "
+            "the weight in tensors, and sum it, or return None."
+        )
+    return slope

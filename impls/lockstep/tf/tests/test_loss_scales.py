@@ -165,6 +165,10 @@ class Doubling(DynamicLossScale):
     __module__ = "users"
 
 
+def test_by_default_a_sparse_gradient_needs_no_shape() -> None:
+    assert DynamicLossScale(8.0).update([ROWS])[1]
+
+
 def test_the_keyword_strict_makes_the_strict_class() -> None:
     assert type(DynamicLossScale(8.0, strict=True)) is strict.DynamicLossScale
     assert type(FixedLossScale(INF, strict=True)) is strict.FixedLossScale

@@ -19,7 +19,7 @@ from lockstep.tf import (
     VariableClippingOptimizer,
 )
 from lockstep.tf import strict as lockstep_strict
-from lockstep.tf.shared.rows import clip_rows
+from lockstep.tf.shared.clipping import clip_rows
 from lockstep.tf.tests.trajectory import (
     RULES,
     TOLERANCE,

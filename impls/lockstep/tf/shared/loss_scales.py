@@ -1,0 +1,537 @@
+"""Loss scales of TensorFlow and Keras: modules with variables of their backend.
+
+Their arithmetic is that of :mod:`lockstep.scalers`, on tensors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Real
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import tensorflow as tf
+
+from lockstep import errors, scalers
+from lockstep.checks import HELD, is_scale, number_of, require
+from lockstep.tf.shared.gradients import (
+    as_gradient,
+    finite_flags,
+    listed_pairs,
+    require_floats,
+)
+
+SMALLEST_NORMAL = float(np.finfo(np.float32).smallest_normal)
+
+# -- arguments -------------------------------------------------------------------------
+
+
+def fixed_value(value: Any) -> float:
+    """Return the factor of a ``FixedLossScale``, checked."""
+    number = number_of(value)
+    fine = isinstance(value, Real) and number >= 1 and is_scale(number)
+    expected = "a number >= 1, finite in float32"
+    require("FixedLossScale", "loss_scale_value", value, fine, expected)
+    return number
+
+
+def scale_number(argument: Any) -> float:
+    """Return a static scale of any size as a float; None is 1."""
+    owner = "MixedPrecisionOptimizerWrapper: loss_scale"
+    if argument is None:
+        return 1.0
+    if isinstance(argument, bool) or not isinstance(argument, Real):
+        raise errors.UnknownNameError(
+            f"{owner}: expected a number, None, 'dynamic', an AutomaticLossScaler or a "
+            f"loss scale, got {argument!r}; for OpenSeq2Seq's scalers pass "
+            "AutomaticLossScaler('Backoff')."
+        )
+    number = number_of(argument)
+    if not is_scale(number):
+        raise errors.OutOfRangeError(
+            f"{owner}: expected {HELD}, got {argument!r}; give the factor for the loss,"
+            " 1 for none."
+        )
+    return number
+
+
+def bad_identifier(identifier: Any) -> errors.UnknownNameError:
+    """Return the error for an argument that is no loss scale."""
+    remedy = "for one that follows the gradients give 'dynamic'"
+    if isinstance(identifier, AutomaticLossScaler):
+        remedy = "pass this one to MixedPrecisionOptimizerWrapper, which takes it"
+    return errors.UnknownNameError(
+        "loss_scale: expected a number, 'dynamic' or a loss scale, got "
+        f"{identifier!r:.80}; {remedy}."
+    )
+
+
+def required_scale(scale: LossScale | None) -> LossScale:
+    """Return a loss scale; raise if there is none."""
+    if scale is None:
+        raise errors.MissingLossScaleError(
+            "MixedPrecisionLossScaleOptimizer: expected a loss scale, got None; give a "
+            "number or 'dynamic'."
+        )
+    return scale
+
+
+# -- loss scales -----------------------------------------------------------------------
+
+
+def state_variable(name: str, value: Any, dtype: Any) -> tf.Variable:
+    """Create a variable that conditions can change, with any TensorFlow behaviour."""
+    with tf.init_scope():
+        return tf.compat.v1.Variable(
+            value, trainable=False, name=name, dtype=dtype, use_resource=True
+        )
+
+
+def value_of(variable: Any) -> tf.Variable:
+    """Return the ``tf.Variable`` inside a ``keras.Variable``, or itself."""
+    return variable if isinstance(variable, tf.Variable) else variable.value
+
+
+class LossScale(tf.Module):
+    """A factor for a loss; ``tf.train.Checkpoint`` finds its variables.
+
+    A loss scale of your own derives from it and has ``__call__``, ``update`` and
+    ``get_config``.
+    """
+
+    good_steps: Any = 0
+    _make_variable = staticmethod(state_variable)
+
+    def __call__(self) -> tf.Tensor:
+        """Return the scale of the next step: float32, 0-d."""
+        raise NotImplementedError
+
+    def update(self, grads: Any) -> Any:
+        """Return the operation that updates the scale; whether to apply ``grads``."""
+        raise NotImplementedError
+
+    def move(self, finite: tf.Tensor) -> tf.Operation | None:
+        """Update the scale after a step; ``finite``: bool, 0-d; return the operation.
+
+        The base class does nothing, because the original updates only its own dynamic
+        scale.
+        """
+        return tf.no_op()
+
+    def _add_weight(
+        self, name: str, initial_value: Any, dtype: Any = None
+    ) -> tf.Variable:
+        """Create a variable of your own scale; checkpoints store it as ``name``."""
+        variable = self._make_variable(name, initial_value, dtype)
+        self._track_trackable(variable, name)
+        return variable
+
+    def at_floor(self) -> tf.Tensor:
+        """Whether no overflow can make the scale smaller: bool, 0-d."""
+        return tf.constant(True)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        raise NotImplementedError
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Create a loss scale from the result of ``get_config``."""
+        return cls(**config)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{key}={value}" for key, value in self._shown().items())
+        return f"{type(self).__name__}({shown})"
+
+    def _shown(self) -> dict[str, Any]:
+        """Return what a repr shows."""
+        return self.get_config()
+
+
+class StaticScale(LossScale):
+    """A constant scale of any size, even below 1; it is always at its floor."""
+
+    def __init__(self, number: float) -> None:
+        super().__init__()
+        self._value = number
+
+    @property
+    def loss_scale_value(self) -> float:
+        """The factor."""
+        return self._value
+
+    def __call__(self) -> tf.Tensor:
+        """Return the factor: float32, 0-d."""
+        return tf.constant(self._value, tf.float32)
+
+    def update(self, grads: Any) -> tuple[tf.Operation | None, bool]:
+        """Do nothing: (no operation, True)."""
+        return tf.no_op(), True
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's argument."""
+        return {"loss_scale_value": self._value}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._value})"
+
+
+def _of_policy(name: str, doc: str) -> Any:
+    """Return a property that reads an argument of a dynamic scale."""
+    return property(lambda scale: getattr(scale._policy, name), doc=doc)
+
+
+class PolicyScale(LossScale):
+    """A scale that moves as a :class:`lockstep.scalers.DynamicPolicy` says."""
+
+    initial_loss_scale = _of_policy("initial_loss_scale", "The first scale.")
+    increment_period = _of_policy("increment_period", "Steps from growth to growth.")
+    multiplier = _of_policy("multiplier", "What scales are multiplied or divided by.")
+    floor = _of_policy("floor", "The least scale that an overflow leads to.")
+    ceiling = _of_policy("ceiling", "The greatest scale that growth leads to.")
+    growth_factor = _of_policy("growth", "What growth multiplies by.")
+    hysteresis = _of_policy("hysteresis", "The overflows until the scale is lowered.")
+    tolerance = _of_policy("tolerance", "The share of steps that may overflow.")
+
+    def __init__(self, policy: scalers.DynamicPolicy) -> None:
+        super().__init__()
+        self._policy = policy
+        first = policy.initial_loss_scale
+        self.current_loss_scale = self._make_variable(
+            "current_loss_scale", first, "float32"
+        )
+        self.good_steps = self._make_variable("good_steps", 0, "int64")
+        if policy.is_patient:
+            self.overflows = self._make_variable("overflows", 0, "int64")
+            self.steps = self._make_variable("steps", 0, "int64")
+
+    @property
+    def backoff_factor(self) -> float:
+        """What lowering multiplies by; without a factor, 1 / multiplier."""
+        return self._policy.backoff_factor or 1.0 / self._policy.multiplier
+
+    @property
+    def variables(self) -> list[Any]:
+        """The scale and the good steps; with patience, its two counts too."""
+        state = [self.current_loss_scale, self.good_steps]
+        return (
+            [*state, self.overflows, self.steps] if self._policy.is_patient else state
+        )
+
+    def __call__(self) -> tf.Tensor:
+        """Return the scale of the next step: float32, 0-d."""
+        return value_of(self.current_loss_scale).read_value()
+
+    @tf.autograph.experimental.do_not_convert
+    def update(self, grads: Any) -> tuple[tf.Tensor | None, tf.Tensor]:
+        """Move the scale by one step.
+
+        Args:
+            grads: any nest of tensors, ``tf.IndexedSlices`` and None.
+
+        Returns:
+            The operation that updates the scale, and whether every element is finite
+            after duplicate rows are summed: bool, 0-d. In a graph the first is a bool,
+            0-d, too: whether ``increment_period`` finite steps are complete. In eager
+            mode it is None, and the scale is already updated.
+
+        Raises:
+            DtypeError: a TypeError; a gradient of integers.
+        """
+        owner = "DynamicLossScale"
+        flat = [as_gradient(g, "a gradient", owner) for g in tf.nest.flatten(grads)]
+        finite = tf.reduce_all(finite_flags(require_floats(owner, flat)))
+        if tf.executing_eagerly():
+            return self.move(finite), finite
+        good_steps = value_of(self.good_steps).read_value()
+        complete = good_steps + 1 >= self.increment_period
+        complete = tf.logical_and(finite, complete)
+        with tf.control_dependencies([complete]):
+            moved = self.move(finite)
+        with tf.control_dependencies([moved]):
+            return tf.identity(complete), finite
+
+    def at_floor(self) -> tf.Tensor:
+        """Whether no overflow can make the scale smaller: bool, 0-d."""
+        return self() <= self.floor
+
+    def move(self, finite: tf.Tensor) -> tf.Operation | None:
+        """Update the scale after a step, finite or not; return the operation."""
+        state = [value_of(variable) for variable in self.variables]
+        before = [variable.read_value() for variable in state]
+        after = step_dynamic(self._policy, before, finite)
+        pairs = zip(state, after, strict=True)
+        return tf.group(*(v.assign(value, read_value=False) for v, value in pairs))
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments that differ from their defaults."""
+        defaults = dict(self._policy._field_defaults)
+        defaults["floor"] = min(1.0, self._policy.initial_loss_scale)
+        fields = self._policy._asdict().items()
+        return {k: v for k, v in fields if k not in defaults or v != defaults[k]}
+
+    def _shown(self) -> dict[str, Any]:
+        """Return the arguments, in eager mode after the scale and the good steps."""
+        state = {}
+        if tf.executing_eagerly():
+            state["current_loss_scale"] = self.current_loss_scale.numpy()
+            state["num_good_steps"] = self.good_steps.numpy()
+        return {**state, **self.get_config()}
+
+
+# -- a scale that grows and shrinks ----------------------------------------------------
+
+
+def step_dynamic(
+    policy: scalers.DynamicPolicy, state: Sequence[tf.Tensor], finite: tf.Tensor
+) -> list[tf.Tensor]:
+    """Return the state after a step, as :func:`lockstep.scalers.step_dynamic`."""
+    scale, good_steps, *counts = state
+    good_steps += 1
+    grown = scale * tf.constant(policy.growth, tf.float32)
+    if policy.ceiling < math.inf:
+        grown = tf.minimum(grown, policy.ceiling)
+    grown = tf.where(tf.math.is_finite(grown), grown, scale)
+    due = tf.logical_and(finite, good_steps >= policy.increment_period)
+    lowered = tf.logical_not(finite)
+    if counts:
+        lowered, counts = patience_ended(policy, counts, finite, due)
+    if policy.backoff_factor is None:
+        smaller = scale / tf.constant(policy.multiplier, tf.float32)
+    else:
+        smaller = scale * tf.constant(policy.backoff_factor, tf.float32)
+    smaller = tf.maximum(smaller, policy.floor)
+    goes_on = tf.logical_and(finite, tf.logical_not(due))
+    return [
+        tf.where(lowered, smaller, tf.where(due, grown, scale)),
+        tf.where(goes_on, good_steps, tf.zeros((), tf.int64)),
+        *counts,
+    ]
+
+
+def patience_ended(
+    policy: scalers.DynamicPolicy,
+    counts: Sequence[tf.Tensor],
+    finite: tf.Tensor,
+    due: tf.Tensor,
+) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    """Return whether this step lowers the scale, and the two counts after it."""
+    overflow = tf.logical_not(finite)
+    overflows, steps = counts[0] + tf.cast(overflow, tf.int64), counts[1] + 1
+    share = tf.cast(overflows, tf.float64) / tf.cast(steps, tf.float64)
+    ended = tf.logical_and(overflows >= policy.hysteresis, share >= policy.tolerance)
+    lowered, zero = tf.logical_and(overflow, ended), tf.zeros((), tf.int64)
+    first_count = tf.constant(policy.hysteresis - 1, tf.int64)
+    overflows = tf.where(lowered, first_count, tf.where(due, zero, overflows))
+    return lowered, [overflows, tf.where(tf.logical_or(lowered, due), zero, steps)]
+
+
+# -- a scale that follows the largest gradient -----------------------------------------
+
+
+class AutomaticLossScaler(tf.Module):
+    """A loss scale that is updated with the largest gradient of every step.
+
+    Backoff starts at scale_max; an overflow divides by step_factor, and every
+    step_window steps after the last one the scale is multiplied by it. LogMax follows
+    the mean and the deviation of log2(amax) so that overflows stay rare.
+
+    Args:
+        algorithm: "Backoff" or "LogMax"; case and outer spaces do not matter.
+        params: the algorithm's parameters by name. Backoff: scale_min=1.,
+            scale_max=16384., step_factor=2., step_window=2000 (steps); LogMax:
+            scale_min=1., scale_max=16384., log_max=16., beta1=0.99, beta2=0.999,
+            overflow_std_dev=3.09.
+        strict: as in OpenSeq2Seq, quirks included: floats must be float, bounds are not
+            checked, a NaN amax is no overflow; LogMax counts an overflow as 2^log_max,
+            has the target 2^16 whatever ``log_max`` is, and after one amax of 0 its
+            scale stays NaN.
+
+    Raises:
+        UnknownNameError: a ValueError; an unknown algorithm or parameter.
+        OutOfRangeError: a ValueError; a parameter of another type or out of its range.
+
+    Origin: OpenSeq2Seq (8681d381ed40), ``AutomaticLossScaler``; B. Ginsburg et al.
+
+    Example:
+        >>> scaler = AutomaticLossScaler("Backoff", {"scale_max": 64.0})
+        >>> int(scaler.update_op(False, float("inf"))), float(scaler.loss_scale)
+        (1, 32.0)
+    """
+
+    SUPPORTED_ALGOS: ClassVar[list[str]] = ["backoff", "logmax"]
+
+    _make_variable = staticmethod(state_variable)
+
+    def __init__(
+        self,
+        algorithm: str = "Backoff",
+        params: Mapping[str, Any] | None = None,
+        strict: bool = False,
+    ) -> None:
+        super().__init__()
+        name, policy = scalers.automatic_policy(algorithm, params, strict)
+        self.algorithm, self.policy, self.strict = name, policy, strict
+        first = scalers.start_automatic(policy)
+        self._kind = type(first)
+        self._state = {
+            name: self._make_variable(
+                name, value, "int64" if isinstance(value, int) else "float32"
+            )
+            for name, value in first._asdict().items()
+        }
+
+    @property
+    def loss_scale(self) -> tf.Tensor:
+        """The scale of the next step: float32, 0-d."""
+        return value_of(self._state["loss_scale"]).read_value()
+
+    def __call__(self) -> tf.Tensor:
+        """Return the scale of the next step, as other loss scales: float32, 0-d."""
+        return self.loss_scale
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The variables that an update changes, by name."""
+        return dict(self._state)
+
+    @property
+    def variables(self) -> list[Any]:
+        """The variables that an update changes."""
+        return list(self._state.values())
+
+    def at_floor(self) -> tf.Tensor:
+        """Whether no overflow can make the scale smaller: bool, 0-d."""
+        return self.loss_scale <= self.policy.scale_min
+
+    @tf.autograph.experimental.do_not_convert
+    def update_op(self, has_nan: Any, amax: Any) -> tf.Tensor:
+        """Move the scale by one step.
+
+        Args:
+            has_nan: whether any gradient has a NaN: bool, 0-d.
+            amax: the largest absolute value: float32, 0-d.
+
+        Returns:
+            The number of updates made, this one included: int64, 0-d.
+
+        Raises:
+            DtypeError: a TypeError; strict LogMax, an ``amax`` that is not float32.
+        """
+        owner, policy = "AutomaticLossScaler.update_op", self.policy
+        if isinstance(amax, Real) or not hasattr(amax, "dtype"):
+            fine = policy.strict or not -math.inf < number_of(amax) < 0
+            require(owner, "amax", amax, fine, "a magnitude, >= 0")
+            amax = tf.constant(amax, tf.float32)
+        is_logmax = isinstance(policy, scalers.LogMaxPolicy)
+        if is_logmax and policy.strict and amax.dtype != tf.float32:
+            raise errors.DtypeError(
+                f"{owner}: expected a float32 amax, got {amax.dtype.name}; cast it, as "
+                "the original cannot."
+            )
+        has_nan, amax = tf.cast(has_nan, tf.bool), tf.cast(amax, tf.float32)
+        variables = [value_of(variable) for variable in self.variables]
+        before = self._kind(*(variable.read_value() for variable in variables))
+        after = step_automatic(policy, before, has_nan, amax)
+        pairs = zip(variables, after, strict=True)
+        moved = [variable.assign(value, read_value=False) for variable, value in pairs]
+        done = [] if tf.executing_eagerly() else moved
+        with tf.control_dependencies(done):
+            return tf.identity(after.iteration)
+
+    @staticmethod
+    def check_grads(
+        grads_and_vars: Iterable[tuple[Any, Any]],
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return whether any gradient has a NaN, and the largest absolute value.
+
+        Duplicate rows of sparse gradients are not summed. The maximum ignores NaN;
+        without any element it is -inf.
+
+        Raises:
+            DtypeError: a TypeError; the gradients have several dtypes.
+        """
+        owner = "AutomaticLossScaler.check_grads"
+        pairs = listed_pairs(grads_and_vars, owner)
+        gradients = [as_gradient(gradient, v, owner) for gradient, v in pairs]
+        values = [getattr(g, "values", g) for g in gradients if g is not None]
+        dtypes = sorted({value.dtype.name for value in values})
+        fine = all("float" in dtype for dtype in dtypes)
+        if len(dtypes) > 1 or not fine:
+            raise errors.DtypeError(
+                f"{owner}: expected floating-point gradients of one "
+                f"dtype, got {' and '.join(dtypes)}; cast them to one dtype first."
+            )
+        if not values:
+            return tf.constant(False), tf.constant(-math.inf)
+        has_nan = tf.stack([tf.reduce_any(tf.math.is_nan(value)) for value in values])
+        nothing = tf.constant(-math.inf, values[0].dtype)
+        known = [tf.where(tf.math.is_nan(v), nothing, tf.abs(v)) for v in values]
+        largest = tf.stack([tf.reduce_max(value) for value in known])
+        return tf.reduce_any(has_nan), tf.reduce_max(largest)
+
+
+def step_automatic(
+    policy: scalers.Automatic, state: Any, has_nan: tf.Tensor, amax: tf.Tensor
+) -> Any:
+    """Return the state after a step, as :func:`lockstep.scalers.step_automatic`."""
+    overflow = tf.math.is_inf(amax)
+    if not policy.strict:
+        overflow = tf.logical_not(tf.math.is_finite(amax))
+    overflow = tf.logical_or(has_nan, overflow)
+    if isinstance(policy, scalers.LogMaxPolicy):
+        return step_logmax(policy, state, overflow, amax)
+    scale, i, last = state
+    factor = tf.constant(policy.step_factor, tf.float32)
+    due = tf.equal(tf.math.floormod(i - last, int(policy.step_window)), 0)
+    next_scale = tf.where(due, within_bounds(policy, scale * factor), scale)
+    return scalers.BackoffState(
+        tf.where(overflow, within_bounds(policy, scale / factor), next_scale),
+        i + 1,
+        tf.where(overflow, i, last),
+    )
+
+
+def within_bounds(policy: scalers.Automatic, scale: tf.Tensor) -> tf.Tensor:
+    """Return max(min(scale, scale_max), scale_min); if the bounds cross, scale_min."""
+    return tf.maximum(tf.minimum(scale, policy.scale_max), policy.scale_min)
+
+
+def step_logmax(
+    policy: scalers.LogMaxPolicy,
+    state: scalers.LogMaxState,
+    overflow: tf.Tensor,
+    amax: tf.Tensor,
+) -> scalers.LogMaxState:
+    """Return the state after a step; by default an amax of 0 only counts it."""
+    normal = tf.where(amax < SMALLEST_NORMAL, tf.zeros_like(amax), amax)
+    x = tf.math.log(normal) / tf.math.log(tf.constant(2.0))
+    target = at_overflow = policy.log_max
+    if policy.strict:
+        with np.errstate(over="ignore"):
+            target, at_overflow = 16.0, float(np.exp2(policy.log_max))
+    x = tf.where(overflow, tf.constant(at_overflow, tf.float32), x)
+    beta1, beta2 = policy.beta1, policy.beta2
+    after = scalers.LogMaxState(
+        state.loss_scale,
+        state.iteration + 1,
+        beta1 * state.x_hat + (1 - beta1) * x,
+        beta2 * state.slow_x_hat + (1 - beta2) * x,
+        beta2 * state.xsquared_hat + (1 - beta2) * (x * x),
+        state.b1_correction * beta1,
+        state.b2_correction * beta2,
+    )
+    mu = after.x_hat / (1 - after.b1_correction)
+    slow = after.slow_x_hat / (1 - after.b2_correction)
+    square = after.xsquared_hat / (1 - after.b2_correction)
+    sigma = tf.sqrt(tf.maximum(square - slow * slow, 0.0))
+    cutoff = mu + policy.overflow_std_dev * sigma
+    scale = within_bounds(policy, tf.pow(2.0, target - cutoff))
+    after = after._replace(loss_scale=scale)
+    if policy.strict:
+        return after
+    alone = tf.equal(x, -math.inf)
+    both = zip(state, after, strict=True)
+    kept = scalers.LogMaxState(*(tf.where(alone, old, new) for old, new in both))
+    return kept._replace(iteration=after.iteration)
