@@ -11,8 +11,6 @@ from typing import Any
 from harness.errors import HarnessError, no_device
 from lockstep import registry
 
-__all__ = ["model", "prepare", "require_cpu"]
-
 
 def model(package: str | None, backend: str) -> Any:
     """Import the model file of a task's package for a backend."""

@@ -12,18 +12,6 @@ import pandas as pd
 from harness.records.record import Record
 from harness.statistics import Floats, Interval, bootstrap, median, overlap
 
-__all__ = [
-    "SLACK",
-    "Cell",
-    "backend_of",
-    "by_config",
-    "cells",
-    "interval",
-    "match_intervals",
-    "on_gpus",
-    "same_seeds",
-]
-
 
 class Measured(Protocol):
     """Settings with the steps after which a run is measured."""

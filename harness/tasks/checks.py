@@ -11,8 +11,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-__all__ = ["Check", "Holds", "all_hold", "both", "listed"]
-
 Holds: TypeAlias = bool | None
 Check: TypeAlias = tuple[str, Holds]
 

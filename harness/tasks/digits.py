@@ -9,8 +9,6 @@ import numpy as np
 
 from lockstep.interface import Array
 
-__all__ = ["CLASSES", "HELD_OUT", "INPUTS", "Images", "split"]
-
 INPUTS, CLASSES = 65, 10
 
 HELD_OUT = 360

