@@ -59,6 +59,8 @@ def parity(
     """Compare the trajectory of every recorded case, to the bit."""
     from harness.errors import HarnessError
     from harness.parity import frozen as trajectories
+    from harness.parity.cases import FAMILIES
+    from lockstep.errors import unknown_name
 
     if record and (mode or behaviour or family or case):
         raise HarnessError(
@@ -70,6 +72,9 @@ def parity(
             raise HarnessError(
                 f"--behaviour: expected strict or default, got {name!r}; name one."
             )
+    for name in family or ():
+        if name not in FAMILIES:
+            raise HarnessError(str(unknown_name("family", name, FAMILIES)))
     choice = trajectories.Choice(
         backend or (), mode or (), behaviour or (), family or (), case
     )
