@@ -30,8 +30,9 @@ OWNER = "MultitaskOptimizerWrapper"
 # On the CPU, gradients of up to SMALL elements are read whole, those of one shape
 # together. Larger ones are read in growing chunks until an element is not zero.
 SMALL, GROWTH = 1 << 12, 1 << 4
-SAMPLES = 8
-"""About so many elements are looked at before a gradient is read."""
+SAMPLES, TINY, FEW = 8, 1 << 8, 32
+"""About so many elements are read before all of a gradient. If there are more than
+``FEW`` gradients, those of up to ``TINY`` elements are read together in less time."""
 FLOAT = torch.float32
 
 
@@ -233,11 +234,12 @@ def all_zero(gradients: Sequence[Tensor], limit: float) -> list[bool]:
     small gradients of one shape are read together.
     """
     groups: dict[Hashable, list[int]] = defaultdict(list)
-    flags = [False] * len(gradients)
+    flags, are_few = [False] * len(gradients), len(gradients) <= FEW
     for position, gradient in enumerate(gradients):
         key: Hashable = gradient.device
         if gradient.is_cpu:
-            if has_nonzero_sample(gradient, limit):
+            is_worth_it = are_few or gradient.numel() > TINY
+            if is_worth_it and has_nonzero_sample(gradient, limit):
                 continue
             is_small = not gradient.is_sparse and 0 < gradient.numel() <= SMALL
             is_small = is_small and not gradient.is_complex()
@@ -262,11 +264,9 @@ def has_nonzero_sample(gradient: Tensor, limit: float) -> bool:
 
     Behind a ReLU many gradients begin with zeros, but few consist of them.
     """
-    if (
-        gradient.dtype is not FLOAT
-        or gradient.is_sparse
-        or not gradient.is_contiguous()
-    ):
+    if gradient.is_sparse or gradient.dtype is not FLOAT:
+        return False
+    if not gradient.is_contiguous():
         return False
     start, size = gradient.data_ptr(), gradient.numel()
     for place in range(size - 1, 0, -(size // SAMPLES + 1)):
