@@ -308,6 +308,7 @@ class ScalingWrapper(OptimizerWrapper):
         present = step.parameters
         if not present or self._only_wants_state(present):
             self._held = None
+            self._drop_unscaled()
             if not present:
                 self.note_no_gradients()
             self.inner_optimizer.step()
@@ -431,7 +432,8 @@ class ScalingWrapper(OptimizerWrapper):
             )
         if self._unscaled is not None:
             gradient, version = self._unscaled
-            if self._a_gradient() is gradient and gradient._version != version:
+            is_there = any([p.grad is gradient for p in self._model_parameters()])
+            if is_there and gradient._version != version:
                 raise UnsupportedError(
                     f"{type(self).__name__}.step: expected gradients that all hold the "
                     "loss scale, got scaled ones added to others; call scale_loss for "

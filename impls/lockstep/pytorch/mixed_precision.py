@@ -177,8 +177,8 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
         super().__init__(optimizer, scale, clip_norm, at_floor, floor_patience)
         self.masters: dict[Tensor, Tensor] = {}
         self.regularizers: dict[Tensor, Regularizer] = {}
-        self._guard()
         self._make_masters()
+        self._guard()
 
     def __getstate__(self) -> dict[str, Any]:
         self._buffers()  # A copy cannot know which weights were written before.
@@ -194,15 +194,19 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
         base, wrapper = base_of(self), weakref.ref(self)
 
         def refuse(*_: Any) -> None:
-            if not getattr(wrapper(), "_depth", 0):
+            guard = wrapper()  # None once it is gone: the optimizer is free again.
+            if guard is not None and not guard._depth:
                 raise UnsupportedError(
                     f"{OWNER}: expected step() of the wrapper, which has the masters, "
                     "got one of the optimizer that it wraps; step the wrapper."
                 )
 
         # Other hooks may change gradients, so they hinder fused and flat steps.
-        refuse.only_checks = True  # type: ignore[attr-defined]
-        if hasattr(base, "_optimizer_step_pre_hooks"):
+        refuse.only_checks = refuse.guards = True  # type: ignore[attr-defined]
+        hooks = getattr(base, "_optimizer_step_pre_hooks", None)
+        if hooks is not None:
+            for key in [k for k, hook in hooks.items() if hasattr(hook, "guards")]:
+                del hooks[key]  # That of an earlier wrapper of the same optimizer.
             base.register_step_pre_hook(refuse)
 
     def __getattr__(self, name: str) -> Any:
@@ -311,23 +315,25 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
         self._refuse_sharded(everything)
         fresh = [w for w in everything if w.dtype in HALF and w not in self.masters]
         places = {weight.data_ptr() for weight in self.masters if weight.numel()}
-        state = base.state
-        if isinstance(state, StateOfWeights):
-            state = state.state
+        state, earlier = base.state, {}
+        if isinstance(state, StateOfWeights):  # Maybe of an earlier wrapper.
+            state, earlier = state.state, state.masters
         for weight in fresh:
-            if weight.numel() and weight.data_ptr() in places:
+            # On the meta device every address is 0.
+            if weight.numel() and weight.data_ptr() in places - {0}:
                 raise UnsupportedError(
                     f"{OWNER}: expected weights with memory of their own, got two that "
                     f"begin at the same place; tie weights by using one parameter."
                 )
             places.add(weight.data_ptr())
         for weight in fresh:
-            values = weight.detach().float().contiguous()
+            known = earlier.get(weight, weight)
+            values = known.detach().float().contiguous()
             master = self.masters[weight] = Parameter(values, weight.requires_grad)
-            if weight in state:
+            if known in state:
                 state[master] = {
                     key: slot.float().contiguous() if is_half(slot) else slot
-                    for key, slot in state.pop(weight).items()
+                    for key, slot in state.pop(known).items()
                 }
         for layer in layers_of(self.inner_optimizer):  # Row clipping has limits.
             limits = vars(layer).get("limits", {})
@@ -534,7 +540,7 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
         """The report of the last step: see the base class."""
         self._enter()  # So all parameters of the step have names.
         try:
-            return ScalingWrapper.last_step.fget(self)
+            return super().last_step
         finally:
             self._exit()
 

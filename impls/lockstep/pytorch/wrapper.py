@@ -321,7 +321,7 @@ class OptimizerWrapper(Optimizer):
     # -- state -------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the wrapped optimizer's state. Each can load the other's state."""
+        """Return the wrapped optimizer's state, with what the wrappers add to it."""
         for hook in self._optimizer_state_dict_pre_hooks.values():
             hook(self)
         state_dict = self._save_inner()

@@ -349,6 +349,17 @@ def test_scaled_gradients_added_to_unscaled_ones_are_refused(kind, dtype, steps)
     assert optimizer.last_step.applied
 
 
+def test_the_mixture_is_found_if_the_first_gradient_is_new():
+    first, second = (torch.nn.Parameter(torch.ones(2)) for _ in range(2))
+    sgd = torch.optim.SGD([first, second], lr=1.0)
+    optimizer = MixedPrecisionLossScaleOptimizer(sgd, 8)
+    second.sum().backward()
+    optimizer.scale_loss((first + second).sum()).backward()
+    with pytest.raises(UnsupportedError, match="each micro-batch"):
+        optimizer.step()
+    assert second.tolist() == [1.0, 1.0]
+
+
 @everyone
 @pytest.mark.parametrize("set_to_none", [True, False])
 def test_gradients_of_before_may_be_cleared_in_between(kind, set_to_none):

@@ -232,6 +232,48 @@ def test_a_group_that_is_added_has_masters():
     assert len(optimizer.param_groups) == 2
 
 
+def test_an_optimizer_may_be_wrapped_again():
+    model = mixed()
+    sgd = TORCH["SGD"](model.parameters())
+    for scale in (2, 4):
+        optimizer = MixedPrecisionOptimizerWrapper(sgd, scale)
+        before = model.a.weight.detach().clone()
+        train(model, optimizer, "+")
+        assert not torch.equal(model.a.weight, before)
+
+
+def test_an_optimizer_that_is_wrapped_again_keeps_masters_and_slots():
+    def trained(wraps):
+        model = mixed()
+        sgd = torch.optim.SGD(model.parameters(), lr=0.001, momentum=0.5)
+        optimizer = MixedPrecisionOptimizerWrapper(sgd, 2)
+        for _ in range(3):
+            train(model, optimizer, "+")
+            optimizer = MixedPrecisionOptimizerWrapper(sgd, 2) if wraps else optimizer
+        return everything(model, optimizer)
+
+    once, often = trained(False), trained(True)
+    assert once.keys() == often.keys()
+    assert all(torch.equal(once[name], often[name]) for name in once)
+
+
+def test_an_optimizer_that_could_not_be_wrapped_steps_alone():
+    values = torch.ones(4).half()
+    tied = [torch.nn.Parameter(values[:2]) for _ in range(2)]
+    sgd = torch.optim.SGD(tied, lr=0.5)
+    with pytest.raises(UnsupportedError, match="memory of their own"):
+        MixedPrecisionOptimizerWrapper(sgd, 2)
+    tied[0].grad = torch.ones(2).half()
+    sgd.step()
+    assert tied[0].tolist() == [0.5, 0.5]
+
+
+def test_weights_on_the_meta_device_share_no_memory():
+    weights = [torch.nn.Parameter(torch.ones(2, device="meta").half()) for _ in "ab"]
+    optimizer = MixedPrecisionOptimizerWrapper(torch.optim.SGD(weights), 2)
+    assert optimizer.master(weights[1]).dtype == torch.float32
+
+
 def test_a_group_that_is_added_on_the_masters_is_trained_afterwards():
     model = mixed()
     optimizer = MixedPrecisionOptimizerWrapper(TORCH["SGD"](model.body.parameters()), 2)
