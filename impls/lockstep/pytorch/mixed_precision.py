@@ -331,10 +331,10 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
             values = known.detach().float().contiguous()
             master = self.masters[weight] = Parameter(values, weight.requires_grad)
             if known in state:
-                state[master] = {
-                    key: slot.float().contiguous() if is_half(slot) else slot
-                    for key, slot in state.pop(known).items()
-                }
+                entry = state[master] = dict(state.pop(known))
+                for key, slot in entry.items():
+                    if isinstance(slot, Tensor) and slot.dtype in HALF:
+                        entry[key] = slot.float().contiguous()
         for layer in layers_of(self.inner_optimizer):  # Row clipping has limits.
             limits = vars(layer).get("limits", {})
             limits |= {self.masters[w]: limits[w] for w in fresh if w in limits}
@@ -626,11 +626,6 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
     def get_slot_names(self) -> list[str]:
         """Return the TF names of the state tensors that exist."""
         return [name for name in super().get_slot_names() if name != MASTER]
-
-
-def is_half(slot: Any) -> bool:
-    """Whether a slot is a tensor in half precision."""
-    return isinstance(slot, Tensor) and slot.dtype in HALF
 
 
 def scale_of(loss_scale: Any) -> loss_scales.LossScale:
