@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from harness.bench.declare import Benchmark, read
@@ -11,7 +12,7 @@ from harness.tasks.own import described
 NAME = "own_optimizer"
 MODELS = {"S400": "400 small tensors", "T25M": "23M parameters"}
 HEAD = """question = "How long does a step of an own optimizer take?"
-title = "{name}"
+title = {name}
 task = "own_optimizer"
 answer = "A step of the optimizer takes {{}}"
 peers = {{ adam = "Adam", yours = "the same without a wrapper" }}
@@ -20,13 +21,13 @@ rounds = {{ quick = 8, std = 30 }}
 ROWS = """
 [[row]]
 backend = "{backend}"
-setup = {{ model = "{model}", file = '{file}', text = "{text}" }}
+setup = {{ model = "{model}", file = {file}, text = {text} }}
 peer = "adam"
 what = "your optimizer, {size}"
 
 [[row]]
 backend = "{backend}"
-setup = {{ model = "{model}", file = '{file}', text = "{text}" }}
+setup = {{ model = "{model}", file = {file}, text = {text} }}
 arm = "wrapped"
 peer = "yours"
 what = "in the multitask wrapper, {size}"
@@ -39,7 +40,8 @@ def benchmark(place: str, backends: Sequence[str]) -> Benchmark:
     Raises:
         HarnessError: the file cannot be used.
     """
-    of = described({"file": place})
+    # A string of JSON is one of TOML, also with a quotation mark in it.
+    of = {key: json.dumps(value) for key, value in described({"file": place}).items()}
     path = folder(NAME) / f"{NAME}.toml"
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = [

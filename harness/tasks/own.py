@@ -24,7 +24,7 @@ OURS = ("name", "file", "text")
 """The entries of a setting that are not passed to the function."""
 
 
-def refuse(place: str, expected: str, got: str, remedy: str) -> HarnessError:
+def fault(place: str, expected: str, got: str, remedy: str) -> HarnessError:
     """Return the error about a file."""
     return HarnessError(sentence(f"optimizer {place}", expected, got, remedy))
 
@@ -39,13 +39,11 @@ def located(place: str) -> tuple[Path, str]:
     path = ROOT / file
     if not colon or not path.is_file():
         got = f"no file {file}" if colon else "no function"
-        raise refuse(
-            place, "a file and a function, such as mine.py:make", got, "add it"
-        )
+        raise fault(place, "a file and a function, such as mine.py:make", got, "add it")
     try:
         tree = ast.parse(path.read_text("utf-8"))
     except (SyntaxError, ValueError) as error:
-        raise refuse(place, "a file of Python", str(error), "correct it") from error
+        raise fault(place, "a file of Python", str(error), "correct it") from error
     names = [node.name for node in tree.body if hasattr(node, "name")]
     if function not in names:
         raise HarnessError(str(unknown_name(f"function of {file}", function, names)))
@@ -83,7 +81,7 @@ def load(place: str) -> Callable[..., Any]:
         spec.loader.exec_module(module)
     except Exception as error:
         got = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise refuse(place, "a file that can be imported", got, "correct it") from error
+        raise fault(place, "a file that can be imported", got, "correct it") from error
     made: Callable[..., Any] = getattr(module, function)
     return made
 
@@ -98,7 +96,7 @@ def make(optimizer: Mapping[str, Any], parameters: Iterable[Any], kind: type) ->
     place = optimizer["file"]
     if text_of(located(place)[0]) != optimizer["text"]:
         got, remedy = "another text", "start the runs again"
-        raise refuse(place, "the text that the runs were declared with", got, remedy)
+        raise fault(place, "the text that the runs were declared with", got, remedy)
     settings = {key: value for key, value in optimizer.items() if key not in OURS}
     expected = f"an optimizer of {kind.__module__.partition('.')[0]}"
     function = load(place)
@@ -106,9 +104,9 @@ def make(optimizer: Mapping[str, Any], parameters: Iterable[Any], kind: type) ->
         made = function(list(parameters), **settings)
     except Exception as error:
         got = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise refuse(place, expected, got, "correct the function") from error
+        raise fault(place, expected, got, "correct the function") from error
     if not isinstance(made, kind):
-        raise refuse(place, expected, f"{made!r:.80}", "return one")
+        raise fault(place, expected, f"{made!r:.80}", "return one")
     return made
 
 

@@ -161,7 +161,7 @@ def test_a_start_of_ray_that_timed_out_is_tried_again(
 
 
 def test_without_ray_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("torch")
+    pytest.importorskip("torch", reason="torch is not installed")
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(HarnessError, match="expected Ray, got none"):
         task.prepare("pytorch", "cpu")

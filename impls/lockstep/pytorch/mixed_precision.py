@@ -314,13 +314,13 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
         everything = [p for group in self.param_groups for p in group["params"]]
         self._refuse_sharded(everything)
         fresh = [w for w in everything if w.dtype in HALF and w not in self.masters]
-        places = {weight.data_ptr() for weight in self.masters if weight.numel()}
+        places = {weight.data_ptr() for weight in self.masters}
         state, earlier = base.state, {}
         if isinstance(state, StateOfWeights):  # Maybe of an earlier wrapper.
             state, earlier = state.state, state.masters
         for weight in fresh:
-            # On the meta device every address is 0.
-            if weight.numel() and weight.data_ptr() in places - {0}:
+            # Without elements, and on the meta device, an address is 0.
+            if weight.data_ptr() and weight.data_ptr() in places:
                 raise UnsupportedError(
                     f"{OWNER}: expected weights with memory of their own, got two that "
                     f"begin at the same place; tie weights by using one parameter."
@@ -643,8 +643,8 @@ def mp_regularizer_wrapper(regularizer: Regularizer) -> Callable[[Tensor], objec
     In float16, the gradient of the penalty of a small weight underflows. So
     :class:`MixedPrecisionOptimizerWrapper` computes it at the float32 master. A weight
     has to be registered before the step, but may be registered after the wrapper was
-    constructed. Of two regularizers of a weight the last one counts, as there. In a
-    copied model, register the weights again, or copy the wrapper too.
+    constructed. Of two regularizers of a weight the last one counts, as in the
+    original. In a copied model, register the weights again, or copy the wrapper too.
 
     Args:
         regularizer: returns the penalty of a weight, a 0-d tensor.

@@ -31,8 +31,8 @@ OWNER = "MultitaskOptimizerWrapper"
 # together. Larger ones are read in growing chunks until an element is not zero.
 SMALL, GROWTH = 1 << 12, 1 << 4
 SAMPLES, TINY, FEW = 8, 1 << 8, 32
-"""About so many elements are read before all of a gradient. If there are more than
-``FEW`` gradients, those of up to ``TINY`` elements are read together in less time."""
+"""About ``SAMPLES`` elements of a gradient are read before all of it. If there are more
+than ``FEW`` gradients, those of up to ``TINY`` elements are read together instead."""
 FLOAT = torch.float32
 
 

@@ -349,6 +349,17 @@ def test_scaled_gradients_added_to_unscaled_ones_are_refused(kind, dtype, steps)
     assert optimizer.last_step.applied
 
 
+def test_a_step_without_gradients_ends_the_unscaling_by_hand():
+    weight = torch.nn.Parameter(torch.ones(2))
+    optimizer = MixedPrecisionLossScaleOptimizer(torch.optim.SGD([weight], lr=1.0), 8)
+    optimizer.unscale_()
+    optimizer.step()
+    weight.sum().backward()
+    optimizer.unscale_()
+    optimizer.step()
+    assert weight.tolist() == [0.0, 0.0]
+
+
 def test_the_mixture_is_found_if_the_first_gradient_is_new():
     first, second = (torch.nn.Parameter(torch.ones(2)) for _ in range(2))
     sgd = torch.optim.SGD([first, second], lr=1.0)
