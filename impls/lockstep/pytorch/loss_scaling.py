@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -26,7 +25,17 @@ from lockstep.interface import GATE_OP, NO_GRADIENTS, NO_STEP, StepReport
 from lockstep.pytorch import foreach, fused, gradients, norms, shards
 from lockstep.pytorch.gradients import Pairs, name_in, named_parameters
 from lockstep.pytorch.loss_scales import SCALE, LossScale, get
-from lockstep.pytorch.scaled_step import Step, divide_in_place, inverse, largest_of
+from lockstep.pytorch.scaled_step import (
+    APPLIED,
+    APPLIED_SCALED,
+    PLAIN,
+    SPOILED,
+    Contents,
+    Step,
+    divide_in_place,
+    inverse,
+    largest_of,
+)
 from lockstep.pytorch.wrapper import OptimizerWrapper, require_optimizer
 
 IN_A_ROW, SKIPPED = "skipped_in_a_row", "skipped_steps"
@@ -42,24 +51,8 @@ class ScalingWrapper(OptimizerWrapper):
 
     capturable = False
 
-    _held: Any = None
-    """The factor that ``.grad`` still holds; None for no factor."""
-    _by_hand: Step | None = None
-    """What ``unscale_`` saw of the gradients of the next step."""
-    _failed: Tensor | None = None
-    """A gradient of a step that raised, which it may have divided."""
-    _unscaled: tuple[Tensor, int] | None = None
-    """A gradient, and its version, from before ``scale_loss``."""
-    _stepped: tuple[weakref.ref[Tensor], int, bool] | None = None
-    """A gradient of the last step, its version, and whether the loss was scaled."""
     _knows_scale = False
     """Whether the loss scale was ever asked for, or its absence was warned of."""
-    _lent = False
-    """Whether the gradients of the next step belong to a caller."""
-    _known_finite = False
-    """Whether ``optimize_loss`` has found these gradients finite."""
-    _factor_of: Callable[[float], float] | None = None
-    """How ``optimize_loss`` clips the next step: global norm -> factor."""
     _took: bool | Tensor = True
     _warned = False
     _seen: Step | StepReport = NO_STEP
@@ -90,6 +83,10 @@ class ScalingWrapper(OptimizerWrapper):
         own = {key: scale.numbers[key] for key in scale.keys}
         self.param_groups[0].update({**own, IN_A_ROW: 0, SKIPPED: 0})
         self.scale_object  # noqa: B018 - now its numbers are in the group.
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._contents = Contents()
 
     @property
     def scale_object(self) -> LossScale:
@@ -167,21 +164,27 @@ class ScalingWrapper(OptimizerWrapper):
         product, scale = self._scaled(loss)
         if not product.requires_grad:
             return product
-        if self._by_hand is not None:
-            if self._a_gradient() is not None:
+        contents, gradient = self._contents, self._a_gradient()
+        if contents.checked is not None:
+            if gradient is not None:
                 raise UnscaledTwiceError(
                     f"{type(self).__name__}.scale_loss: expected no further loss after "
                     "unscale_(), got one whose scaled gradients would be added to "
                     "unscaled ones; call it before, or zero_grad() to begin again."
                 )
             self._begin_again()
-        if self._held is None and not self.capturable:  # To look at it is a host sync.
-            gradient = self._a_gradient()
-            is_new = self._stepped is None or self._stepped[0]() is not gradient
-            if gradient is not None and is_new and gradient.any():
-                self._unscaled = gradient, gradient._version
-        self._held = scale
+        if contents.factor is None and gradient is not None and not self.capturable:
+            if contents.marked(APPLIED, APPLIED_SCALED) is not gradient:
+                self._note_earlier(gradient)
+        contents.factor = scale
         return product
+
+    def _note_earlier(self, gradient: Tensor) -> None:
+        """Note a gradient that scaled ones will be added to, unless it is zero."""
+        if not gradient.any():  # On a GPU it waits.
+            self._contents.forget()
+        elif self._contents.marked(SPOILED) is not gradient:
+            self._contents.mark(PLAIN, gradient)
 
     def _scaled(self, loss: Tensor) -> tuple[Tensor, Any]:
         """Return loss x scale, and the scale."""
@@ -202,29 +205,35 @@ class ScalingWrapper(OptimizerWrapper):
         Raises:
             RuntimeError: the gradients of this step are unscaled already.
         """
-        self._refuse_failed()
+        contents = self._contents
         if self.capturable:
             self._refuse_sharded(self.master_params())
-        if self._by_hand is not None:
+        if contents.checked is not None:
             raise UnscaledTwiceError(
                 f"{type(self).__name__}.unscale_: expected one call before each step, "
                 "got a second one; take the step, or call zero_grad() to begin again."
             )
         step, pieces = self._gathered()
         if pieces:
+            self._check_contents(step.parameters)
             divisor = self._divisor()
             step.look(pieces, divisor, None)
             if self.chosen_scale._needs_amax:
                 step.amax = largest_of(pieces, divisor)
-            if self._held is not None:
+            if contents.factor is not None:
                 with self._noting_failure():
                     self._divide(step, pieces, divisor)
-        self._by_hand, self._held = step, None
+        contents.checked, contents.factor = step, None
 
     def _divisor(self) -> Any:
         """Return the factor in the gradients; with ``capturable`` it is a tensor."""
-        held = 1.0 if self._held is None else self._held
-        return torch.as_tensor(held, device=self._device()) if self.capturable else held
+        factor = self._contents.factor
+        number = 1.0 if factor is None else factor
+        return (
+            torch.as_tensor(number, device=self._device())
+            if self.capturable
+            else number
+        )
 
     def _gathered(self) -> tuple[Step, list[Tensor]]:
         """Return the next step and its gradients, maybe as fewer tensors."""
@@ -238,7 +247,7 @@ class ScalingWrapper(OptimizerWrapper):
 
     def _own_gradients(self, step: Step, pieces: Sequence[Tensor]) -> Sequence[Tensor]:
         """Return the gradients; a caller's, or ones that share memory, as copies."""
-        if not (self._lent or foreach.share_elements(pieces)):
+        if self._contents.own is None and not foreach.share_elements(pieces):
             return pieces
         for parameter in step.parameters:
             parameter.grad = parameter.grad.clone()
@@ -257,30 +266,32 @@ class ScalingWrapper(OptimizerWrapper):
         options = gate_gradients, aggregation_method, colocate_gradients_with_ops
         with self._scaling(loss) as scaled:
             pairs = super().compute_gradients(scaled, var_list, *options, grad_loss)
-            pairs = self._divided_pairs(pairs)
-        self._held = None
-        return pairs
+            return self._divided_pairs(pairs)
 
     @contextmanager
     def _scaling(self, loss: Tensor | Callable[[], Tensor]) -> Iterator[Any]:
-        """Yield loss x scale, to be differentiated; if that raises, nothing is held."""
-        before = self._held
+        """Yield loss x scale, to be differentiated; ``.grad`` keeps what it holds.
+
+        A tensor after ``scale_loss`` is the product already.
+        """
+        own, is_function = self._contents, callable(loss)
+        self._contents = Contents(None if is_function else own.factor)
         try:
-            if callable(loss):
-                self._held = None
+            if is_function:
                 loss = gradients.evaluate(loss)
-            if isinstance(loss, Tensor) and self._held is None:
+            if isinstance(loss, Tensor) and self._contents.factor is None:
                 with torch.enable_grad():
-                    loss, self._held = self._scaled(loss)
+                    loss, self._contents.factor = self._scaled(loss)
             yield loss
-        except BaseException:
-            self._held = before
-            raise
+        finally:
+            self._contents = own
+        if not is_function:
+            own.factor = None
 
     @torch.no_grad()
     def _divided_pairs(self, pairs: Pairs) -> Pairs:
         """Divide the gradients; each one's memory is free once its quotient exists."""
-        factor = inverse(self._held)
+        factor = inverse(self._contents.factor)
         present = [k for k, (gradient, _) in enumerate(pairs) if gradient is not None]
         for run in foreach.runs([pairs[k][0] for k in present]):
             some = [pairs[present[k]][0] for k in run]
@@ -297,7 +308,6 @@ class ScalingWrapper(OptimizerWrapper):
 
     def step_inner(self) -> None:
         """Check the gradients, take or skip the step, and update the scale."""
-        self._refuse_failed()
         step, pieces = self._gathered()
         self._take(step, pieces, self.inner_optimizer.step)
 
@@ -305,47 +315,53 @@ class ScalingWrapper(OptimizerWrapper):
         self, step: Step, pieces: Sequence[Tensor], take: Callable[[], Any]
     ) -> None:
         """Look at the gradients, update or skip by ``take``, move the scale."""
-        present = step.parameters
+        present, contents = step.parameters, self._contents
         if not present or self._only_wants_state(present):
-            self._held = None
+            contents.factor = None
             self._drop_unscaled()
             if not present:
                 self.note_no_gradients()
             self.inner_optimizer.step()
             return
-        before, divisor, by_hand = self._current(), self._divisor(), self._by_hand
-        was_scaled = self._held is not None
-        if not self._lent:
-            self._refuse_mixture(present)
+        self._check_contents(present)
         if not self._knows_scale:
             self._warn_unscaled()
-        if self._factor_of is not None:
+        before, divisor, checked = self._current(), self._divisor(), contents.checked
+        if contents.clip is not None:
             norm = norms.total_norm(pieces).item() / divisor
             step.look(pieces, divisor, None)
-            step.factor = self._factor_of(norm)
+            step.factor = contents.clip(norm)
             step.finite = step.finite and math.isfinite(norm)
-        elif not self._known_finite or self._may_change():
+        elif not contents.known_finite or self._may_change():
             step.look(pieces, divisor, self.clip_norm)
-        if by_hand is not None:
-            step.finite, step.amax = step.finite & by_hand.finite, by_hand.amax
-            if by_hand.fits is not None and by_hand.finite is not True:
+        if checked is not None:
+            step.finite, step.amax = step.finite & checked.finite, checked.amax
+            if checked.fits is not None and checked.finite is not True:
                 # Clipping by a norm of NaN makes every gradient NaN.
-                step.fits, step.parameters = by_hand.fits, by_hand.parameters
+                step.fits, step.parameters = checked.fits, checked.parameters
         elif self.chosen_scale._needs_amax:
             step.amax = largest_of(pieces, divisor)
-        self._held = self._by_hand = None
+        was_scaled = contents.factor is not None
+        contents.factor = contents.checked = None
         with self._noting_failure():
             if self.capturable:
                 self._update_on_device(step, divisor, take)
             elif step.finite:
                 divisor = divisor / step.factor if step.factor else math.inf
                 self._update(step, pieces, divisor, take)
+        self._mark(APPLIED_SCALED if was_scaled else APPLIED)
         # What the step replaced, such as a group, is looked up again.
         scale = self.scale_object
         scale.amax = step.amax
         scale.move(step.finite)
         step.scales = before, self._current()
-        self._note(step, was_scaled)
+        self._note(step)
+
+    def _mark(self, what: str) -> None:
+        """Note what is known of the model's gradients, see ``Contents``."""
+        gradient = self._a_gradient() if self._contents.own is None else None
+        if gradient is not None:
+            self._contents.mark(what, gradient)
 
     @contextmanager
     def _noting_failure(self) -> Iterator[None]:
@@ -353,8 +369,7 @@ class ScalingWrapper(OptimizerWrapper):
         try:
             yield
         except BaseException:
-            if not self._lent:
-                self._failed = self._a_gradient()
+            self._mark(SPOILED)
             raise
 
     def _update(
@@ -383,13 +398,9 @@ class ScalingWrapper(OptimizerWrapper):
         divisor = (held / step.factor).float()
         fused.step_dividing(self.inner_optimizer, take, divisor, (~step.finite).float())
 
-    def _note(self, step: Step, was_scaled: bool) -> None:
+    def _note(self, step: Step) -> None:
         """Store a step, count it if it was skipped, and warn or raise for a stall."""
         self._seen, self._took = step, step.finite
-        if not self._lent:
-            gradient = self._a_gradient()
-            if gradient is not None:
-                self._stepped = weakref.ref(gradient), gradient._version, was_scaled
         groups, numbers = self.param_groups, self.chosen_scale.numbers
         some_absent = sum([len(g["params"]) for g in groups]) > len(step.parameters)
         if some_absent or step.finite is not True:
@@ -411,35 +422,34 @@ class ScalingWrapper(OptimizerWrapper):
             super().note_no_gradients()
             self._warn_of_stall(step)
 
-    def _refuse_failed(self) -> None:
-        """Raise if a step that raised may have divided some of the gradients."""
-        if self._failed is not None and self._a_gradient() is self._failed:
+    def _check_contents(self, present: Iterable[Tensor]) -> None:
+        """Raise if the gradients may not all hold the same factor."""
+        owner, contents = type(self).__name__, self._contents
+        if contents.own is not None:
+            return
+        spoiled, plain = contents.marked(SPOILED), contents.marked(PLAIN)
+        if spoiled is not None and self._a_gradient() is spoiled:
             raise UnsupportedError(
-                f"{type(self).__name__}.step: expected new gradients after the step "
-                "that raised, got some that it may have divided by the loss scale; "
-                "call zero_grad() and compute them again."
+                f"{owner}.step: expected new gradients after the step that raised, got "
+                "some that it may have divided by the loss scale; call zero_grad() and "
+                "compute them again."
             )
-        self._failed = None
-
-    def _refuse_mixture(self, present: Iterable[Tensor]) -> None:
-        """Raise if some gradients may hold the scale and others may not."""
-        by_hand = present if self._by_hand is None else self._by_hand.parameters
-        if by_hand is not present and set(map(id, present)) - set(map(id, by_hand)):
+        checked = contents.checked
+        if checked is not None and {*map(id, present)} - {*map(id, checked.parameters)}:
             raise UnsupportedError(
-                f"{type(self).__name__}.step: expected every gradient to be there at "
-                "unscale_(), got a later one, which may hold the loss scale; call "
-                "unscale_() after the last backward, or zero_grad() to begin again."
+                f"{owner}.step: expected every gradient to be there at unscale_(), got "
+                "a later one, which may hold the loss scale; call unscale_() after the "
+                "last backward, or zero_grad() to begin again."
             )
-        if self._unscaled is not None:
-            gradient, version = self._unscaled
-            is_there = any([p.grad is gradient for p in self._model_parameters()])
-            if is_there and gradient._version != version:
-                raise UnsupportedError(
-                    f"{type(self).__name__}.step: expected gradients that all hold the "
-                    "loss scale, got scaled ones added to others; call scale_loss for "
-                    "each micro-batch, or zero_grad() to begin again."
-                )
-            self._unscaled = None
+        is_there = plain is not None and any(
+            [p.grad is plain for p in self._model_parameters()]
+        )
+        if is_there and contents.is_written(plain):
+            raise UnsupportedError(
+                f"{owner}.step: expected gradients that all hold the loss scale, got "
+                "scaled ones added to others; call scale_loss for each micro-batch, or "
+                "zero_grad() to begin again."
+            )
 
     def _warn_unscaled(self) -> None:
         """Warn once if a step comes and the loss was never scaled."""
@@ -520,20 +530,22 @@ class ScalingWrapper(OptimizerWrapper):
         super().zero_grad(set_to_none)
 
     def _begin_again(self) -> None:
-        """Forget ``unscale_`` and a step that raised: their gradients are gone."""
+        """Forget what is known of gradients that are gone."""
         self._drop_unscaled()
-        self._failed = self._unscaled = None
+        self._contents.forget()
 
     def _drop_unscaled(self) -> None:
         """Forget the result of ``unscale_``."""
-        self._by_hand = None
+        self._contents.checked = None
 
     def _lend(self, is_lent: bool) -> None:
-        """Mark the gradients of the next step as those of a caller, or no longer."""
+        """Note that the gradients are those of a caller, or no longer."""
         super()._lend(is_lent)
-        self._lent, self._known_finite = is_lent, is_lent and self._known_finite
         if is_lent:
             self._drop_unscaled()
+            self._contents = self._contents.lent()
+        else:
+            self._contents = self._contents.returned()
 
     def _divides_as_it_updates(self, clips: bool) -> bool:
         """Whether the update can unscale and clip: nothing needs gradients before."""
@@ -559,16 +571,13 @@ class ScalingWrapper(OptimizerWrapper):
     ) -> Iterator[None]:
         """Set ``.grad`` of these weights for a ``step`` in the block; then restore."""
         everything = list(self._model_parameters())
+        self._begin_again()
         with self._scaling(loss) as value:
             gradients.check_loss(value, None, self.get_name())
             with gradients.gradients_set_to(everything, [None] * len(everything)):
                 gradients.backward(value, weights)
-                self._begin_again()
-                self._factor_of = factor_of
-                try:
-                    yield
-                finally:
-                    self._factor_of = self._failed = None
+                self._contents.clip = factor_of
+                yield
 
     # -- state -------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ from lockstep.pipeline import base_of, has_layer, layers_of
 from lockstep.pytorch import gradients, loss_scales
 from lockstep.pytorch.flat_step import HALF, FlatMasters, FlatStep
 from lockstep.pytorch.loss_scaling import ScalingWrapper
-from lockstep.pytorch.scaled_step import Step
+from lockstep.pytorch.scaled_step import APPLIED_SCALED, Step
 from lockstep.pytorch.wrapper import MASTER, require_optimizer
 
 OWNER = "MixedPrecisionOptimizerWrapper"
@@ -375,10 +375,10 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
 
     def _gathered(self) -> tuple[Step, list[Tensor]]:
         """Give the masters the gradients of the weights, in the flat buffers."""
-        if not self._lent:
-            sparse = self._copy_gradients(self._divisor())
+        is_own = self._contents.own is None
+        sparse = self._copy_gradients(self._divisor()) if is_own else []
         present = [p for s in self._swaps for p in s[2] if p.grad is not None]
-        if self._lent:
+        if not is_own:
             return Step(present), [p.grad for p in present]
         loose = [p.grad for p in self._loose if p.grad is not None]
         flats = self._flats if len(present) > len(loose) else ()
@@ -391,7 +391,7 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
         After ``unscale_`` they have their penalties already. Return the sparse ones,
         which are not in the buffers.
         """
-        penalties = {} if self._by_hand is not None else self._regularizers()
+        penalties = {} if self._contents.checked else self._regularizers()
         sparse = []
         for flat in self._flats:
             gradients = [weight.grad for weight in flat.weights]
@@ -435,7 +435,7 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
 
     def _divide(self, step: Step, pieces: Sequence[Tensor], divisor: Any) -> None:
         """Divide the gradients of the masters in place: see the base class."""
-        if self._lent or any([p.grad is not None for p in self._loose]):
+        if self._contents.own or any([p.grad is not None for p in self._loose]):
             pieces = [p.grad for p in step.parameters]
         super()._divide(step, pieces, divisor)
 
@@ -459,7 +459,8 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
             elif gradient is not None:
                 gradient = gradient.float().contiguous()
             if penalties and weight in penalties:
-                penalty = penalty_gradient(penalties[weight], master) * self._held
+                penalty = penalty_gradient(penalties[weight], master)
+                penalty *= self._contents.factor
                 if gradient is not None:
                     gradient = gradient.to_dense() if gradient.is_sparse else gradient
                 gradient = penalty if gradient is None else gradient + penalty
@@ -489,25 +490,24 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
 
     def step_inner(self) -> None:
         """Copy the gradients, check them, take or skip the step, round the masters."""
-        self._refuse_failed()
         self._enter()
         try:
             step, pieces = self._gathered()
-            if self._held is None and self._by_hand is None and not self._lent:
-                self._refuse_applied()
             self._take(step, pieces, self._step_flat)
         finally:
-            if not self._lent and self._by_hand is None:
+            if self._contents.own is None and self._contents.checked is None:
                 self._release()
             self._exit()
 
-    def _refuse_applied(self) -> None:
-        """Raise for gradients that were applied and that still hold the scale."""
-        gradient, stepped = self._a_gradient(), self._stepped
-        if gradient is None or stepped is None or not self.masters:
+    def _check_contents(self, present: Iterable[Tensor]) -> None:
+        """Raise also for gradients that were applied and that still hold the scale."""
+        super()._check_contents(present)
+        contents = self._contents
+        if contents.own or contents.checked or contents.factor is not None:
             return
-        applied, version, was_scaled = stepped
-        if was_scaled and applied() is gradient and gradient._version == version:
+        applied = contents.marked(APPLIED_SCALED) if self.masters else None
+        is_again = applied is not None and applied is self._a_gradient()
+        if is_again and not contents.is_written(applied):
             raise UnsupportedError(
                 f"{OWNER}.step: expected gradients that were not applied yet, got "
                 "those of the last step again, which hold the loss scale; call "
@@ -531,7 +531,7 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
 
     def _drop_unscaled(self) -> None:
         """Forget ``unscale_`` and the gradients that it gave to masters."""
-        if self._by_hand is not None:
+        if self._contents.checked is not None:
             self._release()
         super()._drop_unscaled()
 

@@ -490,7 +490,7 @@ class TrainingStep:
         self._write_rate()
         if finite and isinstance(self.optimizer, ScalingWrapper):
             if all([g.dtype == torch.float32 and not g.is_sparse for g in present]):
-                self.optimizer._known_finite = True
+                self.optimizer._contents.known_finite = True
         self.optimizer.apply_gradients(pairs, self.global_step)
         self._absent = absent
 

@@ -1,9 +1,10 @@
-"""One step on gradients: the finite check, the norm, and the division by a scale."""
+"""Scaled gradients: what ``.grad`` holds, the finite check, and the division."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from typing import Any
@@ -14,6 +15,71 @@ from torch import Tensor
 
 from lockstep.pytorch import foreach, norms, shards
 from lockstep.pytorch.gradients import name_in
+
+PLAIN, APPLIED, APPLIED_SCALED, SPOILED = "plain", "applied", "scaled", "spoiled"
+"""What may be known of a gradient, see :class:`Contents`."""
+
+
+class Contents:
+    """What the ``.grad`` of a model holds between two steps.
+
+    As with ``GradScaler``, there are three stages: plain gradients; gradients of a
+    scaled loss, which hold ``factor``; and gradients that ``unscale_`` has divided and
+    looked at, with the result ``checked``. A step returns to the first stage.
+
+    Gradients may be cleared or added to without our notice. So whatever else is known
+    of them is a mark on the first one, with its version, and counts only while that
+    gradient is there:
+
+    - PLAIN: it was there, with nonzero elements, before the loss was scaled.
+    - APPLIED, APPLIED_SCALED: a step has used it; with a scaled loss or without.
+    - SPOILED: a step raised, which may have divided some of the gradients.
+
+    Attributes:
+        factor: what the gradients were multiplied by; None for nothing.
+        checked: what ``unscale_`` saw of the gradients; None before it.
+        known_finite: whether ``optimize_loss`` has found these gradients finite.
+        clip: how ``optimize_loss`` clips them: global norm -> factor; None for not.
+        own: the contents of ``.grad`` while those of a caller are there instead, which
+            must not be changed; None for ``.grad`` itself.
+    """
+
+    def __init__(self, factor: Any = None, own: Contents | None = None) -> None:
+        self.factor, self.own = factor, own
+        self.checked: Step | None = None
+        self.known_finite = False
+        self.clip: Callable[[float], float] | None = None
+        self._mark = ""
+        self._marked: weakref.ref[Tensor] | None = None
+        self._version = 0
+
+    def lent(self) -> Contents:
+        """Return the contents while gradients of a caller, with this factor, apply."""
+        lent = Contents(self.factor, own=self)
+        lent.known_finite, self.known_finite = self.known_finite, False
+        return lent
+
+    def returned(self) -> Contents:
+        """Return the contents of ``.grad`` after those of a caller were applied."""
+        self.own.factor = self.factor
+        return self.own
+
+    def mark(self, what: str, gradient: Tensor) -> None:
+        """Note what is known of the first gradient of the model."""
+        self._mark, self._marked = what, weakref.ref(gradient)
+        self._version = gradient._version
+
+    def forget(self) -> None:
+        """Forget all but the factor: the gradients were cleared."""
+        self.checked, self._mark, self._marked = None, "", None
+
+    def marked(self, *marks: str) -> Tensor | None:
+        """Return the gradient with one of these marks; None if it is gone."""
+        return self._marked() if self._marked and self._mark in marks else None
+
+    def is_written(self, gradient: Tensor) -> bool:
+        """Whether the marked gradient has changed since."""
+        return gradient._version != self._version
 
 
 @dataclass(eq=False)
@@ -115,12 +181,12 @@ def divide_in_place(gradients: Sequence[Tensor], divisor: Any) -> None:
 
 
 def largest_of(pieces: Iterable[Tensor], divisor: float) -> float:
-    """Return the largest unscaled magnitude; NaN counts as infinity."""
+    """Return the largest unscaled magnitude of finite gradients, in one host sync."""
     values = [p._values() if p.is_sparse else p for p in pieces]
-    largest = max([0.0, *(v.abs().amax().item() for v in values if v.numel())])
+    maxima = [v.abs().amax().double() for v in values if v.numel()]
+    largest = norms.together(maxima, maxima[0].device).max().item() if maxima else 0.0
     with np.errstate(all="ignore"):
-        product = np.float32(largest) * (np.float32(1) / np.float32(divisor))
-    return math.inf if np.isnan(product) else float(product)
+        return float(np.float32(largest) * (np.float32(1) / np.float32(divisor)))
 
 
 def inverse(scale: float | Tensor) -> float | Tensor:

@@ -193,7 +193,7 @@ def test_it_is_refused_until_the_gradients_are_gone(stack, fused, by_hand):
 
 
 @stacks
-@pytest.mark.parametrize("clear", ["optimizer", "model", "scaled before"])
+@pytest.mark.parametrize("clear", ["optimizer", "model", "zeros", "scaled before"])
 def test_then_a_step_is_a_step(stack, clear):
     """From the weights as the failed step left them, to the bit."""
     found = []
@@ -212,7 +212,8 @@ def test_then_a_step_is_a_step(stack, clear):
             model.zero_grad()
             scaled_loss.backward()
         else:
-            (optimizer if clear == "optimizer" else model).zero_grad()
+            cleared = optimizer if clear == "optimizer" else model
+            cleared.zero_grad(set_to_none=clear != "zeros")
             backward(model, optimizer)
         optimizer.step()
         assert optimizer.last_step.applied

@@ -447,6 +447,22 @@ def test_apply_gradients_after_it_has_nothing_to_do_with_it():
     optimizer.unscale_()
 
 
+@kinds
+@pytest.mark.parametrize("by_hand", [False, True], ids=["scaled", "unscale_"])
+def test_gradients_of_another_loss_leave_those_in_grad_alone(kind, by_hand):
+    found = []
+    for looks in (False, True):
+        model, optimizer = started(kind)
+        backward_unscale(model, optimizer)
+        if by_hand:
+            optimizer.unscale_()
+        if looks:
+            optimizer.compute_gradients(lambda: 3 * loss_of(model, INPUTS))
+        optimizer.step()
+        found.append(weights(model))
+    assert_equal(*found)
+
+
 def test_logmax_sees_the_gradients_before_they_are_clipped():
     found = []
     for by_hand in (True, False):
