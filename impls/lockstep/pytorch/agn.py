@@ -5,7 +5,6 @@ The shared weights are in :mod:`lockstep.pytorch.agn_center`.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -30,14 +29,8 @@ from lockstep.ray.center import RayCenter, as_ray_host
 
 GRADIENT, DELTA = COMMITS = ("gradient", "delta")
 
-# torch.distributed.checkpoint saves only the state and the groups of an optimizer, and
-# loads their entries by name. So ours are in them: tensors in the state of their
-# parameter, numbers in the groups.
-OWN = "agn/"
-ACCUMULATOR, WEIGHT, SLOT = f"{OWN}accumulator", f"{OWN}center", f"{OWN}center/"
-PUSHED = f"{OWN}pushed"  # False while the slots of the center are placeholders.
-LOCAL_STEP, PERIOD = f"{OWN}local_step", f"{OWN}communication_period"
-ADDS_CHANGES = f"{OWN}delta"  # A bool, because flat checkpoints store no text.
+OWN = "agn"
+"""The entry of a worker and its center in a saved state."""
 
 StateDict = dict[str, Any]
 
@@ -174,9 +167,10 @@ class AGNOptimizer(OptimizerWrapper):
     made to w, and step 4 is c = c + a / P. A parameter whose gradient is absent in the
     call that ends a round is neither pushed nor pulled.
 
-    ``state_dict`` contains the accumulators, the local step, the shared weights and
-    their state. With a center on Ray it contains only the worker's part, because such a
-    center saves itself. The worker's weights are saved with the model.
+    ``state_dict`` has an entry "agn" with the accumulators, the local step, the shared
+    weights and their state. With a center on Ray it has only the worker's part, because
+    such a center saves itself. The worker's weights are saved with the model.
+    ``torch.distributed.checkpoint`` would lose the entry, so save the whole.
 
     Args:
         optimizer: any optimizer of torch for dense gradients, a wrapper included; its
@@ -253,47 +247,27 @@ class AGNOptimizer(OptimizerWrapper):
         self.num_worker = num_worker
         self.name = name
         self.commit = commit
-        self.stepped = False
+        self.communication_period = int(communication_period)
+        self.local_step = 0
         self.last_step: StepReport = NO_STEP
-        self._follow(0, int(communication_period))
+        self._follow()
 
-    def _follow(self, local_step: int, period: int) -> None:
-        """Update the center's optimizer to match ours, and store our numbers."""
+    def _follow(self) -> None:
+        """Give the center's optimizer the groups of ours."""
         center, known = self.custom_getter.center, self.custom_getter._global_map
         with center.lock:
             center.follow(self.inner_optimizer, known)
             center.begin(self.commit)
             self._followed = len(known)
-            self._write_numbers(self.param_groups, local_step, period)
-
-    def _write_numbers(
-        self, groups: Sequence[StateDict], local_step: int, period: int
-    ) -> None:
-        """Write the worker's numbers and the center's powers of beta into groups."""
-        center, adds = self.custom_getter.center, self.commit == DELTA
-        names = () if center.saves_itself else powers(center.optimizer)
-        for group, shared in zip(groups, center.optimizer.param_groups, strict=False):
-            group |= {f"{SLOT}{name}": shared[name] for name in names}
-            group |= {LOCAL_STEP: local_step, PERIOD: period, ADDS_CHANGES: adds}
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group here and at the center; the getter must know its parameters."""
         super().add_param_group(param_group)
         try:
-            self._follow(self.local_step, self.communication_period)
+            self._follow()
         except BaseException:
             del self.param_groups[-1]
             raise
-
-    @property
-    def local_step(self) -> int:
-        """The number of the worker's steps; the groups store it, for checkpoints."""
-        return int(self.param_groups[0][LOCAL_STEP])
-
-    @property
-    def communication_period(self) -> int:
-        """Local steps between two pushes; stored in the groups and loaded with them."""
-        return self.param_groups[0][PERIOD]
 
     def get_init_op(self, task_index: int) -> None:
         """Set every parameter to its shared weight, and its accumulator to 0.
@@ -328,12 +302,16 @@ class AGNOptimizer(OptimizerWrapper):
         """Take the local step and accumulate; if a round ends, communicate."""
         everything = named_parameters(self)
         present = [parameter for parameter in everything if parameter.grad is not None]
-        if not present or self._only_wants_state(present):
+        if not present:
             self.inner_optimizer.step()
-            self.stepped |= bool(present)
-            if not present:
-                self.note_no_gradients()
+            self.note_no_gradients()
             return
+        if self._only_wants_state(present):
+            raise errors.UnsupportedError(
+                "AGNOptimizer: expected to be saved by torch.save(state_dict()), got "
+                "torch.distributed.checkpoint, which leaves the shared weights out; "
+                "save and load the whole state."
+            )
         for parameter in present:
             if parameter not in self.custom_getter._global_map:
                 raise errors.NotFromGetterError(
@@ -350,12 +328,8 @@ class AGNOptimizer(OptimizerWrapper):
                 changes = subtract([p.detach() for p in present], before)
             changes = [g.to_dense() if g.is_sparse else g for g in changes]
             add(self._accumulators(present), changes)
-        self.stepped = True
-        # The step is counted once; every group stores the same number.
-        local_step = self.local_step + 1
-        for group in self.param_groups:
-            group[LOCAL_STEP] = local_step
-        self._ended_round = local_step % self.communication_period == 0
+        self.local_step += 1
+        self._ended_round = self.local_step % self.communication_period == 0
         if self._ended_round:
             self._communicate(present)
         self.last_step = self._report(inner, everything)
@@ -380,17 +354,13 @@ class AGNOptimizer(OptimizerWrapper):
         getter, period = self.custom_getter, self.communication_period
         if self._followed != len(getter._global_map):
             # Parameters that were frozen at first have been passed to the getter since.
-            self._follow(self.local_step, period)
+            self._follow()
         sums = self._accumulators(parameters)
         means = [total / number_like(period, total) for total in sums]
         names = [getter.names[parameter] for parameter in parameters]
         left_out = {"params", "param_names", *powers(self)}
         options = [
-            {
-                key: value
-                for key, value in group.items()
-                if key not in left_out and not key.startswith(OWN)
-            }
+            {key: value for key, value in group.items() if key not in left_out}
             for group in self.param_groups
         ]
         changes = dict(zip(names, means, strict=True))
@@ -464,131 +434,65 @@ class AGNOptimizer(OptimizerWrapper):
         inner = gradients.variables(self.inner_optimizer)
         return [*inner, *getter._grad_map.values(), *shared]
 
-    @property
-    def state(self) -> Any:
-        """The wrapped optimizer's state, together with ours and the center's.
-
-        While the wrapped optimizer's state is empty before the first step, ours is not
-        added, because checkpoints recognize a new optimizer by its empty state. Entries
-        can be read here, but not created.
-        """
-        state = self.inner_optimizer.state
-        if not (state or self.stepped):
-            return state
-        entries = defaultdict(dict, {p: dict(slots) for p, slots in state.items()})
-        for parameter in self.custom_getter._global_map:
-            entries[parameter] |= self._own_state(parameter, entries[parameter])
-        return entries
-
-    def _own_state(self, parameter: Tensor, slots: StateDict) -> StateDict:
-        """Return our entries of a parameter, for the state of a checkpoint.
-
-        The shared weight has the same ``slots`` as its parameter from the beginning,
-        as placeholders, because torch loads into the state of a new optimizer.
-        """
-        getter, center = self.custom_getter, self.custom_getter.center
-        own = {ACCUMULATOR: getter._grad_map[parameter]}
-        if center.saves_itself:
-            return own
-        weight = getter._global_map[parameter]
-        shared = center.optimizer.state.get(weight, {})
-        own |= {WEIGHT: weight.detach()}
-        own |= {PUSHED: torch.tensor(bool(shared), device="cpu")}
-        for key, slot in {**slots, **shared}.items():
-            is_empty = key not in shared and isinstance(slot, Tensor)
-            own[f"{SLOT}{key}"] = torch.zeros_like(slot) if is_empty else slot
-        return own
-
     def _save_inner(self) -> StateDict:
-        """Return the states of the wrapped optimizer, the worker and the center."""
-        saved = super()._save_inner()
-        state = {number: dict(slots) for number, slots in saved["state"].items()}
-        for number, parameter in _numbered(saved, self):
-            if parameter in self.custom_getter._global_map:
-                slots = state.get(number, {})
-                state[number] = slots | self._own_state(parameter, slots)
-        groups = [dict(group) for group in saved["param_groups"]]
-        self._write_numbers(groups, self.local_step, self.communication_period)
-        return {**saved, "state": state, "param_groups": groups}
+        """Return the wrapped optimizer's state, with that of worker and center."""
+        getter, center = self.custom_getter, self.custom_getter.center
+        own = {
+            "local_step": self.local_step,
+            "communication_period": self.communication_period,
+            "commit": self.commit,
+            "accumulators": {n: getter._grad_map[p] for p, n in getter.names.items()},
+        }
+        if not center.saves_itself:
+            weights = {name: w.detach() for name, w in center.parameters.items()}
+            own |= {"weights": weights, "optimizer": center.optimizer.state_dict()}
+        return {**super()._save_inner(), OWN: own}
+
+    def _of_inner(self, state_dict: StateDict) -> StateDict:
+        """Return a saved state as the wrapped optimizer would have saved it."""
+        return {key: value for key, value in state_dict.items() if key != OWN}
 
     def _check_saved(self, state_dict: StateDict) -> None:
         """Raise for the state of another stack or ``commit``, and for missing parts."""
         super()._check_saved(state_dict)
-        first, (_, own) = state_dict["param_groups"][0], _split(state_dict)
-        check_integer("AGNOptimizer", "local_step", first.get(LOCAL_STEP, 0), 0)
-        check_integer("AGNOptimizer", "communication_period", first.get(PERIOD, 1))
-        # A state without this entry has mean gradients.
-        saved = DELTA if first.get(ADDS_CHANGES) else GRADIENT
-        if own["state"] and saved != self.commit:
+        own, getter = state_dict.get(OWN), self.custom_getter
+        if own is None:  # The state of a bare optimizer.
+            return
+        expected = {"accumulators": {n: p.shape for p, n in getter.names.items()}}
+        if not getter.center.saves_itself:
+            shared = getter.center.parameters.items()
+            expected["weights"] = {name: weight.shape for name, weight in shared}
+        got = {
+            part: {name: tensor.shape for name, tensor in own[part].items()}
+            for part in ("accumulators", "weights")
+            if part in own
+        }
+        if got != expected:
+            raise errors.UnsupportedError(
+                f"AGNOptimizer: expected tensors of the shapes {expected}, got {got}; "
+                "load the state of the same model. A center on Ray loads its own."
+            )
+        if own["commit"] != self.commit:
             raise errors.UnsupportedError(
                 f"AGNOptimizer: expected a state of commit={self.commit!r}, got one of "
-                f"{saved!r}; make the optimizer with commit={saved!r}."
+                f"{own['commit']!r}; make the optimizer with that commit."
             )
-        parts = {ACCUMULATOR: True}
-        if not self.custom_getter.center.saves_itself:
-            parts |= {WEIGHT: True, PUSHED: False}
-        for number, parameter in _numbered(own, self):
-            entry = own["state"].get(number)
-            if entry is None:
-                continue
-            got = {key: getattr(entry.get(key), "shape", None) for key in parts}
-            expected = {key: parameter.shape if w else () for key, w in parts.items()}
-            if got != expected or (WEIGHT in entry and WEIGHT not in parts):
-                raise errors.UnsupportedError(
-                    f"AGNOptimizer: expected tensors of the shapes {expected} for "
-                    f"{named_parameters(self)[parameter]!r}, got {got}; load the state "
-                    "of the same model. A center on Ray loads its own checkpoint."
-                )
+        check_integer("AGNOptimizer", "local_step", own["local_step"], 0)
+        period = own["communication_period"]
+        check_integer("AGNOptimizer", "communication_period", period)
 
     @torch.no_grad()
     def _load_inner(self, state_dict: StateDict) -> None:
         """Load a saved state; the state of a bare optimizer changes only that one."""
-        bare, own = _split(state_dict)
-        counts = {LOCAL_STEP: self.local_step, PERIOD: self.communication_period}
-        super()._load_inner(bare)
-        getter, center = self.custom_getter, self.custom_getter.center
-        for number, parameter in _numbered(own, self):
-            entry = own["state"].get(number)
-            if entry and parameter in getter._global_map:
-                getter._grad_map[parameter].copy_(entry[ACCUMULATOR])
-                if not center.saves_itself:
-                    getter._global_map[parameter].copy_(entry[WEIGHT])
-        if own["state"] and not center.saves_itself:
-            shared = _state_of_center(center.optimizer, own)
-            center.optimizer.load_state_dict(shared)
-        counts |= {k: self.param_groups[0].get(k, counts[k]) for k in counts}
-        self._follow(counts[LOCAL_STEP], counts[PERIOD])
-        self.stepped |= bool(own["state"])
-
-
-def _numbered(saved: StateDict, optimizer: Optimizer) -> Iterator[tuple[Any, Tensor]]:
-    """Return the parameters of an optimizer with their numbers in a saved state."""
-    numbers = [k for group in saved["param_groups"] for k in group["params"]]
-    return zip(numbers, named_parameters(optimizer), strict=True)
-
-
-def _split(saved: StateDict) -> tuple[StateDict, StateDict]:
-    """Return the wrapped optimizer's state dict, and our entries in the same form."""
-    bare, own = {}, {}
-    for number, entry in saved["state"].items():
-        ours = {key: v for key, v in entry.items() if str(key).startswith(OWN)}
-        others = {key: v for key, v in entry.items() if key not in ours}
-        own |= {number: ours} if ours else {}
-        bare |= {number: others} if others or not ours else {}
-    return {**saved, "state": bare}, {**saved, "state": own}
-
-
-def _state_of_center(center: Optimizer, own: StateDict) -> StateDict:
-    """Return the saved state of the center's optimizer, in its groups of today."""
-
-    def slots(entry: Mapping[str, Any]) -> StateDict:
-        ours = {key: v for key, v in entry.items() if str(key).startswith(SLOT)}
-        return {key.removeprefix(SLOT): value for key, value in ours.items()}
-
-    groups = [
-        {**group, **slots(saved), "params": saved["params"]}
-        for group, saved in zip(center.param_groups, own["param_groups"], strict=True)
-    ]
-    pushed = {k: entry for k, entry in own["state"].items() if entry[PUSHED]}
-    state = {number: slots(entry) for number, entry in pushed.items()}
-    return {"state": state, "param_groups": groups}
+        super()._load_inner(self._of_inner(state_dict))
+        own, getter = state_dict.get(OWN), self.custom_getter
+        if own is None:
+            return
+        self.local_step = own["local_step"]
+        self.communication_period = own["communication_period"]
+        for parameter, name in getter.names.items():
+            getter._grad_map[parameter].copy_(own["accumulators"][name])
+        if not getter.center.saves_itself:
+            for name, weight in getter.center.parameters.items():
+                weight.copy_(own["weights"][name])
+            getter.center.optimizer.load_state_dict(own["optimizer"])

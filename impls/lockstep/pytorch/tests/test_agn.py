@@ -10,6 +10,7 @@ from threading import Barrier, Thread
 import pytest
 import torch
 from torch import nn
+from torch.distributed.checkpoint import state_dict as checkpoint
 from torch.nn import Parameter
 
 from lockstep import pytorch, reference
@@ -384,10 +385,11 @@ def test_copies_have_a_center_of_their_own_and_a_loaded_state_is_the_saved(name)
 
 
 def flat(team: Team) -> dict[str, torch.Tensor]:
+    leaves = torch.utils._pytree.tree_leaves_with_path(team.workers[0].state_dict())
     return {
-        f"{number}/{key}": torch.as_tensor(value).clone()
-        for number, entry in team.workers[0].state_dict()["state"].items()
-        for key, value in entry.items()
+        str(path): torch.as_tensor(value).clone()
+        for path, value in leaves
+        if isinstance(value, int | float | torch.Tensor)
     }
 
 
@@ -433,24 +435,28 @@ def test_only_a_state_of_the_same_commit_is_loaded_or_that_of_a_bare_one(commit)
 
 
 WRONG_STATES = {
-    "accumulator": ("agn/accumulator", torch.ones(7)),
-    "no accumulator": ("agn/accumulator", None),
-    "center": ("agn/center", torch.ones(7)),
-    "no mark": ("agn/pushed", None),
-    "period 0": ("agn/communication_period", 0),
-    "period x": ("agn/communication_period", "x"),
-    "local step": ("agn/local_step", -1),
+    "accumulator": lambda own: own["accumulators"].update({"2": torch.ones(7)}),
+    "no accumulator": lambda own: own["accumulators"].pop("2"),
+    "center": lambda own: own["weights"].update({"2": torch.ones(7)}),
+    "no center": lambda own: own.pop("weights"),
+    "period 0": lambda own: own.update(communication_period=0),
+    "period x": lambda own: own.update(communication_period="x"),
+    "local step": lambda own: own.update(local_step=-1),
 }
 
 
 @pytest.mark.parametrize("name", WRONG_STATES)
 def test_a_state_with_wrong_parts_is_refused_and_changes_nothing(name) -> None:
-    key, value = WRONG_STATES[name]
     saved = deepcopy(trained()[1].state_dict())
-    for entry in (saved["state"][2], *saved["param_groups"]):
-        if key in entry:
-            entry[key] = value
+    WRONG_STATES[name](saved["agn"])
     assert_refuses(trained()[1], saved)
+
+
+def test_distributed_checkpoints_are_refused() -> None:
+    team = Team(ALL["SGD"], 1)
+    model, worker = team.models[0], team.workers[0]
+    with pytest.raises(UnsupportedError, match="leaves the shared weights out"):
+        checkpoint.get_optimizer_state_dict(model, worker)
 
 
 @commits

@@ -153,7 +153,7 @@ def test_wrapped_and_bare_optimizers_load_each_others_state(name):
     assert_same_bits(snapshot(bare_model, bare), snapshot(model, wrapper))
 
 
-@wrappers
+@pytest.mark.parametrize("wrapper", [name for name in WRAPPERS if name != "agn"])
 @pytest.mark.parametrize("flat", [False, True], ids=["nested", "flat"])
 @pytest.mark.parametrize(
     "name", [*OWN, "SGD", "SGD momentum", "Adam", "Adam fused", "RMSprop"]

@@ -457,7 +457,7 @@ def test_gradients_of_another_loss_leave_those_in_grad_alone(kind, by_hand):
         if by_hand:
             optimizer.unscale_()
         if looks:
-            optimizer.compute_gradients(lambda: 3 * loss_of(model, INPUTS))
+            optimizer.compute_gradients(lambda m=model: 3 * loss_of(m, INPUTS))
         optimizer.step()
         found.append(weights(model))
     assert_equal(*found)
