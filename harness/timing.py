@@ -111,8 +111,7 @@ class Rounds:
 
     def __call__(self) -> None:
         """Time every variant once, in random order."""
-        if not self.left:
-            self.renew()
+        self.renew_if_due()
         self.left -= 1
         for name in self.random.sample(sorted(self.variants), len(self.variants)):
             step = self.variants[name]
@@ -120,8 +119,10 @@ class Rounds:
             count = step.count if isinstance(step, Prepared) else 1
             self.seconds.setdefault(name, []).append(mean / count)
 
-    def renew(self) -> None:
-        """Build the variants again and warm up each of them."""
+    def renew_if_due(self) -> None:
+        """Build the variants again and warm up each of them, if it is time to."""
+        if self.left:
+            return
         self.variants = {}
         self.variants = self.build(self.random.getrandbits(32))
         warm = [warm_up(step) for step in self.variants.values()]

@@ -1,6 +1,6 @@
 """Benchmarks: the overhead of a wrapper against its peers, with pytest-benchmark.
 
-``NAME.toml`` declares what is measured and the goals; ``declare`` reads it.
+``NAME.toml`` declares what is measured, and what we aim at; ``declare`` reads it.
 ``command`` starts measuring processes (``process``). In them ``bench_setups`` times the
 setups of all benchmarks of a backend. ``command`` turns the times into records.
 ``judge`` computes effects and verdicts; ``compare``, ``figures``, ``report`` show them.

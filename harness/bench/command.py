@@ -206,7 +206,7 @@ class Progress:
 
     def show(self, job: Job, line: str) -> None:
         """Report a setup that failed. Ignore lines of tests that pass."""
-        if "::test_variant[" in line and " FAILED" in line:
+        if "::test_setup[" in line and " FAILED" in line:
             self.report(f"  {job.backend}: {line.strip()}")
 
     def finish(self, job: Job, measurement: Measurement) -> None:

@@ -14,7 +14,16 @@ import pandas as pd
 
 from harness.bench.declare import Benchmark, Row
 from harness.bench.growth import exponents
-from harness.bench.judge import PROCESSES, effect_of, verdict
+from harness.bench.judge import (
+    FASTER,
+    PROCESSES,
+    SAME,
+    SLOWER,
+    UNDECIDED,
+    Effect,
+    effect_of,
+    verdict,
+)
 from harness.judgement.finding import Finding
 from harness.records.files import RESULTS, folder, read
 from harness.records.record import Record
@@ -35,7 +44,7 @@ Measured = Mapping[tuple[str, str], Sequence[Record]]
 """(backend, setup id) -> the last record of each process of the last measurement."""
 
 CPU, GPU = "cpu", "cuda"
-"""The devices of which a page has rows. Goals are for the CPU."""
+"""The devices of which a page has rows. Verdicts are for the CPU."""
 
 UNITS = {"ratio": "", "difference": "us", "time": "us"}
 """Unit of each measure. Ratios have none."""
@@ -114,7 +123,14 @@ def judge(benchmark: Benchmark, home: Path) -> Finding | None:
     records, on_gpu = (measured(benchmark, home, device) for device in (CPU, GPU))
     if not records and not on_gpu:
         return None
-    judged = [(row, _entry(benchmark, row, records)) for row in benchmark.rows]
+    controls = {
+        (row.backend, row.setup_id): effect
+        for row in benchmark.rows
+        if row.control and (effect := _effect(row, records)) is not None
+    }
+    judged = [
+        (row, _entry(benchmark, row, records, controls)) for row in benchmark.rows
+    ]
     present = [(row, entry) for row, entry in judged if entry is not None]
     rows = pd.DataFrame([entry for row, entry in present if not row.growth])
     growth = pd.DataFrame(
@@ -124,11 +140,11 @@ def judge(benchmark: Benchmark, home: Path) -> Finding | None:
             if row.growth
         ]
     )
-    goals = _goals([entry for row, entry in present if row.goal is not None])
     tables = {
         "rows": rows,
         "on a GPU": _on_gpu(benchmark, on_gpu),
         "growth": growth,
+        "goals": _goals(present),
         "exponents": exponents(benchmark, records),
         "times": _times(records),
     }
@@ -137,8 +153,8 @@ def judge(benchmark: Benchmark, home: Path) -> Finding | None:
         task=benchmark.task,
         title=benchmark.title,
         question=benchmark.question,
-        answer=_answer(benchmark, present, goals),
-        verdict=goals,
+        answer=_answer(benchmark, present),
+        verdict=_counts([entry for _, entry in present]),
         tables={name: table for name, table in tables.items() if len(table)},
         small_print=[
             *benchmark.notes,
@@ -146,7 +162,6 @@ def judge(benchmark: Benchmark, home: Path) -> Finding | None:
                 [r for m in (records, on_gpu) for s in m.values() for r in s]
             ),
             *([controls_line(rows)] if len(rows) else []),
-            *_limits(present),
         ],
         missing=[
             f"{row.backend}: {row.what}: not measured yet."
@@ -158,31 +173,37 @@ def judge(benchmark: Benchmark, home: Path) -> Finding | None:
 
 
 def _on_gpu(benchmark: Benchmark, records: Measured) -> pd.DataFrame:
-    """Return the rows that were measured on a GPU, without goals and controls."""
+    """Return the rows that were measured on a GPU, without verdicts and controls."""
     entries = []
     for row in benchmark.rows:
-        if row.growth or row.control:
-            continue
-        entry = _entry(benchmark, row.model_copy(update={"goal": None}), records)
-        if entry is not None:
+        entry = _entry(benchmark, row, records, {})
+        if entry is not None and not row.growth and not row.control:
             first = records[row.backend, row.setup_id][0]
             device = first.subject.get("device_name", first.subject["device"])
             entries.append({"device": device, **entry})
-    return pd.DataFrame(entries).drop(
-        columns=["goal", "verdict", "control"], errors="ignore"
-    )
+    return pd.DataFrame(entries).drop(columns=["verdict", "control"], errors="ignore")
 
 
-def _entry(benchmark: Benchmark, row: Row, records: Measured) -> dict[str, Any] | None:
-    """Return a row of the table, or None if one of its variants was not measured."""
+def _effect(row: Row, records: Measured) -> Effect | None:
+    """Return the effect of a row, or None if one of its variants was not measured."""
     times = [
         record.series
         for record in records.get((row.backend, row.setup_id), [])
         if set(row.variants) <= set(record.series)
     ]
-    if not times:
+    return effect_of(row, times) if times else None
+
+
+def _entry(
+    benchmark: Benchmark,
+    row: Row,
+    records: Measured,
+    controls: Mapping[tuple[str, str], Effect],
+) -> dict[str, Any] | None:
+    """Return a row of the table, or None if it was not measured."""
+    effect = _effect(row, records)
+    if effect is None:
         return None
-    effect = effect_of(row, times)
     return {
         "backend": row.backend,
         "what": row.what,
@@ -192,8 +213,7 @@ def _entry(benchmark: Benchmark, row: Row, records: Measured) -> dict[str, Any] 
         "low": effect.low,
         "high": effect.high,
         "unit": UNITS[row.measure],
-        "goal": math.nan if row.goal is None else float(row.goal),
-        "verdict": verdict(row, effect),
+        "verdict": verdict(row, effect, controls.get((row.backend, row.setup_id))),
         "processes": effect.processes,
         "control": row.control,
     }
@@ -217,29 +237,40 @@ def _times(records: Measured) -> pd.DataFrame:
     )
 
 
-def _goals(entries: Sequence[Mapping[str, Any]]) -> str:
-    """Return the number of goals that are met, missed and undecided, as a clause."""
+def _goals(present: Sequence[tuple[Row, Mapping[str, Any]]]) -> pd.DataFrame:
+    """Return what we aim at, and what is reached: a table for contributors."""
+    return pd.DataFrame(
+        {
+            "backend": row.backend,
+            "what": row.what,
+            "against": entry["against"],
+            "unit": entry["unit"],
+            "goal": row.goal,
+            "reached": entry["value"],
+        }
+        for row, entry in present
+        if row.goal is not None
+    )
+
+
+def _counts(entries: Sequence[Mapping[str, Any]]) -> str:
+    """Return how many rows are faster, slower and so on: ``3 faster, 1 slower``."""
     verdicts = [entry["verdict"] for entry in entries]
-    kinds = ("met", "missed", "undecided")
-    counts = [f"{verdicts.count(kind)} {kind}" for kind in kinds if kind in verdicts]
-    if open_goals := verdicts.count(""):
-        counts.append(f"{open_goals} not judged")
-    return f"{len(entries)} goals: {', '.join(counts)}" if entries else "no goals"
+    kinds = [kind for kind in (FASTER, SAME, SLOWER, UNDECIDED) if kind in verdicts]
+    return ", ".join(f"{verdicts.count(kind)} {kind}" for kind in kinds)
 
 
 def _answer(
-    benchmark: Benchmark, present: Sequence[tuple[Row, Mapping[str, Any]]], goals: str
+    benchmark: Benchmark, present: Sequence[tuple[Row, Mapping[str, Any]]]
 ) -> str:
-    """Return the most important values, or the number of goals met if none is."""
+    """Return the most important values as a sentence."""
     parts = [
         f"{written(entry)}{' times' if row.measure == 'ratio' else ''} {row.headline}"
         for row, entry in present
         if row.headline
     ]
-    if not present:
-        return "Not measured on a CPU yet."
     if not parts:
-        return f"{goals[:1].upper()}{goals[1:]}."
+        return "Not measured on a CPU yet."
     listed = ", ".join(parts[:-1]) + " and " * (len(parts) > 1) + parts[-1]
     return f"{benchmark.answer.format(listed)}."
 
@@ -256,20 +287,11 @@ def _small_print(records: Sequence[Record]) -> Iterator[str]:
     )
     yield (
         f"{' or '.join(map(str, processes))} processes; the interval is that of "
-        "Student's t over them (95%). A goal is met if the whole interval is at or "
-        f"below it, missed if above, else undecided; it is judged from {PROCESSES} "
-        "processes on."
+        "Student's t over them (95%). Ours is called faster or slower if the whole "
+        "interval, and that of the setup's control, is on one side of 1; as fast if it "
+        f"is within 5% of 1; else undecided. At least {PROCESSES} processes are needed."
     )
     yield "Absolute times hold for this machine only; the ratios may hold elsewhere."
-
-
-def _limits(present: Sequence[tuple[Row, Mapping[str, Any]]]) -> Iterator[str]:
-    """Yield a sentence for each missed goal, with its limit if one is declared."""
-    for row, entry in present:
-        if entry["verdict"] == "missed":
-            against = f", against {entry['against']}" if entry["against"] else ""
-            missed = f"Goal missed on {row.backend} ({row.what}{against})"
-            yield f"{missed}: {row.limit}." if row.limit else f"{missed}."
 
 
 def _provenance(records: Measured) -> dict[str, Any]:

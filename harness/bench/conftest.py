@@ -1,18 +1,19 @@
-"""The options of a measuring process, and its tests: one for each variant."""
+"""The options of a measuring process, and its tests: one for each setup."""
 
 from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from harness.bench.bench_setups import Measurements, Playback
 from harness.bench.declare import Setup, read
+from harness.runs.worker import introduce
 
-MEASUREMENTS = pytest.StashKey[Measurements]()
+ORIGINS = pytest.StashKey[dict[str, dict[str, Any]]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -21,33 +22,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--declared", type=Path, action="append", help="a benchmark's file")
     group.addoption("--backend", help="the backend that is measured")
     group.addoption("--device", default="cpu", help="the device that it works on")
-    group.addoption("--scale", help="quick or std: how often each variant is timed")
-    group.addoption("--process", type=int, help="the number of this process")
+    group.addoption("--scale", help="quick or std: how many rounds are timed")
+    group.addoption("--process", type=int, help="this process; the seed of all orders")
     group.addoption("--origins", type=Path, help="where to write what records need")
     group.addoption("--setup", action="append", help="BENCHMARK/ID of what is measured")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Create the measurements that all tests and the final file share."""
-    option = config.getoption
-    names = ("--backend", "--device", "--scale", "--process")
-    config.stash[MEASUREMENTS] = Measurements(*map(option, names))
+    """Begin the notes on all setups."""
+    config.stash[ORIGINS] = {}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Create a test for each variant of each setup, in the process' random order."""
-    if "variant" not in metafunc.fixturenames:
+    """Create a test for each setup, in the process' random order."""
+    if "origins" not in metafunc.fixturenames:
         return
     setups = list(chosen_setups(metafunc.config))
     random.Random(metafunc.config.getoption("--process")).shuffle(setups)
-    cases = []
-    for setup in setups:
-        group = "-".join([setup.benchmark, *setup.config.values()])
-        for variant in setup.variants:
-            marks = pytest.mark.benchmark(group=group, timer=Playback())
-            name = f"{group}-{variant}"
-            cases.append(pytest.param(setup.key, variant, id=name, marks=marks))
-    metafunc.parametrize(("setup", "variant"), cases, indirect=["setup"])
+    names = ["-".join([each.benchmark, *each.config.values()]) for each in setups]
+    metafunc.parametrize("setup", setups, ids=names)
 
 
 def chosen_setups(config: pytest.Config) -> Iterator[Setup]:
@@ -59,26 +52,16 @@ def chosen_setups(config: pytest.Config) -> Iterator[Setup]:
                 yield setup
 
 
-@pytest.fixture
-def setup(request: pytest.FixtureRequest, setups: Mapping[str, Setup]) -> Setup:
-    """Return the setup that the test's variant belongs to."""
-    return setups[request.param]
-
-
 @pytest.fixture(scope="session")
-def setups(pytestconfig: pytest.Config) -> dict[str, Setup]:
-    """Return the setups by their keys."""
-    return {setup.key: setup for setup in chosen_setups(pytestconfig)}
-
-
-@pytest.fixture(scope="session")
-def measurements(pytestconfig: pytest.Config) -> Measurements:
-    """Return the times of all setups. Each setup is measured at its first use."""
-    return pytestconfig.stash[MEASUREMENTS]
+def origins(pytestconfig: pytest.Config) -> dict[str, dict[str, Any]]:
+    """Return the notes on all setups: when each ran, and why it failed."""
+    return pytestconfig.stash[ORIGINS]
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Write the origins that records need, if this is a measuring process."""
-    if path := session.config.getoption("--origins"):
-        origins = session.config.stash[MEASUREMENTS].origins()
-        path.write_text(json.dumps(origins), "utf-8")
+    option = session.config.getoption
+    if path := option("--origins"):
+        subject = introduce(option("--backend"), option("--device"))
+        content = {**subject, "setups": session.config.stash[ORIGINS]}
+        path.write_text(json.dumps(content), "utf-8")

@@ -46,8 +46,7 @@ class Row(Table):
         arm: the variant that is judged.
         peer: the variant that it is compared with; empty if ``measure`` is ``time``.
         measure: one of ``MEASURES``. Differences and times are microseconds per step.
-        goal: the largest value that meets the goal, if there is one.
-        limit: why the arm cannot reach the goal, shown if the goal is missed.
+        goal: the largest value that we aim at; no verdict depends on it.
         headline: text that follows the value in the answer. Rows without one are not in
             the answer.
         control: whether arm and peer are the same variant, built twice.
@@ -62,7 +61,6 @@ class Row(Table):
     peer: str = ""
     measure: Annotated[str, one_of("measure", MEASURES)] = "ratio"
     goal: Positive | None = None
-    limit: str = ""
     headline: str = ""
     control: bool = False
     growth: str = ""

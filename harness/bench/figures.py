@@ -1,4 +1,4 @@
-"""The figures of a benchmark: effects with their goals, and how costs grow."""
+"""The figures of a benchmark: ratios, microseconds, and how costs grow."""
 
 from __future__ import annotations
 
@@ -29,9 +29,8 @@ TINY = 0.1
 
 READING = (
     "Points: the {what} of tenth percentiles, averaged over processes. Bars: 95% "
-    "intervals (Student's t over processes), if there are several. Vertical marks: "
-    "goals, the largest value that meets them. Gray: controls, a variant compared "
-    "with itself."
+    "intervals (Student's t over processes), if there are several. Gray: controls, a "
+    "variant compared with itself."
 )
 
 
@@ -55,8 +54,7 @@ def _effects(finding: Finding, table: pd.DataFrame, name: str, title: str) -> Dr
     return Drawing(
         name=name,
         title=f"{finding.title}: {title}",
-        alt="For each row a point with an interval, and a mark for the goal. "
-        f"{finding.answer}",
+        alt=f"For each row a point with an interval. {finding.answer}",
         caption=side + READING.format(what=what),
         data=table,
         size=(5.6, 1.1 + 0.68 * len(table)),
@@ -74,7 +72,7 @@ def _paint_effects(
     axes.set_yticks([])
     axes.set_ylim(len(table) - 0.5, -0.75)
     axes.grid(visible=False, axis="y")
-    ends = table[["value", "low", "high", "goal"]].to_numpy(float)
+    ends = table[["value", "low", "high"]].to_numpy(float)
     largest = float(np.nanmax(ends))
     if ratios and float(table["value"].min()) < TINY:
         axes.set_xscale("log")
@@ -89,11 +87,10 @@ def _paint_effects(
 def _paint_row(axes: Axes, theme: Theme, place: int, row: pd.Series) -> None:
     backend, value = str(row["backend"]), float(row["value"])
     colour = theme.faint if row["control"] else theme.backends[backend]
-    low, high, goal = (float(row[name]) for name in ("low", "high", "goal"))
+    low, high = float(row["low"]), float(row["high"])
     axes.plot([low, high], [place, place], color=colour, linewidth=3)
     axes.plot(value, place, symbol(backend), color=colour, markersize=7)
-    axes.vlines(goal, place - 0.18, place + 0.22, color=theme.ink)
-    end = float(np.nanmax([value, high, goal]))
+    end = float(np.nanmax([value, high]))
     said = f"{short(value)} {row['verdict']}".strip()
     look: dict[str, Any] = {"color": theme.ink, "fontsize": 8}
     axes.annotate(

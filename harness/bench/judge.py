@@ -14,8 +14,13 @@ from harness.statistics import t_interval
 from harness.timing import low_quantile
 
 __all__ = [
+    "ALIKE",
+    "FASTER",
     "LEVEL",
     "PROCESSES",
+    "SAME",
+    "SLOWER",
+    "UNDECIDED",
     "Effect",
     "Times",
     "effect_of",
@@ -28,6 +33,12 @@ PROCESSES = 6
 
 LEVEL = 0.95
 """Level of the intervals."""
+
+FASTER, SLOWER, SAME, UNDECIDED = "faster", "slower", "as fast", "undecided"
+"""Verdicts on a ratio of ours to a peer."""
+
+ALIKE = 1.05
+"""Within this factor of 1, two times are the same."""
 
 MICROSECONDS = 1e6
 
@@ -66,17 +77,21 @@ def effect_of(row: Row, processes: Sequence[Times]) -> Effect:
     return Effect(math.exp(mean), math.exp(low), math.exp(high), len(values))
 
 
-def verdict(row: Row, effect: Effect) -> str:
-    """Return ``met``, ``missed`` or ``undecided``.
+def verdict(row: Row, effect: Effect, again: Effect | None) -> str:
+    """Return whether ours is faster, slower, as fast or undecided; only for ratios.
 
-    Met: the whole interval is at or below the goal. Missed: it is above. The text is
-    empty without a goal or with too few processes.
+    ``again`` is the control of the same setup, a variant against itself. Faster: the
+    whole interval is below 1 and below the control's; slower: above both. As fast:
+    within 5 % of 1. The text is empty for controls and with too few processes.
     """
-    if row.goal is None or effect.processes < PROCESSES:
+    if row.measure != "ratio" or row.control or effect.processes < PROCESSES:
         return ""
-    if effect.high <= row.goal:
-        return "met"
-    return "missed" if effect.low > row.goal else "undecided"
+    low, high = (1.0, 1.0) if again is None else (again.low, again.high)
+    if effect.high < min(low, 1):
+        return FASTER
+    if effect.low > max(high, 1):
+        return SLOWER
+    return SAME if 1 / ALIKE < effect.low and effect.high < ALIKE else UNDECIDED
 
 
 def value_of(row: Row, times: Times) -> float:

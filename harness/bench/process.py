@@ -108,13 +108,13 @@ def _words(job: Job, origins: Path) -> list[str]:
 
 
 def _read(job: Job, origins: Mapping[str, Any]) -> Measurement:
-    """Read pytest-benchmark's file. The data of its entries are the times."""
+    """Read pytest-benchmark's file, in which each entry has the times of a setup."""
     seconds: dict[str, dict[str, list[float]]] = {setup.key: {} for setup in job.setups}
     if job.native.exists():
         content = json.loads(job.native.read_text("utf-8"))
         for entry in content["benchmarks"]:
             info = entry["extra_info"]
-            seconds[info["setup"]][info["variant"]] = entry["stats"]["data"]
+            seconds[info["setup"]] = info["seconds"]
     results = {
         key: Result(**origins["setups"][key], seconds=times)
         for key, times in seconds.items()

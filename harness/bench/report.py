@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import math
-
 import pandas as pd
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from harness.bench.command import Request
-from harness.bench.compare import controls_line, judge, short, written
+from harness.bench.compare import controls_line, judge, written
+from harness.bench.judge import FASTER, SLOWER, UNDECIDED
 from harness.records.files import folder
 
 __all__ = ["print_benchmarks", "width"]
 
-STYLES = {"met": "green", "missed": "red", "undecided": "yellow"}
+STYLES = {FASTER: "green", SLOWER: "red", UNDECIDED: "yellow"}
 
 NARROWEST, WIDEST = 100, 140
 """Smallest and largest width of a table, in columns of the terminal."""
@@ -53,20 +52,17 @@ def print_benchmarks(request: Request, console: Console) -> None:
 def _table(title: str, rows: pd.DataFrame) -> Table:
     table = Table(title=Text(title), title_justify="left")
     table.add_column("row", ratio=1)
-    for name in ("value [95% interval]", "goal"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("verdict", no_wrap=True)
-    # On a GPU there are no goals and no controls.
+    table.add_column("value [95% interval]", justify="right", no_wrap=True)
+    table.add_column("ours is", no_wrap=True)
+    # On a GPU there are no verdicts and no controls.
     for _, entry in rows.iterrows():
         against = f" / {entry['against']}" if entry["against"] else ""
-        control, limit = entry.get("control", False), entry.get("goal", math.nan)
+        control = entry.get("control", False)
         row = entry["what"] if control else f"{entry['what']}{against}"
-        goal = "" if math.isnan(limit) else f"<= {short(limit)}"
         verdict = "control" if control else entry.get("verdict", "")
         table.add_row(
             Text(f"{entry['backend']}: {row}"),
             Text(written(dict(entry))),
-            goal,
             Text(verdict, style=STYLES.get(verdict, "")),
         )
     return table

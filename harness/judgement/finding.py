@@ -43,7 +43,8 @@ class Finding:
 
     Attributes:
         answer: the text of ``experiments/NAME.md`` with numbers filled in.
-        verdict: of all claims, or the goals of a benchmark; empty if nothing is judged.
+        verdict: of all claims, or how many rows of a benchmark are faster; empty if
+            nothing is judged.
         verdicts: name of a claim -> one of ``reproduced``, ``partly``,
             ``not reproduced``, ``no difference`` and ``undecided``. The claim "" is the
             question of an experiment that the ledger does not know.
