@@ -154,7 +154,7 @@ def judge(benchmark: Benchmark, home: Path) -> Finding | None:
         title=benchmark.title,
         question=benchmark.question,
         answer=_answer(benchmark, present),
-        verdict=_counts([entry for _, entry in present]),
+        verdict=_counts([entry for row, entry in present if not row.growth]),
         tables={name: table for name, table in tables.items() if len(table)},
         small_print=[
             *benchmark.notes,
