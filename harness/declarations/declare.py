@@ -51,6 +51,7 @@ from lockstep.registry import BACKENDS
 
 EXPERIMENTS = Path(__file__).parent.parent.parent / "experiments"
 CLAIMS = EXPERIMENTS / "claims.toml"
+PAGES = EXPERIMENTS / "pages.toml"
 """The claims that the experiments test. It is not an experiment itself."""
 
 SCALES = ("quick", "std", "full")
@@ -371,7 +372,8 @@ class Experiment(Table):
 def known(folder: Path = EXPERIMENTS) -> list[str]:
     """Return the names of all experiments."""
     paths = sorted(folder.glob("*.toml"))
-    return [path.stem for path in paths if path.name != CLAIMS.name]
+    others = (CLAIMS.name, PAGES.name)
+    return [path.stem for path in paths if path.name not in others]
 
 
 def find(name: str, folder: Path = EXPERIMENTS) -> Experiment:

@@ -8,6 +8,7 @@ from pathlib import Path
 from harness.judgement.finding import Finding
 from harness.pages.findings.claims import OF_SOURCES, ledger
 from harness.pages.findings.page import Answered, thumbnails
+from harness.pages.findings.summaries import Summary
 from harness.pages.markup.templating import render
 from harness.pages.parity.heat import heat_map
 from harness.pages.readme import DRAWN
@@ -16,22 +17,22 @@ from harness.tasks import part
 __all__ = ["home_inserts"]
 
 SHOWN = 6
-"""The number of experiments on the home page; those with figures and verdicts first."""
+"""The number of cards of experiments on the home page."""
 
 
 def home_inserts(
-    experiments: Sequence[Answered], benchmarks: Sequence[Answered], results: Path
+    pages: Sequence[Summary],
+    experiments: Sequence[Answered],
+    benchmarks: Sequence[Answered],
+    results: Path,
 ) -> dict[str, str]:
     """Return the inserts of the home page by name."""
     claims = ledger([*experiments, *benchmarks])[OF_SOURCES]
     tested = [row for row in claims if row["badge"].style != "none"]
-    ranked = sorted(
-        experiments, key=lambda each: (not each.figures, each.badges[0].style == "none")
-    )
     return {
         "home_claims": render("home_claims.html.jinja", rows=tested),
         "home_heads": _beside_figure(experiments),
-        "home_experiments": thumbnails(ranked[:SHOWN], "generated/experiments/"),
+        "home_experiments": thumbnails(pages[:SHOWN], "generated/experiments/"),
         "home_parity": heat_map(results),
     }
 

@@ -32,6 +32,7 @@ from harness.pages.findings.sources import (
     Question,
     Source,
 )
+from harness.pages.findings.summaries import summaries, summary_page
 from harness.pages.home import home_inserts
 from harness.pages.library.adams import adam_insert
 from harness.pages.library.data_parallel import parallel_table
@@ -80,12 +81,16 @@ def write_pages(
         answers = write_findings(folder, EXPERIMENTS, results, spread, done)
         timed = write_findings(folder, BENCHMARKS, results, spread, done)
         _write(folder / "claims.md", claims_page([*answers, *timed]))
-        index = index_page(EXPERIMENTS, answers, coverage(answers, timed))
-        _write(folder / "experiments" / "index.md", index)
+        pages, home = summaries(answers), folder / "experiments"
+        for page in pages:
+            if len(page.parts) > 1:
+                _write(home / f"{page.place}.md", summary_page(page))
+        index = index_page(EXPERIMENTS, answers, pages, coverage(answers, timed))
+        _write(home / "index.md", index)
         inserts = {
             **parity_inserts(results),
             **oracle_inserts(results),
-            **home_inserts(answers, timed, results),
+            **home_inserts(pages, answers, timed, results),
             **_costs(timed),
             "base_optimizers": optimizers_insert(),
             "pipeline": pipeline_insert(),

@@ -106,25 +106,34 @@ def finding_page(answered: Answered, commands: Mapping[str, str]) -> str:
     )
 
 
-def index_page(source: Source, answers: Sequence[Answered], above: str = "") -> str:
-    """Return the page that shows all questions as cards, below a table."""
+def index_page(
+    source: Source,
+    answers: Sequence[Answered],
+    cards: Sequence[Any] | None = None,
+    above: str = "",
+) -> str:
+    """Return the page that shows questions as cards, below a table.
+
+    ``cards``: the answers, or summaries of them, that have a card; None: all answers.
+    """
     findings = [answered.finding for answered in answers if answered.finding]
+    shown = answers if cards is None else cards
     return render(
         "index.md.jinja",
         title=source.title,
         introduction=source.introduction_to(findings),
         above=Markup(above),
-        cards=thumbnails(answers, "", source.shows_answers),
+        cards=thumbnails(shown, "", source.shows_answers),
     )
 
 
 def thumbnails(
-    answers: Sequence[Answered], folder: str, with_answers: bool = False
+    answers: Sequence[Any], folder: str, with_answers: bool = False
 ) -> Markup:
     """Return cards with links to the pages of questions.
 
     Args:
-        answers: the questions.
+        answers: the questions, or summaries of them.
         folder: the folder of their pages, relative to the page of the cards.
         with_answers: whether the cards also show the answers.
     """

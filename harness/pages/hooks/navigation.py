@@ -12,7 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness.pages.findings.sources import BENCHMARKS, EXPERIMENTS, Source
+from harness.pages.findings.sources import timings
+from harness.pages.findings.summaries import navigation
 from harness.pages.library.reference import CAPABILITIES, HUBS, reference_pages
 from harness.pages.write import BACKENDS
 
@@ -63,7 +64,7 @@ def with_pages(
     Example:
         >>> with_pages(["index.md", {"Experiments": ["generated/experiments/"]}])[1]
         ... # doctest: +ELLIPSIS
-        {'Experiments': [{'Absent genres': 'generated/experiments/absent_genres.md'...
+        {'Experiments': [{'Absent tasks': ['generated/experiments/absent/index.md', ...
     """
     nav: list[Any] = []
     for entry in entries:
@@ -72,8 +73,7 @@ def with_pages(
         elif entry == FURTHER:
             nav += further or []
         elif entry in FOLDERS:
-            pages = FOLDERS[entry]()
-            nav += [{title: f"{entry}{page}"} for title, page in pages.items()]
+            nav += FOLDERS[entry]()
         else:
             nav.append(entry)
     return nav
@@ -83,22 +83,22 @@ def _within(value: Any, further: list[dict[str, str]] | None) -> Any:
     return with_pages(value, further) if isinstance(value, list) else value
 
 
-def _questions(source: Source) -> dict[str, str]:
-    return {question.title: f"{question.name}.md" for question in source.questions()}
+def _benchmarks() -> list[Any]:
+    return [{q.title: f"generated/benchmarks/{q.name}.md"} for q in timings()]
 
 
-def _reference(backend: str) -> dict[str, str]:
+def _reference(backend: str) -> list[Any]:
     pages = reference_pages(BACKENDS)
-    return {
-        title: f"{capability}.md"
+    return [
+        {title: f"generated/reference/{backend}/{capability}.md"}
         for capability, title in CAPABILITIES.items()
         if f"{backend}/{capability}.md" in pages
-    }
+    ]
 
 
-FOLDERS: Mapping[str, Callable[[], Mapping[str, str]]] = {
-    "generated/experiments/": partial(_questions, EXPERIMENTS),
-    "generated/benchmarks/": partial(_questions, BENCHMARKS),
+FOLDERS: Mapping[str, Callable[[], list[Any]]] = {
+    "generated/experiments/": navigation,
+    "generated/benchmarks/": _benchmarks,
     **{f"generated/reference/{name}/": partial(_reference, name) for name in HUBS},
 }
-"""Folder in ``docs/`` -> the titles of its pages, each with its file."""
+"""Folder in ``docs/`` -> the entries of its pages."""
