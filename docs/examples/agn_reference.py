@@ -17,7 +17,7 @@ for number in range(2):
 def step(number, gradient):
     weight, worker = workers[number]
     worker.apply_gradients([(np.float32(gradient), weight)])
-    shared = worker.get_slot(weight, worker.GLOBAL_VARIABLE_NAME)
+    shared = center.variables["weight"].value
     print(number, weight.value.tolist(), shared.tolist(), worker.last_step.reason)
 
 

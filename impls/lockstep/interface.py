@@ -104,7 +104,12 @@ NO_GRADIENTS = StepReport(False, "no parameter had a gradient", ())
 
 
 class Wrapper(Protocol):
-    """Methods of every wrapper on every backend, besides the framework's own."""
+    """Methods of the wrappers on every backend, besides the framework's own.
+
+    The reference, which nobody trains with, has only ``compute_gradients``,
+    ``apply_gradients``, ``minimize`` and ``get_slot``, without the arguments that have
+    no effect there.
+    """
 
     def compute_gradients(
         self,

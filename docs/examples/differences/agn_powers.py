@@ -17,5 +17,5 @@ for name, (lockstep, w) in weights.items():
     opt.get_init_op(0)
     for _ in range(4):  # two pushes
         opt.apply_gradients([(torch.ones(1) if on_torch else np.ones(1, "f4"), w)])
-    shared = opt.get_slot(w, opt.GLOBAL_VARIABLE_NAME)
-    print(f"{name}: the center's weight is {shared.tolist()[0]:.4f}")
+    pulled = w if on_torch else w.value  # from the center, after the second push
+    print(f"{name}: the center's weight is {pulled.tolist()[0]:.4f}")

@@ -15,6 +15,6 @@ for pushed, divisor in ("mean", 4), ("sum", 1):
     getter([reference.Variable("w", start)])
     sgd = reference.GradientDescentOptimizer(0.1)
     getter.center.push({"w": total / np.float32(divisor)}, sgd)
-    allowed[pushed] = getter.center.pull(["w"])["w"]
+    allowed[pushed] = getter.center.variables["w"].value
     print(pushed, allowed[pushed])
 print([name for name, trace in allowed.items() if np.array_equal(trace, recorded)])

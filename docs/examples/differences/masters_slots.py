@@ -1,11 +1,13 @@
-import numpy as np
+import tensorflow as tf
 
-from lockstep import reference
-from lockstep.reference import strict
+from lockstep import tf as default
+from lockstep.tf import strict
 
-for name, lockstep in ("default", reference), ("strict", strict):
-    w = lockstep.Variable("w", [1.0], np.float16)
+for name, lockstep in ("default", default), ("strict", strict):
+    w = tf.Variable([1.0], dtype=tf.float16)
     momentum = lockstep.MomentumOptimizer(0.5, 0.9)
     opt = lockstep.MixedPrecisionOptimizerWrapper(momentum, 8.0)
-    opt.minimize(lambda: [np.ones(1, np.float16)], var_list=[w])
-    print(f"{name}: {opt.get_slot(w, 'momentum')} {opt.get_slot_names()}")
+    opt.minimize(lambda w=w: tf.reduce_sum(tf.cast(w, tf.float32)), var_list=[w])
+    slot = opt.get_slot(w, "momentum")
+    slot = slot if slot is None else slot.numpy()
+    print(f"{name}: {slot} {opt.get_slot_names()}")

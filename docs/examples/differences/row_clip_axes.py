@@ -1,5 +1,3 @@
-import warnings
-
 import numpy as np
 
 from lockstep import reference
@@ -10,6 +8,5 @@ for name, lockstep in ("default", reference), ("strict", strict):
     table = lockstep.Variable("table", [[3.0], [4.0]], np.float32)
     sgd = lockstep.GradientDescentOptimizer(1.0)
     opt = lockstep.VariableClippingOptimizer(sgd, {table: [-2]}, max_norm=2.5)
-    with warnings.catch_warnings(record=True) as caught:
-        opt.apply_gradients([(named, table)])
-    print(f"{name}: {table.value.tolist()}, warned: {bool(caught)}")
+    opt.apply_gradients([(named, table)])
+    print(f"{name}: {table.value.tolist()}")

@@ -1,11 +1,11 @@
-import numpy as np
+import tensorflow as tf
 
-from lockstep import reference
-from lockstep.reference import strict
+from lockstep import tf as default
+from lockstep.tf import strict
 
-for name, lockstep in ("default", reference), ("strict", strict):
-    w = lockstep.Variable("w", [[4.0, 0.0]], np.float32)
+for name, lockstep in ("default", default), ("strict", strict):
+    w = tf.Variable([[4.0, 0.0]])
     momentum = lockstep.MomentumOptimizer(1.0, momentum=0.5)
-    opt = lockstep.VariableClippingOptimizer(momentum, {w: [1]}, max_norm=1.0)
-    opt.apply_gradients([(np.zeros((1, 2), np.float32), w)])
+    opt = lockstep.VariableClippingOptimizer(momentum, {w.ref(): [1]}, max_norm=1.0)
+    opt.apply_gradients([(tf.zeros((1, 2)), w)])
     print(f"{name}: {len(opt.variables())} state variables")

@@ -194,6 +194,14 @@ class Driver:
         """Return the name of a tensor in a graph, or an empty string in other modes."""
         return ""
 
+    def name_of_optimizer(self, optimizer: Any) -> str:
+        """Return the name of an optimizer."""
+        return str(optimizer.get_name())
+
+    def slot_names(self, optimizer: Any) -> list[str]:
+        """Return the names of the slots of an optimizer."""
+        return list(optimizer.get_slot_names())
+
     def name_of(self, variable: Any) -> str | None:
         """Return the name of a variable, or None if variables have none."""
         return None

@@ -44,6 +44,15 @@ class NumpyDriver(Driver):
         """Return the name of a variable."""
         return variable.name
 
+    def name_of_optimizer(self, optimizer: Any) -> str:
+        """Return the name of the rule, because optimizers have none here."""
+        return str(base_of(optimizer).spec.name)
+
+    def slot_names(self, optimizer: Any) -> list[str]:
+        """Return the names of the rule's slots."""
+        base = base_of(optimizer)
+        return [slot.name for slot in base.spec.active_slots(base.arguments)]
+
     def compile(self, function: Callable[[list[Any]], Any]) -> Step:
         """Return a function that calls ``function`` with a list."""
         return lambda gradients: function(list(gradients))

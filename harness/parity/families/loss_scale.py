@@ -169,7 +169,7 @@ def _wrapped(case: Case, driver: Driver) -> State:
     scale = optimizer.scale_object
     return {
         "loss_scale_class": np.array(type(scale).__name__),
-        "name": np.array(optimizer.get_name()),
+        "name": np.array(driver.name_of_optimizer(optimizer)),
         **_config(scale),
     }
 

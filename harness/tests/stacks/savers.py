@@ -103,6 +103,27 @@ class ReferenceSaver(BackendSaver):
     def restore(self, run: Run, path: Path) -> None:
         run.variables, run.optimizer = pickle.loads(path.read_bytes())
 
+    def snapshot(self, run: Run) -> Snapshot:
+        """Return a digest of everything that the optimizer refers to, sorted."""
+        found = sorted(digests([run.variables, run.optimizer], set()))
+        return {"state": " ".join(found)}
+
+
+def digests(value: Any, seen: set[int]) -> list[str]:
+    """Return the digests of all numbers and arrays to which an object refers."""
+    if isinstance(value, np.ndarray | np.generic | int | float):
+        return [digest(value)]
+    if id(value) in seen or isinstance(value, str):
+        return []
+    seen.add(id(value))
+    if isinstance(value, Mapping):
+        parts = [*value, *value.values()]
+    elif isinstance(value, list | tuple):
+        parts = list(value)
+    else:
+        parts = list(getattr(value, "__dict__", {}).values())
+    return [text for part in parts for text in digests(part, seen)]
+
 
 class TorchSaver(BackendSaver):
     """``torch.save`` of the parameters and ``state_dict()``."""

@@ -43,7 +43,7 @@ def driver(request: pytest.FixtureRequest) -> Iterator[Driver]:
 
 def state_of(run: Run) -> list[list[Array]]:
     """Return for each variable its value and its slots."""
-    names = sorted(run.optimizer.get_slot_names())
+    names = sorted(run.driver.slot_names(run.optimizer))
     return [
         [run.driver.read(v).copy(), *(read_slot(run, v, name) for name in names)]
         for v in run.variables

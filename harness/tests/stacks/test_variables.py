@@ -74,12 +74,13 @@ def trained(
     for number in STEPS:
         step(number, len(variables))
     return [
-        np.array(driver.read(v)) for v in (*variables, *slots(optimizer, variables))
+        np.array(driver.read(v))
+        for v in (*variables, *slots(driver, optimizer, variables))
     ]
 
 
-def slots(optimizer: Any, variables: Sequence[Any]) -> list[Any]:
-    names = optimizer.get_slot_names()
+def slots(driver: Driver, optimizer: Any, variables: Sequence[Any]) -> list[Any]:
+    names = driver.slot_names(optimizer)
     return [optimizer.get_slot(v, name) for name in sorted(names) for v in variables]
 
 

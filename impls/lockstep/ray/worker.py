@@ -12,7 +12,6 @@ from lockstep.errors import (
     DtypeError,
     LockstepError,
     NoGradientsError,
-    UnsupportedError,
 )
 from lockstep.interface import Array
 from lockstep.ray.served_center import (
@@ -197,11 +196,7 @@ class RemoteView:
         Raises:
             UnsupportedError: a ValueError; there is no such rule.
         """
-        raise UnsupportedError(
-            "AGNOptimizer: expected commit='delta' for a center on Ray, got "
-            f"'gradient'; {self.backend} pushes only changes of weights to other "
-            "processes."
-        )
+        raise NotImplementedError
 
     def make_weights(self, rule: Any, weights: dict[str, Array]) -> SharedWeights:
         """Return weights with the rule that updates them, for another process."""

@@ -265,11 +265,6 @@ def check_pairs(
 def check_shape(gradient: Any, variable: Variable, owner: str) -> None:
     """Raise unless a gradient is an array or rows of the shape of its variable."""
     is_rows = isinstance(gradient, Rows)
-    if not is_rows and not isinstance(gradient, np.ndarray | np.generic):
-        raise MalformedPairsError(
-            f"{owner}: expected an array, Rows or None, got {type(gradient).__name__} "
-            f"for {variable.name!r}; convert it to NumPy."
-        )
     shape = values_of(gradient).shape[1 if is_rows else 0 :]
     expected = variable.shape[1 if is_rows else 0 :]
     if shape != expected:
@@ -277,15 +272,6 @@ def check_shape(gradient: Any, variable: Variable, owner: str) -> None:
             f"{owner}: expected a gradient of shape {list(expected)} for "
             f"{variable.name!r}, got {list(shape)}; pass the gradients in the order "
             "of the variables."
-        )
-
-
-def require_floats(gradient: Gradient, owner: str) -> None:
-    """Raise for a gradient of integers or of complex numbers."""
-    dtype = None if gradient is None else values_of(gradient).dtype
-    if dtype is not None and "float" not in str(dtype):
-        raise DtypeError(
-            f"{owner}: expected floating-point gradients, got {dtype}; cast them."
         )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lockstep.checks import check_norm_limit, require
-from lockstep.errors import MalformedPairsError, NotASequenceError, UnsupportedError
+from lockstep.errors import NotASequenceError, UnsupportedError
 from lockstep.interface import Array, Gradient, Rows
 from lockstep.reference import arrays
 from lockstep.reference.arrays import (
@@ -100,7 +100,6 @@ def clip_by_global_norm(
 
     Raises:
         NotASequenceError: a TypeError; ``t_list`` is an array, a string or the like.
-        MalformedPairsError: a TypeError; an entry is no array.
         OutOfRangeError: a ValueError; ``clip_norm`` is not a finite number > 0, or
             ``use_norm`` a number < 0.
 
@@ -119,31 +118,18 @@ def clip_by_global_norm(
             f"{CLIP}: t_list: expected a sequence of tensors, got "
             f"{type(t_list).__name__}; put the tensors into a list."
         )
-    gradients = [as_numbers(entry, position) for position, entry in enumerate(t_list)]
+    gradients = [
+        entry if entry is None or isinstance(entry, Rows) else np.asarray(entry)
+        for entry in t_list
+    ]
     norm = global_norm(gradients) if use_norm is None else np.asarray(use_norm, SINGLE)
     if not strict:  # clip-limit
         check_norm_limit(CLIP, "clip_norm", clip_norm)
         require(CLIP, "use_norm", use_norm, not norm < 0, "a number >= 0, 0-d")
-        for gradient in gradients:
-            if not np.isrealobj(arrays.values_of(gradient)):
-                arrays.require_floats(gradient, CLIP)
     scale = clip_scale(norm, clip_norm)
     if strict:  # clip-scalar
         scale = scale.reshape(1)
     return [map_values(lambda v: v.astype(SINGLE) * scale, g) for g in gradients], norm
-
-
-def as_numbers(entry: Any, position: int) -> Gradient:
-    """Return an entry as an array of numbers; None and rows are returned unchanged."""
-    if entry is None or isinstance(entry, Rows):
-        return entry
-    array = np.asarray(entry)
-    if not np.issubdtype(array.dtype, np.number):
-        raise MalformedPairsError(
-            f"{CLIP}: t_list: expected a tensor or None at position {position}, got "
-            f"{type(entry).__name__}; convert it to a tensor first."
-        )
-    return array
 
 
 def clip_gradients_by_norm(

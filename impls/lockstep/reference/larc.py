@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from lockstep.checks import require
-from lockstep.errors import DtypeError
 from lockstep.interface import Array, Rows
 from lockstep.larc import LARC, LarcPolicy
 from lockstep.reference import arrays
@@ -17,17 +16,10 @@ from lockstep.reference.arrays import SINGLE
 
 def as_rate(lr: Any, strict: bool) -> Array:
     """Return the learning rate in float32, 0-d; raise for what is none."""
-    rate = np.asarray(lr)
-    is_tensor = isinstance(lr, np.ndarray | np.generic)
-    if not strict and not is_tensor:  # clip-limit
+    if not strict and not isinstance(lr, np.ndarray | np.generic):  # clip-limit
         fine = 0 <= lr < math.inf
         require(LARC, "lr", lr, fine, "a finite number >= 0, or a 0-d tensor")
-    if strict and is_tensor and rate.dtype != SINGLE:  # clip-limit
-        raise DtypeError(
-            f"{LARC}: expected lr to be a number or a float32 tensor, got "
-            f"{rate.dtype}; cast it, or leave strict off."
-        )
-    return rate.astype(SINGLE)
+    return np.asarray(lr, SINGLE)
 
 
 def tensor_norm(tensor: Array | Rows) -> Array:

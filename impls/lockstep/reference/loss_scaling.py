@@ -6,9 +6,9 @@ state to the next.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from numbers import Real
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,37 +24,7 @@ from lockstep.reference.optimizers import Optimizer, Wrapper
 # -- loss scales -----------------------------------------------------------------------
 
 
-class LossScale:
-    """Base of both loss scales: call it for the scale, ``update`` it once per step."""
-
-    good_steps = 0
-
-    def __call__(self) -> np.float32:
-        """Return the current scale."""
-        raise NotImplementedError
-
-    def update(self, grads: Any) -> tuple[None, bool]:
-        """Update the scale; return None, and whether to apply the gradients."""
-        raise NotImplementedError
-
-    def move(self, finite: bool) -> None:
-        """Update the scale after one step."""
-
-    def variables(self) -> list[Array]:
-        """Return the state; by default there is none."""
-        return []
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor by name."""
-        raise NotImplementedError
-
-    @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> Any:
-        """Return a new loss scale from the result of ``get_config``."""
-        return cls(**config)
-
-
-class FixedLossScale(LossScale):
+class FixedLossScale:
     """A loss scale that never moves.
 
     Args:
@@ -72,13 +42,14 @@ class FixedLossScale(LossScale):
         128.0
     """
 
+    good_steps = 0
+
     def __init__(self, loss_scale_value: float, strict: bool = False) -> None:
         owner, name, remedy = "FixedLossScale", "loss_scale_value", "give the factor"
         value = loss_scale_value
         if strict:  # arguments-checked
-            fine = isinstance(value, int | float)
-            require(owner, name, value, fine, "an int or float", remedy)
-            require(owner, name, value, not value < 1, "a number >= 1", remedy)
+            fine = isinstance(value, int | float) and not value < 1
+            require(owner, name, value, fine, "an int or float >= 1", remedy)
             self.loss_scale_value = float(value)
         else:
             number = number_of(value)
@@ -102,7 +73,7 @@ class FixedLossScale(LossScale):
         return f"FixedLossScale({self.loss_scale_value})"
 
 
-class DynamicLossScale(LossScale):
+class DynamicLossScale:
     """A loss scale that grows while gradients are finite and shrinks when they are not.
 
     After a finite step, good_steps += 1. When it reaches ``increment_period``,
@@ -177,29 +148,18 @@ class DynamicLossScale(LossScale):
         start = float(np.float32(policy.initial_loss_scale))
         self.state = scalers.DynamicState(start, 0)
 
-    initial_loss_scale = property(lambda self: self.policy.initial_loss_scale)
-    increment_period = property(lambda self: self.policy.increment_period)
-    multiplier = property(lambda self: self.policy.multiplier)
-
     @property
-    def good_steps(self) -> int:  # type: ignore[override]
+    def good_steps(self) -> int:
         """Finite steps in a row since the scale last moved or overflowed."""
         return int(self.state.good_steps)
-
-    # Code written for TensorFlow reads these names.
-    _initial_loss_scale = initial_loss_scale
-    _increment_period = increment_period
-    _multiplier = multiplier
-    _current_loss_scale = property(lambda self: self())
-    _num_good_steps = good_steps
 
     def __call__(self) -> np.float32:
         """Return the current scale."""
         return np.float32(self.state.loss_scale)
 
-    def update(self, grads: Any) -> tuple[None, bool]:
+    def update(self, grads: Iterable[Gradient]) -> tuple[None, bool]:
         """Update the scale; return None, and whether all gradients are finite."""
-        gradients = list(flat(grads))
+        gradients = list(grads)
         self.require_dense_shapes(gradients)
         finite = all([is_finite(gradient) for gradient in gradients])
         self.move(finite)
@@ -218,26 +178,15 @@ class DynamicLossScale(LossScale):
         """Update the scale after one step."""
         self.state = scalers.step_dynamic(self.policy, self.state, finite)
 
-    def variables(self) -> list[Array]:
-        """Return the scale and the good steps; with patience, its two counts too."""
-        numbers = self.state if self.policy.is_patient else self.state[:2]
-        return [np.asarray(self()), *map(np.asarray, numbers[1:])]
-
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor that differ from their defaults."""
-        defaults = dict(self.policy._field_defaults)
-        defaults["floor"] = min(1.0, self.policy.initial_loss_scale)
-        config = self.policy._asdict()
-        if self.strict:
-            return {key: config[key] for key in list(config)[:3]}
-        chosen = [k for k, v in config.items() if k not in defaults or v != defaults[k]]
-        return {key: config[key] for key in chosen}
+        """Return the original's arguments."""
+        return dict(list(self.policy._asdict().items())[:3])
 
     def __repr__(self) -> str:
         """Return the scale and the good steps, then the arguments."""
         state = {"current_loss_scale": self(), "num_good_steps": self.good_steps}
         shown = {**state, **self.get_config()}.items()
-        return f"{type(self).__name__}({', '.join(f'{k}={v}' for k, v in shown)})"
+        return f"DynamicLossScale({', '.join(f'{k}={v}' for k, v in shown)})"
 
 
 class AutomaticLossScaler:
@@ -272,18 +221,13 @@ class AutomaticLossScaler:
         512.0
     """
 
-    SUPPORTED_ALGOS: ClassVar[list[str]] = ["backoff", "logmax"]
-
     def __init__(
         self,
         algorithm: str = "Backoff",
         params: Mapping[str, Any] | None = None,
         strict: bool = False,
     ) -> None:
-        self.algorithm, self.policy = scalers.automatic_policy(
-            algorithm, params, strict
-        )
-        self.strict = strict
+        _, self.policy = scalers.automatic_policy(algorithm, params, strict)
         self.tuple = scalers.start_automatic(self.policy)
 
     @property
@@ -297,21 +241,7 @@ class AutomaticLossScaler:
         return dict(self.tuple._asdict())
 
     def update_op(self, has_nan: Any, amax: Any) -> int:
-        """Update the scale after a step; return the number of steps so far.
-
-        Raises:
-            OutOfRangeError: a ValueError; ``amax`` is negative.
-            DtypeError: strict LogMax (logmax-overflow) with an array of float64.
-        """
-        owner = "AutomaticLossScaler.update_op"
-        fine = self.strict or not -np.inf < amax < 0
-        require(owner, "amax", amax, fine, "a magnitude, >= 0", "use check_grads")
-        is_double = isinstance(amax, np.ndarray | np.float64) and amax.dtype != "f4"
-        if self.strict and self.algorithm == "logmax" and is_double:
-            raise errors.DtypeError(
-                f"{owner}: expected a float32 amax, as in the original, got "
-                f"{amax.dtype}; cast it, or leave strict off."
-            )
+        """Update the scale after a step; return the number of steps so far."""
         self.tuple = scalers.step_automatic(
             self.policy, self.tuple, bool(has_nan), float(amax)
         )
@@ -342,34 +272,6 @@ class AutomaticLossScaler:
         return np.bool_(has_nan), np.asarray(amax, dtype)
 
 
-def get(identifier: Any, strict: bool = False) -> LossScale | None:
-    """Return the loss scale for a number, "dynamic", a loss scale, or None (no scale).
-
-    Raises a ValueError for any other identifier.
-    """
-    if isinstance(identifier, Real):
-        return FixedLossScale(identifier, strict)  # type: ignore[arg-type]
-    if isinstance(identifier, str) and identifier == "dynamic":
-        return DynamicLossScale(strict=strict)
-    if identifier is None or isinstance(identifier, LossScale):
-        return identifier
-    raise errors.UnknownNameError(
-        f"loss_scale: expected a number, 'dynamic' or a loss scale, got {identifier!r}"
-        "; MixedPrecisionOptimizerWrapper takes an AutomaticLossScaler."
-    )
-
-
-def flat(nest: Any) -> Iterator[Gradient]:
-    """Yield the gradients in nested lists, tuples and mappings."""
-    if isinstance(nest, Mapping):
-        nest = list(nest.values())
-    if isinstance(nest, list | tuple) and not isinstance(nest, Rows):
-        for entry in nest:
-            yield from flat(entry)
-    else:
-        yield nest
-
-
 # -- wrappers --------------------------------------------------------------------------
 
 
@@ -397,7 +299,6 @@ class ScalingWrapper(Wrapper):
 
     Attributes:
         scale_object: a loss scale, an automatic scaler, a number, or None for 1.
-        skipped_steps, skipped_in_a_row: the number of steps that were skipped.
     """
 
     scale_object: Any
@@ -411,7 +312,6 @@ class ScalingWrapper(Wrapper):
                 f"{owner}: expected a lockstep.reference optimizer, got "
                 f"{type(inner_optimizer).__name__}; pass one to scale the loss of."
             )
-        scalers.check_options(owner, clip_norm, "warn", 1)
         if not strict and "unscale" in stages_of(inner_optimizer):  # arguments-checked
             raise errors.UnsupportedError(
                 f"{owner}: expected an optimizer whose loss is not scaled yet, got "
@@ -421,7 +321,6 @@ class ScalingWrapper(Wrapper):
         self.clip_norm = clip_norm
         self.strict = strict
         self.takes_wide = not strict  # loss-scale-float16
-        self.skipped_steps = self.skipped_in_a_row = 0
         self.last_step = scalers.ScaledStepReport(*NO_STEP)
 
     @property
@@ -430,7 +329,7 @@ class ScalingWrapper(Wrapper):
         scale = self.scale_object
         if isinstance(scale, AutomaticLossScaler):
             return scale.loss_scale
-        if isinstance(scale, LossScale):
+        if isinstance(scale, FixedLossScale | DynamicLossScale):
             return scale()
         with np.errstate(over="ignore"):
             return np.float32(1 if scale is None else scale)
@@ -449,9 +348,7 @@ class ScalingWrapper(Wrapper):
         with np.errstate(all="ignore"):
             return np.float32(1) / self.loss_scale
 
-    def scaled_pairs(
-        self, loss: Any, variables: list[Variable], grad_loss: float | None
-    ) -> Pairs:
+    def scaled_pairs(self, loss: Any, variables: list[Variable]) -> Pairs:
         """Return the gradients of loss x scale; functions of d loss get the scale."""
 
         def scaled() -> list[Gradient]:
@@ -460,9 +357,7 @@ class ScalingWrapper(Wrapper):
                 for g in loss()
             ]
 
-        return self.inner_optimizer.compute_gradients(
-            scaled, variables, grad_loss=grad_loss
-        )
+        return self.inner_optimizer.compute_gradients(scaled, variables)
 
     def known_as(self, variable: Variable) -> Variable:
         """Return the user's variable for ``variable``, which may be its master."""
@@ -495,11 +390,9 @@ class ScalingWrapper(Wrapper):
         if applied:
             pairs, factor = self.clipped(pairs, verdict.norm)
             update(pairs)
-        self.skipped_in_a_row = 0 if applied else self.skipped_in_a_row + 1
-        self.skipped_steps += not applied
         if isinstance(self.scale_object, AutomaticLossScaler):
             self.scale_object.update_op(*verdict.amax)
-        elif isinstance(self.scale_object, LossScale):
+        elif isinstance(self.scale_object, DynamicLossScale):
             self.scale_object.move(verdict.finite)
         self.last_step = scalers.report(
             getattr(self.inner_optimizer, "last_step", None) if applied else None,
@@ -511,30 +404,6 @@ class ScalingWrapper(Wrapper):
             factor,
             [self.known_as(variable).name for g, variable in pairs if g is None],
         )
-
-    def get_slot(self, var: Variable, name: str) -> Array | None:
-        """Return a slot of the wrapped optimizer; strict: None."""
-        # loss-scale-slots, masters-slots
-        return None if self.strict else super().get_slot(var, name)
-
-    def get_slot_names(self) -> list[str]:
-        """Return the slot names of the wrapped optimizer; strict: none."""
-        return [] if self.strict else super().get_slot_names()
-
-    def variables(self) -> list[Array]:
-        """Return the wrapped optimizer's state, the scale and the counts of skips.
-
-        Strict: an empty list.
-        """
-        if self.strict:
-            return []
-        scale: list[Array] = []
-        if isinstance(self.scale_object, AutomaticLossScaler):
-            scale = [np.asarray(number) for number in self.scale_object.tuple]
-        elif isinstance(self.scale_object, LossScale):
-            scale = self.scale_object.variables()
-        counts = np.asarray(self.skipped_in_a_row), np.asarray(self.skipped_steps)
-        return [*super().variables(), *scale, *counts]
 
 
 class MixedPrecisionLossScaleOptimizer(ScalingWrapper):
@@ -549,8 +418,7 @@ class MixedPrecisionLossScaleOptimizer(ScalingWrapper):
         opt: any optimizer or wrapper of the reference.
         loss_scale: a number >= 1, ``dynamic``, or a loss scale.
         strict: as in TensorFlow 1.15: with a fixed scale, non-finite gradients are
-            applied, float16 is refused, ``get_slot`` returns None, ``variables()`` is
-            empty, subnormals are flushed.
+            applied, float16 is refused, subnormals are flushed.
         clip_norm: the largest global norm of the unscaled gradients, > 0. n is that
             norm in float32; if n > clip_norm, each gradient g becomes g clip_norm / n.
             If n is not finite, the step is skipped. None: no clipping, no norm.
@@ -586,15 +454,24 @@ class MixedPrecisionLossScaleOptimizer(ScalingWrapper):
                 f"{owner}: expected an optimizer, got a MultitaskOptimizerWrapper; "
                 "leave strict off to nest wrappers."
             )
-        self.scale_object = get(loss_scale, strict)
-        if self.scale_object is None:
+        if isinstance(loss_scale, Real):
+            self.scale_object = FixedLossScale(loss_scale, strict)  # type: ignore[arg-type]
+        elif isinstance(loss_scale, FixedLossScale | DynamicLossScale):
+            self.scale_object = loss_scale
+        elif isinstance(loss_scale, str) and loss_scale == "dynamic":
+            self.scale_object = DynamicLossScale(strict=strict)
+        elif loss_scale is None:
             raise errors.MissingLossScaleError(
                 f"{owner}: expected a loss_scale, got None; give a number."
             )
+        else:
+            raise errors.UnknownNameError(
+                f"{owner}: loss_scale: expected a number, 'dynamic' or a loss scale, "
+                f"got {loss_scale!r}; MixedPrecisionOptimizerWrapper takes an "
+                "AutomaticLossScaler."
+            )
 
-    def differentiate(
-        self, loss: Any, variables: list[Variable], grad_loss: float | None
-    ) -> Pairs:
+    def differentiate(self, loss: Any, variables: list[Variable]) -> Pairs:
         """Return the gradients times the scale, times its reciprocal."""
         for variable in variables:
             if self.strict and variable.dtype == np.float16:  # loss-scale-float16
@@ -602,7 +479,7 @@ class MixedPrecisionLossScaleOptimizer(ScalingWrapper):
                     f"{type(self).__name__}: expected float32, got the float16 "
                     f"variable {variable.name!r}; leave strict off."
                 )
-        pairs = self.scaled_pairs(loss, variables, grad_loss)
+        pairs = self.scaled_pairs(loss, variables)
         return [(times(g, self.reciprocal(), self.strict), v) for g, v in pairs]
 
     def scale_gradient(self, gradient: Gradient) -> Gradient:

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from lockstep import errors
-from lockstep.checks import HELD, is_scale, number_of, require
+from lockstep.checks import CHOOSE, HELD, is_scale, number_of, require
 from lockstep.interface import Array, Gradient
 from lockstep.pipeline import has_layer
 from lockstep.reference import arrays
@@ -17,12 +17,12 @@ from lockstep.reference.arrays import LARGEST, SINGLE, Pairs, Variable, cast, ti
 from lockstep.reference.loss_scaling import (
     AutomaticLossScaler,
     DynamicLossScale,
-    LossScale,
+    FixedLossScale,
     ScalingWrapper,
     Verdict,
 )
 from lockstep.reference.optimizers import Optimizer
-from lockstep.reference.variable_clipping import share_row_limits
+from lockstep.reference.variable_clipping import share_row_axes
 
 OWNER = "MixedPrecisionOptimizerWrapper"
 Regularizer = Callable[..., Array]
@@ -50,7 +50,7 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
             :class:`~lockstep.reference.MixedPrecisionLossScaleOptimizer`.
         strict: as in OpenSeq2Seq: only floats and automatic scalers can be used, absent
             float16 gradients are refused, a static scale applies gradients that are not
-            finite, ``get_slot`` and ``variables()`` see nothing.
+            finite.
 
     Raises:
         ValueError: ``optimizer`` is no optimizer, an argument out of range.
@@ -103,13 +103,11 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
         """Return the master of a variable, or the variable itself if it has none."""
         return self.masters.get(variable, variable)
 
-    def differentiate(
-        self, loss: Any, variables: list[Variable], grad_loss: float | None
-    ) -> Pairs:
+    def differentiate(self, loss: Any, variables: list[Variable]) -> Pairs:
         """Return the unscaled float32 gradients with the masters."""
         scale = self.loss_scale
         self.adopt_changes()
-        pairs = self.scaled_pairs(loss, variables, grad_loss)
+        pairs = self.scaled_pairs(loss, variables)
         of_masters = [self.to_master(g, v, scale) for g, v in pairs]
         return [(times(g, self.reciprocal()), master) for g, master in of_masters]
 
@@ -150,7 +148,7 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
             master = Variable(name, variable.value, np.float32)
             self.masters[variable], self.models[master] = master, variable
             if not self.strict:  # masters-row-clipping
-                share_row_limits(variable, master, self.inner_optimizer)
+                share_row_axes(variable, master, self.inner_optimizer)
         return cast(gradient, SINGLE), self.masters[variable]
 
     def apply(self, pairs: Pairs, global_step: Variable | None) -> None:
@@ -216,29 +214,15 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
             same = (rounded == model) | (np.isnan(rounded) & np.isnan(model))
             master.value = np.where(same, master.value, model.astype(np.float32))
 
-    def get_name(self) -> str:
-        """Return the wrapped optimizer's name with the suffix "-MP"."""
-        return f"{self.inner_optimizer.get_name()}-MP"
-
     def get_slot(self, var: Variable, name: str) -> Array | None:
-        """Return a slot of the variable's master; strict: None."""
+        """Return a slot of the variable's master."""
         return super().get_slot(self.master(var), name)
 
-    def variables(self) -> list[Array]:
-        """Return the masters, the wrapped optimizer's state, the scale and the counts.
 
-        Strict: an empty list.
-        """
-        masters = [master.value for master in self.masters.values()]
-        return [] if self.strict else [*masters, *super().variables()]
-
-
-def scale_of(loss_scale: Any) -> float | AutomaticLossScaler | LossScale:
+def scale_of(loss_scale: Any) -> Any:
     """Return the number or scale object for an argument ``loss_scale``."""
     if loss_scale is None:
         return 1.0
-    if isinstance(loss_scale, AutomaticLossScaler | LossScale):
-        return loss_scale
     if isinstance(loss_scale, str):
         if loss_scale == "dynamic":
             return DynamicLossScale()
@@ -246,8 +230,10 @@ def scale_of(loss_scale: Any) -> float | AutomaticLossScaler | LossScale:
             f"{OWNER}: loss_scale: expected a number, None, 'dynamic' or a loss scale, "
             f"got {loss_scale!r}; pass AutomaticLossScaler('Backoff'), for example."
         )
-    fine, remedy = is_scale(number_of(loss_scale)), "give the factor, 1 for none"
-    require(OWNER, "loss_scale", loss_scale, fine, HELD, remedy)
+    if isinstance(loss_scale, AutomaticLossScaler | FixedLossScale | DynamicLossScale):
+        return loss_scale
+    fine = is_scale(number_of(loss_scale))
+    require(OWNER, "loss_scale", loss_scale, fine, HELD, CHOOSE)
     return number_of(loss_scale)
 
 

@@ -143,7 +143,7 @@ def clip_gradients_by_global_norm(
 
     Raises:
         ValueError: ``clip_norm`` is out of range, the list is empty; strict: sparse.
-        TypeError: not pairs, gradients of integers; strict: mixed dtypes.
+        TypeError: not pairs; strict: mixed dtypes.
 
     Origin: TensorFlow 1.15, ``tf.contrib.opt.clip_gradients_by_global_norm``.
 
@@ -160,8 +160,6 @@ def clip_gradients_by_global_norm(
         dtype = dtype_of_all(gradients)
     else:
         check_norm_limit(CLIP, "clip_norm", clip_norm)
-        for gradient in gradients:
-            arrays.require_floats(gradient, CLIP)
     clipped, norm = clipped_in(dtype, gradients, clip_norm, flush=strict)
     if error_if_nonfinite and not np.isfinite(norm):
         raise NonFiniteNormError(
@@ -181,19 +179,16 @@ def clipped_in(
     """
 
     def flushed(some: list[Gradient]) -> list[Gradient]:
-        return [
-            flush_subnormals(g)
-            if flush and isinstance(g, np.ndarray | np.generic)
-            else g
-            for g in some
-        ]
+        is_dense = np.ndarray | np.generic
+        return [flush_subnormals(g) if isinstance(g, is_dense) else g for g in some]
 
-    gradients = flushed(gradients)
+    gradients = flushed(gradients) if flush else gradients
     nonzero = [g for g in gradients if g is not None and not is_all_zero(g)]
     norm = clipping.global_norm(nonzero, dtype, flush)
     with np.errstate(all="ignore"):
         factor = clipping.clip_factor(norm, clip_norm, flush)
-        return flushed(clipping.scale_gradients(gradients, factor)), norm
+        clipped = clipping.scale_gradients(gradients, factor)
+        return flushed(clipped) if flush else clipped, norm
 
 
 def dtype_of_all(gradients: list[Any]) -> np.dtype[Any]:

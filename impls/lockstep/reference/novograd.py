@@ -92,11 +92,10 @@ class NovoGrad(RuleOptimizer):
         self,
         grads_and_vars: Iterable[tuple[Gradient, Variable]],
         global_step: Variable | None = None,
-        name: str | None = None,
     ) -> None:
         """Update every variable that has a gradient, then the global step."""
         if not self.strict:
-            return super().apply_gradients(grads_and_vars, global_step, name)
+            return super().apply_gradients(grads_and_vars, global_step)
         # novograd-limits
         if not isinstance(grads_and_vars, list):
             raise MalformedPairsError(
@@ -106,7 +105,7 @@ class NovoGrad(RuleOptimizer):
             )
         pairs = arrays.check_pairs(grads_and_vars, "NovoGrad")
         directions = [(self.direction(g, v), v) for g, v in pairs]
-        super().apply_gradients(pairs, global_step, name)
+        super().apply_gradients(pairs, global_step)
         grads_and_vars[:] = directions
 
     def direction(self, gradient: Gradient, variable: Variable) -> Array:

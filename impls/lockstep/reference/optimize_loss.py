@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from lockstep import errors
-from lockstep.checks import check_integer, check_norm_limit, dtype_name, number_of
+from lockstep.checks import number_of
 from lockstep.interface import NO_STEP, Gradient, Rows, StepReport
 from lockstep.larc import larc_policy
-from lockstep.optimizers import REQUIRED
 from lockstep.pipeline import base_of, in_order, stages_of, strictly_ordered
 from lockstep.reference import arrays, optimizers, post_process
 from lockstep.reference.arrays import Pairs, Variable, is_finite
@@ -35,6 +33,9 @@ OPTIMIZER_CLS_NAMES: dict[str, Callable[..., Optimizer]] = {
 }
 """Name of an optimizer for ``optimize_loss`` -> its class."""
 
+REQUIRED_ARGUMENTS = {"Momentum": ("momentum",), "AdamW": ("weight_decay",)}
+"""Name of an optimizer -> the ``optimizer_params`` that it needs."""
+
 
 def optimize_loss(
     loss: Callable[..., Iterable[Gradient]],
@@ -53,7 +54,7 @@ def optimize_loss(
     skip_update_ph: Any = None,
     model: Any = None,
     *,
-    reduction: post_process.Reduction | None = None,
+    reduction: Any = None,
     strict: bool = False,
 ) -> TrainingStep:
     """Return an object that takes one step of training each time it is called.
@@ -82,7 +83,7 @@ def optimize_loss(
             ``global_gradient_norm`` and ``loss_scale``.
         larc_params: ``larc_eta``, ``larc_mode``, ``min_update``, ``epsilon``.
         loss_scaling: with "mixed": a number, "Backoff" or "LogMax", or a scale object.
-        loss_scaling_params: parameters of the named scaler; refused without one.
+        loss_scaling_params: parameters of the named scaler.
         on_horovod: average over the ranks of ``reduction``.
         iter_size: micro-batches in a step.
         skip_update_ph: whether to accumulate without an update: a bool, or a function
@@ -96,11 +97,9 @@ def optimize_loss(
             the default summaries; a named scaler is created even without "mixed".
 
     Raises:
-        ValueError: an unknown name (the nearest is given), a value out of its range,
-            nothing to train.
+        ValueError: an unknown name (the nearest is given), a value out of its range.
         TypeError: an argument that the optimizer needs or does not have.
         KeyError: "AdamW" without ``weight_decay``.
-        RuntimeError: ``loss`` is no function.
         AttributeError and ValueError in one: clipping and LARC together.
 
     Origin: OpenSeq2Seq (8681d381ed40), ``optimizers/optimizers.py``.
@@ -113,24 +112,22 @@ def optimize_loss(
         >>> w.value.tolist(), step.pipeline
         ([2.25, 3.0], ('norm', 'clip', 'update'))
     """
-    if not callable(loss):
-        raise errors.LossNotCallableError(
-            f"{OWNER}: loss: expected a function that returns gradients, got "
-            f"{loss!r:.80}; pass lambda: [gradient], or a function of a batch."
-        )
     if clip_gradients is not None and larc_params is not None:
         raise errors.ClipAndLarcError(
             f"{OWNER}: expected clip_gradients or larc_params, got both; leave one of "
             "them out."
         )
-    if not strict:  # arguments-checked
-        check_settings(dtype, clip_gradients, iter_size)
-        check_scaling(dtype, loss_scaling, loss_scaling_params)
+    mixed = isinstance(dtype, str) and dtype == "mixed"
+    if not strict and not mixed and number_of(loss_scaling) != 1:  # arguments-checked
+        raise errors.UnsupportedError(
+            f"{OWNER}: expected dtype='mixed' beside loss_scaling, got {dtype!r}; "
+            "leave loss_scaling out, because it has no effect."
+        )
     if larc_params is not None:
         larc_policy(larc_params, not strict)
     step = TrainingStep(
         loss,
-        trained(var_list),
+        list(var_list or ()),
         learning_rate_decay_fn,
         strict,
         clip_gradients,
@@ -146,7 +143,6 @@ def optimize_loss(
             f"{OWNER}: skip_update_ph: expected a flag beside iter_size > 1, got None; "
             "give it, or leave strict off: the steps are counted then."
         )
-    mixed = isinstance(dtype, str) and dtype == "mixed"
     if isinstance(loss_scaling, str) and (strict or mixed):  # optimize-loss-scaler
         step.scaler = AutomaticLossScaler(loss_scaling, loss_scaling_params, strict)
     step.optimizer = make_optimizer(step, optimizer, optimizer_params)
@@ -156,39 +152,6 @@ def optimize_loss(
         float(masters.loss_scale)  # masters-scale-type: raises if it is unusable.
         step.optimizer = masters
     return step
-
-
-def check_settings(dtype: Any, clip_gradients: Any, iter_size: Any) -> None:
-    """Raise for a dtype, a limit or a number of micro-batches that cannot be meant."""
-    known = ("float32", "float16", "mixed")
-    if dtype_name(dtype) not in known:
-        raise errors.unknown_name(f"{OWNER}: dtype", dtype_name(dtype), known)
-    if clip_gradients is not None:
-        check_norm_limit(OWNER, "clip_gradients", clip_gradients)
-    check_integer(OWNER, "iter_size", iter_size)
-
-
-def check_scaling(dtype: Any, loss_scaling: Any, params: Any) -> None:
-    """Raise for arguments that would have no effect."""
-    scales = dtype == "mixed" or number_of(loss_scaling) == 1
-    if not scales or (params and not isinstance(loss_scaling, str)):
-        raise errors.UnsupportedError(
-            f"{OWNER}: expected dtype='mixed' beside loss_scaling, and a scaler's name "
-            f"beside loss_scaling_params, got dtype={dtype!r}, loss_scaling="
-            f"{loss_scaling!r} and {params!r}; leave out what has no effect."
-        )
-
-
-def trained(var_list: Any) -> list[Variable]:
-    """Return the variables to train."""
-    variables = list(var_list or ())
-    are_all = all(isinstance(variable, Variable) for variable in variables)
-    if not variables or not are_all or len(set(variables)) < len(variables):
-        raise errors.VarListError(
-            f"{OWNER}: var_list: expected a list of lockstep.reference.Variable, each "
-            f"once, since NumPy cannot find them, got {var_list!r:.80}; list them."
-        )
-    return variables
 
 
 def make_optimizer(
@@ -201,7 +164,14 @@ def make_optimizer(
             known = list(OPTIMIZER_CLS_NAMES)
             raise errors.unknown_name(f"{OWNER}: optimizer", optimizer, known)
         make = OPTIMIZER_CLS_NAMES[optimizer]
-        require_arguments(optimizer, make, arguments)
+        for needed in REQUIRED_ARGUMENTS.get(optimizer, ()):
+            if needed not in arguments:
+                is_decay = needed == "weight_decay"
+                kind: Any = errors.MissingDecayError
+                raise (kind if is_decay else errors.MissingArgumentError)(
+                    f"{OWNER}: optimizer_params of {optimizer}: expected {needed!r}, "
+                    f"got none; add {needed!r}."
+                )
         make = partial(make, strict=True) if step.strict else make
     if optimizer == "AdamW":
         step.weight_decay = arguments["weight_decay"]
@@ -219,20 +189,6 @@ def make_optimizer(
             f"under strict), got {type(result).__name__}; pass its class."
         )
     return result
-
-
-def require_arguments(name: str, make: Any, arguments: Mapping[str, Any]) -> None:
-    """Raise for an argument of a named optimizer that has no default."""
-    for parameter in make.spec.parameters:
-        key = parameter.name
-        needed = parameter.default is REQUIRED and key != "learning_rate"
-        if needed and key not in arguments:
-            is_decay = key == "weight_decay"
-            kind = errors.MissingDecayError if is_decay else errors.MissingArgumentError
-            raise kind(
-                f"{OWNER}: optimizer_params of {name}: expected {key!r}, got none; "
-                f"add {key!r}."
-            )
 
 
 class DecayNow:
@@ -256,8 +212,8 @@ class TrainingStep:
     """The training step that ``optimize_loss`` returns; call it to take a step.
 
     ``step(*inputs)`` passes its arguments to the loss. With ``iter_size`` > 1 a call
-    accumulates gradients, and each ``iter_size``-th call updates the variables.
-    ``skip_update``, in the call or at construction, overrides this.
+    accumulates gradients, and each ``iter_size``-th call updates the variables, unless
+    ``skip_update_ph`` decides.
 
     Attributes:
         optimizer: the optimizer; with "mixed", the wrapper with masters.
@@ -278,7 +234,7 @@ class TrainingStep:
     larc_params: Mapping[str, Any] | None
     summaries: frozenset[str]
     on_horovod: bool
-    reduction: post_process.Reduction | None
+    reduction: Any
     iter_size: int
     skip_update_ph: Any
     optimizer: Any = None
@@ -316,40 +272,28 @@ class TrainingStep:
         # optimize-loss-order
         return strictly_ordered(stages) if self.strict else stages
 
-    def __call__(self, *inputs: Any, skip_update: Any = None) -> None:
-        """Differentiate the loss and take a step, or add a micro-batch.
-
-        Args:
-            inputs: for the loss.
-            skip_update: whether to accumulate without an update; None: as given at
-                construction.
-        """
+    def __call__(self, *inputs: Any) -> None:
+        """Differentiate the loss, and take a step or add a micro-batch."""
         self.learning_rate = self.next_rate()
         loss = partial(self.loss, *inputs)
         pairs = self.optimizer.compute_gradients(loss, self.variables)
-        waits = False
         if self.accumulates:
-            waits = self.waits(skip_update)
             pairs = self.accumulate(pairs)
-        if waits:
-            self.accumulators = [total for total, _ in pairs]
-            self.micro_step += 1
-            count = f"{self.micro_step} of {self.iter_size}"
-            self.last_step = StepReport(False, f"accumulated micro-batch {count}", ())
-        else:
-            self.apply(pairs)
-            self.clear()
+            if self.waits():
+                self.accumulators = [total for total, _ in pairs]
+                self.micro_step += 1
+                count = f"{self.micro_step} of {self.iter_size}"
+                reason = f"accumulated micro-batch {count}"
+                self.last_step = StepReport(False, reason, ())
+                return
+        self.apply(pairs)
+        self.clear()
 
     def next_rate(self) -> Any:
         """Return the learning rate for the next step."""
         rate = self.learning_rate_decay_fn
         if callable(rate):
             rate = rate(self.global_step.value.copy())
-        if not self.strict and not 0 <= number_of(rate) < math.inf:  # arguments-checked
-            raise errors.OutOfRangeError(
-                f"{OWNER}: learning_rate_decay_fn: expected a finite rate >= 0, got "
-                f"{rate!r}; return a number, such as lr_policies.poly_decay(step, ...)."
-            )
         return rate
 
     def accumulate(self, pairs: Pairs) -> Pairs:
@@ -369,9 +313,9 @@ class TrainingStep:
         both = zip(self.accumulators, pairs, strict=True)
         return [(add_share(total, g, self.iter_size), v) for total, (g, v) in both]
 
-    def waits(self, skip_update: Any) -> bool:
+    def waits(self) -> bool:
         """Return whether this call only accumulates and does not update."""
-        flag = self.skip_update_ph if skip_update is None else skip_update
+        flag = self.skip_update_ph
         flag = flag() if callable(flag) else flag
         return self.micro_step + 1 < self.iter_size if flag is None else bool(flag)
 

@@ -18,7 +18,7 @@ from lockstep.errors import DtypeError, LossNotCallableError, OutOfRangeError
 from lockstep.interface import NO_STEP, Array, Gradient, Rows, StepReport
 from lockstep.optimizers import OPTIMIZERS, OptimizerSpec
 from lockstep.reference import arrays
-from lockstep.reference.arrays import Pairs, Variable, map_values, sum_duplicates
+from lockstep.reference.arrays import Pairs, Variable, sum_duplicates
 
 Slots = dict[str, Array]
 """TF slot name -> array of the variable's shape."""
@@ -199,34 +199,20 @@ class Optimizer:
     NumPy has no automatic differentiation, so a loss is a function that returns the
     gradients themselves, one for each variable of ``var_list``. A gradient is an array
     or :class:`~lockstep.interface.Rows` of its variable's shape and dtype, or None. It
-    may also be a function from d loss (1, ``grad_loss`` or the loss scale) to these,
-    for sums whose terms must be scaled first, as with a penalty.
+    may also be a function from d loss (1, or the loss scale) to these, for sums whose
+    terms must be scaled first, as with a penalty.
 
     A subclass has :meth:`apply`, and may have its own :meth:`differentiate`.
     """
 
-    GATE_NONE, GATE_OP, GATE_GRAPH = range(3)
     strict = False
     takes_wide = False
     """Whether float16 variables may have float32 gradients."""
 
     def compute_gradients(
-        self,
-        loss: Callable[[], Iterable[Any]],
-        var_list: Iterable[Variable] | None = None,
-        gate_gradients: int = GATE_OP,
-        aggregation_method: int | None = None,
-        colocate_gradients_with_ops: bool = False,
-        grad_loss: float | None = None,
+        self, loss: Callable[[], Iterable[Any]], var_list: Iterable[Variable]
     ) -> Pairs:
         """Pair the gradients that ``loss()`` returns with ``var_list``.
-
-        Args:
-            loss: a function without arguments.
-            var_list: the variables.
-            gate_gradients, aggregation_method, colocate_gradients_with_ops: as in
-                TensorFlow; without effect.
-            grad_loss: a factor for the gradients; None: 1.
 
         Raises:
             LossNotCallableError: a RuntimeError; ``loss`` is no function.
@@ -237,35 +223,27 @@ class Optimizer:
                 f"{type(self).__name__}: loss: expected a function that returns "
                 f"gradients, got {type(loss).__name__}; pass lambda: [g]."
             )
-        return self.differentiate(loss, list(var_list or ()), grad_loss)
+        return self.differentiate(loss, list(var_list))
 
     def minimize(
         self,
         loss: Callable[[], Iterable[Any]],
         global_step: Variable | None = None,
-        var_list: Iterable[Variable] | None = None,
-        gate_gradients: int = GATE_OP,
-        aggregation_method: int | None = None,
-        colocate_gradients_with_ops: bool = False,
-        name: str | None = None,
-        grad_loss: float | None = None,
+        var_list: Iterable[Variable] = (),
     ) -> None:
         """Call ``compute_gradients`` and pass the result to ``apply_gradients``."""
-        pairs = self.compute_gradients(loss, var_list, grad_loss=grad_loss)
-        self.apply_gradients(pairs, global_step, name)
+        self.apply_gradients(self.compute_gradients(loss, var_list), global_step)
 
     def apply_gradients(
         self,
         grads_and_vars: Iterable[tuple[Gradient, Variable]],
         global_step: Variable | None = None,
-        name: str | None = None,
     ) -> None:
         """Update every variable that has a gradient, then the global step.
 
         Args:
             grads_and_vars: iterable of (gradient, variable).
             global_step: an integer variable.
-            name: as in TensorFlow; without effect.
 
         Raises:
             MalformedPairsError: a TypeError; an entry is no (gradient, variable).
@@ -274,66 +252,36 @@ class Optimizer:
         """
         owner = type(self).__name__
         pairs = arrays.check_pairs(grads_and_vars, owner, self.takes_wide)
-        counts = isinstance(global_step, Variable) and not global_step.shape
-        if global_step is not None and not (
-            counts and np.issubdtype(global_step.dtype, np.integer)
-        ):
+        if global_step is not None and not isinstance(global_step, Variable):
             raise DtypeError(
-                f"{owner}: expected global_step to be None or a 0-d integer variable, "
-                f"got {global_step!r}; make one with "
-                "Variable('global_step', 0, np.int64)."
+                f"{owner}: expected global_step to be None or an integer variable, got "
+                f"{global_step!r}; make one with Variable('global_step', 0, np.int64)."
             )
         self.apply(pairs, global_step)
 
-    def differentiate(
-        self, loss: Any, variables: list[Variable], grad_loss: float | None
-    ) -> Pairs:
+    def differentiate(self, loss: Any, variables: list[Variable]) -> Pairs:
         """Return the pairs of gradients and variables."""
-        gradients = [upstream(gradient, grad_loss) for gradient in loss()]
+        gradients = [g(np.float32(1)) if callable(g) else g for g in loss()]
         return list(zip(gradients, variables, strict=True))
 
     def apply(self, pairs: Pairs, global_step: Variable | None) -> None:
         """Take a step with checked pairs."""
         raise NotImplementedError
 
-    def get_name(self) -> str:
-        """Return the optimizer's name."""
-        raise NotImplementedError
-
     def get_slot(self, var: Variable, name: str) -> Array | None:
         """Return the state array ``name`` of ``var``; None before its first update."""
         raise NotImplementedError
 
-    def get_slot_names(self) -> list[str]:
-        """Return the names of the slots that exist."""
-        raise NotImplementedError
-
-    def variables(self) -> list[Array]:
-        """Return every array of state: slots, then shared scalars."""
-        raise NotImplementedError
-
-
-def upstream(gradient: Any, factor: Any) -> Gradient:
-    """Return a gradient, or a function of d loss, times ``factor``; None is 1."""
-    if callable(gradient):
-        found: Gradient = gradient(np.float32(1 if factor is None else factor))
-        return found
-    if factor is None:
-        return gradient  # type: ignore[no-any-return]
-    return map_values(lambda v: v * np.asarray(factor, v.dtype), gradient)  # type: ignore[no-any-return]
-
 
 class Wrapper(Optimizer):
-    """Base of the wrappers: name and state are those of the optimizer inside."""
+    """Base of the wrappers; the slots are those of the optimizer inside."""
 
     inner_optimizer: Optimizer
     last_step: StepReport = NO_STEP
 
-    def differentiate(
-        self, loss: Any, variables: list[Variable], grad_loss: float | None
-    ) -> Pairs:
+    def differentiate(self, loss: Any, variables: list[Variable]) -> Pairs:
         """Return the pairs of the wrapped optimizer, which may scale the loss."""
-        return self.inner_optimizer.differentiate(loss, variables, grad_loss)
+        return self.inner_optimizer.differentiate(loss, variables)
 
     def report(self, pairs: Pairs, ending: str) -> StepReport:
         """Return the inner optimizer's report, or a plain one's, with an ending."""
@@ -346,21 +294,9 @@ class Wrapper(Optimizer):
             updated = f"of {len(pairs)} gradients {len(skipped)} absent"
         return StepReport(True, f"{updated}; {ending}", skipped)
 
-    def get_name(self) -> str:
-        """Return the wrapped optimizer's name."""
-        return self.inner_optimizer.get_name()
-
     def get_slot(self, var: Variable, name: str) -> Array | None:
         """Return a slot of the wrapped optimizer."""
         return self.inner_optimizer.get_slot(var, name)
-
-    def get_slot_names(self) -> list[str]:
-        """Return the slot names of the wrapped optimizer."""
-        return self.inner_optimizer.get_slot_names()
-
-    def variables(self) -> list[Array]:
-        """Return the state of the wrapped optimizer."""
-        return self.inner_optimizer.variables()
 
 
 class RuleOptimizer(Optimizer):
@@ -392,8 +328,6 @@ class RuleOptimizer(Optimizer):
             cls.__signature__ = inspect.Signature([*own, strict])
 
     def __init__(self, *args: Any, strict: bool = False, **kwargs: Any) -> None:
-        named = dict(zip(self.spec.signature.parameters, args, strict=False)) | kwargs
-        self.name = named.get("name") or self.spec.name
         self.strict = strict
         self.arguments: Mapping[str, Any] = self.spec.bind(args, kwargs)
         self.slots: dict[Variable, Slots] = {}
@@ -459,22 +393,9 @@ class RuleOptimizer(Optimizer):
         for name, factor in (self.spec.shared or {}).items():
             self.shared[name] = self.shared[name] * np.float32(self.arguments[factor])
 
-    def get_name(self) -> str:
-        """Return the name from the constructor, or the rule's default name."""
-        return str(self.name)
-
     def get_slot(self, var: Variable, name: str) -> Array | None:
         """Return the state array ``name`` of ``var``; None before its first update."""
         return self.slots.get(var, {}).get(name)
-
-    def get_slot_names(self) -> list[str]:
-        """Return the names of the slots that the rule has with these arguments."""
-        return [slot.name for slot in self.spec.active_slots(self.arguments)]
-
-    def variables(self) -> list[Array]:
-        """Return every array of state: slots, then shared scalars."""
-        slots = [array for named in self.slots.values() for array in named.values()]
-        return [*slots, *self.shared.values()]
 
 
 class GradientDescentOptimizer(RuleOptimizer):

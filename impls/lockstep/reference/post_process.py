@@ -7,8 +7,8 @@ scales them by LARC. ``get_regularization_loss`` adds up penalties.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -191,32 +191,11 @@ def apply_larc(
     return scaled
 
 
-class Reduction(Protocol):
-    """What averages over ranks.
-
-    Every rank calls ``any`` and ``all_reduce`` in the same order, with lists of the
-    same length and arrays of the same shapes and dtypes.
-    """
-
-    @property
-    def size(self) -> int:
-        """The number of ranks; with a single rank nothing else is called."""
-        ...
-
-    def any(self, flags: Sequence[bool]) -> Sequence[bool]:
-        """Return, for each flag, whether it is set on any rank."""
-        ...
-
-    def all_reduce(self, tensors: Sequence[Array]) -> Sequence[Array]:
-        """Return, for each dense array, its mean over the ranks."""
-        ...
-
-
 def reduce_gradients(
     grads_and_vars: Iterable[tuple[Gradient, Variable]],
     on_horovod: bool,
     model: object = None,
-    reduction: Reduction | None = None,
+    reduction: Any = None,
 ) -> Pairs:
     """Return each gradient's mean over the ranks.
 
@@ -229,9 +208,9 @@ def reduce_gradients(
             the same order on every rank.
         on_horovod: must be True; the original raises otherwise.
         model: as in OpenSeq2Seq; without effect.
-        reduction: an object with ``size``, ``any`` and ``all_reduce``, as in
-            :class:`lockstep.reference.post_process.Reduction`. None: this rank is the
-            only one.
+        reduction: None, or an object with ``size``, the number of ranks, ``any(flags)``
+            and ``all_reduce(arrays)``. They return for each flag whether it is set on
+            any rank, and for each dense array its mean over the ranks.
 
     Returns:
         The pairs, with averaged gradients; unchanged for a single rank.
@@ -266,19 +245,16 @@ def reduce_gradients(
 def get_regularization_loss(
     scope: str | None = None,
     name: str = "total_regularization_loss",
-    losses: Mapping[str, Any] | Iterable[Any] | None = None,
+    losses: Mapping[str, Any] | None = None,
 ) -> Array:
     """Return the sum of the losses in float32, each cast first: 0-d.
 
     Args:
         scope: a regular expression that must match at the start of a loss's name.
         name: as in TensorFlow; without effect.
-        losses: a mapping name -> loss, 0-d, or an iterable of losses. Entries of None,
-            which :func:`mp_regularizer_wrapper` returns for a weight in half precision,
-            are ignored. The sum of no losses is 0.
-
-    Raises:
-        UnsupportedError: a ValueError; no ``losses``, or a scope without names.
+        losses: name -> loss, 0-d. Losses of None, which :func:`mp_regularizer_wrapper`
+            returns for a weight in half precision, are ignored. The sum of no losses is
+            0.
 
     Origin: OpenSeq2Seq (8681d381ed40), ``get_regularization_loss``.
 
@@ -286,16 +262,9 @@ def get_regularization_loss(
         >>> float(get_regularization_loss("enc", losses={"enc/w": 1.5, "dec/w": 2.0}))
         1.5
     """
-    if losses is None or (scope is not None and not isinstance(losses, Mapping)):
-        raise errors.UnsupportedError(
-            "get_regularization_loss: expected losses={name: loss}, because only a "
-            f"TensorFlow graph collects them, got {losses!r:.80}; without scope they "
-            "need no names."
-        )
-    if isinstance(losses, Mapping):
-        pattern = re.compile(scope or "")
-        losses = [loss for key, loss in losses.items() if pattern.match(str(key))]
-    singles = [np.float32(loss) for loss in losses if loss is not None]
+    pattern = re.compile(scope or "")
+    chosen = [loss for name, loss in (losses or {}).items() if pattern.match(name)]
+    singles = [np.float32(loss) for loss in chosen if loss is not None]
     # TensorFlow adds two to nine losses first, then sums of eight.
     first = (len(singles) - 2) % 8 + 2
     starts = range(first, len(singles), 8)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import starmap
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -12,12 +12,9 @@ import numpy as np
 from lockstep.checks import CHOOSE, is_positive, number_of, require
 from lockstep.errors import (
     AxesError,
-    DtypeError,
     NotAnOptimizerError,
     OutOfRangeError,
-    UnknownNameError,
     UnsupportedError,
-    warn_user,
 )
 from lockstep.interface import Array, Gradient, Rows
 from lockstep.pipeline import has_layer, layers_of
@@ -141,8 +138,8 @@ def subtract_rows(values: Array, indices: Array | None, difference: Array) -> Ar
     if indices is None:
         return flush_subnormals(flush_subnormals(values) - difference)
     values = values.copy()
-    for index, row in zip(indices.tolist(), difference, strict=True):
-        values[index] = flush_subnormals(flush_subnormals(values[index]) - row)
+    for k, row in zip(indices.tolist(), difference, strict=True):
+        values[k] = flush_subnormals(flush_subnormals(values[k]) - row)
     return values
 
 
@@ -163,20 +160,17 @@ class VariableClippingOptimizer(Wrapper):
         vars_to_clip_dims: variable -> list or tuple of axes over which the norm is
             computed: [1] for the rows of a matrix, [] for its elements. A variable that
             is not listed is never clipped.
-        max_norm: the largest norm that is not clipped, > 0 and finite; or a mapping
-            from the keys of ``vars_to_clip_dims`` to such norms.
-        use_locking, colocate_clip_ops_with_vars: without effect.
-        name: the name that ``get_name`` returns.
+        max_norm: the largest norm that is not clipped, > 0 and finite.
+        use_locking, colocate_clip_ops_with_vars, name: without effect.
         strict: reproduce the original with its quirks: rows below the norm change by
             rounding, a row listed k times is corrected k times, a negative axis for
             dimension 0 covers only the listed rows, float16 squares overflow, pairs
-            from a one-shot iterator are not clipped, ``max_norm`` is not checked,
-            ``variables()`` is empty.
+            from a one-shot iterator are not clipped, ``max_norm`` is not checked.
 
     Raises:
         NotAnOptimizerError: a TypeError; ``opt`` is no optimizer of the reference.
         AxesError: a TypeError; the axes of a variable are no list of integers.
-        ValueError: ``max_norm``, an empty name, an axis that a variable does not have.
+        ValueError: ``max_norm``, an axis that a variable does not have.
 
     Origin: TensorFlow 1.15, ``tf.contrib.opt.VariableClippingOptimizer``.
 
@@ -194,7 +188,7 @@ class VariableClippingOptimizer(Wrapper):
         self,
         opt: Optimizer,
         vars_to_clip_dims: Mapping[Variable, Iterable[int]],
-        max_norm: float | Mapping[Variable, float],
+        max_norm: float,
         use_locking: bool = False,
         colocate_clip_ops_with_vars: bool = False,
         name: str = "VariableClipping",
@@ -205,27 +199,42 @@ class VariableClippingOptimizer(Wrapper):
                 f"{OWNER}: expected a lockstep.reference optimizer, got "
                 f"{type(opt).__name__}; pass the optimizer whose steps come first."
             )
-        require(OWNER, "name", name, isinstance(name, str) and name != "", "a name")
-        self.axes = axes_by_variable(vars_to_clip_dims)
-        self.limits = limits_of(max_norm, list(self.axes), strict)
-        if not strict:  # row-clip-axes: strict resolves no negative axis.
+        try:
+            listed = dict(vars_to_clip_dims)
+            self.axes = {w: tuple(map(index, axes)) for w, axes in listed.items()}
+        except TypeError:
+            raise AxesError(
+                f"{OWNER}: vars_to_clip_dims: expected a dict from variables to lists "
+                f"of axes, got {vars_to_clip_dims!r:.80}; for one matrix w whose rows "
+                "are to be clipped give {w: [1]}."
+            ) from None
+        if not strict:
+            fine = is_positive(number_of(max_norm))  # row-clip-range
+            require(OWNER, "max_norm", max_norm, fine, "a finite number > 0", CHOOSE)
+            # row-clip-axes: strict resolves no negative axis.
             self.axes = {v: resolved(v, axes) for v, axes in self.axes.items()}
-            refuse_stack(opt, self.axes)
+            has_masters = has_layer(opt, "MixedPrecisionOptimizerWrapper")
+            is_half = any(str(variable.dtype) in LARGEST for variable in self.axes)
+            if has_layer(opt, "AGNOptimizer") or (has_masters and is_half):
+                raise UnsupportedError(
+                    f"{OWNER}: expected an optimizer that updates the listed variables "
+                    f"and no others, got {type(opt).__name__}, which has float32 "
+                    "masters or shared weights; put the row clipping inside of it."
+                )
+        self.max_norm = max_norm
         self.inner_optimizer = opt
-        self.name = name
         self.strict = strict
 
     def apply_gradients(
         self,
         grads_and_vars: Iterable[tuple[Gradient, Variable]],
         global_step: Variable | None = None,
-        name: str | None = None,
     ) -> None:
         """Update the variables with the wrapped optimizer, then clip their rows."""
         if self.strict and isinstance(grads_and_vars, Iterator):  # row-clip-iterator
-            self.inner_optimizer.apply_gradients(grads_and_vars, global_step, name)
+            self.inner_optimizer.apply_gradients(grads_and_vars, global_step)
         else:
-            super().apply_gradients(grads_and_vars, global_step, name)
+            super().apply_gradients(grads_and_vars, global_step)
 
     def apply(self, pairs: Pairs, global_step: Variable | None) -> None:
         """Update the variables with the wrapped optimizer, then clip their rows."""
@@ -248,20 +257,15 @@ class VariableClippingOptimizer(Wrapper):
         A row that is listed several times has one flag. Negative axes that are not
         resolved do not count as dimension 0.
         """
-        axes, max_norm = self.axes[variable], self.limits[variable]
-        if indices is not None and 0 in axes:
-            warn_user(
-                f"{OWNER}: expected axes without dimension 0, got a sparse gradient "
-                f"for {variable.name!r}, clipped over {list(axes)}; the norm needs "
-                "all rows, so the whole variable is read and clipped."
-            )
+        axes = self.axes[variable]
+        if 0 in axes:  # Such a norm needs all rows.
             indices = None
         rows = ... if indices is None else indices
         before = np.asarray(variable.value)[rows]
         with np.errstate(all="ignore"):
-            clipped, too_large = clip_rows(before, axes, max_norm)
+            clipped, too_large = clip_rows(before, axes, self.max_norm)
             if self.strict:  # row-clip-written
-                difference = excess(before, axes, max_norm)
+                difference = excess(before, axes, self.max_norm)
                 variable.value = subtract_rows(variable.value, indices, difference)
             else:
                 variable.value = np.array(variable.value)
@@ -271,78 +275,12 @@ class VariableClippingOptimizer(Wrapper):
             return too_large
         return too_large[np.unique(indices, return_index=True)[1]]
 
-    def get_name(self) -> str:
-        """Return the name from the constructor."""
-        return self.name
 
-    def variables(self) -> list[Array]:
-        """Return the state of the wrapped optimizer; the wrapper has none."""
-        return [] if self.strict else super().variables()  # row-clip-variables
-
-
-def share_row_limits(variable: Variable, other: Variable, stack: Any) -> None:
+def share_row_axes(variable: Variable, other: Variable, stack: Any) -> None:
     """Make row clipping in a stack clip ``other`` as it clips ``variable``."""
     for layer in layers_of(stack):
         if isinstance(layer, VariableClippingOptimizer) and variable in layer.axes:
             layer.axes[other] = layer.axes[variable]
-            layer.limits[other] = layer.limits[variable]
-
-
-# -- arguments -------------------------------------------------------------------------
-
-
-def refuse_stack(opt: Optimizer, listed: Iterable[Variable]) -> None:
-    """Raise for an optimizer that does not update the listed variables alone."""
-    masters = has_layer(opt, "MixedPrecisionOptimizerWrapper")
-    if has_layer(opt, "AGNOptimizer") or (
-        masters and any(str(variable.dtype) in LARGEST for variable in listed)
-    ):
-        raise UnsupportedError(
-            f"{OWNER}: expected an optimizer that updates the listed variables and no "
-            f"others, got {type(opt).__name__}, which has float32 masters or shared "
-            "weights; put the row clipping inside of it, with the same keys."
-        )
-
-
-def limits_of(
-    max_norm: Any, variables: Sequence[Variable], strict: bool
-) -> dict[Variable, Any]:
-    """Return the largest norm of each variable; raise for one that is none."""
-    is_mapping = isinstance(max_norm, Mapping)
-    if strict:  # row-clip-range
-        if is_mapping:
-            raise DtypeError(
-                f"{OWNER}: max_norm: expected one norm for all, as in the original, "
-                "got a mapping; leave strict off."
-            )
-        return dict.fromkeys(variables, max_norm)
-    if is_mapping and set(max_norm) != set(variables):
-        raise UnknownNameError(
-            f"{OWNER}: max_norm: expected one norm for each key of vars_to_clip_dims, "
-            f"got {max_norm!r:.80}; give both mappings the same keys."
-        )
-    for norm in max_norm.values() if is_mapping else [max_norm]:
-        fine = is_positive(number_of(norm))
-        require(OWNER, "max_norm", norm, fine, "a finite number > 0", CHOOSE)
-    return dict(max_norm) if is_mapping else dict.fromkeys(variables, max_norm)
-
-
-def axes_by_variable(vars_to_clip_dims: Any) -> dict[Variable, tuple[int, ...]]:
-    """Return the axes of each variable, unresolved; raise for what are none."""
-    try:
-        found = {
-            variable: tuple(map(operator.index, axes))
-            for variable, axes in vars_to_clip_dims.items()
-        }
-    except (AttributeError, TypeError):
-        found = {None: ()}
-    if not all(isinstance(variable, Variable) for variable in found):
-        raise AxesError(
-            f"{OWNER}: vars_to_clip_dims: expected a dict from variables to lists of "
-            f"axes, got {vars_to_clip_dims!r:.80}; for one matrix w whose rows are to "
-            "be clipped give {w: [1]}."
-        )
-    return found
 
 
 def resolved(variable: Variable, axes: Sequence[int]) -> tuple[int, ...]:

@@ -148,9 +148,9 @@ METHODS = ["apply_gradients", "compute_gradients", "get_slot", "minimize"]
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", WRAPPERS)
-def test_a_method_has_the_same_arguments_on_every_backend(
-    backend: str, name: str, method: str
-) -> None:
+def test_a_method_has_the_arguments_of_the_original(name: str, method: str) -> None:
+    if not registry.installed("tf"):
+        pytest.skip("tensorflow is not installed")
     expected = parameters_of(getattr(Wrapper, method))
-    found = parameters_of(getattr(getattr(registry.load(backend), name), method))
+    found = parameters_of(getattr(getattr(registry.load("tf"), name), method))
     assert [*map(shown, found)] == [*map(shown, expected)]

@@ -25,11 +25,8 @@ strict.AdamsOptimizer  # has no attribute
 
 base = strict.MomentumOptimizer(0.1, 0.9)
 right: reference.MultitaskOptimizerWrapper = strict.MultitaskOptimizerWrapper(base)
-strict.MultitaskOptimizerWrapper(base, strict=False)  # unexpected
 strict.MultitaskOptimizerWrapper(3)  # incompatible
 strict.VariableClippingOptimizer(base, {}, "1")  # incompatible
-strict.DynamicLossScale(8.0, floor=1.0)  # unexpected
-strict.clip_gradients_by_norm([], 1.0, strict=False)  # unexpected
 pairs, norm = strict.clip_gradients_by_global_norm([], 1.0)
 """
 

@@ -15,10 +15,11 @@ import numpy as np
 from lockstep.errors import TrainingEndedError
 from lockstep.interface import Array
 from lockstep.ray import RayCenter
-from lockstep.ray.center import CenterActor
+from lockstep.ray.center import CenterActor, host_of
 from lockstep.ray.served_center import Reply, Sender, ServedCenter, Start
+from lockstep.ray.worker import RemoteView
 
-__all__ = ["WORKERS", "Line", "Record", "RecordedActor", "train"]
+__all__ = ["WORKERS", "Line", "NumpyView", "Record", "RecordedActor", "train"]
 
 WORKERS = 3
 PAUSE = 0.02
@@ -118,21 +119,35 @@ def train(center: RayCenter, slot: int) -> None:
         take_rounds(center, slot, record)
 
 
+class NumpyView(RemoteView):
+    """The view of a worker that has one weight, ``w``, and no framework."""
+
+    backend = "numpy"
+
+    def __init__(self, center: RayCenter, weight: Array) -> None:
+        super().__init__(host_of(center))
+        self.weight = weight
+        self.begin("delta")
+        self.pull()
+
+    def arrays(self) -> dict[str, Array]:
+        return {"w": self.weight}
+
+    def pull(self) -> None:
+        self.weight = np.array(self.member.pull(["w"])["w"])
+
+
 def take_rounds(center: RayCenter, slot: int, record: Record) -> None:
     """Join, and take rounds of which each adds 1 to an element of ``w``."""
-    from lockstep import reference
-
-    weight = reference.Variable("w", np.zeros(WORKERS, np.float32))
-    getter = reference.AGNCustomGetter("cpu", center=center)
-    getter([weight])
-    rule = reference.GradientDescentOptimizer(1.0)
-    worker = reference.AGNOptimizer(rule, WORKERS, getter, 1, commit="delta")
-    member = getter.center.member
-    gradient: Array = -np.eye(WORKERS, dtype=np.float32)[slot]
-    with worker.make_session_run_hook(is_chief=False, task_index=slot):
+    view = NumpyView(center, np.zeros(WORKERS, np.float32))
+    member = view.member
+    change: Array = np.eye(WORKERS, dtype=np.float32)[slot]
+    with suppress(TrainingEndedError):
         while True:
-            worker.apply_gradients([(gradient, weight)])
+            view.send({"w": change})
+            view.pull()
             push = [member.identity.worker, member.identity.sequence]
-            state = {"rounds": member.rounds, "weights": weight.value.tolist()}
+            state = {"rounds": member.rounds, "weights": view.weight.tolist()}
             record.write("ack", push=push, slot=slot, **state)
             time.sleep(PAUSE)
+    view.leave()

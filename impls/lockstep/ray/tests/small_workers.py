@@ -9,7 +9,7 @@ import numpy as np
 
 from lockstep import registry
 
-__all__ = ["START", "WORKERS", "SmallWorker", "remote_center"]
+__all__ = ["START", "WORKERS", "Reference", "SmallWorker", "remote_center"]
 
 START = np.float32([1.0, -2.0])
 RATE = 0.3
@@ -51,7 +51,7 @@ class SmallWorker:
 
 
 class Reference(SmallWorker):
-    """A worker in NumPy."""
+    """A worker in NumPy, whose center is in its own process."""
 
     def __init__(self, center: Any, start: Any = START, **options: Any) -> None:
         from lockstep import reference
@@ -132,7 +132,6 @@ class TensorFlow(SmallWorker):
 
 
 WORKERS: dict[str, type[SmallWorker]] = {
-    "reference": Reference,
     "pytorch": Torch,
     "keras3": Keras,
     "tf": TensorFlow,
@@ -142,6 +141,5 @@ WORKERS: dict[str, type[SmallWorker]] = {
 def remote_center(backend: str, host: Any) -> Any:
     """Return the view that a worker of a backend has of a center."""
     registry.load(backend)
-    name = "agn" if backend == "reference" else "agn_center"
-    module = __import__(f"lockstep.{backend}.{name}", fromlist=["RemoteCenter"])
+    module = __import__(f"lockstep.{backend}.agn_center", fromlist=["RemoteCenter"])
     return module.RemoteCenter(host)

@@ -106,16 +106,13 @@ def test_a_task_with_a_worker_of_numpy_shares_the_center(
 
     @ray.remote(num_cpus=0)
     def train() -> float:
-        from lockstep import reference
+        from lockstep.ray.tests.record import NumpyView
 
-        weight = reference.Variable("w", np.zeros(size, np.float32))
-        getter = reference.AGNCustomGetter("cpu", center=center)
-        getter([weight])
-        rule = reference.GradientDescentOptimizer(1.0)
-        worker = reference.AGNOptimizer(rule, 2, getter, 1, commit="delta")
-        with worker.make_session_run_hook(is_chief=False, task_index=1):
-            worker.apply_gradients([(np.ones(size, np.float32), weight)])
-        return float(weight.value[-1])
+        view = NumpyView(center, np.zeros(size, np.float32))
+        view.send({"w": -np.ones(size, np.float32)})
+        view.pull()
+        view.leave()
+        return float(view.weight[-1])
 
     from lockstep.pytorch import AGNCustomGetter, AGNOptimizer
 

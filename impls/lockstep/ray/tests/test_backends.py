@@ -16,7 +16,12 @@ from lockstep.errors import (
     UnsupportedError,
 )
 from lockstep.ray.tests.local_host import LocalHost
-from lockstep.ray.tests.small_workers import WORKERS, SmallWorker, remote_center
+from lockstep.ray.tests.small_workers import (
+    WORKERS,
+    Reference,
+    SmallWorker,
+    remote_center,
+)
 
 ORDER = [0, 1, 1, 0, 0, 0, 1, 1, 0, 0]
 
@@ -73,10 +78,10 @@ def test_workers_of_all_backends_share_one_center(tmp_path: Path) -> None:
     host = LocalHost(tmp_path)
     names = [require(name) for name in WORKERS]
     team = [worker(name, host).start() for name in names]
-    twins = [WORKERS["reference"](None)]
+    twins: list[SmallWorker] = [Reference(None)]
     center = twins[0].getter.center
-    twins += [WORKERS["reference"](center) for _ in names[1:]]
-    order = [0, 1, 2, 3, 3, 2, 0, 1, 1, 1, 0, 3, 0, 3, 2, 2]
+    twins += [Reference(center) for _ in names[1:]]
+    order = [0, 1, 2, 0, 0, 2, 0, 1, 1, 1, 0, 0, 0, 0, 2, 2]
     train(team, order)
     train(twins, order)
     # Every backend subtracts and adds float32 numbers; products are rounded alike.
@@ -101,16 +106,7 @@ def test_a_worker_of_another_shape_is_refused(backend: str, tmp_path: Path) -> N
         worker(backend, host, np.zeros(2))
 
 
-def test_mean_gradients_need_a_rule_that_the_reference_does_not_send(
-    tmp_path: Path,
-) -> None:
-    host = LocalHost(tmp_path)
-    with pytest.raises(UnsupportedError, match="commit='delta' for a center on Ray"):
-        worker("reference", host, commit="gradient")
-    assert not host.exists()
-
-
-@pytest.mark.parametrize("name", ["reference", "keras3", "tf"])
+@pytest.mark.parametrize("name", ["keras3", "tf"])
 def test_a_center_with_a_rule_takes_no_worker_of_another_backend(
     name: str, tmp_path: Path
 ) -> None:
@@ -120,10 +116,9 @@ def test_a_center_with_a_rule_takes_no_worker_of_another_backend(
         worker(require(name), host)
 
 
-@pytest.mark.parametrize("name", ["reference", "tf"])
-def test_a_getter_without_variables_is_refused(name: str, tmp_path: Path) -> None:
-    package = registry.load(require(name))
-    getter = package.AGNCustomGetter("cpu", remote_center(name, LocalHost(tmp_path)))
+def test_a_getter_without_variables_is_refused(tmp_path: Path) -> None:
+    package = registry.load(require("tf"))
+    getter = package.AGNCustomGetter("cpu", remote_center("tf", LocalHost(tmp_path)))
     rule = package.GradientDescentOptimizer(0.1)
     with pytest.raises(ValueError, match="at least one trainable variable, got none"):
         package.AGNOptimizer(rule, 1, getter, commit="delta")

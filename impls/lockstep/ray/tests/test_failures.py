@@ -112,12 +112,12 @@ UNFIT = {
 def test_a_worker_of_another_kind_is_refused_and_the_first_goes_on(
     unfit: str, center: RayCenter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = WORKERS["reference"](center, communication_period=1).start()
+    first = WORKERS["pytorch"](center, communication_period=1).start()
     start, sentence = UNFIT[unfit]
     if unfit == "version":
         monkeypatch.setattr("lockstep.ray.worker.__version__", "0.0.1")
     with pytest.raises(UnsupportedError, match=sentence):
-        WORKERS["reference"](center, start)
+        WORKERS["pytorch"](center, start)
     first.step(np.float32([1, 1]))
     status = center.status()
     assert (status["rounds"], status["workers"]) == (1, 1)

@@ -10,7 +10,6 @@ import pytest
 from lockstep import reference
 from lockstep.interface import Rows
 from lockstep.reference import AGNCustomGetter, Variable, strict
-from lockstep.reference.agn import GLOBAL_VARIABLE_NAME, GRAD_VARIABLE_NAME
 
 ONES = np.ones(2, np.float32)
 
@@ -30,6 +29,10 @@ def weight(name: str = "w", *values: float) -> Variable:
     return Variable(name, values or (1.0, 2.0), np.float32)
 
 
+def gathered(worker: Any, variable: Variable) -> list[Any]:
+    return list(worker.custom_getter._grad_map[variable].value.tolist())
+
+
 def shared(worker: Any, variable: Variable) -> list[float]:
     found = worker.custom_getter._global_map[variable].value
     return [float(number) for number in found]
@@ -45,7 +48,7 @@ def test_an_absent_gradient_at_the_end_of_a_round_is_neither_pushed_nor_pulled()
     assert a.value.tolist() == [0.5, 1.5] == shared(worker, a)
     assert b.value.tolist() == [0.5, 1.5]
     assert shared(worker, b) == [1.0, 2.0]
-    assert worker.get_slot(b, GRAD_VARIABLE_NAME).tolist() == [1.0, 1.0]
+    assert gathered(worker, b) == [1.0, 1.0]
     worker.apply_gradients([(ONES, a), (ONES, b)])
     worker.apply_gradients([(ONES, a), (ONES, b)])
     # Three gradients of b, divided by two.
@@ -57,7 +60,7 @@ def test_the_mean_of_differences_is_added_without_the_rule() -> None:
     momentum = reference.MomentumOptimizer(0.5, 0.5)
     worker = worker_of(w, base=momentum, commit="delta")
     worker.apply_gradients([(ONES, w)])
-    assert worker.get_slot(w, GRAD_VARIABLE_NAME).tolist() == [-0.5, -0.5]
+    assert gathered(worker, w) == [-0.5, -0.5]
     worker.apply_gradients([(ONES, w)])
     # Steps of 0.5 and 0.75, their mean.
     assert shared(worker, w) == [1.0 - 0.625, 2.0 - 0.625]
@@ -69,9 +72,9 @@ def test_the_init_op_pulls_and_forgets() -> None:
     first = worker_of(one)
     late = worker_of(other, center=first.custom_getter.center)
     late.apply_gradients([(ONES, other)])
-    with late.make_session_run_hook(is_chief=False, task_index=1):
-        assert other.value.tolist() == [1.0, 2.0]
-        assert late.get_slot(other, GRAD_VARIABLE_NAME).tolist() == [0.0, 0.0]
+    late.get_init_op(1)
+    assert other.value.tolist() == [1.0, 2.0]
+    assert gathered(late, other) == [0.0, 0.0]
 
 
 def test_strict_gathers_on_top_of_the_value_before_the_init_op() -> None:
@@ -122,31 +125,12 @@ def test_the_report_is_that_of_the_local_step_inside() -> None:
     assert worker.last_step.reason.startswith("of 2 gradients 1 all zero; local step 1")
 
 
-def test_slots_of_worker_and_center_are_found_by_default_only() -> None:
-    w = weight()
-    worker = worker_of(w, base=reference.MomentumOptimizer(0.5, 0.5))
-    worker.apply_gradients([(ONES, w)])
-    worker.apply_gradients([(ONES, w)])
-    center = worker.custom_getter._global_map[w]
-    assert worker.get_slot(w, "momentum").tolist() == [1.5, 1.5]
-    assert worker.get_slot(center, "momentum").tolist() == [1.0, 1.0]
-    assert worker.get_slot(w, GLOBAL_VARIABLE_NAME).tolist() == shared(worker, w)
-    assert worker.get_slot(center, GRAD_VARIABLE_NAME) is None
-    names = ["momentum", GRAD_VARIABLE_NAME, GLOBAL_VARIABLE_NAME]
-    assert worker.get_slot_names() == names
-    # Two slots, accumulator, local step, shared weights.
-    assert len(worker.variables()) == 5
-    hidden = worker_of(w, names=strict)
-    assert hidden.get_slot(w, "momentum") is None
-    assert (hidden.get_slot_names(), hidden.variables()) == ([], [])
-
-
 def test_a_sparse_gradient_is_gathered_as_its_sum() -> None:
     table = Variable("t", np.zeros((3, 1)), np.float32)
     worker = worker_of(table)
     rows = Rows(np.array([2, 0, 2]), np.float32([[1], [2], [3]]), (3, 1))
     worker.apply_gradients([(rows, table)])
-    assert worker.get_slot(table, GRAD_VARIABLE_NAME).tolist() == [[2], [0], [4]]
+    assert gathered(worker, table) == [[2], [0], [4]]
 
 
 def test_masters_are_refused_inside_and_around() -> None:
@@ -172,12 +156,6 @@ def test_a_variable_that_the_getter_was_not_given_is_refused_before_the_step() -
     assert int(worker.local_step.value) == 0
 
 
-def test_variables_of_one_name_are_alike() -> None:
-    first = worker_of(weight())
-    with pytest.raises(ValueError):
-        worker_of(weight("w", 1.0), center=first.custom_getter.center)
-
-
 def test_row_clipping_inside_cuts_the_shared_rows_too_but_not_under_strict() -> None:
     for names, expected in ((reference, [1.5, 2.0]), (strict, [3.0, 4.0])):
         w = weight("w", 3.0, 4.0)
@@ -195,8 +173,6 @@ def test_row_clipping_inside_cuts_the_shared_rows_too_but_not_under_strict() -> 
     [
         ({"base": 3}, TypeError),
         ({"communication_period": 0}, ValueError),
-        ({"commit": "sum"}, ValueError),
-        ({"center": "c"}, TypeError),
     ],
 )
 def test_what_cannot_be_meant_is_refused(options: Any, error: Any) -> None:
