@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import difflib
 import importlib
 import io
@@ -13,7 +12,6 @@ import sys
 import tempfile
 from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,16 +25,6 @@ DETAIL = f"""{ABOUT.capitalize()}: change their imports and full names. Without 
 it writes nothing and prints what would change, and what is left to you."""
 CHANGED, FAILED = 1, 2
 SKIPPED = ("__pycache__", "node_modules", "site-packages")
-ANYONE_WRITES = 0o222
-
-
-@dataclass(frozen=True)
-class File:
-    """A file: its UTF-8 text as bytes, and its byte order mark, if any."""
-
-    path: Path
-    text: bytes
-    mark: bytes
 
 
 def add_options(commands: Any) -> None:
@@ -78,7 +66,7 @@ def run(given: argparse.Namespace) -> int:
     for path in paths:
         try:
             ported = _port(path, given)
-        except PortError as error:
+        except (PortError, OSError) as error:
             print(f"lockstep: {error}", file=sys.stderr)
             continue
         results.append(ported)
@@ -101,19 +89,33 @@ def _port(path: Path, given: argparse.Namespace) -> Ported:
     """Port one file, and write the result if an option requests it."""
     from lockstep.port.rewrite import port
 
-    file = read(path)
+    data = path.read_bytes()
+    mark = BOM_UTF8 if data.startswith(BOM_UTF8) else b""
     try:
-        ported = port(file.text)
+        ported = port(data.removeprefix(mark))
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise PortError(
+            f"{path}:{line}: expected UTF-8, got the byte "
+            f"0x{error.object[error.start]:02x}; save the file as UTF-8 first."
+        ) from error
     except SyntaxError as error:
         raise PortError(
             f"{path}:{error.lineno}: expected Python 3, got "
             f"{(error.text or error.msg).strip()!r}; correct the line, or run 2to3 "
             "first if the program is written in Python 2."
         ) from error
+    mode = stat.S_IMODE(path.stat().st_mode)
     if given.output is not None:
-        write(file, ported.output, given.output / path.relative_to(given.path))
+        target = given.output / path.relative_to(given.path)
+        write(target, mark + ported.output, mode)
     elif given.write and ported.changes:
-        write(file, ported.output, path)
+        if not mode & 0o222:  # A read-only file could be replaced.
+            raise PortError(
+                f"{path}: expected a file that may be written, got a read-only one; "
+                "run chmod u+w on it, or use --output."
+            )
+        write(path.resolve(), mark + ported.output, mode)
     return ported
 
 
@@ -128,11 +130,6 @@ def find(path: Path) -> list[Path]:
     Raises:
         PortError: there are no Python files.
     """
-    if path.suffix == ".ipynb":
-        raise PortError(
-            f"{path}: expected a Python file, got a notebook; "
-            "make a script of it with jupyter nbconvert --to script."
-        )
     if path.is_file():
         return [path]
     if not path.is_dir():
@@ -156,64 +153,18 @@ def _below(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def read(path: Path) -> File:
-    """Read a file.
-
-    Raises:
-        PortError: the file cannot be read, or is not UTF-8.
-    """
+def write(path: Path, data: bytes, mode: int) -> None:
+    """Replace a file at once, so that a reader gets the old or the new content."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise PortError(
-            f"{path}: expected a file that can be read, got {error.strerror}; "
-            "check its permissions."
-        ) from error
-    mark = BOM_UTF8 if data.startswith(BOM_UTF8) else b""
-    text = data.removeprefix(mark)
-    try:
-        text.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = text.count(b"\n", 0, error.start) + 1
-        raise PortError(
-            f"{path}:{line}: expected UTF-8, got the byte 0x{text[error.start]:02x}; "
-            "save the file as UTF-8 first."
-        ) from error
-    return File(path, text, mark)
-
-
-def write(file: File, text: bytes, path: Path) -> None:
-    """Write ``text`` to ``path`` with the mode and the byte order mark of ``file``.
-
-    The file is replaced atomically: a reader gets either the old or the new content.
-
-    Raises:
-        PortError: the file cannot be written; it is unchanged.
-    """
-    target = path.resolve()
-    mode = file.path.stat().st_mode
-    if target.exists() and not mode & ANYONE_WRITES:
-        raise PortError(
-            f"{path}: expected a file that may be written, got a read-only one; "
-            "run chmod u+w on it, or use --output."
-        )
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-        try:
-            with os.fdopen(handle, "wb") as opened:
-                opened.write(file.mark + text)
-            Path(name).chmod(stat.S_IMODE(mode))
-            Path(name).replace(target)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                Path(name).unlink()
-            raise
-    except OSError as error:
-        raise PortError(
-            f"{path}: expected to write the file, got {error.strerror or error}; the "
-            "file is as it was before, so correct this and run the command again."
-        ) from error
+        with os.fdopen(handle, "wb") as opened:
+            opened.write(data)
+        Path(name).chmod(mode)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
 
 
 # -- what is printed -----------------------------------------------------------------

@@ -6,26 +6,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate, groupby
 
-from lockstep.port.names import MODULES, STRICT, canonical, new_name
+from lockstep.port.names import MODULES, canonical, new_name
 from lockstep.port.syntax import Alias, Import, Program
 
 V1 = "tensorflow.compat.v1"
-PACKAGE, _, STRICT_NAME = STRICT.rpartition(".")
-STRICT_IMPORT = f"from {PACKAGE} import {STRICT_NAME}"
+STRICT_IMPORT = "from lockstep.tf import strict"
 
 NOT_V1 = frozenset(
     {"compat", "contrib", "core", "estimator", "examples", "keras", "python"}
 )
 """Modules of TensorFlow that differ in ``compat.v1`` or do not exist there."""
-
-OLD_PACKAGES = frozenset(
-    package
-    for module in MODULES
-    for package in accumulate(module.split("."), "{}.{}".format)
-    if package.startswith(("tensorflow.contrib", "open_seq2seq"))
-    if package not in MODULES
-)
-"""Packages that TensorFlow 2 does not have and that contain old modules."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +54,7 @@ class Binding:
 
     Attributes:
         name: the name in the program.
-        module: the old module or package that it is bound to.
+        module: the old module that it is bound to.
         complete: whether Lockstep has every name that the program uses from it.
     """
 
@@ -84,7 +74,7 @@ def bindings(program: Program) -> dict[str, Binding]:
     return {
         name: Binding(name, module, _complete(program, name))
         for name, module in named.items()
-        if module in MODULES or module in OLD_PACKAGES
+        if module in MODULES
     }
 
 
@@ -128,48 +118,43 @@ def has_new_name(full: str) -> bool:
     return any(map(new_name, accumulate(full.split("."), "{}.{}".format)))
 
 
-def targets(statement: Import, old: dict[str, Binding], strict: str) -> list[Target]:
+def targets(statement: Import, old: dict[str, Binding]) -> list[Target]:
     """Return the replacements of an import statement's names, in order.
 
-    Args:
-        statement: the import.
-        old: the names that are bound to old modules.
-        strict: the program's name for ``lockstep.tf.strict``.
+    ``old``: the names that are bound to old modules.
     """
     return [
         target
         for alias in statement.aliases
         for target in (
-            _of_import(alias, old, strict)
+            _of_import(alias, old)
             if statement.module is None
-            else _of_from(statement.module, alias, old, strict)
+            else _of_from(statement.module, alias, old)
         )
     ]
 
 
-def _of_import(alias: Alias, old: dict[str, Binding], strict: str) -> Iterator[Target]:
+def _of_import(alias: Alias, old: dict[str, Binding]) -> Iterator[Target]:
     name, same = alias.name, Target(None, alias.name, alias.alias)
     if name == "tensorflow":
         yield Target(None, V1, alias.alias or name)
     elif alias.alias or not name.startswith("tensorflow."):
         binding = old.get(alias.alias or name.split(".")[0])
-        moved = moved_module(binding, strict) if binding else None
+        moved = moved_module(binding) if binding else None
         if moved is None and is_v1(name):
             moved = Target(None, _in_v1(name), alias.alias)
         yield moved or same
-    elif is_v1(name) or name in MODULES or name in OLD_PACKAGES:
+    elif is_v1(name) or name in MODULES:
         # Such an import binds the name ``tensorflow`` itself.
         yield Target(None, V1, "tensorflow")
     else:
         yield same
 
 
-def _of_from(
-    module: str, alias: Alias, old: dict[str, Binding], strict: str
-) -> Iterator[Target]:
+def _of_from(module: str, alias: Alias, old: dict[str, Binding]) -> Iterator[Target]:
     full = f"{module}.{alias.name}"
     target, binding = new_name(full), old.get(alias.alias or alias.name)
-    moved = moved_module(binding, strict) if binding else None
+    moved = moved_module(binding) if binding else None
     if target is not None:
         yield Target(target[0], alias.name, alias.alias)
     elif moved is not None:
@@ -184,11 +169,9 @@ def _in_v1(name: str) -> str:
     return canonical(name).replace("tensorflow", V1, 1)
 
 
-def moved_module(binding: Binding, strict: str) -> Target | None:
+def moved_module(binding: Binding) -> Target | None:
     """Return the replacement of an old module; None if the program still needs it."""
     if not binding.complete:
         return None
-    if binding.module in OLD_PACKAGES:
-        return Target(PACKAGE, STRICT_NAME, strict if strict != STRICT_NAME else None)
     package, _, name = MODULES[binding.module].rpartition(".")
     return Target(package, name, binding.name if binding.name != name else None)

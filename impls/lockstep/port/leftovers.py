@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from lockstep.port.imports import Binding, calls_behavior, has_new_name, is_v1
-from lockstep.port.names import MODULES, NAMES, canonical, hint
-from lockstep.port.syntax import Program, Span, Spelling
+from lockstep.port.names import MODULES, canonical, hint
+from lockstep.port.syntax import Program, Span
 
 OLD_TEXT = re.compile(
     r"\b(tf|tensorflow)\.(contrib|train\.experimental)\b|\bopen_seq2seq\.optimizers\b"
@@ -78,7 +78,7 @@ def _in_spellings(program: Program) -> Iterator[tuple[Span, str, str]]:
             continue
         if canonical(spelling.full) in MODULES:
             if not any(span.holds(spelling.span) for span in assigned):
-                yield from _module_as_value(program, spelling)
+                yield spelling.span, spelling.text, IN_FULL
         else:
             yield from _hinted(spelling.span, spelling.full)
 
@@ -87,17 +87,6 @@ def _in_texts(program: Program) -> Iterator[tuple[Span, str, str]]:
     for text in program.texts:
         if OLD_TEXT.search(text.value):
             yield text.span, f'"{text.value[:60]}"', STRING
-
-
-def _module_as_value(
-    program: Program, spelling: Spelling
-) -> Iterator[tuple[Span, str, str]]:
-    """Yield an old module that is used as a value, not only for one of its names."""
-    names = [text.value for text in program.texts if text.owner == spelling.span]
-    new = MODULES[canonical(spelling.full)]
-    if not any(name in NAMES[new] for name in names):
-        name = f'getattr({spelling.text}, "{names[0]}")' if names else spelling.text
-        yield spelling.span, name, IN_FULL
 
 
 def _hinted(span: Span, full: str) -> Iterator[tuple[Span, str, str]]:

@@ -16,7 +16,7 @@ from lockstep.port.imports import (
     targets,
 )
 from lockstep.port.leftovers import Leftover, leftovers
-from lockstep.port.names import MODULES, NAMES, STRICT, canonical, new_name
+from lockstep.port.names import MODULES, STRICT, canonical, new_name
 from lockstep.port.syntax import ROOTS, Import, Program, Span, Spelling, read
 
 NEWLINE = re.compile(rb"\r\n|\r|\n")
@@ -46,10 +46,12 @@ def port(source: bytes) -> Ported:
 
     Raises:
         SyntaxError: the program is not Python 3; ``lineno`` is the line.
+        UnicodeDecodeError: it is not UTF-8.
     """
-    if not any(root.encode() in source for root in ROOTS):
+    text = source.decode("utf-8")
+    if not any(root in text for root in ROOTS):
         return Ported(source, source, (), ())
-    program = read(source.decode("utf-8"))
+    program = read(text)
     plan = _Plan(Source(source), program)
     plan.change_imports()
     plan.change_assigned()
@@ -78,7 +80,7 @@ class _Plan:
         switched = calls_behavior(self.program)
         ordered = sorted(self.program.imports, key=lambda one: not one.at_top)
         for statement in ordered:
-            new = targets(statement, self.old, self.strict)
+            new = targets(statement, self.old)
             if not statement.aliases or new == _unchanged(statement):
                 continue
             names = [target.binds_v1 for target in new if target.binds_v1]
@@ -92,7 +94,7 @@ class _Plan:
             binding = self.old.get(entry.name)
             if binding is None or canonical(entry.full) not in MODULES:
                 continue
-            target = moved_module(binding, self.strict)
+            target = moved_module(binding)
             if target is not None:
                 self._replace(entry.span, *lines([target]))
 
@@ -157,20 +159,11 @@ class _Plan:
         module, dot, name = spelling.text.rpartition(".")
         target = new_name(spelling.full)
         if target is None or not dot:
-            return self._new_owner(spelling)
+            return None
         binding = self.old.get(module)
         if binding and binding.complete:  # The import itself is replaced.
             return None
         return f"{self.strict}{target[0].removeprefix(STRICT)}.{name}"
-
-    def _new_owner(self, spelling: Spelling) -> str | None:
-        """Return the replacement of a full name X in ``getattr(X, "name")``."""
-        new = MODULES.get(canonical(spelling.full))
-        if new is None or "." not in spelling.text:
-            return None
-        texts = (t for t in self.program.texts if t.owner == spelling.span)
-        known = any(text.value in NAMES[new] for text in texts)
-        return self.strict + new.removeprefix(STRICT) if known else None
 
     def _strict_import(self) -> str:
         alias = "" if self.strict == "strict" else f" as {self.strict}"

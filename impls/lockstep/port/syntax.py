@@ -84,11 +84,10 @@ class Assigned:
 
 @dataclass(frozen=True)
 class Text:
-    """A string other than a docstring; ``owner`` is X in ``getattr(X, "string")``."""
+    """A string other than a docstring."""
 
     span: Span
     value: str
-    owner: Span | None
 
 
 @dataclass(frozen=True)
@@ -187,7 +186,7 @@ class _Reader(cst.CSTVisitor):
     def visit_SimpleString(self, node: cst.SimpleString) -> None:
         value = node.evaluated_value
         if isinstance(value, str) and not isinstance(self.parents[node], cst.Expr):
-            self.texts.append(Text(self._span(node), value, self._owner(node)))
+            self.texts.append(Text(self._span(node), value))
 
     def _add_import(
         self, node: Any, module: str | None, where: Span, names: Any
@@ -223,15 +222,6 @@ class _Reader(cst.CSTVisitor):
             if first in self.modules:
                 return f"{self.modules[first]}{dot}{rest}"
         return None
-
-    def _owner(self, node: cst.SimpleString) -> Span | None:
-        """Return the span of X if a string is the name in ``getattr(X, ...)``."""
-        call = self.parents[self.parents[node]]
-        if not isinstance(call, cst.Call) or len(call.args) < 2:
-            return None
-        is_getattr = get_full_name_for_node(call.func) == "getattr"
-        named = is_getattr and call.args[1].value is node
-        return self._span(call.args[0].value) if named else None
 
     def _starts(self, module: cst.Module) -> Iterator[int]:
         """Yield the starts of the statements after docstring and ``__future__``."""

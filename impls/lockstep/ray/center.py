@@ -6,37 +6,29 @@ All code that uses Ray is here and in ``lockstep watch``.
 from __future__ import annotations
 
 import importlib.util
-import logging
-import math
 import re
 import tempfile
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from numbers import Integral
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from lockstep.checks import check_integer
 from lockstep.errors import (
     CenterLostError,
     GetterError,
     LockstepError,
     MissingFrameworkError,
-    OutOfRangeError,
     UnsupportedError,
     unknown_name,
 )
 from lockstep.interface import Array
 from lockstep.ray.served_center import ServedCenter
 
-logger = logging.getLogger(__name__)
-
 SCHEME = "ray://"
 ON_NONFINITE = ("refuse", "drop")
-OTHER_ARGUMENTS = ("CPU", "GPU", "memory", "object_store_memory")
-"""Resources for which Ray has separate arguments."""
-
 NAMESPACE = "lockstep"
 """The namespace of the actors' names; all jobs of a cluster use it."""
 
@@ -72,13 +64,12 @@ class RayCenter:
             ``"drop"`` skips the round, and the worker begins the next one. The worker's
             own optimizer keeps its state from the local steps.
         resources: the resources that the center uses, as in Ray's
-            ``options(resources=...)``: it runs on a node that has all of them, and
-            waits until there is one. None lets Ray choose.
+            ``options(resources=...)``, which checks them: it runs on a node that has
+            all of them, and waits until there is one. None lets Ray choose.
 
     Raises:
         GetterError: a TypeError; an invalid name.
-        OutOfRangeError: a ValueError; ``every`` is no integer >= 1, or ``resources`` is
-            no mapping from names to numbers > 0.
+        OutOfRangeError: a ValueError; ``every`` is no integer >= 1.
         UnknownNameError: a ValueError; an unknown ``on_nonfinite``.
 
     Example:
@@ -101,22 +92,10 @@ class RayCenter:
                 f"letters, digits, '.', '_' and '-', got {self.name!r}; "
                 "name the center, and give the address of a cluster to ray.init()."
             )
-        whole = isinstance(self.every, Integral) and self.every is not True
-        if not whole or self.every < 1:
-            raise OutOfRangeError(
-                f"RayCenter: every: expected a number of rounds >= 1, got "
-                f"{self.every!r}; "
-                "say after how many rounds the center writes its checkpoint."
-            )
+        check_integer("RayCenter", "every", self.every)
         if self.on_nonfinite not in ON_NONFINITE:
             name = "RayCenter: on_nonfinite"
             raise unknown_name(name, self.on_nonfinite, ON_NONFINITE)
-        if self.resources is not None and not are_resources(self.resources):
-            raise OutOfRangeError(
-                "RayCenter: resources: expected names of Ray's own resources with "
-                f"numbers > 0, such as {{'big': 1}}, got {self.resources!r}; take "
-                "those of ray start --resources, and leave CPU, GPU and memory out."
-            )
 
     def status(self) -> dict[str, Any]:
         """Return the counts and the state of the center.
@@ -160,23 +139,6 @@ class RayCenter:
     def remove(self) -> None:
         """End the process of the center, if there is one; keep its checkpoint."""
         host_of(self).remove()
-
-
-def are_resources(resources: object) -> bool:
-    """Whether Ray accepts this as the resources of an actor.
-
-    Example:
-        >>> are_resources({"big": 1}), are_resources({"big": 0}), are_resources("big")
-        (True, False, False)
-    """
-    return isinstance(resources, Mapping) and all(
-        isinstance(name, str)
-        and name not in ("", *OTHER_ARGUMENTS)
-        # bool is a subclass of int.
-        and type(number) in (int, float)
-        and 0 < number < math.inf
-        for name, number in resources.items()
-    )
 
 
 class CenterActor:
@@ -237,14 +199,6 @@ class RayHost:
         place = {"name": self.name, "resources": self.resources}
         made = ray.remote(self.actor).options(**place, **OPTIONS)
         self._handle = made.remote(self.name, *self.arguments)
-        if not any(has(node, self.resources) for node in ray.nodes()):
-            logger.warning(
-                "center %r waits for a node with the resources %s, which no node of "
-                "the cluster has; start one with ray start --resources, or remove() "
-                "the center.",
-                self.name,
-                self.resources,
-            )
         return True
 
     def call(self, method: str, *arguments: Any) -> Any:
@@ -283,12 +237,6 @@ class RayHost:
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the handle, which can be found again by name."""
         return {**self.__dict__, "_handle": None}
-
-
-def has(node: Mapping[str, Any], resources: Mapping[str, float]) -> bool:
-    """Whether a node of ``ray.nodes()`` is alive and has these resources."""
-    here = node["Resources"]
-    return node["Alive"] and all(here.get(n, 0) >= k for n, k in resources.items())
 
 
 def connected_ray(name: str) -> ModuleType:

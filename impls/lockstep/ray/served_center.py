@@ -7,7 +7,6 @@ import time
 import uuid
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -17,7 +16,6 @@ from lockstep.errors import (
     CenterEmptyError,
     CenterLostError,
     OutOfRangeError,
-    ShapeError,
     TrainingEndedError,
     UnsupportedError,
 )
@@ -329,8 +327,12 @@ class ServedCenter:
                 f"{center}, got one on {worker.backend}; "
                 "use commit='delta' in all workers, which every backend can push."
             )
-        if first.commit == GRADIENT:
-            check_groups(first.groups, worker.groups)
+        if first.commit == GRADIENT and worker.groups != first.groups:
+            raise UnsupportedError(
+                f"AGNOptimizer: expected the parameter groups {first.groups}, as the "
+                f"first worker of {center} has, got {worker.groups}; give every "
+                "worker's optimizer the same variables in the same groups."
+            )
         return self.birth
 
     def leave(self, worker: str) -> None:
@@ -360,8 +362,6 @@ class ServedCenter:
             CenterEmptyError: a RuntimeError; there are no weights.
             CenterLostError: a ConnectionError; the worker joined another center.
             TrainingEndedError: a RuntimeError; training is over.
-            UnsupportedError: a ValueError; an unknown name.
-            ShapeError: a ValueError; a change of another shape or dtype.
             OutOfRangeError: a ValueError; a change has inf or NaN.
         """
         weights, counters = self._begun(), self.counters
@@ -391,15 +391,7 @@ class ServedCenter:
         return self.pull(changes)._replace(staleness=stale)
 
     def _applies(self, changes: Mapping[str, Array]) -> bool:
-        """Whether changes are to be applied; raise if they do not fit the weights."""
-        check_names(self.layout, changes)
-        for name, got in layout(changes).items():
-            if got != self.layout[name]:
-                raise ShapeError(
-                    f"center {self.name!r}: expected a change of {self.layout[name]} "
-                    f"for {name!r}, got {got}; "
-                    "push what AGNOptimizer gathers for this weight."
-                )
+        """Whether changes are to be applied, which those with inf or NaN are not."""
         names = [n for n, c in changes.items() if not np.isfinite(c).all()]
         if names:
             self.counters.nonfinite += 1
@@ -496,18 +488,7 @@ def check_fit(known: Layout, own: Layout) -> None:
     Raises:
         UnsupportedError: a ValueError.
     """
-    check_names(known, own)
-    for name, got in own.items():
-        if got != known[name]:
-            raise UnsupportedError(
-                f"AGNCustomGetter: expected {name!r} to be {known[name]}, as the "
-                f"shared one, got {got}; use another name."
-            )
-
-
-def check_names(known: Collection[str], names: Iterable[str]) -> None:
-    """Raise for names that a center with weights does not have: nobody shares them."""
-    strange = [name for name in names if name not in known]
+    strange = [name for name in own if name not in known]
     if strange:
         raise UnsupportedError(
             f"AGNCustomGetter: expected names that the center has, {listed(known)}, "
@@ -515,18 +496,11 @@ def check_names(known: Collection[str], names: Iterable[str]) -> None:
             "models and layers alike or pass pairs (name, variable); only the first "
             "worker adds names."
         )
-
-
-def check_groups(first: list[list[str]], own: list[list[str]]) -> None:
-    """Raise unless a worker's parameter groups are those of the first worker."""
-    none: list[str] = []
-    for expected, got in zip_longest(first, own, fillvalue=none):
-        if expected != got:
+    for name, got in own.items():
+        if got != known[name]:
             raise UnsupportedError(
-                "AGNOptimizer: expected a group of the variables "
-                f"{', '.join(expected) or 'none'}, as the other workers', got "
-                f"{', '.join(got) or 'none'}; "
-                "give every worker's optimizer the same variables in the same groups."
+                f"AGNCustomGetter: expected {name!r} to be {known[name]}, as the "
+                f"shared one, got {got}; use another name."
             )
 
 

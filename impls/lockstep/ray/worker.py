@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 from lockstep._version import __version__
 from lockstep.errors import (
@@ -30,29 +30,6 @@ from lockstep.ray.served_center import (
 )
 
 
-class Host(Protocol):
-    """An object that runs a ``ServedCenter`` in another process."""
-
-    def exists(self) -> bool:
-        """Whether a center of this name exists."""
-        ...
-
-    def make(self) -> bool:
-        """Start an empty center unless one exists; return whether it was started."""
-        ...
-
-    def call(self, method: str, *arguments: Any) -> Any:
-        """Call a method of the center; its errors are raised here.
-
-        If the answer to a call is lost, the call may be repeated.
-        """
-        ...
-
-    def remove(self) -> None:
-        """End the process of the center."""
-        ...
-
-
 class Identity:
     """The name of a worker and the number of its last push.
 
@@ -72,7 +49,8 @@ class Member:
     """One worker of a center.
 
     Args:
-        host: runs the center.
+        host: calls the center, as :class:`~lockstep.ray.center.RayHost` does. If the
+            answer to a call is lost, the call may be repeated.
         start: returns the worker's weights and rule, for a center without any. A center
             that was restarted after a crash needs them too, and then loads the weights
             from its checkpoint.
@@ -86,7 +64,7 @@ class Member:
         latest: the weights in the reply to the last push, until they are pulled.
     """
 
-    def __init__(self, host: Host, start: Callable[[], Start]) -> None:
+    def __init__(self, host: Any, start: Callable[[], Start]) -> None:
         self.host = host
         self.start = start
         self.identity = Identity()
@@ -175,7 +153,7 @@ class RemoteView:
     backend: ClassVar[str]
     saves_itself = True
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Any) -> None:
         super().__init__()
         self.commit = DELTA
         self.own_rule: Any = None

@@ -32,17 +32,10 @@ def test_an_address_of_a_cluster_is_no_name(name: str) -> None:
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "every 0": ({"every": 0}, "a number of rounds >= 1, got 0"),
+    "every 0": ({"every": 0}, "an integer >= 1, got 0"),
     "every True": ({"every": True}, "got True"),
-    "every 1.5": ({"every": 1.5}, r"got 1\.5; say after how many rounds"),
+    "every 1.5": ({"every": 1.5}, r"got 1\.5"),
     "on_nonfinite": ({"on_nonfinite": "drpo"}, "did you mean 'drop'"),
-    "a resource 0": ({"resources": {"big": 0}}, r"numbers > 0.*got {'big': 0}; take"),
-    "a resource True": ({"resources": {"big": True}}, "got {'big': True}"),
-    "a resource NaN": ({"resources": {"big": float("nan")}}, "got {'big': nan}"),
-    "a resource inf": ({"resources": {"big": float("inf")}}, "got {'big': inf}"),
-    "a resource without a name": ({"resources": {"": 1}}, "got {'': 1}"),
-    "a core": ({"resources": {"big": 1, "CPU": 1}}, "leave CPU, GPU and memory out"),
-    "a name alone": ({"resources": "big"}, "got 'big'"),
 }
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from lockstep.ray import RayCenter
-from lockstep.ray.center import host_of
 from lockstep.ray.tests.trainer import Trainer
 
 HEAD = "node:__internal_head__"
@@ -33,22 +32,3 @@ def test_a_center_takes_its_resources_until_it_is_removed(ray: Any, tmp_path) ->
     wait_until_left(ray, HEAD, 0.75)
     center.remove()
     wait_until_left(ray, HEAD, 1.0)
-
-
-def test_one_sentence_says_that_a_center_waits_for_a_node(
-    ray: Any, tmp_path, caplog: pytest.LogCaptureFixture
-) -> None:
-    center = RayCenter("big", directory=tmp_path, resources={HEAD: 1, "big": 2})
-    host = host_of(center)
-    try:
-        assert host.make()
-        assert not host.make()
-    finally:
-        center.remove()
-    (record,) = caplog.records
-    assert record.getMessage() == (
-        "center 'big' waits for a node with the resources "
-        "{'node:__internal_head__': 1, 'big': 2}, which no node of the cluster has; "
-        "start one with ray start --resources, or remove() the center."
-    )
-    assert not host.exists()
