@@ -16,9 +16,8 @@ from harness.bench.process import Job, Measurement, measure
 from harness.errors import HarnessError
 from harness.processes.environment import describe
 from harness.records.code import code_digest, commit_of
-from harness.records.files import RESULTS, folder
+from harness.records.files import RESULTS, Store, folder
 from harness.records.record import Code, Record, digest
-from harness.records.store import Store
 from harness.timing import low_quantile
 from lockstep import registry
 from lockstep.errors import unknown_name

@@ -22,26 +22,6 @@ def main() -> None:
 
 
 @frozen.command()
-def findings(
-    record: Annotated[
-        bool, typer.Option(help="Freeze the findings of today instead.")
-    ] = False,
-) -> None:
-    """Compare tables, verdicts, run ids and the ledger of all experiments."""
-    from harness.judgement.frozen import FROZEN, differences, read, write
-    from harness.judgement.frozen import findings as compute
-
-    after = compute()
-    if record:
-        write(after)
-        print(f"wrote {FROZEN.name}")
-        return
-    lines = list(differences(read(), after))
-    print(*lines, f"{len(lines)} differences", sep="\n")
-    raise typer.Exit(bool(lines))
-
-
-@frozen.command()
 def parity(
     backend: Backends = None,
     mode: Annotated[

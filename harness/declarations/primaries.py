@@ -30,6 +30,8 @@ LOG_RATIO, DIFFERENCE, SHARE, SLOPE = (
     "share of settings",
     "slope per doubling",
 )
+EVEN = 0.5
+"""The share of settings in which an arm is ahead if the arms are equal."""
 OVER_SETTINGS = (SHARE, SLOPE)
 """Effects that are computed from several values of the settings in ``over``."""
 

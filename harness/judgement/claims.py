@@ -11,26 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Self
-
-from pydantic import model_validator
+from typing import Annotated, Any
 
 from harness.bench import declare as benchmarks
 from harness.bench.judge import PROCESSES
 from harness.declarations import declare
-from harness.declarations.toml_files import (
-    Positive,
-    Table,
-    Text,
-    TomlFile,
-    one_of,
-    wrong,
-)
-from harness.errors import HarnessError
+from harness.declarations.toml_files import Positive, Table, Text, TomlFile, one_of
 from harness.judgement import verdicts
 from harness.judgement.finding import PREDICTIONS, Finding
 from harness.judgement.norms import equal_without_zeros
-from lockstep.errors import sentence, unknown_name
 
 NO_RECORD = "not tested"
 """Shown instead of a verdict: no experiment tests the claim."""
@@ -40,17 +29,6 @@ NOT_MEASURED = "not measured yet"
 
 NO_VERDICT = "illustration"
 """Shown instead of a verdict: the claim restates arithmetic."""
-
-NORMS = "multitask_clip"
-"""The family of recorded cases that test the claim about the global norm."""
-
-NEEDS: Mapping[str, set[str]] = {
-    "experiment": {"experiment", "primaries", "picture"},
-    "benchmark": {"benchmark", "peer", "low", "picture"},
-    "page": {"page"},
-    "missing": {"missing"},
-}
-"""What tests a claim -> the keys that this needs."""
 
 
 class Claim(Table):
@@ -85,49 +63,8 @@ class Claim(Table):
     low: Positive = 0.0
     picture: Text = ""
     page: Text = ""
-    cases: Annotated[str, one_of("family", [NORMS])] = ""
+    cases: Text = ""
     missing: Text = ""
-
-    @model_validator(mode="after")
-    def _require_test(self) -> Self:
-        """Require what names the test, one of four, with the keys that it needs."""
-        texts = {"name", "of", "claim", "source", "figure"}
-        own = next(filter(self.model_fields_set.__contains__, NEEDS), "missing")
-        needed = NEEDS[own]
-        for name in sorted(needed - self.model_fields_set):
-            raise wrong(f"expected a key of this name beside {own}, got none.", name)
-        allowed = needed | ({"cases"} if own == "page" else set())
-        for name in sorted(self.model_fields_set - texts - allowed):
-            raise wrong(f"expected no such key beside {own}; leave it out.", name)
-        if self.experiment:
-            self._require_primaries()
-        if self.benchmark:
-            self._require_peer()
-        return self
-
-    def _require_primaries(self) -> None:
-        if self.experiment not in declare.known():
-            text = str(unknown_name("experiment", self.experiment, declare.known()))
-            raise wrong(text, "experiment")
-        names = [primary.name for primary in declare.find(self.experiment).primaries]
-        kind = f"comparison of {self.experiment}"
-        for place, name in enumerate(self.primaries):
-            if name not in names:
-                raise wrong(str(unknown_name(kind, name, names)), "primaries", place)
-        if not self.primaries:
-            text = f"expected comparisons of {self.experiment}, got none."
-            raise wrong(text, "primaries")
-
-    def _require_peer(self) -> None:
-        known = benchmarks.known()
-        if self.benchmark not in known:
-            text = str(unknown_name("benchmark", self.benchmark, known))
-            raise wrong(text, "benchmark")
-        rows = benchmarks.find(self.benchmark).rows
-        peers = sorted({row.peer for row in rows if row.measure == "ratio"} - {""})
-        if self.peer not in peers:
-            kind = f"peer of {self.benchmark}"
-            raise wrong(str(unknown_name(kind, self.peer, peers)), "peer")
 
     @property
     def test(self) -> str:
@@ -135,10 +72,20 @@ class Claim(Table):
         return self.experiment or self.benchmark
 
 
-class Claims(Table):
-    """The content of ``claims.toml``."""
+def read_claims(path: Path = declare.CLAIMS) -> list[Claim]:
+    """Read the claims.
 
-    claim: tuple[Claim, ...]
+    Raises:
+        HarnessError: a claim lacks a key or has another one; the sentence has the line.
+    """
+    file = TomlFile(path)
+    tables = enumerate(file.content["claim"])
+    return [file.checked(Claim, table, "claim", place) for place, table in tables]
+
+
+def claims_of(experiment: str) -> list[Claim]:
+    """Return the claims that an experiment tests; none for a user's own experiment."""
+    return [claim for claim in read_claims() if claim.experiment == experiment]
 
 
 def answer(claim: Claim, finding: Finding | None) -> tuple[str, list[dict[Any, Any]]]:
@@ -151,7 +98,7 @@ def answer(claim: Claim, finding: Finding | None) -> tuple[str, list[dict[Any, A
     if claim.cases:
         equal, count = equal_without_zeros()
         outcome = verdicts.REFUTED if equal == count else verdicts.UNDECIDED
-        return verdicts.verdict_of([outcome]) or NOT_MEASURED, []
+        return verdicts.verdict_of([outcome]), []
     if claim.page:
         return NO_VERDICT, []
     if not claim.test:
@@ -162,64 +109,30 @@ def answer(claim: Claim, finding: Finding | None) -> tuple[str, list[dict[Any, A
         ratios = _ratios(claim, finding)
         outcomes = [row["outcome"] for row in ratios]
         return verdicts.verdict_of(outcomes) or NOT_MEASURED, ratios
-    rows = _judged(finding)
+    rows = {
+        row["comparison"]: row for row in _rows(finding, PREDICTIONS) if row["judged"]
+    }
     verdict = finding.verdicts.get(claim.name) or NOT_MEASURED
     return verdict, [rows[name] for name in claim.primaries if name in rows]
-
-
-def claims_of(experiment: str) -> list[Claim]:
-    """Return the claims that an experiment tests; none for a user's own experiment.
-
-    Only these are checked, so that an error in another experiment's file stops nothing.
-    """
-    file = TomlFile(declare.CLAIMS)
-    return [
-        file.checked(Claim, table, "claim", place)
-        for place, table in enumerate(file.content["claim"])
-        if table.get("experiment") == experiment
-    ]
 
 
 def _ratios(claim: Claim, finding: Finding) -> list[dict[Any, Any]]:
     """Return the ratios of a benchmark to the claim's peer, each with its outcome."""
     against = benchmarks.find(claim.benchmark).peers[claim.peer]
-    frame = finding.tables.get("rows")
-    rows = [] if frame is None else frame.to_dict("records")
+
+    def outcome(row: Mapping[Any, Any]) -> str:
+        if row["low"] > claim.low:
+            return verdicts.CONFIRMED
+        return verdicts.REFUTED if row["high"] < claim.low else verdicts.UNDECIDED
+
     return [
-        {**row, "outcome": _outcome(row, claim.low)}
-        for row in rows
+        {**row, "outcome": outcome(row)}
+        for row in _rows(finding, "rows")
         if row["against"] == against and row["measure"] == "ratio"
         if not row["control"] and row["processes"] >= PROCESSES
     ]
 
 
-def _outcome(row: Mapping[Any, Any], low: float) -> str:
-    if row["low"] > low:
-        return verdicts.CONFIRMED
-    return verdicts.REFUTED if row["high"] < low else verdicts.UNDECIDED
-
-
-def _judged(finding: Finding) -> Mapping[str, dict[Any, Any]]:
-    """Return the judged subject's results: name of a comparison -> its row."""
-    frame = finding.tables.get(PREDICTIONS)
-    rows = [] if frame is None else frame.to_dict("records")
-    return {row["comparison"]: row for row in rows if row["judged"]}
-
-
-def read_claims(path: Path = declare.CLAIMS) -> list[Claim]:
-    """Read and check the claims.
-
-    Raises:
-        HarnessError: a claim uses an unknown name. The sentence has the file, the line,
-            the key, the allowed values and the remedy.
-    """
-    file = TomlFile(path)
-    claims = file.checked(Claims, file.content).claim
-    names = [claim.name for claim in claims]
-    for place, name in enumerate(names):
-        if name in names[:place]:
-            line = file.line("claim", place, "name")
-            expected = "a name that no claim above it has"
-            where = f"{file.name}, line {line}: claim[{place}].name"
-            raise HarnessError(sentence(where, expected, repr(name), "change it there"))
-    return list(claims)
+def _rows(finding: Finding, table: str) -> list[dict[Any, Any]]:
+    frame = finding.tables.get(table)
+    return [] if frame is None else frame.to_dict("records")

@@ -1,7 +1,7 @@
 """Turn records into a finding: its tables, verdicts, answer and small print.
 
-Nothing here imports a framework. The tables are computed by
-``harness.tasks.TASK.findings``; the words are in ``experiments/NAME.md``.
+Nothing here imports a framework. The tables are computed by the ``report`` of the task;
+the words are in ``experiments/NAME.md``.
 """
 
 from __future__ import annotations
@@ -9,13 +9,16 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from harness.declarations.declare import SCALES, Experiment
+from harness.declarations.primaries import EVEN, SHARE
 from harness.declarations.tune import choices_table, sweep_table, with_choices
 from harness.errors import HarnessError
 from harness.judgement import verdicts
@@ -27,7 +30,8 @@ from harness.records.record import Record, digest, latest
 from harness.tasks import part
 from harness.tasks.checks import listed
 
-__all__ = ["Finding", "compare"]
+UNJUDGED_SCALE = "quick"
+"""The scale for a first look. It has too few runs for a verdict."""
 
 
 def compare(
@@ -54,30 +58,6 @@ def compare(
     return dataclasses.replace(published, local=_matched(published, local))
 
 
-def _matched(published: Finding, local: Finding) -> Finding:
-    """Add a table to a user's finding that compares it with the published one."""
-    if not (published.tables and local.tables):
-        return local
-    match = part(local.task, "report").match(published.tables, local.tables)
-    sentence = (
-        f"{match['matches'].sum()} of {len(match)} intervals agree with the published "
-        f"ones{_verdicts(published, local)}. The bits need not match."
-    )
-    return dataclasses.replace(
-        local,
-        tables={"match": match, **local.tables},
-        small_print=[sentence, *local.small_print],
-    )
-
-
-def _verdicts(published: Finding, local: Finding) -> str:
-    if not (published.verdict and local.verdict):
-        return ""
-    if local.verdict == published.verdict:
-        return "; the verdict is the same"
-    return f"; the verdict is {local.verdict}, not {published.verdict}"
-
-
 def _records(experiment: Experiment, home: Path) -> list[Record]:
     """Return the last record of every run in a folder."""
     return [
@@ -87,148 +67,104 @@ def _records(experiment: Experiment, home: Path) -> list[Record]:
     ]
 
 
+def _matched(published: Finding, local: Finding) -> Finding:
+    """Add the table ``match`` to a user's finding: intervals of the same comparisons.
+
+    They match if they overlap, or lie on the same side of no effect: runs of another
+    length end with other values.
+    """
+    if not (PREDICTIONS in published.tables and PREDICTIONS in local.tables):
+        return local
+    keys, numbers = ["comparison", "effect", "backend"], ["estimate", "low", "high"]
+    theirs, own = (f.tables[PREDICTIONS][keys + numbers] for f in (published, local))
+    match = theirs.merge(own, on=keys, suffixes=("_published", "_own"))
+    equal = np.where(match["effect"] == SHARE, EVEN, 0.0)
+    lows, highs = (match[[f"{e}_published", f"{e}_own"]] for e in ("low", "high"))
+    match["matches"] = (
+        (lows.max(axis=1) <= highs.min(axis=1))
+        | (lows.min(axis=1) > equal)
+        | (highs.max(axis=1) < equal)
+    )
+    verdict = ""
+    if published.verdict and local.verdict:
+        same = published.verdict == local.verdict
+        other = f"{local.verdict}, not {published.verdict}"
+        verdict = f"; the verdict is {'the same' if same else other}"
+    sentence = (
+        f"{match['matches'].sum()} of {len(match)} intervals agree with the published "
+        f"ones, of scale {published.provenance['scale']}{verdict}. "
+        "The bits need not match."
+    )
+    return dataclasses.replace(
+        local,
+        tables={"match": match, **local.tables},
+        small_print=[sentence, *local.small_print],
+    )
+
+
 def _judge(experiment: Experiment, records: Sequence[Record]) -> Finding | None:
     """Judge the records of one folder, at its most complete scale."""
     scale, chosen = _at_best_scale(experiment, records)
     usable = [record for record in chosen if record.settled]
     declared = {digest(run.config, 12) for run in experiment.runs(scale)}
-    arms = {digest(record.config, 12) for record in usable}
-    if declared - arms or len(declared) < len(experiment.arms(scale)):
+    recorded = {digest(record.config, 12) for record in usable}
+    if declared - recorded or len(declared) < len(experiment.arms(scale)):
         return None
-    apart, left_out = _judged_records(experiment, scale, usable)
-    judgement = _judgement(experiment.task, apart)
+    apart, left_out = _told_apart(experiment, scale, usable)
+    judgement, predictions, notices = Judgement(), pd.DataFrame(), list[str]()
+    # A fault in one user's experiment must not break the pages of all others.
+    try:
+        judgement = part(experiment.task, "report").judge(apart)
+        if not experiment.reason:
+            predictions = verdicts.results(experiment, usable)
+    except HarnessError:
+        raise
+    except Exception as error:
+        got = f"{type(error).__name__}: {error}".splitlines()[0]
+        note = f"These records cannot be judged: harness.tasks.{experiment.task} got "
+        judgement = dataclasses.replace(judgement, note=f"{note}{got}.")
+    tables, by_claim = dict(judgement.tables), dict[str, str]()
+    if experiment.reason:
+        notices = [experiment.reason]
+    elif len(predictions):
+        notices = list(verdicts.notices(experiment, usable, predictions))
+        if scale == UNJUDGED_SCALE:
+            predictions = predictions.assign(outcome=verdicts.NOT_JUDGED)
+            sentence = (
+                f"These runs are of scale {scale}, which shows the direction: there "
+                "are too few of them for a verdict. Scale std has one."
+            )
+            notices.insert(0, sentence)
+        by_claim = _verdicts_of(experiment, predictions)
+        tables = {PREDICTIONS: predictions, **tables}
+    small_print = listed(judgement.checks)
+    if experiment.tune is not None:
+        choices = choices_table(experiment, scale)
+        tables |= {"choices": choices, "sweep": sweep_table(experiment, scale)}
+        small_print.append(
+            f"{experiment.tune.path} was chosen for each arm among "
+            f"{len(experiment.tune.values)} values, by the median "
+            f"{experiment.tune.metric} of {experiment.tune.seeds} further seeds on "
+            f"{experiment.backends[0]}; {choices['at_edge'].sum()} of {len(choices)} "
+            "arms are best at the edge of these."
+        )
     finding = Finding(
         experiment=experiment.name,
         task=experiment.task,
         title=experiment.title,
         question=experiment.question,
         answer=judgement.note,
-        verdict="",
-        tables=judgement.tables,
-        small_print=listed(judgement.checks),
+        verdict=", ".join(dict.fromkeys(filter(None, by_claim.values()))),
+        tables=tables,
+        small_print=small_print,
         missing=[*left_out, *_missing(experiment, scale, chosen)],
         provenance=_provenance(scale, usable),
-    )
-    judged = _with_verdict(finding, experiment, usable)
-    whole = _with_choices(judged, experiment, scale)
-    if judgement.note:
-        return whole
-    return with_words(whole, experiment, judgement.checks)
-
-
-def _with_choices(finding: Finding, experiment: Experiment, scale: str) -> Finding:
-    """Add the chosen values and all values tried, if a value is tuned."""
-    if experiment.tune is None:
-        return finding
-    table = choices_table(experiment, scale)
-    sentence = (
-        f"{experiment.tune.path} was chosen for each arm among "
-        f"{len(experiment.tune.values)} values, by the median {experiment.tune.metric} "
-        f"of {experiment.tune.seeds} further seeds on {experiment.backends[0]}; "
-        f"{table['at_edge'].sum()} of {len(table)} arms are best at the edge of these."
-    )
-    sweep = sweep_table(experiment, scale)
-    return dataclasses.replace(
-        finding,
-        tables={**finding.tables, "choices": table, "sweep": sweep},
-        small_print=[*finding.small_print, sentence],
-    )
-
-
-def _with_verdict(
-    finding: Finding, experiment: Experiment, records: Sequence[Record]
-) -> Finding:
-    """Add the results of the primary comparisons and the verdict, if there is one."""
-    if experiment.reason:
-        return dataclasses.replace(finding, notices=[experiment.reason])
-    try:
-        table = verdicts.results(experiment, records)
-    except HarnessError:
-        raise
-    except Exception as error:
-        return dataclasses.replace(
-            finding, notices=[_not_judged(experiment.task, error)]
-        )
-    if table.empty:
-        return finding
-    notices = list(verdicts.notices(experiment, records, table))
-    if finding.provenance["scale"] == verdicts.UNJUDGED_SCALE:
-        table, sentence = verdicts.unjudged(table)
-        notices.insert(0, sentence)
-    by_claim = _verdicts_of(experiment, table)
-    return dataclasses.replace(
-        finding,
-        verdict=", ".join(dict.fromkeys(filter(None, by_claim.values()))),
-        verdicts=by_claim,
-        tables={PREDICTIONS: table, **finding.tables},
         notices=notices,
+        verdicts=by_claim,
     )
-
-
-def _verdicts_of(experiment: Experiment, table: pd.DataFrame) -> dict[str, str]:
-    """Return the verdict on each claim that the experiment tests."""
-    primaries = {primary.name: primary for primary in experiment.primaries}
-    claims = {c.name: c.primaries for c in claims_of(experiment.name)}
-    if not any(set(names) <= primaries.keys() for names in claims.values()):
-        claims = {"": tuple(primaries)}
-    return {
-        claim: verdicts.judge([primaries[name] for name in names], table)
-        for claim, names in claims.items()
-    }
-
-
-def _judgement(task: str, records: Sequence[Record]) -> Judgement:
-    """Return a task's judgement, or a note of the error if its code raises one.
-
-    A fault in one user's experiment must not break the pages of all others.
-    """
-    try:
-        judgement: Judgement = part(task, "report").judge(records)
-    except HarnessError:
-        raise
-    except Exception as error:
-        return Judgement(note=_not_judged(task, error))
-    return judgement
-
-
-def _not_judged(task: str, error: Exception) -> str:
-    got = f"{type(error).__name__}: {error}".splitlines()[0]
-    return f"These records cannot be judged: harness.tasks.{task} got {got}."
-
-
-def _judged_records(
-    experiment: Experiment, scale: str, records: Sequence[Record]
-) -> tuple[list[Record], list[str]]:
-    """Return the records that a task's tables can distinguish, and what is left out.
-
-    Tables identify runs by the settings in ``findings.APART``. If runs differ only in
-    other settings, those with the first declared values are judged.
-    """
-    apart = part(experiment.task, "report").APART
-    first: dict[str, Mapping[str, Any]] = {}
-    judged, differing = set(), dict[str, None]()
-    for run in experiment.runs(scale):
-        named = json.dumps([_setting(run.config, path) for path in apart])
-        first_config = first.setdefault(named, run.config)
-        if first_config == run.config:
-            judged.add(digest(run.config, 12))
-        differing |= {k: None for k, v in run.config.items() if first_config[k] != v}
-    if not differing:
-        return list(records), []
-    names = joined([path.replace(".", "'s ") for path in apart])
-    sentence = (
-        f"runs that differ in {joined(list(differing))} alone are not judged but for "
-        f"the first value: this task's tables tell runs apart by {names}."
-    )
-    return [r for r in records if digest(r.config, 12) in judged], [sentence]
-
-
-def _setting(config: Mapping[str, Any], path: str) -> Any:
-    """Return the setting at a path such as ``optimizer.name``."""
-    value: Any = config
-    for name in path.split("."):
-        value = value[name]
-    return value
+    if judgement.note:
+        return finding
+    return with_words(finding, experiment, judgement.checks)
 
 
 def _at_best_scale(
@@ -246,20 +182,58 @@ def _at_best_scale(
     return best[1], best[2]
 
 
+def _told_apart(
+    experiment: Experiment, scale: str, records: Sequence[Record]
+) -> tuple[list[Record], list[str]]:
+    """Return the records that a task's tables can tell apart, and what is left out.
+
+    Tables tell runs apart by the settings in ``report.APART``. If runs differ only in
+    other settings, those with the first declared values are judged.
+    """
+    paths = part(experiment.task, "report").APART
+    configs = [run.config for run in experiment.runs(scale)]
+    first: dict[str, Mapping[str, Any]] = {}
+    for config in configs:
+        values = [reduce(lambda at, k: at[k], p.split("."), config) for p in paths]
+        first.setdefault(json.dumps(values), config)
+    judged = [*first.values()]
+    names = [k for k in configs[0] if any(c[k] != judged[0][k] for c in configs)]
+    names = [k for k in names if k not in {path.partition(".")[0] for path in paths}]
+    if all(config in judged for config in configs):
+        return list(records), []
+    known = joined([path.replace(".", "'s ") for path in paths])
+    sentence = (
+        f"runs that differ in {joined(names)} alone are not judged but for the first "
+        f"value: this task's tables tell runs apart by {known}."
+    )
+    return [record for record in records if record.config in judged], [sentence]
+
+
+def _verdicts_of(experiment: Experiment, table: pd.DataFrame) -> dict[str, str]:
+    """Return the verdict on each claim that the experiment tests."""
+    primaries = {primary.name: primary for primary in experiment.primaries}
+    claims = {c.name: c.primaries for c in claims_of(experiment.name)}
+    if not any(set(names) <= primaries.keys() for names in claims.values()):
+        claims = {"": tuple(primaries)}
+    return {
+        claim: verdicts.judge([primaries[name] for name in names], table)
+        for claim, names in claims.items()
+    }
+
+
 def _missing(
     experiment: Experiment, scale: str, records: Sequence[Record]
-) -> list[str]:
-    """Return sentences about declared runs that are missing or not ``ok``."""
-    sentences = []
+) -> Iterator[str]:
+    """Yield sentences about declared runs that are missing or not ``ok``."""
     declared = len(experiment.runs(scale))
     for backend in experiment.backends:
         mine = [r for r in records if r.subject["backend"] == backend]
         absent = declared - len({r.id for r in mine if r.settled})
         if absent:
-            sentences.append(f"{backend}: {absent} of {declared} runs are missing.")
+            yield f"{backend}: {absent} of {declared} runs are missing."
         bad = Counter((r.status, r.reason) for r in mine if r.status != "ok")
-        sentences += [f"{backend}: {n} {s}: {why}." for (s, why), n in bad.items()]
-    return sentences
+        for (status, reason), count in bad.items():
+            yield f"{backend}: {count} {status}: {reason}."
 
 
 def _provenance(scale: str, records: Sequence[Record]) -> dict[str, Any]:

@@ -11,8 +11,6 @@ import pandas as pd
 
 from harness.tasks.checks import Check
 
-__all__ = ["PREDICTIONS", "Finding", "Judgement", "joined"]
-
 PREDICTIONS = "predictions"
 """The table of primary comparisons, computed by ``harness.judgement.verdicts``."""
 
@@ -24,7 +22,7 @@ def joined(words: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class Judgement:
-    """The result of a task's ``findings`` part for some records.
+    """The result of a task's ``judge`` for some records.
 
     Attributes:
         tables: by name. The tables of plots are the data of the plots.
@@ -72,13 +70,11 @@ class Finding:
 
     def as_json(self) -> dict[str, Any]:
         """Return the finding as a JSON object: tables as lists of rows."""
-        tables = {
-            name: json.loads(frame.to_json(orient="records", double_precision=15))
-            for name, frame in self.tables.items()
+        return {
+            **vars(self),
+            "tables": {
+                name: json.loads(frame.to_json(orient="records", double_precision=15))
+                for name, frame in self.tables.items()
+            },
+            "local": self.local and self.local.as_json(),
         }
-        content = {**vars(self), "tables": tables, "local": None}
-        for name in ("missing", "small_print", "notices"):
-            content[name] = list(content[name])
-        if self.local is not None:
-            content["local"] = self.local.as_json()
-        return content

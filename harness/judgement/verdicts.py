@@ -47,7 +47,6 @@ from harness.records.metrics import metrics_of
 from harness.records.record import Record
 from harness.statistics import (
     Effect,
-    Interval,
     beyond,
     bootstrap,
     holm,
@@ -58,44 +57,11 @@ from harness.statistics import (
 from harness.tasks.cells import backend_of
 from lockstep.errors import sentence
 
-__all__ = [
-    "COLUMNS",
-    "NOT_JUDGED",
-    "NOT_RUN",
-    "UNJUDGED_SCALE",
-    "Result",
-    "judge",
-    "notices",
-    "results",
-    "unjudged",
-    "verdict_of",
-]
-
 LEVEL = 0.05
 CONFIRMED, REFUTED, UNDECIDED = "confirmed", "refuted", "undecided"
 NO_DIFFERENCE = "no difference"
 NOT_RUN, NOT_JUDGED = "not run", "not judged"
 REPRODUCED, PARTLY, NOT_REPRODUCED = "reproduced", "partly", "not reproduced"
-
-UNJUDGED_SCALE = "quick"
-"""The scale for a first look. It has too few runs for a verdict."""
-
-COLUMNS = (
-    *("comparison", "claim", "metric", "unit", "arm", "against", "backend", "judged"),
-    *("effect", "predicted_low", "predicted_high", "margin", "control"),
-    *(
-        "estimate",
-        "low",
-        "high",
-        "p",
-        "outcome",
-        "pairs",
-        "diverged",
-        "unread",
-        "because",
-    ),
-)
-"""Columns of the table of results."""
 
 
 @dataclass(frozen=True)
@@ -108,24 +74,12 @@ class Pairs:
     """
 
     primary: Primary
-    effects: tuple[float, ...]
-    diverged: int
-    unread: int
+    effects: tuple[float, ...] = ()
+    diverged: int = 0
+    unread: int = 0
 
 
-@dataclass(frozen=True)
-class Result:
-    """The result of one comparison on one subject.
-
-    Attributes:
-        interval: of the median effect.
-        p: adjusted p-value of the outcome; if undecided, the smaller of the two.
-    """
-
-    pairs: Pairs
-    interval: Interval
-    p: float
-    outcome: str
+# -- verdicts --------------------------------------------------------------------------
 
 
 def verdict_of(outcomes: Sequence[str], controls: Sequence[str] = ()) -> str:
@@ -166,43 +120,20 @@ def judge(primaries: Sequence[Primary], table: pd.DataFrame) -> str:
     return verdict_of(answers, controls)
 
 
-def results(experiment: Experiment, records: Sequence[Record]) -> pd.DataFrame:
-    """Return the results: one row for every comparison on every subject.
-
-    The ``judged`` subject is the experiment's first backend that has runs, on the CPU
-    if it has runs there.
-    """
-    rows = []
-    for subject in _subjects(experiment, records):
-        mine = [record for record in records if backend_of(record) == subject]
-        pairs = [
-            _pairs(primary, experiment.task, mine) for primary in experiment.primaries
-        ]
-        for result in _results([each for each in pairs if each.effects]):
-            rows.append((result, subject))
-    if not rows:
-        return pd.DataFrame(columns=list(COLUMNS))
-    judged = next(subject for _, subject in rows)
-    order = {primary.name: k for k, primary in enumerate(experiment.primaries)}
-    rows.sort(key=lambda row: order[row[0].pairs.primary.name])
-    content = [_row(experiment, *row, row[1] == judged) for row in rows]
-    return pd.DataFrame(content, columns=list(COLUMNS))
-
-
-def unjudged(table: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """Mark the results of the scale without verdicts, and return a sentence on it."""
-    sentence = (
-        f"These runs are of scale {UNJUDGED_SCALE}, which shows the direction: there "
-        "are too few of them for a verdict. Scale std has one."
-    )
-    return table.assign(outcome=NOT_JUDGED), sentence
-
-
 def notices(
     experiment: Experiment, records: Sequence[Record], table: pd.DataFrame
 ) -> Iterator[str]:
     """Yield what a reader must know about a verdict, in full sentences."""
-    yield from _of_predictions(experiment, records)
+    late = sum(not record.prediction for record in records)
+    if late:
+        whole = "the runs" if late == len(records) else f"{late} of {len(records)} runs"
+        yield f"The prediction was written after {whole}."
+    current = "", experiment.prediction
+    if other := sum(record.prediction not in current for record in records):
+        yield (
+            f"The prediction was changed after {other} of {len(records)} runs: "
+            "their records name another one."
+        )
     rows = table[table["judged"].astype(bool)]
     for row in rows.to_dict("records"):
         if row["diverged"]:
@@ -221,21 +152,32 @@ def notices(
         yield f"There are no runs yet for {', '.join(missing)}."
 
 
-def _of_predictions(experiment: Experiment, records: Sequence[Record]) -> Iterator[str]:
-    """Yield sentences about runs that are older than their prediction."""
-    late = sum(not record.prediction for record in records)
-    other = [r for r in records if r.prediction not in ("", experiment.prediction)]
-    if late:
-        whole = "the runs" if late == len(records) else f"{late} of {len(records)} runs"
-        yield f"The prediction was written after {whole}."
-    if other:
-        yield (
-            f"The prediction was changed after {len(other)} of {len(records)} runs: "
-            "their records name another one."
-        )
-
-
 # -- the rule --------------------------------------------------------------------------
+
+
+def results(experiment: Experiment, records: Sequence[Record]) -> pd.DataFrame:
+    """Return the result of every primary comparison on every subject.
+
+    The table is empty if no comparison has a pair of runs.
+    """
+    rows: list[dict[str, Any]] = []
+    judged = ""
+    for subject in _subjects(experiment, records):
+        mine = [record for record in records if backend_of(record) == subject]
+        pairs = [_pairs(p, experiment.task, mine) for p in experiment.primaries]
+        there = [each for each in pairs if each.effects]
+        judged = judged or (subject if there else "")
+        about = {"backend": subject, "judged": subject == judged}
+        rows += [{**row, **about} for row in _rows(experiment.task, there)]
+    order = [primary.name for primary in experiment.primaries]
+    rows.sort(key=lambda row: order.index(row["comparison"]))
+    columns = (
+        *("comparison", "claim", "metric", "unit", "arm", "against", "backend"),
+        *("judged", "effect", "predicted_low", "predicted_high", "margin", "control"),
+        *("estimate", "low", "high", "p", "outcome", "pairs", "diverged", "unread"),
+        "because",
+    )
+    return pd.DataFrame(rows, columns=columns)
 
 
 def _subjects(experiment: Experiment, records: Sequence[Record]) -> list[str]:
@@ -259,7 +201,7 @@ def _pairs(primary: Primary, task: str, records: Sequence[Record]) -> Pairs:
     others = _arms(primary, primary.against, records) if primary.against else {}
     cells = [*arms.values(), *others.values()]
     if not cells or (primary.against and arms.keys() != others.keys()):
-        return Pairs(primary, (), 0, 0)
+        return Pairs(primary)
     seeds = sorted(set.intersection(*(set(cell) for cell in cells)))
     diverged = sum(cell[s].status == "diverged" for cell in cells for s in seeds)
     mine, other = (
@@ -269,11 +211,10 @@ def _pairs(primary: Primary, task: str, records: Sequence[Record]) -> Pairs:
         for of in (arms, others)
     )
     there = ~np.isnan([*mine, *other]).any(axis=0)
-    unread = int((~there).sum())
-    if not there.any():
-        return Pairs(primary, (), diverged, unread)
     mine, other = mine[:, there], other[:, there]
-    if primary.effect == SHARE:
+    if not there.any():
+        effects = np.array([])
+    elif primary.effect == SHARE:
         sign = 1 if metric.better == "larger" else -1
         ahead = np.sign(mine - other, where=mine != other, out=np.zeros_like(mine))
         effects = (0.5 + 0.5 * sign * ahead).mean(axis=0)
@@ -283,108 +224,76 @@ def _pairs(primary: Primary, task: str, records: Sequence[Record]) -> Pairs:
     else:
         kind: Effect = "log ratio" if primary.effect == LOG_RATIO else "difference"
         effects = paired_effects(mine[0], other[0], kind)
-    return Pairs(primary, tuple(effects.tolist()), diverged, unread)
+    return Pairs(primary, tuple(effects.tolist()), diverged, int((~there).sum()))
 
 
 def _arms(
     primary: Primary, arm: Arm, records: Sequence[Record]
 ) -> dict[tuple[Any, ...], dict[int, Record]]:
-    """Return the records of an arm by seed, for each value of ``primary.over``."""
-    cells: dict[tuple[Any, ...], list[Record]] = {}
-    for record in records:
-        if matches(arm, record.config):
-            settings = dict(leaves(record.config))
-            key = tuple(settings[path] for path in primary.over)
-            cells.setdefault(key, []).append(record)
-    return {key: _by_seed(primary, cells[key]) for key in sorted(cells)}
-
-
-def _by_seed(primary: Primary, records: Sequence[Record]) -> dict[int, Record]:
-    """Return the records of one arm by seed.
+    """Return the records of an arm by seed, for each value of ``primary.over``.
 
     Raises:
         HarnessError: two records of a seed differ in their settings.
     """
-    mine: dict[int, Record] = {}
+    cells: dict[tuple[Any, ...], dict[int, Record]] = {}
     for record in records:
-        if mine.setdefault(record.seed, record).config != record.config:
+        if not matches(arm, record.config):
+            continue
+        settings = dict(leaves(record.config))
+        cell = cells.setdefault(tuple(settings[path] for path in primary.over), {})
+        if cell.setdefault(record.seed, record).config != record.config:
             remedy = "name the setting in which they differ in the arm"
             got = f"two of seed {record.seed}"
             text = sentence(primary.name, "one run of a seed in an arm", got, remedy)
             raise HarnessError(text)
-    return mine
+    return {key: cells[key] for key in sorted(cells)}
 
 
-def _results(pairs: Sequence[Pairs]) -> list[Result]:
-    """Judge the comparisons of one subject together."""
+def _rows(task: str, pairs: Sequence[Pairs]) -> Iterator[dict[str, Any]]:
+    """Judge the comparisons of one subject together; yield a row for each."""
     if not pairs:
-        return []
-    ends = [(each.effects, each.primary.low, each.primary.high) for each in pairs]
-    with_margin = [each for each in pairs if each.primary.margin]
-    no_difference = (
-        holm(
-            [
-                within(p.effects, -p.primary.margin, p.primary.margin)
-                for p in with_margin
-            ]
-        )
-        if with_margin
-        else ()
-    )
-    equal = dict(zip((p.primary.name for p in with_margin), no_difference, strict=True))
-    confirming = holm([within(*each) for each in ends])
-    refuting = holm([beyond(*each) for each in ends])
-    judged = []
+        return
+    predicted = [(each.effects, each.primary.low, each.primary.high) for each in pairs]
+    confirming = holm([within(*each) for each in predicted])
+    refuting = holm([beyond(*each) for each in predicted])
+    margins = {p.primary.name: (p.effects, p.primary.margin) for p in pairs}
+    tested = {name: within(e, -m, m) for name, (e, m) in margins.items() if m}
+    equal = dict(zip(tested, holm([*tested.values()]), strict=True)) if tested else {}
     for each, yes, no in zip(pairs, confirming, refuting, strict=True):
         primary, interval = each.primary, bootstrap(median, each.effects)
         low, high = float(interval.low), float(interval.high)
+        sides = {
+            NO_DIFFERENCE: -primary.margin <= low and high <= primary.margin,
+            # An infinite end bounds nothing.
+            CONFIRMED: (low > primary.low or math.isinf(primary.low))
+            and (high < primary.high or math.isinf(primary.high)),
+            REFUTED: high <= primary.low or primary.high <= low,
+        }
         same = equal.get(primary.name, 1.0)
-        if same <= LEVEL and -primary.margin <= low and high <= primary.margin:
-            judged.append(Result(each, interval, same, NO_DIFFERENCE))
-        elif yes <= LEVEL and _inside(low, high, primary):
-            judged.append(Result(each, interval, yes, CONFIRMED))
-        elif no <= LEVEL and (high <= primary.low or primary.high <= low):
-            judged.append(Result(each, interval, no, REFUTED))
-        else:
-            judged.append(Result(each, interval, min(yes, no, same), UNDECIDED))
-    return judged
-
-
-def _inside(low: float, high: float, primary: Primary) -> bool:
-    """Whether an interval lies between the predicted ends; infinite ends bound none."""
-    above = low > primary.low or math.isinf(primary.low)
-    return above and (high < primary.high or math.isinf(primary.high))
-
-
-# -- rows ------------------------------------------------------------------------------
-
-
-def _row(
-    experiment: Experiment, result: Result, subject: str, judged: bool
-) -> dict[str, Any]:
-    primary = result.pairs.primary
-    return {
-        "comparison": primary.name,
-        "claim": primary.claim,
-        "metric": primary.metric,
-        "unit": metrics_of(experiment.task)[primary.metric].unit,
-        "arm": _written(primary.arm),
-        "against": _written(primary.against),
-        "backend": subject,
-        "judged": judged,
-        "effect": primary.effect,
-        "predicted_low": primary.low,
-        "predicted_high": primary.high,
-        "margin": primary.margin,
-        "control": primary.control,
-        **{k: float(v) for k, v in result.interval.columns("estimate").items()},
-        "p": result.p,
-        "outcome": result.outcome,
-        "pairs": len(result.pairs.effects),
-        "diverged": result.pairs.diverged,
-        "unread": result.pairs.unread,
-        "because": primary.because,
-    }
+        p = {NO_DIFFERENCE: same, CONFIRMED: yes, REFUTED: no}
+        shown = [outcome for outcome in p if sides[outcome] and p[outcome] <= LEVEL]
+        outcome = shown[0] if shown else UNDECIDED
+        yield {
+            "comparison": primary.name,
+            "claim": primary.claim,
+            "metric": primary.metric,
+            "unit": metrics_of(task)[primary.metric].unit,
+            "arm": _written(primary.arm),
+            "against": _written(primary.against),
+            "effect": primary.effect,
+            "predicted_low": primary.low,
+            "predicted_high": primary.high,
+            "margin": primary.margin,
+            "control": primary.control,
+            **{k: float(v) for k, v in interval.columns("estimate").items()},
+            # Of what is undecided, the smallest.
+            "p": p.get(outcome, min(p.values())),
+            "outcome": outcome,
+            "pairs": len(each.effects),
+            "diverged": each.diverged,
+            "unread": each.unread,
+            "because": primary.because,
+        }
 
 
 def _written(arm: Arm) -> str:

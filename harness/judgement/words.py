@@ -28,8 +28,6 @@ from harness.records.record import digest
 from harness.statistics.intervals import LEVEL
 from harness.tasks.checks import Check
 
-__all__ = ["Table", "front_matter", "tables_digest", "with_words"]
-
 DIGITS = 6
 """Significant digits that the digest of tables depends on."""
 
@@ -62,24 +60,24 @@ def with_words(
     if not path.exists():
         return dataclasses.replace(finding, answer=_default(finding))
     head, text = front_matter(path)
+    notices = list(finding.notices)
     try:
-        sections = _sections(_filled(text, finding, experiment, checks))
+        filled = _filled(text, finding, experiment, checks)
+        parts = re.split(r"^## (.+)$", filled, flags=re.MULTILINE)[1:]
+        sections = dict(zip(parts[::2], parts[1::2], strict=True))
         answer, small_print = sections["Answer"], sections["Small print"]
     except (LookupError, TypeError, ValueError, jinja2.TemplateError) as error:
-        note = f"The words of {path.name} do not fit these runs: {error}."
-        return dataclasses.replace(
-            finding, answer=_default(finding), notices=[*finding.notices, note]
-        )
-    notices = list(finding.notices)
+        notices.append(f"The words of {path.name} do not fit these runs: {error}.")
+        return dataclasses.replace(finding, answer=_default(finding), notices=notices)
     if head.get("tables") != tables_digest(finding.tables):
         notices.append(
             f"The numbers are newer than the words of {path.name}, which were written "
             "for other runs or tables."
         )
-    lines = [_line(part) for part in f"\n{small_print}".split("\n- ")[1:]]
+    lines = [" ".join(part.split()) for part in f"\n{small_print}".split("\n- ")[1:]]
     return dataclasses.replace(
         finding,
-        answer=_line(answer),
+        answer=" ".join(answer.split()),
         small_print=[*lines, *finding.small_print],
         notices=notices,
     )
@@ -99,11 +97,11 @@ def front_matter(path: Path) -> tuple[dict[str, str], str]:
         HarnessError: there is none.
     """
     text = path.read_text("utf-8")
-    found = re.fullmatch(r"---\n(.*?)---\n(.*)", text, flags=re.DOTALL)
-    if found is None:
+    parts = re.fullmatch(r"---\n(.*?)---\n(.*)", text, flags=re.DOTALL)
+    if parts is None:
         raise HarnessError(f"{path.name}: expected front matter between two --- lines.")
-    lines = [line.partition(": ") for line in found[1].splitlines()]
-    return {key: value for key, _, value in lines}, found[2]
+    lines = [line.partition(": ") for line in parts[1].splitlines()]
+    return {key: value for key, _, value in lines}, parts[2]
 
 
 def _filled(
@@ -131,11 +129,6 @@ def _filled(
     )
 
 
-def _sections(text: str) -> dict[str, str]:
-    parts = re.split(r"^## (.+)$", text, flags=re.MULTILINE)[1:]
-    return dict(zip(parts[::2], parts[1::2], strict=True))
-
-
 def _default(finding: Finding) -> str:
     """Return an answer that fits any runs: how many predictions are confirmed."""
     frame = finding.tables.get(PREDICTIONS)
@@ -144,10 +137,6 @@ def _default(finding: Finding) -> str:
     outcomes = frame[frame["judged"].astype(bool)]["outcome"].tolist()
     counts = [f"{outcomes.count(each)} {each}" for each in dict.fromkeys(outcomes)]
     return f"Predictions: {joined(counts)}."
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split())
 
 
 # -- filters ---------------------------------------------------------------------------

@@ -18,8 +18,7 @@ from harness.mutation.reach import read_reach
 from harness.mutation.summary import unexplained
 from harness.mutation.trials import Trials
 from harness.processes.environment import child_variables
-from harness.records.files import RESULTS
-from harness.records.log import Log, read_lines
+from harness.records.files import RESULTS, Log, read_lines
 from lockstep.errors import sentence
 
 __all__ = ["FOLDER", "Request", "run_mutants"]

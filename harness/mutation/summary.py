@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.mutation.digests import current_digest
-from harness.records.log import read_lines
+from harness.records.files import read_lines
 from harness.statistics import Interval, share_interval
 
 __all__ = [

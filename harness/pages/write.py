@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from harness.errors import HarnessError
+from harness.judgement.counted import age_of
 from harness.judgement.finding import Finding
 from harness.pages.findings.charts import chart_of
 from harness.pages.findings.claims import claims_page
@@ -47,7 +48,6 @@ from harness.pages.parity.heat import family_map
 from harness.pages.parity.inserts import parity_inserts
 from harness.pages.parity.oracles import oracle_inserts
 from harness.pages.project.checkout import checkout_inserts
-from harness.records.age import age_of
 from harness.records.files import folder as records
 from lockstep.errors import sentence
 

@@ -1,6 +1,5 @@
 """Results as facts: JSON Lines files that are only appended to, one line per run.
 
-``record`` defines the record and its JSON form, ``log`` the append-only file, ``files``
-the folders, ``code`` the digest of the code that computed a run. docs/records.md
-describes every key.
+``record`` defines the record and its JSON form, ``files`` its folders and files,
+``code`` the digest of the code that computed a run. docs/records.md describes the keys.
 """

@@ -18,9 +18,6 @@ from typing import Any
 from harness.errors import HarnessError
 from harness.records.record import digest
 from lockstep import registry
-from lockstep.errors import sentence
-
-__all__ = ["code_digest", "commit_of", "require_committed", "source_digest"]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -47,37 +44,30 @@ def code_digest(task: str, backend: str, root: Path = ROOT) -> str:
     The modules are those that the task, its model for the backend and the backend
     import, at the top or inside a function. A module that is gone is left out.
     """
-    model = registry.find(backend).model_file
     home = "overhead" if task.endswith("_overhead") else task  # all benchmarks
-    waiting = [f"harness.tasks.{home}.{name}" for name in ("task", model)]
+    model = registry.find(backend).model_file
+    waiting = [f"harness.tasks.{home}.task", f"harness.tasks.{home}.{model}"]
     waiting.append(f"lockstep.{backend}")
     digests: dict[str, str] = {}
     while waiting:
         module = waiting.pop()
-        package = next((name for name in PACKAGES if _within(module, name)), None)
-        if package is None or module in digests:
+        places = [of for p, of in PACKAGES.items() if f"{module}.".startswith(f"{p}.")]
+        if not places or module in digests:
             continue
-        path = root / PACKAGES[package] / module.replace(".", "/")
+        path = root / places[0] / module.replace(".", "/")
         files = path.with_name(f"{path.name}.py"), path / "__init__.py"
         if file := next(filter(Path.is_file, files), None):
             digests[module], imports = _read(file.read_text("utf-8"))
             waiting += [module.rpartition(".")[0], *imports]
-    kept = {name: each for name, each in digests.items() if name not in NAMING_ONLY}
-    return digest(kept, 16)
+    counted = {name: each for name, each in digests.items() if name not in NAMING_ONLY}
+    return digest(counted, 16)
 
 
 @cache
 def _read(source: str) -> tuple[str, tuple[str, ...]]:
-    """Return the digest of a source, and the names that it imports.
-
-    A source that does not parse gets the digest of its text.
-    """
+    """Return the digest of a source, and the names that it imports."""
     imports: list[str] = []
-    try:
-        tree = ast.parse(source)
-    except SyntaxError:
-        return digest(source, 16), ()
-    for node in ast.walk(tree):
+    for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             imports += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -102,37 +92,26 @@ def commit_of(root: Path = ROOT) -> tuple[str | None, bool | None]:
 
     Both are None without git, or where there is no repository.
     """
-    commit = git(root, "rev-parse", "HEAD")
-    changes = git(root, "status", "--porcelain", "--", *CODE_FOLDERS)
+    commit = _git(root, "rev-parse", "HEAD")
+    changes = _git(root, "status", "--porcelain", "--", *CODE_FOLDERS)
     if commit is None or changes is None:
         return None, None
     return commit.strip(), bool(changes.strip())
 
 
 def require_committed(path: Path, root: Path = ROOT) -> None:
-    """Raise unless a file of a checkout is committed and unchanged.
-
-    Raises:
-        HarnessError: it is not, or git cannot tell.
-    """
-    tracked = git(root, "ls-files", "--", str(path))
-    changes = git(root, "status", "--porcelain", "--", str(path))
-    if commit_of(root)[0] is None or tracked is None or changes is None:
-        got = "no commit, since Git is not installed or this is no repository"
-        remedy = "publish from a clone, or leave --publish out"
-    elif tracked and not changes:
-        return
-    else:
-        got = "changes that are not committed" if tracked else "a file that Git ignores"
-        got = "a file that is not committed" if changes.startswith("??") else got
-        remedy = "commit it before the runs"
-    because = "or else nobody can see that its predictions are older than the results"
-    expected = "a file that is committed as it is"
-    text = sentence(f"--publish: {path.name}", expected, got, f"{remedy}, {because}")
-    raise HarnessError(text)
+    """Raise HarnessError unless a file of a checkout is committed and unchanged."""
+    status = _git(root, "status", "--porcelain", "--ignored", "--", str(path))
+    if status != "":
+        got = "no repository of Git" if status is None else "changes, or a new file"
+        raise HarnessError(
+            f"--publish: {path.name}: expected a file that is committed as it is, got "
+            f"{got}; commit it before the runs, or else nobody can see that its "
+            "predictions are older than the results."
+        )
 
 
-def git(root: Path, *words: str) -> str | None:
+def _git(root: Path, *words: str) -> str | None:
     """Return what a git command prints about a checkout, or None if it fails."""
     command = ["git", "-C", str(root), *words]
     try:
@@ -140,10 +119,6 @@ def git(root: Path, *words: str) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout if done.returncode == 0 else None
-
-
-def _within(module: str, package: str) -> bool:
-    return module == package or module.startswith(f"{package}.")
 
 
 def _canonical(node: Any, sentences: bool) -> str:

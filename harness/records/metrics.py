@@ -9,8 +9,6 @@ from typing import Literal
 from harness.records.record import Record
 from harness.tasks import part
 
-__all__ = ["Metric", "metrics_of"]
-
 
 @dataclass(frozen=True)
 class Metric:
@@ -29,6 +27,6 @@ class Metric:
 
 
 def metrics_of(task: str) -> Mapping[str, Metric]:
-    """Return the metrics of a task by name: ``METRICS`` of its findings module."""
+    """Return the metrics of a task by name: ``METRICS`` of its report."""
     metrics: Mapping[str, Metric] = part(task, "report").METRICS
     return metrics

@@ -1,5 +1,5 @@
 """Doing runs: find missing runs, start worker processes, record outcomes.
 
-``run`` is the command. ``schedule`` assigns the runs of ``parts`` to ``workers``. Each
-of them talks to one ``worker`` process. ``check`` repeats recorded runs.
+``run`` is the command. ``schedule`` gives its runs to ``workers``, each of which talks
+to one ``worker`` process. ``check`` repeats recorded runs.
 """

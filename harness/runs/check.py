@@ -8,24 +8,23 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Literal
 
 from harness.declarations.declare import SCALES, Experiment, Run
+from harness.declarations.toml_files import leaves
 from harness.declarations.tune import FIRST_SEED
 from harness.errors import HarnessError
 from harness.processes.children import Children
 from harness.records.files import RESULTS, folder, read
 from harness.records.record import Outcome, Record, latest
-from harness.runs.workers import Crash, Lost, Refusal, Worker
+from harness.runs.workers import Failure, Worker
 from harness.tasks import TIMED
 from lockstep import registry
 from lockstep.errors import sentence, unknown_name
-
-__all__ = ["TOLERANCE", "Check", "check", "compare_outcomes"]
 
 TOLERANCE = 1e-4
 """Relative. The precision of float32 is 6e-8; short runs lose about three digits."""
@@ -81,9 +80,8 @@ def check(
         for name in usable
     }
     if not any(chosen.values()):
-        expected = (
-            f"records of {', '.join(usable) or 'an installed backend'} on {device}"
-        )
+        names = ", ".join(usable) or "an installed backend"
+        expected = f"records of {names} on {device}"
         remedy = "choose another backend or device, or publish some by harness run"
         raise HarnessError(sentence(str(home), expected, "none", remedy))
     children, numbers = Children(), count()
@@ -91,21 +89,21 @@ def check(
         for backend, records in chosen.items():
             worker = None
             for record in records:
-                if worker is None:
-                    of = (experiment.task, backend, device, next(numbers), children)
-                    worker = Worker(*of)
+                worker = worker or Worker(
+                    experiment.task, backend, device, next(numbers), children
+                )
                 run = Run(record.experiment, record.task, record.config, record.seed)
                 answer = worker.do(run)
                 arm = f"{backend}, {_named(experiment, record)}"
-                if isinstance(answer, Refusal):
+                if not isinstance(answer, Failure):
+                    keys = ("status", "reason", "series", "summary")
+                    again = Outcome(**{k: answer[k] for k in keys}).in_float32()
+                    yield Check(arm, *compare_outcomes(record.outcome, again))
+                elif answer.kind == "refused":
                     raise HarnessError(answer.reason)
-                if isinstance(answer, Crash | Lost):
+                else:
                     yield Check(arm, "different", answer.reason)
                     worker = None
-                    continue
-                names = ("status", "reason", "series", "summary")
-                again = Outcome(**{name: answer[name] for name in names}).in_float32()
-                yield Check(arm, *compare_outcomes(record.outcome, again))
             if worker is not None:
                 worker.stop()
     finally:
@@ -130,13 +128,9 @@ def _one_of_each_arm(
 
 def _named(experiment: Experiment, record: Record) -> str:
     """Return the varied settings, the tuned one and the seed of a record."""
+    settings = {**record.config, **dict(leaves(record.config))}
     paths = [*experiment.vary, *([experiment.tune.path] if experiment.tune else [])]
-    words = []
-    for path in paths:
-        value = record.config
-        for part in path.split("."):
-            value = value.get(part, {}) if isinstance(value, Mapping) else {}
-        words.append(f"{path} {json.dumps(value)}")
+    words = [f"{path} {json.dumps(settings.get(path))}" for path in paths]
     return ", ".join([*words, f"seed {record.seed}"])
 
 

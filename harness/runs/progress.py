@@ -1,42 +1,16 @@
-"""Progress of a whole command: bars on a terminal, or a line from time to time."""
+"""Progress of a whole command: a bar on a terminal, or a line from time to time."""
 
 from __future__ import annotations
 
-import sys
 import time
-from dataclasses import dataclass
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from statistics import fmean
+from typing import Self
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-__all__ = ["Progress", "duration"]
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
 
 SECONDS_BETWEEN_LINES = 10.0
-
-
-@dataclass
-class Count:
-    """Runs of one part.
-
-    Attributes:
-        total: number of runs.
-        done: number of runs that this command has finished.
-        seconds: total time of these runs, without the first: in it the framework loads
-            libraries, which may take longer than all other runs.
-        before: mean seconds of a run in earlier commands; None if there was none.
-    """
-
-    total: int = 0
-    done: int = 0
-    seconds: float = 0.0
-    before: float | None = None
-
-    @property
-    def mean(self) -> float | None:
-        """Mean seconds of a run in this command, else in earlier ones, else None."""
-        return self.seconds / (self.done - 1) if self.done > 1 else self.before
 
 
 class Progress:
@@ -44,128 +18,107 @@ class Progress:
 
     Args:
         jobs: number of runs that are done at the same time.
-        console: for bars. By default there are bars if the output is a terminal and
-            rich is installed.
+        console: by default standard output. There is a bar if it is a terminal.
+
+    Attributes:
+        totals: number of runs of each part.
+        seconds: durations of its finished runs.
     """
 
     def __init__(self, jobs: int = 1, console: Console | None = None) -> None:
         self.jobs = jobs
-        self.parts: dict[str, Count] = {}
-        self._last_line: float | None = None
-        self._bars: dict[str, Any] = {}
-        self.display: Any = None
-        if console is None and not sys.stdout.isatty():
-            return
-        try:
-            from rich import progress as rich
-        except ImportError:
-            return
-        self.display = rich.Progress(
-            rich.TextColumn("{task.description}", markup=False),
-            rich.BarColumn(),
-            rich.MofNCompleteColumn(),
-            rich.TimeElapsedColumn(),
-            rich.TextColumn("{task.fields[left]}"),
-            console=console,
-        )
-        self._whole = self.display.add_task("all runs", total=0, left="")
+        self.totals: dict[str, int] = {}
+        self.seconds: dict[str, list[float]] = {}
+        self._console = console or Console()
+        self._last_line = -SECONDS_BETWEEN_LINES
+        self._bar: Bar | None = None
+        if self._console.is_terminal:
+            columns = (TextColumn("{task.description}", markup=False), BarColumn())
+            counts = (MofNCompleteColumn(), TimeElapsedColumn())
+            left = TextColumn("{task.fields[left]}")
+            self._bar = Bar(*columns, *counts, left, console=self._console)
+            self._task = self._bar.add_task("all runs", total=0, left="")
 
-    def expect(self, part: str, total: int, before: float | None = None) -> None:
-        """Set the number of runs of a part, and their mean duration if known."""
-        count = self.parts.setdefault(part, Count())
-        count.total = total
-        count.before = count.before if before is None else before
-        self._draw(part)
+    def expect(self, part: str, total: int) -> None:
+        """Set the number of runs of a part."""
+        self.totals[part] = total
+        self.seconds.setdefault(part, [])
+        self._draw()
 
     def advance(self, part: str, seconds: float) -> None:
         """Count a run that is done.
 
-        Without bars, print the first run, the last of a part, and one every 10 s.
+        Without a bar, print the first run, the last of a part, and one every 10 s.
         """
-        count = self.parts[part]
-        count.done += 1
-        count.seconds += seconds if count.done > 1 else 0
-        if self.display is not None:
-            if part not in self._bars:
-                self._bars[part] = self.display.add_task(part, total=0, left="")
-            self._draw(part)
+        self.seconds[part].append(seconds)
+        if self._bar is not None:
+            self._bar.update(self._task, description=part)
+            self._draw()
             return
-        now, last = time.monotonic(), self._last_line
-        quiet = last is not None and now - last < SECONDS_BETWEEN_LINES
-        if quiet and count.done < count.total:
-            return
-        self._last_line = now
-        every = f"{self.done} of {self.total} in all"
-        left = "" if self.left is None else f", about {duration(self.left)} left"
-        self.write(f"{part}: {count.done} of {count.total} runs; {every}{left}")
+        done, now = len(self.seconds[part]), time.monotonic()
+        if done >= self.totals[part] or now - self._last_line >= SECONDS_BETWEEN_LINES:
+            self._last_line = now
+            counts = f"{done} of {self.totals[part]} runs; {self.done} of {self.total}"
+            self.write(f"{part}: {counts} in all{self._left()}")
 
     def close(self, part: str) -> None:
         """Set a part's total to the number of its finished runs."""
-        self.expect(part, self.parts[part].done)
+        self.expect(part, len(self.seconds[part]))
 
     def write(self, text: str) -> None:
-        """Print a text, above the bars if there are some."""
-        if self.display is None:
+        """Print a text, above the bar if there is one."""
+        if self._bar is None:
             print(text, flush=True)
-            return
-        # Brackets are not read as markup.
-        options: dict[str, Any] = {"markup": False, "highlight": False}
-        self.display.console.print(text, **options, soft_wrap=True)
+        else:
+            # Brackets are not read as markup.
+            self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     @property
     def done(self) -> int:
         """Number of finished runs of all parts."""
-        return sum(count.done for count in self.parts.values())
+        return sum(map(len, self.seconds.values()))
 
     @property
     def total(self) -> int:
         """Number of runs of all parts."""
-        return sum(count.total for count in self.parts.values())
+        return sum(self.totals.values())
 
     @property
     def left(self) -> float | None:
         """Seconds until all runs are done, or None while no mean is known.
 
-        A part without any finished run uses the mean over all parts.
+        A mean leaves out the first run of its part: in it the framework loads
+        libraries, which may take longer than all other runs. A part without a mean uses
+        that of all parts.
         """
-        if self.done == self.total:
-            return 0.0
-        counts = self.parts.values()
-        known = [(max(c.done - 1, 1), c.mean) for c in counts if c.mean is not None]
+        known = {part: times[1:] for part, times in self.seconds.items() if times[1:]}
         if not known:
-            return None
-        usual = sum(w * mean for w, mean in known) / sum(w for w, _ in known)
-        seconds = sum(
-            (count.total - count.done) * (usual if count.mean is None else count.mean)
-            for count in counts
+            return 0.0 if self.done == self.total else None
+        usual = fmean(seconds for times in known.values() for seconds in times)
+        rest = sum(
+            (total - len(self.seconds[part])) * fmean(known.get(part, [usual]))
+            for part, total in self.totals.items()
         )
-        return seconds / self.jobs
+        return rest / self.jobs
 
-    def _draw(self, part: str) -> None:
-        """Update the bars of a part and of the whole. Hide that of a finished part."""
-        if self.display is None:
-            return
-        if part in self._bars:
-            total, done = self.parts[part].total, self.parts[part].done
-            numbers = {"total": total, "completed": done, "visible": done < total}
-            self.display.update(self._bars[part], **numbers)
-        left = "" if self.left is None else f"about {duration(self.left)} left"
-        numbers = {"total": self.total, "completed": self.done}
-        self.display.update(self._whole, **numbers, left=left)
+    def _left(self) -> str:
+        return "" if self.left is None else f", about {duration(self.left)} left"
+
+    def _draw(self) -> None:
+        if self._bar is not None:
+            left = self._left().lstrip(", ")
+            self._bar.update(
+                self._task, total=self.total, completed=self.done, left=left
+            )
 
     def __enter__(self) -> Self:
-        if self.display is not None:
-            self.display.start()
+        if self._bar is not None:
+            self._bar.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self.display is not None:
-            self.display.stop()
+    def __exit__(self, *error: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
 
 
 def duration(seconds: float) -> str:

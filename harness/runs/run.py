@@ -9,33 +9,28 @@ validation runs are done first, because the other runs depend on their records.
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter, deque
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from statistics import fmean
 from typing import Literal
 
-from harness.declarations.declare import Experiment
+from harness.declarations.declare import Experiment, Run
 from harness.declarations.tune import choice_lines, with_choices
 from harness.errors import HarnessError
 from harness.processes.children import Children
 from harness.processes.cluster import Cluster
-from harness.records.code import commit_of
-from harness.records.files import RESULTS, folder, read
-from harness.records.record import latest
-from harness.runs.parts import Origin, Part, Report
+from harness.records.code import code_digest, commit_of
+from harness.records.files import RESULTS, Store, folder, read
+from harness.records.record import Code, Record, latest
 from harness.runs.progress import Progress
 from harness.runs.schedule import Schedule, do_all
-from harness.runs.workers import Hosts
+from harness.runs.workers import Answer, Failure, Hosts, Worker
 from harness.tasks import TIMED
 from lockstep import registry
 from lockstep.errors import MissingFrameworkError, sentence, unknown_name
-
-__all__ = ["Request", "Sweep", "sweep"]
-
-CORES_OF_BUDGET = 2
-"""``budget_minutes`` is measured with this many cores."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +61,39 @@ class Request:
     command: str = ""
 
 
+@dataclass
+class Report:
+    """The result of a sweep on one backend.
+
+    Attributes:
+        state: ``skipped`` before any work, ``stopped`` before the end, or ``done``.
+        reason: one sentence, empty when done.
+        settled: number of runs that were finished before.
+        counts: new records by status.
+        reasons: number of runs for each reason in their records.
+    """
+
+    backend: str
+    state: Literal["done", "stopped", "skipped"] = "done"
+    reason: str = ""
+    settled: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def failed(self) -> bool:
+        """Whether runs are missing or ended with an error."""
+        return self.state == "stopped" or self.counts["error"] > 0
+
+    def __str__(self) -> str:
+        new = ", ".join(f"{n} {status}" for status, n in self.counts.items())
+        text = (
+            f"{self.backend}: {self.state}; {new or 'no new runs'}; {self.settled} kept"
+        )
+        notes = [f"{reason} ({n} x)" for reason, n in self.reasons.items()]
+        return "\n  ".join([text, *filter(None, [self.reason]), *notes])
+
+
 def sweep(experiments: Sequence[Experiment], request: Request) -> list[Report]:
     """Do every run of a scale that has no settled record yet.
 
@@ -84,38 +112,121 @@ def sweep(experiments: Sequence[Experiment], request: Request) -> list[Report]:
         jobs = request.jobs or hosts.cores
         shown = stack.enter_context(Progress(jobs))
         checkout = commit_of()
-        origin = Origin(request.scale, request.command, checkout)
-        sweeps = [Sweep(each, request, origin, shown, stack) for each in experiments]
+        sweeps = [Sweep(e, request, checkout, shown, stack) for e in experiments]
+        stack.callback(hosts.end)
+        for each in sweeps:
+            each.ask()
         timed = [each for each in sweeps if each.experiment.task in TIMED]
         others = [each for each in sweeps if each not in timed]
-        for each in sweeps:
-            each.begin()
-        missing = shown.total
-        if missing:
-            at_once = jobs if any(map(_has_runs, others)) else 1
-            shown.write(f"{missing} runs to do; worker processes: {at_once}")
-        stack.callback(hosts.end)
+        if shown.total:
+            most = jobs if any(each.waiting for each in others) else 1
+            shown.write(f"{shown.total} runs to do; worker processes: {most}")
+        numbers = itertools.count()
+
+        def settled(part: Part, seconds: float | None) -> None:
+            if seconds is not None:
+                shown.advance(part.name, seconds)
+            if part.report.state == "stopped":
+                shown.close(part.name)
+
         for group, most in ((others, jobs), (timed, 1)):
-            _do(group, most, hosts, stack)
+            for _ in ("validation", "report"):
+                for each in group:
+                    each.ask()
+                if parts := [part for each in group for part in each.waiting]:
+                    do_all(Schedule(parts, settled), most, hosts, numbers)
+            for each in group:
+                shown.write(str(each))
     return [report for each in sweeps for report in each.reports.values()]
 
 
-def _has_runs(sweep: Sweep) -> bool:
-    """Whether an experiment has unfinished runs."""
-    return not all(part.idle for part in sweep.parts.values())
+class Part:
+    """The runs of one experiment on one backend.
 
+    Attributes:
+        records: all records of the part's file, including new ones.
+        waiting: runs that are not started yet.
+        running: number of runs in progress.
+        threads: number of threads that have a worker for this part.
+        crashes: number of workers that crashed since the last answer.
+        missing: number of runs that this command will not do.
+        validating: whether its runs are those by which values are chosen.
+    """
 
-def _do(sweeps: Sequence[Sweep], jobs: int, hosts: Hosts, stack: ExitStack) -> None:
-    """Do the runs of some experiments. Stop the workers whenever this ends."""
-    owners = {part: each for each in sweeps for part in each.parts.values()}
+    def __init__(
+        self,
+        experiment: Experiment,
+        report: Report,
+        request: Request,
+        checkout: tuple[str | None, bool | None],
+        stack: ExitStack,
+    ) -> None:
+        """Open the part's files. They are closed when ``stack`` ends."""
+        self.experiment, self.report, self.request = experiment, report, request
+        self.backend, self.device = report.backend, request.device
+        self.code = Code(*checkout, code_digest(experiment.task, self.backend))
+        home = folder(experiment.name, request.publish, request.root)
+        self._store = stack.enter_context(Store(home, self.backend))
+        self.records = self._store.records
+        self.waiting: deque[Run] = deque()
+        self.running = self.threads = self.crashes = self.missing = 0
+        self.validating = False
 
-    def settled(part: Part, seconds: float | None) -> None:
-        owners[part].settled(part, seconds)
+    @property
+    def name(self) -> str:
+        """The name that progress shows."""
+        name = f"{self.experiment.name}, {self.backend}"
+        return f"{name}, validation" if self.validating else name
 
-    schedule = Schedule(list(owners), settled)
-    stack.callback(schedule.stop)
-    if any(map(_has_runs, sweeps)):
-        do_all(schedule, jobs, hosts)
+    def ask(self, runs: Sequence[Run]) -> None:
+        """Add runs to the waiting ones, except those that are settled."""
+        settled = {r.key for r in latest(self.records) if r.settled}
+        missing = [r for r in runs if (r.id, self.backend, self.device) not in settled]
+        self.report.settled += len(runs) - len(missing)
+        self.waiting.extend(missing)
+
+    def record(self, run: Run, answer: Answer, worker: Worker) -> Record:
+        """Append the record of a run and count it."""
+        assert worker.introduction is not None
+        record = Record(
+            **asdict(run),
+            **{name: value for name, value in answer.items() if name != "id"},
+            id=run.id,
+            scale=self.request.scale,
+            command=self.request.command,
+            subject=worker.introduction["subject"],
+            environment=self._store.environment(worker.introduction["environment"]),
+            code=self.code,
+            process=worker.number,
+            prediction=self.experiment.prediction,
+        )
+        self._store.append(record)
+        self.report.counts[record.status] += 1
+        if record.reason:
+            self.report.reasons[record.reason] += 1
+        return record
+
+    def record_crash(self, run: Run, crash: Failure, worker: Worker) -> Record | None:
+        """Record a crash as the error of its run.
+
+        Return None if the worker crashed before it began. The run then waits again.
+        """
+        if worker.introduction is None:
+            self.waiting.appendleft(run)
+            return None
+        reason = f"the worker process ended ({crash.reason})"
+        outcome = {"status": "error", "reason": reason, "series": {}, "summary": {}}
+        return self.record(run, {**crash.start, **outcome}, worker)
+
+    def stop(self, reason: str) -> None:
+        """Give up the waiting runs and report the reason."""
+        self.missing += len(self.waiting)
+        self.waiting.clear()
+        self.report.state = "stopped"
+        self.report.reason = (
+            f"{reason.removesuffix('.')}. {self.missing} runs are missing; the same "
+            "command goes on where this one stopped."
+        )
 
 
 class Sweep:
@@ -124,85 +235,66 @@ class Sweep:
     Attributes:
         reports: one for each requested backend.
         parts: one for each backend that can be used.
-        stage: ``validation``, ``report`` or, when all is done, ``end``.
     """
 
     def __init__(
         self,
         experiment: Experiment,
         request: Request,
-        origin: Origin,
+        checkout: tuple[str | None, bool | None],
         shown: Progress,
         stack: ExitStack,
     ) -> None:
-        self.experiment, self.request, self.shown = experiment, request, shown
-        self.stage: Literal["validation", "report", "end"] = "validation"
+        self.experiment, self.request, self._shown = experiment, request, shown
         names = request.backends or experiment.backends
         self.reports = {name: Report(name) for name in names}
-        home = folder(experiment.name, request.publish, request.root)
-        self.parts = {
-            name: Part(experiment, report, request.device, home, origin, stack)
+        self.parts = [
+            Part(experiment, report, request, checkout, stack)
             for name, report in self.reports.items()
             if _can_run(experiment, name, bool(request.backends), report)
-        }
-
-    def begin(self) -> None:
-        """Request the first runs, and show the total number of runs."""
-        scale, count = self.request.scale, self.request.seeds
-        seeds = self.experiment.scale(scale).seeds if count is None else count
-        for part in self.parts.values():
-            runs = len(self.experiment.arms(scale)) * seeds
-            self.shown.expect(part.name, runs)
-        self._choose()
-        first = self.parts.get(self.experiment.backends[0])
-        if first and self._lacking:
-            first.ask(self.experiment.validation_runs(scale))
-            self._expect(first)
-        self._advance()
-
-    def settled(self, part: Part, seconds: float | None) -> None:
-        """Count a run. Request the runs that depend on it."""
-        if seconds is not None:
-            self.shown.advance(self._name(part), seconds)
-        if part.report.state == "stopped":
-            self.shown.close(self._name(part))
-        self._advance()
-
-    def _advance(self) -> None:
-        """Start the next stage when all runs of this one are done."""
-        if self.stage == "validation" and self._idle:
-            self._choose()
-            self.stage = "report"
-            self._ask_for_report()
-        if self.stage == "report" and self._idle:
-            self.stage = "end"
-            self.shown.write(str(self))
+        ]
+        self._validated = self._complete = False
 
     @property
-    def _idle(self) -> bool:
-        return all(part.idle for part in self.parts.values())
+    def waiting(self) -> list[Part]:
+        """The parts that have waiting runs."""
+        return [part for part in self.parts if part.waiting]
 
-    def _name(self, part: Part) -> str:
-        """Return the name that progress shows for a part at this stage."""
-        validation = self.stage == "validation"
-        return f"{part.name}, validation" if validation else part.name
+    def ask(self) -> None:
+        """Request the runs that can be done now, unless some are waiting.
 
-    def _expect(self, part: Part) -> None:
-        """Show the number of waiting runs of a part and their expected duration."""
-        durations = [r.duration for r in part.records if r.scale == self.request.scale]
-        known = [seconds for seconds in durations if seconds is not None]
-        before = fmean(known) if known else None
-        self.shown.expect(self._name(part), len(part.waiting), before)
-
-    def _ask_for_report(self) -> None:
-        """Request the runs of the report from every backend."""
+        These are at first those of validation, if values must be chosen from them.
+        """
+        if self.waiting or self._complete:
+            return
+        self._choose()
+        first = next((p for p in self.parts if p.backend == self._first), None)
+        if self._lacking and first and not self._validated:
+            scale = self.experiment.scale(self.request.scale)
+            arms = len(self.experiment.arms(self.request.scale))
+            for part in self.parts:
+                self._shown.expect(
+                    part.name, arms * (self.request.seeds or scale.seeds)
+                )
+            self._validated = first.validating = True
+            first.ask(self.experiment.validation_runs(self.request.scale))
+            self._shown.expect(first.name, len(first.waiting))
+        if first and first.waiting:
+            return
+        self._complete = True
         runs = self.experiment.runs(self.request.scale, self.request.seeds)
-        for part in self.parts.values():
+        for part in self.parts:
+            part.validating = False
             if part.report.state == "done":
                 part.ask(runs)
-            self._expect(part)
+                self._shown.expect(part.name, len(part.waiting))
         if self._lacking:
             self._report_lack()
+
+    @property
+    def _first(self) -> str:
+        """The backend on which values are chosen."""
+        return self.experiment.backends[0]
 
     @property
     def _lacking(self) -> int:
@@ -218,28 +310,27 @@ class Sweep:
         If that backend is not run, the user's own records are used, else the published
         ones.
         """
-        first = self.experiment.backends[0]
-        if first in self.parts:
-            sources = [self.parts[first].records]
-        else:
-            name, root = f"{first}.jsonl", self.request.root
-            homes = [folder(self.experiment.name, p, root) for p in (False, True)]
-            own = homes[1:] if self.request.publish else homes
-            sources = [read(home / name) for home in own]
+        sources = [part.records for part in self.parts if part.backend == self._first]
+        if not sources:
+            name, root = f"{self._first}.jsonl", self.request.root
+            places = (True,) if self.request.publish else (False, True)
+            homes = [folder(self.experiment.name, p, root) for p in places]
+            sources = [read(home / name) for home in homes]
         last = [latest(records) for records in sources]
         self.experiment = with_choices(self.experiment, *last)
 
     def _report_lack(self) -> None:
         """Report that the runs of arms without a value could not be done."""
-        first = self.experiment.backends[0]
-        expected = f"all validation runs of [tune] on {first}, which choose values"
+        expected = (
+            f"all validation runs of [tune] on {self._first}, which choose values"
+        )
         arms = len(self.experiment.arms(self.request.scale))
         got = f"{self._lacking} of {arms} arms that lack some"
-        remedy = f"run it on {first} until none ends with an error"
+        remedy = f"run it on {self._first} until none ends with an error"
         text = sentence(self.experiment.name, expected, got, remedy)
         for report in self.reports.values():
             if report.state == "done":
-                report.stop(text)
+                report.state, report.reason = "stopped", text
 
     def __str__(self) -> str:
         head = f"{self.experiment.name} ({self.request.scale}): "
@@ -247,21 +338,7 @@ class Sweep:
         if self.experiment.choices.get(self.request.scale):
             chosen = choice_lines(self.experiment, self.request.scale)
             lines += ["chosen by validation:", *(f"  {line}" for line in chosen)]
-        return "\n".join([*lines, *filter(None, [self._over_budget()])])
-
-    def _over_budget(self) -> str:
-        """Return a sentence if the runs of scale std exceed the budget, else ""."""
-        validation = self.experiment.validation_runs("std")
-        declared = {run.id for run in [*validation, *self.experiment.runs("std")]}
-        every = [r for part in self.parts.values() for r in latest(part.records)]
-        seconds = sum(r.duration or 0 for r in every if r.id in declared)
-        cores = 1 if self.experiment.task in TIMED else CORES_OF_BUDGET
-        minutes, budget = seconds / 60 / cores, self.experiment.budget_minutes
-        if self.request.scale != "std" or minutes <= budget:
-            return ""
-        expected = f"runs of at most {budget:g} minutes on {cores} cores"
-        remedy = "do with fewer arms, values, steps or seeds, or raise budget_minutes"
-        return sentence(self.experiment.name, expected, f"{minutes:.1f}", remedy)
+        return "\n".join(lines)
 
 
 def _can_run(experiment: Experiment, name: str, named: bool, report: Report) -> bool:

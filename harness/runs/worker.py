@@ -26,8 +26,6 @@ from harness.tasks import part
 from lockstep import __version__, registry
 from lockstep.errors import LockstepError, UnsupportedError
 
-__all__ = ["attempt", "introduce", "main", "measure"]
-
 
 def main(task: str, backend: str, device: str) -> None:
     """Do the runs in the order in which they are read."""

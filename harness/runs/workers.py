@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, TypeAlias
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, TypeAlias
 
 from harness.declarations.declare import Run
 from harness.processes.children import Children
 from harness.processes.cluster import Cluster, NodeLostError
 from harness.records.machine import start_of_run
-
-__all__ = ["Answer", "Crash", "Hosts", "Lost", "Refusal", "Worker"]
 
 MODULE = "harness.runs.worker"
 
@@ -24,38 +22,21 @@ Hosts: TypeAlias = Children | Cluster
 
 
 @dataclass(frozen=True)
-class Refusal:
-    """The answer of a worker that cannot use its framework or its device.
+class Failure:
+    """Why there is no answer. The worker has ended.
 
     Attributes:
-        reason: one sentence.
+        kind: ``refused``: the framework or the device cannot be used; ``crashed``: the
+            process ended before it answered; ``lost``: its machine is gone, and the run
+            itself may be fine.
+        reason: one sentence; of a crash the signal or exit status, and the last line of
+            its standard error.
+        start: of a crash: when the run began, as in a record, and its duration.
     """
 
+    kind: Literal["refused", "crashed", "lost"]
     reason: str
-
-
-@dataclass(frozen=True)
-class Crash:
-    """The result of a worker process that ended before it answered.
-
-    Attributes:
-        reason: its signal or exit status, and the last line of its standard error.
-        start: when the run began, as in a record, and its duration.
-    """
-
-    reason: str
-    start: Answer
-
-
-@dataclass(frozen=True)
-class Lost:
-    """The result of a worker whose machine is gone. The run itself may be fine.
-
-    Attributes:
-        reason: one sentence.
-    """
-
-    reason: str
+    start: Answer = field(default_factory=dict)
 
 
 class Worker:
@@ -71,33 +52,28 @@ class Worker:
     ) -> None:
         self.number = number
         self.introduction: Answer | None = None
-        arguments = [task, backend, device]
-        self._conversation = hosts.converse(MODULE, arguments)
+        self._conversation = hosts.converse(MODULE, [task, backend, device])
 
-    def do(self, run: Run) -> Answer | Crash | Refusal | Lost:
+    def do(self, run: Run) -> Answer | Failure:
         """Do a run. Return the answer, or the reason why there is none."""
         try:
-            return self._do(run)
+            self._conversation.send(json.dumps(asdict(run)))
+            if self.introduction is None:
+                content = self._receive()
+                if content is None:
+                    return Failure("crashed", self.end())
+                if "refused" in content:
+                    self.end()
+                    return Failure("refused", content["refused"])
+                self.introduction = content
+            start, begin = start_of_run(), time.monotonic()
+            answer = self._receive()
+            if answer is not None:
+                return answer
+            start["duration"] = round(time.monotonic() - begin, 3)
+            return Failure("crashed", self.end(), start)
         except NodeLostError as error:
-            return Lost(str(error))
-
-    def _do(self, run: Run) -> Answer | Crash | Refusal:
-        self._conversation.send(json.dumps(asdict(run)))
-        if self.introduction is None:
-            content = self._receive()
-            if content is None:
-                return Crash(self.end(), {})
-            if "refused" in content:
-                self.end()
-                return Refusal(content["refused"])
-            self.introduction = content
-        start, begin = start_of_run(), time.monotonic()
-        answer = self._receive()
-        if answer is None:
-            return Crash(
-                self.end(), {**start, "duration": round(time.monotonic() - begin, 3)}
-            )
-        return answer
+            return Failure("lost", str(error))
 
     def end(self) -> str:
         """Wait for the process to end and return how it ended."""

@@ -17,7 +17,6 @@ from harness.statistics.effects import (
 from harness.statistics.intervals import (
     Interval,
     bootstrap,
-    overlap,
     share_interval,
     t_interval,
 )
@@ -32,7 +31,6 @@ __all__ = [
     "bootstrap",
     "holm",
     "median",
-    "overlap",
     "paired_effects",
     "ratio_of_sums",
     "relative_gap",

@@ -11,7 +11,7 @@ from scipy.special import betaincinv, ndtr, stdtrit
 
 from harness.statistics.effects import Floats, refusal, vector
 
-__all__ = ["Interval", "bootstrap", "overlap", "share_interval", "t_interval"]
+__all__ = ["Interval", "bootstrap", "share_interval", "t_interval"]
 
 LEVEL = 0.95
 RESAMPLES = 2000
@@ -157,13 +157,3 @@ def share_interval(count: int, total: int, level: float = LEVEL) -> Interval:
     low = betaincinv(count, total - count + 1, below) if count else 0.0
     high = betaincinv(count + 1, total - count, above) if count < total else 1.0
     return Interval(*map(np.asarray, (count / total, low, high)))
-
-
-def overlap(a: Interval, b: Interval, slack: float = 0.0) -> bool:
-    """Whether two intervals overlap, each widened by ``slack``.
-
-    It decides whether a user's run reproduced the published interval. It is not a test
-    of equality; use `within` for that.
-    """
-    low = max(float(a.low), float(b.low)) * (1 - slack)
-    return low <= min(float(a.high), float(b.high)) * (1 + slack)

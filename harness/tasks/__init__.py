@@ -11,7 +11,6 @@ A task is a package of a few modules, which are imported when they are needed:
     ``judge(records)``: tables and checks, from records alone, for any values of the
     settings; the words are in ``experiments/NAME.md``;
     ``APART``: the settings that distinguish runs in its tables;
-    ``match(published, own)``: whether a user's own tables agree with the published.
     ``drawings(finding)``: the plots, from a finding alone.
 
 Code that several tasks share is in the modules of this package. The package of an

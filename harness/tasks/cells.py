@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
-import pandas as pd
 
 from harness.records.record import Record
-from harness.statistics import Floats, Interval, bootstrap, median, overlap
+from harness.statistics import Floats, bootstrap, median
 
 
 class Measured(Protocol):
@@ -23,9 +22,6 @@ class Measured(Protocol):
 
 
 S = TypeVar("S", bound=Measured)
-
-SLACK = 0.05
-"""The share by which intervals are widened, because few seeds make them narrow."""
 
 
 @dataclass(frozen=True)
@@ -118,31 +114,3 @@ def interval(name: str, values: Any) -> dict[str, Any]:
     if not len(values) or np.isnan(values).any():
         return dict.fromkeys((name, f"{name}_low", f"{name}_high"), np.nan)
     return bootstrap(median, values).named(name)
-
-
-def match_intervals(
-    published: pd.DataFrame | None,
-    own: pd.DataFrame | None,
-    keys: Sequence[str],
-    name: str,
-    slack: float,
-) -> pd.DataFrame:
-    """Return whether the intervals of a column agree with the published ones.
-
-    ``slack``: the share by which each interval is widened, because machines differ.
-    Rows without a value are left out, and so are tables that are missing.
-    """
-    columns = [*keys, name, f"{name}_low", f"{name}_high"]
-    two = [
-        pd.DataFrame(columns=columns) if table is None else table[columns].dropna()
-        for table in (published, own)
-    ]
-    both = two[0].merge(two[1], on=list(keys), suffixes=("_published", "_own"))
-    agree = []
-    for _, row in both.iterrows():
-        ours, theirs = (
-            Interval(*(row[f"{column}_{whose}"] for column in columns[-3:]))
-            for whose in ("own", "published")
-        )
-        agree.append(overlap(ours, theirs, slack))
-    return both.assign(matches=pd.Series(agree, index=both.index, dtype=bool))

@@ -7,9 +7,8 @@ from pathlib import Path
 
 from harness.bench.declare import Benchmark
 from harness.bench.judge import PROCESSES
-from harness.records.files import folder
+from harness.records.files import Store, folder
 from harness.records.record import Record
-from harness.records.store import Store
 from harness.timing import AGAIN
 
 __all__ = ["ENVIRONMENT", "write_times"]

@@ -13,13 +13,11 @@ from typing import Any
 import numpy as np
 
 from harness.declarations.declare import Run
-from harness.records.metrics import metrics_of
 from harness.records.record import Outcome, Record
 from harness.tasks import part
 from harness.tasks.deep_digits.task import around
-from harness.tasks.movie_genres.task import GENRES, RAREST
+from harness.tasks.movie_genres.task import GENRES
 from harness.tasks.multitask_digits.task import TASKS
-from harness.tasks.stable_rates.report import range_of
 from harness.tasks.stable_rates.task import stable_range
 from harness.tasks.worker_team.task import PERIODS
 from harness.tests.synthetic import multitask_outcome, record_of
@@ -172,158 +170,15 @@ def _workers(of: Any, rng: Generator, more: Mapping[str, float]) -> Outcome:
 
 def with_metric(record: Record, name: str, value: float) -> Record:
     """Return the record changed so that a metric of its task reads ``value``."""
-    changed = dataclasses.replace(
-        record,
-        series={k: list(column) for k, column in record.series.items()},
-        summary=dict(record.summary),
-        subject=dict(record.subject),
-    )
-    setter = SETTERS.get((record.task, name), _set_last)
-    setter(changed, name, value)
-    return changed
-
-
-def _set_last(record: Any, name: str, value: float) -> None:
-    record.series[name][-1] = value
-
-
-def _set_multitask_loss(record: Any, name: str, value: float) -> None:
-    for task in TASKS:
-        record.series[f"loss/{task}"][record.config["checkpoints"]] = value
-
-
-def _set_movement(record: Any, name: str, value: float) -> None:
-    last = record.config["checkpoints"]
-    for task in TASKS:
-        seen = record.series[f"informative/{task}"]
-        path = record.series[f"path/{task}"]
-        path[last] = path[last // 2] + value * (seen[last] - seen[last // 2])
-
-
-def _set_relative_movement(record: Any, name: str, value: float) -> None:
-    rate = record.config["optimizer"]["learning_rate"]
-    _set_movement(record, name, value * rate)
-
-
-def _set_error(record: Any, name: str, value: float) -> None:
-    for genre in GENRES if name == "error" else (RAREST,):
-        record.series[f"loss/{genre}"][-1] = value**2
-
-
-def _set_rarest_movement(record: Any, name: str, value: float) -> None:
-    rate = record.config["optimizer"]["learning_rate"]
-    half = record.config["checkpoints"] // 2
-    seen = record.series[f"informative/{RAREST}"]
-    path = record.series[f"path/{RAREST}"]
-    path[-1] = path[half] + value * rate * (seen[-1] - seen[half])
-
-
-def _set_above(record: Any, name: str, value: float) -> None:
-    record.series["above"][-1] = value
-
-
-def _set_lookup(record: Any, name: str, value: float) -> None:
-    times = record.summary
-    times["seconds/lookup/lookup"] = value * times["seconds/lookup/clip"]
-
-
-def _set_step(record: Any, name: str, value: float) -> None:
-    times = record.summary
-    times["seconds/step/clip"] = value * times["seconds/step/lookup"]
-
-
-def _set_on_gpu(record: Any, name: str, value: float) -> None:
-    record.subject.update(device="cuda", device_name="Toy 1")
-    record.summary[name] = value
-
-
-def _set_over_bare(record: Any, name: str, value: float) -> None:
-    variant = {"ratio": "wrapped", "control": "bare again"}[name]
-    record.summary[f"rate/{variant}"] = value * record.summary["rate/bare"]
-
-
-def _set_to_target(record: Any, name: str, value: float) -> None:
-    record.summary["to_target"] = value
-
-
-def _set_range(record: Any, name: str, value: float) -> None:
-    """Write rates whose stable range are the first two; the other metrics stay."""
-    before = range_of(record)
-    numbers = {
-        "highest rate": before.highest,
-        "stable range": before.width,
-        "best accuracy": before.best,
-        name: value,
-    }
-    highest, width, best = numbers.values()
-    count = len(record.series["rate"])
-    record.series["rate"][:2] = [highest / width, highest]
-    record.series["accuracy"] = [best, best, *[best - 1.0] * (count - 2)]
-
-
-def _set_bits(record: Any, name: str, value: float) -> None:
-    record.summary["bits"] = value
-
-
-def _set_state(record: Any, name: str, value: float) -> None:
-    record.summary["state"] = value * record.summary["weights"]
-
-
-def _set_worker_metric(record: Any, name: str, value: float) -> None:
-    """Write the number that is divided, so that its comparison reads ``value``."""
-    before = metrics_of(record.task)[name].read(record)
-    what, _, which = name.partition(", ")
-    key = {
-        "DDP over expected": "steps/ddp",
-        "steps over DDP": f"steps/{which.removeprefix('period ')}",
-        "steps over expected": f"steps/{which.removeprefix('period ')}",
-        "round over DDP's step in bytes": f"bytes/{which.removeprefix('period ')}",
-        "center over adder": f"center/{which}",
-    }[what]
-    record.summary[key] *= value / before
-
-
-def _set_speed_of_links(record: Any, name: str, value: float) -> None:
-    """Write all steps a second, so that their ratios to those of DDP stay."""
-    before = metrics_of(record.task)[name].read(record)
-    for key in ("steps/ddp", *(f"steps/{period}" for period in PERIODS)):
-        record.summary[key] *= value / before
-
-
-def _set_accuracy(record: Any, name: str, value: float) -> None:
-    record.summary[name.replace(" ", "_")] = value
-
-
-SETTERS: Mapping[tuple[str, str], Callable[[Any, str, float], None]] = {
-    **{
-        (task, name): _set_worker_metric
-        for task in ("slow_link", "worker_throughput")
-        for name in metrics_of(task)
-    },
-    ("slow_link", "steps over expected, period 10"): _set_speed_of_links,
-    ("asynchronous_digits", "accuracy"): _set_accuracy,
-    ("asynchronous_digits", "mean accuracy"): _set_accuracy,
-    **{("gpu_steps", name): _set_on_gpu for name in metrics_of("gpu_steps")},
-    ("mixed_precision_text", "steps to target"): _set_to_target,
-    ("movie_genres", "error"): _set_error,
-    ("movie_genres", "documentary error"): _set_error,
-    ("movie_genres", "documentary movement"): _set_rarest_movement,
-    ("multitask_digits", "loss"): _set_multitask_loss,
-    ("multitask_digits", "head movement"): _set_movement,
-    ("multitask_digits", "relative movement"): _set_relative_movement,
-    ("recommender", "rows above the limit"): _set_above,
-    ("recommender", "lookup time"): _set_lookup,
-    ("recommender", "step time"): _set_step,
-    ("stable_rates", "highest rate"): _set_range,
-    ("stable_rates", "stable range"): _set_range,
-    ("stable_rates", "best accuracy"): _set_range,
-    ("throughput", "rate"): _set_on_gpu,
-    ("training_throughput", "ratio"): _set_over_bare,
-    ("training_throughput", "control"): _set_over_bare,
-    ("warm_up", "bits a byte"): _set_bits,
-    ("warm_up", "state"): _set_state,
-}
-"""How a metric is written into a record, where it is not the end of a series."""
+    series = {k: list(column) for k, column in record.series.items()}
+    key = name.replace(" ", "_").removeprefix("steps_")
+    if record.task == "multitask_digits":
+        for task in TASKS:
+            series[f"{name}/{task}"][record.config["checkpoints"]] = value
+    if key in series:
+        series[key][-1] = value
+    summary = {**record.summary, key: value}
+    return dataclasses.replace(record, series=series, summary=summary)
 
 
 MAKERS: Mapping[str, Callable[[Any, str, Generator], Outcome]] = {

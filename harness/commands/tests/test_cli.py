@@ -18,7 +18,7 @@ from harness.errors import HarnessError
 from harness.processes.children import ROOT
 from harness.records.files import folder
 from harness.runs import run
-from harness.runs.parts import Report
+from harness.runs.run import Report
 from lockstep import __version__
 
 

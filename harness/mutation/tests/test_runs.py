@@ -16,7 +16,7 @@ from harness.mutation import run, summary
 from harness.mutation.mutant import ROOT, Edit, Mutant
 from harness.mutation.run import FOLDER, Request, run_mutants
 from harness.mutation.summary import describe, read_reasons, summarize
-from harness.records.log import read_lines
+from harness.records.files import read_lines
 from harness.statistics import share_interval
 from lockstep import registry
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness.bench.compare import written
-from harness.declarations.primaries import LOG_RATIO, SHARE
+from harness.declarations.primaries import EVEN, LOG_RATIO, SHARE
 from harness.judgement.claims import Claim, answer, read_claims
 from harness.judgement.finding import Finding
 from harness.judgement.norms import equal_without_zeros
@@ -20,8 +20,6 @@ from harness.pages.markup.templating import render
 __all__ = ["OF_SOURCES", "claims_page", "ledger"]
 
 OF_SOURCES = "Claims of sources"
-EVEN = 0.5
-"""The share of settings in which an arm is ahead if the arms are equal."""
 PARTS = {"source": OF_SOURCES, "ours": "Our own claims"}
 
 

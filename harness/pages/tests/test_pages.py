@@ -34,8 +34,8 @@ from harness.parity.replay import replay
 from harness.parity.row import Divergence, Row
 from harness.processes.children import ROOT
 from harness.processes.environment import child_variables
+from harness.records.files import Store
 from harness.records.record import Code, Outcome
-from harness.records.store import Store
 from harness.tests.synthetic import record_of
 
 

@@ -9,8 +9,8 @@ import pytest
 from harness.commands.listing import everything
 from harness.declarations import declare
 from harness.judgement.counted import counted_records
+from harness.records.files import Store
 from harness.records.record import Outcome
-from harness.records.store import Store
 from harness.tests.synthetic import record_of
 
 EXPERIMENT = declare.find("absent_tasks")

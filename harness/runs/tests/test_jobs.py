@@ -21,9 +21,8 @@ from harness.judgement import compare
 from harness.pages.findings.page import Answered, finding_page
 from harness.processes.children import Children, Conversation
 from harness.processes.cluster import NodeLostError
-from harness.records.files import read
+from harness.records.files import Store, read
 from harness.records.record import Record
-from harness.records.store import Store
 from harness.runs import run, workers
 from harness.runs.run import Request
 from harness.tests import toy_worker
@@ -353,13 +352,3 @@ def test_a_page_has_the_choices_whatever_the_order_of_lines(tmp_path: Path) -> N
     assert list(table["rate"]) == [0.1, 0.3]
     assert len(before.tables["losses"]) == 2 * 2 * 4
     assert before.missing == []
-
-
-def test_a_std_sweep_over_its_budget_is_said_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    experiment = toy(tmp_path).model_copy(update={"budget_minutes": 1e-9})
-    run.sweep([experiment], Request("std", root=tmp_path))
-    assert "toy: expected runs of at most 1e-09 minutes" in capsys.readouterr().out
-    run.sweep([experiment], Request("quick", root=tmp_path))
-    assert "expected runs of at most" not in capsys.readouterr().out

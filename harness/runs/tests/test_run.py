@@ -17,8 +17,7 @@ from harness.declarations import declare
 from harness.declarations.declare import Experiment
 from harness.errors import HarnessError
 from harness.processes.environment import child_variables
-from harness.records.files import read
-from harness.records.log import read_lines
+from harness.records.files import read, read_lines
 from harness.runs import run, worker
 from harness.runs.run import Request
 from harness.tests.declared import declared

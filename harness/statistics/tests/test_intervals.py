@@ -12,10 +12,8 @@ from scipy import stats
 from harness.errors import HarnessError
 from harness.statistics import (
     Floats,
-    Interval,
     bootstrap,
     median,
-    overlap,
     ratio_of_sums,
     share_interval,
     t_interval,
@@ -190,12 +188,6 @@ def test_diverged_runs_give_infinite_ends_and_no_nan() -> None:
 def test_what_has_no_interval_is_refused(call, message) -> None:
     with pytest.raises(HarnessError, match=message):
         call()
-
-
-def test_intervals_overlap_if_they_meet_within_the_slack() -> None:
-    one, other = (Interval(*map(np.asarray, v)) for v in ((1, 1, 2), (3, 2.1, 4)))
-    assert not overlap(one, other)
-    assert overlap(one, other, 0.03) and overlap(other, one, 0.03)
 
 
 @pytest.mark.parametrize(

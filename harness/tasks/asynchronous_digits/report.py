@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -44,9 +44,6 @@ NAMES = {
     "synchronous": "synchronous",
 }
 """AGN (delta) is the one of its paper."""
-
-CLOSE = 0.05
-"""The largest difference from a published accuracy; seeds differ as much."""
 
 POINTS = 101
 """The number of points of a curve over simulated time."""
@@ -136,16 +133,6 @@ def checks(ends: pd.DataFrame) -> list[Check]:
             all_hold(ends["staleness"] < ends["workers"]),
         ),
     ]
-
-
-def match(
-    published: Mapping[str, pd.DataFrame], own: Mapping[str, pd.DataFrame]
-) -> pd.DataFrame:
-    """Compare a user's final accuracies with the published ones."""
-    two = (tables["ends"][[*APART, "accuracy"]] for tables in (published, own))
-    rows = next(two).merge(next(two), on=list(APART), suffixes=("_published", "_own"))
-    gap = np.abs(rows["accuracy_own"] - rows["accuracy_published"])
-    return rows.assign(matches=gap <= CLOSE)
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:

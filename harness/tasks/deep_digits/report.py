@@ -19,11 +19,9 @@ from harness.records.metrics import Metric
 from harness.records.record import Record
 from harness.statistics import Floats, paired_effects
 from harness.tasks.cells import (
-    SLACK,
     Cell,
     cells,
     interval,
-    match_intervals,
     same_seeds,
 )
 from harness.tasks.checks import Check, all_hold, both
@@ -190,14 +188,6 @@ def checks(
             all_hold(moving["recovery"] <= moving["method"].map(windows)),
         ),
     ]
-
-
-def match(
-    published: Mapping[str, pd.DataFrame], own: Mapping[str, pd.DataFrame]
-) -> pd.DataFrame:
-    """Compare a user's losses with published ones of the same scale."""
-    keys = ["method", "backend"]
-    return match_intervals(published["losses"], own["losses"], keys, "loss", SLACK)
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:

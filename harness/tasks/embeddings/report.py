@@ -127,22 +127,6 @@ def backends(of: Sequence[Cell], name: str) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
 
-def agreeing(published: pd.DataFrame, own: pd.DataFrame) -> pd.DataFrame:
-    """Compare differences with intervals, row by row.
-
-    Runs of another length end with other values. So ``matches`` is whether two
-    intervals overlap or are on the same side of 0.
-    """
-    numbers = ["estimate", "low", "high"]
-    keys = [name for name in published.columns if name not in numbers]
-    both = published.merge(own, on=keys, suffixes=("_published", "_own"))
-    low = both[["low_published", "low_own"]]
-    high = both[["high_published", "high_own"]]
-    met = low.max(axis=1) <= high.min(axis=1)
-    both["matches"] = met | (low > 0).all(axis=1) | (high < 0).all(axis=1)
-    return both
-
-
 def quoted(values: npt.ArrayLike, digits: str = ".2f") -> str:
     """Return a range of numbers as text: ``0.16 to 0.21``, or ``0.16`` if all agree.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import get_args
 
@@ -15,16 +15,13 @@ from harness.figures.style import WIDTH
 from harness.judgement.finding import Finding, Judgement
 from harness.records.metrics import Metric
 from harness.records.record import Record
-from harness.tasks.cells import interval, match_intervals, on_gpus
+from harness.tasks.cells import interval, on_gpus
 from harness.tasks.gpu_steps.task import Stack, Way
 
 APART = ("stack", "way")
 """The settings that distinguish runs in the table."""
 
 ROW = ["device", *APART]
-
-SLACK = 0.2
-"""The largest distance of intervals of times, because processors and GPUs differ."""
 
 
 def _read(name: str, record: Record) -> float:
@@ -73,14 +70,6 @@ def steps(records: Sequence[Record]) -> pd.DataFrame:
         row |= {name: of[name].median() for name in ("over_bare", "waits", "launches")}
         rows.append({**row, "seeds": len(of)})
     return pd.DataFrame(rows)
-
-
-def match(
-    published: Mapping[str, pd.DataFrame], own: Mapping[str, pd.DataFrame]
-) -> pd.DataFrame:
-    """Compare times on the same kind of device."""
-    two = published.get("steps"), own.get("steps")
-    return match_intervals(*two, ROW, "time", SLACK)
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:

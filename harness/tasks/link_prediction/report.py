@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
@@ -67,14 +67,6 @@ def chance(of: Sequence[Cell]) -> pd.DataFrame:
         for cell in of
     ]
     return pd.DataFrame(rows).groupby("graph", sort=False, as_index=False).max()
-
-
-def match(
-    published: Mapping[str, pd.DataFrame], own: Mapping[str, pd.DataFrame]
-) -> pd.DataFrame:
-    """Compare the effects of limits on ranks with the published ones."""
-    two = (found["effect"].query("what != 'loss'") for found in (published, own))
-    return tables.agreeing(*two)
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:

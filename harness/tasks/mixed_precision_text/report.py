@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import cycle
 from typing import Any
 
@@ -16,7 +16,7 @@ from harness.judgement.finding import Finding, Judgement
 from harness.records.metrics import Metric
 from harness.records.record import Record
 from harness.statistics import Floats, bootstrap, median, paired_effects
-from harness.tasks.cells import Cell, cells, match_intervals, same_seeds
+from harness.tasks.cells import Cell, cells, same_seeds
 from harness.tasks.checks import all_hold
 from harness.tasks.mixed_precision_text.task import Settings
 
@@ -42,9 +42,6 @@ METRICS = {
 
 MARGIN = 0.01
 """An arm equals float32 if its interval is within this share of float32's bits."""
-
-SLACK = 0.02
-"""The largest distance of intervals of bits, because few seeds make them narrow."""
 
 LARGEST = 2.0
 """The largest ratio on the axis; larger ratios are drawn at the edge."""
@@ -152,13 +149,6 @@ def _log2(values: Floats) -> Floats:
         return np.nan_to_num(
             np.log2(values), nan=-np.inf, posinf=np.inf, neginf=-np.inf
         )
-
-
-def match(
-    published: Mapping[str, pd.DataFrame], own: Mapping[str, pd.DataFrame]
-) -> pd.DataFrame:
-    """Compare a user's bits with published ones of the same scale."""
-    return match_intervals(published["ends"], own["ends"], ARM, "bits", SLACK)
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:

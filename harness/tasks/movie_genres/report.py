@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,7 @@ from harness.records.record import Record
 from harness.tasks.absent_heads import laws
 from harness.tasks.absent_heads import report as arms
 from harness.tasks.absent_heads.training import WRAPPED
-from harness.tasks.cells import SLACK, Cell, cells, match_intervals
+from harness.tasks.cells import Cell, cells
 from harness.tasks.movie_genres.task import GENRES, RAREST, Settings
 
 APART = ("optimizer.name", "wrapper")
@@ -84,16 +84,6 @@ def _presence(records: Sequence[Record], genre: str) -> float:
         if record.status == "ok"
     ]
     return float(np.mean(counts)) if counts else np.nan
-
-
-def match(
-    published: Mapping[str, pd.DataFrame], own: Mapping[str, pd.DataFrame]
-) -> pd.DataFrame:
-    """Compare a user's ratios of errors with the published ones."""
-    keys = ["optimizer", "wrapper", "backend"]
-    return match_intervals(
-        published["comparison"], own["comparison"], keys, "ratio", SLACK
-    )
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:

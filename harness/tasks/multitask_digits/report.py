@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -24,7 +24,7 @@ from harness.statistics import bootstrap, median, ratio_of_sums
 from harness.tasks.absent_heads import laws
 from harness.tasks.absent_heads import report as arms
 from harness.tasks.absent_heads.training import WRAPPED
-from harness.tasks.cells import SLACK, Cell, cells, match_intervals
+from harness.tasks.cells import Cell, cells
 from harness.tasks.checks import Check, all_hold
 from harness.tasks.multitask_digits.task import TASKS, Settings
 
@@ -270,20 +270,6 @@ def checks(movement: pd.DataFrame, state: pd.DataFrame) -> list[Check]:
             all_hold((kept["lowest"] == 1) & (kept["highest"] == 1)),
         ),
     ]
-
-
-def match(
-    published: Mapping[str, pd.DataFrame], own: Mapping[str, pd.DataFrame]
-) -> pd.DataFrame:
-    """Compare a user's movement with the published one, relative to each run's law.
-
-    Runs of different length have different laws, so ratios are compared. Arms with
-    their own learning rates are compared by their losses.
-    """
-    tuned = "comparison" in published and "comparison" in own
-    name = "comparison" if tuned else "movement"
-    keys = ["optimizer", "wrapper", "presence", "backend"]
-    return match_intervals(published[name], own[name], keys, "ratio", SLACK)
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:

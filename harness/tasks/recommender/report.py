@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 
 import numpy as np
@@ -157,13 +157,6 @@ def baselines(of: Sequence[Cell]) -> pd.DataFrame:
         if known.size:
             return pd.DataFrame([np.median(known, axis=1)], columns=list(BASELINES))
     return pd.DataFrame(columns=list(BASELINES))
-
-
-def match(
-    published: Mapping[str, pd.DataFrame], own: Mapping[str, pd.DataFrame]
-) -> pd.DataFrame:
-    """Compare the effects of limits on ranks and loss; times depend on the machine."""
-    return tables.agreeing(published["effect"], own["effect"])
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:

@@ -11,7 +11,6 @@ from harness.simulator.planner import Setting
 from harness.tasks.slow_link.task import Settings
 from harness.tasks.worker_team import report as team
 from harness.tasks.worker_team.report import APART as APART
-from harness.tasks.worker_team.report import match as match
 
 ONE_WORKER = {
     **team.MILLISECONDS,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,9 +36,6 @@ ROUNDING = 1e-6
 PLAIN = "none"
 """The label of training without any clipping."""
 
-CLOSE = 0.05
-"""The largest difference from a published accuracy; seeds differ as much."""
-
 CHANCE = 0.1
 """The accuracy of a guess among ten digits; cells up to it have no color."""
 
@@ -48,10 +45,11 @@ STRONG = {"light": 0.75, "dark": 0.72}
 
 def range_of(record: Record) -> Range:
     """Return the stable range of a run."""
-    return _stable_range(record.series["rate"], record.series["accuracy"])
+    return range_in(record.series["rate"], record.series["accuracy"])
 
 
-def _stable_range(rates: Sequence[float], accuracies: Sequence[float]) -> Range:
+def range_in(rates: Sequence[float], accuracies: Sequence[float]) -> Range:
+    """Return the rates that are as good as the bar."""
     return stable_range(rates, accuracies, BAR - ROUNDING)
 
 
@@ -76,7 +74,7 @@ def judge(records: Sequence[Record]) -> Judgement:
         names = (of.label, of.batch, backend_of(group[0]))
         labels: dict[str, Any] = dict(zip(ARM, names, strict=True))
         accuracies = np.array([record.series["accuracy"] for record in group], float)
-        ends = _stable_range(of.rates, np.median(accuracies, axis=0).tolist())
+        ends = range_in(of.rates, np.median(accuracies, axis=0).tolist())
         rates = np.asarray(of.rates)
         stable = (ends.lowest <= rates) & (rates <= ends.highest)
         row = {"rate": rates, **interval("accuracy", accuracies), "stable": stable}
@@ -113,16 +111,6 @@ def range_row(of: Settings, group: Sequence[Record], ends: Range) -> dict[str, A
         "highest": ends.highest,
         "open": ends.lowest == of.rates[0] or ends.highest == of.rates[-1],
     }
-
-
-def match(
-    published: Mapping[str, pd.DataFrame], own: Mapping[str, pd.DataFrame]
-) -> pd.DataFrame:
-    """Compare a user's best accuracies with the published ones."""
-    two = (tables["ranges"][[*ARM, "best"]] for tables in (published, own))
-    rows = next(two).merge(next(two), on=ARM, suffixes=("_published", "_own"))
-    gap = np.abs(rows["best_own"] - rows["best_published"])
-    return rows.assign(matches=gap <= CLOSE)
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:

@@ -13,7 +13,7 @@ import pytest
 from harness.declarations.declare import Run
 from harness.records.record import Record
 from harness.tasks.absent_heads.report import against_zeros, comparison
-from harness.tasks.cells import SLACK, Cell, cells, match_intervals
+from harness.tasks.cells import Cell, cells
 from harness.tasks.multitask_digits import report
 from harness.tasks.multitask_digits.task import Settings
 from harness.tests.makers import made_up, with_metric
@@ -63,11 +63,3 @@ def test_runs_that_differ_in_more_are_not_paired() -> None:
 def test_a_run_that_diverged_is_worse_than_any_other() -> None:
     table = compared({("none", 0.1): math.inf, ("default", 0.1): 1})
     assert table["ratio"].tolist() == [math.inf]
-
-
-def test_own_ratios_match_where_intervals_overlap() -> None:
-    table = compared({("none", 0.1): 2, ("default", 0.1): 1})
-    other = compared({("none", 0.1): 3, ("default", 0.1): 1})
-    for own, matches in ((table, True), (other, False)):
-        rows = match_intervals(table, own, ["wrapper", "backend"], "ratio", SLACK)
-        assert rows["matches"].tolist() == [matches]

@@ -101,7 +101,6 @@ def judged(changed: str = "", loss: float = 0.4, zeros: float = 0.0) -> Any:
 def test_records_in_which_scaled_losses_match_pass_every_check() -> None:
     judgement = judged()
     assert False not in dict(judgement.checks).values()
-    assert report.match(judgement.tables, judgement.tables)["matches"].all()
 
 
 @pytest.mark.parametrize(

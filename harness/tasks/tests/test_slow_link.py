@@ -203,7 +203,6 @@ def test_the_table_compares_with_ddp_and_with_the_model() -> None:
     rows = steps[steps["workers"] == 4]
     assert rows["over_ddp"].dropna().tolist() == pytest.approx(gains)
     assert rows["over_expected"].tolist() == pytest.approx([0.8] + 3 * [0.9])
-    assert report.match(judgement.tables, judgement.tables)["matches"].all()
 
 
 def test_without_a_run_that_ended_well_there_is_no_answer() -> None:

@@ -117,7 +117,6 @@ def test_the_table_has_the_ratio_of_each_wrapper() -> None:
     rows = judgement.tables["rates"].set_index(["workload", "precision"])
     assert rows.loc[("embeddings", "bf16"), "ratio"] == pytest.approx(0.125)
     assert rows.loc[("transformer", "bf16"), "ratio"] == pytest.approx(0.9)
-    assert report.match(judgement.tables, judgement.tables)["matches"].all()
 
 
 def test_what_is_not_timed_is_not_measured_yet() -> None:

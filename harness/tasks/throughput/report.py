@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
@@ -13,15 +13,12 @@ from harness.figures.style import WIDTH
 from harness.judgement.finding import Finding, Judgement
 from harness.records.metrics import Metric
 from harness.records.record import Record
-from harness.tasks.cells import interval, match_intervals, on_gpus
+from harness.tasks.cells import interval, on_gpus
 
 APART = ("mode", "depth", "width", "batch")
 """The settings that distinguish runs in the table."""
 
 ROW = ["device", "net", "mode"]
-
-SLACK = 0.1
-"""The largest distance of intervals of rates, because clocks and cooling differ."""
 
 PEERS = ("fp32", "tf32", "GradScaler fp16", "autocast bf16")
 """The modes without any part of ours."""
@@ -72,14 +69,6 @@ def _run(record: Record) -> dict[str, object]:
         "seed": record.seed,
         "rate": record.summary["rate"],
     }
-
-
-def match(
-    published: Mapping[str, pd.DataFrame], own: Mapping[str, pd.DataFrame]
-) -> pd.DataFrame:
-    """Compare rates on the same kind of device."""
-    two = published.get("rates"), own.get("rates")
-    return match_intervals(*two, ROW, "rate", SLACK)
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:

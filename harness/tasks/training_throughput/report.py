@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,14 +17,11 @@ from harness.judgement.finding import Finding, Judgement
 from harness.records.metrics import Metric
 from harness.records.record import Record
 from harness.statistics import paired_effects
-from harness.tasks.cells import backend_of, by_config, interval, match_intervals
+from harness.tasks.cells import backend_of, by_config, interval
 from harness.tasks.training_throughput.task import CONTROL
 
 APART = ("workload", "precision")
 """The settings that distinguish runs in the table."""
-
-SLACK = 0.1
-"""The largest distance of intervals of ratios, because machines differ."""
 
 
 def is_timed(record: Record) -> bool:
@@ -82,14 +79,6 @@ def rates(records: Sequence[Record]) -> pd.DataFrame:
 def _ratio(name: str, one: Sequence[float], other: Sequence[float]) -> dict[str, Any]:
     effects: Any = paired_effects(one, other, "log ratio") if one else []
     return {key: float(np.exp(end)) for key, end in interval(name, effects).items()}
-
-
-def match(
-    published: Mapping[str, pd.DataFrame], own: Mapping[str, pd.DataFrame]
-) -> pd.DataFrame:
-    """Compare ratios, which agree between machines; absolute rates do not."""
-    keys = [*APART, "backend"]
-    return match_intervals(published["rates"], own["rates"], keys, "ratio", SLACK)
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,9 +21,6 @@ from harness.tasks.checks import all_hold
 
 APART = ("optimizer", "warm_up", "learning_rate")
 """The settings that distinguish runs in the tables."""
-
-CLOSE = 0.1
-"""The largest difference of losses in bits per byte; seeds differ as much."""
 
 LOOKS = {
     "NovoGrad": ("default", {"marker": "o"}),
@@ -84,17 +81,6 @@ def ends(records: Sequence[Record]) -> pd.DataFrame:
     order = table.sort_values("bits", kind="stable")
     first = ~order.duplicated(["optimizer", "warm_up", "backend"])
     return table.assign(best=first.reindex(table.index))
-
-
-def match(
-    published: Mapping[str, pd.DataFrame], own: Mapping[str, pd.DataFrame]
-) -> pd.DataFrame:
-    """Compare a user's losses with the published ones."""
-    keys = [*APART, "backend"]
-    two = (tables["ends"][[*keys, "bits"]] for tables in (published, own))
-    rows = next(two).merge(next(two), on=keys, suffixes=("_published", "_own"))
-    gap = np.abs(rows["bits_own"] - rows["bits_published"])
-    return rows.assign(matches=gap <= CLOSE)
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:

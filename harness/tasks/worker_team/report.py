@@ -20,7 +20,7 @@ from harness.judgement.finding import Finding
 from harness.records.metrics import Metric
 from harness.records.record import Record
 from harness.simulator.queueing import bound, mean_values
-from harness.tasks.cells import by_config, interval, match_intervals
+from harness.tasks.cells import by_config, interval
 from harness.tasks.worker_team.task import PERIODS
 
 Reader = Callable[[Record], float]
@@ -34,9 +34,6 @@ MILLISECONDS = {
     f"{name}_ms": (f"seconds/{name}", 1e3) for name in ("step", "exchange", "center")
 }
 """The times of one worker: the names in a summary, and the units in tables."""
-
-SLACK = 0.2
-"""The largest distance of intervals of ratios, because machines differ."""
 
 
 class Law(NamedTuple):
@@ -159,7 +156,7 @@ def staleness(records: Sequence[Record]) -> pd.DataFrame:
     for group in by_config(records):
         for period in PERIODS:
             pushes = [record.series[f"pushes/{period}"] for record in group]
-            counts = pd.DataFrame(pushes).sum()
+            counts = pd.concat(map(pd.Series, pushes), axis=1).sum(axis=1)
             labels = {"workers": group[0].config["workers"], "period": period}
             rows += [
                 {**labels, "staleness": k, "share": share}
@@ -184,14 +181,6 @@ def medians(
             row |= interval(column, values)
         rows.append(row)
     return pd.DataFrame(rows)
-
-
-def match(
-    published: Mapping[str, pd.DataFrame], own: Mapping[str, pd.DataFrame]
-) -> pd.DataFrame:
-    """Compare ratios to DDP, which agree between machines; absolute rates do not."""
-    keys = ["workers", "mode"]
-    return match_intervals(published["steps"], own["steps"], keys, "over_ddp", SLACK)
 
 
 # -- figures ---------------------------------------------------------------------------

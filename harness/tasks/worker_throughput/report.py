@@ -21,7 +21,6 @@ from harness.records.record import Record
 from harness.statistics import bootstrap, median
 from harness.tasks.worker_team import report as team
 from harness.tasks.worker_team.report import APART as APART
-from harness.tasks.worker_team.report import match as match
 
 
 def queue(record: Record, period: int) -> tuple[float, tuple[float]]:
