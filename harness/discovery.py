@@ -7,8 +7,6 @@ import pkgutil
 from collections.abc import Iterable, Sequence
 from types import ModuleType
 
-__all__ = ["in_order", "modules_in"]
-
 
 def modules_in(package: str, first: Sequence[str] = ()) -> list[ModuleType]:
     """Import the modules of a package and of its folders, sorted by name.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from lockstep.errors import UnsupportedError, sentence
 
-__all__ = ["HarnessError", "no_device"]
-
 
 class HarnessError(Exception):
     """An error that the user can correct. Its text is one clear sentence."""

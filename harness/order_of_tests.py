@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 
-__all__ = ["LONG_FILES", "ONE_PROCESS", "long_files_first", "unit_of"]
-
 ROOT = Path(__file__).resolve().parent.parent
 LONG_FILES = (
     "impls/lockstep/ray/tests/test_actor.py",

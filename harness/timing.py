@@ -15,21 +15,6 @@ from typing import TypeAlias
 
 import numpy as np
 
-__all__ = [
-    "AGAIN",
-    "BURST",
-    "LONGEST_BURST",
-    "LOW",
-    "WARM_UP",
-    "Makers",
-    "Prepared",
-    "Rounds",
-    "Step",
-    "Steps",
-    "build_steps",
-    "low_quantile",
-]
-
 LOW = 0.1
 """The quantile that is reported as a variant's time."""
 

@@ -22,8 +22,6 @@ from harness.timing import low_quantile
 from lockstep import registry
 from lockstep.errors import unknown_name
 
-__all__ = ["COUNTS", "Request", "bench"]
-
 COUNTS = {"quick": 1, "std": PROCESSES}
 """Number of measuring processes of each scale."""
 

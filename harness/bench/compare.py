@@ -29,17 +29,6 @@ from harness.records.files import RESULTS, folder, read
 from harness.records.record import Record
 from harness.timing import low_quantile
 
-__all__ = [
-    "Measured",
-    "compare",
-    "controls_line",
-    "controls_summary",
-    "judge",
-    "measured",
-    "short",
-    "written",
-]
-
 Measured = Mapping[tuple[str, str], Sequence[Record]]
 """(backend, setup id) -> the last record of each process of the last measurement."""
 

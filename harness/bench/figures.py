@@ -19,8 +19,6 @@ from harness.figures.style import WIDTH, Theme, symbol
 from harness.figures.tables import grouped
 from harness.judgement.finding import Finding
 
-__all__ = ["drawings"]
-
 LINE = 78
 """Characters of a label that fit on one line."""
 

@@ -13,8 +13,6 @@ from harness.bench.judge import LEVEL, value_of
 from harness.records.record import Record
 from harness.statistics import t_interval
 
-__all__ = ["exponents", "sentence_on"]
-
 SPAN = 10
 """Smallest ratio of the last point to the first for which an exponent is fitted."""
 

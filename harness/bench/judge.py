@@ -13,21 +13,6 @@ from harness.bench.declare import Row
 from harness.statistics import t_interval
 from harness.timing import low_quantile
 
-__all__ = [
-    "ALIKE",
-    "FASTER",
-    "LEVEL",
-    "PROCESSES",
-    "SAME",
-    "SLOWER",
-    "UNDECIDED",
-    "Effect",
-    "Times",
-    "effect_of",
-    "value_of",
-    "verdict",
-]
-
 PROCESSES = 6
 """Number of measuring processes that a verdict needs."""
 

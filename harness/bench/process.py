@@ -16,8 +16,6 @@ from harness.processes.environment import describe, version
 from harness.records.machine import start_of_run
 from lockstep import __version__, registry
 
-__all__ = ["Job", "Measurement", "Result", "measure"]
-
 
 @dataclass(frozen=True)
 class Job:

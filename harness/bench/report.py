@@ -12,8 +12,6 @@ from harness.bench.compare import controls_line, judge, written
 from harness.bench.judge import FASTER, SLOWER, UNDECIDED
 from harness.records.files import folder
 
-__all__ = ["print_benchmarks", "width"]
-
 STYLES = {FASTER: "green", SLOWER: "red", UNDECIDED: "yellow"}
 
 NARROWEST, WIDEST = 100, 140

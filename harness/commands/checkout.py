@@ -9,8 +9,6 @@ import typer
 
 from lockstep import registry
 
-__all__ = ["mutants"]
-
 
 def mutants(
     backend: Annotated[str, typer.Option(help="Whose operators are changed.")],

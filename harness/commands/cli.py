@@ -23,8 +23,6 @@ from harness.errors import HarnessError
 from lockstep import __version__
 from lockstep.errors import LockstepError, sentence
 
-__all__ = ["app", "main"]
-
 PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 """Settings of a command that passes its arguments to another parser."""
 

@@ -21,8 +21,6 @@ from lockstep.errors import unknown_name
 if TYPE_CHECKING:
     from harness.judgement.finding import Finding
 
-__all__ = ["compare", "pages", "plot", "readme"]
-
 
 def compare(
     name: Annotated[

@@ -9,8 +9,6 @@ from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedC
 
 from harness.commands.options import Backends, Families
 
-__all__ = ["frozen"]
-
 frozen = typer.Typer(
     help="Compute frozen results anew and name every difference.", no_args_is_help=True
 )

@@ -20,8 +20,6 @@ from harness.parity.cases import FAMILIES
 from harness.records.files import RESULTS, folder
 from lockstep import registry
 
-__all__ = ["everything", "print_everything"]
-
 
 def everything(root: Path = RESULTS) -> dict[str, list[dict[str, Any]]]:
     """Return everything that can be run, as a JSON object.

@@ -29,8 +29,6 @@ from harness.runs import run
 from harness.runs.check import check as compare_arms
 from harness.tasks import own
 
-__all__ = ["bench", "check", "list_everything", "next_command", "run_experiments"]
-
 
 def list_everything(as_json: AsJson = False) -> None:
     """List the experiments, benchmarks, backends and families."""

@@ -7,19 +7,6 @@ from typing import Annotated
 
 import typer
 
-__all__ = [
-    "TABLE_WIDTH",
-    "AsJson",
-    "Backends",
-    "Device",
-    "Families",
-    "Golden",
-    "Names",
-    "Optimizer",
-    "Publish",
-    "RowsFile",
-]
-
 Names = Annotated[list[str] | None, typer.Argument(help="Names; default: all of them.")]
 Backends = Annotated[
     list[str] | None, typer.Option(help="A backend (repeatable); default: all.")

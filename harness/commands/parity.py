@@ -28,8 +28,6 @@ from harness.parity.cases import GOLDEN
 from harness.parity.command import Request, Result, run_parity
 from harness.parity.row import Row
 
-__all__ = ["catalogue", "oracle", "parity"]
-
 
 def parity(
     backend: Backends = None,

@@ -15,8 +15,6 @@ from matplotlib.ticker import (
     NullLocator,
 )
 
-__all__ = ["bars", "log_axis", "percent", "plain"]
-
 
 def log_axis(
     panel: Axes, name: str, ticks: Sequence[float] = (), unit: str = ""

@@ -14,8 +14,6 @@ from matplotlib.lines import Line2D
 
 from harness.figures.style import Theme, marker
 
-__all__ = ["Look", "backend_looks", "forest", "legend", "line", "looks", "unique"]
-
 Look: TypeAlias = dict[str, Any]
 """The settings of a line of matplotlib."""
 

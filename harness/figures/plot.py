@@ -26,19 +26,6 @@ from harness.figures.svg import compact
 from harness.judgement.finding import PREDICTIONS, Finding
 from harness.tasks import TASKS, part
 
-__all__ = [
-    "Canvas",
-    "Drawing",
-    "Figure",
-    "Paint",
-    "Theme",
-    "canvas",
-    "draw",
-    "draw_one",
-    "drawings_of",
-    "svg_of",
-]
-
 SVG_METADATA = {"Date": None, "Creator": None}
 """The metadata of files, without anything that changes from day to day."""
 

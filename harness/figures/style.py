@@ -14,8 +14,6 @@ from typing import Any
 
 from lockstep.registry import BACKENDS
 
-__all__ = ["DARK", "LIGHT", "THIN", "WIDTH", "Theme", "in_dark", "marker", "symbol"]
-
 WIDTH = 7.6
 """The width of a figure in inches, which is the width of a page's text."""
 

@@ -11,8 +11,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-__all__ = ["compact"]
-
 TAKES = {"M": 2, "L": 2, "Q": 4, "C": 6, "z": 0}
 """Command of a path -> the number of its arguments."""
 

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-__all__ = ["first_backend", "grouped"]
-
 
 def grouped(
     table: pd.DataFrame, *columns: str

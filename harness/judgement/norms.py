@@ -14,8 +14,6 @@ from harness.parity.cases import GOLDEN, Case, array, read_cases
 from lockstep.interface import Array
 from lockstep.reference import clip_by_global_norm
 
-__all__ = ["equal_without_zeros"]
-
 
 def equal_without_zeros() -> tuple[int, int]:
     """Return how many recorded norms have the bits of the norm without zeros.

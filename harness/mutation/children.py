@@ -12,8 +12,6 @@ from pathlib import Path
 from harness.mutation.mutant import ROOT
 from harness.processes.environment import child_variables
 
-__all__ = ["run_child"]
-
 
 def run_child(module: str, folder: Path, limit: float | None = None) -> int:
     """Run ``python -m MODULE FOLDER`` and return its exit status.

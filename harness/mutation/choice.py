@@ -9,8 +9,6 @@ from harness.mutation.mutant import Mutant
 from harness.mutation.nearest import SIGNATURES, Check, nearest_checks
 from harness.mutation.reach import Reach, place_of
 
-__all__ = ["ENOUGH", "Choice", "Killer", "choose", "named_checks"]
-
 Killer = tuple[str, str]
 """Kind and name of a case or test that killed a mutant."""
 

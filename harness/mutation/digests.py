@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from harness.mutation.mutant import ROOT, source_of
 from harness.records.code import source_digest
 
-__all__ = ["current_digest", "module_digest"]
-
 
 def current_digest(path: str) -> str | None:
     """Return the digest of a module of the checkout, or None if it no longer exists."""

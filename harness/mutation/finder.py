@@ -18,8 +18,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-__all__ = ["MutantFinder", "install", "reach_children"]
-
 CUSTOMIZE = """\
 # The child may have a path without the harness.
 from importlib.util import module_from_spec, spec_from_file_location

@@ -33,8 +33,6 @@ from harness.mutation.mutant import (
     source_of,
 )
 
-__all__ = ["OPERATORS", "Place", "edit_of", "main", "places"]
-
 BINARY = (
     "Add_Sub Sub_Add Mul_Div Div_Mul FloorDiv_Mul Mod_Mul Pow_Mul LShift_RShift "
     "RShift_LShift BitOr_BitAnd BitAnd_BitOr BitXor_BitOr"

@@ -9,8 +9,6 @@ from operator import eq
 from pathlib import Path
 from typing import Any
 
-__all__ = ["ROOT", "Edit", "Mutant", "edit_between", "module_name", "source_of"]
-
 ROOT = Path(__file__).resolve().parent.parent.parent
 """The checkout."""
 

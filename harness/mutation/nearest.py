@@ -15,8 +15,6 @@ from pathlib import Path
 from harness.mutation.mutant import ROOT, module_name, source_of
 from harness.parity.cases import FAMILIES
 
-__all__ = ["Check", "nearest_checks"]
-
 NEAR: Mapping[str, Sequence[str]] = {
     "agn": ("agn",),
     "agn_center": ("agn",),

@@ -25,8 +25,6 @@ from harness.parity.cases import FOUND, GOLDEN
 from lockstep import registry
 from lockstep.errors import sentence
 
-__all__ = ["CACHE", "Place", "Reach", "Unit", "place_of", "read_reach", "units_of"]
-
 CACHE = ROOT / ".cache" / "mutants"
 
 TOGETHER = 6

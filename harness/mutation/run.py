@@ -21,8 +21,6 @@ from harness.processes.environment import child_variables
 from harness.records.files import RESULTS, Log, read_lines
 from lockstep.errors import sentence
 
-__all__ = ["FOLDER", "Request", "run_mutants"]
-
 FOLDER = RESULTS / "mutants"
 
 SIZES = {"reference": 0}

@@ -14,16 +14,6 @@ from harness.mutation.digests import current_digest
 from harness.records.files import read_lines
 from harness.statistics import Interval, share_interval
 
-__all__ = [
-    "REASONS",
-    "Summary",
-    "Survivor",
-    "describe",
-    "read_reasons",
-    "summarize",
-    "unexplained",
-]
-
 REASONS = Path(__file__).parent / "survivors.toml"
 """File with the reasons why survivors are acceptable."""
 

@@ -14,8 +14,6 @@ import threading
 from pathlib import Path
 from types import FrameType
 
-__all__ = ["CONVERTED", "Tracer", "install"]
-
 CONVERTED = "__autograph_generated_file"
 """Part of the names of the files in which TensorFlow writes converted functions."""
 

@@ -28,8 +28,6 @@ from harness.mutation.mutant import ROOT
 if TYPE_CHECKING:
     from harness.parity.cases import Case
 
-__all__ = ["PYTEST_OPTIONS", "Outcome", "cases_of", "main"]
-
 MEMORY = 16 * 2**30
 """Bytes that a trial may allocate. Some mutants would allocate all memory."""
 

@@ -25,8 +25,6 @@ from harness.mutation.reach import Reach
 from harness.mutation.trial import Outcome
 from lockstep.errors import sentence
 
-__all__ = ["LIMITS", "Trials"]
-
 LIMITS: Mapping[str, int] = {"reference": 120, "pytorch": 600}
 """Limit of processor time in seconds. A mutant that exceeds it is killed.
 

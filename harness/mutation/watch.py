@@ -22,8 +22,6 @@ from harness.mutation.finder import reach_children
 from harness.mutation.tracer import Tracer
 from harness.mutation.trial import PYTEST_OPTIONS, cases_of
 
-__all__ = ["main"]
-
 
 class Watch:
     """Runs checks one after the other and records the functions that each enters.

@@ -25,8 +25,6 @@ from harness.parity.report import check_writable
 from harness.processes.children import run_command
 from lockstep.errors import sentence, unknown_name
 
-__all__ = ["draw_cases", "record_cases", "replay", "write_cases"]
-
 WIDTH = 160
 
 

@@ -9,15 +9,6 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-__all__ = [
-    "HOME",
-    "ROOT",
-    "MissingOracleError",
-    "find_python",
-    "oracle_python",
-    "quiet_variables",
-]
-
 ROOT = Path(__file__).resolve().parent.parent.parent
 HOME = ROOT / ".envs/oracle"
 REQUIREMENTS = ROOT / "harness/environments/oracle.txt"

@@ -29,8 +29,6 @@ from harness.parity.distance import distance
 from harness.processes.environment import child_variables
 from lockstep.errors import unknown_name
 
-__all__ = ["Program", "differences", "find", "programs", "record", "replay", "run"]
-
 FOLDER = Path(__file__).with_name("programs")
 SECONDS = 300
 """After this time a program is killed."""

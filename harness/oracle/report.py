@@ -17,17 +17,6 @@ from rich.table import Table
 from harness.errors import HarnessError
 from lockstep.errors import sentence
 
-__all__ = [
-    "CaseRow",
-    "ProgramRow",
-    "Report",
-    "Status",
-    "judged",
-    "print_report",
-    "read_report",
-    "write_report",
-]
-
 Status = Literal["identical", "listed", "different", "error", "not live"]
 BAD = ("different", "error")
 

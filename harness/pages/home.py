@@ -14,8 +14,6 @@ from harness.pages.parity.heat import heat_map
 from harness.pages.readme import DRAWN
 from harness.tasks import part
 
-__all__ = ["home_inserts"]
-
 SHOWN = 6
 """The number of cards of experiments on the home page."""
 

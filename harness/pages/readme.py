@@ -26,16 +26,6 @@ from harness.records.files import folder as record_folder
 from harness.tasks import part
 from lockstep.errors import sentence
 
-__all__ = [
-    "ASSETS",
-    "ILLUSTRATIONS",
-    "README",
-    "costs",
-    "write_costs",
-    "write_figure",
-    "write_illustrations",
-]
-
 README = ROOT / "README.md"
 ASSETS = ROOT / "docs" / "assets"
 DRAWN = "absent_tasks_tuned"

@@ -51,8 +51,6 @@ from harness.pages.project.checkout import checkout_inserts
 from harness.records.files import folder as records
 from lockstep.errors import sentence
 
-__all__ = ["questions", "write_findings", "write_page", "write_pages"]
-
 ROOT = Path(__file__).resolve().parent.parent.parent
 BACKENDS = ROOT / "impls" / "lockstep"
 

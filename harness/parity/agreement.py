@@ -22,8 +22,6 @@ from harness.parity.replay import Replay, outcome, replay_states, settled_before
 from harness.parity.row import Row, Status
 from harness.parity.tables import Difference, Tolerance, differences, tolerance
 
-__all__ = ["agree", "allowed"]
-
 UNLIKE = Distance(np.inf, np.inf, ())
 
 

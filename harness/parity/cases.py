@@ -16,19 +16,6 @@ from harness.errors import HarnessError
 from lockstep.errors import sentence, unknown_name
 from lockstep.interface import Array, Gradient, Rows
 
-__all__ = [
-    "FAMILIES",
-    "FOUND",
-    "GOLDEN",
-    "CannotInterpretError",
-    "Case",
-    "Variable",
-    "array",
-    "gradient",
-    "read_cases",
-    "require_folder",
-]
-
 GOLDEN = Path(__file__).parent / "golden"
 FOUND = Path(__file__).parent / "found"
 """Cases found by random search and recorded here with TensorFlow 1.15."""

@@ -15,8 +15,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["MARKS", "Entry", "Quote", "Row", "catalogue", "entries"]
-
 MARKS = {
     "kept": "the default does what the original did",
     "fixed": "the default does what the original should have done",

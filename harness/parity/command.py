@@ -20,8 +20,6 @@ from harness.processes.children import Children, run_lines
 from lockstep import registry
 from lockstep.errors import unknown_name
 
-__all__ = ["Plan", "Request", "Result", "plan_backend", "run_jobs", "run_parity"]
-
 Plan = Mapping[str, list[Case]]
 """Execution mode -> the cases to replay in it."""
 Job = TypeVar("Job")

@@ -12,18 +12,6 @@ from harness.parity.cases import Case
 from harness.parity.row import Divergence
 from lockstep.interface import Array
 
-__all__ = [
-    "Comparison",
-    "Distance",
-    "State",
-    "compare",
-    "distance",
-    "divergence",
-    "element",
-    "largest_weights",
-    "operands",
-]
-
 State = Mapping[str, Array]
 COPY = re.compile("/(local|global|worker [0-9]+ at last)/")
 """The copy of a variable in a quantity of AGN. Rounding errors move between copies."""

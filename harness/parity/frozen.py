@@ -35,8 +35,6 @@ from harness.processes.child import unsearched
 from harness.processes.children import Children, run_lines
 from lockstep import registry
 
-__all__ = ["BEHAVIOURS", "FOLDER", "Choice", "compare", "difference", "record"]
-
 FOLDER = Path(__file__).parent / "frozen"
 BEHAVIOURS = ("strict", "default")
 

@@ -30,8 +30,6 @@ from lockstep.errors import sentence
 from lockstep.interface import Array
 from lockstep.registry import BACKENDS
 
-__all__ = ["RECORD", "Quoted", "quote", "quotes_of", "record_quotes"]
-
 RECORD = ROOT / "results" / "parity" / "catalogue.json"
 
 

@@ -34,19 +34,6 @@ from lockstep import errors
 from lockstep.interface import Array, Rows
 from lockstep.registry import BACKENDS
 
-__all__ = [
-    "WITHOUT_STRICT",
-    "Replay",
-    "difference_of",
-    "documented",
-    "judge",
-    "outcome",
-    "recorded",
-    "replay",
-    "replay_states",
-    "settled_before",
-]
-
 WITHOUT_STRICT = frozenset(b.name for b in BACKENDS.values() if not b.has_strict)
 """Backends whose default is judged; the others are judged under strict."""
 

@@ -19,8 +19,6 @@ from harness.parity.row import WAYS, Row
 from harness.processes.environment import device_name, version
 from lockstep import __version__, registry
 
-__all__ = ["check_writable", "print_explanation", "print_rows", "write_report"]
-
 
 def check_writable(report: Path) -> None:
     """Raise before any work if the report could not be written at the end."""

@@ -6,8 +6,6 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-__all__ = ["WAYS", "Against", "Divergence", "Row", "Status"]
-
 Status = Literal["passed", "failed", "skipped"]
 Against = Literal["", "recording", "reference", "framework rule", "refusal"]
 

@@ -14,16 +14,6 @@ from typing import Any, NamedTuple
 from harness.parity.cases import Case
 from lockstep.optimizers import OPTIMIZERS
 
-__all__ = [
-    "Difference",
-    "Tolerance",
-    "differences",
-    "excuse",
-    "excused_quantities",
-    "floor",
-    "tolerance",
-]
-
 
 @dataclass(frozen=True)
 class Tolerance:

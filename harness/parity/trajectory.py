@@ -13,20 +13,6 @@ from harness.parity.drivers.protocol import Driver
 from lockstep.interface import Array, Gradient, Rows
 from lockstep.optimizers import RULES, OptimizerSpec
 
-__all__ = [
-    "ABSENT",
-    "Training",
-    "flat",
-    "flat_list",
-    "has_master",
-    "in_float32",
-    "lone_gradient",
-    "recorded_state",
-    "recorded_trajectory",
-    "scaler_state",
-    "slots_of",
-]
-
 State = Mapping[str, Array]
 
 ABSENT = np.array("absent")

@@ -31,8 +31,6 @@ from harness.parity.replay import (
 from harness.parity.row import Row
 from harness.processes.child import unsearched
 
-__all__ = ["main"]
-
 
 def main(arguments: list[str]) -> None:
     """Replay the cases named on standard input, in their order."""

@@ -16,8 +16,6 @@ import threading
 import time
 from collections.abc import Iterator
 
-__all__ = ["end_with", "main", "unsearched"]
-
 SECONDS = 0.5
 """Seconds between two checks of the parent."""
 

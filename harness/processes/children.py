@@ -14,8 +14,6 @@ from typing import IO
 
 from harness.processes.environment import child_variables
 
-__all__ = ["ROOT", "Children", "Conversation", "run_command", "run_lines"]
-
 SECONDS_TO_END = 5.0
 """Time that a child has to exit before it is killed."""
 

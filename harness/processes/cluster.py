@@ -18,8 +18,6 @@ from harness.processes.children import ROOT, Children
 from harness.records.code import commit_of
 from lockstep.errors import sentence
 
-__all__ = ["Cluster", "NodeLostError", "RemoteConversation"]
-
 SECONDS_FOR_A_CORE = 60.0
 """Limit of the wait for a free core. The cores of a lost node do not come back."""
 

@@ -11,8 +11,6 @@ from collections.abc import Mapping
 
 from harness.records.machine import blas_library, processor
 
-__all__ = ["PACKAGES", "THREADS", "child_variables", "describe", "device_name"]
-
 PACKAGES = ("numpy", "scikit-learn", "scipy", "pandas", "keras")
 """Packages that a run depends on, besides Lockstep and its framework."""
 

@@ -20,8 +20,6 @@ import numpy as np
 from harness.simulator.gathering import Gathering
 from lockstep.interface import Array
 
-__all__ = ["AGN"]
-
 
 class AGN(Gathering):
     """Push the mean of a round."""

@@ -18,8 +18,6 @@ from harness.simulator.method import Gradients, Pushed, Weights
 from harness.simulator.rule import Rule, RuleState
 from lockstep.errors import sentence
 
-__all__ = ["EASGD"]
-
 
 class ElasticWorker(NamedTuple):
     """A worker: its weights and the state of its rule."""

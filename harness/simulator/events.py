@@ -12,8 +12,6 @@ import numpy as np
 from harness.errors import HarnessError
 from lockstep.errors import sentence
 
-__all__ = ["Queue", "Timing"]
-
 
 @dataclass(frozen=True)
 class Timing:

@@ -15,8 +15,6 @@ from harness.simulator.rule import Rule, RuleState
 from lockstep.errors import unknown_name
 from lockstep.interface import Array, Rows
 
-__all__ = ["Downpour", "DynSGD", "Gathering", "GatheringServer", "GatheringWorker"]
-
 GRADIENT, DELTA = COMMITS = ("gradient", "delta")
 
 

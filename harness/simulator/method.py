@@ -7,8 +7,6 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from lockstep.interface import Array, Gradient
 
-__all__ = ["Gradients", "Method", "Pushed", "Weights"]
-
 Weights: TypeAlias = Mapping[str, Array]
 """Name of a variable -> its value, of any shape and dtype."""
 

@@ -25,8 +25,6 @@ from harness.errors import HarnessError
 from harness.simulator.queueing import bound, mean_values
 from lockstep.errors import sentence
 
-__all__ = ["Setting"]
-
 
 @dataclass(frozen=True)
 class Setting:

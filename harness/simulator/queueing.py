@@ -20,8 +20,6 @@ from typing import NamedTuple
 from harness.errors import HarnessError
 from lockstep.errors import sentence
 
-__all__ = ["Flow", "bound", "mean_values"]
-
 
 class Flow(NamedTuple):
     """The means for a number of customers.

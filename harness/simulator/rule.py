@@ -11,8 +11,6 @@ from lockstep import reference
 from lockstep.interface import Array, Gradient, Rows
 from lockstep.reference.optimizers import RuleOptimizer, Slots
 
-__all__ = ["Rule", "RuleState"]
-
 
 class RuleState(NamedTuple):
     """The state of a rule: slots by variable name, and scalars of all variables."""

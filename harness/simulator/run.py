@@ -13,8 +13,6 @@ from harness.simulator.events import Queue, Timing
 from harness.simulator.method import Gradients, Method, Pushed, Weights
 from lockstep.errors import sentence
 
-__all__ = ["Interleaving", "Push", "Run", "simulate"]
-
 Gradient = Callable[[Weights, int, np.random.Generator], Gradients]
 """(weights, number of the worker, its generator) -> gradients at these weights."""
 

@@ -15,8 +15,6 @@ from harness.simulator.gathering import GatheringServer, dense
 from harness.simulator.method import Gradients, Pushed, Weights
 from harness.simulator.rule import Rule
 
-__all__ = ["Synchronous"]
-
 
 class WaitingWorker(NamedTuple):
     """A worker: the server's weights, and the worker's gradients at these weights."""

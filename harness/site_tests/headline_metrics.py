@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-__all__ = ["METRICS", "Reader", "Record", "cost", "read"]
-
 Record = Mapping[str, Any]
 Reader = Callable[[Record], float]
 

@@ -10,18 +10,6 @@ import numpy.typing as npt
 from harness.errors import HarnessError
 from lockstep.errors import sentence
 
-__all__ = [
-    "Effect",
-    "Floats",
-    "median",
-    "paired_effects",
-    "ratio_of_sums",
-    "refusal",
-    "relative_gap",
-    "steps_to_target",
-    "vector",
-]
-
 Floats: TypeAlias = npt.NDArray[np.float64]
 
 Effect: TypeAlias = Literal["log ratio", "difference"]

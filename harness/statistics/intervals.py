@@ -11,8 +11,6 @@ from scipy.special import betaincinv, ndtr, stdtrit
 
 from harness.statistics.effects import Floats, refusal, vector
 
-__all__ = ["Interval", "bootstrap", "share_interval", "t_interval"]
-
 LEVEL = 0.95
 RESAMPLES = 2000
 

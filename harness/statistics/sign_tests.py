@@ -10,8 +10,6 @@ import numpy.typing as npt
 
 from harness.statistics.effects import refusal, vector
 
-__all__ = ["Side", "beyond", "holm", "sign_flip", "within"]
-
 Side: TypeAlias = Literal["greater", "less"]
 """The alternative of a one-sided test, as in SciPy."""
 

@@ -11,8 +11,6 @@ from harness.records.files import Store, folder
 from harness.records.record import Record
 from harness.timing import AGAIN
 
-__all__ = ["ENVIRONMENT", "write_times"]
-
 ENVIRONMENT = {"python": "3"}
 
 

@@ -7,8 +7,6 @@ from pathlib import Path
 from harness.declarations import declare
 from harness.declarations.declare import SCALES, Experiment
 
-__all__ = ["declared"]
-
 TEXT = """question = "Does it go on?"
 title = "Tiny"
 task = "multitask_digits"

@@ -22,8 +22,6 @@ from harness.tasks.stable_rates.task import stable_range
 from harness.tasks.worker_team.task import PERIODS
 from harness.tests.synthetic import multitask_outcome, record_of
 
-__all__ = ["made_up", "with_metric"]
-
 Generator = np.random.Generator
 
 

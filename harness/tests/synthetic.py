@@ -15,14 +15,6 @@ from harness.records.record import Outcome, Record
 from harness.tasks.absent_heads import laws
 from harness.tasks.multitask_digits.task import TASKS, Settings
 
-__all__ = [
-    "as_the_laws_say",
-    "multitask_outcome",
-    "publish",
-    "record_of",
-    "without_harm",
-]
-
 Factor = Callable[[Settings], float]
 
 

@@ -8,8 +8,6 @@ from pathlib import Path
 from harness import tasks
 from harness.runs import worker
 
-__all__ = ["FOLDER"]
-
 FOLDER = Path(__file__).parent / "tasks"
 
 if __name__ == "__main__":

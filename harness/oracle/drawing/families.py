@@ -16,8 +16,6 @@ from harness.oracle.drawing.numbers import (
 from harness.oracle.drawing.parts import Draw, Gradients, choose_profile, optimizer
 from harness.oracle.drawing.rows import variable_clipping, vars_to_clip_dims
 
-__all__ = ["DRAWN"]
-
 Json = dict[str, Any]
 KindAndInputs = tuple[str, Json]
 

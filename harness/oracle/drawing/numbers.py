@@ -10,16 +10,6 @@ import numpy as np
 
 from harness.oracle.live.golden import encoded
 
-__all__ = [
-    "HALF",
-    "PROFILES",
-    "Profile",
-    "decimal",
-    "one_of",
-    "random_array",
-    "shape_of",
-]
-
 Generator = np.random.Generator
 Shape = tuple[int, ...]
 

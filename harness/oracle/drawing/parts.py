@@ -18,8 +18,6 @@ from harness.oracle.drawing.numbers import (
     shape_of,
 )
 
-__all__ = ["Draw", "Gradients", "choose_profile", "optimizer"]
-
 Json = Any
 
 

@@ -13,8 +13,6 @@ from harness.oracle.drawing.numbers import (
 )
 from harness.oracle.drawing.parts import Draw, choose_profile, optimizer
 
-__all__ = ["variable_clipping", "vars_to_clip_dims"]
-
 Json = dict[str, Any]
 
 KINDS = {

@@ -20,8 +20,6 @@ from pandas.api.types import is_numeric_dtype
 
 from harness.figures.tables import grouped
 
-__all__ = ["CHARTS", "Chart", "chart_of"]
-
 
 @dataclass(frozen=True)
 class Chart:

@@ -17,8 +17,6 @@ from harness.pages.findings.verdicts import effect
 from harness.pages.markup.badges import Badge
 from harness.pages.markup.templating import render
 
-__all__ = ["OF_SOURCES", "claims_page", "ledger"]
-
 OF_SOURCES = "Claims of sources"
 PARTS = {"source": OF_SOURCES, "ours": "Our own claims"}
 

@@ -22,8 +22,6 @@ from harness.pages.markup.badges import Badge
 from harness.pages.markup.tables import Cell, frame_table, records_table, table
 from harness.pages.markup.templating import render
 
-__all__ = ["Answered", "finding_page", "index_page", "table_files", "thumbnails"]
-
 LONGEST = 500
 """The most rows of a table on a page; longer tables are only a download."""
 

@@ -15,8 +15,6 @@ from harness.judgement.counted import counted_records
 from harness.judgement.finding import Finding
 from harness.records.record import Record
 
-__all__ = ["BENCHMARKS", "EXPERIMENTS", "Figure", "Question", "Source"]
-
 
 class Question(Protocol):
     """The declared properties that experiments and benchmarks have in common."""

@@ -13,8 +13,6 @@ from harness.judgement.finding import PREDICTIONS, Finding
 from harness.pages.markup.tables import PAIRS, Cell, table
 from harness.pages.markup.templating import number
 
-__all__ = ["effect", "prediction", "results_html"]
-
 Row = Mapping[Any, Any]
 
 SETTINGS = ", "

@@ -17,8 +17,6 @@ from harness.pages.findings.summaries import navigation
 from harness.pages.library.reference import CAPABILITIES, HUBS, reference_pages
 from harness.pages.write import BACKENDS
 
-__all__ = ["FOLDERS", "FURTHER", "further_pages", "on_config", "with_pages"]
-
 FURTHER = "*/"
 """Entry of ``nav`` for the pages about wrappers that it does not name."""
 

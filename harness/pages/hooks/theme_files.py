@@ -5,8 +5,6 @@ from __future__ import annotations
 from fnmatch import fnmatch
 from typing import Any
 
-__all__ = ["on_files"]
-
 UNUSED = ("assets/javascripts/*.map", "assets/stylesheets/*.map", "*/lunr/*")
 """Source maps, and search stemmers for other languages."""
 

@@ -21,8 +21,6 @@ from lockstep.interface import Array
 from lockstep.reference import AdamOptimizer, Variable
 from lockstep.reference.optimizers import RuleOptimizer
 
-__all__ = ["ADAMS", "adam_insert", "moves", "series"]
-
 ADAMS: Mapping[str, Callable[[], RuleOptimizer]] = {
     "TensorFlow 1": lambda: AdamOptimizer(1.0),
     "Keras 3": lambda: KerasAdam(1.0, epsilon=1e-7),

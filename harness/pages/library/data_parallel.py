@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from lockstep.tests.tools import collected
 
-__all__ = ["parallel_table"]
-
 
 def parallel_table() -> str:
     """Return what each tool of PyTorch does in each layout, as a table in Markdown."""

@@ -20,8 +20,6 @@ from lockstep import reference
 from lockstep.registry import BACKENDS
 from lockstep.tests.original_signatures import SIGNATURES
 
-__all__ = ["REASONS", "Argument", "arguments", "names_insert", "parameters"]
-
 REQUIRED, ABSENT = "required", "–"
 RECORDED = ROOT / "impls" / "lockstep" / "tests" / "signatures.json"
 

@@ -10,8 +10,6 @@ from pathlib import Path
 
 from harness.pages.markup.templating import render
 
-__all__ = ["Problem", "problems", "problems_insert"]
-
 TABLE = Path(__file__).parent / "problems.toml"
 
 

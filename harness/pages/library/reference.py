@@ -16,15 +16,6 @@ from harness.pages.markup.templating import render
 from lockstep.errors import sentence
 from lockstep.registry import BACKENDS
 
-__all__ = [
-    "CAPABILITIES",
-    "HUBS",
-    "Name",
-    "public_names",
-    "reference_inserts",
-    "reference_pages",
-]
-
 CAPABILITIES: Mapping[str, str] = {
     "multitask": "Multitask",
     "clipping": "Clipping and LARC",

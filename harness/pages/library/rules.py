@@ -7,8 +7,6 @@ from lockstep.interface import WRAPPERS
 from lockstep.optimizers import OPTIMIZERS, OptimizerSpec, Parameter
 from lockstep.pipeline import ARGUMENTS, STAGES, Stage
 
-__all__ = ["optimizers_insert", "pipeline_insert"]
-
 
 def optimizers_insert() -> str:
     """Return the table of optimizers: arguments with defaults, and state."""

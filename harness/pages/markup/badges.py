@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from harness.judgement import verdicts
 
-__all__ = ["Badge"]
-
 STYLES = {
     verdicts.REPRODUCED: "good",
     verdicts.PARTLY: "partly",

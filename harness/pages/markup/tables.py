@@ -12,16 +12,6 @@ from markupsafe import Markup
 
 from harness.pages.markup.templating import fact, number, render
 
-__all__ = [
-    "CARDS",
-    "PAIRS",
-    "Cell",
-    "Notes",
-    "frame_table",
-    "records_table",
-    "table",
-]
-
 CARDS = "ls-cards"
 """The style of a table of texts: on a phone each row is a card."""
 

@@ -16,8 +16,6 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-__all__ = ["as_text", "fact", "number", "render"]
-
 ACTIVE = re.compile(r"[&<>\"`*_{}\[\]$\\#]")
 """Characters that start markup anywhere in a line of Markdown or HTML."""
 

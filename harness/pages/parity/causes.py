@@ -11,8 +11,6 @@ from harness.pages.markup.templating import number
 from harness.pages.parity.matrices import tolerances
 from lockstep.registry import BACKENDS
 
-__all__ = ["CAUSES", "Cause", "cause_of", "causes_insert"]
-
 
 class Cause(NamedTuple):
     """A cause of differences of a few ULP.

@@ -12,8 +12,6 @@ from harness.pages.parity.inserts import COMMAND, TOOLS, ulps
 from harness.pages.parity.matrices import Report, Summary, read_report
 from harness.parity.cases import FAMILIES
 
-__all__ = ["family_map", "heat_map"]
-
 FEW = 0.25
 """A cell has a special color if a larger share of its cases is left out."""
 

@@ -21,8 +21,6 @@ from harness.pages.parity.matrices import (
 )
 from harness.parity.row import WAYS, Row
 
-__all__ = ["COMMAND", "TOOLS", "Tool", "parity_inserts", "ulps"]
-
 COMMAND = ".venv/bin/nox -s parity -- --all --report results/parity/report.json"
 ON_GPU = (
     "python -m harness parity --backend pytorch --all --device cuda "

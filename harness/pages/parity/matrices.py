@@ -17,15 +17,6 @@ from harness.parity.row import Row
 from lockstep.errors import sentence
 from lockstep.registry import BACKENDS
 
-__all__ = [
-    "BackendMode",
-    "Report",
-    "Summary",
-    "capabilities",
-    "read_report",
-    "tolerances",
-]
-
 TABLES = Path(__file__).resolve().parent.parent.parent / "parity"
 
 

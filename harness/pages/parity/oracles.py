@@ -12,8 +12,6 @@ from harness.pages.markup.tables import CARDS, Cell, Notes, table
 from harness.pages.markup.templating import number, render
 from harness.pages.parity.inserts import ulps
 
-__all__ = ["COMMAND", "oracle_inserts"]
-
 COMMAND = ".venv/bin/nox -s oracle -- --report results/oracle/report.json"
 STATUSES = get_args(Status)
 

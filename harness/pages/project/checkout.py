@@ -7,8 +7,6 @@ from pathlib import Path
 
 from harness.pages.markup.tables import Cell, table
 
-__all__ = ["checkout_inserts"]
-
 
 def checkout_inserts(root: Path) -> dict[str, str]:
     """Return the inserts: two commands, and the sessions of the noxfile."""

@@ -30,8 +30,6 @@ from lockstep.errors import OutOfRangeError
 from lockstep.interface import Array, Gradient
 from lockstep.keras3.gradients import value_of
 
-__all__ = ["EagerDriver", "FunctionDriver", "make_driver"]
-
 
 class EagerDriver(TensorDriver):
     """Operations run when they are called. Powers come from ``iterations``."""

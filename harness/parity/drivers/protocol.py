@@ -17,8 +17,6 @@ from lockstep.interface import Array, Gradient
 from lockstep.optimizers import RULES
 from lockstep.pipeline import base_of
 
-__all__ = ["Driver", "Regularizers", "Step", "Worker"]
-
 Step = Callable[[Sequence[Gradient]], Any]
 Regularizers = Mapping[int, Callable[[Any], Any]]
 """Position of a variable -> function whose value at this variable is a penalty."""

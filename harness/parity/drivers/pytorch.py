@@ -16,8 +16,6 @@ from harness.parity.drivers.protocol import Driver, Regularizers, Step
 from lockstep.interface import Array, Gradient, Rows
 from lockstep.pipeline import base_of
 
-__all__ = ["TorchDriver", "make_driver"]
-
 
 class TorchDriver(Driver):
     """Converts arrays to tensors on ``device``, and results to arrays."""

@@ -15,8 +15,6 @@ from lockstep.pipeline import base_of
 from lockstep.reference.agn import Center
 from lockstep.reference.arrays import Variable
 
-__all__ = ["NumpyDriver", "make_driver"]
-
 
 class NumpyDriver(Driver):
     """A driver without conversions. A loss here is its gradients."""

@@ -12,8 +12,6 @@ from harness.errors import no_device
 from harness.parity.drivers.protocol import Driver, Regularizers, Step
 from lockstep.interface import Array, Gradient, Rows
 
-__all__ = ["TensorDriver", "to_array", "to_feed", "to_numpy", "to_tensor", "use_device"]
-
 
 class TensorDriver(Driver):
     """The part of a driver that only needs tensors. Operations run when called."""

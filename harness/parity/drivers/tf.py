@@ -37,8 +37,6 @@ from lockstep.tf.agn import GLOBAL_VARIABLE_NAME
 from lockstep.tf.replicas import name_of
 from lockstep.tf.wrapper import as_variable, base_of
 
-__all__ = ["EagerDriver", "FunctionDriver", "GraphDriver", "V1Driver", "make_driver"]
-
 v1 = tf.compat.v1
 
 Spec = tf.TensorSpec | tf.IndexedSlicesSpec | None

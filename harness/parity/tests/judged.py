@@ -11,8 +11,6 @@ from harness.parity.cases import GOLDEN, Case, read_cases
 from harness.parity.replay import replay
 from harness.parity.row import Row
 
-__all__ = ["MULTITASK", "changed", "judged", "single"]
-
 
 def single(*values: float, dtype: Any = np.float32) -> np.ndarray:
     return np.array(values, dtype)

@@ -14,8 +14,6 @@ from typing import NamedTuple, TypeVar
 
 from lockstep.scalers import BackoffPolicy, BackoffState, step_automatic
 
-__all__ = ["Look", "Race", "backoff_race", "either", "is_allowed", "traces"]
-
 State = TypeVar("State", bound=Hashable)
 Event = TypeVar("Event")
 Race = Callable[[State, Event], Iterable[State]]

@@ -8,8 +8,6 @@ from harness.parity.drivers.framework_rules.torch_adam import multiply_add
 from lockstep.interface import Array
 from lockstep.reference.optimizers import Slots
 
-__all__ = ["update_dense"]
-
 
 def update_dense(
     policy: Any, variable: Array, slots: Slots, gradient: Array

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["children_of", "descendants_of", "lives"]
-
 
 def children_of(parent: int) -> list[int]:
     """Return the processes whose parent this one is."""

@@ -8,8 +8,6 @@ from typing import Any
 from harness.simulator.method import Gradients, Method, Weights
 from harness.simulator.run import Interleaving
 
-__all__ = ["interleave"]
-
 
 def interleave(
     method: Method,

@@ -10,11 +10,12 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 
 from harness.figures.axes import log_axis, percent
-from harness.figures.plot import Canvas, Drawing, Theme
-from harness.figures.style import WIDTH
+from harness.figures.plot import Drawing
+from harness.figures.style import WIDTH, Theme
 from harness.figures.tables import grouped
 from harness.judgement.finding import Finding, Judgement
 from harness.records.metrics import Metric

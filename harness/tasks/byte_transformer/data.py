@@ -10,16 +10,6 @@ import numpy as np
 
 from lockstep.interface import Array
 
-__all__ = [
-    "BYTES",
-    "Shape",
-    "Text",
-    "draw_windows",
-    "first_weights",
-    "held_out_windows",
-    "split",
-]
-
 BYTES = 256
 """The number of values of a byte."""
 

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure as Canvas
 
 from harness.figures.marks import backend_looks, forest, legend, unique
-from harness.figures.plot import Canvas, Drawing, Theme
-from harness.figures.style import THIN, WIDTH
+from harness.figures.plot import Drawing
+from harness.figures.style import THIN, WIDTH, Theme
 from harness.figures.tables import first_backend
 from harness.judgement.finding import Finding, Judgement
 from harness.records.record import Record

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure as Canvas
 
-from harness.figures.plot import Canvas, Drawing, Theme
-from harness.figures.style import WIDTH
+from harness.figures.plot import Drawing
+from harness.figures.style import WIDTH, Theme
 from harness.figures.tables import first_backend, grouped
 from harness.judgement.finding import Finding, Judgement
 from harness.records.metrics import Metric

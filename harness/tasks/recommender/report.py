@@ -7,10 +7,11 @@ from itertools import product
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure as Canvas
 
 from harness.figures.marks import backend_looks, forest, legend
-from harness.figures.plot import Canvas, Drawing, Theme
-from harness.figures.style import THIN, WIDTH
+from harness.figures.plot import Drawing
+from harness.figures.style import THIN, WIDTH, Theme
 from harness.judgement.finding import Finding, Judgement
 from harness.records.metrics import Metric
 from harness.records.record import Record

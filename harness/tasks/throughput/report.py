@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure as Canvas
 
 from harness.figures.axes import bars
-from harness.figures.plot import Canvas, Drawing, Theme
-from harness.figures.style import WIDTH
+from harness.figures.plot import Drawing
+from harness.figures.style import WIDTH, Theme
 from harness.judgement.finding import Finding, Judgement
 from harness.records.metrics import Metric
 from harness.records.record import Record

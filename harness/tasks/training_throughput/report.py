@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 
 from harness.figures.axes import log_axis
-from harness.figures.plot import Canvas, Drawing, Theme
-from harness.figures.style import WIDTH, marker
+from harness.figures.plot import Drawing
+from harness.figures.style import WIDTH, Theme, marker
 from harness.judgement.finding import Finding, Judgement
 from harness.records.metrics import Metric
 from harness.records.record import Record

@@ -20,8 +20,6 @@ from lockstep.reference import Variable
 from lockstep.reference.optimizers import RuleOptimizer
 from lockstep.reference.variable_clipping import clip_rows
 
-__all__ = ["Pipeline"]
-
 PERIOD = 2
 """Period of the dynamic scale in :func:`harness.tests.stacks.stacks.dynamic`."""
 

@@ -11,8 +11,6 @@ from harness.parity.drivers.protocol import Driver
 from harness.tests.stacks.stacks import build, has_masters, model_of, skips
 from lockstep.interface import Array, Gradient, Rows
 
-__all__ = ["STEPS", "Run", "gradients"]
-
 STEPS = 50
 SHAPES = {"table": (5, 3), "head": (4,), "bias": (3,)}
 PATTERNS = (0, 2, 3)

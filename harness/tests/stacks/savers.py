@@ -15,8 +15,6 @@ from harness.parity.drivers.protocol import Driver
 from harness.tests.stacks.run import Run
 from lockstep.registry import load
 
-__all__ = ["SAVERS", "BackendSaver", "KerasSaver", "Saver"]
-
 Snapshot = dict[str, str]
 
 

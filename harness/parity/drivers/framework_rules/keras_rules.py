@@ -31,8 +31,6 @@ from lockstep.reference.arrays import Variable, densify
 from lockstep.reference.arrays import flush_subnormals as flushed
 from lockstep.reference.optimizers import RuleOptimizer
 
-__all__ = ["KERAS", "KerasAdam", "KerasOptimizer", "make_driver"]
-
 Updated = tuple[Array, dict[str, Array]]
 
 

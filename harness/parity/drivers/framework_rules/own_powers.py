@@ -15,8 +15,6 @@ from lockstep.pipeline import base_of
 from lockstep.reference.agn import Center
 from lockstep.reference.optimizers import Slots
 
-__all__ = ["OwnPowers", "make_driver"]
-
 
 class OwnPowers(Center):
     """A center that applies a push with its own powers instead of the worker's."""

@@ -17,8 +17,6 @@ from lockstep.optimizers import TORCH_ADAM
 from lockstep.reference.arrays import Variable
 from lockstep.reference.optimizers import RuleOptimizer, Slots
 
-__all__ = ["TorchAdam", "TorchOptimizer", "multiply_add"]
-
 
 def update_dense(
     policy: Any, variable: Array, slots: Slots, gradient: Array
