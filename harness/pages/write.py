@@ -17,7 +17,6 @@ from typing import Any, TypeAlias
 from harness.errors import HarnessError
 from harness.judgement.counted import age_of
 from harness.judgement.finding import Finding
-from harness.pages.findings.charts import chart_of
 from harness.pages.findings.claims import claims_page
 from harness.pages.findings.coverage import coverage
 from harness.pages.findings.page import (
@@ -43,8 +42,6 @@ from harness.pages.library.problems import problems_insert
 from harness.pages.library.reference import reference_inserts, reference_pages
 from harness.pages.library.rules import optimizers_insert, pipeline_insert
 from harness.pages.markup.templating import render
-from harness.pages.parity.causes import causes_insert
-from harness.pages.parity.heat import family_map
 from harness.pages.parity.inserts import parity_inserts
 from harness.pages.parity.oracles import oracle_inserts
 from harness.pages.project.checkout import checkout_inserts
@@ -97,8 +94,6 @@ def write_pages(
             "differences_contents": contents_insert(),
             **reference_inserts(BACKENDS),
             "names": names_insert(),
-            "parity_heat": family_map(results),
-            "parity_causes": causes_insert(),
             "problems": problems_insert(),
             "which_adam": adam_insert(folder / "adam"),
         }
@@ -204,11 +199,7 @@ def _answer(home: Path, source: Source, results: Path, question: Question) -> An
     own_figures: Sequence[Figure] = ()
     if finding.local is not None:
         own_figures = _draw(source, finding.local, files / "own", problems)
-    drawn = (figure.name for figure in figures)
-    charts = {name: chart_of(question.name, name, files) for name in drawn}
-    shown = {name: chart for name, chart in charts.items() if chart}
-    of = (question, finding, published, figures, own_figures, problems)
-    return Answered(*of, charts=shown)
+    return Answered(question, finding, published, figures, own_figures, problems)
 
 
 def _with_age(answered: Answered, source: Source, results: Path) -> Answered:

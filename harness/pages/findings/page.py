@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup
@@ -37,7 +37,6 @@ class Answered:
         own_figures: the figures of a user's own run, shown after the published ones.
         problems: sentences about unreadable records, or about figures not drawn.
         age: when the records were made, and whether the code has changed since.
-        charts: the interactive charts, by the names of their figures.
     """
 
     question: Question
@@ -47,7 +46,6 @@ class Answered:
     own_figures: Sequence[Figure] = ()
     problems: Sequence[str] = ()
     age: str = ""
-    charts: Mapping[str, Markup] = field(default_factory=dict)
 
     @property
     def answer(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import threading
 import time
@@ -119,20 +118,6 @@ def test_the_first_line_has_the_workers_that_there_will_be(
     monkeypatch.setattr(run, "TIMED", timed)
     sweep(toy(tmp_path, seeds=1), tmp_path, jobs=2)
     assert f"4 runs to do; worker processes: {at_once}" in capsys.readouterr().out
-
-
-def test_experiments_of_one_command_share_its_workers(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    experiments = []
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-        path = tmp_path / name / "toy.toml"
-        toy(tmp_path / name)
-        experiments.append(declare.read(path.rename(tmp_path / f"{name}.toml")))
-    reports = run.sweep(experiments, Request("quick", root=tmp_path, jobs=2))
-    assert [report.counts["ok"] for report in reports] == [8] * 4
-    assert "of 32 in all" in capsys.readouterr().out
 
 
 def test_every_record_names_the_prediction_of_its_experiment(tmp_path: Path) -> None:
@@ -300,26 +285,6 @@ def test_a_sweep_that_was_stopped_goes_on(
     assert rates(records(tmp_path)) == rates(records(tmp_path, "pytorch")) == CHOSEN
     first, second = sweep(experiment, tmp_path)
     assert first.counts.total() == second.counts.total() == 0
-
-
-def test_an_arm_whose_validation_failed_waits_and_the_other_goes_on(
-    tmp_path: Path,
-) -> None:
-    experiment = toy(tmp_path, tuned=True)
-    sweep(experiment, tmp_path)
-    path = tmp_path / "local" / "toy" / "reference.jsonl"
-    lines = path.read_text("utf-8").splitlines(keepends=True)
-    kept = [
-        line
-        for line in lines
-        if (content := json.loads(line))["seed"] >= 1000
-        and (content["seed"] > 1000 or content["config"]["arm"] != "plain")
-    ]
-    path.write_text("".join(kept), "utf-8")
-    path.with_name("pytorch.jsonl").unlink()
-    (report,) = sweep(experiment, tmp_path, backends=["pytorch"])
-    assert report.failed and "got 1 of 2 arms" in report.reason
-    assert rates(records(tmp_path, "pytorch")) == {("wrapped", 0.3): 4}
 
 
 def test_without_its_first_backend_recorded_choices_are_used(tmp_path: Path) -> None:

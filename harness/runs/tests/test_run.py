@@ -75,22 +75,6 @@ def test_a_sweep_that_was_killed_goes_on_where_it_stopped(
     assert (again.settled, again.counts.total()) == (60, 0)
 
 
-# Its like, without a framework: test_outcomes_do_not_depend_on_the_number_of_workers.
-@pytest.mark.soak
-@needs_torch
-def test_two_workers_of_a_backend_record_what_one_does(tmp_path: Path) -> None:
-    experiment = declared(tmp_path, seeds=6)
-    records = []
-    for jobs in (1, 2):
-        root = tmp_path / str(jobs)
-        sweep(experiment, root, jobs=jobs)
-        records.append(read(root / "local" / "tiny" / "pytorch.jsonl"))
-    alone, shared = records
-    assert {r.id: r.outcome for r in shared} == {r.id: r.outcome for r in alone}
-    assert {r.process for r in alone} == {0}
-    assert {r.process for r in shared} == {0, 1}
-
-
 @needs_torch
 def test_published_runs_and_a_users_own_lie_apart(tmp_path: Path) -> None:
     sweep(declared(tmp_path, seeds=2), tmp_path, publish=True)
@@ -126,11 +110,6 @@ def test_a_missing_framework_is_skipped_unless_it_was_asked_for(
     with pytest.raises(HarnessError, match="expected torch to be installed"):
         sweep(tiny, tmp_path, backends=["pytorch"])
     assert not (tmp_path / "local").exists()
-
-
-def test_an_unknown_backend_gives_the_nearest(tiny: Experiment, tmp_path: Path) -> None:
-    with pytest.raises(HarnessError, match="did you mean 'pytorch'"):
-        sweep(tiny, tmp_path, backends=["torch"])
 
 
 def test_a_folder_that_cannot_be_written_stops_before_any_work(
