@@ -243,7 +243,7 @@ def read(path: Path) -> Benchmark:
     """Read a benchmark from its file.
 
     Raises:
-        HarnessError: names file, line and key of the fault, and what is allowed there.
+        HarnessError: names file and key of the fault, and what is allowed there.
     """
     file = TomlFile(path)
     return file.checked(Benchmark, {**file.content, "name": path.stem, "path": path})

@@ -1,5 +1,5 @@
 """What a TOML file may declare (experiments, sweeps, predictions), and its errors.
 
 ``declare`` reads an experiment and expands it into runs. ``tune`` defines its sweep,
-``primaries`` its predictions, ``toml_files`` the errors that name file, line and key.
+``primaries`` its predictions, ``toml_files`` the errors that name file and key.
 """

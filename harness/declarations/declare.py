@@ -34,7 +34,6 @@ from harness.declarations.toml_files import (
     Table,
     Text,
     TomlFile,
-    anywhere,
     leaves,
     one_of,
     said,
@@ -207,7 +206,7 @@ class Experiment(Table):
             try:
                 runs = self.validation_runs(scale) or self.runs(scale)
             except (LockstepError, HarnessError) as error:
-                raise anywhere(error, "scale", scale) from error
+                raise wrong(str(error), "scale", scale) from error
             twice = len(runs) - len({run.id for run in runs})
             if twice:
                 text = f"expected different combinations, got {twice} of them twice."
@@ -232,7 +231,7 @@ class Experiment(Table):
             for name in written:
                 if name not in known:
                     text = str(unknown_name(f"key of {place}", name, known))
-                    raise anywhere(HarnessError(text), *place.split("."), name)
+                    raise wrong(text, *place.split("."), name)
         tables = ", ".join(places)
         if self.tune:
             path = self.tune.path
@@ -397,8 +396,8 @@ def read(path: Path) -> Experiment:
     """Read and check one file. Every scale is expanded to check all settings.
 
     Raises:
-        HarnessError: the file is invalid. The sentence names the file, the line, the
-            key, what is allowed there and what to do.
+        HarnessError: the file is invalid. The sentence names the file, the key, what is
+            allowed there and what to do.
     """
     file = TomlFile(path)
     if not re.fullmatch(r"[A-Za-z0-9_-]+", path.stem):

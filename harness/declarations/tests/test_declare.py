@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -14,66 +13,64 @@ from harness.tests.declared import declared
 GOOD = (declare.EXPERIMENTS / "absent_tasks.toml").read_text("utf-8")
 
 DAMAGES = {
-    "unknown key": ('title = "', 'titel = "', 2, "did you mean 'title'?"),
-    "unknown task": ("multitask_digits", "multitask_digit", 3, "'multitask_digits'?"),
+    "unknown key": ('title = "', 'titel = "', "did you mean 'title'?"),
+    "unknown task": ("multitask_digits", "multitask_digit", "'multitask_digits'?"),
     "unknown backend": (
         '"tf"]',
         '"tensorflow"]',
-        4,
         "expected one of keras3, pytorch, ref",
     ),
-    "unknown setting": ("hidden = 32", "hiden = 32", 10, "did you mean 'hidden'?"),
-    "unknown optimizer": ('"Adam"', '"Adan"', 21, "did you mean 'Adam'?"),
-    "unknown argument": ("beta1 = 0.9", "beta_1 = 0.9", 21, "did you mean 'beta1'?"),
-    "argument out of range": ("beta2 = 0.999", "beta2 = 1.0", 21, "a number in [0, 1)"),
+    "unknown setting": ("hidden = 32", "hiden = 32", "did you mean 'hidden'?"),
+    "unknown optimizer": ('"Adam"', '"Adan"', "did you mean 'Adam'?"),
+    "unknown argument": ("beta1 = 0.9", "beta_1 = 0.9", "did you mean 'beta1'?"),
+    "argument out of range": ("beta2 = 0.999", "beta2 = 1.0", "a number in [0, 1)"),
     "unknown wrapper": (
         '"default"]',
         '"defualt"]',
-        17,
         "expected 'none', 'mean', 'default'",
     ),
-    "unknown scale": ("[scale.std]", "[scale.standard]", 30, "did you mean 'std'?"),
+    "unknown scale": ("[scale.std]", "[scale.standard]", "did you mean 'std'?"),
     "presence of 0": (
         "0.02]",
         "0.0]",
-        16,
         "presence: expected a number greater than 0",
     ),
-    "setting twice": ("batch = 32", "batch = 32\nsteps = 5", 27, "fixed and scale.qui"),
-    "setting nowhere": ("batch = 32", "", 8, "fixed: expected batch in one of fixed"),
-    "no seeds": ("seeds = 20", "seeds = 0", 32, "scale.std.seeds: expected"),
-    "no reason": ('because = "Shows', 'seeds_because = "Shows', 25, "quick.because"),
-    "uneven checkpoints": ("checkpoints = 10", "checkpoints = 7", 11, "even number"),
-    "no list": ("presence = [1.0, 0.5, 0.1, 0.02]", "presence = 1.0", 16, "a list"),
-    "no table": ("[fixed]", "[fixed.more]", 8, "key of fixed: expected"),
-    "a number for a table": ("[scale.full]", "[scale]\nfull = 3\n[x]", 37, "expected"),
-    "no TOML": ("[fixed]", "[fixed", 8, "expected TOML"),
-    "no budget": ("budget_minutes = 16\n", "", 1, "budget_minutes: expected a key"),
+    "setting twice": ("batch = 32", "batch = 32\nsteps = 5", "fixed and scale.qui"),
+    "setting nowhere": ("batch = 32", "", "fixed: expected batch in one of fixed"),
+    "no seeds": ("seeds = 20", "seeds = 0", "scale.std.seeds: expected"),
+    "no reason": ('because = "Shows', 'seeds_because = "Shows', "quick.because"),
+    "uneven checkpoints": ("checkpoints = 10", "checkpoints = 7", "even number"),
+    "no list": ("presence = [1.0, 0.5, 0.1, 0.02]", "presence = 1.0", "a list"),
+    "no table": ("[fixed]", "[fixed.more]", "key of fixed: expected"),
+    "a number for a table": ("[scale.full]", "[scale]\nfull = 3\n[x]", "expected"),
+    "no TOML": ("[fixed]", "[fixed", "expected TOML"),
+    "no budget": ("budget_minutes = 16\n", "", "budget_minutes: expected a key"),
     "budget of 0": (
         "budget_minutes = 16",
         "budget_minutes = 0",
-        5,
         "a number greater than 0",
     ),
-    "seeds of [tune]": ("seeds = 20", "seeds = 1001", 32, "less than or equal to 1000"),
+    "seeds of [tune]": ("seeds = 20", "seeds = 1001", "less than or equal to 1000"),
 }
-"""What is replaced by what, the line that is named, and a part of the sentence."""
+"""What is replaced by what, and a part of the sentence."""
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
-def test_a_damaged_file_is_one_sentence_that_names_the_line(
-    tmp_path: Path, damage: tuple[str, str, int, str]
+def test_a_damaged_file_is_one_sentence(
+    tmp_path: Path, damage: tuple[str, str, str]
 ) -> None:
-    old, new, line, expected = damage
+    old, new, expected = damage
     assert old in GOOD
-    path = tmp_path / "broken.toml"
-    path.write_text(GOOD.replace(old, new, 1), "utf-8")
-    with pytest.raises(HarnessError) as raised:
+    assert expected in refused(tmp_path, GOOD.replace(old, new, 1))
+
+
+def refused(folder: Path, text: str) -> str:
+    """Return the sentence with which a file of this text is refused."""
+    path = folder / "broken.toml"
+    path.write_text(text, "utf-8")
+    with pytest.raises(HarnessError, match=r"^broken\.toml: .+$") as raised:
         declare.read(path)
-    message = str(raised.value)
-    assert expected in message
-    assert message.startswith(f"broken.toml, line {line}: ")
-    assert "\n" not in message
+    return str(raised.value)
 
 
 def test_an_unknown_name_gives_the_nearest() -> None:
@@ -193,26 +190,12 @@ BAD_PRIMARIES = {
 }
 
 
-def line_of(text: str, old: str) -> int:
-    return text[: text.index(old)].count("\n") + 1
-
-
 @pytest.mark.parametrize("damage", BAD_PRIMARIES.values(), ids=BAD_PRIMARIES.keys())
 def test_a_comparison_that_cannot_be_judged_is_refused(
     tmp_path: Path, damage: tuple[str, str, str]
 ) -> None:
     old, new, expected = damage
-    path = tmp_path / "broken.toml"
-    path.write_text(GOOD.replace(old, new, 1), "utf-8")
-    with pytest.raises(HarnessError) as raised:
-        declare.read(path)
-    message = str(raised.value)
-    assert expected in message and "\n" not in message
-    named = re.match(r"broken\.toml, line (\d+): ", message)
-    assert named, message
-    if "primary[0]" in message:
-        first = line_of(GOOD, "[[primary]]")
-        assert first <= int(named[1]) <= first + 9
+    assert expected in refused(tmp_path, GOOD.replace(old, new, 1))
 
 
 def test_more_than_five_comparisons_are_refused(tmp_path: Path) -> None:

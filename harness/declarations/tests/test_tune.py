@@ -205,68 +205,33 @@ def test_the_table_has_the_settings_in_which_arms_differ(swept: Experiment) -> N
 
 
 DAMAGES = {
-    "unknown key": ("seeds", "seed", "seed", "did you mean 'seeds'?"),
-    "no seeds": (
-        "seeds = 3",
-        "seeds = 0",
-        "seed",
-        "tune.seeds: expected a number greater",
-    ),
-    "unknown metric": ('"loss"', '"los"', "metric", "did you mean 'loss'?"),
-    "four values": (", 1.0]", "]", "values", "expected at least 5 numbers > 0"),
-    "twice the same": (
-        "0.03,",
-        "0.01,",
-        "values",
-        "in increasing order, got [0.01, 0.01",
-    ),
-    "falling": ("0.3, 1.0]", "1.0, 0.3]", "values", "in increasing order"),
-    "zero": ("[0.01", "[0.0", "values", "numbers > 0"),
-    "a text": ("[0.01", '["0.01"', "values", "numbers > 0"),
-    "two settings": (
-        "] }",
-        "], batch = [1] }",
-        "values",
-        "one setting with its values",
-    ),
-    "no table": (SWEEP[SWEEP.index("{") :], "[0.1]", "values", "expected a table"),
-    "unknown setting": ('"optimizer.l', '"optimiser.l', "values", "mean 'optimizer'?"),
-    "inside no table": (
-        '"optimizer.',
-        '"presence.',
-        "values",
-        "one that an arm has not",
-    ),
-    "set in an arm too": (
-        '"optimizer.learning_rate"',
-        "batch",
-        "values",
-        "got fixed and",
-    ),
-    "unknown argument": (
-        "ing_rate",
-        "ing_rat",
-        "values",
-        "did you mean 'learning_rate'",
-    ),
+    "unknown key": ("seeds", "seed", "did you mean 'seeds'?"),
+    "no seeds": ("seeds = 3", "seeds = 0", "tune.seeds: expected a number greater"),
+    "unknown metric": ('"loss"', '"los"', "did you mean 'loss'?"),
+    "four values": (", 1.0]", "]", "expected at least 5 numbers > 0"),
+    "twice the same": ("0.03,", "0.01,", "in increasing order, got [0.01, 0.01"),
+    "falling": ("0.3, 1.0]", "1.0, 0.3]", "in increasing order"),
+    "zero": ("[0.01", "[0.0", "numbers > 0"),
+    "a text": ("[0.01", '["0.01"', "numbers > 0"),
+    "two settings": ("] }", "], batch = [1] }", "one setting with its values"),
+    "no table": (SWEEP[SWEEP.index("{") :], "[0.1]", "expected a table"),
+    "unknown setting": ('"optimizer.l', '"optimiser.l', "mean 'optimizer'?"),
+    "inside no table": ('"optimizer.', '"presence.', "one that an arm has not"),
+    "set in an arm too": ('"optimizer.learning_rate"', "batch", "got fixed and"),
+    "unknown argument": ("ing_rate", "ing_rat", "did you mean 'learning_rate'"),
 }
-"""What is replaced by what, how the line begins, and a part of the sentence."""
+"""What is replaced by what, and a part of the sentence."""
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
-def test_a_damaged_sweep_is_one_sentence_that_names_the_line(
-    tmp_path: Path, damage: tuple[str, str, str, str]
+def test_a_damaged_sweep_is_one_sentence(
+    tmp_path: Path, damage: tuple[str, str, str]
 ) -> None:
-    old, new, begin, expected = damage
+    old, new, expected = damage
     assert old in SWEEP
-    with pytest.raises(HarnessError) as raised:
+    with pytest.raises(HarnessError, match=r"^tiny\.toml: .+$") as raised:
         declared(tmp_path, 2, changes=ARMS, more=SWEEP.replace(old, new))
-    message = str(raised.value)
-    lines = (tmp_path / "tiny.toml").read_text("utf-8").splitlines()
-    number = max(k for k, line in enumerate(lines, 1) if line.startswith(begin))
-    assert expected in message
-    assert message.startswith(f"tiny.toml, line {number}: ")
-    assert "\n" not in message
+    assert expected in str(raised.value)
 
 
 def test_the_tuned_setting_of_an_optimizer_stands_in_no_arm(tmp_path: Path) -> None:
