@@ -15,70 +15,25 @@ services that vary less, queues are shorter and X is higher.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
-
-from harness.errors import HarnessError
-from lockstep.errors import sentence
 
 
-class Flow(NamedTuple):
-    """The means for a number of customers.
-
-    Attributes:
-        customers: n.
-        throughput: X, rounds per second of all customers.
-        waiting: seconds of a round spent waiting for others, at all stations.
-        queues: Q, customers at each station, including the served one.
-        utilization: share of the time in which the busiest station serves.
-    """
-
-    customers: int
-    throughput: float
-    waiting: float
-    queues: tuple[float, ...]
-    utilization: float
-
-
-def mean_values(think: float, services: Sequence[float], customers: int) -> list[Flow]:
-    """Return the flows of 1, 2, ..., ``customers``.
+def throughput(think: float, services: Sequence[float], customers: int) -> float:
+    """Return X, the rounds per second of all customers.
 
     Args:
         think: Z, seconds between two rounds, >= 0.
-        services: S, seconds at each station, >= 0. Not all values are 0.
+        services: S, seconds at each station, >= 0.
         customers: N >= 1.
-
-    Raises:
-        HarnessError: an argument is out of range.
     """
-    _require(think, services, customers)
-    queues = [0.0] * len(services)
-    flows = []
+    queues, rounds = [0.0] * len(services), 0.0
     for n in range(1, customers + 1):
         visits = [s * (1 + q) for s, q in zip(services, queues, strict=True)]
-        throughput = n / (think + sum(visits))
-        queues = [throughput * visit for visit in visits]
-        waiting = sum(visits) - sum(services)
-        busiest = throughput * max(services)
-        flows.append(Flow(n, throughput, waiting, tuple(queues), busiest))
-    return flows
+        rounds = n / (think + sum(visits))
+        queues = [rounds * visit for visit in visits]
+    return rounds
 
 
 def bound(think: float, services: Sequence[float], customers: int) -> float:
     """Return the bound of the throughput: min(N / (Z + sum S), 1 / max S)."""
-    _require(think, services, customers)
     free = customers / (think + sum(services))
     return min(free, 1 / max(services)) if max(services) else free
-
-
-def _require(think: float, services: Sequence[float], customers: int) -> None:
-    times = (think, *services)
-    if not services or min(times) < 0 or not 0 < sum(times) < float("inf"):
-        expected = "finite durations >= 0, not all of them 0"
-        got = f"think={think!r}, services={tuple(services)!r}"
-        raise HarnessError(
-            sentence("queueing network", expected, got, "give it seconds")
-        )
-    if customers < 1:
-        remedy = "give how many customers there are"
-        text = sentence("customers", "an integer >= 1", repr(customers), remedy)
-        raise HarnessError(text)

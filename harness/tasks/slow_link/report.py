@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from harness.figures.plot import Drawing
 from harness.judgement.finding import Finding, Judgement
 from harness.records.record import Record
-from harness.simulator.planner import Setting
 from harness.tasks.slow_link.task import Settings
 from harness.tasks.worker_team import report as team
 from harness.tasks.worker_team.report import APART as APART
@@ -19,31 +18,30 @@ ONE_WORKER = {
 }
 
 
-def setting(record: Record) -> Setting:
-    """Return the setting of a run, with the numbers that it measured.
+def queue(record: Record, period: int) -> tuple[float, tuple[float, float, float]]:
+    """Return Z = P t + 2 l and S = (B / W, a, B / W) of a worker's round.
 
-    A step is timed without an exchange, the link is measured by a program that sends
-    zeros, and the center's time is the CPU time of its process.
+    An exchange of B bytes passes three stations: the center's incoming link, the
+    center, and its outgoing link. A step of t seconds is timed without an exchange. A
+    program that sends zeros measures the bandwidth W of the link and its latency l one
+    way. The center's a seconds are the CPU time of its process.
     """
     numbers = record.summary
-    return Setting(
-        step_seconds=numbers["seconds/step"],
-        model_bytes=Settings(**record.config).model_bytes,
-        bytes_per_second=numbers["link/bandwidth"],
-        latency_seconds=numbers["link/latency"],
-        center_seconds=numbers["seconds/center"],
-    )
-
-
-def queue(record: Record, period: int) -> tuple[float, tuple[float, ...]]:
-    """Return Z and S of a run at a period."""
-    of = setting(record)
-    return of.think(period), of.services
+    transfer = Settings(**record.config).model_bytes / numbers["link/bandwidth"]
+    think = period * numbers["seconds/step"] + 2 * numbers["link/latency"]
+    return think, (transfer, numbers["seconds/center"], transfer)
 
 
 def reduced(record: Record) -> float:
-    """Return the steps per second that a ring all-reduce in every step allows."""
-    return setting(record).synchronous_steps(record.config["workers"])
+    """Return the steps per second that a ring all-reduce in every step allows.
+
+    N / (t + 2 (N - 1) (B / (N W) + l)): the ring takes 2 (N - 1) consecutive messages
+    of B / N bytes.
+    """
+    numbers, workers = record.summary, record.config["workers"]
+    share = Settings(**record.config).model_bytes / workers / numbers["link/bandwidth"]
+    reduce = 2 * (workers - 1) * (share + numbers["link/latency"])
+    return float(workers / (numbers["seconds/step"] + reduce))
 
 
 LAW = team.Law(queue, reduced)

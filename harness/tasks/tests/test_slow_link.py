@@ -21,7 +21,7 @@ from harness.records.record import Record
 from harness.runs.worker import attempt
 from harness.runs.workers import Worker
 from harness.tasks.slow_link import machines, report
-from harness.tasks.slow_link.report import LAW, reduced, setting
+from harness.tasks.slow_link.report import LAW, queue, reduced
 from harness.tasks.slow_link.task import Settings
 from harness.tasks.tests.test_worker_throughput import (
     SECONDS_TO_END,
@@ -188,8 +188,9 @@ def test_settings_that_make_no_run_are_refused(changed: dict[str, Any]) -> None:
 
 def test_the_model_is_asked_with_what_was_measured() -> None:
     [record] = [r for r in records() if r.config["workers"] == 4]
-    assert setting(record).bytes_per_second == 12.5e6
-    transfer = 0.7e6 / 12.5e6
+    transfer, center, outgoing = queue(record, 10)[1]
+    assert transfer == outgoing == pytest.approx(0.7e6 / 12.5e6)
+    assert center == record.summary["seconds/center"]
     reduce = 6 * (transfer / 4 + record.summary["link/latency"])
     assert reduced(record) == pytest.approx(4 / (5e-3 + reduce))
 

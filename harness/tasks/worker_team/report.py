@@ -19,7 +19,7 @@ from harness.figures.tables import grouped
 from harness.judgement.finding import Finding
 from harness.records.metrics import Metric
 from harness.records.record import Record
-from harness.simulator.queueing import bound, mean_values
+from harness.simulator.queueing import bound, throughput
 from harness.tasks.cells import by_config, interval
 from harness.tasks.worker_team.task import PERIODS
 
@@ -40,7 +40,7 @@ class Law(NamedTuple):
     """The queueing model of a run, from other measurements in it.
 
     Attributes:
-        queue: returns Z and S of :func:`harness.simulator.queueing.mean_values` at a
+        queue: returns Z and S of :func:`harness.simulator.queueing.throughput` at a
             period.
         reduced: returns steps per second with an all-reduce in every step; None without
             a prediction.
@@ -51,8 +51,8 @@ class Law(NamedTuple):
 
     def expected(self, record: Record, period: int) -> float:
         """Return the steps per second of all workers by mean value analysis."""
-        flows = mean_values(*self.queue(record, period), record.config["workers"])
-        return period * flows[-1].throughput
+        queue = self.queue(record, period)
+        return period * throughput(*queue, record.config["workers"])
 
     def most(self, record: Record, period: int) -> float:
         """Return the asymptote of :meth:`expected`."""
