@@ -11,10 +11,11 @@ A module has
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Collection, Iterator, Mapping
 from typing import Protocol, cast
 
-from harness.discovery import modules_in
 from harness.parity.cases import Case
 from harness.parity.drivers.protocol import Driver
 from lockstep.interface import Array
@@ -41,7 +42,8 @@ class Family(Protocol):
 
 BY_FAMILY: Mapping[str, Family] = {
     family: cast("Family", module)
-    for module in modules_in(__name__)
+    for found in pkgutil.iter_modules(__path__, f"{__name__}.")
+    for module in [importlib.import_module(found.name)]
     for family in module.FAMILIES
 }
 """Family -> the module that replays its cases."""

@@ -7,15 +7,14 @@ with one sentence; and ``PARALLEL``, its rows on the page of data-parallel train
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
-
-from harness.discovery import modules_in
 
 __all__ = ["TOOLS", "collected"]
 
-TOOLS = modules_in(
-    __name__,
-    (
+TOOLS = [
+    importlib.import_module(f"{__name__}.{name}")
+    for name in (
         "multitask",
         "scaling",
         "masters",
@@ -26,9 +25,9 @@ TOOLS = modules_in(
         "options",
         "workers",
         "step",
-    ),
-)
-"""The modules in the order of pages; others follow, sorted by name."""
+    )
+]
+"""The modules in the order of pages."""
 
 
 def collected(table: str) -> dict[str, Any]:
