@@ -287,7 +287,7 @@ class Sweep:
             part.validating = False
             if part.report.state == "done":
                 part.ask(runs)
-                self._shown.expect(part.name, len(part.waiting))
+            self._shown.expect(part.name, len(part.waiting))
         if self._lacking:
             self._report_lack()
 

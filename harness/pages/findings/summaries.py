@@ -18,8 +18,6 @@ from harness.pages.markup.badges import Badge
 from harness.pages.markup.templating import render
 from lockstep.errors import unknown_name
 
-__all__ = ["Summary", "navigation", "summaries", "summary_page"]
-
 FOLDER = "generated/experiments/"
 
 
