@@ -15,8 +15,6 @@ import numpy as np
 from harness.declarations.declare import Run
 from harness.records.record import Outcome, Record
 from harness.tasks import part
-from harness.tasks.deep_digits.task import around
-from harness.tasks.movie_genres.task import GENRES
 from harness.tasks.multitask_digits.task import TASKS
 from harness.tasks.stable_rates.task import stable_range
 from harness.tasks.worker_team.task import PERIODS
@@ -47,53 +45,16 @@ def _asynchronous(of: Any, backend: str, rng: Generator) -> Outcome:
     return Outcome("ok", "", series, summary)
 
 
-def _deep(of: Any, backend: str, rng: Generator) -> Outcome:
-    points = len(of.measured_at)
-    names = ("loss", "accuracy", "scale", "skipped", "zero/weights", "zero/activations")
-    series = {name: rng.uniform(0, 1, points).tolist() for name in names}
-    series["step"] = [float(step) for step in of.measured_at]
-    summary = {name: column[-1] for name, column in series.items()}
-    summary |= around(rng.uniform(1, 9, of.steps + 1).tolist(), of.overflow)
-    if of.dtype == "float32":
-        counts = {"-28": 60, "-22": 40, "-21": 1, "zero": 0}
-        for kind in ("weights", "activations"):
-            summary |= {f"{kind}/{name}": n for name, n in counts.items()}
-    return Outcome("ok", "", series, summary)
-
-
 def _link(of: Any, backend: str, rng: Generator) -> Outcome:
     names = (*part("link_prediction", "report").SERIES, "mrr/validation")
     chance = {"mrr/chance": 0.05, "hits/chance": 0.1}
     return Outcome("ok", "", _embedded(of, names, rng), chance)
 
 
-def _recommender(of: Any, backend: str, rng: Generator) -> Outcome:
-    timed = part("recommender", "task").TIMED if of.limit == "clip" else ()
-    summary = {
-        f"seconds/{what}/{name}": float(rng.uniform(1, 3))
-        for what in ("step", "lookup")
-        for name in timed
-    }
-    summary |= dict.fromkeys(part("recommender", "report").BASELINES, 0.2)
-    series = _embedded(of, part("recommender", "report").SERIES, rng)
-    return Outcome("ok", "", series, summary)
-
-
 def _embedded(of: Any, names: Any, rng: Generator) -> dict[str, list[float]]:
     points = len(of.measured_at)
     series = {name: rng.uniform(0.1, 3, points).tolist() for name in names}
     return {"step": [float(step) for step in of.measured_at], **series}
-
-
-def _genres(of: Any, backend: str, rng: Generator) -> Outcome:
-    steps = np.array(of.measured_at, float)
-    series = {"step": steps.tolist()}
-    for genre in GENRES:
-        share = rng.uniform(0.2, 1)
-        series[f"informative/{genre}"] = np.round(share * steps).tolist()
-        series[f"path/{genre}"] = (rng.uniform(0.5, 2) * steps).tolist()
-        series[f"loss/{genre}"] = rng.uniform(0.8, 1.2, len(steps)).tolist()
-    return Outcome("ok", "", series, {"baseline": 1.1})
 
 
 def _mixed_text(of: Any, backend: str, rng: Generator) -> Outcome:
@@ -116,15 +77,6 @@ def _stable_rates(of: Any, backend: str, rng: Generator) -> Outcome:
     return Outcome("ok", "", series, ends._asdict())
 
 
-def _gpu_steps(of: Any, backend: str, rng: Generator) -> Outcome:
-    counts = {"waits": int(rng.integers(4)), "launches": int(rng.integers(1, 50))}
-    return Outcome("ok", "", {}, {"time": float(rng.uniform(10, 1000)), **counts})
-
-
-def _throughput(of: Any, backend: str, rng: Generator) -> Outcome:
-    return Outcome("ok", "", {}, {"rate": float(rng.uniform(10, 1000))})
-
-
 def _training_throughput(of: Any, backend: str, rng: Generator) -> Outcome:
     if of.precision == "fp16":
         return Outcome("ok", "float16 is not timed on a CPU")
@@ -132,14 +84,6 @@ def _training_throughput(of: Any, backend: str, rng: Generator) -> Outcome:
     return Outcome(
         "ok", "", {}, {f"rate/{n}": float(rng.uniform(9, 99)) for n in names}
     )
-
-
-def _warm_up(of: Any, backend: str, rng: Generator) -> Outcome:
-    weights = 4 * of.width
-    per_byte = {"NovoGrad": 1, "AdamW": 2, "SGD": 1}[of.optimizer]
-    bits = float(rng.uniform(2, 8))
-    summary = {"bits": bits, "state": per_byte * weights, "weights": weights}
-    return Outcome("ok", "", {}, summary)
 
 
 def _worker_throughput(of: Any, backend: str, rng: Generator) -> Outcome:
@@ -181,17 +125,11 @@ def with_metric(record: Record, name: str, value: float) -> Record:
 
 MAKERS: Mapping[str, Callable[[Any, str, Generator], Outcome]] = {
     "asynchronous_digits": _asynchronous,
-    "deep_digits": _deep,
-    "gpu_steps": _gpu_steps,
     "link_prediction": _link,
     "mixed_precision_text": _mixed_text,
-    "movie_genres": _genres,
     "multitask_digits": _multitask,
-    "recommender": _recommender,
     "slow_link": _slow_link,
     "stable_rates": _stable_rates,
-    "throughput": _throughput,
     "training_throughput": _training_throughput,
-    "warm_up": _warm_up,
     "worker_throughput": _worker_throughput,
 }
