@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -275,23 +275,6 @@ class AutomaticLossScaler:
 # -- wrappers --------------------------------------------------------------------------
 
 
-class Verdict(NamedTuple):
-    """Result of the finite check of a step.
-
-    Attributes:
-        nonfinite: names of the variables whose gradients are not finite.
-        finite: whether all gradients, and their norm if it was computed, are finite.
-        norm: the global norm, float32; None without clipping, or if a gradient is not
-            finite.
-        amax: inputs of an automatic scaler: has_nan and the largest magnitude.
-    """
-
-    nonfinite: list[str]
-    finite: bool
-    norm: Array | None = None
-    amax: tuple[Any, Any] = (False, 0.0)
-
-
 class ScalingWrapper(Wrapper):
     """A wrapper that skips a step if its gradients are not finite.
 
@@ -363,46 +346,48 @@ class ScalingWrapper(Wrapper):
         """Return the user's variable for ``variable``, which may be its master."""
         return variable
 
-    def judge(self, pairs: Pairs) -> Verdict:
-        """Check the gradients of a step, and their norm if it is to be clipped."""
-        names = [self.known_as(v).name for g, v in pairs if not is_finite(g)]
-        if names or self.clip_norm is None:
-            return Verdict(names, not names)
-        norm = clipping.global_norm([gradient for gradient, _ in pairs])
-        return Verdict(names, bool(np.isfinite(norm)), norm)
-
-    def clipped(self, pairs: Pairs, norm: Array | None) -> tuple[Pairs, float | None]:
-        """Return the pairs, clipped to ``clip_norm``, and the clipping factor."""
-        if self.clip_norm is None or norm is None:
-            return pairs, None
-        # Below the limit the factor is exactly 1: c (1 / c) is not 1 for every c.
-        if not norm > self.clip_norm:
-            return pairs, 1.0
-        factor = clipping.clip_factor(norm, self.clip_norm)
-        gradients = clipping.scale_gradients([g for g, _ in pairs], factor)
-        variables = [variable for _, variable in pairs]
-        return list(zip(gradients, variables, strict=True)), float(factor)
+    def scaler_inputs(self, pairs: Pairs, finite: bool) -> tuple[bool, Any, Any]:
+        """Return whether a step is finite, has_nan and amax for an automatic scaler."""
+        return finite, False, 0.0
 
     def apply_or_skip(self, pairs: Pairs, update: Callable[[Pairs], None]) -> None:
         """Call ``update`` with the clipped pairs unless the step is skipped."""
-        before, verdict = float(self.loss_scale), self.judge(pairs)
-        applied, factor = verdict.finite or not self.skips, None
+        before = float(self.loss_scale)
+        gradients = [gradient for gradient, _ in pairs]
+        variables = [variable for _, variable in pairs]
+        names = [self.known_as(variable).name for variable in variables]
+        nonfinite = [
+            n for n, g in zip(names, gradients, strict=True) if not is_finite(g)
+        ]
+        absent = [n for n, g in zip(names, gradients, strict=True) if g is None]
+        norm = factor = None
+        if self.clip_norm is not None and not nonfinite:
+            norm = clipping.global_norm(gradients)
+        finite = not nonfinite and (norm is None or bool(np.isfinite(norm)))
+        finite, has_nan, amax = self.scaler_inputs(pairs, finite)
+        applied = finite or not self.skips
+        if applied and self.clip_norm is not None and norm is not None:
+            # Below the limit the factor is exactly 1: c (1 / c) is not 1 for every c.
+            factor = 1.0
+            if norm > self.clip_norm:
+                scale = clipping.clip_factor(norm, self.clip_norm)
+                gradients = clipping.scale_gradients(gradients, scale)
+                factor = float(scale)
         if applied:
-            pairs, factor = self.clipped(pairs, verdict.norm)
-            update(pairs)
+            update(list(zip(gradients, variables, strict=True)))
         if isinstance(self.scale_object, AutomaticLossScaler):
-            self.scale_object.update_op(*verdict.amax)
+            self.scale_object.update_op(has_nan, amax)
         elif isinstance(self.scale_object, DynamicLossScale):
-            self.scale_object.move(verdict.finite)
+            self.scale_object.move(finite)
         self.last_step = scalers.report(
             getattr(self.inner_optimizer, "last_step", None) if applied else None,
-            [self.known_as(variable).name for _, variable in pairs],
-            verdict.nonfinite,
+            names,
+            nonfinite,
             (before, float(self.loss_scale)),
             applied,
-            None if verdict.norm is None else float(verdict.norm),
+            None if norm is None else float(norm),
             factor,
-            [self.known_as(variable).name for g, variable in pairs if g is None],
+            absent,
         )
 
 

@@ -19,7 +19,6 @@ from lockstep.reference.loss_scaling import (
     DynamicLossScale,
     FixedLossScale,
     ScalingWrapper,
-    Verdict,
 )
 from lockstep.reference.optimizers import Optimizer
 from lockstep.reference.variable_clipping import share_row_axes
@@ -171,25 +170,24 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
         # masters-static-scale
         return not self.strict or isinstance(self.scale_object, AutomaticLossScaler)
 
-    def judge(self, pairs: Pairs) -> Verdict:
-        """Check the gradients of a step, and compute an automatic scaler's inputs.
+    def scaler_inputs(self, pairs: Pairs, finite: bool) -> tuple[bool, Any, Any]:
+        """Return whether a step is finite, has_nan and amax for an automatic scaler.
 
         By default an automatic scaler treats any overflow as its own, including that of
         summed duplicate rows and of the norm. A step without any element does not
         overflow. Strict (masters-static-scale): the scaler decides by the largest
         stored element.
         """
-        verdict, scale = super().judge(pairs), self.scale_object
+        scale = self.scale_object
         if not isinstance(scale, AutomaticLossScaler):
-            return verdict
+            return finite, False, 0.0
         if self.strict:
             has_nan, amax = scale.check_grads(pairs)
-            is_overflow = bool(has_nan) or bool(np.isinf(amax))
-            return verdict._replace(finite=not is_overflow, amax=(has_nan, amax))
+            return not (has_nan or np.isinf(amax)), has_nan, amax
         has_nan, amax = scale.check_grads([(cast(g, SINGLE), v) for g, v in pairs])
-        largest = np.finfo(np.float32).max if verdict.finite else np.float32(np.inf)
-        least = np.float32(0) if verdict.finite else largest
-        return verdict._replace(amax=(has_nan, np.clip(amax, least, largest)))
+        largest = np.finfo(np.float32).max if finite else np.float32(np.inf)
+        least = np.float32(0) if finite else largest
+        return finite, has_nan, np.clip(amax, least, largest)
 
     def known_as(self, variable: Variable) -> Variable:
         """Return the variable of a master; any other variable is returned as it is."""

@@ -54,15 +54,14 @@ def optimize_loss(
     skip_update_ph: Any = None,
     model: Any = None,
     *,
-    reduction: Any = None,
     strict: bool = False,
 ) -> TrainingStep:
     """Return an object that takes one step of training each time it is called.
 
     rate = learning_rate_decay_fn(steps applied so far); g = gradients of the loss,
     times 1 / scale; with ``iter_size`` > 1, g = sum of g / iter_size over the
-    micro-batches. g is averaged over the ranks. With "mixed", the step is skipped if g
-    is not finite. g is clipped or scaled by LARC. Then the optimizer updates the
+    micro-batches. With "mixed", the step is skipped if g is not finite. g is clipped or
+    scaled by LARC. Then the optimizer updates the
     variables, and the step is counted. The summaries of a step go to its ``recorder``.
 
     Args:
@@ -84,12 +83,11 @@ def optimize_loss(
         larc_params: ``larc_eta``, ``larc_mode``, ``min_update``, ``epsilon``.
         loss_scaling: with "mixed": a number, "Backoff" or "LogMax", or a scale object.
         loss_scaling_params: parameters of the named scaler.
-        on_horovod: average over the ranks of ``reduction``.
+        on_horovod: average over the ranks, of which NumPy has only one.
         iter_size: micro-batches in a step.
         skip_update_ph: whether to accumulate without an update: a bool, or a function
             that is called in each step. None: each ``iter_size``-th call updates.
         model: as in OpenSeq2Seq; without effect.
-        reduction: averages over the ranks; None means a single rank.
         strict: as in OpenSeq2Seq, quirks included: ``optimizer_params`` of "AdamW" are
             changed in place; ``iter_size`` is ignored without ``on_horovod`` and needs
             ``skip_update_ph`` with it, then absent and sparse gradients are refused;
@@ -134,7 +132,6 @@ def optimize_loss(
         larc_params,
         post_process.requested(summaries, OWNER),
         on_horovod,
-        reduction,
         iter_size,
         skip_update_ph,
     )
@@ -234,7 +231,6 @@ class TrainingStep:
     larc_params: Mapping[str, Any] | None
     summaries: frozenset[str]
     on_horovod: bool
-    reduction: Any
     iter_size: int
     skip_update_ph: Any
     optimizer: Any = None
@@ -321,8 +317,6 @@ class TrainingStep:
 
     def apply(self, pairs: Pairs) -> None:
         """Reduce and post-process the gradients, then apply them."""
-        if self.on_horovod:
-            pairs = post_process.reduce_gradients(pairs, True, None, self.reduction)
         # Checked before clipping, because clipping by a non-finite norm changes all
         # gradients, and the optimizer reports which ones are not finite.
         checks = not self.strict and "finite check" in self.pipeline

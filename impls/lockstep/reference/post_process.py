@@ -1,7 +1,7 @@
 """What OpenSeq2Seq does with gradients before an update, and its summaries.
 
-``reduce_gradients`` averages them over ranks, ``post_process_gradients`` clips them or
-scales them by LARC. ``get_regularization_loss`` adds up penalties.
+``post_process_gradients`` clips gradients or scales them by LARC,
+``get_regularization_loss`` adds up penalties.
 """
 
 from __future__ import annotations
@@ -195,25 +195,16 @@ def reduce_gradients(
     grads_and_vars: Iterable[tuple[Gradient, Variable]],
     on_horovod: bool,
     model: object = None,
-    reduction: Any = None,
 ) -> Pairs:
-    """Return each gradient's mean over the ranks.
-
-    g = sum over ranks of (g / ranks). A gradient that is absent on some ranks counts as
-    zeros there. A gradient that is absent on all ranks stays absent. A sparse gradient
-    becomes dense.
+    """Return each gradient's mean over the ranks, of which NumPy has only one.
 
     Args:
-        grads_and_vars: iterable of (gradient or None, variable), the same variables in
-            the same order on every rank.
+        grads_and_vars: iterable of (gradient or None, variable).
         on_horovod: must be True; the original raises otherwise.
         model: as in OpenSeq2Seq; without effect.
-        reduction: None, or an object with ``size``, the number of ranks, ``any(flags)``
-            and ``all_reduce(arrays)``. They return for each flag whether it is set on
-            any rank, and for each dense array its mean over the ranks.
 
     Returns:
-        The pairs, with averaged gradients; unchanged for a single rank.
+        The pairs, unchanged.
 
     Raises:
         NotReducedError: a NotImplementedError; ``on_horovod`` is False.
@@ -226,20 +217,7 @@ def reduce_gradients(
             "reduce_gradients: expected on_horovod=True, got False; gradients of "
             "several towers in one process were never reduced; add them."
         )
-    pairs = arrays.as_pairs(grads_and_vars, "reduce_gradients")
-    if reduction is None or reduction.size == 1:
-        return pairs
-
-    def dense(gradient: Gradient, variable: Variable) -> Array:
-        if gradient is None:
-            return np.zeros(variable.shape, variable.dtype)
-        return arrays.densify(gradient, variable.shape)
-
-    present = reduction.any([gradient is not None for gradient, _ in pairs])
-    chosen = [pair for pair, on_any in zip(pairs, present, strict=True) if on_any]
-    means = iter(reduction.all_reduce([dense(*pair) for pair in chosen]))
-    both = zip(pairs, present, strict=True)
-    return [(next(means) if on_any else None, v) for (_, v), on_any in both]
+    return arrays.as_pairs(grads_and_vars, "reduce_gradients")
 
 
 def get_regularization_loss(

@@ -1,8 +1,7 @@
 """The names of :mod:`lockstep.reference` bound to the originals' exact behaviour.
 
-Each has the original's arguments and no others. ``center``, ``recorder`` and
-``reduction`` replace TensorFlow 1's shared variables in a graph, its collection of
-summaries, and Horovod.
+Each has the original's arguments and no others. ``center`` and ``recorder`` replace
+TensorFlow 1's shared variables in a graph and its collection of summaries.
 """
 
 from __future__ import annotations

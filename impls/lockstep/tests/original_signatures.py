@@ -36,5 +36,8 @@ BESIDE: dict[str, tuple[str, ...]] = {
     # Horovod is not there; this averages in its place.
     "optimize_loss": ("reduction",),
     "reduce_gradients": ("reduction",),
+    # NumPy has one rank.
+    "reference.optimize_loss": (),
+    "reference.reduce_gradients": (),
 }
 """Arguments of strict names that come after the original's."""

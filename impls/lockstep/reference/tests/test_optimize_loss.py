@@ -141,68 +141,7 @@ def test_the_sum_is_judged_for_infinities_and_the_scaler_moves_once() -> None:
     assert (step.scaler.state["iteration"], step.global_step.value) == (2, 1)
 
 
-class OtherRank:
-    """A reduction with a second rank, whose gradients are known."""
-
-    size = 2
-
-    def __init__(self, gradients: Sequence[Array | None]) -> None:
-        self.gradients = gradients
-
-    def any(self, flags: Sequence[bool]) -> list[bool]:
-        theirs = [gradient is not None for gradient in self.gradients]
-        self.held = [a or b for a, b in zip(flags, theirs, strict=True)]
-        return self.held
-
-    def all_reduce(self, tensors: Sequence[Array]) -> list[Array]:
-        pairs = zip(self.gradients, self.held, strict=True)
-        theirs = [gradient for gradient, held in pairs if held]
-        return [
-            (mine + (0 if other is None else other)) / np.float32(2)
-            for mine, other in zip(tensors, theirs, strict=True)
-        ]
-
-
-def of_two_ranks(mine: Sequence[Any], theirs: Sequence[Any], **options: Any) -> Any:
-    """Take one step; the optimizer leaves tasks out whose gradients are all zero."""
-    variables = [ls.Variable(name, np.ones(2, np.float32)) for name in ("a", "b")]
-    step = ls.optimize_loss(
-        lambda: mine,
-        lambda learning_rate: ls.MultitaskOptimizerWrapper(
-            ls.GradientDescentOptimizer(learning_rate)
-        ),
-        None,
-        lambda step: 0.5,
-        variables,
-        on_horovod=True,
-        reduction=OtherRank(theirs),
-        **options,
-    )
-    step()
-    return step
-
-
 ONES = np.ones(2, np.float32)
-
-
-def test_a_task_that_is_absent_on_one_rank_only_is_present() -> None:
-    step = of_two_ranks([ONES, None], [ONES, ONES])
-    assert [v.value.tolist() for v in step.variables] == [[0.5, 0.5], [0.75, 0.75]]
-
-
-@pytest.mark.parametrize("absent", [None, np.zeros(2, np.float32)], ids=["None", "0"])
-def test_a_task_that_is_absent_on_all_ranks_is_left_out(absent) -> None:
-    step = of_two_ranks([ONES, absent], [ONES, absent])
-    assert [v.value.tolist() for v in step.variables] == [[0.5, 0.5], [1.0, 1.0]]
-    assert step.last_step.skipped == ("b",)
-
-
-def test_an_overflow_on_another_rank_skips_the_step_here_too() -> None:
-    step = of_two_ranks(
-        [ONES, ONES], [ONES * np.float32(np.inf), ONES], dtype="mixed", loss_scaling=8.0
-    )
-    assert not step.last_step.applied
-    assert step.global_step.value == 0
 
 
 def test_the_rate_waits_with_the_steps() -> None:
@@ -329,40 +268,25 @@ def test_the_sum_of_rows_and_a_dense_gradient_is_dense(sparse_first: bool) -> No
     assert (-table.value).tolist() == [[0.5, 0.5], [1.5, 1.5], [0.5, 0.5]]
 
 
-class Unreliable:
-    """Two ranks alike, whose connection fails as long as ``fails``."""
+def test_a_step_that_fails_may_be_tried_again() -> None:
+    class Failing(ls.GradientDescentOptimizer):
+        fails = True
 
-    size, fails = 2, True
+        def apply(self, *arguments: Any) -> None:
+            if self.fails:
+                raise OSError
+            super().apply(*arguments)
 
-    def any(self, flags: Sequence[bool]) -> Sequence[bool]:
-        return flags
-
-    def all_reduce(self, tensors: Sequence[Array]) -> Sequence[Array]:
-        if self.fails:
-            raise ConnectionError
-        return tensors
-
-
-def test_a_reduction_that_fails_may_be_tried_again() -> None:
-    engine = Unreliable()
-    step = ls.optimize_loss(
-        lambda: [ONES],
-        "SGD",
-        {},
-        1.0,
-        [ls.Variable("w", np.zeros(2, np.float32))],
-        iter_size=2,
-        on_horovod=True,
-        reduction=engine,
-    )
+    variable = ls.Variable("w", np.zeros(2, np.float32))
+    step = ls.optimize_loss(lambda: [ONES], Failing, {}, 1.0, [variable], iter_size=2)
     step()
-    with pytest.raises(ConnectionError):
+    with pytest.raises(OSError):
         step()
     assert (step.micro_step, step.accumulators[0].tolist()) == (1, [0.5, 0.5])
     assert step.global_step.value == 0
-    engine.fails = False
+    step.optimizer.fails = False
     step()
-    assert step.variables[0].value.tolist() == [-1.0, -1.0]
+    assert variable.value.tolist() == [-1.0, -1.0]
 
 
 def taken(a: Array | None, b: Array | None, **options: Any) -> Any:

@@ -15,7 +15,6 @@ from lockstep.reference import (
     clip_by_global_norm,
     clip_gradients_by_norm,
     post_process_gradients,
-    reduce_gradients,
     strict,
 )
 from lockstep.reference.larc import raw_ratio
@@ -145,32 +144,6 @@ def test_a_number_that_is_no_rate_is_refused_unless_strict(rate: float) -> None:
     with pytest.raises(ValueError):
         post_process_gradients([pair()], [], rate, None, LARC)
     strict.post_process_gradients([pair()], [], rate, None, LARC)
-
-
-class Recorded:
-    """Two ranks, of which the other's tensors are known."""
-
-    size = 2
-
-    def __init__(self, flags: list[bool], tensors: list[Any]) -> None:
-        self.flags, self.tensors = flags, tensors
-
-    def any(self, flags: Any) -> list[bool]:
-        return [a or b for a, b in zip(flags, self.flags, strict=True)]
-
-    def all_reduce(self, tensors: Any) -> list[Any]:
-        return [(a + b) / 2 for a, b in zip(tensors, self.tensors, strict=True)]
-
-
-def test_a_mean_counts_an_absent_gradient_as_zeros_unless_it_is_absent_on_all() -> None:
-    a, b, c = (Variable(name, np.zeros((2, 1), np.float32)) for name in "abc")
-    rows = Rows(np.array([1, 1]), np.ones((2, 1), np.float32), (2, 1))
-    other = Recorded([True, True, False], [np.ones((2, 1)), np.ones((2, 1))])
-    pairs = [(rows, a), (None, b), (None, c)]
-    (first, _), (second, _), (third, _) = reduce_gradients(pairs, True, None, other)
-    assert first.tolist() == [[0.5], [1.5]]
-    assert second.tolist() == [[0.5], [0.5]]
-    assert third is None
 
 
 def test_rows_are_scaled_as_a_dense_gradient_is() -> None:
