@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from harness.parity import drivers
-from harness.parity.cases import GOLDEN, Case, read_cases
+from harness.parity.cases import FOUND, GOLDEN, Case, read_cases
 from harness.parity.replay import replay
 
 Change = Callable[[Any], Any]
@@ -133,4 +133,5 @@ def test_a_recorded_case_notices_a_mistake(mutant: tuple[str, Change, str]) -> N
     wrong = change(getattr(owner, name))
     is_static = isinstance(vars(owner)[name], staticmethod)
     with mock.patch.object(owner, name, staticmethod(wrong) if is_static else wrong):
-        assert any(map(is_noticed, read_cases(GOLDEN, [family])))
+        cases = [*read_cases(GOLDEN, [family]), *read_cases(FOUND, [family])]
+        assert any(map(is_noticed, cases))
