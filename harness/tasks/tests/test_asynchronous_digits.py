@@ -10,7 +10,7 @@ import pytest
 from harness.declarations.declare import Run
 from harness.errors import HarnessError
 from harness.tasks.asynchronous_digits import report
-from harness.tasks.asynchronous_digits.task import Settings, prepare, train
+from harness.tasks.asynchronous_digits.task import prepare, train
 from harness.tests.makers import made_up, with_metric
 
 METHODS = ("agn-delta", "agn-gradient", "downpour", "dynsgd", "easgd", "synchronous")
@@ -82,20 +82,6 @@ def test_tables_compare_methods_at_the_best_of_their_rates() -> None:
     tables = report.judge(records).tables
     ends = tables["ends"]
     assert ends[ends["best"]]["learning_rate"].tolist() == [0.003, 0.003]
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"method": "agn"},
-        {"workers": 0},
-        {"latency": -1.0},
-        {"workers": 100, "period": 5},
-    ],
-)
-def test_settings_that_make_no_run_are_refused(changes: dict[str, Any]) -> None:
-    with pytest.raises(ValueError):
-        Settings(**{**SHORT, **changes})
 
 
 def test_there_is_no_gpu_for_numpy() -> None:

@@ -44,22 +44,6 @@ def test_recovery_counts_from_the_overflow_on() -> None:
     assert np.isnan(around([8.0, 8.0, 1.0, 2.0], overflow=1)["recovery"])
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"checkpoints": 3},
-        {"rate": -1.0},
-        {"width": 8},  # narrower than the classes
-        {"method": {"label": "a", "dtype": "float61"}},
-        {"method": {"label": "a", "dtype": "float16", "scale": "backoff"}},
-        {"method": {"label": "a", "dtype": "float16", "scale": "fixed"}},
-    ],
-)
-def test_settings_that_cannot_be_used_are_refused(changes: dict[str, Any]) -> None:
-    with pytest.raises(ValueError):
-        Settings(**{**RUNS[0].config, **changes})
-
-
 def record(run: declare.Run, backend: str, loss: float, zeros: float) -> Record:
     """Return what a run would write whose losses all are ``loss``."""
     of = Settings(**run.config)

@@ -223,28 +223,6 @@ def test_a_run_that_leaves_the_numbers_has_diverged(backend: str) -> None:
     assert len(outcome.series["step"]) == 2
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"limit": "lookup"},
-        {"max_norm": 0},
-        {"start": -1.0},
-        {"penalty": 0},
-        {"graph": graph_of("Kinship")},
-        {"graph": graph_of("UMLS", clip=0)},
-        {"graph": {"name": "UMLS", "margin": {"clip": 1.0}}},
-        {"graph": {"name": "UMLS"}},
-        {"checkpoints": 3},
-        {"width": 0},
-        {"optimizer": {"name": "Adma"}},
-    ],
-    ids=str,
-)
-def test_settings_that_cannot_be_are_refused(changes: dict[str, Any]) -> None:
-    with pytest.raises(ValueError):
-        Settings(**config(**changes))
-
-
 def made_up(
     mrr: dict[str, float], lost: Sequence[int] = (), backend: str = "pytorch"
 ) -> list[Record]:

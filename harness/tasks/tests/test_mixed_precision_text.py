@@ -30,22 +30,6 @@ HALF = [label for label in ARMS if label != "fp32"]
 # -- settings and data -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"width": 18},
-        {"overflows": 40},
-        {"checkpoints": 7},
-        {"epsilon": 0.0},
-        {"method": {"label": "a", "dtype": "bfloat61"}},
-        {"method": {"label": "a", "dtype": "float16", "masters": "no"}},
-    ],
-)
-def test_settings_that_make_no_run_are_refused(changes: dict[str, Any]) -> None:
-    with pytest.raises(ValueError):
-        Settings(**{**ARMS["fp32"], **changes})
-
-
 def test_infinite_gradients_divide_a_run_into_equal_parts() -> None:
     of = Settings(**{**ARMS["fp32"], "steps": 300, "checkpoints": 1, "overflows": 3})
     assert of.overflow_steps == [75, 150, 225]

@@ -12,7 +12,6 @@ from harness.records.record import Outcome, Record
 from harness.tasks.stable_rates import report, task
 from harness.tasks.stable_rates.task import IMAGES, Settings, make_plan, stable_range
 from harness.tests.synthetic import record_of
-from lockstep.errors import LockstepError
 
 LARC = {"larc_eta": 0.001, "larc_mode": "clip"}
 SHORT = {
@@ -107,24 +106,6 @@ def test_a_clipped_gradient_is_still_multiplied_by_the_rate() -> None:
 
 
 # -- settings --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"method": "none"},
-        {"method": {"label": "a", "larc": LARC}},
-        {"method": {"label": "a", "larc_params": {"larc_eta": 1}}},
-        {"method": {"label": "a", "clip_gradients": 0.0}},
-        {"rates": [0.1]},
-        {"rates": [0.1, 0.1]},
-        {"margin": 1.0},
-        {"batch": 3000},
-    ],
-)
-def test_settings_that_make_no_run_are_refused(changes: dict[str, Any]) -> None:
-    with pytest.raises((ValueError, LockstepError)):
-        Settings(**{**SHORT, **changes})
 
 
 # -- tables and sentences --------------------------------------------------------------

@@ -64,23 +64,6 @@ def test_a_loss_that_is_not_finite_ends_the_run() -> None:
     assert "not finite after" in outcome.reason and not outcome.summary
 
 
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        ({"optimizer": "Novograd"}, "should be 'NovoGrad', 'AdamW' or 'SGD'"),
-        ({"warm_up": 1.0}, "should be less than 1"),
-        ({"learning_rate": 0.0}, "should be greater than 0"),
-        ({"heads": 3}, "width: expected a multiple of 3 heads, got 16"),
-        ({"windows": 0}, "should be greater than 0"),
-    ],
-)
-def test_settings_that_make_no_run_are_one_sentence(
-    changes: dict[str, Any], sentence: str
-) -> None:
-    with pytest.raises(ValueError, match=sentence):
-        Settings(**{**SHORT, **changes})
-
-
 def records(losses: dict[tuple[str, float, float], list[float]]) -> list[Record]:
     """Return made-up runs by optimizer, warm-up and rate, one a loss."""
     base = declare.find("novograd").validation_runs("std")[0].config

@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 from harness.declarations import declare
-from harness.errors import HarnessError
 from harness.processes.children import Children
 from harness.records.record import Record
 from harness.runs.workers import Worker
@@ -158,21 +157,6 @@ def test_a_start_of_ray_that_timed_out_is_tried_again(
     else:
         with pytest.raises(RuntimeError, match="start GCS"):
             start_ray()
-
-
-def test_without_ray_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("torch", reason="torch is not installed")
-    monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(HarnessError, match="expected Ray, got none"):
-        task.prepare("pytorch", "cpu")
-
-
-@pytest.mark.parametrize(
-    "changed", [{"workers": 0}, {"workers": 1000}, {"step_ms": 0}, {"window": 0.01}]
-)
-def test_settings_that_make_no_run_are_refused(changed: dict[str, Any]) -> None:
-    with pytest.raises(ValueError):
-        task.Settings(**{**RUNS[0].config, **changed})
 
 
 # -- findings --------------------------------------------------------------------------
