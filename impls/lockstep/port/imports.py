@@ -65,29 +65,19 @@ class Binding:
 
 def bindings(program: Program) -> dict[str, Binding]:
     """Return the names that imports or assignments bind to old modules."""
-    named = {
-        name: canonical(module)
-        for statement in program.imports
-        for name, module in _bound(statement)
-    }
-    named |= {entry.name: canonical(entry.full) for entry in program.assigned}
+    named = {entry.name: entry.full for entry in program.assigned}
+    for statement in program.imports:
+        for alias in statement.aliases:
+            if statement.module is not None:
+                full = f"{statement.module}.{alias.name}"
+                named.setdefault(alias.alias or alias.name, full)
+            elif alias.alias is not None:
+                named.setdefault(alias.alias, alias.name)
     return {
-        name: Binding(name, module, _complete(program, name))
+        name: Binding(name, canonical(module), _complete(program, name))
         for name, module in named.items()
-        if module in MODULES
+        if canonical(module) in MODULES
     }
-
-
-def _bound(statement: Import) -> Iterator[tuple[str, str]]:
-    """Yield the names that an import binds, and the full names they refer to."""
-    for alias in statement.aliases:
-        if statement.module is not None:
-            yield alias.alias or alias.name, f"{statement.module}.{alias.name}"
-        elif alias.alias is not None:
-            yield alias.alias, alias.name
-        else:
-            root = alias.name.split(".")[0]
-            yield root, root
 
 
 def _complete(program: Program, name: str) -> bool:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import groupby
 
 from lockstep.port.imports import Binding, calls_behavior, has_new_name, is_v1
 from lockstep.port.names import MODULES, canonical, hint
-from lockstep.port.syntax import Program, Span
+from lockstep.port.syntax import ROOTS, Program, Span
 
 OLD_TEXT = re.compile(
     r"\b(tf|tensorflow)\.(contrib|train\.experimental)\b|\bopen_seq2seq\.optimizers\b"
@@ -32,26 +31,22 @@ class Leftover:
     line: int
     name: str
     advice: str
-    places: int = 1
+    places: int
 
 
 def leftovers(
     program: Program, old: Mapping[str, Binding], line_of: Callable[[int], int]
 ) -> list[Leftover]:
     """Return the names that the user must port, one entry per name, by line."""
-    leftovers = [
-        Leftover(line_of(span.start), name, advice)
-        for entries in (
-            _in_imports(program, old),
-            _in_spellings(program),
-            _in_texts(program),
-        )
-        for span, name, advice in entries
-    ]
-    leftovers.sort(key=lambda one: (one.name, one.line))
-    groups = (list(group) for _, group in groupby(leftovers, lambda one: one.name))
-    merged = [replace(group[0], places=len(group)) for group in groups]
-    return sorted(merged, key=lambda one: (one.line, one.name))
+    entries = [*_in_imports(program, old), *_in_spellings(program)]
+    for span, text in program.texts:
+        if OLD_TEXT.search(text):
+            entries.append((span, f'"{text[:60]}"', STRING))
+    found: dict[str, Leftover] = {}
+    for span, name, advice in sorted(entries, key=lambda entry: entry[0].start):
+        first = found.get(name, Leftover(line_of(span.start), name, advice, 0))
+        found[name] = replace(first, places=first.places + 1)
+    return sorted(found.values(), key=lambda one: (one.line, one.name))
 
 
 def _in_imports(
@@ -60,7 +55,7 @@ def _in_imports(
     lacks_call = not _switches_behavior(program)
     for statement in program.imports:
         module = canonical(statement.module or "")
-        if not statement.aliases and _is_old(module):
+        if not statement.aliases and module.split(".")[0] in ROOTS:
             yield statement.span, f"from {statement.module} import *", BY_NAME
         for alias in statement.aliases:
             full = f"{module}.{alias.name}" if module else alias.name
@@ -83,12 +78,6 @@ def _in_spellings(program: Program) -> Iterator[tuple[Span, str, str]]:
             yield from _hinted(spelling.span, spelling.full)
 
 
-def _in_texts(program: Program) -> Iterator[tuple[Span, str, str]]:
-    for text in program.texts:
-        if OLD_TEXT.search(text.value):
-            yield text.span, f'"{text.value[:60]}"', STRING
-
-
 def _hinted(span: Span, full: str) -> Iterator[tuple[Span, str, str]]:
     remedy = None if has_new_name(full) else hint(full)
     if remedy is not None and canonical(full) not in MODULES:
@@ -101,7 +90,3 @@ def _switches_behavior(program: Program) -> bool:
     imports = (one for one in program.imports if one.module is None)
     names = {canonical(alias.name) for one in imports for alias in one.aliases}
     return "tensorflow" in names or calls_behavior(program)
-
-
-def _is_old(module: str) -> bool:
-    return module.split(".")[0] in ("tensorflow", "open_seq2seq")

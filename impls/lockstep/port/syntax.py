@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import libcst as cst
@@ -82,29 +82,22 @@ class Assigned:
     full: str
 
 
-@dataclass(frozen=True)
-class Text:
-    """A string other than a docstring."""
-
-    span: Span
-    value: str
-
-
-@dataclass(frozen=True)
+@dataclass
 class Program:
     """The imports, full names and strings of a program, in the order of the file.
 
     Attributes:
+        texts: the strings other than docstrings.
         start: the start of the first statement after docstring and ``__future__``.
         bound: the names that are bound or used anywhere.
     """
 
-    imports: tuple[Import, ...]
-    spellings: tuple[Spelling, ...]
-    assigned: tuple[Assigned, ...]
-    texts: tuple[Text, ...]
-    start: int
-    bound: frozenset[str]
+    imports: list[Import] = field(default_factory=list)
+    spellings: list[Spelling] = field(default_factory=list)
+    assigned: list[Assigned] = field(default_factory=list)
+    texts: list[tuple[Span, str]] = field(default_factory=list)
+    start: int = 0
+    bound: set[str] = field(default_factory=set)
 
 
 def read(text: str) -> Program:
@@ -122,7 +115,7 @@ def read(text: str) -> Program:
         raise SyntaxError(error.message, details) from error
     reader = _Reader(wrapper)
     wrapper.module.visit(reader)
-    return reader.program(wrapper.module)
+    return reader.program
 
 
 class _Reader(cst.CSTVisitor):
@@ -135,23 +128,8 @@ class _Reader(cst.CSTVisitor):
         )
         self.parents: Mapping[Any, Any] = wrapper.resolve(metadata.ParentNodeProvider)
         self.full: Mapping[Any, Any] = wrapper.resolve(metadata.QualifiedNameProvider)
-        self.imports: list[Import] = []
-        self.spellings: list[Spelling] = []
-        self.assigned: list[Assigned] = []
-        self.texts: list[Text] = []
-        self.bound: set[str] = set()
         self.modules: dict[str, str] = {}
-
-    def program(self, module: cst.Module) -> Program:
-        """Return the collected parts."""
-        return Program(
-            tuple(self.imports),
-            tuple(self.spellings),
-            tuple(self.assigned),
-            tuple(self.texts),
-            next(self._starts(module), 0),
-            frozenset(self.bound),
-        )
+        self.program = Program(start=self._start(wrapper.module))
 
     def visit_Import(self, node: cst.Import) -> bool:
         self._add_import(node, None, self._span(node), node.names)
@@ -169,7 +147,7 @@ class _Reader(cst.CSTVisitor):
         if full is None or len(node.targets) > 1:
             return
         if isinstance(target, cst.Name):
-            self.assigned.append(Assigned(self._span(node), target.value, full))
+            self.program.assigned.append(Assigned(self._span(node), target.value, full))
             self.modules[target.value] = full
 
     def visit_Name(self, node: cst.Name) -> None:
@@ -177,7 +155,7 @@ class _Reader(cst.CSTVisitor):
         is_attribute = isinstance(parent, cst.Attribute) and parent.attr is node
         is_keyword = isinstance(parent, cst.Arg) and parent.keyword is node
         if not is_attribute and not is_keyword:
-            self.bound.add(node.value)
+            self.program.bound.add(node.value)
             self._add_spelling(node)
 
     def visit_Attribute(self, node: cst.Attribute) -> None:
@@ -186,18 +164,18 @@ class _Reader(cst.CSTVisitor):
     def visit_SimpleString(self, node: cst.SimpleString) -> None:
         value = node.evaluated_value
         if isinstance(value, str) and not isinstance(self.parents[node], cst.Expr):
-            self.texts.append(Text(self._span(node), value))
+            self.program.texts.append((self._span(node), value))
 
     def _add_import(
         self, node: Any, module: str | None, where: Span, names: Any
     ) -> None:
         aliases = tuple(Alias(n.evaluated_name, n.evaluated_alias) for n in names)
-        self.bound.update(a.alias or a.name.split(".")[0] for a in aliases)
+        self.program.bound.update(a.alias or a.name.split(".")[0] for a in aliases)
         line = self.parents[node]
         inline = isinstance(line, cst.SimpleStatementSuite)
         at_top = isinstance(self.parents[line], cst.Module)
         statement = Import(self._span(node), module, where, aliases, at_top, inline)
-        self.imports.append(statement)
+        self.program.imports.append(statement)
 
     def _add_spelling(self, node: cst.Name | cst.Attribute) -> None:
         parent = self.parents[node]
@@ -206,7 +184,7 @@ class _Reader(cst.CSTVisitor):
         text = get_full_name_for_node(node)
         if full is not None and text is not None:
             span = self._span(node)
-            self.spellings.append(Spelling(span, text, full, not inside))
+            self.program.spellings.append(Spelling(span, text, full, not inside))
 
     def _full_name(self, node: cst.CSTNode) -> str | None:
         """Return the full name of an expression that begins with an old module."""
@@ -223,13 +201,14 @@ class _Reader(cst.CSTVisitor):
                 return f"{self.modules[first]}{dot}{rest}"
         return None
 
-    def _starts(self, module: cst.Module) -> Iterator[int]:
-        """Yield the starts of the statements after docstring and ``__future__``."""
+    def _start(self, module: cst.Module) -> int:
+        """Return the start of :class:`Program`."""
         for place, line in enumerate(module.body):
             code = module.code_for_node(line).lstrip()
             is_docstring = place == 0 and re.match(r"[rRuUbB]?[\"']", code)
             if not is_docstring and not code.startswith("from __future__"):
-                yield self._span(line).start
+                return self._span(line).start
+        return 0
 
     def _span(self, node: cst.CSTNode) -> Span:
         span = self.spans[node]
