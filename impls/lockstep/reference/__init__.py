@@ -4,6 +4,10 @@ The wrappers and optimizers here update :class:`Variable` objects. A gradient is
 array, :class:`~lockstep.interface.Rows` (sparse) or None (absent). The base rules match
 TensorFlow 1.15 bit for bit. Where ``strict`` decides, a comment names the section of
 ``docs/differences.md``.
+
+It is not for training, so it has only what shows the rules: steps with their reports,
+and slots. It counts no skipped steps, lists no state and averages over no ranks, and
+its workers share one process.
 """
 
 from typing import TYPE_CHECKING
