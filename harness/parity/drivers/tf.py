@@ -34,7 +34,7 @@ from harness.parity.drivers.tensors import (
 )
 from lockstep.interface import Array, Gradient, Rows
 from lockstep.tf.agn import GLOBAL_VARIABLE_NAME
-from lockstep.tf.replicas import name_of
+from lockstep.tf.shared.gradients import name_of
 from lockstep.tf.wrapper import as_variable, base_of
 
 v1 = tf.compat.v1

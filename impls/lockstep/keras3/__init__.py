@@ -25,8 +25,6 @@ if keras.config.backend() != "tensorflow":
 from lockstep.keras3 import lr_policies as lr_policies
 from lockstep.keras3.agn import AGNCustomGetter as AGNCustomGetter
 from lockstep.keras3.agn import AGNOptimizer as AGNOptimizer
-from lockstep.keras3.clipping import clip_gradients_by_norm as clip_gradients_by_norm
-from lockstep.keras3.clipping import post_process_gradients as post_process_gradients
 from lockstep.keras3.loss_scales import AutomaticLossScaler as AutomaticLossScaler
 from lockstep.keras3.loss_scales import DynamicLossScale as DynamicLossScale
 from lockstep.keras3.loss_scales import FixedLossScale as FixedLossScale
@@ -43,16 +41,12 @@ from lockstep.keras3.mixed_precision import (
 from lockstep.keras3.multitask import (
     MultitaskOptimizerWrapper as MultitaskOptimizerWrapper,
 )
-from lockstep.keras3.multitask import (
-    clip_gradients_by_global_norm as clip_gradients_by_global_norm,
-)
 from lockstep.keras3.novograd import NovoGrad as NovoGrad
 from lockstep.keras3.optimize_loss import OPTIMIZER_CLS_NAMES as OPTIMIZER_CLS_NAMES
 from lockstep.keras3.optimize_loss import (
     get_regularization_loss as get_regularization_loss,
 )
 from lockstep.keras3.optimize_loss import optimize_loss as optimize_loss
-from lockstep.keras3.optimize_loss import reduce_gradients as reduce_gradients
 from lockstep.keras3.optimizers import AdagradOptimizer as AdagradOptimizer
 from lockstep.keras3.optimizers import AdamOptimizer as AdamOptimizer
 from lockstep.keras3.optimizers import AdamWOptimizer as AdamWOptimizer
@@ -68,6 +62,12 @@ from lockstep.keras3.variable_clipping import (
 from lockstep.pipeline import pipeline_of as pipeline_of
 from lockstep.tf.shared.clipping import OPTIMIZER_SUMMARIES as OPTIMIZER_SUMMARIES
 from lockstep.tf.shared.clipping import clip_by_global_norm as clip_by_global_norm
+from lockstep.tf.shared.clipping import (
+    clip_gradients_by_global_norm as clip_gradients_by_global_norm,
+)
+from lockstep.tf.shared.clipping import clip_gradients_by_norm as clip_gradients_by_norm
+from lockstep.tf.shared.clipping import post_process_gradients as post_process_gradients
+from lockstep.tf.shared.optimize_loss import reduce_gradients as reduce_gradients
 
 if not TYPE_CHECKING:  # A type checker reads what is imported as itself.
     __all__ = list(BACKENDS["keras3"].public_names())

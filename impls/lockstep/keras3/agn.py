@@ -1,39 +1,41 @@
 """Accumulated gradient normalization: asynchronous workers that share weights.
 
-The shared weights are in :mod:`lockstep.keras3.agn_center`.
+Workers of one process hold the same :class:`Center`. Workers of several processes have
+a :class:`RemoteCenter` each; the center on Ray applies their pushes with
+:class:`KerasWeights`.
 """
 
 from __future__ import annotations
 
-import itertools
+import contextlib
+import threading
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from lockstep import errors, pipeline
-from lockstep.checks import check_integer
+from lockstep.errors import UnsupportedError
+from lockstep.interface import Array
 from lockstep.keras3 import wrapper as stack
-from lockstep.keras3.agn_center import (
-    GLOBAL_VARIABLE_NAME,
-    Center,
-    RemoteCenter,
-    make_like,
-)
-from lockstep.keras3.gradients import (
-    Gradient,
-    as_variable,
-    is_variable,
-    key_of,
+from lockstep.keras3.gradients import Gradient, key_of, value_of
+from lockstep.ray.center import RayCenter
+from lockstep.ray.worker import RemoteView
+from lockstep.tf.shared import agn as shared
+from lockstep.tf.shared.gradients import (
+    MODEL,
+    densify,
     name_of,
-    value_of,
+    refuse_parameter_servers,
 )
-from lockstep.ray.center import RayCenter, as_ray_host
-from lockstep.tf.shared.gradients import densify, refuse_parameter_servers
 
-GRADIENT, DELTA = COMMITS = ("gradient", "delta")
-GRAD_VARIABLE_NAME = "grad_variable"
+GLOBAL_VARIABLE_NAME = shared.GLOBAL_VARIABLE_NAME
+GRAD_VARIABLE_NAME = shared.GRAD_VARIABLE_NAME
+GRADIENT, DELTA = shared.COMMITS
+RATE = "learning_rate"
 
 registered = keras.saving.register_keras_serializable(package="lockstep")
 
@@ -77,16 +79,7 @@ class AGNCustomGetter:
         self, worker_device: str, center: Center | RayCenter | str | None = None
     ) -> None:
         self.worker_device = worker_device
-        if host := as_ray_host(center):
-            center = RemoteCenter(host)
-        elif center is not None and not isinstance(center, Center):
-            raise errors.GetterError(
-                "AGNCustomGetter: center: expected the center of another worker's "
-                f"getter, got {type(center).__name__}; pass center=getter.center."
-            )
-        else:
-            center = Center() if center is None else center.for_worker()
-        self.center: Center = center
+        self.center: Center = shared.center_for_worker(center, Center, RemoteCenter)
         self.takes_all = False
         self.may_add = False
         self.names: dict[Any, str] = {}
@@ -114,19 +107,10 @@ class AGNCustomGetter:
                 another shape or dtype; a name is already used. Then no variable is
                 registered.
         """
-        is_model = hasattr(variables, "trainable_variables")
-        listed = variables.trainable_variables if is_model else variables
-        fine = isinstance(listed, Iterable) and not is_variable(listed)
-        entries = list(listed) if fine else [None]
-        pairs = [e if isinstance(e, tuple | list) else (None, e) for e in entries]
-        fine = all(len(pair) == 2 and is_variable(pair[1]) for pair in pairs)
-        if not fine or getattr(variables, "built", True) is False:
-            raise errors.GetterError(
-                "AGNCustomGetter: expected a built model, variables or pairs (name, "
-                f"variable), got {variables!r:.80}; call a model on a batch first."
-            )
+        pairs = shared.named_pairs(variables)
         with self.center.lock:
-            new = self._named(pairs)
+            taken = self.names.values()
+            new = shared.new_names(pairs, self._global_map, taken, key_of)
             self.may_add = self.may_add or not self.center.shared
             self.center.check(new, self.may_add)
             for name, variable in new.items():
@@ -136,29 +120,7 @@ class AGNCustomGetter:
                 path = f"{GRAD_VARIABLE_NAME}/{name}"
                 with tf.device(self.worker_device):
                     self._grad_map[key] = make_like(variable, path, zeros=True)
-        return [as_variable(variable) for _, variable in pairs]
-
-    def _named(self, pairs: Iterable[tuple[str | None, Any]]) -> dict[str, Any]:
-        """Return name -> variable of the trainable ones that are not registered yet."""
-        new: dict[str, Any] = {}
-        known, taken = set(self._global_map), set(self.names.values())
-        for own_name, variable in pairs:
-            variable = as_variable(variable)
-            if not variable.trainable or key_of(variable) in known:
-                continue
-            if own_name in taken:
-                raise errors.UnsupportedError(
-                    "AGNCustomGetter: expected one variable of each name, got another "
-                    f"{own_name!r}; use other names."
-                )
-            first = own_name or name_of(variable)
-            numbered = (f"{first}#{count}" for count in itertools.count(1))
-            names = itertools.chain([first], numbered)
-            name = next(name for name in names if name not in taken)
-            new[name] = variable
-            known.add(key_of(variable))
-            taken.add(name)
-        return new
+        return [variable for _, variable in pairs]
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments, without the center."""
@@ -252,28 +214,12 @@ class AGNOptimizer(stack.Wrapper):
         name: str = "AGNOptimizer",
         commit: str = GRADIENT,
     ) -> None:
-        owner = "AGNOptimizer"
-        refuse_parameter_servers(owner)
-        inside = pipeline.has_layer(optimizer, owner)
-        scales = "unscale" in pipeline.stages_of(optimizer)
-        if inside or scales or getattr(optimizer, "gradient_accumulation_steps", 0):
-            raise errors.UnsupportedError(
-                f"{owner}: expected the optimizer that a worker trains with, got "
-                f"{type(optimizer).__name__}; put a loss scale around {owner}, use "
-                "float32 variables without masters, accumulate with "
-                f"communication_period, and make one {owner} for each worker."
-            )
-        if not isinstance(custom_getter, AGNCustomGetter):
-            raise errors.GetterError(
-                f"{owner}: custom_getter: expected an AGNCustomGetter, got "
-                f"{custom_getter!r:.80}; pass the one that has the worker's variables."
-            )
-        if commit not in COMMITS:
-            raise errors.unknown_name(f"{owner}: commit", commit, COMMITS)
-        check_integer("AGNOptimizer", "num_worker", num_worker)
-        check_integer("AGNOptimizer", "communication_period", communication_period)
+        getter = custom_getter, AGNCustomGetter
+        shared.check_worker(
+            optimizer, num_worker, *getter, communication_period, commit
+        )
         super().__init__(optimizer, name)
-        stack.refuse_several(self, owner, "pass a single optimizer")
+        stack.refuse_several(self, "AGNOptimizer", "pass a single optimizer")
         # Not setattr: Keras and TensorFlow would track the attribute.
         vars(self)["custom_getter"] = custom_getter
         self.num_worker = num_worker
@@ -305,12 +251,12 @@ class AGNOptimizer(stack.Wrapper):
             center.follow(self.inner_optimizer, owned)
         for variable in variables:
             total = getter._grad_map[key_of(variable)]
-            shared = getter._global_map[key_of(variable)]
+            weight = getter._global_map[key_of(variable)]
             self._slots.add(variable, GRAD_VARIABLE_NAME, total)
-            self._slots.add(variable, GLOBAL_VARIABLE_NAME, shared)
+            self._slots.add(variable, GLOBAL_VARIABLE_NAME, weight)
             self._track_variable(total)
             if not center.saves_itself:
-                self._track_variable(shared)
+                self._track_variable(weight)
         if not center.saves_itself:
             for state in center.optimizer.variables:
                 self._track_variable(state)
@@ -412,8 +358,8 @@ class AGNOptimizer(stack.Wrapper):
         The shared variable and the accumulator are slots too, with this class'
         constants as names.
         """
-        shared = self.custom_getter.center.slots.of(var).get(name)
-        return super().get_slot(var, name) if shared is None else shared
+        slot = self.custom_getter.center.slots.of(var).get(name)
+        return super().get_slot(var, name) if slot is None else slot
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments; the getter without variables."""
@@ -434,3 +380,254 @@ class AGNOptimizer(stack.Wrapper):
             config["custom_getter"], custom_objects
         )
         return super().from_config({**config, "custom_getter": getter}, custom_objects)
+
+
+# -- the shared variables --------------------------------------------------------------
+
+
+class Center:
+    """Shared variables with their own optimizer, which is a copy of the workers'.
+
+    It has the configuration of the first worker's optimizer. Before each push it gets
+    the learning rate of the pushing worker, so schedules and callbacks have an effect.
+    Its state is saved with a worker's, unless it ``saves_itself``.
+    """
+
+    saves_itself = False
+
+    def __init__(self) -> None:
+        self.shared: dict[str, keras.Variable] = {}
+        self.optimizer: keras.optimizers.Optimizer | None = None
+        self.slots = stack.Slots()
+        self.lock = threading.RLock()
+
+    def for_worker(self) -> Center:
+        """Return the center for another worker."""
+        return self
+
+    def begin(self, commit: str, optimizer: Any = None) -> None:
+        """Prepare for the pushes of a worker with this ``commit``."""
+
+    def leave(self) -> None:
+        """Note that a worker is done."""
+
+    def check(self, variables: Mapping[str, Any], may_add: bool) -> None:
+        """Raise unless these may join: name -> a worker's variable."""
+        shared.check_joining(self.shared, variables, may_add)
+
+    def join(self, name: str, variable: Any) -> keras.Variable:
+        """Return the shared variable of this name; the first worker's creates it."""
+        if name not in self.shared:
+            self.shared[name] = make_like(variable, f"{GLOBAL_VARIABLE_NAME}/{name}")
+        return self.shared[name]
+
+    def follow(self, optimizer: Any, owned: Mapping[str, Any]) -> None:
+        """Create an optimizer like that of a worker with these variables, by name."""
+        if self.optimizer is None:
+            config = config_of(optimizer)
+            self.optimizer = keras.saving.deserialize_keras_object(config)
+            variables = [self.shared[name] for name in owned]
+            for weight, variable in zip(variables, owned.values(), strict=True):
+                # Row clipping inside finds variables by the worker's paths.
+                vars(weight)[MODEL] = variable
+            self.slots = stack.build_observed(self.optimizer, variables)
+        require_same(self.shared, owned)
+
+    def pull(self, names: Iterable[str]) -> dict[str, tf.Tensor]:
+        """Return the values of the shared variables of these names."""
+        with self.lock:
+            return {name: self.shared[name].value.read_value() for name in names}
+
+    def push(self, changes: Mapping[str, Any], rate: Any) -> None:
+        """Take a step on mean gradients, or add differences.
+
+        ``rate``: the worker's learning rate; None: ``changes`` are added.
+        """
+        with self.lock:
+            variables = [self.shared[name] for name in changes]
+            if rate is None:
+                for variable, change in zip(variables, changes.values(), strict=True):
+                    variable.value.assign_add(change)
+                return
+            pipeline.base_of(self.optimizer)._learning_rate.value.assign(rate)
+            self.optimizer.apply(list(changes.values()), variables)
+
+
+def require_same(weights: Mapping[str, Any], owned: Mapping[str, Any]) -> None:
+    """Raise unless a worker trains exactly the shared variables."""
+    if sorted(weights) != sorted(owned):
+        raise UnsupportedError(
+            f"AGNOptimizer: expected an optimizer of the variables {list(weights)}, as "
+            f"the other workers', got {list(owned)}; give every worker's optimizer the "
+            "same variables."
+        )
+
+
+def make_like(variable: Any, path: str, zeros: bool = False) -> keras.Variable:
+    """Create a variable at this path with the value of another, or zeros like it."""
+    value = value_of(variable)
+    start = tf.zeros_like(value) if zeros else value.read_value()
+    *outer, last = path.split("/")
+    with contextlib.ExitStack() as scopes:
+        for part in outer:
+            scopes.enter_context(keras.name_scope(part))
+        # A function, because Keras copies no tensor: it would share the memory.
+        return keras.Variable(
+            lambda shape, dtype=None: tf.identity(start),
+            shape=value.shape,
+            dtype=value.dtype.name,
+            trainable=False,
+            name=last,
+        )
+
+
+def config_of(optimizer: keras.optimizers.Optimizer) -> dict[str, Any]:
+    """Return an optimizer's configuration, with its current rate as a number."""
+    config: dict[str, Any] = keras.saving.serialize_keras_object(optimizer)
+    inside, layer = config, optimizer
+    while isinstance(layer, stack.Wrapper):
+        inside, layer = inside["config"][layer.argument], layer.inner_optimizer
+    rate = layer._get_current_learning_rate()
+    inside["config"][RATE] = float(tf.convert_to_tensor(value_of(rate)).numpy())
+    return config
+
+
+class KerasWeights:
+    """The weights of a served center, with a Keras optimizer.
+
+    This is the in-process center with arrays as interface, so both give the same bits.
+    The object is sent as arrays and a configuration. The center is created at first
+    use. ``paths``: name of a weight -> the path of the worker's variable.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        paths: Mapping[str, str],
+        weights: Mapping[str, Array],
+    ) -> None:
+        self.config = dict(config)
+        self.paths = paths
+        self.weights = dict(weights)
+
+    @cached_property
+    def center(self) -> Center:
+        """The center, created like the worker's own."""
+        with tf.device("/cpu:0"):
+            center = Center()
+            owned = {
+                name: make_like(tf.Variable(array), self.paths[name])
+                for name, array in self.weights.items()
+            }
+            for name, variable in owned.items():
+                center.join(name, variable)
+            try:
+                optimizer = keras.saving.deserialize_keras_object(self.config)
+            except (TypeError, ImportError) as error:
+                name = self.config.get("class_name")
+                raise UnsupportedError(
+                    "AGNOptimizer: expected an optimizer that the center's process can "
+                    f"import, got {name}; define it in a module that all machines have."
+                ) from error
+            center.follow(optimizer, owned)
+        self.weights = {}
+        return center
+
+    def pull(self, names: Iterable[str] | None = None) -> dict[str, Array]:
+        """Return copies of weights."""
+        chosen = self.center.shared if names is None else names
+        pulled = self.center.pull(chosen).items()
+        return {name: np.asarray(tensor.numpy()) for name, tensor in pulled}
+
+    def push(self, changes: Mapping[str, Array], options: Any) -> None:
+        """Take a step on mean gradients with a worker's learning rate."""
+        with tf.device("/cpu:0"):
+            gradients = {name: tf.constant(c) for name, c in changes.items()}
+            self.center.push(gradients, options[RATE] if options else None)
+
+    def saved(self) -> Any:
+        """Return the weights and the optimizer's state, as arrays."""
+        state = [np.asarray(v.numpy()) for v in self.center.optimizer.variables]
+        return {"weights": self.pull(), "kinds": self._kinds(), "state": state}
+
+    def _kinds(self) -> list[str]:
+        """Return descriptions of the optimizer and of each of its variables."""
+        optimizer = self.center.optimizer
+        names = [type(layer).__name__ for layer in pipeline.layers_of(optimizer)]
+        state = [f"{v.name} {v.dtype} {list(v.shape)}" for v in optimizer.variables]
+        return [" around ".join(names), *state]
+
+    def load(self, saved: Any) -> None:
+        """Load weights and state; raise for the state of another optimizer."""
+        if saved["kinds"] != self._kinds():
+            raise UnsupportedError(
+                "AGNOptimizer: expected the checkpoint of a center with "
+                f"{self._kinds()}, got one with {saved['kinds']}; start with the "
+                "optimizer that was saved, or in another directory."
+            )
+        for name, weight in saved["weights"].items():
+            self.center.shared[name].assign(weight)
+        variables = self.center.optimizer.variables
+        for variable, value in zip(variables, saved["state"], strict=True):
+            variable.assign(value)
+
+
+class RemoteCenter(RemoteView, Center):
+    """A worker's view of a center in another process. Its steps are eager."""
+
+    backend = "keras3"
+
+    def __init__(self, host: Any) -> None:
+        super().__init__(host)
+        self.paths: dict[str, str] = {}
+
+    def arrays(self) -> dict[str, Array]:
+        """Return this worker's copies of the shared weights."""
+        return {name: variable.numpy() for name, variable in self.shared.items()}
+
+    def check(self, variables: Mapping[str, Any], may_add: bool) -> None:
+        """Raise unless these may join: see the base class."""
+        self.require_fit({name: shared.layout_of(v) for name, v in variables.items()})
+
+    def join(self, name: str, variable: Any) -> keras.Variable:
+        """Return the shared variable of this name, with the center's value."""
+        weight = super().join(name, variable)
+        self.paths[name] = name_of(variable)
+        if name in self.known:
+            weight.assign(self.known[name])
+        return weight
+
+    def rule_of(self, optimizer: Any, clips_rows: bool) -> dict[str, Any]:
+        """Return the configuration of an optimizer."""
+        return config_of(optimizer)
+
+    def make_weights(self, rule: Any, weights: dict[str, Array]) -> KerasWeights:
+        """Return weights with this configuration, for another process."""
+        return KerasWeights(rule, self.paths, weights)
+
+    def follow(self, optimizer: Any, owned: Mapping[str, Any]) -> None:
+        """Raise if the worker trains other variables; no optimizer is needed here."""
+        require_same(self.shared, owned)
+
+    def pull(self, names: Iterable[str]) -> dict[str, tf.Tensor]:
+        """Return the values of the shared variables of these names."""
+        self._require_eager()
+        for name, weight in self.member.pull(names).items():
+            # TensorFlow may share the memory of an array, and Ray's is read-only.
+            self.shared[name].assign(np.array(weight))
+        return super().pull(names)
+
+    def push(self, changes: Mapping[str, Any], rate: Any) -> None:
+        """Push the accumulated changes, and the worker's learning rate."""
+        self._require_eager()
+        options = None if rate is None else {RATE: rate.numpy()}
+        self.send({name: change.numpy() for name, change in changes.items()}, options)
+
+    def _require_eager(self) -> None:
+        """Raise in a ``tf.function``, where tensors have no values yet."""
+        if not tf.executing_eagerly():
+            raise UnsupportedError(
+                "AGNOptimizer: expected an eager step for a center on Ray, got one in "
+                "a graph; train outside of tf.function, and with run_eagerly=True in "
+                "compile()."
+            )

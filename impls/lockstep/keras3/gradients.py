@@ -16,16 +16,19 @@ import tensorflow as tf
 from tensorflow.python.distribute import distribute_lib
 
 from lockstep import errors
-from lockstep.checks import require
 from lockstep.interface import GATE_GRAPH, GATE_NONE, GATE_OP
 from lockstep.pipeline import base_of
-from lockstep.tf.shared.gradients import apart, as_gradient, as_pairs, check_like
+from lockstep.tf.shared.gradients import (
+    MODEL,
+    apart,
+    as_gradient,
+    as_pairs,
+    check_like,
+    name_of,
+)
 
 Gradient = tf.Tensor | tf.IndexedSlices | None
 Pairs = list[tuple[Gradient, Any]]
-
-MODEL = "_lockstep_model"
-"""The attribute of a master, or of AGN's shared variable, with the model's variable."""
 
 # -- variables -------------------------------------------------------------------------
 
@@ -58,24 +61,6 @@ def key_of(variable: Any) -> Any:
 def model_of(variable: Any) -> Any:
     """Return the variable that this one was made for; return others unchanged."""
     return getattr(variable, MODEL, variable)
-
-
-def name_of(variable: Any) -> str:
-    """Return a variable's path or name; a master has that of the model's variable."""
-    variable = model_of(variable)
-    name = getattr(variable, "path", None) or getattr(variable, "name", variable)
-    return str(name).removesuffix(":0")
-
-
-def require_variable(variable: Any, owner: str) -> Any:
-    """Return the variable; raise if it is no variable."""
-    if not is_variable(variable):
-        raise errors.MalformedPairsError(
-            f"{owner}: expected pairs (gradient, keras.Variable), got "
-            f"{type(variable).__name__}; put the gradient first and the variable "
-            "second."
-        )
-    return as_variable(variable)
 
 
 def require_all(var_list: Any, owner: str) -> list[Any]:
@@ -278,7 +263,7 @@ class TrainV1:
     """The methods of TensorFlow 1's optimizers, in addition to Keras' interface.
 
     ``gate_gradients``, ``aggregation_method``, ``colocate_gradients_with_ops`` and
-    ``name`` are checked and have no effect.
+    ``name`` have no effect.
     """
 
     GATE_NONE, GATE_OP, GATE_GRAPH = GATE_NONE, GATE_OP, GATE_GRAPH
@@ -315,8 +300,8 @@ class TrainV1:
         Args:
             loss: a callable without arguments that returns a tensor.
             var_list: the variables; None: those that the optimizer was built with.
-            gate_gradients, aggregation_method, colocate_gradients_with_ops: checked,
-                without effect.
+            gate_gradients, aggregation_method, colocate_gradients_with_ops: without
+                effect.
             grad_loss: the upstream gradient of the loss, unscaled; None: 1.
 
         Raises:
@@ -324,11 +309,7 @@ class TrainV1:
             UnsupportedError: a ValueError; no ``var_list``, and the optimizer is not
                 built.
         """
-        owner, gates = type(self).__name__, (GATE_NONE, GATE_OP, GATE_GRAPH)
-        known, expected = gate_gradients in gates, "GATE_NONE, GATE_OP or GATE_GRAPH"
-        require(owner, "gate_gradients", gate_gradients, known, expected)
-        known, expected = aggregation_method in (None, 0, 1, 2), "None, 0, 1 or 2"
-        require(owner, "aggregation_method", aggregation_method, known, expected)
+        owner = type(self).__name__
         if not callable(loss):
             raise errors.LossNotCallableError(
                 f"{owner}: loss: expected a callable without arguments, got "
@@ -339,11 +320,6 @@ class TrainV1:
             refuse_unbuilt(owner)
         variables = self._trainable_variables if var_list is None else var_list
         variables = require_all(variables, owner)
-        if isinstance(grad_loss, str | bytes):
-            raise errors.DtypeError(
-                f"{owner}: grad_loss: expected a number or a tensor, got {grad_loss!r};"
-                " leave it out for 1."
-            )
         if grad_loss is not None:
             grad_loss = as_gradient(grad_loss, "the loss", owner)
         return self._differentiate(loss, variables, grad_loss)
@@ -405,7 +381,14 @@ class TrainV1:
     ) -> None:
         """Check the gradients, then take a step, once for all replicas."""
         owner = type(self).__name__
-        variables = [require_variable(variable, owner) for variable in variables]
+        for variable in variables:
+            if not is_variable(variable):
+                raise errors.MalformedPairsError(
+                    f"{owner}: expected pairs (gradient, keras.Variable), got "
+                    f"{type(variable).__name__}; put the gradient first and the "
+                    "variable second."
+                )
+        variables = [as_variable(variable) for variable in variables]
         gradients = check_gradients(gradients, variables, owner, self.takes_wide)
 
         def step(gradients: list[Gradient]) -> None:

@@ -17,14 +17,13 @@ from lockstep.keras3.gradients import (
     Gradient,
     Pairs,
     TrainV1,
-    name_of,
     require_loss,
     state_variable,
     value_of,
 )
 from lockstep.keras3.loss_scales import get
 from lockstep.tf.shared import scaling
-from lockstep.tf.shared.gradients import divided, widen, with_values
+from lockstep.tf.shared.gradients import divided, name_of, widen, with_values
 from lockstep.tf.shared.loss_scales import LossScale, required_scale
 from lockstep.tf.shared.scaling import ScaledStep
 
@@ -76,15 +75,6 @@ class ScalingWrapper(stack.Wrapper, keras.optimizers.LossScaleOptimizer):
         self._track_variable(skips)
         self._track_trackable(skips, "skipped_in_a_row")
         vars(self)["_skips"] = scaling.Skips(owner, value_of(skips))
-
-    def __getattr__(self, name: str) -> Any:
-        """Read an attribute of the wrapped optimizer, or name Keras 2's successor."""
-        if name in ("get_scaled_loss", "get_unscaled_gradients"):
-            raise AttributeError(
-                f"{type(self).__name__!r} object has no attribute {name!r}; call "
-                "scale_loss and unscale_gradients instead."
-            )
-        return super().__getattr__(name)
 
     @property
     def loss_scale(self) -> tf.Tensor:
@@ -310,7 +300,7 @@ class MixedPrecisionLossScaleOptimizer(ScalingWrapper):
     loss scaling. It does not wrap this class, which is a
     ``keras.optimizers.LossScaleOptimizer``, so make it the outermost wrapper. If
     another wrapper is outside, pass ``compile(..., auto_scale_loss=False)``. With
-    Keras' scaling this one has no effect and warns.
+    Keras' scaling around it, this one does not scale the loss.
 
     Args:
         opt: any Keras optimizer, or a wrapper.

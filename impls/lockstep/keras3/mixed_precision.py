@@ -17,7 +17,6 @@ from lockstep.keras3.gradients import (
     TrainV1,
     key_of,
     merge,
-    name_of,
     refuse_unbuilt,
     replica_count,
     value_of,
@@ -26,7 +25,14 @@ from lockstep.keras3.gradients import (
 from lockstep.keras3.loss_scales import SCALES, AutomaticLossScaler, DynamicLossScale
 from lockstep.keras3.loss_scaling import ScalingWrapper
 from lockstep.pipeline import has_layer
-from lockstep.tf.shared.gradients import HALF, follow, saturating_cast, times, widen
+from lockstep.tf.shared.gradients import (
+    HALF,
+    follow,
+    name_of,
+    saturating_cast,
+    times,
+    widen,
+)
 from lockstep.tf.shared.loss_scales import LossScale, StaticScale, scale_number
 from lockstep.tf.shared.scaling import (
     PATIENCE,

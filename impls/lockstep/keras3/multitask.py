@@ -1,8 +1,7 @@
-"""The multitask wrapper and its clipping function, for Keras 3."""
+"""The multitask wrapper, for Keras 3 optimizers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import keras
@@ -10,16 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from lockstep.interface import StepReport
-from lockstep.keras3.gradients import (
-    Gradient,
-    Pairs,
-    as_gradient,
-    as_pairs,
-    densify,
-    key_of,
-    name_of,
-    value_of,
-)
+from lockstep.keras3.gradients import Gradient, Pairs, densify, key_of, value_of
 from lockstep.keras3.wrapper import (
     ACCUMULATOR,
     AVERAGE,
@@ -27,8 +17,7 @@ from lockstep.keras3.wrapper import (
     preserved,
     refuse_several,
 )
-from lockstep.tf.shared.clipping import clip
-from lockstep.tf.shared.gradients import all_zero_flags, some_may_be_zero
+from lockstep.tf.shared.gradients import all_zero_flags, name_of, some_may_be_zero
 
 
 @keras.saving.register_keras_serializable(package="lockstep")
@@ -216,47 +205,3 @@ class MultitaskOptimizerWrapper(Wrapper):
             reason = f"of {len(variables)} gradients {', '.join(parts)}"
         applied = len(skipped) < len(variables)
         self._set_report(StepReport(applied, reason, tuple(skipped)))
-
-
-@tf.autograph.experimental.do_not_convert
-def clip_gradients_by_global_norm(
-    gradients_variables: Iterable[tuple[Any, Any]],
-    clip_norm: float = 20.0,
-    error_if_nonfinite: bool = False,
-) -> tuple[Pairs, tf.Tensor]:
-    """Scale all gradients so that their global norm is at most ``clip_norm``.
-
-    norm = sqrt(sum g^2) over the gradients that are present and not all zero;
-    s = clip_norm min(1 / norm, 1 / clip_norm); each g becomes g s. A norm that is not
-    finite makes every gradient NaN.
-
-    Args:
-        gradients_variables: iterable of (gradient or None, variable), dense or sparse.
-        clip_norm: the largest global norm that is not clipped, > 0 and finite.
-        error_if_nonfinite: raise instead of returning NaN; in a ``tf.function`` an
-            assertion, which raises ``tf.errors.InvalidArgumentError`` when it runs.
-
-    Returns:
-        The pairs with clipped gradients, and the norm: float32, 0-d.
-
-    Raises:
-        OutOfRangeError: a ValueError; ``clip_norm`` is not a finite number > 0.
-        MalformedPairsError: a TypeError; not pairs of a gradient and a variable.
-        NoGradientsError: a ValueError; the list is empty.
-        NonFiniteNormError: a ValueError; see ``error_if_nonfinite``.
-
-    Origin: ``tf.contrib.opt.clip_gradients_by_global_norm``, TensorFlow 1.15. In
-    ``fit`` the argument ``global_clipnorm`` of Keras' optimizers does the same.
-
-    Example:
-        >>> weight = keras.Variable([0.0, 0.0])
-        >>> pairs = [(keras.ops.array([3.0, 4.0]), weight)]
-        >>> result, norm = clip_gradients_by_global_norm(pairs, 2.5)
-        >>> result[0][0].numpy().tolist(), float(norm)
-        ([1.5, 2.0], 5.0)
-    """
-    owner = "clip_gradients_by_global_norm"
-    pairs = as_pairs(gradients_variables, owner)
-    gradients = [as_gradient(g, v, owner) for g, v in pairs]
-    clipped, norm = clip(gradients, clip_norm, error_if_nonfinite)
-    return [(g, v) for g, (_, v) in zip(clipped, pairs, strict=True)], norm

@@ -9,12 +9,10 @@ import keras
 import tensorflow as tf
 
 from lockstep import errors
-from lockstep.interface import NO_EAGER_STEP
 from lockstep.keras3 import gradients as gradients_of
 from lockstep.keras3 import optimizers as rules
 from lockstep.keras3 import wrapper as stack
-from lockstep.keras3.clipping import as_entries, processed
-from lockstep.keras3.gradients import Gradient, Pairs, TrainV1, name_of, value_of
+from lockstep.keras3.gradients import Gradient, Pairs, TrainV1, value_of
 from lockstep.keras3.loss_scales import AutomaticLossScaler
 from lockstep.keras3.mixed_precision import MixedPrecisionOptimizerWrapper
 from lockstep.pipeline import base_of
@@ -146,9 +144,8 @@ class Adapted(stack.Wrapper):
         """Take the optimizer's step; report which variables had a gradient."""
         super().update(gradients, variables)
         if tf.executing_eagerly():
-            pairs = zip(gradients, variables, strict=True)
-            absent = [name_of(v) for g, v in pairs if g is None]
-            self._set_report(shared.applied(len(variables), absent))
+            pairs = list(zip(gradients, variables, strict=True))
+            self._set_report(shared.applied(pairs))
 
 
 class TrainingStep(shared.TrainingStep):
@@ -190,7 +187,7 @@ class TrainingStep(shared.TrainingStep):
         if not isinstance(optimizer, Optimizer) or arguments:
             optimizer = self.call_optimizer(arguments, float(self.next_rate()))
         owner = f"{OWNER}: optimizer"
-        stack.require_optimizer(optimizer, owner, "to train with")
+        stack.require_optimizer(optimizer, owner)
         remedy = 'pass the one inside, and dtype="mixed", which scales the loss'
         stack.refuse_keras_scale(optimizer, owner, remedy)
         stack.refuse_factor(optimizer, owner)
@@ -238,11 +235,7 @@ class TrainingStep(shared.TrainingStep):
                 self._sums.begin(list(zip(gradients, variables, strict=True)))
 
         def take(gradients: list[Gradient]) -> None:
-            pairs = list(zip(gradients, variables, strict=True))
-            if self._sums is None:
-                self._update(pairs)
-            else:
-                self._add_up(self._sums, pairs, skip_update)
+            self.advance(list(zip(gradients, variables, strict=True)), skip_update)
 
         gradients = [gradient for gradient, _ in pairs]
         if tf.distribute.has_strategy():
@@ -251,121 +244,30 @@ class TrainingStep(shared.TrainingStep):
             take(gradients)
         return values[-1]
 
-    def _add_up(
-        self, sums: shared.Accumulators, pairs: Pairs, skip_update: Any
-    ) -> None:
-        """Add a micro-batch, and take a step with the sums unless they must wait."""
-        totals = sums.add(pairs)
-        count = sums.micro_step.read_value() + 1
-
-        def keep() -> tf.Tensor:
-            sums.keep(totals, count)
-            if tf.executing_eagerly():
-                self.report_added(count)
-            return tf.constant(False)
-
-        def update() -> tf.Tensor:
-            self._update(totals)
-            sums.clear()
-            return tf.constant(True)
-
-        waits = self.waits(skip_update, count)
-        known = tf.get_static_value(waits)
-        if known is None:
-            tf.cond(waits, keep, update)
-        else:
-            keep() if known else update()
-
-    def _update(self, pairs: Pairs) -> None:
-        """Process the gradients and pass them to the optimizer.
-
-        Summaries and clipping are left out of a step that will be skipped.
-        """
-        task, record = self.task, shared.new_record()
-        if task.on_horovod:
-            pairs = reduce_gradients(pairs, True, task.model, task.reduction)
-        present = [getattr(g, "values", g) for g, _ in pairs if g is not None]
-        fits = self.fits(record, present)
-        if fits is not False:
-            pairs = self._post_process(pairs, record)
-        variables = [variable for _, variable in pairs]
-        entries = [gradient for gradient, _ in pairs]
-        gradients = gradients_of.check_gradients(entries, variables, OWNER)
-        gradients_of.require_gradients(gradients, OWNER, variables)
-        if fits is not False:
-            shared.write_summaries(record, self.global_step + 1, fits)
-        self.optimizer.learning_rate = self._rate
-        present = zip(gradients, variables, strict=True)
-        present = [(g, v) for g, v in present if g is not None]
-        self.optimizer.apply_gradients(present, self.global_step)
-        self.last_step = NO_EAGER_STEP
-        if tf.executing_eagerly():
-            absent = [
-                name_of(v)
-                for v, g in zip(variables, gradients, strict=True)
-                if g is None
-            ]
-            report = getattr(self.optimizer, "last_step", None)
-            self.last_step = report or shared.applied(len(self.trained), absent)
-
-    def _post_process(self, pairs: Pairs, record: Any) -> Pairs:
+    def post_process(self, pairs: Pairs, record: Any) -> Pairs:
         """Clip or scale by LARC; record the requested summaries.
 
         The scales of float8 are unchanged. Keras overwrites them with their gradients.
         """
-        self.record_state(record)
         overwrites = self.optimizer._overwrite_variable_with_gradient
         kept = [overwrites(variable) for _, variable in pairs]
         both = list(zip(pairs, kept, strict=True))
         others = [pair for pair, is_kept in both if not is_kept]
-        done = iter(processed(self.process, others, self._rate, record))
+        done = iter(super().post_process(others, record))
         return [pair if is_kept else next(done) for pair, is_kept in both]
 
+    def checked(self, pairs: Pairs) -> Pairs:
+        """Return the pairs; raise unless they fit and a gradient is present."""
+        gradients, variables = map(list, zip(*pairs, strict=True))
+        gradients = gradients_of.check_gradients(gradients, variables, OWNER)
+        gradients_of.require_gradients(gradients, OWNER, variables)
+        return list(zip(gradients, variables, strict=True))
 
-@tf.autograph.experimental.do_not_convert
-def reduce_gradients(
-    grads_and_vars: Iterable[tuple[Any, Any]],
-    on_horovod: bool,
-    model: object = None,
-    reduction: shared.Reduction | None = None,
-) -> Pairs:
-    """Return each gradient's mean over the ranks.
-
-    g = sum over ranks of (g / ranks). A gradient that is absent on some ranks counts as
-    zeros there. A gradient that is absent on all ranks stays absent. A sparse gradient
-    becomes dense. Keras' optimizers sum the gradients of a strategy's replicas
-    themselves, so this function is for custom training loops.
-
-    Args:
-        grads_and_vars: iterable of (gradient or None, variable), the same variables in
-            the same order on every rank.
-        on_horovod: must be True; the original raises otherwise.
-        model: as in OpenSeq2Seq; without effect.
-        reduction: an object with ``size``, ``any`` and ``all_reduce``, as in
-            :class:`lockstep.tf.shared.optimize_loss.Reduction`. None: average over the
-            replicas of the current ``tf.distribute`` strategy; without a strategy this
-            rank is the only one.
-
-    Returns:
-        The pairs, with averaged gradients; unchanged for a single rank.
-
-    Raises:
-        NotReducedError: a NotImplementedError; ``on_horovod`` is False.
-        OutOfRangeError: a ValueError; ``on_horovod`` is no bool.
-        MalformedPairsError, NoGradientsError: not pairs, or an empty list.
-        CrossReplicaError: a RuntimeError; called outside of ``strategy.run``.
-
-    Origin: OpenSeq2Seq (8681d381ed40), ``reduce_gradients``, on Horovod.
-
-    Example:
-        >>> w = keras.Variable([0.0, 0.0])
-        >>> pairs = reduce_gradients([(keras.ops.ones(2), w)], on_horovod=True)
-        >>> pairs[0][0].numpy().tolist()
-        [1.0, 1.0]
-    """
-    entries, variables = as_entries(grads_and_vars, "reduce_gradients")
-    means = shared.mean_gradients(entries, on_horovod, reduction)
-    return list(zip(means, variables, strict=True))
+    def apply(self, pairs: Pairs, record: Any) -> None:
+        """Update with the optimizer, at the rate of this step."""
+        self.optimizer.learning_rate = self._rate
+        present = [(g, v) for g, v in pairs if g is not None]
+        self.optimizer.apply_gradients(present, self.global_step)
 
 
 @tf.autograph.experimental.do_not_convert

@@ -21,11 +21,11 @@ from lockstep.keras3.gradients import (
     TrainV1,
     densify,
     for_all_replicas,
-    name_of,
     value_of,
     without_duplicates,
 )
 from lockstep.optimizers import OPTIMIZERS, OptimizerSpec
+from lockstep.tf.shared.gradients import name_of
 
 registered = keras.saving.register_keras_serializable(package="lockstep")
 

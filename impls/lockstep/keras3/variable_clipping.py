@@ -10,27 +10,20 @@ import numpy as np
 import tensorflow as tf
 
 from lockstep import errors
-from lockstep.checks import is_positive, number_of, require
 from lockstep.keras3.gradients import (
     Gradient,
     as_variable,
     is_variable,
     key_of,
     model_of,
-    name_of,
     require_all,
     value_of,
 )
 from lockstep.keras3.wrapper import Wrapper
-from lockstep.pipeline import has_layer
-from lockstep.tf.shared.clipping import (
-    DIMS,
-    checked_axes,
-    clip_rows,
-    resolved_axes,
-)
+from lockstep.tf.shared import variable_clipping as shared
+from lockstep.tf.shared.gradients import name_of
 
-OWNER = "VariableClippingOptimizer"
+OWNER, DIMS = shared.OWNER, shared.DIMS
 
 
 class Clipped(NamedTuple):
@@ -108,17 +101,7 @@ class VariableClippingOptimizer(Wrapper):
         colocate_clip_ops_with_vars: bool = False,
         name: str = "VariableClipping",
     ) -> None:
-        if not isinstance(name, str) or not name:
-            raise errors.OutOfRangeError(
-                f"{OWNER}: name: expected a nonempty string, got {name!r}; leave it "
-                "out for 'VariableClipping'."
-            )
-        if has_layer(opt, "AGNOptimizer"):
-            raise errors.UnsupportedError(
-                f"{OWNER}: expected an optimizer of variables that nothing shares, got "
-                "AGNOptimizer, whose shared rows it would not clip; put row clipping "
-                "inside: AGNOptimizer(VariableClippingOptimizer(opt, ...), ...)."
-            )
+        shared.check_arguments(opt, vars_to_clip_dims, name)
         super().__init__(opt, name)
         listed = listed_axes(vars_to_clip_dims)
         limits = named_limits(max_norm, [name_of(key) for key, _ in listed])
@@ -140,7 +123,7 @@ class VariableClippingOptimizer(Wrapper):
                 limit = self.max_norm
                 limit = limit[name_of(key)] if isinstance(limit, dict) else limit
                 name, rank = name_of(variable), len(variable.shape)
-                rows[key_of(variable)] = resolved_axes(name, rank, axes), limit
+                rows[key_of(variable)] = shared.resolved_axes(name, rank, axes), limit
             vars(self)["_rows"] = rows
         super().build(variables)
 
@@ -149,11 +132,7 @@ class VariableClippingOptimizer(Wrapper):
         for variable in variables:
             has_master = self._slots.master_of(variable) is not variable
             if has_master and key_of(variable) in self._rows:
-                raise errors.UnsupportedError(
-                    f"{OWNER}: expected an optimizer that updates {name_of(variable)!r}"
-                    " itself, got one that trains its float32 master; put row clipping "
-                    "inside of MixedPrecisionOptimizerWrapper."
-                )
+                shared.refuse_master(variable)
 
     def update(self, gradients: list[Gradient], variables: list[Any]) -> None:
         """Take the wrapped optimizer's step, then clip."""
@@ -184,14 +163,10 @@ class VariableClippingOptimizer(Wrapper):
         if self.gradient_accumulation_steps:
             indices = None
         elif indices is not None and 0 in axes:
-            errors.warn_user(
-                f"{OWNER}: expected axes without dimension 0, got a sparse gradient for"
-                f" {name_of(variable)!r}, clipped over {list(axes)}; the norm runs over"
-                " all rows, so the whole variable is read and clipped."
-            )
+            shared.warn_of_whole(variable, axes)
             indices = None
         if indices is None:
-            rows, too_large = clip_rows(value.read_value(), axes, max_norm)
+            rows, too_large = shared.clip_rows(value.read_value(), axes, max_norm)
             value.assign(rows, read_value=False)
             return Clipped(None, too_large)
         # A mirrored variable has no sparse_read of its own outside of a replica.
@@ -199,7 +174,7 @@ class VariableClippingOptimizer(Wrapper):
         if is_mirrored:
             strategy = value.distribute_strategy
             first = strategy.experimental_local_results(value)[0]
-        rows, too_large = clip_rows(first.sparse_read(indices), axes, max_norm)
+        rows, too_large = shared.clip_rows(first.sparse_read(indices), axes, max_norm)
 
         def write(copy: tf.Variable) -> None:
             # The variable's own method would read the whole variable afterwards.
@@ -261,13 +236,10 @@ class VariableClippingOptimizer(Wrapper):
         return wrapper
 
 
-def listed_axes(vars_to_clip_dims: Any) -> list[tuple[Any, tuple[int, ...]]]:
+def listed_axes(
+    vars_to_clip_dims: Mapping[Any, Any],
+) -> list[tuple[Any, tuple[int, ...]]]:
     """Return (path or variable, axes) of each entry; ``build`` finds the variables."""
-    if not isinstance(vars_to_clip_dims, Mapping):
-        raise errors.AxesError(
-            f"{DIMS}: expected a dict {{variable: [axes]}}, got "
-            f"{type(vars_to_clip_dims).__name__}; map each variable to its axes."
-        )
     listed = []
     for key, dims in vars_to_clip_dims.items():
         key = as_variable(key)
@@ -276,7 +248,7 @@ def listed_axes(vars_to_clip_dims: Any) -> list[tuple[Any, tuple[int, ...]]]:
                 f"{DIMS}: expected paths or variable.value.ref() as keys, got "
                 f"{type(key).__name__}; use variable.path."
             )
-        listed.append((key, checked_axes(name_of(key), dims)))
+        listed.append((key, shared.checked_axes(name_of(key), dims)))
     return listed
 
 
@@ -292,8 +264,7 @@ def named_limits(max_norm: Any, names: Sequence[str]) -> float | dict[str, float
                 "variable a norm."
             )
     for norm in limits.values():
-        fine = is_positive(number_of(norm))
-        require(OWNER, "max_norm", norm, fine, "a finite number > 0")
+        shared.check_max_norm(norm)
     limits = {name: float(norm) for name, norm in limits.items()}
     return limits if isinstance(max_norm, Mapping) else limits[None]
 

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from lockstep import errors
@@ -153,22 +152,16 @@ def preserved(
 # -- stacks ----------------------------------------------------------------------------
 
 
-def wrappers_of(optimizer: Any) -> Iterator[Wrapper]:
-    """Yield the wrappers of a stack, outermost first."""
-    return (layer for layer in layers_of(optimizer) if isinstance(layer, Wrapper))
-
-
 def require_optimizer(
     optimizer: Any,
     owner: str,
-    role: str,
     error: type[errors.LockstepError] = errors.NotAnOptimizerError,
 ) -> None:
     """Raise unless this is an optimizer of Keras."""
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         raise error(
             f"{owner}: expected a keras.optimizers.Optimizer, got {optimizer!r:.80}; "
-            f"pass an instance {role}."
+            "pass an instance."
         )
 
 
@@ -230,15 +223,6 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
     is its counter. Its other attributes can be read, but its methods are not forwarded.
     A subclass overrides :meth:`update`, :meth:`build_state` if it has variables, and
     :meth:`get_config`.
-
-    Args:
-        inner_optimizer: any Keras optimizer, or a wrapper.
-        name: by default the name of the wrapped optimizer.
-
-    Raises:
-        NotAnOptimizerError: a TypeError; ``inner_optimizer`` is no Keras optimizer.
-        UnsupportedError: a ValueError; ``keras.optimizers.LossScaleOptimizer``, which
-            must be the outermost wrapper.
     """
 
     argument = "opt"
@@ -273,7 +257,7 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
         self, inner_optimizer: keras.optimizers.Optimizer, name: str | None = None
     ) -> None:
         owner = type(self).__name__
-        require_optimizer(inner_optimizer, owner, "to wrap", self._refusal)
+        require_optimizer(inner_optimizer, owner, self._refusal)
         refuse_keras_scale(inner_optimizer, owner)
         # Not super(): some wrappers are LossScaleOptimizers, so that Keras adds none.
         name = name or inner_optimizer.name
@@ -289,25 +273,6 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
         self._tracker.stored_ids["variables"].clear()
         self._track_trackable(variables, "_variables", overwrite=True)
         vars(self)["_variables"] = variables
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute, and warn of Keras' own loss scaling around one of ours.
-
-        It sets ``loss_scale_factor`` of the optimizer that it wraps to None. A loss
-        scale of this package inside then has no effect. That is no error, because
-        ``load_model`` wraps any optimizer of ``compile``.
-        """
-        resets = name == "loss_scale_factor" and value is None
-        if resets and "inner_optimizer" in vars(self):
-            kind = keras.optimizers.LossScaleOptimizer
-            if any(isinstance(layer, kind) for layer in wrappers_of(self)):
-                errors.warn_user(
-                    f"{type(self).__name__}: expected no loss scaling of Keras around "
-                    "a wrapper that scales, got a LossScaleOptimizer, with which it "
-                    "has no effect; pass auto_scale_loss=False to compile, or let the "
-                    "wrapper that scales be the outermost one."
-                )
-        super().__setattr__(name, value)
 
     def __getattr__(self, name: str) -> Any:
         """Read an attribute of the wrapped optimizer, but forward none of its methods.
@@ -419,8 +384,9 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
     def forget_report(self) -> None:
         """Reset reports of earlier steps, here and in the wrapped optimizers."""
         report = NO_GRADIENTS if tf.executing_eagerly() else NO_EAGER_STEP
-        for layer in wrappers_of(self):
-            layer._set_report(layer.report_class(*report))
+        for layer in layers_of(self):
+            if isinstance(layer, Wrapper):
+                layer._set_report(layer.report_class(*report))
 
     def _set_report(self, report: StepReport) -> None:
         """Store a report; Keras' ``setattr`` would copy it without its attributes."""
@@ -491,26 +457,19 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
 
         A file of an optimizer that was not built lacks the variables of ``build``,
         which keep their initial values. The state of another wrapper is left out with a
-        warning, as in Keras' optimizers. Files have no names: dtypes tell a scale from
-        a count.
+        warning, as in Keras' optimizers.
         """
         own, keys = list(self._variables), sorted(store.keys(), key=int)
-        saved = [np.asarray(store[key]) for key in keys]
-
-        def signature(value: Any) -> tuple[Any, str]:
-            return tuple(value.shape), keras.backend.standardize_dtype(value.dtype)
-
-        found, expected = [*map(signature, saved)], [*map(signature, own)]
-        if found not in (expected, expected[: self._count_before_build]):
+        if len(keys) not in (len(own), self._count_before_build):
             errors.warn_user(
                 f"{type(self).__name__}.load_own_variables: expected a file with the "
-                f"{len(own)} variables of this wrapper, got {len(saved)} that do not "
-                "fit, which are not loaded; call build before, and load into the stack "
-                "that was saved, with the same kind of loss scale."
+                f"{len(own)} variables of this wrapper, got {len(keys)}, which are not "
+                "loaded; call build before, and load into the stack that was saved, "
+                "with the same kind of loss scale."
             )
             return
-        for variable, value in zip(own, saved, strict=False):
-            variable.assign(value)
+        for variable, key in zip(own, keys, strict=False):
+            variable.assign(store[key])
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments, with the wrapped optimizer serialized."""

@@ -63,25 +63,10 @@ OF_WRAPPERS: dict[str, Mistake] = {
         errors.VarListError,
         f"{NO_VARIABLE} 'w'",
     ),
-    "another gate": (
-        differentiated(gate_gradients=7),
-        errors.OutOfRangeError,
-        "gate_gradients: expected GATE_NONE, GATE_OP or GATE_GRAPH, got 7; leave it",
-    ),
-    "another aggregation": (
-        differentiated(aggregation_method=9),
-        errors.OutOfRangeError,
-        "aggregation_method: expected None, 0, 1 or 2, got 9; leave it out for None",
-    ),
     "a text as the loss": (
         differentiated(loss="loss"),
         errors.LossNotCallableError,
         r"loss: expected a .*callable.*, got str; ",
-    ),
-    "a text as grad_loss": (
-        differentiated(grad_loss="1"),
-        errors.DtypeError,
-        r"grad_loss: expected a number.*, got '1'; leave it out for 1",
     ),
     "a number as pairs": (
         applied(lambda kit, w: 3),

@@ -31,20 +31,15 @@ from lockstep.tf.loss_scaling import (
 from lockstep.tf.mixed_precision import (
     MixedPrecisionOptimizerWrapper as MixedPrecisionOptimizerWrapper,
 )
-from lockstep.tf.mixed_precision import (
-    mp_regularizer_wrapper as mp_regularizer_wrapper,
-)
+from lockstep.tf.mixed_precision import mp_regularizer_wrapper as mp_regularizer_wrapper
 from lockstep.tf.multitask import MultitaskOptimizerWrapper as MultitaskOptimizerWrapper
 from lockstep.tf.multitask import (
     clip_gradients_by_global_norm as clip_gradients_by_global_norm,
 )
 from lockstep.tf.novograd import NovoGrad as NovoGrad
 from lockstep.tf.optimize_loss import OPTIMIZER_CLS_NAMES as OPTIMIZER_CLS_NAMES
-from lockstep.tf.optimize_loss import (
-    get_regularization_loss as get_regularization_loss,
-)
+from lockstep.tf.optimize_loss import get_regularization_loss as get_regularization_loss
 from lockstep.tf.optimize_loss import optimize_loss as optimize_loss
-from lockstep.tf.optimize_loss import reduce_gradients as reduce_gradients
 from lockstep.tf.optimizers import AdamOptimizer as AdamOptimizer
 from lockstep.tf.optimizers import AdamWOptimizer as AdamWOptimizer
 from lockstep.tf.optimizers import FtrlOptimizer as FtrlOptimizer
@@ -52,6 +47,7 @@ from lockstep.tf.optimizers import RMSPropOptimizer as RMSPropOptimizer
 from lockstep.tf.shared.clipping import OPTIMIZER_SUMMARIES as OPTIMIZER_SUMMARIES
 from lockstep.tf.shared.loss_scales import AutomaticLossScaler as AutomaticLossScaler
 from lockstep.tf.shared.loss_scales import LossScale as LossScale
+from lockstep.tf.shared.optimize_loss import reduce_gradients as reduce_gradients
 from lockstep.tf.variable_clipping import (
     VariableClippingOptimizer as VariableClippingOptimizer,
 )

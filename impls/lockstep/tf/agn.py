@@ -5,32 +5,33 @@ The shared variables are in :mod:`lockstep.tf.agn_center`.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
 import tensorflow as tf
 
-from lockstep import errors, pipeline
-from lockstep.checks import check_integer
-from lockstep.interface import NO_EAGER_STEP, StepReport
-from lockstep.ray.center import RayCenter, as_ray_host
+from lockstep import errors
+from lockstep.interface import NO_EAGER_STEP
+from lockstep.ray.center import RayCenter
 from lockstep.tf.agn_center import Center, RemoteCenter
 from lockstep.tf.mixed_precision import share_row_limits
-from lockstep.tf.replicas import Pairs, name_of
-from lockstep.tf.shared.gradients import Gradient, densify, refuse_parameter_servers
+from lockstep.tf.replicas import Pairs
+from lockstep.tf.shared import agn as shared
+from lockstep.tf.shared.gradients import (
+    as_variable,
+    densify,
+    name_of,
+    refuse_parameter_servers,
+)
 from lockstep.tf.wrapper import (
     Optimizer,
     Wrapper,
     advance,
-    as_counter,
     as_train_op,
-    as_variable,
     become_strict,
     builds_graph,
-    check_pairs,
     is_reference,
     listed,
     require_optimizer,
@@ -40,9 +41,9 @@ from lockstep.tf.wrapper import (
 
 v1 = tf.compat.v1
 
-GLOBAL_VARIABLE_NAME = "global_center_variable"
-GRAD_VARIABLE_NAME = "grad_variable"
-GRADIENT, DELTA = COMMITS = ("gradient", "delta")
+GLOBAL_VARIABLE_NAME = shared.GLOBAL_VARIABLE_NAME
+GRAD_VARIABLE_NAME = shared.GRAD_VARIABLE_NAME
+GRADIENT, DELTA = shared.COMMITS
 
 # Makes a variable, given the prefix of its name, and whether it is zero.
 Make = Callable[[str, bool], tf.Variable]
@@ -129,17 +130,8 @@ class AGNCustomGetter(tf.Module):
             become_strict(self, worker_device, center)
             return
         super().__init__()
-        if host := as_ray_host(center):
-            center = RemoteCenter(host)
-        elif center is not None and not isinstance(center, Center):
-            raise errors.GetterError(
-                "AGNCustomGetter: center: expected the center of another worker's "
-                f"getter, got {type(center).__name__}; pass center=getter.center."
-            )
-        else:
-            center = Center() if center is None else center.for_worker()
         self.worker_device = worker_device
-        self.center: Center = center
+        self.center: Center = shared.center_for_worker(center, Center, RemoteCenter)
         self.may_add = False
         self.names: set[str] = set()
         self._global_map = VariableMap()
@@ -172,8 +164,7 @@ class AGNCustomGetter(tf.Module):
             return own
 
         def make(prefix: str, zeros: bool) -> tf.Variable:
-            shared = prefix == GLOBAL_VARIABLE_NAME
-            collections = [GLOBAL if shared else LOCAL]
+            collections = [GLOBAL if prefix == GLOBAL_VARIABLE_NAME else LOCAL]
             options = {"trainable": False, "collections": collections}
             if zeros:
                 dtype, start = own.dtype.base_dtype, tf.zeros_initializer()
@@ -181,7 +172,7 @@ class AGNCustomGetter(tf.Module):
             options = self._options_beside(kwargs) | options
             return getter(f"{prefix}/{name}", *args, **options)
 
-        new = unused_name(name, self.names)
+        new = shared.unused_name(name, self.names)
         self._check({new: own})
         self._enter(new, own, make)
         return own
@@ -190,64 +181,41 @@ class AGNCustomGetter(tf.Module):
         """Return a variable's options for its shared variable and its accumulator."""
         return {**kwargs, "regularizer": None}
 
-    def _check_placement(self, own: tf.Variable, shared: tf.Variable) -> None:
+    def _check_placement(self, own: tf.Variable, center: tf.Variable) -> None:
         """Raise for a reference variable that is shared with another process.
 
         An update there may read values while another worker writes them.
         """
-        if not is_reference(shared) or not shared.device:
+        if not is_reference(center) or not center.device:
             return
-        places = [tf.DeviceSpec.from_string(v.device) for v in (own, shared)]
+        places = [tf.DeviceSpec.from_string(v.device) for v in (own, center)]
         here, there = [(place.job, place.task) for place in places]
         if there[0] is not None and here != there:
             raise errors.UnsupportedError(
                 f"AGNCustomGetter: expected a resource variable for {name_of(own)!r}, "
-                f"because {shared.device} is another process, got a reference "
+                f"because {center.device} is another process, got a reference "
                 "variable; make it with use_resource=True, or call "
                 "enable_resource_variables()."
             )
 
     def _register(self, variables: Any) -> list[Any]:
         """Register existing variables; return them."""
-        found = getattr(variables, "trainable_variables", variables)
-        entries = list(found) if isinstance(found, Iterable) else [found]
-        pairs = [e if isinstance(e, tuple | list) else (None, e) for e in entries]
-        if not all(isinstance(as_variable(p[-1]), tf.Variable) for p in pairs):
-            raise errors.GetterError(
-                "AGNCustomGetter: expected a model, variables or pairs (name, variable)"
-                f", got {variables!r:.80}; pass what the worker trains."
-            )
+        pairs = shared.named_pairs(variables)
         if builds_graph():
             raise errors.UnsupportedError(
                 "AGNCustomGetter: expected to make the variables of a graph, got "
                 "variables; use it as custom_getter of a tf.compat.v1.variable_scope."
             )
+        known = {variable.ref() for variable in self._global_map}
         with self.center.lock, tf.init_scope():
-            new = self._named(pairs)
+            new = shared.new_names(
+                pairs, known, self.names, lambda v: as_variable(v).ref()
+            )
             self._check(new)
             for name, variable in new.items():
-                self._enter(name, variable, partial(make_like, name, variable))
+                own = as_variable(variable)
+                self._enter(name, own, partial(make_like, name, own))
         return [variable for _, variable in pairs]
-
-    def _named(self, pairs: Iterable[tuple[str | None, Any]]) -> dict[str, tf.Variable]:
-        """Return name -> variable of the trainable ones that are not registered yet."""
-        new: dict[str, tf.Variable] = {}
-        known, taken = {v.ref() for v in self._global_map}, set(self.names)
-        for own_name, variable in pairs:
-            inner = as_variable(variable)
-            if not inner.trainable or inner.ref() in known:
-                continue
-            if own_name in taken:
-                raise errors.UnsupportedError(
-                    "AGNCustomGetter: expected one variable of each name, got another "
-                    f"{own_name!r}; use other names."
-                )
-            default = getattr(variable, "path", name_of(inner))
-            name = own_name or unused_name(default, taken)
-            new[name] = inner
-            known.add(inner.ref())
-            taken.add(name)
-        return new
 
     def _check(self, new: Mapping[str, tf.Variable]) -> None:
         """Raise unless all of these may join the center; none has joined yet."""
@@ -256,11 +224,11 @@ class AGNCustomGetter(tf.Module):
 
     def _enter(self, name: str, own: tf.Variable, make: Make) -> None:
         """Register a variable by its name at the center."""
-        shared = self.center.join(name, partial(make, GLOBAL_VARIABLE_NAME, False))
-        self._check_placement(own, shared)
+        center = self.center.join(name, partial(make, GLOBAL_VARIABLE_NAME, False))
+        self._check_placement(own, center)
         with v1.device(self.worker_device):
             total = make(GRAD_VARIABLE_NAME, True)
-        self._global_map[own] = shared
+        self._global_map[own] = center
         self._grad_map[own] = total
         self._track_trackable(total, f"{GRAD_VARIABLE_NAME}/{name}")
         self.names.add(name)
@@ -273,12 +241,6 @@ def make_like(
     value = variable.read_value()
     start = tf.zeros_like(value) if zeros else value
     return tf.Variable(start, trainable=False, name=f"{prefix}/{name}")
-
-
-def unused_name(name: str, taken: Container[str]) -> str:
-    """Return a name, with a number if it is taken, in the order of registration."""
-    numbered = (f"{name}#{count}" for count in itertools.count(1))
-    return next(n for n in itertools.chain([name], numbered) if n not in taken)
 
 
 class AGNOptimizer(Wrapper):
@@ -345,7 +307,6 @@ class AGNOptimizer(Wrapper):
 
     GLOBAL_VARIABLE_NAME = GLOBAL_VARIABLE_NAME
     GRAD_VARIABLE_NAME = GRAD_VARIABLE_NAME
-    last_step: StepReport = NO_EAGER_STEP
 
     def __init__(
         self,
@@ -364,25 +325,11 @@ class AGNOptimizer(Wrapper):
             options = {} if commit == GRADIENT else {"commit": commit}
             become_strict(self, *arguments, use_locking, name, **options)
             return
-        refuse_parameter_servers("AGNOptimizer")
-        require_optimizer(optimizer, "AGNOptimizer", "of this worker")
-        scales = "unscale" in pipeline.stages_of(optimizer)
-        if scales or pipeline.has_layer(optimizer, "AGNOptimizer"):
-            raise errors.UnsupportedError(
-                "AGNOptimizer: expected the optimizer that a worker trains with, got "
-                f"{type(optimizer).__name__}; put a loss scale around AGNOptimizer, "
-                "use float32 variables without masters, and make one AGNOptimizer for "
-                "each worker."
-            )
-        if not isinstance(custom_getter, AGNCustomGetter):
-            raise errors.GetterError(
-                "AGNOptimizer: custom_getter: expected an AGNCustomGetter, got "
-                f"{custom_getter!r:.80}; pass the one that has the worker's variables."
-            )
-        if commit not in COMMITS:
-            raise errors.unknown_name("AGNOptimizer: commit", commit, COMMITS)
-        check_integer("AGNOptimizer", "num_worker", num_worker)
-        check_integer("AGNOptimizer", "communication_period", communication_period)
+        require_optimizer(optimizer, "AGNOptimizer")
+        getter = custom_getter, AGNCustomGetter
+        shared.check_worker(
+            optimizer, num_worker, *getter, communication_period, commit
+        )
         super().__init__(optimizer, name, use_locking)
         self.num_worker = num_worker
         self.custom_getter = custom_getter
@@ -402,46 +349,15 @@ class AGNOptimizer(Wrapper):
         with v1.device(self.custom_getter.worker_device), v1.device("/cpu:0"):
             return make_local_step()
 
-    @tf.autograph.experimental.do_not_convert
-    def apply_gradients(
-        self,
-        grads_and_vars: Iterable[tuple[Gradient, Any]],
-        global_step: tf.Variable | None = None,
-        name: str | None = None,
-    ) -> tf.Operation | None:
-        """Take one local step; at the end of a round, push and pull.
-
-        Args:
-            grads_and_vars: iterable of (gradient, variable). A gradient is dense or
-                sparse, with its variable's shape and dtype, or None.
-            global_step: integer variable, incremented at the end of a round: it counts
-                the rounds of all workers that pass it.
-            name: the name of the operation in a graph.
-
-        Returns:
-            In a graph the operation of the step; not useful in eager mode.
-
-        Raises:
-            MalformedPairsError: a TypeError; an entry is no (gradient, variable).
-            NoGradientsError: a ValueError; an empty list, or every gradient is None.
-            ShapeError, DtypeError: a gradient does not fit its variable.
-            NotFromGetterError: a KeyError; a variable that the getter did not create.
-            NotAVariableError: a TypeError; ``global_step`` is a tensor or a number.
-            UnsupportedError: a ValueError; reference variables under control flow v2;
-                in a graph, an outer wrapper that skips variables; under a
-                ``ParameterServerStrategy``; strict: a one-shot iterator.
-        """
-        refuse_parameter_servers("AGNOptimizer")
-        pairs = check_pairs(grads_and_vars, "AGNOptimizer", self.takes_wide)
-        counter = as_counter(global_step, "AGNOptimizer")
-        # Raise for a variable without a center before anything is created.
+    def _prepared(self, pairs: Pairs) -> Pairs:
+        """Raise under a parameter server, and for a variable without a center."""
+        refuse_parameter_servers(self.owner)
         self._centers([variable for _, variable in pairs])
-        return self.apply_together(self._apply, pairs, counter, name)
+        return pairs
 
     def _apply(
         self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
     ) -> tf.Operation | None:
-        """Take a local step; by default the gradients are summed over the replicas."""
         if skips_of(self.base_optimizer):
             raise errors.UnsupportedError(
                 "AGNOptimizer: expected no wrapper around it that leaves variables out "
@@ -454,8 +370,12 @@ class AGNOptimizer(Wrapper):
             require_resources([*present, *self._centers(present), *counters])
         self.create_slots(present)
         done = as_train_op(lambda: self._take_step(pairs, global_step, name))
-        eager = tf.executing_eagerly()
-        self.last_step = self._report(pairs) if eager else NO_EAGER_STEP
+        self.last_step = NO_EAGER_STEP
+        if tf.executing_eagerly():
+            step = int(self.local_step.read_value())
+            left = -step % self.communication_period
+            ending = f"{left} more before the push" if left else "pushed and pulled"
+            self._report(pairs, f"local step {step}, {ending}")
         return done
 
     def _take_step(
@@ -533,25 +453,16 @@ class AGNOptimizer(Wrapper):
     def _accumulators(self, variables: Iterable[tf.Variable]) -> list[tf.Variable]:
         return [self.custom_getter._grad_map[variable] for variable in variables]
 
-    def _report(self, pairs: Pairs) -> StepReport:
-        """Return the report of an eager step; a wrapper inside knows more of it."""
-        step = int(self.local_step.read_value())
-        left = -step % self.communication_period
-        ending = f"{left} more before the push" if left else "pushed and pulled"
-        report = getattr(self.inner_optimizer, "last_step", None)
-        if report is None:
-            absent = tuple(name_of(v) for g, v in pairs if g is None)
-            reason = f"of {len(pairs)} gradients {len(absent)} absent"
-            reason = reason if absent else "every gradient was present"
-            report = StepReport(True, reason, absent)
-        return report._replace(reason=f"{report.reason}; local step {step}, {ending}")
-
     def create_slots(self, var_list: Iterable[Any]) -> None:
         """Create the slots of these variables and of their shared ones now.
 
         In a graph a worker's slots are added to ``LOCAL_VARIABLES``.
         """
         variables = listed(var_list, self.owner)
+
+        def make_local(next_creator: Callable[..., Any], **kwargs: Any) -> Any:
+            return next_creator(**{**kwargs, "collections": [LOCAL]})
+
         is_graph = builds_graph()
         with tf.variable_creator_scope(make_local) if is_graph else nullcontext():
             super().create_slots(variables)
@@ -598,8 +509,8 @@ class AGNOptimizer(Wrapper):
             return getter._global_map.get(var)
         if name == GRAD_VARIABLE_NAME:
             return getter._grad_map.get(var)
-        shared = getter.center.slot(var, name)
-        return super().get_slot(var, name) if shared is None else shared
+        slot = getter.center.slot(var, name)
+        return super().get_slot(var, name) if slot is None else slot
 
     def get_slot_names(self) -> list[str]:
         """Return the slot names of the wrapped optimizer and of this class."""
@@ -649,8 +560,3 @@ def make_local_step() -> tf.Variable:
             "AGNOptimizer: expected one instance in a variable scope, got a second; "
             "give each worker a graph, or a tf.compat.v1.variable_scope of its own."
         ) from error
-
-
-def make_local(next_creator: Callable[..., Any], **kwargs: Any) -> Any:
-    """Create a variable of a graph in ``LOCAL_VARIABLES``."""
-    return next_creator(**{**kwargs, "collections": [LOCAL]})

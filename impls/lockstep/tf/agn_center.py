@@ -24,6 +24,7 @@ from lockstep.interface import Array
 from lockstep.pipeline import has_layer, layers_of
 from lockstep.ray.worker import RemoteView
 from lockstep.tf.replicas import Pairs
+from lockstep.tf.shared.agn import check_joining, layout_of
 from lockstep.tf.wrapper import apply_with, as_variable, base_of, builds_graph
 
 Optimizer = tf.compat.v1.train.Optimizer
@@ -63,27 +64,8 @@ class Center(tf.Module):
         """Prepare for the pushes of a worker with this ``commit`` and optimizer."""
 
     def check(self, variables: Mapping[str, tf.Variable], may_add: bool) -> None:
-        """Raise unless these may join: name -> a worker's variable.
-
-        Raises:
-            UnsupportedError: a ValueError; a variable differs from the shared variable
-                of its name, or there is none and the worker may not add it.
-        """
-        unknown = [name for name in variables if name not in self.shared]
-        if unknown and not may_add:
-            raise UnsupportedError(
-                f"AGNCustomGetter: expected names that the center has, got {unknown}; "
-                "give each worker's variables the same names, or pass pairs (name, "
-                "variable). Only the first worker adds names."
-            )
-        for name, variable in variables.items():
-            pair = self.shared.get(name, variable), variable
-            shared, own = (f"{v.dtype.base_dtype.name} {v.shape}" for v in pair)
-            if shared != own:
-                raise UnsupportedError(
-                    f"AGNCustomGetter: expected {name!r} to be {shared}, as the shared "
-                    f"one, got {own}; use another name."
-                )
+        """Raise unless these may join: name -> a worker's variable."""
+        check_joining(self.shared, variables, may_add)
 
     def join(self, name: str, make: Callable[[], tf.Variable]) -> tf.Variable:
         """Return the shared variable of this name; the first worker makes it."""
@@ -312,12 +294,7 @@ class RemoteCenter(RemoteView, Center):
 
     def check(self, variables: Mapping[str, tf.Variable], may_add: bool) -> None:
         """Raise unless these may join: see the base class."""
-        self.require_fit(
-            {
-                name: f"{v.dtype.base_dtype.name} {v.shape.as_list()}"
-                for name, v in variables.items()
-            }
-        )
+        self.require_fit({name: layout_of(v) for name, v in variables.items()})
 
     def join(self, name: str, make: Callable[[], tf.Variable]) -> tf.Variable:
         """Return the shared variable of this name, with the center's value."""

@@ -7,12 +7,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from lockstep.errors import MalformedPairsError
 from lockstep.tf.replicas import Pairs
 from lockstep.tf.shared import clipping as shared
-from lockstep.tf.shared.clipping import Entry, Recorder, host_recorder
+from lockstep.tf.shared.clipping import Recorder
 from lockstep.tf.shared.gradients import Gradient
-from lockstep.tf.wrapper import as_gradient, as_pairs, as_variable
 
 
 @tf.autograph.experimental.do_not_convert
@@ -100,9 +98,7 @@ def clip_gradients_by_norm(
         from lockstep.tf import strict as originals
 
         return originals.clip_gradients_by_norm(grads_and_vars, clip_gradients)
-    shared.check_limit(shared.BY_NORM, "clip_gradients", clip_gradients)
-    process = shared.Processing(shared.BY_NORM, (), clip_gradients)
-    return processed(process, grads_and_vars, None, None)
+    return shared.clip_gradients_by_norm(grads_and_vars, clip_gradients)
 
 
 @tf.autograph.experimental.do_not_convert
@@ -164,42 +160,9 @@ def post_process_gradients(
         >>> processed[0][0].numpy().round(6).tolist()  # r = 0.01 * 5 / (0.1 * 100)
         [0.30000001192092896, 0.4000000059604645]
     """
+    arguments = grads_and_vars, summaries, lr, clip_gradients, larc_params, recorder
     if strict:
         from lockstep.tf import strict as originals
 
-        return originals.post_process_gradients(
-            grads_and_vars, summaries, lr, clip_gradients, larc_params, recorder
-        )
-    process = shared.Processing(shared.OWNER, summaries, clip_gradients, larc_params)
-    recorder = host_recorder() if recorder is None else recorder
-    return processed(process, grads_and_vars, lr, recorder)
-
-
-def processed(
-    process: shared.Processing,
-    grads_and_vars: Iterable[Any],
-    lr: Any,
-    recorder: Recorder | None,
-) -> Pairs:
-    """Return processed pairs; the recorder gets the requested summaries."""
-    entries, variables = as_entries(grads_and_vars, process.owner)
-    return list(zip(process(entries, lr, recorder), variables, strict=True))
-
-
-def as_entries(
-    grads_and_vars: Iterable[Any], owner: str
-) -> tuple[list[Entry], list[Any]]:
-    """Return the pairs as entries for the shared functions, and their variables."""
-    pairs = as_pairs(grads_and_vars, owner)
-    entries = []
-    for gradient, entry in pairs:
-        variable = as_variable(entry)
-        if not isinstance(variable, tf.Variable):
-            raise MalformedPairsError(
-                f"{owner}: expected pairs (gradient, tf.Variable), got "
-                f"{type(entry).__name__}; put the gradient first and the variable "
-                "second."
-            )
-        name = str(variable.name)
-        entries.append(Entry(as_gradient(gradient, name, owner), variable, name))
-    return entries, [variable for _, variable in pairs]
+        return originals.post_process_gradients(*arguments)
+    return shared.post_process_gradients(*arguments)

@@ -12,7 +12,7 @@ from lockstep import errors, pipeline, scalers
 from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.tf import wrapper as base
 from lockstep.tf.loss_scales import LossScale, get
-from lockstep.tf.replicas import Pairs, name_of
+from lockstep.tf.replicas import Pairs
 from lockstep.tf.shared import loss_scales as shared
 from lockstep.tf.shared import scaling
 from lockstep.tf.shared.gradients import (
@@ -20,16 +20,11 @@ from lockstep.tf.shared.gradients import (
     Gradient,
     as_tensor,
     divided,
+    name_of,
     replica_number,
     require_floats,
     widen,
     with_values,
-)
-from lockstep.tf.wrapper import (
-    as_counter,
-    check_pairs,
-    checked_arguments,
-    require_resources,
 )
 
 Update = Callable[[Pairs], tf.Operation | None]
@@ -41,13 +36,10 @@ class ScalingWrapper(base.Wrapper):
 
     If a step is skipped, weights, slots, shared powers and ``global_step`` do not
     change. The scale is updated after the step, so one that raises does not change it.
-
-    Attributes:
-        scale_object: the scale that users know, a number or an object.
-        loss_scale: the scale of the next step: float32, 0-d.
     """
 
     scale_object: Any
+    """The scale that users know, a number or an object."""
     strict = False
     takes_wide: Any = True
     at_floor = "ignore"
@@ -86,19 +78,8 @@ class ScalingWrapper(base.Wrapper):
         self._track_trackable(skips, "skipped_in_a_row")
         self._skips = scaling.Skips(self.owner, skips)
 
-    def __getattr__(self, name: str) -> Any:
-        today = {"get_scaled_loss": "scale_loss"}
-        today["get_unscaled_gradients"] = "unscale_gradients"
-        if name in today:
-            raise AttributeError(
-                f"{type(self).__name__!r} object has no attribute {name!r}; call "
-                f"{today[name]} instead."
-            )
-        return super().__getattr__(name)
-
-    def policies(self) -> list[Any]:
-        """Return the loss scale, for a repr."""
-        return [self.scale_object]
+    def __repr__(self) -> str:
+        return f"{super().__repr__()[:-1]}, {self.scale_object!r})"
 
     @property
     def loss_scale(self) -> tf.Tensor:
@@ -127,15 +108,17 @@ class ScalingWrapper(base.Wrapper):
 
     # -- the loss and its gradients ----------------------------------------------------
 
-    def _differentiate(self, *arguments: Any) -> tuple[Pairs, float | tf.Tensor]:
-        """Differentiate the scaled loss; return the pairs and their divisor."""
-        checked = checked_arguments(type(self).__name__, *arguments)
+    def _differentiate(self, loss: Any, *options: Any) -> Pairs:
+        """Differentiate the scaled loss, and unscale the gradients."""
         self._by_hand.clear()
         # Read once: the loss and its gradients must use the same scale.
         factor = self._factor
-        checked["loss"] = self._scaled(checked["loss"], factor)
-        pairs = self.inner_optimizer.compute_gradients(**checked)
-        return pairs, factor
+        pairs = super()._differentiate(self._scaled(loss, factor), *options)
+        return self._divided(self._regularized(pairs, factor), factor)
+
+    def _regularized(self, pairs: Pairs, factor: float | tf.Tensor) -> Pairs:
+        """Return scaled gradients with those of regularizers, times the factor."""
+        return pairs
 
     def _scaled(self, loss: Any, scale: float | tf.Tensor) -> Any:
         """Return loss times scale in the loss' dtype; for a callable a callable."""
@@ -227,10 +210,9 @@ class ScalingWrapper(base.Wrapper):
         """Count a step, and report a stall."""
         return self._skips.count(step, self._scale, self.at_floor, self.floor_patience)
 
-    def _apply_or_skip(
+    def _apply(
         self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
     ) -> tf.Operation | None:
-        """Take a step with the clipped pairs, or skip it."""
         step = scaling.ScaledStep(pairs, [name_of(variable) for _, variable in pairs])
 
         def update(pairs: Pairs) -> tf.Operation | None:
@@ -252,7 +234,7 @@ class ScalingWrapper(base.Wrapper):
         name: str | None,
     ) -> tf.Operation:
         touched = [v for g, v in step.pairs if g is not None]
-        require_resources([*touched, *counters])
+        base.require_resources([*touched, *counters])
         self._look(step)
 
         def run() -> tf.Operation | None:
@@ -369,18 +351,6 @@ def in_float32(gradient: Gradient) -> Gradient:
     return widen(gradient)
 
 
-def narrowed(pairs: Pairs) -> Pairs:
-    """Return the pairs, each gradient in the dtype of its variable."""
-    narrow: Pairs = []
-    for gradient, variable in pairs:
-        dtype = variable.dtype.base_dtype
-        if gradient is not None and gradient.dtype != dtype:
-            values = tf.cast(getattr(gradient, "values", gradient), dtype)
-            gradient = with_values(gradient, values)
-        narrow.append((gradient, variable))
-    return narrow
-
-
 class MixedPrecisionLossScaleOptimizer(ScalingWrapper):
     """Scale the loss, unscale the gradients, skip a step that is not finite.
 
@@ -449,66 +419,18 @@ class MixedPrecisionLossScaleOptimizer(ScalingWrapper):
             options = {} if clip_norm is None else {"clip_norm": clip_norm}
             base.become_strict(self, opt, loss_scale, **options)
             return
-        role = "whose loss is to be scaled"
-        base.require_optimizer(opt, self.owner, role, errors.NotScalableError)
+        base.require_optimizer(opt, self.owner, errors.NotScalableError)
         scale = shared.required_scale(get(loss_scale))
         self._set_up(opt, None, scale, scale)
         self._set_options(clip_norm, at_floor, floor_patience)
 
-    @tf.autograph.experimental.do_not_convert
-    def compute_gradients(
-        self,
-        loss: Any,
-        var_list: Iterable[Any] | None = None,
-        gate_gradients: int = Optimizer.GATE_OP,
-        aggregation_method: int | None = None,
-        colocate_gradients_with_ops: bool = False,
-        grad_loss: tf.Tensor | None = None,
-    ) -> Pairs:
-        """Differentiate the scaled ``loss`` and unscale: (gradient or None, variable).
-
-        Args:
-            loss: in a graph a tensor; in any mode a callable without arguments.
-            var_list: the variables; None: the graph's trainable variables, or those
-                that a callable loss reads.
-            gate_gradients, aggregation_method, colocate_gradients_with_ops: as in
-                ``tf.compat.v1.train.Optimizer``, for graphs.
-            grad_loss: the upstream gradient of ``loss``, unscaled.
-
-        Raises:
-            EagerLossError: a RuntimeError; ``loss`` cannot be called in eager mode.
-            DtypeError: a TypeError; strict, a loss or a variable in float16.
-        """
-        options = gate_gradients, aggregation_method, colocate_gradients_with_ops
-        return self._divided(*self._differentiate(loss, var_list, *options, grad_loss))
-
-    @tf.autograph.experimental.do_not_convert
-    def apply_gradients(
-        self,
-        grads_and_vars: Iterable[tuple[Gradient, Any]],
-        global_step: tf.Variable | None = None,
-        name: str | None = None,
-    ) -> tf.Operation | None:
-        """Call the wrapped optimizer if all gradients are finite; update the scale.
-
-        Args:
-            grads_and_vars: iterable of (gradient, variable), gradients unscaled.
-            global_step: integer variable, incremented if the step is not skipped.
-            name: name of the operation in a graph.
-
-        Returns:
-            In a graph the operation of both updates; not useful in eager mode.
-
-        Raises:
-            MalformedPairsError: a TypeError; an entry is no (gradient, variable).
-            NoGradientsError: a ValueError; an empty list, or every gradient is None.
-            ShapeError, DtypeError: a gradient does not fit its variable; DtypeError:
-                ``global_step`` cannot count.
-            UnsupportedError: reference variables under control flow v2; strict: a
-                sparse gradient without dense_shape.
-            ScaleStalledError: a RuntimeError; eager, see ``at_floor``.
-        """
-        pairs = check_pairs(grads_and_vars, self.owner, self.takes_wide)
-        counter = as_counter(global_step, self.owner)
-        pairs = narrowed(self._unscaled(pairs))
-        return self.apply_together(self._apply_or_skip, pairs, counter, name)
+    def _prepared(self, pairs: Pairs) -> Pairs:
+        """Return unscaled gradients in the dtypes of their variables."""
+        narrow: Pairs = []
+        for gradient, variable in self._unscaled(pairs):
+            dtype = variable.dtype.base_dtype
+            if gradient is not None and gradient.dtype != dtype:
+                values = tf.cast(getattr(gradient, "values", gradient), dtype)
+                gradient = with_values(gradient, values)
+            narrow.append((gradient, variable))
+        return narrow

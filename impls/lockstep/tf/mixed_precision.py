@@ -12,19 +12,14 @@ from lockstep.pipeline import has_layer
 from lockstep.tf import wrapper as base
 from lockstep.tf.loss_scales import DynamicLossScale
 from lockstep.tf.loss_scaling import ScalingWrapper
-from lockstep.tf.replicas import (
-    MODEL_NAME,
-    Pairs,
-    awaits_sums,
-    make_together,
-    name_of,
-    refuse_cross_replica,
-)
+from lockstep.tf.replicas import Pairs, awaits_sums, make_together
 from lockstep.tf.shared import scaling
 from lockstep.tf.shared.gradients import (
     HALF,
+    MODEL,
     Gradient,
     follow,
+    name_of,
     own_copy,
     saturating_cast,
     times,
@@ -39,15 +34,7 @@ from lockstep.tf.shared.loss_scales import (
     scale_number,
 )
 from lockstep.tf.variable_clipping import VariableClippingOptimizer
-from lockstep.tf.wrapper import (
-    as_counter,
-    as_variable,
-    builds_graph,
-    check_pairs,
-    is_reference,
-    listed,
-    require_resources,
-)
+from lockstep.tf.wrapper import as_variable, builds_graph, is_reference, listed
 
 v1 = tf.compat.v1
 Optimizer = v1.train.Optimizer
@@ -141,8 +128,7 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
             options = {} if clip_norm is None else {"clip_norm": clip_norm}
             base.become_strict(self, optimizer, loss_scale, **options)
             return
-        role = "that is to train"
-        base.require_optimizer(optimizer, self.owner, role, errors.NotScalableError)
+        base.require_optimizer(optimizer, self.owner, errors.NotScalableError)
         self._wrap(optimizer, *scale_of(loss_scale))
         self._set_options(clip_norm, at_floor, floor_patience)
 
@@ -242,45 +228,16 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
 
     # -- gradients ---------------------------------------------------------------------
 
-    @tf.autograph.experimental.do_not_convert
-    def compute_gradients(
-        self,
-        loss: Any,
-        var_list: Iterable[Any] | None = None,
-        gate_gradients: int = Optimizer.GATE_OP,
-        aggregation_method: int | None = None,
-        colocate_gradients_with_ops: bool = False,
-        grad_loss: tf.Tensor | None = None,
-    ) -> Pairs:
-        """Differentiate the scaled ``loss``: (unscaled float32 gradient, master).
-
-        A sparse gradient stays sparse unless a regularizer adds a dense one. An absent
-        one is None. float64 stays float64.
-
-        Args:
-            loss: in a graph a tensor; in any mode a callable without arguments.
-            var_list: the model's variables; None: the graph's trainable variables, or
-                those that a callable loss reads.
-            gate_gradients, aggregation_method, colocate_gradients_with_ops: as in
-                ``tf.compat.v1.train.Optimizer``, for graphs.
-            grad_loss: the upstream gradient of ``loss``, unscaled.
-
-        Raises:
-            EagerLossError: a RuntimeError; ``loss`` cannot be called in eager mode.
-            DtypeError: a TypeError; a regularizer's penalty is no scalar tensor that
-                depends on the weight.
-        """
-        options = gate_gradients, aggregation_method, colocate_gradients_with_ops
-        pairs, factor = self._differentiate(loss, var_list, *options, grad_loss)
+    def _regularized(self, pairs: Pairs, factor: float | tf.Tensor) -> Pairs:
+        """Return (float32 gradient + factor d regularizer(master), master)."""
         self._make_masters([variable for _, variable in pairs])
         with tf.init_scope():
             entries = v1.get_collection(REGULARIZERS)
         known = {variable.ref(): regularizer for variable, regularizer in entries}
-        of_masters = [
+        return [
             self._at_master(gradient, variable, factor, known.get(variable.ref()))
             for gradient, variable in pairs
         ]
-        return self._divided(of_masters, factor)
 
     def _at_master(
         self,
@@ -318,35 +275,8 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
 
     # -- steps -------------------------------------------------------------------------
 
-    @tf.autograph.experimental.do_not_convert
-    def apply_gradients(
-        self,
-        grads_and_vars: Iterable[tuple[Gradient, Any]],
-        global_step: tf.Variable | None = None,
-        name: str | None = None,
-    ) -> tf.Operation | None:
-        """Update the scale and the masters, and round the masters into the model.
-
-        Args:
-            grads_and_vars: iterable of (unscaled gradient, variable). The variables are
-                masters, as ``compute_gradients`` returns them, or the model's.
-            global_step: integer variable, incremented if the step is not skipped.
-            name: name of the operation in a graph.
-
-        Returns:
-            In a graph the operation of the whole step; not useful in eager mode.
-
-        Raises:
-            MalformedPairsError: a TypeError; an entry is no (gradient, variable).
-            NoGradientsError: a ValueError; an empty list, or every gradient is None.
-            ShapeError, DtypeError: a gradient does not fit its variable; DtypeError:
-                ``global_step`` cannot count.
-            UnsupportedError: reference variables under control flow v2.
-            ScaleStalledError: a RuntimeError; eager, see ``at_floor``.
-        """
-        pairs = check_pairs(grads_and_vars, self.owner, self.takes_wide)
-        refuse_cross_replica(self.owner)
-        counter = as_counter(global_step, self.owner)
+    def _prepared(self, pairs: Pairs) -> Pairs:
+        """Return unscaled float32 gradients, with the masters."""
         of_masters: Pairs = []
         for gradient, variable in self._unscaled(pairs):
             # One at a time, so each gets its own scope in checkpoints of graphs.
@@ -356,7 +286,7 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
                 with tf.control_dependencies(self._follow(variable, master)):
                     gradient = widened(gradient)
             of_masters.append((gradient, master))
-        return self.apply_together(self._apply_or_skip, of_masters, counter, name)
+        return of_masters
 
     def _look(self, step: scaling.ScaledStep) -> None:
         """Check the gradients of a step, also for an automatic scaler."""
@@ -404,7 +334,7 @@ def float32_copy(variable: tf.Variable) -> tf.Variable:
     if tf.executing_eagerly():
         value = variable.read_value()
     else:
-        require_resources([variable])
+        base.require_resources([variable])
         value = tf.cond(
             v1.is_variable_initialized(variable),
             variable.read_value,
@@ -417,7 +347,7 @@ def float32_copy(variable: tf.Variable) -> tf.Variable:
         collections=[v1.GraphKeys.GLOBAL_VARIABLES, MASTERS],
         use_resource=not is_reference(variable),
     )
-    setattr(master, MODEL_NAME, name_of(variable))
+    setattr(master, MODEL, variable)
     return master
 
 

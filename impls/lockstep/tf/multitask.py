@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -11,10 +13,10 @@ import tensorflow as tf
 from lockstep.errors import UnsupportedError
 from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.tf import wrapper as base
-from lockstep.tf.replicas import Pairs, name_of
+from lockstep.tf.replicas import Pairs
+from lockstep.tf.shared import clipping as shared
 from lockstep.tf.shared import gradients as tensors
-from lockstep.tf.shared.clipping import BY_GLOBAL_NORM, clip
-from lockstep.tf.shared.gradients import Gradient
+from lockstep.tf.shared.gradients import Gradient, name_of
 from lockstep.tf.wrapper import Optimizer, Wrapper, become_strict
 
 
@@ -60,49 +62,19 @@ class MultitaskOptimizerWrapper(Wrapper):
         ([0.5, 2.0], [1.0, 0.0])
     """
 
-    last_step: StepReport = NO_EAGER_STEP
-
     def __init__(self, opt: Optimizer, strict: bool = False) -> None:
         if strict:
             become_strict(self, opt)
             return
-        base.require_optimizer(opt, self.owner, "whose state is to be kept")
+        base.require_optimizer(opt, self.owner)
         super().__init__(opt)
 
-    @tf.autograph.experimental.do_not_convert
-    def apply_gradients(
-        self,
-        grads_and_vars: Iterable[tuple[Gradient, Any]],
-        global_step: tf.Variable | None = None,
-        name: str | None = None,
-    ) -> tf.Operation | None:
-        """Pass the gradients that are not all zero to the wrapped optimizer.
-
-        Args:
-            grads_and_vars: iterable of (gradient, variable). A gradient is dense or
-                sparse, with its variable's shape and dtype, or None.
-            global_step: integer variable, incremented at every call.
-            name: the name of the operation in a graph; without effect elsewhere.
-
-        Returns:
-            In a graph the operation of the update; not useful in eager mode.
-
-        Raises:
-            MalformedPairsError: a TypeError; an entry is no (gradient, variable).
-            NoGradientsError: a ValueError; an empty list, or every gradient is None.
-            ShapeError, DtypeError: a gradient does not fit its variable, or
-                ``global_step`` cannot count.
-            UnsupportedError: reference variables under control flow v2.
-        """
-        pairs = base.check_pairs(grads_and_vars, self.owner, self.takes_wide)
-        global_step = base.as_counter(global_step, self.owner)
-        pairs = self._unscaled(pairs)
-        return self.apply_together(self._apply, pairs, global_step, name)
+    def _prepared(self, pairs: Pairs) -> Pairs:
+        return self._unscaled(pairs)
 
     def _apply(
         self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
     ) -> tf.Operation | None:
-        """Take a step; the gradients are summed over the replicas."""
         if not tf.executing_eagerly():
             self.last_step = NO_EAGER_STEP
             return self._apply_in_graph(pairs, global_step, name)
@@ -141,17 +113,22 @@ class MultitaskOptimizerWrapper(Wrapper):
         def update_all() -> tf.Operation | None:
             return self.apply_inside(pairs, global_step)
 
-        def update_none() -> tf.Operation | None:
-            return base.advance(global_step)
-
         def leave_zeros_out() -> tf.Operation | None:
             zero = tensors.all_zero_flags(gradients)
 
             def update_some() -> tf.Operation | None:
-                skip = known_zero(variables, zero)
-                with base.routed(self.base_optimizer, skip):
+                references = [variable.ref() for variable in variables]
+                flags = dict(zip(references, tf.unstack(zero), strict=True))
+
+                def is_zero(gradient: tensors.Values, variable: Any) -> tf.Tensor:
+                    # A wrapper inside may update variables of its own.
+                    flag = flags.get(variable.ref())
+                    return tensors.is_all_zero(gradient) if flag is None else flag
+
+                with base.routed(self.base_optimizer, is_zero):
                     return update_all()
 
+            update_none = partial(base.advance, global_step)
             return tf.cond(tf.reduce_all(zero), update_none, update_some)
 
         def update() -> tf.Operation | None:
@@ -160,21 +137,6 @@ class MultitaskOptimizerWrapper(Wrapper):
             return tf.group(done, name=name or self.get_name())
 
         return base.as_train_op(update)
-
-
-def known_zero(variables: list[tf.Variable], zero: tf.Tensor) -> base.Skip:
-    """Return a test that looks up the flag of a variable.
-
-    Another wrapper may update its own variables; for these it tests the gradient.
-    """
-    references = [variable.ref() for variable in variables]
-    flags = dict(zip(references, tf.unstack(zero), strict=True))
-
-    def is_zero(gradient: tensors.Values, variable: Any) -> tf.Tensor:
-        flag = flags.get(variable.ref())
-        return tensors.is_all_zero(gradient) if flag is None else flag
-
-    return is_zero
 
 
 def report(pairs: Pairs) -> tuple[StepReport, list[bool]]:
@@ -194,11 +156,8 @@ def report(pairs: Pairs) -> tuple[StepReport, list[bool]]:
             nonfinite += not tensors.finite_flags([gradient]).numpy().all()
     flags = iter(zeros)
     zero = [gradient is not None and next(flags) for gradient, _ in pairs]
-    skipped = tuple(
-        name_of(variable)
-        for (gradient, variable), is_zero in zip(pairs, zero, strict=True)
-        if is_zero or gradient is None
-    )
+    left_out = [g is None or z for (g, _), z in zip(pairs, zero, strict=True)]
+    skipped = tuple(name_of(v) for _, v in compress(pairs, left_out))
     absent = len(pairs) - len(present)
     counts = {"all zero": sum(zero), "absent": absent, "not finite": nonfinite}
     parts = [f"{count} {what}" for what, count in counts.items() if count]
@@ -250,22 +209,15 @@ def clip_gradients_by_global_norm(
         >>> float(norm), clipped[0][0].numpy().tolist()
         (5.0, [1.5, 2.0])
     """
-    owner = BY_GLOBAL_NORM
     if strict:
         from lockstep.tf import strict as originals
 
         if error_if_nonfinite:
             raise UnsupportedError(
-                f"{owner}: expected strict or error_if_nonfinite, got both; the "
-                "original has no such option: leave one of them off."
+                "clip_gradients_by_global_norm: expected strict or error_if_nonfinite, "
+                "got both; the original has no such option: leave one of them off."
             )
         return originals.clip_gradients_by_global_norm(gradients_variables, clip_norm)
-    pairs = base.as_pairs(gradients_variables, owner)
-    gradients = [base.as_gradient(g, v, owner) for g, v in pairs]
-    variables = [base.as_variable(variable) for _, variable in pairs]
-    both = zip(gradients, variables, strict=True)
-    fitting = [(g, v) for g, v in both if isinstance(v, tf.Variable)]
-    for check in (tensors.check_shapes, tensors.check_rows):
-        check(owner, fitting, lambda k: name_of(fitting[k][1]))
-    clipped, norm = clip(gradients, clip_norm, error_if_nonfinite)
-    return [(g, v) for g, (_, v) in zip(clipped, pairs, strict=True)], norm
+    return shared.clip_gradients_by_global_norm(
+        gradients_variables, clip_norm, error_if_nonfinite
+    )

@@ -10,9 +10,7 @@ from typing import Any, ClassVar
 import tensorflow as tf
 
 from lockstep import errors
-from lockstep.interface import NO_EAGER_STEP
 from lockstep.tf import optimizers as rules
-from lockstep.tf.clipping import as_entries, processed
 from lockstep.tf.mixed_precision import MixedPrecisionOptimizerWrapper
 from lockstep.tf.replicas import (
     Pairs,
@@ -21,12 +19,12 @@ from lockstep.tf.replicas import (
     copies_of,
     is_mirrored,
     make_together,
-    name_of,
     replica_count,
     summed_gradients,
     sums_over_replicas,
 )
 from lockstep.tf.shared import optimize_loss as shared
+from lockstep.tf.shared.accumulators import Accumulators
 from lockstep.tf.shared.gradients import apart
 from lockstep.tf.shared.loss_scales import AutomaticLossScaler, state_variable
 from lockstep.tf.wrapper import (
@@ -222,7 +220,11 @@ def build(step: TrainingStep) -> tf.Tensor:
             updated = as_train_op(lambda: step.advance(pairs))
         with tf.control_dependencies([updated]):
             done = tf.identity(loss, name="train_loss")
-    shared.add_to_graph(step.record)
+    if step.record is not None:
+        for tag, value in step.record.scalars.items():
+            v1.summary.scalar(tag, value)
+        for tag, values in step.record.histograms.items():
+            v1.summary.histogram(tag, values)
     done.training_step = step
     return done
 
@@ -254,31 +256,34 @@ class TrainingStep(shared.TrainingStep):
     make_masters: ClassVar[Any] = MixedPrecisionOptimizerWrapper
 
     weight_decay: Any = None
-    record: shared.SummaryRecord | None = None
-    is_replica = False
+
+    @property
+    def in_graph(self) -> bool:
+        """Whether the step belongs to a graph for a session."""
+        return builds_graph()
 
     def make_count(self, name: str) -> tf.Variable:
         """Create a count of steps; a graph has its own count of all steps."""
-        if name == "global_step" and builds_graph():
+        if name == "global_step" and self.in_graph:
             return v1.train.get_or_create_global_step()
         return state_variable(name, 0, tf.int64)
 
     def make_optimizer(self) -> Optimizer:
         """Return the optimizer for its name, class or instance."""
-        optimizer, in_graph = self.task.optimizer, builds_graph()
+        optimizer = self.task.optimizer
         arguments = dict(self.task.optimizer_params or {})
         if not isinstance(optimizer, Optimizer) or arguments:
             if optimizer == "AdamW" and "weight_decay" in arguments:
                 self.weight_decay = arguments["weight_decay"]
                 arguments["weight_decay"] = self.current_decay()
-            rate = self._rate if in_graph else float(self.next_rate())
+            rate = self._rate if self.in_graph else float(self.next_rate())
             if optimizer in self.classes:
                 rule = "GradientDescent" if optimizer == "SGD" else optimizer
                 rules.check_arguments(rule, **arguments)
             optimizer = self.call_optimizer(arguments, rate)
-        require_optimizer(optimizer, f"{OWNER}: optimizer", "to train with")
+        require_optimizer(optimizer, f"{OWNER}: optimizer")
         base = base_of(optimizer)
-        if not in_graph and not any(name in vars(base) for name in RATES):
+        if not self.in_graph and not any(name in vars(base) for name in RATES):
             raise errors.UnsupportedError(
                 f"{OWNER}: optimizer: expected an optimizer that keeps its rate in _lr "
                 f"or _learning_rate, got {type(base).__name__}; build it in a graph, "
@@ -288,7 +293,7 @@ class TrainingStep(shared.TrainingStep):
 
     def current_decay(self) -> Any:
         """Return AdamW's decay for its constructor: a tensor, or a function of now."""
-        return self.decay() if builds_graph() else self.decay
+        return self.decay() if self.in_graph else self.decay
 
     def decay(self) -> Any:
         """Return AdamW's decay at this step: the rate times the argument."""
@@ -319,92 +324,38 @@ class TrainingStep(shared.TrainingStep):
         self._rate = self.next_rate()
         loss = partial(self.compute_loss, inputs, values)
         pairs = self.optimizer.compute_gradients(loss, self.trained)
-        pairs = self.reduced(pairs) if self.is_replica else pairs
+        if self.is_replica:
+            reduction = self.task.reduction
+            pairs = shared.reduce_gradients(pairs, True, reduction=reduction)
         self.advance(pairs, skip_update)
         return values[-1]
 
     def advance(self, pairs: Pairs, skip_update: Any = None) -> tf.Operation | None:
         """Take a step with these gradients or accumulate them; return the operation."""
         if not awaits_sums() or self.is_replica:
-            return self._advance(pairs, skip_update)
+            return super().advance(pairs, skip_update)
         # The only replica of a strategy: state cannot be created inside a condition.
         pairs = sums_over_replicas(pairs)
         touched = [v for g, v in pairs if g is not None]
         make_together(lambda: make_slots(self.optimizer, touched))
         with summed_gradients():
-            return self._advance(pairs, skip_update)
-
-    def _advance(self, pairs: Pairs, skip_update: Any) -> tf.Operation | None:
-        if self._sums is None:
-            done, self.record = self.update(pairs)
-            return done
-        return self.add_up(self._sums, pairs, skip_update)
+            return super().advance(pairs, skip_update)
 
     def add_up(
-        self, sums: shared.Accumulators, pairs: Pairs, skip_update: Any
+        self, sums: Accumulators, pairs: Pairs, skip_update: Any
     ) -> tf.Operation | None:
         """Add a micro-batch, and take a step with the sums unless they must wait."""
-        totals = sums.add(pairs)
-        touched = [variable for gradient, variable in pairs if gradient is not None]
-        count = sums.micro_step.read_value() + 1
-        made: list[shared.SummaryRecord | None] = []
-
-        def wait() -> list[tf.Tensor]:
-            if tf.executing_eagerly():
-                # As in a graph, the slots exist from now on.
-                make_slots(self.optimizer, touched)
-                self.report_added(count)
-            results = [tf.constant(False), *shared.blank(made[0] if made else None)]
-            return after(sums.keep(totals, count), results)
-
-        def update() -> list[tf.Tensor]:
-            done, record = self.update(totals)
-            made.append(record)
-            with tf.control_dependencies(as_list(done)):
-                cleared = sums.clear()
-            return after(cleared, [tf.constant(True), *shared.flat(record)])
-
-        waits = self.waits(skip_update, count)
-        known = tf.get_static_value(waits)
-        if known is None:
-            require_resources([*touched, *self.trained, self.global_step])
-            # The update is traced first: the other branch must return as many values.
-            results = tf.cond(tf.logical_not(waits), update, wait)
+        touched = [v for g, v in pairs if g is not None]
+        if tf.executing_eagerly():
+            # As in a graph, the slots exist after the first micro-batch.
+            make_slots(self.optimizer, touched)
         else:
-            results = wait() if known else update()
-        if made:
-            self.record = made[0]
-            shared.refill(self.record, results[1:])
-        return tf.group(results)
+            require_resources([*touched, self.global_step])
+        return super().add_up(sums, pairs, skip_update)
 
-    def update(
-        self, pairs: Pairs
-    ) -> tuple[tf.Operation | None, shared.SummaryRecord | None]:
-        """Process the gradients and pass them to the optimizer.
-
-        Returns:
-            The operation, and the summaries of a graph.
-        """
-        if self.task.on_horovod and not self.is_replica:
-            pairs = self.reduced(pairs)
-        record, in_graph = shared.new_record(), builds_graph()
-        fits: bool | tf.Tensor = True
-        if not in_graph:
-            fits = self.fits(record, [g for g, _ in pairs if g is not None])
-        if fits is False:
-            record = None
-        else:
-            self.record_state(record)
-            pairs = processed(self.process, pairs, self._rate, record)
-        pairs = check_pairs(pairs, OWNER)
-        if not in_graph:
-            shared.write_summaries(record, self.global_step + 1, fits)
-            record = None
-        return self.apply(pairs, record), record
-
-    def reduced(self, pairs: Pairs) -> Pairs:
-        """Return the gradients averaged over the ranks."""
-        return reduce_gradients(pairs, True, self.task.model, self.task.reduction)
+    def checked(self, pairs: Pairs) -> Pairs:
+        """Return the pairs; raise unless they fit and a gradient is present."""
+        return check_pairs(pairs, OWNER)
 
     def apply(
         self, pairs: Pairs, record: shared.SummaryRecord | None
@@ -418,14 +369,8 @@ class TrainingStep(shared.TrainingStep):
         scale = [] if record is None else record.scalars.get("loss_scale", [])
         # A replica updates its own copies, outside of the strategy.
         own = apart() if self.is_replica else contextlib.nullcontext()
-        with tf.control_dependencies(as_list(scale)), own:
-            done = apply_with(self.optimizer, pairs, self.global_step)
-        self.last_step = NO_EAGER_STEP
-        if tf.executing_eagerly():
-            absent = [name_of(v) for g, v in pairs if g is None]
-            report = getattr(self.optimizer, "last_step", None)
-            self.last_step = report or shared.applied(len(self.trained), absent)
-        return done
+        with tf.control_dependencies(shared.as_list(scale)), own:
+            return apply_with(self.optimizer, pairs, self.global_step)
 
 
 def make_slots(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
@@ -435,62 +380,6 @@ def make_slots(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
         return
     with tf.init_scope():
         optimizer._create_slots(variables)
-
-
-def as_list(operation: Any) -> list[Any]:
-    """Return an operation or tensor in a list; an empty list for None and for []."""
-    return [] if operation is None or isinstance(operation, list) else [operation]
-
-
-def after(operation: Any, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Return tensors that can be read only after an operation has run."""
-    with tf.control_dependencies(as_list(operation)):
-        return [tf.identity(tensor) for tensor in tensors]
-
-
-@tf.autograph.experimental.do_not_convert
-def reduce_gradients(
-    grads_and_vars: Iterable[tuple[Any, Any]],
-    on_horovod: bool,
-    model: object = None,
-    reduction: shared.Reduction | None = None,
-) -> Pairs:
-    """Return each gradient's mean over the ranks.
-
-    g = sum over ranks of (g / ranks). A gradient that is absent on some ranks counts as
-    zeros there. A gradient that is absent on all ranks stays absent. A sparse gradient
-    becomes dense.
-
-    Args:
-        grads_and_vars: iterable of (gradient or None, variable), the same variables in
-            the same order on every rank.
-        on_horovod: must be True; the original raises otherwise.
-        model: as in OpenSeq2Seq; without effect.
-        reduction: an object with ``size``, ``any`` and ``all_reduce``, as in
-            :class:`lockstep.tf.shared.optimize_loss.Reduction`. None: average over the
-            replicas of the current ``tf.distribute`` strategy; without a strategy this
-            rank is the only one.
-
-    Returns:
-        The pairs, with averaged gradients; unchanged for a single rank.
-
-    Raises:
-        NotReducedError: a NotImplementedError; ``on_horovod`` is False.
-        OutOfRangeError: a ValueError; ``on_horovod`` is no bool.
-        MalformedPairsError, NoGradientsError: not pairs, or an empty list.
-        CrossReplicaError: a RuntimeError; called outside of ``strategy.run``.
-
-    Origin: OpenSeq2Seq (8681d381ed40), ``reduce_gradients``, on Horovod.
-
-    Example:
-        >>> w = tf.Variable([0.0, 0.0])
-        >>> pairs = reduce_gradients([(tf.ones([2]), w)], on_horovod=True)
-        >>> pairs[0][0].numpy().tolist()
-        [1.0, 1.0]
-    """
-    entries, variables = as_entries(grads_and_vars, "reduce_gradients")
-    means = shared.mean_gradients(entries, on_horovod, reduction)
-    return list(zip(means, variables, strict=True))
 
 
 @tf.autograph.experimental.do_not_convert

@@ -16,8 +16,7 @@ import tensorflow as tf
 
 from lockstep.errors import UnsupportedError
 from lockstep.optimizers import RULES
-from lockstep.tf.replicas import name_of
-from lockstep.tf.shared.gradients import HALF
+from lockstep.tf.shared.gradients import HALF, name_of
 from lockstep.tf.wrapper import become_strict, unless
 
 v1 = tf.compat.v1

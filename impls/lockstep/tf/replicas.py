@@ -15,22 +15,14 @@ from typing import Any
 import tensorflow as tf
 
 from lockstep.errors import CrossReplicaError, UnsupportedError
-from lockstep.tf.shared.gradients import Gradient, densify, own_copy
+from lockstep.tf.shared.gradients import Gradient, densify, name_of, own_copy
 
 Operation = tf.Operation | None
 Pairs = list[tuple[Gradient, tf.Variable]]
 
-MODEL_NAME = "_lockstep_model_name"
-"""The attribute of a master that holds the name of its variable."""
 ABSENT, SPARSE, DENSE = range(3)
 
 _thread = threading.local()
-
-
-def name_of(variable: Any) -> str:
-    """Return the user's name of a variable; for a master, the name of its model's."""
-    name = vars(variable).get(MODEL_NAME) if hasattr(variable, "__dict__") else None
-    return name or str(getattr(variable, "name", variable)).removesuffix(":0")
 
 
 # -- the sum over the replicas ---------------------------------------------------------
@@ -99,7 +91,15 @@ def sums_over_replicas(pairs: Pairs) -> Pairs:
     context = tf.distribute.get_replica_context()
     if context.num_replicas_in_sync == 1:
         return pairs
-    kinds = tuple(kind_of(gradient) for gradient, _ in pairs)
+    kinds = tuple(
+        ABSENT if g is None else SPARSE if isinstance(g, tf.IndexedSlices) else DENSE
+        for g, _ in pairs
+    )
+
+    def largest_kinds(strategy: Any, kinds: Sequence[Any]) -> tuple[int, ...]:
+        # The gradients of all replicas convert to it.
+        return tuple(max(strategy.experimental_local_results(kind)) for kind in kinds)
+
     largest = context.merge_call(largest_kinds, args=(kinds,))
     alike: dict[Any, dict[int, Any]] = {}
     for position, (pair, kind) in enumerate(zip(pairs, largest, strict=True)):
@@ -113,18 +113,6 @@ def sums_over_replicas(pairs: Pairs) -> Pairs:
         added = context.all_reduce(tf.distribute.ReduceOp.SUM, [*group.values()])
         sums.update(zip(group, added, strict=True))
     return [(sums.get(position), v) for position, (_, v) in enumerate(pairs)]
-
-
-def kind_of(gradient: Gradient) -> int:
-    """Return whether a gradient is absent, sparse or dense."""
-    if gradient is None:
-        return ABSENT
-    return SPARSE if isinstance(gradient, tf.IndexedSlices) else DENSE
-
-
-def largest_kinds(strategy: Any, kinds: Sequence[Any]) -> tuple[int, ...]:
-    """Return a kind per gradient to which the gradients of all replicas convert."""
-    return tuple(max(strategy.experimental_local_results(kind)) for kind in kinds)
 
 
 def as_kind(gradient: Gradient, variable: tf.Variable, kind: int) -> Any:

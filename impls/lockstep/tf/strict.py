@@ -28,21 +28,22 @@ from lockstep.tf import agn, multitask, novograd, variable_clipping
 from lockstep.tf import get_regularization_loss as get_regularization_loss
 from lockstep.tf import pipeline_of as pipeline_of
 from lockstep.tf import reduce_gradients as reduce_gradients
-from lockstep.tf.clipping import processed
 from lockstep.tf.optimize_loss import TrainingStep as DefaultStep
 from lockstep.tf.optimize_loss import start
-from lockstep.tf.replicas import name_of, refuse_cross_replica
+from lockstep.tf.replicas import refuse_cross_replica
 from lockstep.tf.shared import clipping
 from lockstep.tf.shared import novograd as moments
-from lockstep.tf.shared.clipping import Entry, host_recorder
+from lockstep.tf.shared.clipping import Entry, host_recorder, processed
 from lockstep.tf.shared.gradients import (
     Values,
     as_tensor,
     densify,
     is_all_zero,
+    name_of,
     own_copy,
     values_of,
 )
+from lockstep.tf.shared.variable_clipping import resolved_axes
 from lockstep.tf.strict_scaling import AutomaticLossScaler as AutomaticLossScaler
 from lockstep.tf.strict_scaling import DynamicLossScale as DynamicLossScale
 from lockstep.tf.strict_scaling import FixedLossScale as FixedLossScale
@@ -180,16 +181,16 @@ class VariableClippingOptimizer(default.VariableClippingOptimizer):
         A one-shot iterator is exhausted by the update, so that nothing is clipped. The
         wrapped optimizer sums the gradients over the replicas.
         """
-        once = isinstance(grads_and_vars, Iterator)
+        is_once = isinstance(grads_and_vars, Iterator)
         pairs = check_pairs(grads_and_vars, self.owner, self.takes_wide)
         counter = as_counter(global_step, self.owner, any_dtype=True)
         refuse_cross_replica(self.owner)
-        listed = [] if once else self._listed(pairs)
+        listed = [] if is_once else self._listed(pairs)
         for _, variable in listed:
             axes, rank = self.rows[variable.ref()].axes, variable.shape.rank
             if rank is not None:
-                clipping.resolved_axes(name_of(variable), rank, axes)
-        return self._update_and_clip(pairs, listed, counter, name, once)
+                resolved_axes(name_of(variable), rank, axes)
+        return self._update_and_clip(pairs, listed, counter, name)
 
     def _clip_now(
         self,

@@ -14,14 +14,9 @@ from lockstep.errors import DtypeError, UnsupportedError, UnusableScaleError
 from lockstep.scalers import DynamicPolicy
 from lockstep.tf import loss_scales, mixed_precision
 from lockstep.tf.loss_scaling import ScalingWrapper
-from lockstep.tf.replicas import (
-    Pairs,
-    awaits_sums,
-    make_together,
-    name_of,
-    refuse_cross_replica,
-)
+from lockstep.tf.replicas import Pairs, awaits_sums, make_together, refuse_cross_replica
 from lockstep.tf.shared.gradients import (
+    name_of,
     require_floats,
     times_reciprocal,
     values_of,
@@ -152,9 +147,9 @@ class OriginalScaling(ScalingWrapper):
         refuse_cross_replica(self.owner)
         pairs = self._unscaled(pairs)
         if not self.skips:
-            return self._apply_or_skip(pairs, counter, name)
+            return self._apply(pairs, counter, name)
         # The originals' conditions cannot be built on replicas.
-        return self.apply_together(self._apply_or_skip, pairs, counter, name)
+        return self._apply_together(pairs, counter, name)
 
     def _apply_in_graph(
         self, step: ScaledStep, update: Any, counters: list[Any], name: str | None
@@ -209,8 +204,7 @@ class MixedPrecisionLossScaleOptimizer(
         is_multitask = isinstance(opt, default.MultitaskOptimizerWrapper)
         # The original's multitask wrapper is not an optimizer.
         wrapped = None if is_multitask and opt.strict else opt
-        role = "whose loss is to be scaled"
-        require_optimizer(wrapped, self.owner, role, errors.NotScalableError)
+        require_optimizer(wrapped, self.owner, errors.NotScalableError)
         scale = required_scale(loss_scales.get(loss_scale, strict=True))
         self._set_up(opt, None, scale, scale)
 
@@ -246,12 +240,12 @@ class MixedPrecisionLossScaleOptimizer(
         inner_name = f"{name or self.get_name()}-wrapped" if self.skips else name
         return self.apply_inside(pairs, global_step, inner_name)
 
-    def apply_together(
-        self, apply: Any, pairs: Pairs, global_step: tf.Variable | None, name: Any
+    def _apply_together(
+        self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
     ) -> tf.Operation | None:
         """Step on all replicas or on none; each checks its own gradients."""
         if not awaits_sums():
-            return apply(pairs, global_step, name)
+            return self._apply(pairs, global_step, name)
         # All replicas must pass the identical object; an equal one is not enough.
         inner_name = f"{name or self.get_name()}-wrapped"
 
@@ -320,8 +314,7 @@ class MixedPrecisionOptimizerWrapper(
     """
 
     def __init__(self, optimizer: Optimizer, loss_scale: Any = None) -> None:
-        role = "that is to train"
-        require_optimizer(optimizer, self.owner, role, errors.NotScalableError)
+        require_optimizer(optimizer, self.owner, errors.NotScalableError)
         scale: Any = UnusableScale(loss_scale)
         if isinstance(loss_scale, default.AutomaticLossScaler):
             scale = loss_scale

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from lockstep import errors
-from lockstep.checks import is_positive, number_of
-from lockstep.interface import NO_EAGER_STEP, StepReport
-from lockstep.pipeline import has_layer, layers_of
+from lockstep.interface import NO_EAGER_STEP
+from lockstep.pipeline import layers_of
 from lockstep.tf import wrapper as base
-from lockstep.tf.replicas import Pairs, name_of
-from lockstep.tf.shared.clipping import (
-    DIMS,
-    checked_axes,
-    clip_rows,
-    resolved_axes,
-)
-from lockstep.tf.shared.gradients import Gradient, own_copy, require_floats
+from lockstep.tf.replicas import Pairs
+from lockstep.tf.shared import variable_clipping as shared
+from lockstep.tf.shared.gradients import Gradient, name_of, own_copy, require_floats
 from lockstep.tf.wrapper import Optimizer, Wrapper
 
-OWNER = "VariableClippingOptimizer"
+OWNER, DIMS = shared.OWNER, shared.DIMS
 
 
 class RowLimit(NamedTuple):
@@ -92,10 +86,6 @@ class VariableClippingOptimizer(Wrapper):
         'every gradient was present; 1 of 2 rows clipped'
     """
 
-    owner = OWNER
-    strict = False
-    last_step: StepReport = NO_EAGER_STEP
-
     def __init__(
         self,
         opt: Optimizer,
@@ -110,14 +100,20 @@ class VariableClippingOptimizer(Wrapper):
         if strict:
             base.become_strict(self, opt, vars_to_clip_dims, max_norm, *options)
             return
-        base.require_optimizer(opt, OWNER, "whose steps come first")
+        base.require_optimizer(opt, self.owner)
+        shared.check_arguments(opt, vars_to_clip_dims, name)
         axes_of = listed_axes(vars_to_clip_dims)
-        for variable, axes in axes_of.items():
-            listed, rank = variable.deref(), variable.deref().shape.rank
-            if rank is not None:
-                axes_of[variable] = resolved_axes(name_of(listed), rank, axes)
+        for reference, axes in axes_of.items():
+            variable = reference.deref()
+            if variable.shape.rank is not None:
+                rank = variable.shape.rank
+                axes_of[reference] = shared.resolved_axes(name_of(variable), rank, axes)
         limits = limits_of(max_norm, axes_of)
-        refuse_layers(opt, axes_of)
+        for layer in layers_of(opt):
+            trains_master = getattr(type(layer), "trains_master", None)
+            for variable in [reference.deref() for reference in axes_of]:
+                if trains_master is not None and trains_master(layer, variable):
+                    shared.refuse_master(variable)
         self._set_up(opt, axes_of, limits, *options)
         self.max_norm = max_norm
 
@@ -131,55 +127,24 @@ class VariableClippingOptimizer(Wrapper):
         name: str,
     ) -> None:
         """Set the attributes, from arguments that are checked."""
-        if not isinstance(name, str) or not name:
-            raise errors.OutOfRangeError(
-                f"{OWNER}: name: expected a nonempty string, got {name!r}; leave it "
-                "out for 'VariableClipping'."
-            )
         super().__init__(opt, name, use_locking)
         self.use_locking, self.colocate = use_locking, colocate
         self.rows = {ref: RowLimit(axes_of[ref], limits[ref]) for ref in axes_of}
 
-    @tf.autograph.experimental.do_not_convert
-    def apply_gradients(
-        self,
-        grads_and_vars: Iterable[tuple[Gradient, Any]],
-        global_step: tf.Variable | None = None,
-        name: str | None = None,
-    ) -> tf.Operation | None:
-        """Let ``opt`` update the variables, then clip their rows.
-
-        Args:
-            grads_and_vars: iterable of (gradient, variable). A gradient is dense or
-                sparse, with its variable's shape and dtype, or None.
-            global_step: integer variable, passed to the wrapped optimizer.
-            name: the name of the operation in a graph; without effect elsewhere.
-
-        Returns:
-            In a graph the operation of update and clipping; not useful in eager mode.
-
-        Raises:
-            MalformedPairsError: a TypeError; an entry is no (gradient, variable).
-            NoGradientsError: a ValueError; an empty list, or every gradient is None.
-            ShapeError, DtypeError: a gradient does not fit its variable, or
-                ``global_step`` cannot count.
-        """
-        pairs = base.check_pairs(grads_and_vars, OWNER, self.takes_wide)
+    def _prepared(self, pairs: Pairs) -> Pairs:
         if isinstance(self.max_norm, tf.Variable):
             check_max_norm(self.max_norm)
         require_floats(OWNER, [g for g, _ in self._listed(pairs)])
-        counter = base.as_counter(global_step, OWNER)
-        return self.apply_together(self._apply, pairs, counter, name)
-
-    def _apply(
-        self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
-    ) -> tf.Operation | None:
-        """Take a step; the gradients are summed over the replicas."""
-        return self._update_and_clip(pairs, self._listed(pairs), global_step, name)
+        return pairs
 
     def _listed(self, pairs: Pairs) -> Pairs:
         """Return the pairs that have a gradient, and a limit for their variable."""
         return [(g, v) for g, v in pairs if g is not None and v.ref() in self.rows]
+
+    def _apply(
+        self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
+    ) -> tf.Operation | None:
+        return self._update_and_clip(pairs, self._listed(pairs), global_step, name)
 
     def _update_and_clip(
         self,
@@ -187,15 +152,13 @@ class VariableClippingOptimizer(Wrapper):
         listed: Pairs,
         global_step: tf.Variable | None,
         name: str | None,
-        once: bool = False,
     ) -> tf.Operation | None:
-        """Update, then clip the listed variables; ``once``: pass on an iterator."""
+        """Update, then clip the listed variables."""
         too_large: list[tf.Tensor] = []
 
         def update_and_clip() -> tf.Operation | None:
             with tf.compat.v1.name_scope(name, self.get_name()) as scope:
-                entries = iter(pairs) if once else pairs
-                update = self.apply_inside(entries, global_step)
+                update = self.apply_inside(pairs, global_step)
                 # The update must write a row before the row is read.
                 with tf.control_dependencies([update]):
                     clips = [self._clip(*pair, too_large) for pair in listed]
@@ -204,29 +167,23 @@ class VariableClippingOptimizer(Wrapper):
         done = base.as_train_op(update_and_clip)
         self.last_step = NO_EAGER_STEP
         if tf.executing_eagerly():
-            self._report(pairs, too_large)
+            flags = [np.asarray(tensor) for tensor in too_large]
+            count = sum(int(flag.sum()) for flag in flags)
+            size = sum(flag.size for flag in flags)
+            self._report(pairs, f"{count} of {size} rows clipped")
         return done
 
     def _clip(
         self, gradient: Gradient, variable: tf.Variable, too_large: list[tf.Tensor]
     ) -> tf.Operation | None:
         """Clip ``variable``, unless an outer wrapper skips it in this step."""
-        limit, indices = self.rows[variable.ref()], None
-        if isinstance(gradient, tf.IndexedSlices):
-            indices = gradient.indices
+        limit, indices = self.rows[variable.ref()], getattr(gradient, "indices", None)
         if indices is not None and 0 in limit.axes:
-            errors.warn_user(
-                f"{OWNER}: expected axes without dimension 0, got a sparse gradient for"
-                f" {name_of(variable)!r}, clipped over {list(limit.axes)}; the norm "
-                "runs over all rows, so the whole variable is read and clipped."
-            )
+            shared.warn_of_whole(variable, limit.axes)
             indices = None
-        clip: Callable[[], tf.Operation | None]
-        clip = functools.partial(self._clip_now, variable, indices, limit, too_large)
+        clip = partial(self._clip_now, variable, indices, limit, too_large)
         for skip in base.skips_of(self.base_optimizer):
-            clip = functools.partial(
-                base.unless, skip(gradient, variable), clip, variable
-            )
+            clip = partial(base.unless, skip(gradient, variable), clip, variable)
         place = own_copy(variable).device if self.colocate else None
         with tf.device(place) if place else contextlib.nullcontext():
             return clip()
@@ -239,12 +196,11 @@ class VariableClippingOptimizer(Wrapper):
         too_large: list[tf.Tensor],
     ) -> tf.Operation | None:
         """Clip a variable or its rows [k]; append a mask of the norms too large."""
-        variable = own_copy(variable)
+        variable, locking = own_copy(variable), self.use_locking
         if indices is not None:
             indices, _ = tf.unique(indices)
-        values, flags = clip_rows(read_rows(variable, indices), *limit)
+        values, flags = shared.clip_rows(read_rows(variable, indices), *limit)
         too_large.append(flags)
-        locking = self.use_locking
         if indices is None:
             return variable.assign(values, use_locking=locking, read_value=False)
         if base.is_reference(variable):
@@ -254,19 +210,6 @@ class VariableClippingOptimizer(Wrapper):
         return tf.raw_ops.ResourceScatterUpdate(
             resource=variable.handle, indices=indices, updates=values
         )
-
-    def _report(self, pairs: Pairs, too_large: Sequence[tf.Tensor]) -> None:
-        """Report an eager step: what was updated, and how many rows were clipped."""
-        flags = [np.asarray(tensor) for tensor in too_large]
-        count = sum(int(flag.sum()) for flag in flags)
-        ending = f"{count} of {sum(flag.size for flag in flags)} rows clipped"
-        report = getattr(self.inner_optimizer, "last_step", None)
-        if report is None:
-            absent = tuple(name_of(v) for g, v in pairs if g is None)
-            reason = f"of {len(pairs)} gradients {len(absent)} absent"
-            reason = reason if absent else "every gradient was present"
-            report = StepReport(len(absent) < len(pairs), reason, absent)
-        self.last_step = report._replace(reason=f"{report.reason}; {ending}")
 
     def create_slots(self, var_list: Iterable[Any]) -> None:
         """Create the slots of ``var_list`` now, with the names of the first update."""
@@ -283,32 +226,8 @@ def read_rows(variable: tf.Variable, indices: tf.Tensor | None) -> tf.Tensor:
     return variable.sparse_read(indices)
 
 
-def refuse_layers(opt: Optimizer, listed: Iterable[Any]) -> None:
-    """Raise if ``opt`` trains other variables in place of the listed ones."""
-    if has_layer(opt, "AGNOptimizer"):
-        raise errors.UnsupportedError(
-            f"{OWNER}: expected an optimizer of variables that nothing shares, got "
-            "AGNOptimizer, whose shared rows it would not clip; put row clipping "
-            "inside: AGNOptimizer(VariableClippingOptimizer(opt, ...), ...)."
-        )
-    for layer in layers_of(opt):
-        trains_master = getattr(type(layer), "trains_master", None)
-        for variable in map(base.as_variable, listed):
-            if trains_master is not None and trains_master(layer, variable):
-                raise errors.UnsupportedError(
-                    f"{OWNER}: expected an optimizer that updates {name_of(variable)!r}"
-                    " itself, got one that trains its float32 master; put row clipping "
-                    "inside of MixedPrecisionOptimizerWrapper."
-                )
-
-
-def listed_axes(vars_to_clip_dims: Any) -> dict[Any, tuple[int, ...]]:
+def listed_axes(vars_to_clip_dims: Mapping[Any, Any]) -> dict[Any, tuple[int, ...]]:
     """Return ``variable.ref()`` -> axes, copied and checked, but not resolved."""
-    if not isinstance(vars_to_clip_dims, Mapping):
-        raise errors.AxesError(
-            f"{DIMS}: expected a dict {{variable: [axes]}}, got "
-            f"{type(vars_to_clip_dims).__name__}; map each variable to its axes."
-        )
     axes_of: dict[Any, tuple[int, ...]] = {}
     for key, dims in vars_to_clip_dims.items():
         variable = base.as_variable(key)
@@ -322,7 +241,7 @@ def listed_axes(vars_to_clip_dims: Any) -> dict[Any, tuple[int, ...]]:
                 f"{DIMS}: expected each variable once, got {name_of(variable)!r} "
                 "twice; list it once, with all of its axes."
             )
-        axes_of[variable.ref()] = checked_axes(name_of(variable), dims)
+        axes_of[variable.ref()] = shared.checked_axes(name_of(variable), dims)
     return axes_of
 
 
@@ -351,8 +270,4 @@ def check_max_norm(max_norm: Any) -> None:
     elif tf.is_tensor(max_norm):
         known = tf.get_static_value(max_norm)
     if known is not None or max_norm is None:
-        if not is_positive(number_of(known)):
-            raise errors.OutOfRangeError(
-                f"{OWNER}: max_norm: expected a finite number > 0, got {known!r}; give "
-                "the largest norm that a row may keep."
-            )
+        shared.check_max_norm(known)

@@ -14,13 +14,20 @@ from typing import Any
 import tensorflow as tf
 
 from lockstep import errors
+from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.tf import replicas
-from lockstep.tf.replicas import Pairs, name_of
-from lockstep.tf.shared.gradients import as_gradient, as_pairs, check_like, own_copy
+from lockstep.tf.replicas import Pairs
+from lockstep.tf.shared.gradients import (
+    Gradient,
+    as_gradient,
+    as_pairs,
+    as_variable,
+    check_like,
+    name_of,
+    own_copy,
+)
 
 Optimizer = tf.compat.v1.train.Optimizer
-Apply = Callable[[Pairs, tf.Variable | None, str | None], tf.Operation | None]
-"""Applies checked pairs, given a step counter and a name."""
 Skip = Callable[[Any, tf.Variable], tf.Tensor]
 """Whether the update of a variable by a gradient is skipped: bool, 0-d."""
 
@@ -35,14 +42,6 @@ INNER = ("inner_optimizer", "_optimizer", "_opt")
 """Attributes in which wrappers keep the optimizer that they wrap."""
 
 # -- arguments -------------------------------------------------------------------------
-
-
-def as_variable(variable: Any) -> Any:
-    """Return the ``tf.Variable`` of a ``keras.Variable`` or of a ``variable.ref()``."""
-    if hasattr(variable, "deref"):
-        variable = variable.deref()
-    value = getattr(variable, "value", None)
-    return value if isinstance(value, tf.Variable) else variable
 
 
 def listed(var_list: Any, owner: str) -> list[tf.Variable]:
@@ -101,80 +100,16 @@ def as_counter(
     return variable
 
 
-def checked_arguments(
-    owner: str,
-    loss: Any,
-    var_list: Iterable[Any] | None,
-    gate_gradients: int,
-    aggregation_method: int | None,
-    colocate_gradients_with_ops: bool,
-    grad_loss: Any,
-) -> dict[str, Any]:
-    """Return the arguments of ``compute_gradients`` by name, checked."""
-    if gate_gradients not in (0, 1, 2):
-        raise errors.OutOfRangeError(
-            f"{owner}: gate_gradients: expected GATE_NONE, GATE_OP or GATE_GRAPH, got "
-            f"{gate_gradients!r}; leave it out for GATE_OP."
-        )
-    if aggregation_method not in (None, 0, 1, 2):
-        raise errors.OutOfRangeError(
-            f"{owner}: aggregation_method: expected None, 0, 1 or 2, got "
-            f"{aggregation_method!r}; leave it out for None."
-        )
-    if isinstance(grad_loss, str | bytes):
-        raise errors.DtypeError(
-            f"{owner}: grad_loss: expected a number or a tensor, got {grad_loss!r}; "
-            "leave it out for 1."
-        )
-    if grad_loss is not None:
-        grad_loss = as_gradient(grad_loss, "the loss", owner)
-    return {
-        "loss": checked_loss(loss, owner),
-        "var_list": None if var_list is None else listed(var_list, owner),
-        "gate_gradients": gate_gradients,
-        "aggregation_method": aggregation_method,
-        "colocate_gradients_with_ops": colocate_gradients_with_ops,
-        "grad_loss": grad_loss,
-    }
-
-
-def checked_loss(loss: Any, owner: str) -> Any:
-    """Return a loss; a function then raises if it returns no loss."""
-    if not callable(loss):
-        if not tf.executing_eagerly():
-            return loss
-        raise errors.LossNotCallableError(
-            f"{owner}: loss: expected a callable without arguments, got "
-            f"{type(loss).__name__}, because TensorFlow runs eagerly; wrap it, as in "
-            "compute_gradients(lambda: loss(w), [w])."
-        )
-
-    def compute() -> Any:
-        value = loss()
-        if value is None or isinstance(value, str | tf.Operation):
-            raise errors.LossNotCallableError(
-                f"{owner}: loss: expected a 0-d tensor, got {value!r}; return the loss "
-                "from its function."
-            )
-        return value
-
-    return compute
-
-
 def require_optimizer(
     optimizer: Any,
     owner: str,
-    role: str,
     error: type[errors.NotAnOptimizerError] = errors.NotAnOptimizerError,
 ) -> None:
-    """Raise unless ``optimizer``, which has this role in ``owner``, is a v1 one."""
+    """Raise unless ``optimizer`` is an instance of a v1 optimizer."""
     if not isinstance(optimizer, Optimizer):
-        got = type(optimizer).__name__
-        remedy = f"pass the v1 optimizer {role}, such as lockstep.tf.AdamOptimizer"
-        if isinstance(optimizer, type):
-            got, remedy = f"the class {optimizer.__name__}", "pass an instance"
         raise error(
-            f"{owner}: expected a tf.compat.v1.train.Optimizer, got {got}; {remedy}."
+            f"{owner}: expected a tf.compat.v1.train.Optimizer, got {optimizer!r:.80}; "
+            "pass an instance, such as lockstep.tf.AdamOptimizer(0.001)."
         )
 
 
@@ -341,18 +276,15 @@ class Wrapper(Optimizer):
     Gradients, slots and names are the wrapped optimizer's, unless a wrapper defines
     them itself. Its other attributes can be read, but its methods are not forwarded.
     ``tf.train.Checkpoint`` saves its state under the name ``tracked_as``. A subclass
-    overrides :meth:`apply_gradients`.
-
-    Args:
-        inner_optimizer: a v1 optimizer, or a wrapper around one.
-        name: the name of the wrapper; by default that of the wrapped optimizer.
-        use_locking: passed to ``tf.compat.v1.train.Optimizer``.
+    overrides :meth:`_apply`, and :meth:`_prepared` if it checks or changes pairs.
     """
 
     tracked_as = "inner_optimizer"
     """The name of the wrapped optimizer in checkpoints of objects."""
     strict = False
     """Whether this is the class of ``lockstep.tf.strict``."""
+    last_step: StepReport = NO_EAGER_STEP
+    """The report of the last eager step."""
 
     def __init__(
         self,
@@ -383,6 +315,8 @@ class Wrapper(Optimizer):
         """The innermost optimizer, which owns the slots."""
         return base_of(self)
 
+    # -- gradients ---------------------------------------------------------------------
+
     @tf.autograph.experimental.do_not_convert
     def compute_gradients(
         self,
@@ -395,6 +329,10 @@ class Wrapper(Optimizer):
     ) -> Pairs:
         """Differentiate ``loss``: a list of (gradient or None, variable).
 
+        A wrapper that scales the loss returns unscaled gradients. The one with masters
+        returns (float32 gradient, master): a sparse gradient stays sparse unless a
+        regularizer adds a dense one, and float64 stays float64.
+
         Args:
             loss: in a graph a tensor; in any mode a callable without arguments.
             var_list: the variables; None: the graph's trainable variables, or those
@@ -405,22 +343,34 @@ class Wrapper(Optimizer):
                 effect elsewhere.
             colocate_gradients_with_ops: place gradients with their operations in a
                 graph; without effect elsewhere.
-            grad_loss: the upstream gradient of ``loss``; the default is 1.
+            grad_loss: the upstream gradient of ``loss``, unscaled; the default is 1.
 
         Raises:
-            LossNotCallableError: a RuntimeError; ``loss`` is a tensor in eager mode, or
-                needs arguments.
+            LossNotCallableError: a RuntimeError; ``loss`` is a tensor in eager mode.
+            VarListError: a ValueError and TypeError; ``var_list`` lists no variables.
+            DtypeError: a TypeError; masters: a regularizer's penalty is no scalar
+                tensor that depends on the weight; strict: a loss or a variable in
+                float16.
         """
-        arguments = checked_arguments(
-            self.owner,
+        if tf.executing_eagerly() and not callable(loss):
+            raise errors.LossNotCallableError(
+                f"{self.owner}: loss: expected a callable without arguments, got "
+                f"{type(loss).__name__}, because TensorFlow runs eagerly; wrap it, as "
+                "in compute_gradients(lambda: loss(w), [w])."
+            )
+        variables = None if var_list is None else listed(var_list, self.owner)
+        return self._differentiate(
             loss,
-            var_list,
+            variables,
             gate_gradients,
             aggregation_method,
             colocate_gradients_with_ops,
             grad_loss,
         )
-        return self.inner_optimizer.compute_gradients(**arguments)
+
+    def _differentiate(self, loss: Any, *options: Any) -> Pairs:
+        """Differentiate a loss; ``options``: the other arguments, in their order."""
+        return self.inner_optimizer.compute_gradients(loss, *options)
 
     def _unscaled(self, pairs: Pairs) -> Pairs:
         """Return gradients that no wrapper here or inside divides by its scale again.
@@ -429,6 +379,75 @@ class Wrapper(Optimizer):
         """
         inner = self.inner_optimizer
         return inner._unscaled(pairs) if isinstance(inner, Wrapper) else pairs
+
+    # -- steps -------------------------------------------------------------------------
+
+    @tf.autograph.experimental.do_not_convert
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Gradient, Any]],
+        global_step: tf.Variable | None = None,
+        name: str | None = None,
+    ) -> tf.Operation | None:
+        """Take a step, which the class describes.
+
+        Args:
+            grads_and_vars: iterable of (gradient, variable). A gradient is dense or
+                sparse, with its variable's shape and dtype, or None. It is unscaled,
+                unless it is the gradient of ``scale_loss(loss)``. The wrapper with
+                masters accepts the model's variables and masters.
+            global_step: integer variable, incremented at every call; with a loss scale
+                unless the step is skipped; with AGN at the end of a round, so it counts
+                the rounds of all workers that pass it.
+            name: the name of the operation in a graph; without effect elsewhere.
+
+        Returns:
+            In a graph the operation of the step; not useful in eager mode.
+
+        Raises:
+            MalformedPairsError: a TypeError; an entry is no (gradient, variable).
+            NoGradientsError: a ValueError; an empty list, or every gradient is None.
+            ShapeError, DtypeError: a gradient does not fit its variable, or
+                ``global_step`` cannot count.
+            NotFromGetterError: a KeyError; AGN: a variable that the getter did not
+                create.
+            UnsupportedError: a ValueError; reference variables under control flow v2;
+                AGN inside a wrapper that skips variables in a graph.
+            CrossReplicaError: a RuntimeError; called outside of ``strategy.run``.
+            ScaleStalledError: a RuntimeError; with a loss scale, see ``at_floor``.
+        """
+        pairs = check_pairs(grads_and_vars, self.owner, self.takes_wide)
+        counter = as_counter(global_step, self.owner)
+        replicas.refuse_cross_replica(self.owner)
+        return self._apply_together(self._prepared(pairs), counter, name)
+
+    def _prepared(self, pairs: Pairs) -> Pairs:
+        """Return the pairs of a step, before the gradients of replicas are summed."""
+        return pairs
+
+    def _apply(
+        self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
+    ) -> tf.Operation | None:
+        """Take a step with gradients that are summed over the replicas."""
+        raise NotImplementedError
+
+    def _apply_together(
+        self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
+    ) -> tf.Operation | None:
+        """Take a step; with replicas, sum the gradients over all of them first."""
+        if not replicas.awaits_sums():
+            return self._apply(pairs, global_step, name)
+        counters = [] if global_step is None else [global_step]
+        variables = [variable for _, variable in pairs]
+        replicas.require_mirrored(
+            self.owner, [*variables, *counters, *self.variables()]
+        )
+        pairs = replicas.sums_over_replicas(pairs)
+        touched = [variable for gradient, variable in pairs if gradient is not None]
+        replicas.make_together(lambda: self.create_slots(touched))
+        with replicas.summed_gradients():
+            done = self._apply(pairs, global_step, name)
+        return replicas.whole_step(done)
 
     def apply_inside(
         self,
@@ -439,28 +458,17 @@ class Wrapper(Optimizer):
         """Apply pairs with the wrapped optimizer, which never sums gradients again."""
         return apply_with(self.inner_optimizer, grads_and_vars, global_step, name)
 
-    def apply_together(
-        self,
-        apply: Apply,
-        pairs: Pairs,
-        global_step: tf.Variable | None,
-        name: str | None,
-    ) -> tf.Operation | None:
-        """Call ``apply``; with replicas, sum the gradients over all of them first."""
-        replicas.refuse_cross_replica(self.owner)
-        if not replicas.awaits_sums():
-            return apply(pairs, global_step, name)
-        counters = [] if global_step is None else [global_step]
-        variables = [variable for _, variable in pairs]
-        replicas.require_mirrored(
-            self.owner, [*variables, *counters, *self.variables()]
-        )
-        pairs = replicas.sums_over_replicas(pairs)
-        touched = [variable for gradient, variable in pairs if gradient is not None]
-        replicas.make_together(lambda: self.create_slots(touched))
-        with replicas.summed_gradients():
-            done = apply(pairs, global_step, name)
-        return replicas.whole_step(done)
+    def _report(self, pairs: Pairs, ending: str) -> None:
+        """Report an eager step: what the wrapped optimizer reported, and an ending."""
+        report = getattr(self.inner_optimizer, "last_step", None)
+        if report is None:
+            absent = tuple(name_of(v) for g, v in pairs if g is None)
+            reason = f"of {len(pairs)} gradients {len(absent)} absent"
+            reason = reason if absent else "every gradient was present"
+            report = StepReport(len(absent) < len(pairs), reason, absent)
+        self.last_step = report._replace(reason=f"{report.reason}; {ending}")
+
+    # -- state -------------------------------------------------------------------------
 
     def create_slots(self, var_list: Iterable[Any]) -> None:
         """Create the slots of ``var_list`` now instead of at the first update.
@@ -489,13 +497,8 @@ class Wrapper(Optimizer):
 
     def __repr__(self) -> str:
         inner = self.inner_optimizer
-        is_ours = isinstance(inner, Wrapper)
-        first = repr(inner) if is_ours else type(inner).__name__
-        return f"{self.owner}({', '.join([first, *map(repr, self.policies())])})"
-
-    def policies(self) -> list[Any]:
-        """Return the objects that a repr shows after the wrapped optimizer."""
-        return []
+        shown = repr(inner) if isinstance(inner, Wrapper) else type(inner).__name__
+        return f"{self.owner}({shown})"
 
     def __getattr__(self, name: str) -> Any:
         """Read an attribute of the wrapped optimizer, but forward none of its methods.

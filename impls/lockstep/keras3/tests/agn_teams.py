@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from lockstep.keras3 import AGNCustomGetter, AGNOptimizer
-from lockstep.keras3.agn_center import RemoteCenter
+from lockstep.keras3.agn import RemoteCenter
 from lockstep.ray.tests.local_host import LocalHost
 
 INPUTS = np.float32([[1, 2], [3, -1], [0, 1], [2, 2]])

@@ -12,11 +12,7 @@ import pytest
 import tensorflow as tf
 
 from lockstep import keras3
-from lockstep.errors import (
-    GetterError,
-    NotFromGetterError,
-    UnsupportedError,
-)
+from lockstep.errors import GetterError, NotFromGetterError, UnsupportedError
 from lockstep.keras3 import (
     AGNCustomGetter,
     AGNOptimizer,

@@ -17,10 +17,7 @@ from lockstep.keras3 import (
     DynamicLossScale,
     MultitaskOptimizerWrapper,
 )
-from lockstep.keras3.tests.models import (
-    momentum,
-    scaled,
-)
+from lockstep.keras3.tests.models import momentum, scaled
 
 pytestmark = pytest.mark.filterwarnings(
     # Keras hands its variables to NumPy in a way that NumPy 2 warns of.

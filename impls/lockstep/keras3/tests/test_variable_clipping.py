@@ -13,9 +13,7 @@ import tensorflow as tf
 
 from lockstep import keras3
 from lockstep import keras3 as ls
-from lockstep.errors import (
-    UnsupportedError,
-)
+from lockstep.errors import UnsupportedError
 from lockstep.keras3 import MultitaskOptimizerWrapper, VariableClippingOptimizer
 
 IDS = np.array([[1, 1], [2, 5], [5, 1]], np.int32)

@@ -141,5 +141,6 @@ WORKERS: dict[str, type[SmallWorker]] = {
 def remote_center(backend: str, host: Any) -> Any:
     """Return the view that a worker of a backend has of a center."""
     registry.load(backend)
-    module = __import__(f"lockstep.{backend}.agn_center", fromlist=["RemoteCenter"])
+    name = "agn" if backend == "keras3" else "agn_center"
+    module = __import__(f"lockstep.{backend}.{name}", fromlist=["RemoteCenter"])
     return module.RemoteCenter(host)

@@ -1,13 +1,12 @@
 """Clipping by the global norm and of rows, and LARC, on tensors and slices.
 
-``clip`` is the rule of ``clip_gradients_by_global_norm``, ``clip_by_global_norm`` that
-of OpenSeq2Seq, whose ``post_process_gradients`` is a :class:`Processing`.
+``clip_gradients_by_global_norm`` is that of ``tf.contrib.opt``. The other functions are
+OpenSeq2Seq's, of which ``post_process_gradients`` is a :class:`Processing`.
 """
 
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence, ValuesView
 from typing import Any, NamedTuple, Protocol
 
@@ -18,9 +17,14 @@ from lockstep.checks import check_norm_limit
 from lockstep.larc import LARC, LarcPolicy, larc_policy
 from lockstep.tf.shared.gradients import (
     HALF,
+    MODEL,
     Gradient,
+    as_gradient,
+    as_pairs,
     as_tensor,
+    as_variable,
     check_dtypes,
+    check_rows,
     check_shapes,
     require_floats,
     saturating_cast,
@@ -34,7 +38,6 @@ BY_NORM = "clip_gradients_by_norm"
 OF_LIST = "clip_by_global_norm"
 OWNER = "post_process_gradients"
 
-DIMS = "VariableClippingOptimizer: vars_to_clip_dims"
 GLOBAL_NORM = "global_gradient_norm"
 OPTIMIZER_SUMMARIES = [
     "learning_rate",
@@ -51,36 +54,64 @@ OPTIMIZER_SUMMARIES = [
 DEFAULT_SUMMARIES = ["learning_rate", "global_gradient_norm", "loss_scale"]
 """The summaries for ``summaries=None``."""
 
-# Rows that rounding leaves above the limit are made smaller by this share. It is a sum
-# of rounding errors: the factor and the product are rounded to float32 or to the dtype
-# itself, half precision is rounded once more, and the norm in float64 has an error.
-MARGINS = {
-    tf.float16: 2.0**-11 + 2.0**-23 + 2.0**-50,
-    tf.bfloat16: 2.0**-8 + 2.0**-23 + 2.0**-50,
-    tf.float32: 2.0**-23 + 2.0**-50,
-    tf.float64: 2.0**-52 + 2.0**-50,
-}
+
+# -- tf.contrib.opt's clipping by the global norm --------------------------------------
 
 
-# -- the rule of clip_gradients_by_global_norm -----------------------------------------
+@tf.autograph.experimental.do_not_convert
+def clip_gradients_by_global_norm(
+    gradients_variables: Iterable[tuple[Any, Any]],
+    clip_norm: float = 20.0,
+    error_if_nonfinite: bool = False,
+) -> tuple[list[tuple[Gradient, Any]], tf.Tensor]:
+    """Scale all gradients so that their global norm is at most ``clip_norm``.
 
+    norm = sqrt(sum g^2) over the gradients that are present and not all zero;
+    s = clip_norm min(1 / norm, 1 / clip_norm); each g becomes g s. A norm that is not
+    finite makes every gradient NaN.
 
-def clip(
-    gradients: Sequence[Gradient], clip_norm: float, error_if_nonfinite: bool = False
-) -> tuple[list[Gradient], tf.Tensor]:
-    """Return gradients whose global norm is at most ``clip_norm``, and the norm.
+    Args:
+        gradients_variables: iterable of (gradient or None, variable), dense or sparse.
+        clip_norm: the largest global norm that is not clipped, > 0 and finite.
+        error_if_nonfinite: raise instead of returning NaN; in a graph an assertion,
+            which raises ``tf.errors.InvalidArgumentError`` when it runs.
 
-    s = clip_norm min(1 / norm, 1 / clip_norm), in float32; each g becomes g s. A norm
-    that is not finite makes every gradient NaN, or is an error.
+    Returns:
+        The pairs with clipped gradients, and the norm: float32, 0-d.
+
+    Raises:
+        OutOfRangeError: a ValueError; ``clip_norm`` is not a finite number > 0.
+        MalformedPairsError: a TypeError; not pairs of a gradient and a variable.
+        NoGradientsError: a ValueError; the list is empty.
+        ShapeError: a ValueError; a gradient has another shape than its variable.
+        NonFiniteNormError: a ValueError; see ``error_if_nonfinite``.
+
+    Origin: ``tf.contrib.opt.clip_gradients_by_global_norm``, TensorFlow 1.15. In
+    ``fit`` the argument ``global_clipnorm`` of Keras' optimizers does the same.
+
+    Example:
+        >>> w = tf.Variable([0.0, 0.0])
+        >>> pairs = [(tf.constant([3.0, 4.0]), w)]
+        >>> clipped, norm = clip_gradients_by_global_norm(pairs, 2.5)
+        >>> clipped[0][0].numpy().tolist(), float(norm)
+        ([1.5, 2.0], 5.0)
     """
-    remedy = "give the largest global norm that is to be left as it is"
-    check_norm_limit(BY_GLOBAL_NORM, "clip_norm", clip_norm, remedy)
+    owner, remedy = BY_GLOBAL_NORM, "give the largest global norm that is not clipped"
+    check_norm_limit(owner, "clip_norm", clip_norm, remedy)
+    pairs = as_pairs(gradients_variables, owner)
+    gradients = [as_gradient(g, v, owner) for g, v in pairs]
+    variables = [as_variable(variable) for _, variable in pairs]
+    both = zip(gradients, variables, strict=True)
+    fitting = [(g, v) for g, v in both if isinstance(v, tf.Variable)]
+    for check in (check_shapes, check_rows):
+        check(owner, fitting, lambda k: fitting[k][1].name)
     with tf.name_scope("global_norm"):
-        norm = global_norm(require_floats(BY_GLOBAL_NORM, gradients))
+        norm = global_norm(require_floats(owner, gradients))
     if error_if_nonfinite:
         norm = require_finite(norm)
     with tf.name_scope("clip_by_global_norm"):
-        return scale_gradients(gradients, clip_factor(norm, clip_norm)), norm
+        clipped = scale_gradients(gradients, clip_factor(norm, clip_norm))
+    return [(g, v) for g, (_, v) in zip(clipped, pairs, strict=True)], norm
 
 
 def global_norm(gradients: Iterable[Gradient], dtype: Any = tf.float32) -> tf.Tensor:
@@ -344,11 +375,7 @@ def record_values(asked: Summaries, what: str, values: tf.Tensor, name: str) -> 
 class Processing:
     """Clip gradients by their global norm, then scale them by LARC; record summaries.
 
-    Args:
-        owner: the name of the caller in error messages.
-        summaries: the names of the summaries to record; None: the default ones.
-        clip_gradients: the largest global norm; None: no clipping.
-        larc_params: the parameters of LARC; None: no LARC.
+    The arguments are those of ``post_process_gradients``.
     """
 
     checks = True
@@ -490,66 +517,129 @@ class Processing:
         return tf.where(alone, one, ratio)
 
 
-# -- rows ------------------------------------------------------------------------------
+# -- OpenSeq2Seq's functions of pairs --------------------------------------------------
 
 
-def clip_rows(
-    values: tf.Tensor, axes: Sequence[int], max_norm: float | tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the clipped ``values``, and a mask of the norms above ``max_norm``.
+@tf.autograph.experimental.do_not_convert
+def clip_gradients_by_norm(
+    grads_and_vars: Iterable[tuple[Any, Any]], clip_gradients: float | tf.Tensor
+) -> list[tuple[Gradient, Any]]:
+    """Clip gradients by their global norm, each in its variable's dtype afterwards.
 
-    Where n = sqrt(sum over axes of w^2) > max_norm, w becomes w max_norm / n, computed
-    in at least float32 with norms in float64. Clipped again, a row moves by at most one
-    ULP of its largest element. Rows with smaller norms keep their bits.
+    Norm and products are computed in float32, as by :func:`clip_by_global_norm`.
 
     Args:
-        values: real tensor of any shape.
-        axes: distinct axes, all >= 0; without axes each element is its own norm.
-        max_norm: the largest norm that is not clipped, > 0.
+        grads_and_vars: iterable of (gradient or None, variable).
+        clip_gradients: the largest global norm that is not clipped, > 0 and finite;
+            tensors are not checked.
+
+    Returns:
+        The pairs, with clipped gradients.
+
+    Raises:
+        OutOfRangeError: a ValueError; ``clip_gradients`` is not a finite number > 0.
+        MalformedPairsError: a TypeError; not pairs of a gradient and a variable.
+        NoGradientsError: a ValueError; the list is empty.
+        ShapeError: a ValueError; a gradient has another shape than its variable.
+
+    Origin: OpenSeq2Seq (8681d381ed40), ``_clip_gradients_by_norm``. In ``fit`` the
+    argument ``global_clipnorm`` of Keras' optimizers does nearly the same.
+
+    Example:
+        >>> w = tf.Variable([0.0, 0.0])
+        >>> pairs = clip_gradients_by_norm([(tf.constant([3.0, 4.0]), w)], 2.5)
+        >>> pairs[0][0].numpy().tolist()
+        [1.5, 2.0]
     """
-    wide = tf.float32 if values.dtype in HALF else values.dtype
-    limit = tf.cast(as_tensor(max_norm, wide), tf.float64)
-    norms = row_norms(values, axes)
-    fits = norms <= limit
-    # A row of zeros, which fits, must not give an infinity, even an unused one:
-    # tf.debugging.enable_check_numerics would stop the program.
-    factors = tf.math.divide_no_nan(limit, norms)
-    above = row_norms(in_wide(values, factors, wide), axes) > limit
-    lower = factors * (1 - MARGINS[values.dtype])
-    clipped = in_wide(values, tf.where(above, lower, factors), wide)
-    return tf.where(fits, values, clipped), tf.logical_not(fits)
+    check_limit(BY_NORM, "clip_gradients", clip_gradients)
+    process = Processing(BY_NORM, (), clip_gradients)
+    return processed(process, grads_and_vars, None, None)
 
 
-def row_norms(values: tf.Tensor, axes: Sequence[int]) -> tf.Tensor:
-    """Return the norms over ``axes`` in float64; the axes keep length 1."""
-    squares = tf.square(tf.cast(values, tf.float64))
-    return tf.sqrt(tf.reduce_sum(squares, list(axes), keepdims=True))
+@tf.autograph.experimental.do_not_convert
+def post_process_gradients(
+    grads_and_vars: Iterable[tuple[Any, Any]],
+    summaries: Iterable[str] | None,
+    lr: float | tf.Tensor,
+    clip_gradients: float | tf.Tensor | None,
+    larc_params: Mapping[str, Any] | None,
+    recorder: Recorder | None = None,
+) -> list[tuple[Gradient, Any]]:
+    """Clip gradients by their global norm if asked to, then scale them by LARC.
+
+    LARC multiplies each gradient g of a variable w by a ratio r, norms in float32:
+
+    clip:  r = min(max(eta |w| / (lr (|g| + epsilon)), min_update), 1)
+    scale: r = max(eta |w| / (|g| + epsilon), min_update)
+
+    If both norms are finite, r is 1 where a norm is 0, and in mode "clip" where lr is
+    0. Gradients of a scaled loss must be unscaled first, because the weights are not
+    scaled.
+
+    Args:
+        grads_and_vars: iterable of (gradient or None, variable); for LARC a gradient
+            has its variable's shape and dtype.
+        summaries: names out of ``OPTIMIZER_SUMMARIES``; None for the default ones.
+        lr: the learning rate of this step, 0-d, >= 0 and finite; tensors are not
+            checked.
+        clip_gradients: as in :func:`clip_gradients_by_norm`; None does not clip.
+        larc_params: ``larc_eta`` (required), ``larc_mode`` ("clip" or "scale"),
+            ``min_update`` and ``epsilon`` (1e-7), all float; None for no LARC.
+        recorder: receives the summaries. None: in a graph ``tf.compat.v1.summary``;
+            otherwise ``tf.summary``, if there is a default writer.
+
+    Returns:
+        The pairs, with processed gradients.
+
+    Raises:
+        OutOfRangeError, UnknownNameError: ValueErrors; a parameter or a summary that
+            is missing, unknown, of another type or out of range.
+        ShapeError: a ValueError; a gradient has another shape than its variable.
+        DtypeError: a TypeError; LARC with a gradient of another dtype, or a recorder
+            that is none.
+        MalformedPairsError: a TypeError; not pairs of a gradient and a variable.
+        NoGradientsError: a ValueError; the list is empty.
+
+    Origin: OpenSeq2Seq (8681d381ed40), ``post_process_gradients``; You, Gitman,
+    Ginsburg: Large Batch Training of Convolutional Networks, 2017.
+
+    Example:
+        >>> w = tf.Variable([3.0, 4.0])
+        >>> pairs = [(tf.constant([48.0, 64.0]), w)]
+        >>> parameters = {"larc_eta": 0.0625}
+        >>> result = post_process_gradients(pairs, [], 0.125, None, parameters)
+        >>> result[0][0].numpy().tolist()  # r = 0.0625 * 5 / (0.125 * 80) = 0.03125
+        [1.5, 2.0]
+    """
+    process = Processing(OWNER, summaries, clip_gradients, larc_params)
+    recorder = host_recorder() if recorder is None else recorder
+    return processed(process, grads_and_vars, lr, recorder)
 
 
-def in_wide(values: tf.Tensor, factors: tf.Tensor, wide: tf.DType) -> tf.Tensor:
-    """Return w times f, computed in ``wide``."""
-    return tf.cast(tf.cast(values, wide) * tf.cast(factors, wide), values.dtype)
+def processed(
+    process: Processing,
+    grads_and_vars: Iterable[Any],
+    lr: Any,
+    recorder: Recorder | None,
+) -> list[tuple[Gradient, Any]]:
+    """Return processed pairs; the recorder gets the requested summaries."""
+    entries, variables = as_entries(grads_and_vars, process.owner)
+    return list(zip(process(entries, lr, recorder), variables, strict=True))
 
 
-def checked_axes(name: str, dims: Any) -> tuple[int, ...]:
-    """Return the axes of a variable; raise unless they are integers."""
-    try:
-        if any(isinstance(axis, bool) for axis in dims):
-            raise TypeError("a bool is no axis")
-        return tuple(map(operator.index, dims))
-    except TypeError as error:
-        raise errors.AxesError(
-            f"{DIMS}: expected a list of integers for {name!r}, got {dims!r}; write "
-            "[1] for the rows of a matrix."
-        ) from error
-
-
-def resolved_axes(name: str, rank: int, axes: Sequence[int]) -> tuple[int, ...]:
-    """Return ``axes`` as nonnegative numbers, ascending; raise if it has no such."""
-    resolved = sorted({axis % rank for axis in axes if -rank <= axis < rank})
-    if len(resolved) < len(axes):
-        raise errors.OutOfRangeError(
-            f"{DIMS}: expected different axes of {name!r}, which has {rank} dimensions,"
-            f" got {list(axes)}; list each axis once."
-        )
-    return tuple(resolved)
+def as_entries(
+    grads_and_vars: Iterable[Any], owner: str
+) -> tuple[list[Entry], list[Any]]:
+    """Return pairs as entries, and their variables as they were given."""
+    pairs = as_pairs(grads_and_vars, owner)
+    entries = []
+    for gradient, key in pairs:
+        variable = as_variable(key)
+        if not isinstance(variable, tf.Variable):
+            raise errors.MalformedPairsError(
+                f"{owner}: expected pairs (gradient, variable), got "
+                f"{type(key).__name__}; put the gradient first and the variable second."
+            )
+        name = str(getattr(getattr(key, MODEL, key), "path", variable.name))
+        entries.append(Entry(as_gradient(gradient, name, owner), variable, name))
+    return entries, [variable for _, variable in pairs]

@@ -32,10 +32,27 @@ HALF = (tf.float16, tf.bfloat16)
 LARGEST = {tf.float16: 65504.0, tf.bfloat16: (2 - 2.0**-7) * 2.0**127}
 INVERTIBLE = 2.0**126
 """The reciprocal of a larger float32 is subnormal; kernels flush it to zero."""
+MODEL = "_lockstep_model"
+"""The attribute of a master, or of AGN's shared variable, with the model's variable."""
 GLIMPSE = 64
 """The number of elements to test first; nearly always one of them is nonzero."""
 
 # -- checks ----------------------------------------------------------------------------
+
+
+def as_variable(variable: Any) -> Any:
+    """Return the ``tf.Variable`` of a ``keras.Variable`` or of a ``variable.ref()``."""
+    if hasattr(variable, "deref"):
+        variable = variable.deref()
+    value = getattr(variable, "value", None)
+    return value if isinstance(value, tf.Variable) else variable
+
+
+def name_of(variable: Any) -> str:
+    """Return a variable's path or name; a master has that of the model's variable."""
+    variable = getattr(variable, MODEL, variable)
+    name = getattr(variable, "path", None) or getattr(variable, "name", variable)
+    return str(name).removesuffix(":0")
 
 
 def listed_pairs(grads_and_vars: Any, owner: str) -> list[tuple[Any, Any]]:
@@ -74,9 +91,9 @@ def as_gradient(gradient: Any, variable: Any, owner: str) -> Gradient:
     try:
         return tf.convert_to_tensor(gradient)
     except (TypeError, ValueError) as error:
-        name = getattr(variable, "path", getattr(variable, "name", variable))
         raise MalformedPairsError(
-            f"{owner}: expected a tensor, tf.IndexedSlices or None for {name!r}, got "
+            f"{owner}: expected a tensor, tf.IndexedSlices or None for "
+            f"{name_of(variable)!r}, got "
             f"{type(gradient).__name__}; convert it with tf.convert_to_tensor."
         ) from error
 

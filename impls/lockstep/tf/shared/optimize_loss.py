@@ -1,8 +1,7 @@
 """What ``optimize_loss`` does alike for TensorFlow and Keras.
 
-:class:`TrainingStep` is the base of both steps, :class:`Accumulators` holds sums of
-micro-batches. The functions at the end average gradients over ranks, and add up
-regularization losses.
+:class:`TrainingStep` is the base of both steps. The functions at the end average
+gradients over ranks, and add up regularization losses.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import compress
 from types import SimpleNamespace
 from typing import Any, ClassVar, Protocol
 
@@ -19,8 +19,15 @@ from lockstep import errors
 from lockstep.checks import check_integer, dtype_name, number_of
 from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.pipeline import base_of, in_order, stages_of
-from lockstep.tf.shared.clipping import Entry, Processing, Summaries, host_recorder
-from lockstep.tf.shared.gradients import Gradient, Values, densify, finite_flags
+from lockstep.tf.shared.accumulators import Accumulators
+from lockstep.tf.shared.clipping import (
+    Processing,
+    Summaries,
+    as_entries,
+    host_recorder,
+    processed,
+)
+from lockstep.tf.shared.gradients import Gradient, densify, finite_flags, name_of
 
 Pairs = list[tuple[Gradient, Any]]
 
@@ -34,11 +41,11 @@ NEEDED = {
 
 
 class TrainingStep(tf.Module):
-    """The step of one backend: its arguments, their checks, and what it is made of.
+    """The step of one backend: its arguments, what it is made of, and its parts.
 
-    A subclass creates the optimizer and takes the steps. Its ``__init__`` gets the
-    arguments of ``optimize_loss`` by name, which become the attributes of ``task``, and
-    the variables to train.
+    A subclass creates the optimizer, is called by the user, and applies gradients. Its
+    ``__init__`` gets the arguments of ``optimize_loss`` by name, which become the
+    attributes of ``task``, and the variables to train.
     """
 
     classes: ClassVar[Mapping[str, Any]]
@@ -48,6 +55,9 @@ class TrainingStep(tf.Module):
 
     optimizer: Any
     last_step: StepReport = NO_EAGER_STEP
+    record: SummaryRecord | None = None
+    in_graph: Any = False
+    is_replica = False
 
     def __init__(self, arguments: Mapping[str, Any], trained: Sequence[Any]) -> None:
         super().__init__()
@@ -206,10 +216,86 @@ class TrainingStep(tf.Module):
             return count < self.task.iter_size
         return tf.convert_to_tensor(flag, tf.bool)
 
-    def report_added(self, count: tf.Tensor) -> None:
-        """Report an eager call that added a micro-batch, without an update."""
-        reason = f"accumulated micro-batch {int(count)} of {self.task.iter_size}"
-        self.last_step = StepReport(False, reason, ())
+    def advance(self, pairs: Pairs, skip_update: Any = None) -> tf.Operation | None:
+        """Take a step with these gradients or accumulate them; return the operation."""
+        if self._sums is not None:
+            return self.add_up(self._sums, pairs, skip_update)
+        done, self.record = self.update(pairs)
+        return done
+
+    def add_up(
+        self, sums: Accumulators, pairs: Pairs, skip_update: Any
+    ) -> tf.Operation | None:
+        """Add a micro-batch, and take a step with the sums unless they must wait."""
+        totals = sums.add(pairs)
+        count = sums.micro_step.read_value() + 1
+        made: list[SummaryRecord | None] = []
+
+        def wait() -> list[tf.Tensor]:
+            if tf.executing_eagerly():
+                reason = f"accumulated micro-batch {int(count)} of {sums.iter_size}"
+                self.last_step = StepReport(False, reason, ())
+            results = [tf.constant(False), *blank(made[0] if made else None)]
+            return after(sums.keep(totals, count), results)
+
+        def update() -> list[tf.Tensor]:
+            done, record = self.update(totals)
+            made.append(record)
+            with tf.control_dependencies(as_list(done)):
+                cleared = sums.clear()
+            return after(cleared, [tf.constant(True), *flat(record)])
+
+        waits = self.waits(skip_update, count)
+        known = tf.get_static_value(waits)
+        if known is None:
+            # The update is traced first: the other branch must return as many values.
+            results = tf.cond(tf.logical_not(waits), update, wait)
+        else:
+            results = wait() if known else update()
+        if made:
+            self.record = made[0]
+            refill(self.record, results[1:])
+        return tf.group(results)
+
+    def update(self, pairs: Pairs) -> tuple[tf.Operation | None, SummaryRecord | None]:
+        """Process the gradients and pass them to the optimizer.
+
+        Returns:
+            The operation, and the summaries of a graph.
+        """
+        if self.task.on_horovod and not self.is_replica:
+            pairs = reduce_gradients(pairs, True, reduction=self.task.reduction)
+        record = None if host_recorder() is None else SummaryRecord()
+        fits: bool | tf.Tensor = True
+        if not self.in_graph:
+            fits = self.fits(record, [g for g, _ in pairs if g is not None])
+        if fits is False:
+            record = None
+        else:
+            self.record_state(record)
+            pairs = self.post_process(pairs, record)
+        pairs = self.checked(pairs)
+        if not self.in_graph:
+            write_summaries(record, self.global_step + 1, fits)
+            record = None
+        done = self.apply(pairs, record)
+        self.last_step = NO_EAGER_STEP
+        if tf.executing_eagerly():
+            report = getattr(self.optimizer, "last_step", None)
+            self.last_step = report or applied(pairs)
+        return done, record
+
+    def post_process(self, pairs: Pairs, record: SummaryRecord | None) -> Pairs:
+        """Clip or scale by LARC; record the requested summaries."""
+        return processed(self.process, pairs, self._rate, record)
+
+    def checked(self, pairs: Pairs) -> Pairs:
+        """Return the pairs; raise unless they fit and a gradient is present."""
+        raise NotImplementedError
+
+    def apply(self, pairs: Pairs, record: SummaryRecord | None) -> tf.Operation | None:
+        """Update with the optimizer, at the rate of this step."""
+        raise NotImplementedError
 
     def fits(
         self, record: SummaryRecord | None, gradients: Sequence[Any]
@@ -243,11 +329,22 @@ class TrainingStep(tf.Module):
         return self.optimizer if "unscale" in self.pipeline else None
 
 
-def applied(count: int, absent: Iterable[str]) -> StepReport:
+def applied(pairs: Pairs) -> StepReport:
     """Return the report of an applied step of an optimizer without reports."""
-    names = tuple(absent)
-    reason = f"{count - len(names)} of {count} variables updated"
-    return StepReport(True, reason, names)
+    absent = tuple(name_of(v) for gradient, v in pairs if gradient is None)
+    reason = f"{len(pairs) - len(absent)} of {len(pairs)} variables updated"
+    return StepReport(True, reason, absent)
+
+
+def as_list(operation: Any) -> list[Any]:
+    """Return an operation or tensor in a list; an empty list for None and for []."""
+    return [] if operation is None or isinstance(operation, list) else [operation]
+
+
+def after(operation: Any, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Return tensors that can be read only after an operation has run."""
+    with tf.control_dependencies(as_list(operation)):
+        return [tf.identity(tensor) for tensor in tensors]
 
 
 def find_trained(
@@ -279,12 +376,7 @@ def find_trained(
 
 
 class SummaryRecord:
-    """A recorder that stores the last value of each tag.
-
-    Attributes:
-        scalars: tag -> 0-d tensor.
-        histograms: tag -> tensor.
-    """
+    """A recorder that stores the last value of each tag."""
 
     def __init__(self) -> None:
         self.scalars: dict[str, Any] = {}
@@ -297,21 +389,6 @@ class SummaryRecord:
     def histogram(self, tag: str, values: Any) -> None:
         """Store values of any shape."""
         self.histograms[tag] = values
-
-
-def new_record() -> SummaryRecord | None:
-    """Return an empty record; None if nothing is recorded."""
-    return None if host_recorder() is None else SummaryRecord()
-
-
-def add_to_graph(record: SummaryRecord | None) -> None:
-    """Add the record's operations to the collection SUMMARIES of the graph."""
-    if record is None:
-        return
-    for tag, value in record.scalars.items():
-        tf.compat.v1.summary.scalar(tag, value)
-    for tag, values in record.histograms.items():
-        tf.compat.v1.summary.histogram(tag, values)
 
 
 def write_summaries(
@@ -360,139 +437,6 @@ def refill(record: SummaryRecord | None, values: list[tf.Tensor]) -> None:
         kind.update({tag: next(left) for tag in kind})
 
 
-# -- sums of micro-batches -------------------------------------------------------------
-
-
-class Accumulators(tf.Module):
-    """One sum per variable, sparse or dense like its first gradient.
-
-    Args:
-        iter_size: the number of micro-batches per step.
-        micro_step: the number of micro-batches in the sums: int64, 0-d.
-
-    Attributes:
-        sums: for each variable of the first micro-batch the variables of its sum: the
-            dense sum, or rows and their indices in the order of their arrival. It is
-            empty without a gradient.
-    """
-
-    def __init__(self, iter_size: int, micro_step: tf.Variable) -> None:
-        super().__init__()
-        self.iter_size = iter_size
-        self.micro_step = micro_step
-        self.sums: tuple[tuple[tf.Variable, ...], ...] = ()
-        self.shapes: list[tuple[int, ...]] = []
-
-    @property
-    def values(self) -> list[Gradient]:
-        """The sums so far, one per variable; None if there is none."""
-        return [
-            gradient_of([part.read_value() for part in parts], shape)
-            for parts, shape in zip(self.sums, self.shapes, strict=True)
-        ]
-
-    def begin(self, pairs: Pairs) -> None:
-        """Create the sums for these gradients, if there are none yet."""
-        if not self.sums:
-            self.shapes = [tuple(map(int, variable.shape)) for _, variable in pairs]
-            gradients = [gradient for gradient, _ in pairs]
-            with tf.init_scope():
-                self.sums = tuple(map(make_sum, gradients, self.shapes))
-
-    def add(self, pairs: Pairs) -> Pairs:
-        """Return the sums plus a micro-batch, paired with the variables.
-
-        The result is not stored yet, so a failed step changes nothing.
-
-        Raises:
-            UnsupportedError: the kind of a gradient has changed since the first call.
-        """
-        self.begin(pairs)
-        for parts, (gradient, variable) in zip(self.sums, pairs, strict=True):
-            if len(parts) != len(parts_of(gradient)):
-                name = getattr(variable, "path", variable.name).removesuffix(":0")
-                raise errors.UnsupportedError(
-                    f"{OWNER}: iter_size: expected the same gradients, dense or sparse,"
-                    f" in each micro-batch, got another kind for {name!r} than before; "
-                    "fill in zeros where the loss does not depend on it."
-                )
-        everything = zip(self.values, pairs, strict=True)
-        return [
-            (None if gradient is None else self.added(total, gradient), variable)
-            for total, (gradient, variable) in everything
-        ]
-
-    def added(self, total: Gradient, gradient: Values) -> Values:
-        """Return total + gradient / iter_size, of which both are sparse or dense."""
-        if not isinstance(gradient, tf.IndexedSlices):
-            return total + gradient / tf.cast(self.iter_size, gradient.dtype)
-        share = gradient.values / tf.cast(self.iter_size, gradient.dtype)
-        indices = tf.concat([total.indices, tf.cast(gradient.indices, tf.int64)], 0)
-        values = tf.concat([total.values, share], 0)
-        return tf.IndexedSlices(values, indices, total.dense_shape)
-
-    def keep(self, pairs: Pairs, count: tf.Tensor) -> tf.Operation | None:
-        """Store the sums of ``count`` micro-batches in their variables."""
-        return self._write(
-            [part for gradient, _ in pairs for part in parts_of(gradient)], count
-        )
-
-    def clear(self) -> tf.Operation | None:
-        """Clear the sums: zeros, or no rows."""
-        variables = [part for parts in self.sums for part in parts]
-        empty = [tf.zeros([n or 0 for n in v.shape], v.dtype) for v in variables]
-        return self._write(empty, tf.zeros((), tf.int64))
-
-    def _write(self, values: Sequence[tf.Tensor], count: tf.Tensor) -> Any:
-        variables = [part for parts in self.sums for part in parts]
-        done = [
-            variable.assign(value, read_value=False)
-            for variable, value in zip(variables, values, strict=True)
-        ]
-        return tf.group(*done, self.micro_step.assign(count, read_value=False))
-
-
-def parts_of(gradient: Gradient) -> list[tf.Tensor]:
-    """Return the tensors of a gradient: none, one, or rows and their indices."""
-    if isinstance(gradient, tf.IndexedSlices):
-        return [gradient.values, gradient.indices]
-    return [] if gradient is None else [gradient]
-
-
-def gradient_of(parts: Sequence[tf.Tensor], shape: tuple[int, ...]) -> Gradient:
-    """Return the gradient of a shape that has these tensors."""
-    if len(parts) < 2:
-        return parts[0] if parts else None
-    return tf.IndexedSlices(*parts, tf.constant(shape, tf.int64))
-
-
-def make_sum(gradient: Gradient, shape: tuple[int, ...]) -> tuple[tf.Variable, ...]:
-    """Create the variables of an empty sum like a gradient."""
-    if gradient is None:
-        return ()
-    if not isinstance(gradient, tf.IndexedSlices):
-        return (make_variable("total", tf.zeros(shape, gradient.dtype), None),)
-    no_rows = tf.zeros([0, *shape[1:]], gradient.dtype)
-    return (
-        make_variable("values", no_rows, [None, *shape[1:]]),
-        make_variable("indices", tf.zeros([0], tf.int64), [None]),
-    )
-
-
-def make_variable(
-    name: str, value: tf.Tensor, shape: Sequence[int | None] | None
-) -> tf.Variable:
-    """Create a variable that conditions can change, with any TensorFlow behaviour."""
-    return tf.compat.v1.Variable(
-        value,
-        trainable=False,
-        name=f"{name}_accum",
-        shape=shape,
-        validate_shape=shape is None,
-        use_resource=True,
-    )
-
-
 # -- ranks -----------------------------------------------------------------------------
 
 
@@ -520,32 +464,68 @@ class Reduction(Protocol):
         ...
 
 
-def mean_gradients(
-    entries: Sequence[Entry], on_horovod: Any, reduction: Reduction | None
-) -> list[Gradient]:
-    """Return each gradient's mean over the ranks, dense; None if absent on all.
+@tf.autograph.experimental.do_not_convert
+def reduce_gradients(
+    grads_and_vars: Iterable[tuple[Any, Any]],
+    on_horovod: bool,
+    model: object = None,
+    reduction: Reduction | None = None,
+) -> Pairs:
+    """Return each gradient's mean over the ranks.
 
-    With a single rank the gradients are returned unchanged.
+    g = sum over ranks of (g / ranks). A gradient that is absent on some ranks counts as
+    zeros there. A gradient that is absent on all ranks stays absent. A sparse gradient
+    becomes dense.
+
+    Keras' optimizers sum the gradients of a strategy's replicas themselves, so with
+    Keras this function is for custom training loops.
+
+    Args:
+        grads_and_vars: iterable of (gradient or None, variable), the same variables in
+            the same order on every rank.
+        on_horovod: must be True; the original raises otherwise.
+        model: as in OpenSeq2Seq; without effect.
+        reduction: an object with ``size``, ``any`` and ``all_reduce``, as in
+            :class:`lockstep.tf.shared.optimize_loss.Reduction`. None: average over the
+            replicas of the current ``tf.distribute`` strategy; without a strategy this
+            rank is the only one.
+
+    Returns:
+        The pairs, with averaged gradients; unchanged for a single rank.
+
+    Raises:
+        NotReducedError: a NotImplementedError; ``on_horovod`` is False.
+        MalformedPairsError, NoGradientsError: not pairs, or an empty list.
+        CrossReplicaError: a RuntimeError; called outside of ``strategy.run``.
+
+    Origin: OpenSeq2Seq (8681d381ed40), ``reduce_gradients``, on Horovod.
+
+    Example:
+        >>> w = tf.Variable([0.0, 0.0])
+        >>> pairs = reduce_gradients([(tf.ones([2]), w)], on_horovod=True)
+        >>> pairs[0][0].numpy().tolist()
+        [1.0, 1.0]
     """
+    owner = "reduce_gradients"
     if not on_horovod:
         raise errors.NotReducedError(
-            "reduce_gradients: expected on_horovod=True, got False; gradients of "
-            "several towers in one process were never reduced; add them."
+            f"{owner}: expected on_horovod=True, got False; gradients of several towers"
+            " in one process were never reduced; add them."
         )
+    entries, keys = as_entries(grads_and_vars, owner)
     reduction = ReplicaReduction() if reduction is None else reduction
     if reduction.size == 1:
-        return [entry.gradient for entry in entries]
+        return [(e.gradient, key) for e, key in zip(entries, keys, strict=True)]
     present = reduction.any([entry.gradient is not None for entry in entries])
-    places = [place for place, is_present in enumerate(present) if is_present]
     added = [
         tf.zeros(variable.shape, variable.dtype.base_dtype)
         if gradient is None
         else densify(gradient, variable)
-        for gradient, variable, _ in (entries[place] for place in places)
+        for gradient, variable, _ in compress(entries, present)
     ]
-    reduced = reduction.all_reduce(added) if added else []
-    means = dict(zip(places, reduced, strict=True))
-    return [means.get(place) for place in range(len(entries))]
+    means = iter(reduction.all_reduce(added) if added else ())
+    both = zip(keys, present, strict=True)
+    return [(next(means) if is_present else None, key) for key, is_present in both]
 
 
 class ReplicaReduction:

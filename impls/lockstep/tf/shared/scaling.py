@@ -34,16 +34,12 @@ PATIENCE = 100
 def listed_gradients(gradients: Any, owner: str) -> list[Gradient]:
     """Return the gradients that are to be unscaled; raise if they are not a list."""
     owner = f"{owner}.unscale_gradients"
-    if tf.is_tensor(gradients) or not isinstance(gradients, Iterable):
+    fine = isinstance(gradients, Iterable) and not tf.is_tensor(gradients)
+    listed = list(gradients) if fine else []
+    if not fine or any(type(gradient) is tuple for gradient in listed):
         raise errors.MalformedPairsError(
-            f"{owner}: expected a list of gradients, got {type(gradients).__name__}; "
-            "pass what the tape returned for a list of variables."
-        )
-    listed = list(gradients)
-    if any(type(gradient) is tuple for gradient in listed):
-        raise errors.MalformedPairsError(
-            f"{owner}: expected gradients, got a tuple; pass the gradients alone, "
-            "without their variables."
+            f"{owner}: expected a list of gradients, got {gradients!r:.80}; pass what "
+            "the tape returned for a list of variables, without their variables."
         )
     tensors = [as_gradient(g, f"gradient {k}", owner) for k, g in enumerate(listed)]
     require_floats(owner, tensors)
@@ -56,24 +52,21 @@ def listed_gradients(gradients: Any, owner: str) -> list[Gradient]:
 class ScaledStep:
     """One step on gradients that were divided by a loss scale.
 
-    Its methods are called in this order: :meth:`look`, :meth:`update` unless the step
-    is skipped, and in eager mode :meth:`report`.
+    Call :meth:`look`, :meth:`update` unless the step is skipped, and in eager mode
+    :meth:`report`.
 
     Args:
         pairs: (gradient or None, variable) of the step.
         names: the names of all variables, as the user knows them.
-        present: the n tensors to check instead of the n gradients that are not None;
-            None: the gradients.
+        present: the n tensors to check instead of the gradients that are not None.
         unclipped: positions of pairs whose gradients are values to assign, such as the
             scales of float8: they are checked, but not clipped.
 
     Attributes:
         flags: whether each present gradient is finite: bool, [n].
         finite: whether all are, and their norm if it was computed: bool, 0-d.
-        norm: the global norm of all, float32, 0-d; None: not computed.
-        clip_factor: the factor of clipping, float32, 0-d; None without a norm.
-        largest: the input of an automatic scaler: has_nan, bool, and the largest
-            element, float32, both 0-d; None for other scales.
+        norm, clip_factor: float32, 0-d; None if gradients are not clipped.
+        largest: the arguments of an automatic scaler's update; None for other scales.
         applied: whether the wrapped optimizer takes its step; eager only.
         scales: the loss scale before and after the step; eager only.
     """
@@ -205,6 +198,11 @@ def warn_unless_scaled(owner: str, scale: Any, values: Sequence[Values]) -> bool
 
 UPPER = 2**32
 """The unit of the upper half; a row of skipped steps is always shorter."""
+NORM = "the norm of all gradients"
+STALLED = (
+    "{}: expected a finite step now and then, got {} skipped in a row at loss scale {}"
+    ", not finite: {}; look at these gradients, or lower the floor."
+)
 
 
 class Skips(NamedTuple):
@@ -233,17 +231,17 @@ class Skips(NamedTuple):
         if not tf.executing_eagerly():
             return self._count_in_graph(step, scale, at_floor, patience)
         # Nearly always this step and the step before it are applied.
-        held = int(self.variable.read_value())
-        before = held % UPPER
+        stored = int(self.variable.read_value())
+        before = stored % UPPER
         skips = 0 if bool(step.finite) else before + 1
         if skips or before:
-            total = held - before + (skips or before * UPPER)
+            total = stored - before + (skips or before * UPPER)
             self.variable.assign(total, read_value=False)
         quiet = at_floor == "ignore" or skips < patience
         if quiet or not is_first_replica() or not scale.at_floor():
             return None
-        names = ", ".join(step.nonfinite())
-        text = "".join(self._sentence(str(skips), f"{float(scale()):g}", names or NORM))
+        names = ", ".join(step.nonfinite()) or NORM
+        text = STALLED.format(self.owner, skips, f"{float(scale()):g}", names)
         if at_floor == "raise":
             raise errors.ScaleStalledError(text)
         if skips == patience:
@@ -267,48 +265,26 @@ class Skips(NamedTuple):
         if quiet or GraphOrParentsInXlaContext(graph):
             return counted
         reached = tf.greater_equal if at_floor == "raise" else tf.equal
+
+        def print_or_fail() -> tf.Operation:
+            flags = tf.logical_not(step.flags)
+            names = tf.boolean_mask(tf.constant(step.names_present), flags)
+            joined = tf.strings.reduce_join(names, separator=", ")
+            joined = tf.where(tf.size(names) > 0, joined, NORM)
+            template = STALLED.replace("{}", self.owner, 1)
+            text = tf.strings.format(template, [skips, scale(), joined])
+            if at_floor == "raise":
+                printed = tf.debugging.Assert(False, [text])
+            else:
+                printed = tf.print(text, output_stream=sys.stderr)
+            with tf.control_dependencies([printed]):
+                return tf.no_op()
+
         with tf.control_dependencies([counted]):
             stalled = reached(skips, tf.constant(patience, tf.int64))
             stalled = tf.logical_and(stalled, scale.at_floor())
-
-            def print_or_fail() -> tf.Operation:
-                text = self._text_in_graph(step, skips, scale())
-                if at_floor == "raise":
-                    printed = tf.debugging.Assert(False, [text])
-                else:
-                    printed = tf.print(text, output_stream=sys.stderr)
-                with tf.control_dependencies([printed]):
-                    return tf.no_op()
-
             return tf.cond(stalled, print_or_fail, tf.no_op)
 
-    def _text_in_graph(
-        self, step: ScaledStep, skips: tf.Tensor, scale: tf.Tensor
-    ) -> tf.Tensor:
-        """Return the sentence with this step's values: string, 0-d."""
-        flags = tf.logical_not(step.flags)
-        names = tf.boolean_mask(tf.constant(step.names_present), flags)
-        joined = tf.strings.reduce_join(names, separator=", ")
-        joined = tf.where(tf.size(names) > 0, joined, NORM)
-        number = tf.strings.as_string(scale, shortest=True)
-        return tf.strings.join(
-            self._sentence(tf.strings.as_string(skips), number, joined)
-        )
-
-    def _sentence(self, skips: Any, scale: Any, names: Any) -> list[Any]:
-        """Return the parts of the sentence about a stall."""
-        return [
-            f"{self.owner}: expected a finite step now and then, got ",
-            skips,
-            " skipped in a row at loss scale ",
-            scale,
-            ", not finite: ",
-            names,
-            "; look at these gradients, or lower the floor.",
-        ]
-
-
-NORM = "the norm of all gradients"
 
 # -- regularizers of masters -----------------------------------------------------------
 

@@ -190,8 +190,7 @@ def test_the_update_in_a_graph_has_the_values_of_tensorflow() -> None:
         session.run(v1.global_variables_initializer())
         for value in GRADIENTS:
             ours, theirs = session.run(
-                [(tf.identity(op), finite) for op, finite in updates],
-                {gradient: value},
+                [(tf.identity(op), finite) for op, finite in updates], {gradient: value}
             )
             assert ours == theirs
             first, second = session.run([scale() for scale in scales])

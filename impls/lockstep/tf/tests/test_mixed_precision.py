@@ -237,8 +237,7 @@ def test_masters_follow_weights_that_are_loaded_into_the_model(
 
 
 @pytest.mark.parametrize(
-    "wrapped",
-    [MixedPrecisionOptimizerWrapper, MixedPrecisionLossScaleOptimizer],
+    "wrapped", [MixedPrecisionOptimizerWrapper, MixedPrecisionLossScaleOptimizer]
 )
 def test_a_multitask_wrapper_around_does_not_claim_a_skipped_step(wrapped: Any) -> None:
     w, v = tf.Variable([1.0], name="w"), tf.Variable([1.0], name="v")

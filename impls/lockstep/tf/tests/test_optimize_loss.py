@@ -382,10 +382,7 @@ REFUSED = [
     ({"optimizer": lambda learning_rate: 3}, TypeError),
     ({"optimizer": tf.keras.optimizers.SGD}, TypeError),
     ({"optimizer": ls.MultitaskOptimizerWrapper}, TypeError),
-    (
-        {"optimizer": v1.train.AdamOptimizer(), "optimizer_params": {"a": 1}},
-        TypeError,
-    ),
+    ({"optimizer": v1.train.AdamOptimizer(), "optimizer_params": {"a": 1}}, TypeError),
     ({"optimizer": Frozen}, ValueError),
     ({"optimizer": scaled, "dtype": "mixed"}, ValueError),
     ({"optimizer": clipping, "larc_params": {"larc_eta": 0.1}}, ValueError),

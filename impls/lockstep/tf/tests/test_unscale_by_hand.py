@@ -147,7 +147,7 @@ def test_what_is_no_list_of_gradients_is_refused(wrap: Any) -> None:
         optimizer.unscale_gradients(tf.ones([2]))
     with pytest.raises(MalformedPairsError, match="expected a list of gradients"):
         optimizer.unscale_gradients(None)
-    with pytest.raises(MalformedPairsError, match="without their variables"):
+    with pytest.raises(MalformedPairsError, match="expected a list of gradients"):
         optimizer.unscale_gradients([(tf.ones([2]), variables[0])])
     with pytest.raises(DtypeError):
         optimizer.unscale_gradients([tf.constant([1])])
