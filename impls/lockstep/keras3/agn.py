@@ -23,7 +23,6 @@ from lockstep.interface import Array
 from lockstep.keras3 import wrapper as stack
 from lockstep.keras3.gradients import Gradient, key_of, value_of
 from lockstep.ray.center import RayCenter
-from lockstep.ray.worker import RemoteView
 from lockstep.tf.shared import agn as shared
 from lockstep.tf.shared.gradients import (
     MODEL,
@@ -559,12 +558,7 @@ class KerasWeights:
 
     def load(self, saved: Any) -> None:
         """Load weights and state; raise for the state of another optimizer."""
-        if saved["kinds"] != self._kinds():
-            raise UnsupportedError(
-                "AGNOptimizer: expected the checkpoint of a center with "
-                f"{self._kinds()}, got one with {saved['kinds']}; start with the "
-                "optimizer that was saved, or in another directory."
-            )
+        shared.require_kinds(saved["kinds"], self._kinds())
         for name, weight in saved["weights"].items():
             self.center.shared[name].assign(weight)
         variables = self.center.optimizer.variables
@@ -572,7 +566,7 @@ class KerasWeights:
             variable.assign(value)
 
 
-class RemoteCenter(RemoteView, Center):
+class RemoteCenter(shared.RemoteTensors, Center):
     """A worker's view of a center in another process. Its steps are eager."""
 
     backend = "keras3"
@@ -581,21 +575,10 @@ class RemoteCenter(RemoteView, Center):
         super().__init__(host)
         self.paths: dict[str, str] = {}
 
-    def arrays(self) -> dict[str, Array]:
-        """Return this worker's copies of the shared weights."""
-        return {name: variable.numpy() for name, variable in self.shared.items()}
-
-    def check(self, variables: Mapping[str, Any], may_add: bool) -> None:
-        """Raise unless these may join: see the base class."""
-        self.require_fit({name: shared.layout_of(v) for name, v in variables.items()})
-
     def join(self, name: str, variable: Any) -> keras.Variable:
         """Return the shared variable of this name, with the center's value."""
-        weight = super().join(name, variable)
         self.paths[name] = name_of(variable)
-        if name in self.known:
-            weight.assign(self.known[name])
-        return weight
+        return super().join(name, variable)
 
     def rule_of(self, optimizer: Any, clips_rows: bool) -> dict[str, Any]:
         """Return the configuration of an optimizer."""
@@ -611,23 +594,11 @@ class RemoteCenter(RemoteView, Center):
 
     def pull(self, names: Iterable[str]) -> dict[str, tf.Tensor]:
         """Return the values of the shared variables of these names."""
-        self._require_eager()
-        for name, weight in self.member.pull(names).items():
-            # TensorFlow may share the memory of an array, and Ray's is read-only.
-            self.shared[name].assign(np.array(weight))
+        self.fetch(names)
         return super().pull(names)
 
     def push(self, changes: Mapping[str, Any], rate: Any) -> None:
         """Push the accumulated changes, and the worker's learning rate."""
-        self._require_eager()
+        self.require_eager()
         options = None if rate is None else {RATE: rate.numpy()}
         self.send({name: change.numpy() for name, change in changes.items()}, options)
-
-    def _require_eager(self) -> None:
-        """Raise in a ``tf.function``, where tensors have no values yet."""
-        if not tf.executing_eagerly():
-            raise UnsupportedError(
-                "AGNOptimizer: expected an eager step for a center on Ray, got one in "
-                "a graph; train outside of tf.function, and with run_eagerly=True in "
-                "compile()."
-            )

@@ -119,13 +119,7 @@ def get(identifier: Any) -> shared.LossScale | None:
     Raises:
         UnknownNameError: a ValueError; anything else.
     """
-    if isinstance(identifier, int | float):
-        return FixedLossScale(identifier)
-    if isinstance(identifier, str) and identifier == "dynamic":
-        return DynamicLossScale()
-    if identifier is None or isinstance(identifier, SCALES):
-        return identifier
-    raise shared.bad_identifier(identifier)
+    return shared.scale_for(identifier, FixedLossScale, DynamicLossScale, SCALES)
 
 
 @registered

@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lockstep import errors, pipeline, scalers
+from lockstep import errors, scalers
 from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.keras3 import wrapper as stack
 from lockstep.keras3.gradients import (
@@ -51,12 +51,7 @@ class ScalingWrapper(stack.Wrapper, keras.optimizers.LossScaleOptimizer):
     ) -> None:
         owner = type(self).__name__
         scalers.check_options(owner, clip_norm, at_floor, floor_patience)
-        if "unscale" in pipeline.stages_of(opt):
-            raise errors.UnsupportedError(
-                f"{owner}: expected an optimizer whose loss is not scaled yet, got "
-                f"{type(opt).__name__}; let one of the two scale, and give it the loss "
-                "scale."
-            )
+        scaling.refuse_scaled(opt, owner)
         super().__init__(opt)
         stack.refuse_factor(self, owner)
         self.scale_object = scale_object

@@ -22,9 +22,8 @@ import tensorflow as tf
 from lockstep.errors import UnsupportedError
 from lockstep.interface import Array
 from lockstep.pipeline import has_layer, layers_of
-from lockstep.ray.worker import RemoteView
 from lockstep.tf.replicas import Pairs
-from lockstep.tf.shared.agn import check_joining, layout_of
+from lockstep.tf.shared.agn import RemoteTensors, check_joining, require_kinds
 from lockstep.tf.wrapper import apply_with, as_variable, base_of, builds_graph
 
 Optimizer = tf.compat.v1.train.Optimizer
@@ -270,38 +269,22 @@ class TensorFlowWeights:
 
     def load(self, saved: Any) -> None:
         """Load weights and slots; raise for the slots of another optimizer."""
-        if saved["kinds"] != self._kinds():
-            raise UnsupportedError(
-                "AGNOptimizer: expected the checkpoint of a center with "
-                f"{self._kinds()}, got one with {saved['kinds']}; start with the "
-                "optimizer that was saved, or in another directory."
-            )
+        require_kinds(saved["kinds"], self._kinds())
         for name, weight in saved["weights"].items():
             self.center.shared[name].assign(weight)
         for name, slot in self._slots().items():
             slot.assign(saved["slots"][name])
 
 
-class RemoteCenter(RemoteView, Center):
+class RemoteCenter(RemoteTensors, Center):
     """A worker's view of a center in another process. Its steps are eager."""
 
     backend = "tf"
 
     def arrays(self) -> dict[str, Array]:
         """Return this worker's copies of the shared weights."""
-        _require_eager()
-        return {name: variable.numpy() for name, variable in self.shared.items()}
-
-    def check(self, variables: Mapping[str, tf.Variable], may_add: bool) -> None:
-        """Raise unless these may join: see the base class."""
-        self.require_fit({name: layout_of(v) for name, v in variables.items()})
-
-    def join(self, name: str, make: Callable[[], tf.Variable]) -> tf.Variable:
-        """Return the shared variable of this name, with the center's value."""
-        shared = super().join(name, make)
-        if name in self.known:
-            shared.assign(self.known[name])
-        return shared
+        self.require_eager()
+        return super().arrays()
 
     def rule_of(self, optimizer: Any, clips_rows: bool) -> bytes:
         """Return an optimizer as bytes."""
@@ -313,11 +296,8 @@ class RemoteCenter(RemoteView, Center):
 
     def pull(self, shared: Iterable[tf.Variable]) -> list[tf.Tensor]:
         """Return the values of shared variables, which the center sends."""
-        _require_eager()
         shared = list(shared)
-        for name, weight in self.member.pull(self._names_of(shared)).items():
-            # TensorFlow may share the memory of an array, and Ray's is read-only.
-            self.shared[name].assign(np.array(weight))
+        self.fetch(self._names_of(shared))
         return super().pull(shared)
 
     def push(self, pairs: Pairs, optimizer: Optimizer | None) -> None:
@@ -327,7 +307,7 @@ class RemoteCenter(RemoteView, Center):
         center. They do not advance if the center rejected the push, or if its optimizer
         took no step, because all changes are zero.
         """
-        _require_eager()
+        self.require_eager()
         names = self._names_of([shared for _, shared in pairs])
         changes = {n: c.numpy() for n, (c, _) in zip(names, pairs, strict=True)}
         if optimizer is None:
@@ -345,12 +325,3 @@ class RemoteCenter(RemoteView, Center):
     def _trackable_children(self, *_: Any, **__: Any) -> dict[str, Any]:
         """Return nothing: ``tf.train.Checkpoint`` saves the worker's part only."""
         return {}
-
-
-def _require_eager() -> None:
-    """Raise in a graph or a ``tf.function``, where tensors have no values yet."""
-    if not tf.executing_eagerly():
-        raise UnsupportedError(
-            "AGNOptimizer: expected an eager step for a center on Ray, got one in a "
-            "graph; train outside of tf.function."
-        )

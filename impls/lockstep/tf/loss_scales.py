@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from lockstep import scalers
@@ -121,10 +122,6 @@ def get(identifier: Any, strict: bool = False) -> LossScale | None:
     Raises:
         UnknownNameError: a ValueError; anything else.
     """
-    if isinstance(identifier, int | float):
-        return FixedLossScale(identifier, strict=strict)
-    if isinstance(identifier, str) and identifier == "dynamic":
-        return DynamicLossScale(strict=strict)
-    if identifier is None or isinstance(identifier, LossScale):
-        return identifier
-    raise shared.bad_identifier(identifier)
+    fixed = partial(FixedLossScale, strict=strict)
+    dynamic = partial(DynamicLossScale, strict=strict)
+    return shared.scale_for(identifier, fixed, dynamic, LossScale)

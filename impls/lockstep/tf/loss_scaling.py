@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from lockstep import errors, pipeline, scalers
+from lockstep import errors, scalers
 from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.tf import wrapper as base
 from lockstep.tf.loss_scales import LossScale, get
@@ -65,12 +64,7 @@ class ScalingWrapper(base.Wrapper):
     ) -> None:
         """Set the options that the originals do not have, after :meth:`_set_up`."""
         scalers.check_options(self.owner, clip_norm, at_floor, floor_patience)
-        if "unscale" in pipeline.stages_of(self.inner_optimizer):
-            raise errors.UnsupportedError(
-                f"{self.owner}: expected an optimizer whose loss is not scaled yet, "
-                f"got {type(self.inner_optimizer).__name__}; let one of the two scale, "
-                "and give it the loss scale."
-            )
+        scaling.refuse_scaled(self.inner_optimizer, self.owner)
         self.at_floor = at_floor
         self.floor_patience = floor_patience
         self.clip_norm = clip_norm
@@ -268,20 +262,10 @@ class ScalingWrapper(base.Wrapper):
 
 
 class Entry(NamedTuple):
-    """The last call for a replica's gradients: its graph; the branch that took them."""
+    """The last call for a replica's gradients: unscaled them or scaled their loss."""
 
     is_unscaled: bool
-    graph: Callable[[], Any] | None
-    branch: Callable[[], Any] | None = None
-
-    def is_outside(self, graph: Any) -> bool:
-        """Whether ``graph`` is a branch of a condition in the graph of the call."""
-        # The class of the graph of one branch of tf.cond has no public name.
-        while type(graph).__name__ == "CondBranchFuncGraph":
-            graph = graph.outer_graph
-            if self.graph is not None and graph is self.graph():
-                return True
-        return False
+    in_function: bool
 
 
 class ByHand:
@@ -298,9 +282,8 @@ class ByHand:
 
     def note(self, is_unscaled: bool) -> None:
         """Record that a loss was scaled, or that its gradients were unscaled."""
-        graph = weakref.ref(tf.compat.v1.get_default_graph())
-        eager = tf.executing_eagerly()
-        self._entries[replica_number()] = Entry(is_unscaled, None if eager else graph)
+        entry = Entry(is_unscaled, not tf.executing_eagerly())
+        self._entries[replica_number()] = entry
 
     def refuse_second(self, owner: str) -> None:
         """Raise if the gradients of this step are already unscaled."""
@@ -315,28 +298,22 @@ class ByHand:
 
     def take(self, owner: str) -> bool:
         """Return whether the gradients of a step are unscaled, and remove the entry."""
-        replica, eager = replica_number(), tf.executing_eagerly()
-        graph = tf.compat.v1.get_default_graph()
-        entry = self._entries.get(replica)
+        entry, eager = self._entries.get(replica_number()), tf.executing_eagerly()
         if entry is None:
             return True
-        in_branch = entry.is_outside(graph)
-        # Only one branch of a condition runs, so each may apply the same gradients.
-        again = entry.branch is not None and entry.branch() is graph
-        is_over = again or (entry.branch is not None and not in_branch)
-        if eager and entry.graph is not None and not (entry.is_unscaled or is_over):
+        if eager and entry.in_function and not entry.is_unscaled:
             raise errors.UnsupportedError(
                 f"{owner}.apply_gradients: expected unscaled gradients, for a "
                 "tf.function scaled the loss, got gradients that were not unscaled; "
                 "pass them through unscale_gradients first."
             )
-        del self._entries[replica]
-        if is_over:
-            return True
-        if entry.graph is None and not eager:
+        # Only one branch of a condition runs, so each may apply the same gradients.
+        # The class of the graph of a branch has no public name.
+        graph = tf.compat.v1.get_default_graph()
+        if type(graph).__name__ != "CondBranchFuncGraph":
+            del self._entries[replica_number()]
+        if not (eager or entry.in_function):
             self._steps_in_functions = True
-        if in_branch and not entry.is_unscaled:
-            self._entries[replica] = entry._replace(branch=weakref.ref(graph))
         return entry.is_unscaled
 
     def clear(self) -> None:

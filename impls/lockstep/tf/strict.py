@@ -512,7 +512,7 @@ def clip_by_global_norm(
     """Clip tensors by a given norm, as OpenSeq2Seq does; a scalar gets shape [1]."""
     tensors = clipping.as_tensors(t_list)
     with tf.name_scope(name or "clip_by_global_norm"):
-        norm = clipping.as_norm(use_norm)
+        norm = tf.cast(use_norm, tf.float32)
         factor = tf.reshape(clipping.limited(norm, clip_norm), [1])
         return clipping.scale_in_float32(tensors, factor), norm
 

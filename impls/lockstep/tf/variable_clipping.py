@@ -45,8 +45,8 @@ class VariableClippingOptimizer(Wrapper):
             variables or, if these are not hashable (eager ones), their ``ref()``. A
             variable that is not listed is never clipped.
         max_norm: the largest norm that is not clipped, > 0 and finite: a number, or a
-            0-d tensor or variable, whose value is checked in eager mode; or a mapping
-            from the keys of ``vars_to_clip_dims`` to such norms.
+            0-d tensor or variable, which is not checked; or a mapping from the keys of
+            ``vars_to_clip_dims`` to such norms.
         use_locking: lock the variable while it is clipped; reference variables only.
         colocate_clip_ops_with_vars: compute norms on the device of the variable.
         name: the result of ``get_name``, and the name scope in a graph.
@@ -132,8 +132,6 @@ class VariableClippingOptimizer(Wrapper):
         self.rows = {ref: RowLimit(axes_of[ref], limits[ref]) for ref in axes_of}
 
     def _prepared(self, pairs: Pairs) -> Pairs:
-        if isinstance(self.max_norm, tf.Variable):
-            check_max_norm(self.max_norm)
         require_floats(OWNER, [g for g, _ in self._listed(pairs)])
         return pairs
 
@@ -263,11 +261,6 @@ def limits_of(max_norm: Any, listed: Iterable[Any]) -> dict[Any, Any]:
 
 
 def check_max_norm(max_norm: Any) -> None:
-    """Raise unless ``max_norm``, if its value is known, is a finite number > 0."""
-    known = max_norm
-    if isinstance(max_norm, tf.Variable) and tf.executing_eagerly():
-        known = max_norm.numpy()
-    elif tf.is_tensor(max_norm):
-        known = tf.get_static_value(max_norm)
-    if known is not None or max_norm is None:
-        shared.check_max_norm(known)
+    """Raise unless ``max_norm`` is a tensor, or a finite number > 0."""
+    if not tf.is_tensor(max_norm):
+        shared.check_max_norm(max_norm)

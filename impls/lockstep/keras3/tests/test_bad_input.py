@@ -98,19 +98,6 @@ def test_a_sparse_gradient_needs_no_dense_shape(maker: str, shape: Any) -> None:
     assert w.numpy()[1].tolist() == pytest.approx([2.875, 3.875], rel=1e-5)
 
 
-@pytest.mark.parametrize("indices", [[5], [-1], [0, 1]])
-@pytest.mark.parametrize("maker", MAKERS)
-def test_rows_that_are_none_are_refused_before_another_variable_moves(
-    maker: str, indices: list[int]
-) -> None:
-    u, w = keras.Variable([1.0, 2.0]), keras.Variable([[1.0, 2.0], [3.0, 4.0]])
-    sparse = tf.IndexedSlices(tf.ones([1, 2]), tf.constant(indices))
-    with pytest.raises(ValueError, match="rows of") as told:
-        MAKERS[maker]().apply_gradients([(tf.ones([2]), u), (sparse, w)])
-    assert isinstance(told.value, errors.LockstepError)
-    assert u.numpy().tolist() == [1.0, 2.0]
-
-
 def test_the_callback_that_swaps_averages_sees_through_nested_wrappers() -> None:
     w = keras.Variable([4.0])
     sgd = keras.optimizers.SGD(1.0, use_ema=True, ema_momentum=0.5)

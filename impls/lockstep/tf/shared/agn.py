@@ -6,11 +6,14 @@ import itertools
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from lockstep import errors, pipeline
 from lockstep.checks import check_integer
+from lockstep.interface import Array
 from lockstep.ray.center import as_ray_host
+from lockstep.ray.worker import RemoteView
 from lockstep.tf.shared.gradients import as_variable, refuse_parameter_servers
 
 GLOBAL_VARIABLE_NAME = "global_center_variable"
@@ -137,3 +140,50 @@ def check_worker(
         raise errors.unknown_name(f"{owner}: commit", commit, COMMITS)
     check_integer(owner, "num_worker", num_worker)
     check_integer(owner, "communication_period", communication_period)
+
+
+class RemoteTensors(RemoteView):
+    """A worker's view of a center on Ray, with its copies of the shared variables."""
+
+    shared: dict[str, Any]
+
+    def arrays(self) -> dict[str, Array]:
+        """Return this worker's copies of the shared weights."""
+        return {name: variable.numpy() for name, variable in self.shared.items()}
+
+    def check(self, variables: Mapping[str, Any], may_add: bool) -> None:
+        """Raise unless these may join: name -> a worker's variable."""
+        self.require_fit({name: layout_of(v) for name, v in variables.items()})
+
+    def join(self, name: str, make: Any) -> Any:
+        """Return the shared variable of this name, with the center's value."""
+        variable = super().join(name, make)
+        if name in self.known:
+            variable.assign(self.known[name])
+        return variable
+
+    def fetch(self, names: Iterable[str]) -> None:
+        """Update the copies of these weights from the center."""
+        self.require_eager()
+        for name, weight in self.member.pull(names).items():
+            # TensorFlow may share the memory of an array, and Ray's is read-only.
+            self.shared[name].assign(np.array(weight))
+
+    def require_eager(self) -> None:
+        """Raise in a graph or a ``tf.function``, where tensors have no values yet."""
+        if not tf.executing_eagerly():
+            raise errors.UnsupportedError(
+                "AGNOptimizer: expected an eager step for a center on Ray, got one in a"
+                " graph; train outside of tf.function, and with run_eagerly=True in "
+                "Keras' compile()."
+            )
+
+
+def require_kinds(saved: list[str], own: list[str]) -> None:
+    """Raise for the checkpoint of a center with another optimizer."""
+    if saved != own:
+        raise errors.UnsupportedError(
+            f"AGNOptimizer: expected the checkpoint of a center with {own}, got one "
+            f"with {saved}; start with the optimizer that was saved, or in another "
+            "directory."
+        )

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import tensorflow as tf
 
 from lockstep import errors
-from lockstep.checks import check_norm_limit
+from lockstep.checks import check_norm_limit, require
 from lockstep.larc import LARC, LarcPolicy, larc_policy
 from lockstep.tf.shared.gradients import (
     HALF,
@@ -24,8 +24,8 @@ from lockstep.tf.shared.gradients import (
     as_tensor,
     as_variable,
     check_dtypes,
-    check_rows,
     check_shapes,
+    name_of,
     require_floats,
     saturating_cast,
     summed_values,
@@ -103,8 +103,7 @@ def clip_gradients_by_global_norm(
     variables = [as_variable(variable) for _, variable in pairs]
     both = zip(gradients, variables, strict=True)
     fitting = [(g, v) for g, v in both if isinstance(v, tf.Variable)]
-    for check in (check_shapes, check_rows):
-        check(owner, fitting, lambda k: fitting[k][1].name)
+    check_shapes(owner, fitting, lambda k: name_of(fitting[k][1]))
     with tf.name_scope("global_norm"):
         norm = global_norm(require_floats(owner, gradients))
     if error_if_nonfinite:
@@ -207,13 +206,11 @@ def clip_by_global_norm(
     is_lazy = isinstance(t_list, Iterator | ValuesView)
     tensors = as_tensors(list(t_list) if is_lazy else t_list)
     check_limit(OF_LIST, "clip_norm", clip_norm)
-    if isinstance(use_norm, int | float) and use_norm < 0:
-        raise errors.OutOfRangeError(
-            f"{OF_LIST}: use_norm: expected a number >= 0, got {use_norm!r}; pass the "
-            "norm of all tensors, or leave it out."
-        )
+    if isinstance(use_norm, int | float):
+        require(OF_LIST, "use_norm", use_norm, not use_norm < 0, "a number >= 0")
     with tf.name_scope(name or OF_LIST):
-        norm = global_norm(tensors) if use_norm is None else as_norm(use_norm)
+        norm = global_norm(tensors) if use_norm is None else use_norm
+        norm = tf.cast(norm, tf.float32)
         return scale_in_float32(tensors, limited(norm, clip_norm)), norm
 
 
@@ -250,17 +247,6 @@ def as_tensors(t_list: Any) -> list[Gradient]:
             ) from None
     require_floats(OF_LIST, tensors, integers=True)
     return tensors
-
-
-def as_norm(use_norm: Any) -> tf.Tensor:
-    """Return the norm that a caller passed: float32, 0-d."""
-    norm = tf.cast(use_norm, tf.float32)
-    if not norm.shape.is_compatible_with([]):
-        raise errors.MalformedPairsError(
-            f"{OF_LIST}: use_norm: expected a number or a 0-d tensor, got shape "
-            f"{norm.shape}; pass the norm of all tensors, or leave it out."
-        )
-    return norm
 
 
 # -- LARC ------------------------------------------------------------------------------

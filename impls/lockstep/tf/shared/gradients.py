@@ -9,7 +9,6 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 from tensorflow.python.distribute import distribute_lib
 
@@ -17,7 +16,6 @@ from lockstep.errors import (
     DtypeError,
     MalformedPairsError,
     NoGradientsError,
-    OutOfRangeError,
     ShapeError,
     UnsupportedError,
 )
@@ -101,10 +99,9 @@ def as_gradient(gradient: Any, variable: Any, owner: str) -> Gradient:
 def check_like(
     owner: str, pairs: Pairs, name_at: NameAt, takes_wide: bool = False
 ) -> None:
-    """Raise unless gradients match their variables' shapes, dtypes and rows."""
+    """Raise unless gradients match their variables' shapes and dtypes."""
     check_shapes(owner, pairs, name_at)
     check_dtypes(owner, pairs, name_at, takes_wide)
-    check_rows(owner, pairs, name_at)
 
 
 def check_dtypes(
@@ -140,33 +137,6 @@ def check_shapes(owner: str, pairs: Pairs, name_at: NameAt) -> None:
                 f"{name_at(position)!r}, got {list(shape)}; pass the gradient of this "
                 "variable."
             )
-
-
-def check_rows(owner: str, pairs: Pairs, name_at: NameAt) -> None:
-    """Raise unless sparse gradients' indices fit their values and variables.
-
-    In eager mode the indices are read. In a graph TensorFlow checks them when it runs.
-    """
-    for position, (gradient, variable) in enumerate(pairs):
-        if not isinstance(gradient, tf.IndexedSlices):
-            continue
-        indices = tf.convert_to_tensor(gradient.indices)
-        rows, count = gradient.values.shape[:1], variable.shape[:1]
-        if not indices.shape.is_compatible_with(rows):
-            raise ShapeError(
-                f"{owner}: expected an index for each of {rows.num_elements()} rows of "
-                f"the gradient of {name_at(position)!r}, got "
-                f"{indices.shape.num_elements()}; let indices be as long as values."
-            )
-        if not (tf.executing_eagerly() and len(indices) and count.rank):
-            continue
-        numbers = np.asarray(indices)
-        for index in (int(numbers.min()), int(numbers.max())):
-            if not 0 <= index < count[0]:
-                raise OutOfRangeError(
-                    f"{owner}: expected indices of the {count[0]} rows of "
-                    f"{name_at(position)!r}, got {index}; count them from 0."
-                )
 
 
 def require_floats(

@@ -6,7 +6,7 @@ Their arithmetic is that of :mod:`lockstep.scalers`, on tensors.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Real
 from typing import Any, ClassVar, Self
 
@@ -56,14 +56,19 @@ def scale_number(argument: Any) -> float:
     return number
 
 
-def bad_identifier(identifier: Any) -> errors.UnknownNameError:
-    """Return the error for an argument that is no loss scale."""
-    remedy = "for one that follows the gradients give 'dynamic'"
-    if isinstance(identifier, AutomaticLossScaler):
-        remedy = "pass this one to MixedPrecisionOptimizerWrapper, which takes it"
-    return errors.UnknownNameError(
+def scale_for(
+    identifier: Any, fixed: Callable[[Any], Any], dynamic: Callable[[], Any], kinds: Any
+) -> Any:
+    """Return the loss scale for a number or "dynamic"; one of ``kinds`` stays."""
+    if isinstance(identifier, int | float):
+        return fixed(identifier)
+    if isinstance(identifier, str) and identifier == "dynamic":
+        return dynamic()
+    if identifier is None or isinstance(identifier, kinds):
+        return identifier
+    raise errors.UnknownNameError(
         "loss_scale: expected a number, 'dynamic' or a loss scale, got "
-        f"{identifier!r:.80}; {remedy}."
+        f"{identifier!r:.80}; for one that follows the gradients give 'dynamic'."
     )
 
 

@@ -14,6 +14,7 @@ from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 from lockstep import errors, scalers
 from lockstep.interface import StepReport
+from lockstep.pipeline import stages_of
 from lockstep.tf.shared.clipping import clip_factor, half_square_sums, scale_gradients
 from lockstep.tf.shared.gradients import (
     Gradient,
@@ -44,6 +45,16 @@ def listed_gradients(gradients: Any, owner: str) -> list[Gradient]:
     tensors = [as_gradient(g, f"gradient {k}", owner) for k, g in enumerate(listed)]
     require_floats(owner, tensors)
     return tensors
+
+
+def refuse_scaled(optimizer: Any, owner: str) -> None:
+    """Raise for an optimizer that scales the loss itself."""
+    if "unscale" in stages_of(optimizer):
+        raise errors.UnsupportedError(
+            f"{owner}: expected an optimizer whose loss is not scaled yet, got "
+            f"{type(optimizer).__name__}; let one of the two scale, and give it the "
+            "loss scale."
+        )
 
 
 # -- a step ----------------------------------------------------------------------------

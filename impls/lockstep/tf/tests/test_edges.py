@@ -70,15 +70,6 @@ def test_gradients_are_divided_only_where_a_reciprocal_is_subnormal(power: int) 
     assert gradient.numpy().tolist() == expected.tolist()
 
 
-def test_a_max_norm_that_became_negative_turns_no_row_round() -> None:
-    w, limit = tf.Variable([3.0, 4.0]), tf.Variable(1.0)
-    optimizer = ls.VariableClippingOptimizer(sgd(), {w.ref(): [0]}, limit)
-    limit.assign(-1.0)
-    with pytest.raises(errors.OutOfRangeError):
-        optimizer.apply_gradients([(tf.zeros([2]), w)])
-    assert w.numpy().tolist() == [3.0, 4.0]
-
-
 def test_a_rate_function_that_returns_nothing_is_told_so() -> None:
     w = tf.Variable([1.0])
     with pytest.raises(errors.RateFunctionError):

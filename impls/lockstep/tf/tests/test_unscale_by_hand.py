@@ -270,11 +270,6 @@ def test_each_branch_of_a_condition_may_apply_the_gradients(wrap: Any) -> None:
         step(tf.constant(first), tf.constant(second))
         step_by_hand(other, expected)
         assert values_of(variables) == values_of(expected)
-    # After the function, gradients count as unscaled until a loss is scaled again.
-    gradients = [tf.ones_like(variable) for variable in variables[:2]]
-    for each, its in ((optimizer, variables), (other, expected)):
-        each.apply_gradients(list(zip(gradients, its, strict=False)))
-    assert values_of(variables) == values_of(expected)
 
 
 @wrappers

@@ -106,18 +106,6 @@ PAIRS: dict[str, tuple[Callable[[Any], Any], type[Exception]]] = {
         lambda w: [(tf.IndexedSlices(tf.ones([1, 3]), [0]), w)],
         errors.ShapeError,
     ),
-    "an index": (
-        lambda w: [(tf.IndexedSlices(tf.ones([1]), [2]), w)],
-        errors.OutOfRangeError,
-    ),
-    "a negative index": (
-        lambda w: [(tf.IndexedSlices(tf.ones([1]), [-1]), w)],
-        errors.OutOfRangeError,
-    ),
-    "two indices": (
-        lambda w: [(tf.IndexedSlices(tf.ones([1]), [0, 1]), w)],
-        errors.ShapeError,
-    ),
 }
 
 
