@@ -223,6 +223,15 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
     is its counter. Its other attributes can be read, but its methods are not forwarded.
     A subclass overrides :meth:`update`, :meth:`build_state` if it has variables, and
     :meth:`get_config`.
+
+    Args:
+        inner_optimizer: any Keras optimizer, or a wrapper.
+        name: by default the name of the wrapped optimizer.
+
+    Raises:
+        NotAnOptimizerError: a TypeError; ``inner_optimizer`` is no Keras optimizer.
+        UnsupportedError: a ValueError; ``keras.optimizers.LossScaleOptimizer``, which
+            must be the outermost wrapper.
     """
 
     argument = "opt"

@@ -277,6 +277,11 @@ class Wrapper(Optimizer):
     them itself. Its other attributes can be read, but its methods are not forwarded.
     ``tf.train.Checkpoint`` saves its state under the name ``tracked_as``. A subclass
     overrides :meth:`_apply`, and :meth:`_prepared` if it checks or changes pairs.
+
+    Args:
+        inner_optimizer: a v1 optimizer, or a wrapper around one.
+        name: the name of the wrapper; by default that of the wrapped optimizer.
+        use_locking: passed to ``tf.compat.v1.train.Optimizer``.
     """
 
     tracked_as = "inner_optimizer"
