@@ -46,7 +46,7 @@ def test_random_steps_move_the_scale_as_in_the_reference(
         step([BAD if overflows else GOOD])
         theirs.move(not overflows)
         found = [driver.read(variable) for variable in ours.variables]
-        assert found == [part.item() for part in theirs.variables()]
+        assert found == list(theirs.state)[: len(found)]
         moved.add(float(theirs()))
     assert len(moved) > 3
 
