@@ -26,9 +26,8 @@ from lockstep.pytorch import foreach, fused, gradients, norms, shards
 from lockstep.pytorch.gradients import Pairs, name_in, named_parameters
 from lockstep.pytorch.loss_scales import SCALE, LossScale, get
 from lockstep.pytorch.scaled_step import (
-    APPLIED,
-    APPLIED_SCALED,
     PLAIN,
+    SCALED,
     SPOILED,
     Contents,
     Step,
@@ -150,47 +149,50 @@ class ScalingWrapper(OptimizerWrapper):
     def scale_loss(self, loss: Tensor) -> Tensor:
         """Return loss x scale; a loss in half precision becomes float32.
 
-        The next ``step``, ``apply_gradients`` or ``compute_gradients`` divides the
-        gradients by the scale, once.
+        Once its backward pass has begun, the next ``step`` or ``apply_gradients``
+        divides the gradients by the scale, once. ``compute_gradients`` of this loss
+        does so itself. The backward pass raises, before it adds anything, if ``.grad``
+        has gradients of an earlier loss that was not scaled, or that were unscaled.
 
         Raises:
             TypeError: the loss is no tensor.
-            RuntimeError: there are gradients that ``unscale_`` has divided, and the
-                scaled gradients of this loss would be added to them.
         """
         if not isinstance(loss, Tensor):
             owner, kind = type(self).__name__, type(loss).__name__
             raise LossNotCallableError(f"{owner}: expected a loss tensor, got {kind}.")
-        product, scale = self._scaled(loss)
-        if not product.requires_grad:
-            return product
-        contents, gradient = self._contents, self._a_gradient()
-        if contents.checked is not None:
-            if gradient is not None:
-                raise UnscaledTwiceError(
-                    f"{type(self).__name__}.scale_loss: expected no further loss after "
-                    "unscale_(), got one whose scaled gradients would be added to "
-                    "unscaled ones; call it before, or zero_grad() to begin again."
-                )
-            self._begin_again()
-        if contents.factor is None and gradient is not None and not self.capturable:
-            if contents.marked(APPLIED, APPLIED_SCALED) is not gradient:
-                self._note_earlier(gradient)
-        contents.factor = scale
-        return product
+        return self._scaled(loss)
 
-    def _note_earlier(self, gradient: Tensor) -> None:
-        """Note a gradient that scaled ones will be added to, unless it is zero."""
-        if not gradient.any():  # On a GPU it waits.
-            self._contents.forget()
-        elif self._contents.marked(SPOILED) is not gradient:
-            self._contents.mark(PLAIN, gradient)
-
-    def _scaled(self, loss: Tensor) -> tuple[Tensor, Any]:
-        """Return loss x scale, and the scale."""
+    def _scaled(self, loss: Tensor) -> Tensor:
+        """Return loss x scale, whose backward pass is noted."""
         self._knows_scale = True
         scale = self._current()
-        return (loss.float() if loss.itemsize < 4 else loss) * scale, scale
+        product = (loss.float() if loss.itemsize < 4 else loss) * scale
+        if product.requires_grad:
+            self._contents.awaited = scale
+            product.register_hook(lambda _: self._begin_backward(scale))
+        return product
+
+    def _begin_backward(self, scale: Any) -> None:
+        """Note that gradients with this factor come next; raise if they may not."""
+        owner, contents = type(self).__name__, self._contents
+        if contents.is_grad and contents.noted is None:
+            gradient = self._a_gradient()
+            if gradient is not None and contents.checked is not None:
+                raise UnscaledTwiceError(
+                    f"{owner}: expected no further backward pass after unscale_(), got "
+                    "one whose scaled gradients would be added to unscaled ones; call "
+                    "it before, or zero_grad() to begin again."
+                )
+            # To look at a gradient waits for the GPU.
+            may_look = gradient is not None and not self.capturable
+            if may_look and not contents.is_cleared(gradient):
+                raise UnsupportedError(
+                    f"{owner}: expected no gradients in .grad before those of a scaled "
+                    "loss, got some that would not be divided by the scale; call "
+                    "zero_grad() first, and scale_loss for each micro-batch."
+                )
+            self._begin_again()
+        contents.noted, contents.awaited = scale, None
 
     @torch._disable_dynamo
     def unscale_(self) -> None:
@@ -215,7 +217,7 @@ class ScalingWrapper(OptimizerWrapper):
             )
         step, pieces = self._gathered()
         if pieces:
-            self._check_contents(step.parameters)
+            self._check_contents()
             divisor = self._divisor()
             step.look(pieces, divisor, None)
             if self.chosen_scale._needs_amax:
@@ -223,17 +225,15 @@ class ScalingWrapper(OptimizerWrapper):
             if contents.factor is not None:
                 with self._noting_failure():
                     self._divide(step, pieces, divisor)
-        contents.checked, contents.factor = step, None
+        contents.take_factor()
+        contents.checked = step
 
     def _divisor(self) -> Any:
         """Return the factor in the gradients; with ``capturable`` it is a tensor."""
-        factor = self._contents.factor
-        number = 1.0 if factor is None else factor
-        return (
-            torch.as_tensor(number, device=self._device())
-            if self.capturable
-            else number
-        )
+        number = self._contents.factor
+        number = 1.0 if number is None else number
+        device = self._device()
+        return number if device is None else torch.as_tensor(number, device=device)
 
     def _gathered(self) -> tuple[Step, list[Tensor]]:
         """Return the next step and its gradients, maybe as fewer tensors."""
@@ -272,26 +272,37 @@ class ScalingWrapper(OptimizerWrapper):
     def _scaling(self, loss: Tensor | Callable[[], Tensor]) -> Iterator[Any]:
         """Yield loss x scale, to be differentiated; ``.grad`` keeps what it holds.
 
-        A tensor after ``scale_loss`` is the product already.
+        A tensor after ``scale_loss`` is taken for the product. Whether it was shows in
+        the factor of the gradients.
         """
+        self._refuse_waiting()
         own, is_function = self._contents, callable(loss)
-        self._contents = Contents(None if is_function else own.factor)
+        self._contents = Contents(is_grad=False)
         try:
             if is_function:
                 loss = gradients.evaluate(loss)
-            if isinstance(loss, Tensor) and self._contents.factor is None:
+            of_loss = self._contents if is_function else own
+            if isinstance(loss, Tensor) and of_loss.awaited is None:
                 with torch.enable_grad():
-                    loss, self._contents.factor = self._scaled(loss)
+                    loss = self._scaled(loss)
             yield loss
         finally:
             self._contents = own
-        if not is_function:
-            own.factor = None
+        own.take_factor()
+
+    def _refuse_waiting(self) -> None:
+        """Raise if ``.grad`` has gradients of a scaled loss that no step has used."""
+        if self._contents.noted is not None and self._a_gradient() is not None:
+            raise UnsupportedError(
+                f"{type(self).__name__}: expected a step() with the scaled gradients "
+                "that are in .grad, got another loss to differentiate; call step() or "
+                "zero_grad() first."
+            )
 
     @torch.no_grad()
     def _divided_pairs(self, pairs: Pairs) -> Pairs:
         """Divide the gradients; each one's memory is free once its quotient exists."""
-        factor = inverse(self._contents.factor)
+        factor = inverse(self._divisor())
         present = [k for k, (gradient, _) in enumerate(pairs) if gradient is not None]
         for run in foreach.runs([pairs[k][0] for k in present]):
             some = [pairs[present[k]][0] for k in run]
@@ -317,20 +328,20 @@ class ScalingWrapper(OptimizerWrapper):
         """Look at the gradients, update or skip by ``take``, move the scale."""
         present, contents = step.parameters, self._contents
         if not present or self._only_wants_state(present):
-            contents.factor = None
+            contents.take_factor()
             self._drop_unscaled()
             if not present:
                 self.note_no_gradients()
             self.inner_optimizer.step()
             return
-        self._check_contents(present)
+        self._check_contents()
         if not self._knows_scale:
             self._warn_unscaled()
         before, divisor, checked = self._current(), self._divisor(), contents.checked
         if contents.clip is not None:
             norm = norms.total_norm(pieces).item() / divisor
             step.look(pieces, divisor, None)
-            step.factor = contents.clip(norm)
+            step.clip_factor = contents.clip(norm)
             step.finite = step.finite and math.isfinite(norm)
         elif not contents.known_finite or self._may_change():
             step.look(pieces, divisor, self.clip_norm)
@@ -342,14 +353,17 @@ class ScalingWrapper(OptimizerWrapper):
         elif self.chosen_scale._needs_amax:
             step.amax = largest_of(pieces, divisor)
         was_scaled = contents.factor is not None
-        contents.factor = contents.checked = None
+        contents.take_factor()
+        contents.checked = None
         with self._noting_failure():
             if self.capturable:
                 self._update_on_device(step, divisor, take)
             elif step.finite:
-                divisor = divisor / step.factor if step.factor else math.inf
+                clip = step.clip_factor
+                divisor = divisor / clip if clip else math.inf
                 self._update(step, pieces, divisor, take)
-        self._mark(APPLIED_SCALED if was_scaled else APPLIED)
+        is_divided = self._divides_grad() and step.finite is not False
+        self._mark(SCALED if was_scaled and not is_divided else PLAIN)
         # What the step replaced, such as a group, is looked up again.
         scale = self.scale_object
         scale.amax = step.amax
@@ -358,10 +372,14 @@ class ScalingWrapper(OptimizerWrapper):
         self._note(step)
 
     def _mark(self, what: str) -> None:
-        """Note what is known of the model's gradients, see ``Contents``."""
-        gradient = self._a_gradient() if self._contents.own is None else None
+        """Note what a step has left in ``.grad``, see ``Contents``."""
+        gradient = self._a_gradient() if self._contents.is_grad else None
         if gradient is not None:
             self._contents.mark(what, gradient)
+
+    def _divides_grad(self) -> bool:
+        """Whether a step divides the gradients of the model, not copies of them."""
+        return True
 
     @contextmanager
     def _noting_failure(self) -> Iterator[None]:
@@ -395,7 +413,7 @@ class ScalingWrapper(OptimizerWrapper):
         """Let the fused optimizer divide and update, or skip, without a host sync."""
         self._own_gradients(step, [p.grad for p in step.parameters])
         fused.make_momentum(self.inner_optimizer)
-        divisor = (held / step.factor).float()
+        divisor = (held / step.clip_factor).float()
         fused.step_dividing(self.inner_optimizer, take, divisor, (~step.finite).float())
 
     def _note(self, step: Step) -> None:
@@ -422,33 +440,27 @@ class ScalingWrapper(OptimizerWrapper):
             super().note_no_gradients()
             self._warn_of_stall(step)
 
-    def _check_contents(self, present: Iterable[Tensor]) -> None:
-        """Raise if the gradients may not all hold the same factor."""
+    def _check_contents(self) -> None:
+        """Raise for gradients that a step has used, and that are not plain since."""
         owner, contents = type(self).__name__, self._contents
-        if contents.own is not None:
+        spoiled, scaled = contents.marked(SPOILED), contents.marked(SCALED)
+        if not contents.is_grad or (spoiled is None and scaled is None):
             return
-        spoiled, plain = contents.marked(SPOILED), contents.marked(PLAIN)
-        if spoiled is not None and self._a_gradient() is spoiled:
+        there = [parameter.grad for parameter in self._model_parameters()]
+        if any([gradient is spoiled for gradient in there if gradient is not None]):
             raise UnsupportedError(
                 f"{owner}.step: expected new gradients after the step that raised, got "
                 "some that it may have divided by the loss scale; call zero_grad() and "
                 "compute them again."
             )
-        checked = contents.checked
-        if checked is not None and {*map(id, present)} - {*map(id, checked.parameters)}:
+        is_new = contents.factor is not None or contents.checked is not None
+        if is_new or scaled is None or not contents.is_unchanged(scaled):
+            return
+        if any([gradient is scaled for gradient in there]):
             raise UnsupportedError(
-                f"{owner}.step: expected every gradient to be there at unscale_(), got "
-                "a later one, which may hold the loss scale; call unscale_() after the "
-                "last backward, or zero_grad() to begin again."
-            )
-        is_there = plain is not None and any(
-            [p.grad is plain for p in self._model_parameters()]
-        )
-        if is_there and contents.is_written(plain):
-            raise UnsupportedError(
-                f"{owner}.step: expected gradients that all hold the loss scale, got "
-                "scaled ones added to others; call scale_loss for each micro-batch, or "
-                "zero_grad() to begin again."
+                f"{owner}.step: expected gradients that were not applied yet, got "
+                "those of the last step again, which hold the loss scale; call "
+                "zero_grad() and scale_loss(loss).backward() before each step."
             )
 
     def _warn_unscaled(self) -> None:
@@ -510,7 +522,7 @@ class ScalingWrapper(OptimizerWrapper):
             tuple(map(float, step.scales)),
             applied,
             float(step.norm) if has_norm else None,
-            float(step.factor) if has_norm and applied else None,
+            float(step.clip_factor) if has_norm and applied else None,
             [name_in(names, parameter) for parameter in step.absent],
         )
 
@@ -544,8 +556,11 @@ class ScalingWrapper(OptimizerWrapper):
         if is_lent:
             self._drop_unscaled()
             self._contents = self._contents.lent()
-        else:
-            self._contents = self._contents.returned()
+            return
+        lent, self._contents = self._contents, self._contents.own
+        if lent.factor is None and self._contents.factor is not None:
+            self._contents.take_factor()
+            self._mark(SCALED)  # Copies were divided.
 
     def _divides_as_it_updates(self, clips: bool) -> bool:
         """Whether the update can unscale and clip: nothing needs gradients before."""
@@ -571,6 +586,7 @@ class ScalingWrapper(OptimizerWrapper):
     ) -> Iterator[None]:
         """Set ``.grad`` of these weights for a ``step`` in the block; then restore."""
         everything = list(self._model_parameters())
+        self._refuse_waiting()
         self._begin_again()
         with self._scaling(loss) as value:
             gradients.check_loss(value, None, self.get_name())

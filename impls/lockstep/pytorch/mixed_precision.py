@@ -28,7 +28,7 @@ from lockstep.pipeline import base_of, has_layer, layers_of
 from lockstep.pytorch import gradients, loss_scales
 from lockstep.pytorch.flat_step import HALF, FlatMasters, FlatStep
 from lockstep.pytorch.loss_scaling import ScalingWrapper
-from lockstep.pytorch.scaled_step import APPLIED_SCALED, Step
+from lockstep.pytorch.scaled_step import Step
 from lockstep.pytorch.wrapper import MASTER, require_optimizer
 
 OWNER = "MixedPrecisionOptimizerWrapper"
@@ -460,7 +460,7 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
                 gradient = gradient.float().contiguous()
             if penalties and weight in penalties:
                 penalty = penalty_gradient(penalties[weight], master)
-                penalty *= self._contents.factor
+                penalty *= self._divisor()
                 if gradient is not None:
                     gradient = gradient.to_dense() if gradient.is_sparse else gradient
                 gradient = penalty if gradient is None else gradient + penalty
@@ -499,20 +499,9 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
                 self._release()
             self._exit()
 
-    def _check_contents(self, present: Iterable[Tensor]) -> None:
-        """Raise also for gradients that were applied and that still hold the scale."""
-        super()._check_contents(present)
-        contents = self._contents
-        if contents.own or contents.checked or contents.factor is not None:
-            return
-        applied = contents.marked(APPLIED_SCALED) if self.masters else None
-        is_again = applied is not None and applied is self._a_gradient()
-        if is_again and not contents.is_written(applied):
-            raise UnsupportedError(
-                f"{OWNER}.step: expected gradients that were not applied yet, got "
-                "those of the last step again, which hold the loss scale; call "
-                "zero_grad() and scale_loss(loss).backward() before each step."
-            )
+    def _divides_grad(self) -> bool:
+        """Whether a step divides the gradients of the model, not copies of them."""
+        return not self.masters
 
     def _step_flat(self) -> None:
         """Let the optimizer step, on whole buffers where that is the same."""

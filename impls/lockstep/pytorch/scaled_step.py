@@ -16,8 +16,8 @@ from torch import Tensor
 from lockstep.pytorch import foreach, norms, shards
 from lockstep.pytorch.gradients import name_in
 
-PLAIN, APPLIED, APPLIED_SCALED, SPOILED = "plain", "applied", "scaled", "spoiled"
-"""What may be known of a gradient, see :class:`Contents`."""
+SPOILED, SCALED, PLAIN = "spoiled", "scaled", "plain"
+"""What a step leaves in ``.grad``, see :class:`Contents`."""
 
 
 class Contents:
@@ -25,61 +25,88 @@ class Contents:
 
     As with ``GradScaler``, there are three stages: plain gradients; gradients of a
     scaled loss, which hold ``factor``; and gradients that ``unscale_`` has divided and
-    looked at, with the result ``checked``. A step returns to the first stage.
+    looked at, with the result ``checked``. The backward pass of a scaled loss begins
+    the second stage. A step, or ``zero_grad`` of the optimizer, returns to the first.
 
-    Gradients may be cleared or added to without our notice. So whatever else is known
-    of them is a mark on the first one, with its version, and counts only while that
-    gradient is there:
+    ``zero_grad`` of the model cannot be noticed. So what a step has left is a mark on
+    one gradient, the first, and counts only while that gradient is there:
 
-    - PLAIN: it was there, with nonzero elements, before the loss was scaled.
-    - APPLIED, APPLIED_SCALED: a step has used it; with a scaled loss or without.
-    - SPOILED: a step raised, which may have divided some of the gradients.
+    ======= ================================ ==========================================
+    mark    the step                         until the gradients are cleared, there is
+    ======= ================================ ==========================================
+    SPOILED raised, and may have divided     no step and no scaled backward pass
+    SCALED  divided copies, or was skipped   the same, while the gradient is unchanged
+    PLAIN   divided the gradients            no scaled backward pass, while unchanged
+    ======= ================================ ==========================================
 
     Attributes:
-        factor: what the gradients were multiplied by; None for nothing.
+        noted: what the backward passes of scaled losses multiplied the gradients by;
+            None for none.
+        awaited: the scale of a loss whose backward pass was not seen; None for none. If
+            gradients come in another way, by hand, they hold it.
         checked: what ``unscale_`` saw of the gradients; None before it.
-        known_finite: whether ``optimize_loss`` has found these gradients finite.
+        known_finite: whether ``optimize_loss`` has found the gradients finite.
         clip: how ``optimize_loss`` clips them: global norm -> factor; None for not.
-        own: the contents of ``.grad`` while those of a caller are there instead, which
-            must not be changed; None for ``.grad`` itself.
+        is_grad: whether this is about ``.grad`` itself, not about other gradients.
+        own: the contents of ``.grad`` while gradients of a caller, which must not be
+            changed, are there instead.
     """
 
-    def __init__(self, factor: Any = None, own: Contents | None = None) -> None:
-        self.factor, self.own = factor, own
+    def __init__(self, is_grad: bool = True, own: Contents | None = None) -> None:
+        self.is_grad, self.own = is_grad, own
+        self.noted: Any = None
+        self.awaited: Any = None
         self.checked: Step | None = None
         self.known_finite = False
         self.clip: Callable[[float], float] | None = None
-        self._mark = ""
-        self._marked: weakref.ref[Tensor] | None = None
-        self._version = 0
+        self._mark: tuple[str, weakref.ref[Tensor], int] | None = None
+
+    @property
+    def factor(self) -> Any:
+        """What the gradients were multiplied by; None for nothing."""
+        is_by_hand = self.noted is None and self.checked is None
+        return self.awaited if is_by_hand else self.noted
+
+    def take_factor(self) -> Any:
+        """Return the factor, 1 for none. From now on there is none."""
+        factor, self.noted, self.awaited = self.factor, None, None
+        return 1.0 if factor is None else factor
 
     def lent(self) -> Contents:
-        """Return the contents while gradients of a caller, with this factor, apply."""
-        lent = Contents(self.factor, own=self)
-        lent.known_finite, self.known_finite = self.known_finite, False
+        """Return the contents for gradients of a caller, which hold the same factor."""
+        lent = Contents(is_grad=False, own=self)
+        lent.noted, lent.known_finite = self.factor, self.known_finite
+        self.known_finite = False
         return lent
 
-    def returned(self) -> Contents:
-        """Return the contents of ``.grad`` after those of a caller were applied."""
-        self.own.factor = self.factor
-        return self.own
+    def forget(self) -> None:
+        """Return to the first stage: the gradients were cleared."""
+        self.noted = self.checked = self._mark = None
 
     def mark(self, what: str, gradient: Tensor) -> None:
-        """Note what is known of the first gradient of the model."""
-        self._mark, self._marked = what, weakref.ref(gradient)
-        self._version = gradient._version
+        """Note what a step has left in the first gradient of the model."""
+        self._mark = what, weakref.ref(gradient), gradient._version
 
-    def forget(self) -> None:
-        """Forget all but the factor: the gradients were cleared."""
-        self.checked, self._mark, self._marked = None, "", None
+    def marked(self, what: str) -> Tensor | None:
+        """Return the gradient with this mark; None if it is gone."""
+        return self._mark[1]() if self._mark and self._mark[0] == what else None
 
-    def marked(self, *marks: str) -> Tensor | None:
-        """Return the gradient with one of these marks; None if it is gone."""
-        return self._marked() if self._marked and self._mark in marks else None
+    def is_unchanged(self, gradient: Tensor) -> bool:
+        """Whether this is the marked gradient, and nothing has written into it."""
+        if self._mark is None or self._mark[1]() is not gradient:
+            return False
+        return self._mark[2] == gradient._version
 
-    def is_written(self, gradient: Tensor) -> bool:
-        """Whether the marked gradient has changed since."""
-        return gradient._version != self._version
+    def is_cleared(self, gradient: Tensor) -> bool:
+        """Whether scaled gradients may be added to this one: it is zero.
+
+        One that a step has left counts as zero if it has changed since, because to look
+        at it would be a host sync in each step.
+        """
+        of_step = self.marked(SCALED) is gradient or self.marked(PLAIN) is gradient
+        if of_step:
+            return not self.is_unchanged(gradient)
+        return not gradient.any()
 
 
 @dataclass(eq=False)
@@ -91,7 +118,7 @@ class Step:
         finite: whether all gradients are finite; 0-d if only the device knows.
         fits: whether each gradient is finite; None if all are.
         norm: the global norm of the unscaled gradients in float64, if computed.
-        factor: the factor that clips them, at most 1.
+        clip_factor: the factor that clips them, at most 1.
         amax: the largest unscaled magnitude, if the scale needs it.
         scales: the loss scales before and after the step.
         trained: the parameters that a skipped step would have trained.
@@ -102,13 +129,13 @@ class Step:
     finite: Any = True
     fits: Any = None
     norm: Any = None
-    factor: Any = 1.0
+    clip_factor: Any = 1.0
     amax: float = 0.0
     scales: tuple[Any, Any] = (1.0, 1.0)
     trained: Sequence[Tensor] = ()
     absent: Sequence[Tensor] = ()
 
-    def look(self, pieces: Sequence[Tensor], held: Any, limit: float | None) -> None:
+    def look(self, pieces: Sequence[Tensor], divisor: Any, limit: float | None) -> None:
         """Check and measure the gradients in one host sync.
 
         A gradient is finite if each unscaled element fits its dtype. With a ``limit``
@@ -116,32 +143,34 @@ class Step:
 
         Args:
             pieces: the gradients of ``parameters``, maybe as fewer tensors.
-            held: the factor that is in the gradients. If it is a tensor, there is no
-                host sync, and the results are 0-d tensors.
+            divisor: the factor that is in the gradients. If it is a tensor, there is
+                no host sync, and the results are 0-d tensors.
             limit: the largest norm; None for no clipping.
         """
-        if isinstance(held, Tensor):
-            self._look_on_device(pieces, held, limit)
+        if isinstance(divisor, Tensor):
+            self._look_on_device(pieces, divisor, limit)
             return
         fits_norm = True
         if limit is None:
             finite = norms.are_surely_finite(pieces)
         else:
-            self.norm = norms.total_norm(pieces).item() / held
+            self.norm = norms.total_norm(pieces).item() / divisor
             finite = fits_norm = self.norm <= norms.LARGEST
-            self.factor = limit / self.norm if self.norm > limit else 1.0
-        if not finite or held < 1:
-            self.fits = fit([p.grad for p in self.parameters], held)
+            self.clip_factor = limit / self.norm if self.norm > limit else 1.0
+        if not finite or divisor < 1:
+            self.fits = fit([p.grad for p in self.parameters], divisor)
             finite = fits_norm and bool(self.fits.all())
         self.finite = finite
 
     @torch.no_grad()
-    def _look_on_device(self, pieces: Any, held: Tensor, limit: float | None) -> None:
-        self.fits = fit([p.grad for p in self.parameters], held)
-        norm = norms.total_norm(pieces) / held
-        self.finite, self.factor = self.fits.all(), torch.ones_like(norm)
+    def _look_on_device(
+        self, pieces: Any, divisor: Tensor, limit: float | None
+    ) -> None:
+        self.fits = fit([p.grad for p in self.parameters], divisor)
+        norm = norms.total_norm(pieces) / divisor
+        self.finite, self.clip_factor = self.fits.all(), torch.ones_like(norm)
         if limit is not None:
-            self.norm, self.factor = norm, (limit / norm).clamp(max=1.0)
+            self.norm, self.clip_factor = norm, (limit / norm).clamp(max=1.0)
             self.finite = self.finite & (norm <= norms.LARGEST)
 
     def nonfinite(self, names: Mapping[Tensor, str]) -> list[str]:

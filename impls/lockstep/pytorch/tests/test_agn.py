@@ -435,9 +435,9 @@ def test_only_a_state_of_the_same_commit_is_loaded_or_that_of_a_bare_one(commit)
 
 
 WRONG_STATES = {
-    "accumulator": lambda own: own["accumulators"].update({"2": torch.ones(7)}),
-    "no accumulator": lambda own: own["accumulators"].pop("2"),
-    "center": lambda own: own["weights"].update({"2": torch.ones(7)}),
+    "accumulator": lambda own: own["accumulators"].update({"a.bias": torch.ones(7)}),
+    "no accumulator": lambda own: own["accumulators"].popitem(),
+    "center": lambda own: own["weights"].update({"a.bias": torch.ones(7)}),
     "no center": lambda own: own.pop("weights"),
     "period 0": lambda own: own.update(communication_period=0),
     "period x": lambda own: own.update(communication_period="x"),

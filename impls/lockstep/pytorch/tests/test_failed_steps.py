@@ -182,7 +182,9 @@ def test_it_is_refused_until_the_gradients_are_gone(stack, fused, by_hand):
     for _ in range(2):
         with pytest.raises(UnsupportedError):
             optimizer.step()
-    backward(model, optimizer)
+    with pytest.raises(UnsupportedError):
+        backward(model, optimizer)
+    loss_of(model, INPUTS).backward()
     with pytest.raises(UnsupportedError):
         optimizer.step()
     assert_same(weights_of(model), before)
@@ -280,6 +282,19 @@ def test_an_error_before_the_update_keeps_the_scale(stack):
         optimizer.step()
         found.append(weights_of(model))
     assert_same(*found)
+
+
+def test_the_mark_of_a_failure_is_not_bound_to_the_first_parameter():
+    first, second = (Parameter(torch.ones(2)) for _ in range(2))
+    fussy = Fussy([first, second], lr=1.0)
+    optimizer = MixedPrecisionLossScaleOptimizer(fussy, SCALE)
+    optimizer.scale_loss(second.sum()).backward()
+    with pytest.raises(MemoryError):
+        optimizer.step()
+    first.grad = torch.ones(2)
+    fussy.fails = False
+    with pytest.raises(UnsupportedError, match="step that raised"):
+        optimizer.step()
 
 
 @pytest.mark.parametrize("by_hand", [False, True], ids=["scaled", "unscale_"])

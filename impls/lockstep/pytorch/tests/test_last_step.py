@@ -110,7 +110,8 @@ def test_an_applied_step_reports_parameters_without_gradients(wrap, options):
     report = optimizer.last_step
     assert report.applied and report.skipped == ("absent",)
     assert report.reason == "finite, 1 absent; loss scale 8"
-    optimizer.scale_loss(present.sum()).backward()
+    optimizer.zero_grad()
+    optimizer.scale_loss((present + absent).sum()).backward()
     optimizer.step()
     assert optimizer.last_step.skipped == ()
 

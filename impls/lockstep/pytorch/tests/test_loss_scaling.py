@@ -336,17 +336,86 @@ def test_scaled_gradients_added_to_unscaled_ones_are_refused(kind, dtype, steps)
         optimizer.scale_loss(weight.float().sum()).backward()
         optimizer.step()
     optimizer.zero_grad()
-    before = weight.detach().clone()
     weight.float().sum().backward()
-    optimizer.scale_loss(weight.float().sum()).backward()
+    before = weight.grad.clone()
     for _ in range(2):
         with pytest.raises(UnsupportedError, match="each micro-batch"):
-            optimizer.step()
-    assert torch.equal(weight, before)
+            optimizer.scale_loss(weight.float().sum()).backward()
+        assert torch.equal(weight.grad, before)
     optimizer.zero_grad()
     optimizer.scale_loss(weight.float().sum()).backward()
     optimizer.step()
     assert optimizer.last_step.applied
+
+
+@everyone
+@pytest.mark.parametrize("scaled", [True, False])
+def test_gradients_of_the_last_step_must_be_cleared(kind, scaled):
+    """Those of a plain loss may not, as with any optimizer."""
+    weight, optimizer = started_forgotten(kind, scale=8.0)
+    optimizer.scale_loss(weight.float().sum()).backward()
+    optimizer.step()
+    loss = weight.float().sum()
+    if scaled:
+        with pytest.raises(UnsupportedError, match="zero_grad"):
+            optimizer.scale_loss(loss).backward()
+    else:
+        loss.backward()
+        optimizer.step()
+        assert optimizer.last_step.applied
+
+
+def one_weight(kind):
+    weight = Parameter(torch.ones(2))
+    return weight, WRAPPERS[kind](torch.optim.SGD([weight], lr=1.0), 8.0)
+
+
+@everyone
+def test_a_scaled_loss_that_is_only_logged_divides_nothing(kind):
+    weight, optimizer = one_weight(kind)
+    optimizer.scale_loss(weight.sum())
+    optimizer.minimize(lambda: weight.sum())
+    assert weight.tolist() == [0.0, 0.0]
+
+
+@everyone
+def test_each_backward_pass_of_two_scaled_losses_counts(kind):
+    weight, optimizer = one_weight(kind)
+    losses = [optimizer.scale_loss(weight.sum()) for _ in range(2)]
+    for expected, loss in zip((0.0, -1.0), losses, strict=True):
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        assert weight.tolist() == [expected, expected]
+
+
+@everyone
+def test_a_plain_loss_is_not_taken_for_a_scaled_one(kind):
+    weight, optimizer = one_weight(kind)
+    optimizer.scale_loss(weight.sum())
+    (pair,) = optimizer.compute_gradients(weight.sum())
+    assert pair[0].tolist() == [1.0, 1.0]
+    (pair,) = optimizer.compute_gradients(optimizer.scale_loss(weight.sum()) / 2)
+    assert pair[0].tolist() == [0.5, 0.5]
+
+
+@everyone
+def test_given_gradients_that_hold_the_scale_are_not_applied_again(kind):
+    weight, optimizer = one_weight(kind)
+    optimizer.scale_loss(weight.sum()).backward()
+    optimizer.apply_gradients([(weight.grad, weight)])
+    assert weight.tolist() == [0.0, 0.0]
+    with pytest.raises(UnsupportedError, match="not applied yet"):
+        optimizer.step()
+
+
+@everyone
+def test_gradients_by_hand_of_a_scaled_loss_are_divided(kind):
+    weight, optimizer = one_weight(kind)
+    optimizer.scale_loss(weight.sum())
+    weight.grad = torch.full((2,), 8.0)
+    optimizer.step()
+    assert weight.tolist() == [0.0, 0.0]
 
 
 def test_a_step_without_gradients_ends_the_unscaling_by_hand():
@@ -365,10 +434,9 @@ def test_the_mixture_is_found_if_the_first_gradient_is_new():
     sgd = torch.optim.SGD([first, second], lr=1.0)
     optimizer = MixedPrecisionLossScaleOptimizer(sgd, 8)
     second.sum().backward()
-    optimizer.scale_loss((first + second).sum()).backward()
     with pytest.raises(UnsupportedError, match="each micro-batch"):
-        optimizer.step()
-    assert second.tolist() == [1.0, 1.0]
+        optimizer.scale_loss((first + second).sum()).backward()
+    assert second.grad.tolist() == [1.0, 1.0]
 
 
 @everyone

@@ -473,19 +473,6 @@ def test_the_norm_is_of_the_gradients_of_this_step_alone(then, fused):
     assert optimizer.last_step.norm == (5.0 if then == "sparse" else 4.0)
 
 
-def test_a_float32_gradient_that_came_after_unscaling_is_refused() -> None:
-    half = Parameter(torch.ones(2).half())
-    single = Parameter(torch.ones(2))
-    sgd = torch.optim.SGD([("half", half), ("single", single)], lr=0.1)
-    optimizer = MixedPrecisionOptimizerWrapper(sgd, 8.0)
-    optimizer.scale_loss(half.float().sum()).backward()
-    optimizer.unscale_()
-    single.grad = torch.ones(2)
-    with pytest.raises(ValueError):
-        optimizer.step()
-    assert half.tolist() == single.tolist() == [1.0, 1.0]
-
-
 FUSED = {
     "Adagrad": lambda weights: Adagrad(weights, lr=0.1, fused=True),
     "AdamW": lambda weights: AdamW(weights, lr=0.1, fused=True),

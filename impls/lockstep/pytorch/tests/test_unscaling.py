@@ -360,10 +360,9 @@ def test_another_scaled_loss_before_the_step_is_refused(kind):
     model, optimizer = started(kind)
     backward_unscale(model, optimizer)
     optimizer.unscale_()
-    with pytest.raises(RuntimeError):
-        optimizer.scale_loss(loss_of(model, INPUTS))
-    with torch.no_grad():
-        assert optimizer.scale_loss(loss_of(model, INPUTS)) > 0
+    further = optimizer.scale_loss(loss_of(model, INPUTS))
+    with pytest.raises(RuntimeError, match="after unscale_"):
+        further.backward()
     before = weights(model)
     optimizer.step()
     assert optimizer.last_step.applied
@@ -456,8 +455,11 @@ def test_gradients_of_another_loss_leave_those_in_grad_alone(kind, by_hand):
         backward_unscale(model, optimizer)
         if by_hand:
             optimizer.unscale_()
-        if looks:
-            optimizer.compute_gradients(lambda m=model: 3 * loss_of(m, INPUTS))
+            if looks:
+                optimizer.compute_gradients(lambda m=model: 3 * loss_of(m, INPUTS))
+        elif looks:
+            with pytest.raises(UnsupportedError, match=r"call step\(\)"):
+                optimizer.compute_gradients(lambda m=model: 3 * loss_of(m, INPUTS))
         optimizer.step()
         found.append(weights(model))
     assert_equal(*found)
@@ -501,18 +503,31 @@ def test_without_gradients_it_does_nothing(kind):
 
 
 @modes
-def test_a_backward_after_it_is_refused_before_anything_changes(kind, options):
+def test_a_second_backward_after_it_is_refused_and_adds_nothing(kind, options):
     model, optimizer = started(kind, **options)
-    before = weights(model)
     scaled = optimizer.scale_loss(loss_of(model, INPUTS))
+    scaled.backward(retain_graph=True)
     optimizer.unscale_()
-    scaled.backward()
-    for _ in range(2):
-        with pytest.raises(UnsupportedError, match="at unscale_"):
-            optimizer.step()
-    assert_equal(weights(model), before)
+    before = [parameter.grad.clone() for parameter in model.parameters()]
+    with pytest.raises(RuntimeError, match="after unscale_"):
+        scaled.backward()
+    assert_equal([parameter.grad for parameter in model.parameters()], before)
     optimizer.zero_grad()
     backward_unscale(model, optimizer)
     optimizer.unscale_()
     optimizer.step()
     assert optimizer.last_step.applied
+
+
+@modes
+def test_what_it_saw_of_no_gradients_does_not_count(kind, options):
+    found = []
+    for early in (False, True):
+        model, optimizer = started(kind, **options)
+        scaled = optimizer.scale_loss(loss_of(model, INPUTS))
+        if early:
+            optimizer.unscale_()
+        scaled.backward()
+        optimizer.step()
+        found.append(weights(model))
+    assert_equal(*found)
