@@ -396,8 +396,8 @@ def read(path: Path) -> Experiment:
     """Read and check one file. Every scale is expanded to check all settings.
 
     Raises:
-        HarnessError: the file is invalid. The sentence names the file, the key, what is
-            allowed there and what to do.
+        HarnessError: the file is invalid. The sentence names the file, the line, the
+            key, what is allowed there and what to do.
     """
     file = TomlFile(path)
     if not re.fullmatch(r"[A-Za-z0-9_-]+", path.stem):

@@ -1,4 +1,4 @@
-"""TOML files, checked by pydantic, whose errors name the file and the key."""
+"""TOML files, checked by pydantic, whose errors name the file, the line and the key."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ Model = TypeVar("Model", bound=Table)
 
 
 class TomlFile:
-    """The content of a TOML file, and errors that name its keys.
+    """The content of a TOML file, and errors that name its lines and keys.
 
     Raises:
         HarnessError: the file cannot be read, or is not valid TOML.
@@ -82,11 +82,13 @@ class TomlFile:
     def __init__(self, path: Path) -> None:
         self.name = path.name
         try:
-            self.content: dict[str, Any] = tomllib.loads(path.read_text("utf-8"))
+            text = path.read_text("utf-8")
+            self.content: dict[str, Any] = tomllib.loads(text)
         except (OSError, ValueError, RecursionError) as error:
             remedy = "write the file as TOML in UTF-8"
             got = getattr(error, "strerror", None) or str(error)
             raise HarnessError(sentence(self.name, "TOML", got, remedy)) from error
+        self._lines = text.splitlines(keepends=True)
 
     def checked(self, model: type[Model], content: Any, *above: str | int) -> Model:
         """Return a table as its model.
@@ -103,7 +105,25 @@ class TomlFile:
         except ValidationError as invalid:
             error: Any = invalid.errors()[0]
         key = (*above, *error["loc"], *error.get("ctx", {}).get("key", ()))
-        raise HarnessError(f"{self.name}: {said(error, key)}")
+        raise HarnessError(f"{self.name}, line {self.line(key)}: {said(error, key)}")
+
+    def line(self, key: Key) -> int:
+        """Return the line at which the statement of a key, or of its table, begins.
+
+        The file is parsed line by line: a statement ends where the lines so far are
+        valid TOML, and its new keys begin at its first line.
+        """
+        begin, found = 1, (0, 1)
+        for number in range(1, len(self._lines) + 1):
+            try:
+                content = tomllib.loads("".join(self._lines[:number]))
+            except tomllib.TOMLDecodeError:
+                continue
+            depth = depth_of(key, content)
+            if depth > found[0]:
+                found = depth, begin
+            begin = number + 1
+        return found[1]
 
 
 def said(error: Any, key: Key) -> str:
@@ -123,6 +143,16 @@ def said(error: Any, key: Key) -> str:
     expected = expected.replace("valid dictionary", "table")
     expected = expected.replace("valid integer", "whole number").replace("valid ", "")
     return f"{dotted(key)}: {expected}, got {got}; change it there."
+
+
+def depth_of(key: Key, content: Any) -> int:
+    """Return how many parts of a key the content has."""
+    for depth, part in enumerate(key):
+        try:
+            content = content[part]
+        except (KeyError, IndexError, TypeError):
+            return depth
+    return len(key)
 
 
 def dotted(key: Key) -> str:

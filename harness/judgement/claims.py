@@ -76,7 +76,7 @@ def read_claims(path: Path = declare.CLAIMS) -> list[Claim]:
     """Read the claims.
 
     Raises:
-        HarnessError: a claim lacks a key or has another one; the sentence names it.
+        HarnessError: a claim lacks a key or has another one; the sentence has the line.
     """
     file = TomlFile(path)
     tables = enumerate(file.content["claim"])

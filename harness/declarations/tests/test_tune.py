@@ -229,7 +229,7 @@ def test_a_damaged_sweep_is_one_sentence(
 ) -> None:
     old, new, expected = damage
     assert old in SWEEP
-    with pytest.raises(HarnessError, match=r"^tiny\.toml: .+$") as raised:
+    with pytest.raises(HarnessError, match=r"^tiny\.toml, line \d+: .+$") as raised:
         declared(tmp_path, 2, changes=ARMS, more=SWEEP.replace(old, new))
     assert expected in str(raised.value)
 
