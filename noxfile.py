@@ -2,8 +2,7 @@
 
 Two environments in `.envs/` are made when first needed and shared by all sessions:
 `core` (torch, TensorFlow, pytest) and `site` (MkDocs, matplotlib; no framework). The
-session `oracle` makes one of its own, for TensorFlow 1.15 under Python 3.7, and the
-session `mutants` one for Cosmic Ray.
+session `oracle` makes one of its own, for TensorFlow 1.15 under Python 3.7.
 """
 
 from __future__ import annotations
@@ -24,11 +23,9 @@ import nox
 from nox.command import CommandFailed
 
 ROOT = Path(__file__).parent.resolve()
-LOCKED = ("core", "data", "site", "mutants", "nox", "oracle")
+LOCKED = ("core", "data", "site", "nox", "oracle")
 LOCK_FILES = {name: ROOT / f"harness/environments/{name}.txt" for name in LOCKED}
 LOCKS = {name: LOCK_FILES[name] for name in ("core", "site")}
-# Made when its session runs, not by the sessions that need all of LOCKS.
-ALL_LOCKS = {**LOCKS, "mutants": LOCK_FILES["mutants"]}
 # Packages that are read as data: without their dependencies.
 DATA_LOCK = LOCK_FILES["data"]
 # Builds for a GPU depend on the machine's driver: a group of pyproject.toml, no lock.
@@ -150,16 +147,6 @@ def oracle(session: nox.Session) -> None:
 def catalogue(session: nox.Session) -> None:
     """Replay what docs/differences.md quotes of the recorded cases, and publish it."""
     run(session, "core", "harness", "catalogue")
-
-
-@nox.session
-def mutants(session: nox.Session) -> None:
-    """Change single operators of a backend and run its tests; it can go on.
-
-    For example: nox -s mutants -- --backend reference --minutes 30
-    """
-    lister = str(python_of(session, "mutants"))
-    run(session, "core", "harness", "mutants", "--lister", lister, *session.posargs)
 
 
 @nox.session
@@ -351,7 +338,7 @@ def python_of(session: nox.Session, name: str) -> Path:
             f"Python must be 3.11, 3.12 or 3.13, got {sys.version.split()[0]}; "
             "make .venv anew with one of them, e.g. python3.13 -m venv --clear .venv"
         )
-    sources = {**ALL_LOCKS, **dict.fromkeys(OF_GROUPS, ROOT / "pyproject.toml")}
+    sources = {**LOCKS, **dict.fromkeys(OF_GROUPS, ROOT / "pyproject.toml")}
     if name not in sources:
         session.error(f"environments: expected {' or '.join(sources)}, got {name!r}")
     home = ROOT / ".envs" / name
@@ -398,7 +385,7 @@ def build(session: nox.Session, name: str, python: Path) -> None:
     if name in OF_GROUPS:
         commands += [[*pip, "--group", f"{ROOT / 'pyproject.toml'}:{name}"]]
     else:
-        commands += [[*pip, "--require-hashes", "-r", str(ALL_LOCKS[name])]]
+        commands += [[*pip, "--require-hashes", "-r", str(LOCKS[name])]]
     if name == "core":
         data = [*pip, "--no-deps", "--require-hashes", "-r", str(DATA_LOCK)]
         commands += [data, [str(python), "-c", "import torch"]]

@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from harness.commands.checkout import mutants
 from harness.commands.findings import compare, pages, plot, readme
 from harness.commands.frozen import frozen
 from harness.commands.measurements import (
@@ -71,7 +70,6 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
     "plot": plot,
     "pages": pages,
     "readme": readme,
-    "mutants": mutants,
 }
 """Name of a command -> its function, in the order of ``--help``."""
 
@@ -127,5 +125,5 @@ def unusable(error: OSError) -> str:
 def say_interrupted() -> None:
     """Print what Ctrl-C kept: runs and processes are recorded when they end."""
     goes_on = "; what is done is kept, and the same command goes on"
-    hint = goes_on if sys.argv[1:2] in (["run"], ["bench"], ["mutants"]) else ""
+    hint = goes_on if sys.argv[1:2] in (["run"], ["bench"]) else ""
     print(f"harness: interrupted{hint}.", file=sys.stderr)
