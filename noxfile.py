@@ -122,7 +122,7 @@ def reformat(session: nox.Session) -> None:
 
 @nox.session
 def unit(session: nox.Session) -> None:
-    """Run the tests that lie beside the code; -- --changed: those a change touches.
+    """Run the tests that lie beside the code.
 
     Arguments go to pytest, e.g. nox -s unit -- -k multitask
     """
@@ -286,7 +286,7 @@ def by_framework(session: nox.Session, *args: str) -> None:
     failed = [name for name, end in ends.items() if end not in (0, NO_TESTS)]
     if failed:
         raise CommandFailed(f"pytest failed: {', '.join(failed)}")
-    if set(ends.values()) == {NO_TESTS} and "--changed" not in args:
+    if set(ends.values()) == {NO_TESTS}:
         raise CommandFailed("pytest: expected tests, got none; look at the arguments")
 
 

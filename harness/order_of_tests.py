@@ -28,37 +28,19 @@ LONG_FILES = (
     "harness/tasks/tests/test_worker_throughput.py",
     "harness/parity/tests/test_agreement.py",
     "harness/runs/tests/test_jobs.py",
-    "impls/lockstep/tf/tests/scaling/test_loss_scaling.py",
+    "impls/lockstep/tf/tests/test_loss_scaling.py",
     "harness/tasks/tests/test_multitask_digits.py",
     "harness/tests/stacks/test_resume.py",
 )
 """Test files that take more than twenty seconds, about the longest first."""
-TF, KERAS = "impls/lockstep/tf/tests", "impls/lockstep/keras3/tests"
 ONE_PROCESS = (
     # They share a cluster.
     ("impls/lockstep/ray/tests/",),
-    # They share processes of TensorFlow, one for each way in which it is changed.
-    (
-        f"{KERAS}/base/test_replicas.py",
-        f"{TF}/base/",
-        f"{TF}/clipping/test_larc.py",
-        f"{TF}/clipping/test_variable_clipping_sessions.py",
-        f"{TF}/masters/test_mixed_precision_sessions.py",
-        f"{TF}/optimizers/test_novograd.py",
-        f"{TF}/scaling/",
-        f"{TF}/test_optimize_loss_replicas.py",
-        f"{TF}/test_optimize_loss_sessions.py",
-        f"{TF}/workers/test_agn.py",
-    ),
     # They share processes in which every script leaves the frameworks as they were.
     (
         "harness/tests/test_examples.py",
         "harness/tests/stacks/test_resume.py",
         "harness/pages/tests/test_readme.py",
-        f"{KERAS}/test_multitask.py",
-        f"{KERAS}/masters/test_mixed_precision_resume.py",
-        f"{KERAS}/scaling/test_loss_scaling.py",
-        "impls/lockstep/pytorch/tests/schedules/test_policies.py",
     ),
 )
 """Groups of files and folders whose tests run in the same process."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.selection import framework_of, leave_samples, touched_tests
+from harness.selection import framework_of, leave_samples
 
 PYTORCH = "impls/lockstep/pytorch/tests/test_a.py"
 
@@ -29,55 +29,6 @@ def test_a_test_has_one_framework(path: str, parameters: Any, framework: str) ->
     callspec = SimpleNamespace(params=parameters)
     item: Any = SimpleNamespace(path=Path("/root") / path, callspec=callspec)
     assert framework_of(item) == framework
-
-
-@pytest.fixture
-def checkout(tmp_path: Path) -> Path:
-    files = {
-        "impls/lockstep/norms.py": "",
-        "impls/lockstep/clip.py": "from lockstep.norms import norm",
-        "impls/lockstep/tests/test_clip.py": "from lockstep import clip",
-        "impls/lockstep/tests/test_rate.py": "import math",
-        "harness/tests/test_run.py": "from lockstep.clip import limit",
-    }
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    return tmp_path
-
-
-@pytest.mark.parametrize(
-    ("changed", "touched"),
-    [
-        ("impls/lockstep/norms.py", {"test_clip.py", "test_run.py"}),
-        ("impls/lockstep/tests/test_rate.py", {"test_rate.py"}),
-        ("impls/lockstep/clip.py", {"test_clip.py", "test_run.py"}),
-        ("docs/index.md", set()),
-    ],
-)
-def test_a_change_touches_what_imports_it(
-    checkout: Path, changed: str, touched: set[str]
-) -> None:
-    found = touched_tests([checkout / changed], checkout)
-    assert {
-        path.name for path in found or () if path.name.startswith("test_")
-    } == touched
-
-
-@pytest.mark.parametrize(
-    "changed", ["pyproject.toml", "docs/examples/rows.py", "experiments/larc.toml"]
-)
-def test_a_change_of_what_any_test_may_read_touches_all(
-    checkout: Path, changed: str
-) -> None:
-    assert touched_tests([checkout / changed], checkout) is None
-
-
-def test_a_deleted_module_touches_what_imports_it(checkout: Path) -> None:
-    deleted = checkout / "impls/lockstep/norms.py"
-    deleted.unlink()
-    found = touched_tests([deleted], checkout)
-    assert checkout / "impls/lockstep/tests/test_clip.py" in (found or ())
 
 
 class Case:
