@@ -174,23 +174,11 @@ class ScalingWrapper(OptimizerWrapper):
 
     def _begin_backward(self, scale: Any) -> None:
         """Note that gradients with this factor come next; raise if they may not."""
-        owner, contents = type(self).__name__, self._contents
+        contents = self._contents
         if contents.is_grad and contents.noted is None:
-            gradient = self._a_gradient()
-            if gradient is not None and contents.checked is not None:
-                raise UnscaledTwiceError(
-                    f"{owner}: expected no further backward pass after unscale_(), got "
-                    "one whose scaled gradients would be added to unscaled ones; call "
-                    "it before, or zero_grad() to begin again."
-                )
-            # To look at a gradient waits for the GPU.
-            may_look = gradient is not None and not self.capturable
-            if may_look and not contents.is_cleared(gradient):
-                raise UnsupportedError(
-                    f"{owner}: expected no gradients in .grad before those of a scaled "
-                    "loss, got some that would not be divided by the scale; call "
-                    "zero_grad() first, and scale_loss for each micro-batch."
-                )
+            if (gradient := self._a_gradient()) is not None:
+                may_look = not self.capturable
+                contents.refuse_sum(type(self).__name__, gradient, may_look)
             self._begin_again()
         contents.noted, contents.awaited = scale, None
 
@@ -199,10 +187,11 @@ class ScalingWrapper(OptimizerWrapper):
         """Divide the gradients by the scale now, in place, so that you can clip them.
 
         Each gradient becomes g x fl32(1 / s). Call it once a step, after the last
-        ``backward``, and clip those of :meth:`master_params`. The step then does not
-        divide again, and raises for later gradients. If a gradient is not finite here,
-        the step is skipped, whatever you do with it. ``zero_grad`` undoes the call.
-        It costs one read of the gradients, and one host sync unless ``capturable``.
+        ``backward``, and clip those of :meth:`master_params`. ``step`` then does not
+        divide again. If a gradient is not finite here, ``step`` skips, whatever you do
+        with it. A further backward pass of a scaled loss raises. ``zero_grad`` undoes
+        the call. It costs one read of the gradients, and one host sync unless
+        ``capturable``.
 
         Raises:
             RuntimeError: the gradients of this step are unscaled already.
@@ -217,7 +206,7 @@ class ScalingWrapper(OptimizerWrapper):
             )
         step, pieces = self._gathered()
         if pieces:
-            self._check_contents()
+            contents.refuse_used(type(self).__name__, self._model_parameters())
             divisor = self._divisor()
             step.look(pieces, divisor, None)
             if self.chosen_scale._needs_amax:
@@ -225,7 +214,7 @@ class ScalingWrapper(OptimizerWrapper):
             if contents.factor is not None:
                 with self._noting_failure():
                     self._divide(step, pieces, divisor)
-        contents.take_factor()
+        contents.use()
         contents.checked = step
 
     def _divisor(self) -> Any:
@@ -288,7 +277,7 @@ class ScalingWrapper(OptimizerWrapper):
             yield loss
         finally:
             self._contents = own
-        own.take_factor()
+        own.noted = own.awaited = None
 
     def _refuse_waiting(self) -> None:
         """Raise if ``.grad`` has gradients of a scaled loss that no step has used."""
@@ -328,33 +317,18 @@ class ScalingWrapper(OptimizerWrapper):
         """Look at the gradients, update or skip by ``take``, move the scale."""
         present, contents = step.parameters, self._contents
         if not present or self._only_wants_state(present):
-            contents.take_factor()
             self._drop_unscaled()
+            contents.use()
             if not present:
                 self.note_no_gradients()
             self.inner_optimizer.step()
             return
-        self._check_contents()
+        contents.refuse_used(type(self).__name__, self._model_parameters())
         if not self._knows_scale:
             self._warn_unscaled()
-        before, divisor, checked = self._current(), self._divisor(), contents.checked
-        if contents.clip is not None:
-            norm = norms.total_norm(pieces).item() / divisor
-            step.look(pieces, divisor, None)
-            step.clip_factor = contents.clip(norm)
-            step.finite = step.finite and math.isfinite(norm)
-        elif not contents.known_finite or self._may_change():
-            step.look(pieces, divisor, self.clip_norm)
-        if checked is not None:
-            step.finite, step.amax = step.finite & checked.finite, checked.amax
-            if checked.fits is not None and checked.finite is not True:
-                # Clipping by a norm of NaN makes every gradient NaN.
-                step.fits, step.parameters = checked.fits, checked.parameters
-        elif self.chosen_scale._needs_amax:
-            step.amax = largest_of(pieces, divisor)
-        was_scaled = contents.factor is not None
-        contents.take_factor()
-        contents.checked = None
+        before, divisor = self._current(), self._divisor()
+        self._look(step, pieces, divisor)
+        was_scaled = contents.use()
         with self._noting_failure():
             if self.capturable:
                 self._update_on_device(step, divisor, take)
@@ -370,6 +344,24 @@ class ScalingWrapper(OptimizerWrapper):
         scale.move(step.finite)
         step.scales = before, self._current()
         self._note(step)
+
+    def _look(self, step: Step, pieces: Sequence[Tensor], divisor: Any) -> None:
+        """Check and measure the gradients, unless that was done before."""
+        contents, checked = self._contents, self._contents.checked
+        if contents.clip is not None:
+            norm = norms.total_norm(pieces).item() / divisor
+            step.look(pieces, divisor, None)
+            step.clip_factor = contents.clip(norm)
+            step.finite = step.finite and math.isfinite(norm)
+        elif not contents.known_finite or self._may_change():
+            step.look(pieces, divisor, self.clip_norm)
+        if checked is not None:
+            step.finite, step.amax = step.finite & checked.finite, checked.amax
+            if checked.fits is not None and checked.finite is not True:
+                # Clipping by a norm of NaN makes every gradient NaN.
+                step.fits, step.parameters = checked.fits, checked.parameters
+        elif self.chosen_scale._needs_amax:
+            step.amax = largest_of(pieces, divisor)
 
     def _mark(self, what: str) -> None:
         """Note what a step has left in ``.grad``, see ``Contents``."""
@@ -409,11 +401,13 @@ class ScalingWrapper(OptimizerWrapper):
             self._divide(step, pieces, divisor)
         take()
 
-    def _update_on_device(self, step: Step, held: Any, take: Callable[[], Any]) -> None:
+    def _update_on_device(
+        self, step: Step, scale: Tensor, take: Callable[[], Any]
+    ) -> None:
         """Let the fused optimizer divide and update, or skip, without a host sync."""
         self._own_gradients(step, [p.grad for p in step.parameters])
         fused.make_momentum(self.inner_optimizer)
-        divisor = (held / step.clip_factor).float()
+        divisor = (scale / step.clip_factor).float()
         fused.step_dividing(self.inner_optimizer, take, divisor, (~step.finite).float())
 
     def _note(self, step: Step) -> None:
@@ -439,29 +433,6 @@ class ScalingWrapper(OptimizerWrapper):
             # Wrappers inside took no step, so they must not report an earlier one.
             super().note_no_gradients()
             self._warn_of_stall(step)
-
-    def _check_contents(self) -> None:
-        """Raise for gradients that a step has used, and that are not plain since."""
-        owner, contents = type(self).__name__, self._contents
-        spoiled, scaled = contents.marked(SPOILED), contents.marked(SCALED)
-        if not contents.is_grad or (spoiled is None and scaled is None):
-            return
-        there = [parameter.grad for parameter in self._model_parameters()]
-        if any([gradient is spoiled for gradient in there if gradient is not None]):
-            raise UnsupportedError(
-                f"{owner}.step: expected new gradients after the step that raised, got "
-                "some that it may have divided by the loss scale; call zero_grad() and "
-                "compute them again."
-            )
-        is_new = contents.factor is not None or contents.checked is not None
-        if is_new or scaled is None or not contents.is_unchanged(scaled):
-            return
-        if any([gradient is scaled for gradient in there]):
-            raise UnsupportedError(
-                f"{owner}.step: expected gradients that were not applied yet, got "
-                "those of the last step again, which hold the loss scale; call "
-                "zero_grad() and scale_loss(loss).backward() before each step."
-            )
 
     def _warn_unscaled(self) -> None:
         """Warn once if a step comes and the loss was never scaled."""
@@ -558,8 +529,7 @@ class ScalingWrapper(OptimizerWrapper):
             self._contents = self._contents.lent()
             return
         lent, self._contents = self._contents, self._contents.own
-        if lent.factor is None and self._contents.factor is not None:
-            self._contents.take_factor()
+        if lent.factor is None and self._contents.use():
             self._mark(SCALED)  # Copies were divided.
 
     def _divides_as_it_updates(self, clips: bool) -> bool:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lockstep.errors import UnscaledTwiceError, UnsupportedError
 from lockstep.pytorch import foreach, norms, shards
 from lockstep.pytorch.gradients import name_in
 
@@ -67,10 +68,11 @@ class Contents:
         is_by_hand = self.noted is None and self.checked is None
         return self.awaited if is_by_hand else self.noted
 
-    def take_factor(self) -> Any:
-        """Return the factor, 1 for none. From now on there is none."""
-        factor, self.noted, self.awaited = self.factor, None, None
-        return 1.0 if factor is None else factor
+    def use(self) -> bool:
+        """Note that a step uses the gradients; return whether they hold a factor."""
+        was_scaled = self.factor is not None
+        self.noted = self.awaited = self.checked = None
+        return was_scaled
 
     def lent(self) -> Contents:
         """Return the contents for gradients of a caller, which hold the same factor."""
@@ -97,16 +99,53 @@ class Contents:
             return False
         return self._mark[2] == gradient._version
 
-    def is_cleared(self, gradient: Tensor) -> bool:
-        """Whether scaled gradients may be added to this one: it is zero.
+    def refuse_sum(self, owner: str, gradient: Tensor, may_look: bool) -> None:
+        """Raise if scaled gradients may not be added to those of the model.
 
-        One that a step has left counts as zero if it has changed since, because to look
-        at it would be a host sync in each step.
+        Args:
+            owner: the wrapper's class.
+            gradient: the first gradient of the model.
+            may_look: whether to read it, which waits for a GPU. One that a step has
+                left is not read: it counts as cleared if it has changed.
         """
-        of_step = self.marked(SCALED) is gradient or self.marked(PLAIN) is gradient
-        if of_step:
-            return not self.is_unchanged(gradient)
-        return not gradient.any()
+        if self.checked is not None:
+            raise UnscaledTwiceError(
+                f"{owner}: expected no further backward pass after unscale_(), got one "
+                "whose scaled gradients would be added to unscaled ones; call it "
+                "before, or zero_grad() to begin again."
+            )
+        if gradient is self.marked(SCALED) or gradient is self.marked(PLAIN):
+            is_left = self.is_unchanged(gradient)
+        else:
+            is_left = may_look and bool(gradient.any())
+        if is_left:
+            raise UnsupportedError(
+                f"{owner}: expected no gradients in .grad before those of a scaled "
+                "loss, got some that would not be divided by the scale; call "
+                "zero_grad() first, and scale_loss for each micro-batch."
+            )
+
+    def refuse_used(self, owner: str, parameters: Iterable[Tensor]) -> None:
+        """Raise for gradients that a step has used, and that are not plain since."""
+        spoiled, scaled = self.marked(SPOILED), self.marked(SCALED)
+        if not self.is_grad or (spoiled is None and scaled is None):
+            return
+        there = [parameter.grad for parameter in parameters]
+        if any([gradient is spoiled for gradient in there if gradient is not None]):
+            raise UnsupportedError(
+                f"{owner}.step: expected new gradients after the step that raised, got "
+                "some that it may have divided by the loss scale; call zero_grad() and "
+                "compute them again."
+            )
+        is_new = self.factor is not None or self.checked is not None
+        if is_new or scaled is None or not self.is_unchanged(scaled):
+            return
+        if any([gradient is scaled for gradient in there]):
+            raise UnsupportedError(
+                f"{owner}.step: expected gradients that were not applied yet, got "
+                "those of the last step again, which hold the loss scale; call "
+                "zero_grad() and scale_loss(loss).backward() before each step."
+            )
 
 
 @dataclass(eq=False)
