@@ -180,7 +180,7 @@ class ScalingWrapper(OptimizerWrapper):
                 may_look = not self.capturable
                 contents.refuse_sum(type(self).__name__, gradient, may_look)
             self._begin_again()
-        contents.noted, contents.awaited = scale, None
+        contents.note(type(self).__name__, scale)
 
     @torch._disable_dynamo
     def unscale_(self) -> None:
@@ -584,7 +584,9 @@ class ScalingWrapper(OptimizerWrapper):
     def _load_inner(self, state_dict: dict[str, Any]) -> None:
         """Load the state; then steps may be taken again."""
         super()._load_inner(state_dict)
+        factor = self._contents.noted
         self._begin_again()
+        self._contents.noted = factor  # The gradients are as they were.
 
     def variables(self) -> list[Tensor]:
         """Return the wrapped optimizer's state, then the numbers of a dynamic scale."""

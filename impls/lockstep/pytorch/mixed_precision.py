@@ -419,7 +419,7 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
         return {w: r for w, r in self.regularizers.items() if w.requires_grad}
 
     def unscale_(self) -> None:
-        """Divide the gradients by the scale now, so that you can clip them.
+        """Divide the gradients by the scale now, so that you can clip them in place.
 
         ``.grad`` of a half-precision parameter becomes the unscaled gradient in
         float32, with the penalty's, because float16 could not hold it. For all else

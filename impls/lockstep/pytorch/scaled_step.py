@@ -77,13 +77,34 @@ class Contents:
     def lent(self) -> Contents:
         """Return the contents for gradients of a caller, which hold the same factor."""
         lent = Contents(is_grad=False, own=self)
-        lent.noted, lent.known_finite = self.factor, self.known_finite
+        lent.noted, lent.known_finite = self.noted, self.known_finite
         self.known_finite = False
         return lent
 
     def forget(self) -> None:
-        """Return to the first stage: the gradients were cleared."""
+        """Return to the first stage: the gradients were cleared.
+
+        A loss may have been scaled before that.
+        """
         self.noted = self.checked = self._mark = None
+
+    def note(self, owner: str, scale: Any) -> None:
+        """Note the backward pass of a loss that was multiplied by ``scale``.
+
+        Several passes add up in ``.grad``, so they need one scale. Otherwise one pass
+        goes through all losses, so their scales are multiplied.
+        """
+        if self.noted is None:
+            self.noted = scale
+        elif not self.is_grad:
+            self.noted = self.noted * scale
+        elif not isinstance(scale, Tensor) and scale != self.noted:
+            raise UnsupportedError(
+                f"{owner}: expected losses with one scale until the step, got one that "
+                f"was scaled by {scale:g} after others by {self.noted:g}; call "
+                "scale_loss after the last step, or zero_grad() to begin again."
+            )
+        self.awaited = None
 
     def mark(self, what: str, gradient: Tensor) -> None:
         """Note what a step has left in the first gradient of the model."""
@@ -105,25 +126,28 @@ class Contents:
         Args:
             owner: the wrapper's class.
             gradient: the first gradient of the model.
-            may_look: whether to read it, which waits for a GPU. One that a step has
-                left is not read: it counts as cleared if it has changed.
+            may_look: whether to read it, which waits for a GPU.
         """
+        is_left = self.is_unchanged(gradient)
+        # One that a step has left, and that has changed since, was cleared. On a GPU it
+        # is not read, because that would be a host sync in each step.
+        of_step = gradient is self.marked(SCALED) or gradient is self.marked(PLAIN)
+        is_sure = of_step and not is_left and self.checked is None
+        if may_look and (gradient.is_cpu or not is_sure):
+            is_left = bool(gradient.any())
+        if not is_left and (may_look or self.checked is None):
+            return
         if self.checked is not None:
             raise UnscaledTwiceError(
                 f"{owner}: expected no further backward pass after unscale_(), got one "
                 "whose scaled gradients would be added to unscaled ones; call it "
                 "before, or zero_grad() to begin again."
             )
-        if gradient is self.marked(SCALED) or gradient is self.marked(PLAIN):
-            is_left = self.is_unchanged(gradient)
-        else:
-            is_left = may_look and bool(gradient.any())
-        if is_left:
-            raise UnsupportedError(
-                f"{owner}: expected no gradients in .grad before those of a scaled "
-                "loss, got some that would not be divided by the scale; call "
-                "zero_grad() first, and scale_loss for each micro-batch."
-            )
+        raise UnsupportedError(
+            f"{owner}: expected no gradients in .grad before those of a scaled loss, "
+            "got some that would not be divided by the scale; call zero_grad() first, "
+            "and scale_loss for each micro-batch."
+        )
 
     def refuse_used(self, owner: str, parameters: Iterable[Tensor]) -> None:
         """Raise for gradients that a step has used, and that are not plain since."""

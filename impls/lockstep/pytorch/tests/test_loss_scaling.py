@@ -410,6 +410,37 @@ def test_given_gradients_that_hold_the_scale_are_not_applied_again(kind):
 
 
 @everyone
+def test_losses_of_two_scales_are_not_added_up(kind):
+    weight = Parameter(torch.ones(2))
+    scale = DynamicLossScale(8.0, increment_period=1)
+    optimizer = WRAPPERS[kind](torch.optim.SGD([weight], lr=1.0), scale)
+    old, loss = (optimizer.scale_loss(weight.sum()) for _ in range(2))
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    optimizer.scale_loss(weight.sum()).backward()
+    with pytest.raises(UnsupportedError, match="one scale until the step"):
+        old.backward()
+    optimizer.step()
+    assert weight.tolist() == [-1.0, -1.0]
+
+
+@everyone
+@pytest.mark.parametrize("clear", ["data", "in place", "unscaled"])
+def test_gradients_that_were_cleared_in_any_way_may_be_added_to(kind, clear):
+    weight, optimizer = one_weight(kind)
+    for expected in (0.0, -1.0):
+        optimizer.scale_loss(weight.sum()).backward()
+        if clear == "unscaled":
+            optimizer.unscale_()
+            weight.grad.zero_()
+            optimizer.scale_loss(weight.sum()).backward()
+        optimizer.step()
+        assert weight.tolist() == [expected, expected]
+        (weight.grad.data if clear == "data" else weight.grad).zero_()
+
+
+@everyone
 def test_gradients_by_hand_of_a_scaled_loss_are_divided(kind):
     weight, optimizer = one_weight(kind)
     optimizer.scale_loss(weight.sum())
