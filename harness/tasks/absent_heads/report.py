@@ -68,6 +68,13 @@ def rate_of(cell: Cell[Any]) -> float:
     return float(cell.settings.optimizer["learning_rate"])
 
 
+def gained(record: Record, kind: str, heads: Sequence[str]) -> float:
+    """Return the growth of a series of heads in the second half of training."""
+    last = int(record.config["checkpoints"])
+    columns = [record.series[f"{kind}/{head}"] for head in heads]
+    return sum(column[last] - column[last // 2] for column in columns)
+
+
 def movement(record: Record, heads: Sequence[str]) -> float:
     """Return the path of heads per informative step in the second half of training.
 
@@ -75,16 +82,8 @@ def movement(record: Record, heads: Sequence[str]) -> float:
     """
     if record.status != "ok":
         return np.inf
-    last = int(record.config["checkpoints"])
-    path, steps = (
-        sum(
-            record.series[f"{kind}/{head}"][last]
-            - record.series[f"{kind}/{head}"][last // 2]
-            for head in heads
-        )
-        for kind in ("path", "informative")
-    )
-    return path / steps if steps else np.nan
+    steps = gained(record, "informative", heads)
+    return gained(record, "path", heads) / steps if steps else np.nan
 
 
 def relative_movement(record: Record, heads: Sequence[str]) -> float:

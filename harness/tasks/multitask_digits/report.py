@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
 from harness.figures.axes import log_axis
@@ -74,18 +73,20 @@ def judge(records: Sequence[Record]) -> Judgement:
         first = [cell for cell in of if cell.backend == of[0].backend]
         comparison = arms.comparison(first, loss)
         return Judgement({"comparison": comparison, "heads": heads(first)})
-    frames = {
-        "movement": movement(of),
-        "laws": theory(of),
-        "state": state(of),
-        "losses": losses(of),
-    }
-    return Judgement(frames, checks(frames["movement"], frames["state"]))
+    moved, kept = movement(of), state(of)
+    frames = {"movement": moved, "laws": theory(of), "state": kept}
+    return Judgement({**frames, "losses": losses(of)}, checks(moved, kept))
 
 
 def _label(of: Settings) -> dict[str, Any]:
     name = of.optimizer["name"]
     return {"optimizer": name, "wrapper": of.wrapper, "presence": of.presence}
+
+
+def law(of: Settings, arm: str, presence: float) -> float:
+    """Return the movement by its law in the second half of training."""
+    # Before it, the state warms up.
+    return laws.movement(of.optimizer, arm, presence, (of.steps // 2, of.steps))
 
 
 def movement(of: Sequence[Cell[Settings]]) -> pd.DataFrame:
@@ -95,50 +96,35 @@ def movement(of: Sequence[Cell[Settings]]) -> pd.DataFrame:
     seeds. ``law`` is for this window of a run from fresh state, ``limit`` for long
     runs. ``ratio`` = measured / law with its interval. ``head`` = path of the heads per
     informative step, median over seeds. ``informative`` = the number of informative
-    steps per task and run.
+    steps per task and run. Runs without an informative step are left out.
     """
     rows = []
     for cell in of:
-        settings = cell.settings
-        ended = [record for record in cell.records if record.status == "ok"]
-        done = replace(cell, records=ended)
-        half, last = settings.checkpoints // 2, settings.checkpoints
-        columns = (
-            np.sum([done.column(f"{kind}/{task}") for task in TASKS], axis=0)
-            for kind in ("probe", "path", "informative")
-        )
-        moved, path, steps = (each[:, last] - each[:, half] for each in columns)
-        # A run without any task has no ratio, and neither has a resample of such runs.
-        some = steps > 0
-        if not some.any():
+        optimizer, wrapper = cell.settings.optimizer, cell.settings.wrapper
+        presence = cell.settings.presence
+        runs = [record for record in cell.records if record.status == "ok"]
+        runs = [run for run in runs if arms.gained(run, "informative", TASKS)]
+        if not runs:
             continue
-        moved = moved[some] / laws.unit(settings.optimizer)
-        expected = law(settings, settings.wrapper, settings.presence)
-        measured = bootstrap(ratio_of_sums, moved, steps[some])
+        moved, steps = (
+            np.array([arms.gained(run, kind, TASKS) for run in runs])
+            for kind in ("probe", "informative")
+        )
+        expected = law(cell.settings, wrapper, presence)
+        measured = bootstrap(ratio_of_sums, moved / laws.unit(optimizer), steps)
         row = {
             **cell.labels,
             **measured.columns("measured"),
             "law": expected,
-            "limit": limit(settings, settings.presence),
+            "limit": laws.limit(optimizer, wrapper, presence),
             "ratio": measured.estimate / expected,
             "ratio_low": measured.low / expected,
             "ratio_high": measured.high / expected,
-            "head": float(np.median(path / np.maximum(steps, 1))),
-            "informative": float(np.mean(steps)) / len(TASKS),
+            "head": np.median([arms.movement(run, TASKS) for run in runs]),
+            "informative": np.mean(steps) / len(TASKS),
         }
         rows.append(row)
     return pd.DataFrame(rows)
-
-
-def law(of: Settings, arm: str, presence: float) -> float:
-    """Return the movement by its law in the second half of training."""
-    # Before it, the state warms up.
-    return laws.movement(of.optimizer, arm, presence, (of.steps // 2, of.steps))
-
-
-def limit(of: Settings, presence: float) -> float:
-    """Return the movement by its law in long runs."""
-    return laws.limit(of.optimizer, of.wrapper, presence)
 
 
 def theory(of: Sequence[Cell[Settings]]) -> pd.DataFrame:
@@ -152,7 +138,7 @@ def theory(of: Sequence[Cell[Settings]]) -> pd.DataFrame:
             "wrapper": each.wrapper,
             "presence": presence,
             "law": law(each, each.wrapper, presence),
-            "limit": limit(each, presence),
+            "limit": laws.limit(each.optimizer, each.wrapper, presence),
         }
         for each, presence in product(kinds.values(), points)
     ]
@@ -166,37 +152,26 @@ def state(of: Sequence[Cell[Settings]]) -> pd.DataFrame:
     p; ``lowest`` and ``highest`` over the runs. ``law`` = the slot's decay ** absent if
     zeros are fed, 1 if they are left out.
     """
+    keys = ["optimizer", "wrapper", "backend", "slot", "place", "absent", "law"]
     rows = []
-    groups: dict[tuple[str, str, str], list[Cell[Settings]]] = {}
-    for cell in of:
-        key = cell.labels["optimizer"], cell.labels["wrapper"], cell.backend
-        groups.setdefault(key, []).append(cell)
-    for (name, wrapper, backend), group in groups.items():
-        settings = group[0].settings
-        slots = [slot for optimizer, slot in laws.RATES if optimizer == name]
-        for slot, place in product(slots, ("probe", "head")):
-            fed = wrapper not in WRAPPED
-            decay = laws.decay(settings.optimizer, slot) if fed else 1.0
-            norms = np.concatenate([c.column(f"state/{place}/{slot}") for c in group])
-            departed = norms[:, settings.checkpoints :]
-            ended = np.isfinite(departed).all(axis=1) & (departed[:, 0] > 0)
-            if not ended.any():
+    for cell, (name, slot), place in product(of, laws.RATES, ("probe", "head")):
+        settings, optimizer = cell.settings, cell.settings.optimizer
+        if name != optimizer["name"]:
+            continue
+        left_out = settings.wrapper in WRAPPED
+        decay = 1.0 if left_out else laws.decay(optimizer, slot)
+        labels = [name, settings.wrapper, cell.backend, slot, place]
+        for record in cell.records:
+            if record.status != "ok":
                 continue
-            shares = departed[ended] / departed[ended][:, :1]
-            columns = {
-                "optimizer": name,
-                "wrapper": wrapper,
-                "backend": backend,
-                "slot": slot,
-                "place": place,
-                "absent": [0, *settings.absence],
-                "kept": np.median(shares, axis=0),
-                "lowest": shares.min(axis=0),
-                "highest": shares.max(axis=0),
-                "law": [decay**absent for absent in (0, *settings.absence)],
-            }
-            rows.append(pd.DataFrame(columns))
-    return pd.concat(rows, ignore_index=True) if rows else pd.DataFrame()
+            norms = record.series[f"state/{place}/{slot}"][settings.checkpoints :]
+            for absent, norm in zip([0, *settings.absence], norms, strict=True):
+                if norms[0]:
+                    rows.append([*labels, absent, decay**absent, norm / norms[0]])
+    frame = pd.DataFrame(rows, columns=[*keys, "kept"])
+    shares = frame.groupby(keys, sort=False)["kept"]
+    table = shares.agg(kept="median", lowest="min", highest="max").reset_index()
+    return table[[*keys[:-1], "kept", "lowest", "highest", "law"]]
 
 
 def losses(of: Sequence[Cell[Settings]]) -> pd.DataFrame:
@@ -210,18 +185,20 @@ def losses(of: Sequence[Cell[Settings]]) -> pd.DataFrame:
     for (fed, wrapped), task in product(arms.against_zeros(of), TASKS):
         if wrapped.settings.wrapper not in WRAPPED:
             continue
-        last = fed.settings.checkpoints
-        a, b = (cell.column(f"loss/{task}") for cell in (fed, wrapped))
+        columns = (cell.column(f"loss/{task}") for cell in (fed, wrapped))
+        (a_start, a), (b_start, b) = (
+            c[:, [0, fed.settings.checkpoints]].T for c in columns
+        )
         with np.errstate(invalid="ignore"):  # NaN if both runs diverged
-            ratio = bootstrap(median, a[:, last] / b[:, last])
+            ratio = bootstrap(median, a / b)
         row = {
             **wrapped.labels,
             "task": task,
-            "without": np.median(a[:, last]),
-            "with": np.median(b[:, last]),
+            "without": np.median(a),
+            "with": np.median(b),
             **ratio.named("ratio"),
-            "lost_without": int((a[:, last] > a[:, 0]).sum()),
-            "lost_with": int((b[:, last] > b[:, 0]).sum()),
+            "lost_without": int((a > a_start).sum()),
+            "lost_with": int((b > b_start).sum()),
             "seeds": len(a),
         }
         rows.append(row)
@@ -333,25 +310,36 @@ def draw_losses(table: pd.DataFrame) -> Drawing:
 
 def draw_movement(table: pd.DataFrame, theory: pd.DataFrame) -> Drawing:
     """Measured movement and its laws; a panel per optimizer."""
-    names, wrappers = unique(table["optimizer"]), unique(table["wrapper"])
+    names, backends = unique(table["optimizer"]), unique(table["backend"])
+    presences = sorted(set(table["presence"]))
 
     def paint(canvas: Canvas, theme: Theme) -> None:
+        looks = arms.arm_looks(unique(table["wrapper"]), theme)
         panels = canvas.subplots(1, len(names), sharey=True, squeeze=False)[0]
         for panel, name in zip(panels, names, strict=True):
-            here, law = (t[t["optimizer"] == name] for t in (table, theory))
-            _draw_movement(panel, here, law, theme)
+            here, curves = (t[t["optimizer"] == name] for t in (table, theory))
+            for (wrapper,), rows in grouped(curves, "wrapper"):
+                panel.plot(rows["presence"], rows["law"], **looks[wrapper])
+            for (wrapper, backend), rows in grouped(here, "wrapper", "backend"):
+                color = looks[wrapper]["color"]
+                # Backends are a little apart.
+                place = backends.index(backend) - (len(backends) - 1) / 2
+                x = rows["presence"] * 1.08**place
+                panel.vlines(x, rows["low"], rows["high"], color=color, lw=1)
+                panel.plot(x, rows["measured"], **marker(backend, backends, color))
+            log_axis(panel, "x", presences)
+            panel.set_xlim(presences[-1] * 1.25, presences[0] / 1.5)
             panel.set_title(name)
             panel.set_xlabel("probability p of presence")
         log_axis(panels[0], "y", [0.5, 1, 2, 5, 10], "×")
         panels[0].set_ylabel("movement per informative step\n(1 = always present)")
-        looks = arms.arm_looks(wrappers, theme)
         handles = {arms.NAMES[arm]: look for arm, look in looks.items()}
         legend(canvas, {**handles, **backend_looks(table["backend"], theme)})
 
-    rows = rarest(table)
-    worst = rows[rows["wrapper"] == "none"].sort_values("measured").iloc[-1:]
     title = "Movement per informative step with the wrapper"
-    for row in worst.to_dict("records"):
+    fed = rarest(table)
+    fed = fed[fed["wrapper"] == "none"]
+    for row in fed.sort_values("measured").iloc[-1:].to_dict("records"):
         title = (
             f"Fed zeros, {row['optimizer']} moves a weight with a constant gradient "
             f"{row['measured']:.1f} times as far at p = {row['presence']:g}"
@@ -371,25 +359,6 @@ def draw_movement(table: pd.DataFrame, theory: pd.DataFrame) -> Drawing:
     )
 
 
-def _draw_movement(
-    panel: Axes, table: pd.DataFrame, theory: pd.DataFrame, theme: Theme
-) -> None:
-    """Draw laws as lines, and measured points; backends are a little apart."""
-    looks, backends = arms.arm_looks(list(arms.LINES), theme), unique(table["backend"])
-    for (wrapper,), law in grouped(theory, "wrapper"):
-        panel.plot(law["presence"], law["law"], **looks[wrapper])
-    for (wrapper, backend), rows in grouped(table, "wrapper", "backend"):
-        color = looks[wrapper]["color"]
-        x = rows["presence"] * 1.08 ** (
-            backends.index(backend) - (len(backends) - 1) / 2
-        )
-        panel.vlines(x, rows["low"], rows["high"], color=color, lw=1)
-        panel.plot(x, rows["measured"], **marker(backend, backends, color))
-    presences = sorted(set(table["presence"]))
-    log_axis(panel, "x", presences)
-    panel.set_xlim(presences[-1] * 1.25, presences[0] / 1.5)
-
-
 def draw_state(table: pd.DataFrame) -> Drawing:
     """The norm of each slot over the steps of absence; a panel per slot."""
     shown = first_backend(table[table["place"] == "head"])
@@ -400,11 +369,11 @@ def draw_state(table: pd.DataFrame) -> Drawing:
         looks = arms.arm_looks(unique(shown["wrapper"]), theme)
         panels = canvas.subplots(1, len(cases), sharey=True, squeeze=False)[0]
         for panel, case in zip(panels, cases, strict=True):
-            rows_of = grouped(shown[shown["case"] == case], "wrapper")
-            for (wrapper,), rows in rows_of:
-                color = looks[wrapper]["color"]
-                panel.plot(rows["absent"], rows["law"], **looks[wrapper])
-                panel.plot(rows["absent"], rows["kept"], "o", ms=4, color=color)
+            here = shown[shown["case"] == case]
+            for (wrapper,), rows in grouped(here, "wrapper"):
+                look = looks[wrapper]
+                panel.plot(rows["absent"], rows["law"], **look)
+                panel.plot(rows["absent"], rows["kept"], "o", ms=4, color=look["color"])
             panel.set_title(case.replace(", ", "\n"))
             panel.set_xlabel("steps absent")
         log_axis(panels[0], "y", [1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
 from itertools import pairwise
 from typing import Annotated, Any, NamedTuple
 
@@ -12,9 +11,8 @@ import numpy as np
 from pydantic import Field, StrictInt
 
 from harness.records.record import Outcome
-from harness.tasks import backends
+from harness.tasks import backends, digits
 from harness.tasks.absent_heads.training import Wrapper, trainer_of, walk
-from harness.tasks.digits import HELD_OUT
 from harness.tasks.schema import (
     Count,
     Optimizer,
@@ -105,7 +103,7 @@ class Plan(NamedTuple):
 def make_plan(of: Settings, seed: int) -> Plan:
     """Draw the data of one run."""
     streams = [np.random.default_rng((seed, stream)) for stream in range(4)]
-    training, held_out = _split(streams[0])
+    training, held_out = _images(streams[0])
     steps = of.steps + of.absence[-1]
     present = streams[1].random((steps, len(TASKS))) < of.presence
     present[of.steps :, TASKS.index(ABSENTEE)] = False
@@ -115,37 +113,27 @@ def make_plan(of: Settings, seed: int) -> Plan:
     return Plan(training, held_out, present.astype(np.float32), batches, weights)
 
 
-def _split(stream: np.random.Generator) -> tuple[Images, Images]:
+def _images(stream: np.random.Generator) -> list[Images]:
     """Split the digits and standardise both parts by the moments of the first one."""
-    pixels, digit, centre = _digits()
-    order = stream.permutation(len(digit))
-    training, held_out = order[HELD_OUT:], order[:HELD_OUT]
-    features = _standardise(pixels, pixels[training])
-    features = np.pad(features, ((0, 0), (0, 1)), constant_values=1)
-    columns = features, digit, digit % 2, _standardise(centre, centre[training])
-    kinds = np.float32, np.int32, np.float32, np.float32
-    parts = [
-        Images(*(a[rows].astype(kind) for a, kind in zip(columns, kinds, strict=True)))
-        for rows in (training, held_out)
+    parts = digits.split(stream)
+    ink = [8 * (part.features[:, :-1].astype(float) + 1) for part in parts]
+    rows = [each.reshape(-1, 8, 8).sum(axis=2) for each in ink]
+    centres = [each @ np.arange(8) / each.sum(axis=1) for each in rows]
+    return [
+        Images(
+            np.pad(_standardised(pixels, ink[0]), ((0, 0), (0, 1)), constant_values=1),
+            part.digit,
+            (part.digit % 2).astype(np.float32),
+            _standardised(centre, centres[0]),
+        )
+        for part, pixels, centre in zip(parts, ink, centres, strict=True)
     ]
-    return parts[0], parts[1]
 
 
-@cache
-def _digits() -> tuple[Array, Array, Array]:
-    """Return pixels [n, 64], digits [n] and vertical centres of the ink [n]."""
-    from sklearn.datasets import load_digits  # Settings are read without it.
-
-    digits = load_digits()
-    ink = digits.images.sum(axis=2)
-    centre = ink @ np.arange(8) / ink.sum(axis=1)
-    return digits.data, digits.target, centre
-
-
-def _standardise(values: Array, reference: Array) -> Array:
+def _standardised(values: Array, reference: Array) -> Array:
     deviation = reference.std(axis=0)
-    centred: Array = values - reference.mean(axis=0)
-    return centred / np.where(deviation > 0, deviation, 1)
+    scale = np.where(deviation > 0, deviation, 1)
+    return np.asarray((values - reference.mean(axis=0)) / scale, np.float32)
 
 
 def _weights(stream: np.random.Generator, hidden: int) -> dict[str, Array]:
