@@ -18,26 +18,21 @@ from harness.judgement.finding import Finding, Judgement
 from harness.records.metrics import Metric
 from harness.records.record import Record
 from harness.statistics import Floats, paired_effects
-from harness.tasks.cells import (
-    Cell,
-    cells,
-    interval,
-    same_seeds,
-)
+from harness.tasks.cells import Cell, cells, interval, same_seeds
 from harness.tasks.checks import Check, all_hold, both
 from harness.tasks.deep_digits.task import HIGHEST, LOWEST, Settings
 
 APART = ("method.label",)
 """The settings that distinguish runs in the tables."""
 
-METRICS = {
-    "loss": Metric(
-        lambda r: r.series["loss"][-1] if r.status == "ok" else np.inf,
-        "nats",
-        "smaller",
-    ),
-}
-"""The metrics by which runs are compared: the held-out loss at the end."""
+
+def loss(record: Record) -> float:
+    """Return the held-out loss at the end."""
+    return record.series["loss"][-1] if record.status == "ok" else np.inf
+
+
+METRICS = {"loss": Metric(loss, "nats", "smaller")}
+"""The metrics by which runs are compared."""
 
 KINDS = ("weights", "activations")
 """The kinds of counted gradients."""
@@ -47,8 +42,8 @@ EXPONENTS = np.arange(LOWEST, HIGHEST + 1)
 FLUSHED = -25
 """A number up to 2**-25, half of float16's smallest, becomes 0 in float16."""
 
-LARGEST_SCALE = 45
-"""log2 of the largest scale whose flushed share is computed."""
+POWERS = np.arange(46)
+"""log2 of the scales whose flushed share is computed."""
 
 WINDOWS = {"dynamic": "increment_period", "Backoff": "step_window"}
 """Scale -> the argument with the steps between two increases; the default is 2000."""
@@ -72,19 +67,18 @@ def _losses(cell: Cell[Settings], of: Sequence[Cell[Settings]]) -> dict[str, Any
     ``ratio`` = loss / loss of float32 without a scale on the same backend, paired by
     seed; NaN without such a run.
     """
-    ratio = dict.fromkeys(("ratio", "ratio_low", "ratio_high"), np.nan)
+    effects = interval("ratio", [])
     plain = [b for b in of if b.settings.is_plain and b.backend == cell.backend]
     for pair in same_seeds(cell, plain[0]) if plain else ():
         end, other = (each.column("loss")[:, -1] for each in pair)
         effects = interval("ratio", paired_effects(end, other, "log ratio"))
-        ratio = {name: np.exp(value) for name, value in effects.items()}
     return {
         **cell.labels,
         "dtype": cell.settings.dtype,
         "scale": cell.settings.scale,
         **interval("loss", cell.column("loss")[:, -1]),
         **interval("accuracy", np.nan_to_num(cell.last("accuracy"), nan=0.0)),
-        **ratio,
+        **{name: np.exp(value) for name, value in effects.items()},
         "seeds": len(cell.records),
     }
 
@@ -143,12 +137,10 @@ def underflow(of: Sequence[Cell[Settings]]) -> pd.DataFrame:
     frames = [pd.DataFrame(columns=["gradients", "scale_log2", "flushed"])]
     plain = [cell for cell in of if cell.settings.dtype == "float32"][:1]
     runs = [r.summary for c in plain for r in c.records if r.status == "ok"]
-    powers = np.arange(LARGEST_SCALE + 1)
-    for kind in KINDS:
-        shares = [flushed(run, kind, powers) for run in runs if f"{kind}/zero" in run]
-        if shares:
-            columns = {"scale_log2": powers, **interval("flushed", shares)}
-            frames.append(pd.DataFrame({"gradients": kind, **columns}))
+    for kind in KINDS if runs else ():
+        shares = interval("flushed", [flushed(run, kind, POWERS) for run in runs])
+        columns = {"gradients": kind, "scale_log2": POWERS, **shares}
+        frames.append(pd.DataFrame(columns))
     return pd.concat(frames[1:] or frames, ignore_index=True)
 
 
@@ -250,8 +242,7 @@ def draw_underflow(table: pd.DataFrame) -> Drawing:
         panel.set_ylabel("share flushed to zero")
         panel.legend()
 
-    at_one = table[(table["scale_log2"] == 0) & (table["gradients"] == "weights")]
-    share = at_one["flushed"].iloc[0] if len(at_one) else table["flushed"].iloc[0]
+    share = table["flushed"].iloc[0]
     return Drawing(
         "underflow",
         f"Unscaled, float16 flushes {share:.0%} of this net's weight gradients to zero",

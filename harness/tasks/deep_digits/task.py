@@ -107,13 +107,6 @@ def make_plan(of: Settings, seed: int) -> Plan:
     return Plan(training, held_out, batches, factors, weights)
 
 
-class Taken(NamedTuple):
-    """The result of an optimizer step: the next scale, and whether it was applied."""
-
-    scale: float
-    applied: bool
-
-
 def prepare(backend: str, device: str) -> None:
     """Import the backend's framework and test the device; raise if either fails."""
     backends.prepare(__package__, backend, device)
@@ -132,11 +125,10 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
     plan = make_plan(of, seed)
     trainer = _trainer(json.dumps(config), backend, device)
     trainer.reset(plan)
-    taken = [Taken(trainer.scale(), True)]
-    counts: dict[str, int] = {}
+    scales, counts = [trainer.scale()], dict[str, int]()
 
     def advance(start: int, stop: int) -> None:
-        taken.extend(trainer.advance(start, stop))
+        scales.extend(trainer.advance(start, stop))
 
     def measure(step: int) -> dict[str, float]:
         rows = plan.batches[min(step, of.steps - 1)]
@@ -147,8 +139,8 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
         return {
             "loss": loss,
             "accuracy": accuracy,
-            "scale": taken[-1].scale,
-            "skipped": float(sum(not each.applied for each in taken)),
+            "scale": scales[-1],
+            "skipped": float(step - trainer.applied()),
             **{f"zero/{k}": float(np.mean(g == 0)) for k, g in gradients.items()},
         }
 
@@ -156,7 +148,7 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
     if outcome.status != "ok":
         return outcome
     summary = {name: column[-1] for name, column in outcome.series.items()}
-    summary |= around([each.scale for each in taken], of.overflow)
+    summary |= around(scales, of.overflow)
     return Outcome("ok", "", outcome.series, {**summary, **counts})
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from harness.tasks.deep_digits.task import Plan, Settings, Taken
+from harness.tasks.deep_digits.task import Plan, Settings
 from harness.tasks.digits import Images
 from harness.tasks.loss_scales import make_scale
 from lockstep import tf as lockstep
@@ -20,28 +20,29 @@ class Trainer:
     def __init__(self, settings: Settings, device: str) -> None:
         self.settings = settings
         self.device = {"cuda": "gpu"}.get(device, device)
-        self.loop = None
+        self.weights = []
 
     def reset(self, plan: Plan) -> None:
         """Use the images and first weights of a plan; reset all state."""
-        if self.loop is None:
+        dtype = self.settings.dtype
+        if not self.weights:
             with tf.device(f"/{self.device}:0"):
-                self.compile(plan)
+                self.build([weight.astype(dtype) for weight in plan.weights])
         self.plan = plan
         self.training, self.held_out = (
-            Images(images.features.astype(self.settings.dtype), images.digit)
+            Images(images.features.astype(dtype), images.digit)
             for images in (plan.training, plan.held_out)
         )
         for variable, value in self.first_state:
             variable.assign(value)
         for variable, value in zip(self.weights, plan.weights, strict=True):
-            variable.assign(value.astype(self.settings.dtype))
+            variable.assign(value.astype(dtype))
             self.optimizer.master(variable).assign(value.astype(np.float32))
 
-    def compile(self, plan: Plan) -> None:
-        """Make the variables and the compiled functions, and save the initial state."""
+    def build(self, weights: list[Array]) -> None:
+        """Make the variables and the optimizer, and save its initial state."""
         settings = self.settings
-        self.weights = [tf.Variable(w.astype(settings.dtype)) for w in plan.weights]
+        self.weights = [tf.Variable(weight) for weight in weights]
         self.count = tf.Variable(0, dtype=tf.int64, trainable=False)
         rate = settings.rate * 2.0**-settings.loss_log2
         base = lockstep.MomentumOptimizer(rate, MOMENTUM)
@@ -50,17 +51,15 @@ class Trainer:
         self.optimizer.create_slots(self.weights)
         state = [self.count, *self.optimizer.variables()]
         self.first_state = [(variable, variable.numpy()) for variable in state]
-        self.loop = tf.function(self.steps)
-        self.probe = tf.function(self.flat_gradients)
-        self.quality = tf.function(self.loss_and_accuracy)
 
-    def advance(self, start: int, stop: int) -> list[Taken]:
-        """Take the steps ``start`` to ``stop`` - 1; return the result of each."""
-        before = int(self.count)
+    def advance(self, start: int, stop: int) -> list[float]:
+        """Take the steps ``start`` to ``stop`` - 1; return the scale after each."""
         batches, factors = self.plan.batches[start:stop], self.plan.factors[start:stop]
-        scales, counts = self.loop(*self.training, batches, factors)
-        applied = np.diff(counts.numpy(), prepend=before) > 0
-        return list(map(Taken, scales.numpy().tolist(), applied.tolist()))
+        return self.steps(*self.training, batches, factors).numpy().tolist()
+
+    def applied(self) -> int:
+        """Return the number of steps so far that were not skipped."""
+        return int(self.count)
 
     def scale(self) -> float:
         """Return the scale of the next step."""
@@ -70,23 +69,19 @@ class Trainer:
         """Return the gradients of the scaled loss before they are unscaled, flat."""
         features, digit = (part[rows] for part in self.training)
         product = tf.constant(float(factor) * self.scale(), tf.float32)
-        weights, activations = self.probe(features, digit, product)
+        weights, activations = self.flat_gradients(features, digit, product)
         return {"weights": weights.numpy(), "activations": activations.numpy()}
 
     def measure(self) -> tuple[float, float]:
         """Return the held-out loss in nats, and the accuracy."""
-        loss, right = self.quality(*self.held_out)
+        loss, right = self.loss_and_accuracy(*self.held_out)
         return float(loss), float(right)
 
+    @tf.function
     def steps(self, features, digit, batches, factors):
-        """Take one step per batch, with its loss times its factor.
-
-        Returns:
-            The loss scale after each step, [steps] float32, and the number of applied
-            steps so far, [steps] int64.
-        """
+        """Take a step per batch, with its loss times its factor; return the scales."""
         total = batches.shape[0]
-        scales, counts = (tf.TensorArray(t, total) for t in (tf.float32, tf.int64))
+        scales = tf.TensorArray(tf.float32, total)
         for step in tf.range(total):
             rows = batches[step]
             x, y = tf.gather(features, rows), tf.gather(digit, rows)
@@ -98,9 +93,9 @@ class Trainer:
             )
             self.optimizer.apply_gradients(pairs, self.count)
             scales = scales.write(step, self.optimizer.loss_scale)
-            counts = counts.write(step, self.count.read_value())
-        return scales.stack(), counts.stack()
+        return scales.stack()
 
+    @tf.function
     def flat_gradients(self, features, digit, factor):
         """Return the gradients of weights and of activations, [n] float32 each."""
         with tf.GradientTape() as tape:
@@ -110,6 +105,7 @@ class Trainer:
         flat = [tf.reshape(tf.cast(each, tf.float32), [-1]) for each in tensors]
         return tf.concat(flat[:3], 0), tf.concat(flat[3:], 0)
 
+    @tf.function
     def loss_and_accuracy(self, features, digit):
         """Return the mean loss in nats, and the accuracy."""
         logits, _ = self.forward(features)

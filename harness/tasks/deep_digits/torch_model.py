@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from harness.tasks.deep_digits.task import Plan, Settings, Taken
+from harness.tasks.deep_digits.task import Plan, Settings
 from harness.tasks.digits import Images
 from harness.tasks.loss_scales import make_scale
 from lockstep import pytorch as lockstep
@@ -25,7 +25,7 @@ class Trainer:
 
     def reset(self, plan: Plan) -> None:
         """Use the images and first weights of a plan; make a new optimizer."""
-        self.plan = plan
+        self.plan, self.count = plan, 0
         self.training, self.held_out = map(self.on_device, plan[:2])
         self.weights = [
             torch.nn.Parameter(torch.tensor(w, dtype=self.dtype, device=self.device))
@@ -42,16 +42,21 @@ class Trainer:
         cast = torch.tensor(images.features, dtype=self.dtype, device=self.device)
         return Images(cast, digit)
 
-    def advance(self, start: int, stop: int) -> list[Taken]:
-        """Take the steps ``start`` to ``stop`` - 1; return the result of each."""
-        taken = []
+    def advance(self, start: int, stop: int) -> list[float]:
+        """Take the steps ``start`` to ``stop`` - 1; return the scale after each."""
+        scales = []
         for step in range(start, stop):
             loss, _ = self.loss(self.plan.batches[step], self.plan.factors[step])
             self.optimizer.zero_grad()
             self.optimizer.scale_loss(loss).backward()
             self.optimizer.step()
-            taken.append(Taken(self.scale(), self.optimizer.last_step.applied))
-        return taken
+            self.count += self.optimizer.last_step.applied
+            scales.append(self.scale())
+        return scales
+
+    def applied(self) -> int:
+        """Return the number of steps so far that were not skipped."""
+        return self.count
 
     def loss(self, rows: Array, factor: float) -> tuple[Tensor, list[Tensor]]:
         """Return the loss of a batch times a factor, and the activations."""
