@@ -19,15 +19,23 @@ class Trainer:
             self.compile({name: table.shape for name, table in plan.weights.items()})
 
     def compile(self, shapes) -> None:
-        """Make the variables, trace the loop and save the initial state."""
-        self.weights = {
-            name: tf.Variable(tf.zeros(shape)) for name, shape in shapes.items()
-        }
+        """Make the tables, trace the loop and save the initial state."""
+        self.build(shapes)
+        width = sum(len(columns) for columns in self.columns.values())
+        batches = tf.TensorSpec([None, None, width], tf.int32)
+        self.loop = tf.function(self.steps, input_signature=[batches])
+        self.loop.get_concrete_function()  # creates the slots
+        self.lookups = tf.function(self.look_up_often)
+        self.first_state = [(each, each.numpy()) for each in self.state()]
+
+    def build(self, shapes) -> None:
+        """Make the tables and the optimizer."""
         if "file" in self.of.optimizer:
             raise HarnessError(
                 "optimizer: expected a name on TensorFlow, got a file; run it on "
                 "pytorch or keras3."
             )
+        self.weights = {n: tf.Variable(tf.zeros(shape)) for n, shape in shapes.items()}
         make = getattr(lockstep, self.of.optimizer_class)
         self.optimizer = make(**self.of.arguments)
         if self.of.limit == "clip":
@@ -35,13 +43,15 @@ class Trainer:
             self.optimizer = lockstep.VariableClippingOptimizer(
                 self.optimizer, axes, self.of.max_norm
             )
-        width = sum(len(columns) for columns in self.columns.values())
-        batches = tf.TensorSpec([None, None, width], tf.int32)
-        self.loop = tf.function(self.steps, input_signature=[batches])
-        self.loop.get_concrete_function()
-        self.lookups = tf.function(self.look_up_often)
-        state = self.optimizer.variables()
-        self.first_state = [(variable, variable.numpy()) for variable in state]
+
+    def apply(self, gradients) -> None:
+        """Take a step of the optimizer."""
+        pairs = zip(gradients, self.weights.values(), strict=True)
+        self.optimizer.apply_gradients(pairs)
+
+    def state(self) -> list:
+        """Return the variables of the optimizer."""
+        return self.optimizer.variables()
 
     def reset(self, weights) -> None:
         """Set the tables to their first values and reset the optimizer."""
@@ -64,15 +74,13 @@ class Trainer:
         """Take one step on a batch [batch, ids] int32."""
         if self.of.limit == "normalise":
             self.normalise()
-        weights = list(self.weights.values())
         with tf.GradientTape() as tape:
             rows = {
                 name: self.look_up(name, tf.gather(batch, columns, axis=1))
                 for name, columns in self.columns.items()
             }
             loss = self.loss(rows)
-        gradients = tape.gradient(loss, weights)
-        self.optimizer.apply_gradients(zip(gradients, weights, strict=True))
+        self.apply(tape.gradient(loss, [*self.weights.values()]))
 
     def normalise(self) -> None:
         """Scale every row of the limited tables to the norm ``max_norm``."""
