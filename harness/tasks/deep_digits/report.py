@@ -130,9 +130,9 @@ def curves(of: Sequence[Cell[Settings]]) -> pd.DataFrame:
 
 
 def underflow(of: Sequence[Cell[Settings]]) -> pd.DataFrame:
-    """The share of float32 gradients that become 0 in float16 with a scale 2^k.
+    """The share of gradients that become 0 in float16 with a scale 2^k.
 
-    Of the float32 runs on the first backend that have counted them.
+    Of the float32 runs on the first backend, which count them.
     """
     frames = [pd.DataFrame(columns=["gradients", "scale_log2", "flushed"])]
     plain = [cell for cell in of if cell.settings.dtype == "float32"][:1]
