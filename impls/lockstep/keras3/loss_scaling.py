@@ -71,6 +71,15 @@ class ScalingWrapper(stack.Wrapper, keras.optimizers.LossScaleOptimizer):
         self._track_trackable(skips, "skipped_in_a_row")
         vars(self)["_skips"] = scaling.Skips(owner, value_of(skips))
 
+    def __getattr__(self, name: str) -> Any:
+        """Read an attribute of the wrapped optimizer, or name Keras 2's successor."""
+        if name in ("get_scaled_loss", "get_unscaled_gradients"):
+            raise AttributeError(
+                f"{type(self).__name__!r} object has no attribute {name!r}; call "
+                "scale_loss and unscale_gradients instead."
+            )
+        return super().__getattr__(name)
+
     @property
     def loss_scale(self) -> tf.Tensor:
         """The scale of the next step: float32, 0-d."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from lockstep import errors
@@ -466,19 +467,25 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
 
         A file of an optimizer that was not built lacks the variables of ``build``,
         which keep their initial values. The state of another wrapper is left out with a
-        warning, as in Keras' optimizers.
+        warning, as in Keras' optimizers. Files have no names: dtypes tell a scale from
+        a count.
         """
-        own, keys = list(self._variables), sorted(store.keys(), key=int)
-        if len(keys) not in (len(own), self._count_before_build):
+        own = list(self._variables)
+        saved = [np.asarray(store[key]) for key in sorted(store.keys(), key=int)]
+        found, expected = (
+            [(tuple(v.shape), keras.backend.standardize_dtype(v.dtype)) for v in values]
+            for values in (saved, own)
+        )
+        if found not in (expected, expected[: self._count_before_build]):
             errors.warn_user(
                 f"{type(self).__name__}.load_own_variables: expected a file with the "
-                f"{len(own)} variables of this wrapper, got {len(keys)}, which are not "
-                "loaded; call build before, and load into the stack that was saved, "
-                "with the same kind of loss scale."
+                f"{len(own)} variables of this wrapper, got {len(saved)} that do not "
+                "fit, which are not loaded; call build before, and load into the stack "
+                "that was saved, with the same kind of loss scale."
             )
             return
-        for variable, key in zip(own, keys, strict=False):
-            variable.assign(store[key])
+        for variable, value in zip(own, saved, strict=False):
+            variable.assign(value)
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments, with the wrapped optimizer serialized."""

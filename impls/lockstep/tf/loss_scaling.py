@@ -72,6 +72,14 @@ class ScalingWrapper(base.Wrapper):
         self._track_trackable(skips, "skipped_in_a_row")
         self._skips = scaling.Skips(self.owner, skips)
 
+    def __getattr__(self, name: str) -> Any:
+        if name in ("get_scaled_loss", "get_unscaled_gradients"):  # Of Keras 2.
+            raise AttributeError(
+                f"{type(self).__name__!r} object has no attribute {name!r}; call "
+                "scale_loss and unscale_gradients instead."
+            )
+        return super().__getattr__(name)
+
     def __repr__(self) -> str:
         return f"{super().__repr__()[:-1]}, {self.scale_object!r})"
 

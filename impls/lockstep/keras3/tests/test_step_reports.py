@@ -11,7 +11,8 @@ import tensorflow as tf
 from lockstep import keras3 as ls
 from lockstep.errors import NoGradientsError
 from lockstep.interface import NO_EAGER_STEP, NO_GRADIENTS
-from lockstep.keras3.wrapper import wrappers_of
+from lockstep.keras3.wrapper import Wrapper
+from lockstep.pipeline import layers_of
 
 INF, ZERO, ONE = [float("inf"), 1.0], [0.0, 0.0], [1.0, 1.0]
 
@@ -58,7 +59,7 @@ def apply(optimizer: Any, w: Any, values: Any) -> None:
 @pytest.mark.parametrize("name", MAKE)
 def test_a_report_is_never_none_and_never_old(name: str) -> None:
     optimizer, w = MAKE[name](), weight()
-    layers = list(wrappers_of(optimizer))
+    layers = [each for each in layers_of(optimizer) if isinstance(each, Wrapper)]
     assert [layer.last_step for layer in layers] == [NO_EAGER_STEP] * len(layers)
     apply(optimizer, w, ONE)
     assert all(layer.last_step.applied for layer in layers)

@@ -43,6 +43,13 @@ def test_methods_that_would_update_past_the_wrapper_are_not_forwarded(
 
 
 @pytest.mark.parametrize("name", ["scale", "masters"])
+def test_methods_of_keras_2_are_answered_with_todays(name: str) -> None:
+    optimizer = WRAPPERS[name](keras.optimizers.SGD(0.5))
+    with pytest.raises(AttributeError, match="scale_loss"):
+        optimizer.get_scaled_loss(tf.ones([]))
+
+
+@pytest.mark.parametrize("name", ["scale", "masters"])
 @pytest.mark.filterwarnings("error")
 def test_a_loss_that_was_never_scaled_is_warned_of_once(name: str) -> None:
     w = keras.Variable([1.0], name="w")
