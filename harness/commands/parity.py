@@ -105,7 +105,7 @@ def oracle(
 
 def catalogue() -> None:
     """Replay what docs/differences.md quotes of the recorded cases."""
-    from harness.parity.quotes import RECORD, record_quotes
+    from harness.parity.catalogue import RECORD, record_quotes
 
     print(f"wrote {len(record_quotes())} quotes to {RECORD}")
 

@@ -30,6 +30,7 @@ EARLY = (
 SCALARS = {
     "learning_rate_used": "float32",
     "global_step": "int64",
+    "local_step": "int64",
     "loss_scale": "float32",
     "good_steps": "int64",
 }
@@ -97,10 +98,10 @@ class Training:
         """Read these variables, which ``optimizer`` updates, and its whole state."""
         driver = self.driver
         state = {"global_step": driver.read(self.counter)}
-        rule = self.spec, self.bound
+        rule = optimizer, self.spec, self.bound
         for recorded, variable in zip(recorded_ones, variables, strict=True):
             state[f"variables/{recorded.name}"] = driver.read(variable)
-            state |= slots_of(driver, optimizer, variable, recorded, *rule)
+            state |= slots_of(driver, variable, recorded, *rule)
         for name, scalar in driver.shared(optimizer).items():
             state[f"non_slots/{name}"] = np.asarray(scalar, np.float32)
         return state
@@ -108,12 +109,11 @@ class Training:
 
 def slots_of(
     driver: Driver,
-    optimizer: Any,
     variable: Any,
     recorded: Variable,
+    optimizer: Any,
     spec: OptimizerSpec,
     bound: Mapping[str, Any],
-    where: str = "",
 ) -> dict[str, Array]:
     """Read the slots of one variable. One that is not created has its first value."""
     state = {}
@@ -122,8 +122,9 @@ def slots_of(
         shape = () if slot.scalar else recorded.shape
         dtype = np.float32 if slot.scalar else recorded.dtype
         filled = np.full(shape, spec.initial_value(slot, bound), dtype)
-        key = f"slots/{slot.name}/{where}{recorded.name}"
-        state[key] = filled if value is None else np.asarray(value)
+        state[f"slots/{slot.name}/{recorded.name}"] = (
+            filled if value is None else np.asarray(value)
+        )
     return state
 
 
@@ -163,7 +164,7 @@ def recorded_state(
             state[key] = array(value, SCALARS[key])
         elif key in ("variables", "model"):
             state |= of_variables(key, value, variables)
-        elif key in ("masters", "gradient_accumulators"):
+        elif key in ("masters", "gradient_accumulators", "accumulators"):
             state |= of_variables(key, value, wide)
         elif key == "slots":
             for slot, named in value.items():

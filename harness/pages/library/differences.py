@@ -12,8 +12,7 @@ from markupsafe import Markup, escape
 
 from harness.errors import HarnessError
 from harness.pages.markup.templating import render
-from harness.parity.catalogue import MARKS, Entry, entries
-from harness.parity.quotes import Quoted
+from harness.parity.catalogue import MARKS, Entry, Quoted, entries
 from harness.processes.children import ROOT
 from lockstep.errors import sentence
 from lockstep.registry import BACKENDS

@@ -29,7 +29,7 @@ from harness.pages.parity.inserts import parity_inserts
 from harness.pages.write import write_findings, write_pages
 from harness.parity import drivers
 from harness.parity.cases import GOLDEN, read_cases
-from harness.parity.quotes import Quoted
+from harness.parity.catalogue import Quoted
 from harness.parity.replay import replay
 from harness.parity.row import Divergence, Row
 from harness.processes.children import ROOT

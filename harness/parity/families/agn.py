@@ -7,14 +7,14 @@ first event also has the initial state of every worker, the last event the final
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from harness.parity.cases import CannotInterpretError, Case, Variable, array, gradient
+from harness.parity.cases import CannotInterpretError, Case, gradient
 from harness.parity.drivers.protocol import Driver, Worker
-from harness.parity.trajectory import of_variables, slots_of
+from harness.parity.trajectory import recorded_state, slots_of
 from lockstep.interface import Array, Gradient
 from lockstep.optimizers import OPTIMIZERS
 
@@ -64,21 +64,21 @@ def expectations(case: Case) -> Iterator[Mapping[str, Array]]:
         yield {name: np.array(recorded[key]) for key, name in FACTS.items()}
         return
     variables = {v.name: v for v in case.variables}
+    expected = case.expected
 
-    def of_all(locals_: list[Any], when: str) -> State:
-        state: State = {}
-        for number, content in enumerate(locals_):
-            state |= _recorded(content, variables, f"worker {number} {when}")
-        return state
+    def placed(content: Mapping[str, Any], where: str) -> State:
+        return _placed(recorded_state(content, variables), where)
 
-    start = _recorded(case.expected["initial"]["global"], variables, "global at first")
-    start |= of_all(case.expected["initial"]["local"], "at first")
+    start = placed(expected["initial"]["global"], "global at first")
+    for number, content in enumerate(expected["initial"]["local"]):
+        start |= placed(content, f"worker {number} at first")
     states = [
-        _recorded(event["local"], variables, "local")
-        | _recorded(event["global"], variables, "global")
-        for event in case.expected["events"]
+        placed(event["local"], "local") | placed(event["global"], "global")
+        for event in expected["events"]
     ]
-    end = of_all(case.expected["final_local"], "at last")
+    end: State = {}
+    for number, content in enumerate(expected["final_local"]):
+        end |= placed(content, f"worker {number} at last")
     yield from _with_ends(start, states, end)
 
 
@@ -100,38 +100,36 @@ class _Training:
             _optimizer(driver, worker, (name, args), count, period)
             for worker in self.workers
         ]
-        self.steps = [driver.compile(self._step(k)) for k in range(count)]
-
-    def _step(self, number: int) -> Any:
-        """Return a function of gradients that runs a training step of this worker."""
-        worker, optimizer = self.workers[number], self.optimizers[number]
-
-        def step(gradients: list[Any]) -> list[Any]:
-            pairs = list(zip(gradients, worker.variables, strict=True))
-            with worker.scope():
-                return [optimizer.apply_gradients(pairs, global_step=self.counter)]
-
-        return step
 
     def run(self) -> tuple[State, list[State], State]:
         """Return the initial state, the states after each event, and the final one."""
-        for number in range(len(self.workers)):
-            self.driver.compile(self._start(number))([])
+        numbers = range(len(self.workers))
+        for number in numbers:
+            self._acting(number, self._start)([])
         start = self.shared(0, "global at first") | self.all_workers("at first")
-        states = []
+        steps, states = [self._acting(number, self._apply) for number in numbers], []
         for event in self.events:
             number = event["worker"]
             pairs = zip(event["gradients"], self.recorded, strict=True)
-            self.steps[number]([gradient(g, v) for g, v in pairs])
+            steps[number]([gradient(g, v) for g, v in pairs])
             states.append(self.own(number, "local") | self.shared(number, "global"))
         return start, states, self.all_workers("at last")
 
-    def _start(self, number: int) -> Any:
-        def start(gradients: list[Any]) -> list[Any]:
-            with self.workers[number].scope():
-                return [self.optimizers[number].get_init_op(number)]
+    def _acting(self, number: int, act: Callable[[int, list[Any]], Any]) -> Any:
+        """Return a compiled function of gradients that acts in a worker's scope."""
 
-        return start
+        def function(gradients: list[Any]) -> list[Any]:
+            with self.workers[number].scope():
+                return [act(number, gradients)]
+
+        return self.driver.compile(function)
+
+    def _start(self, number: int, nothing: list[Any]) -> Any:
+        return self.optimizers[number].get_init_op(number)
+
+    def _apply(self, number: int, gradients: list[Any]) -> Any:
+        pairs = list(zip(gradients, self.workers[number].variables, strict=True))
+        return self.optimizers[number].apply_gradients(pairs, global_step=self.counter)
 
     def all_workers(self, when: str) -> State:
         """Read the state of every worker."""
@@ -142,38 +140,35 @@ class _Training:
 
     def own(self, number: int, where: str) -> State:
         """Read a worker's own state."""
-        worker, optimizer = self.workers[number], self.optimizers[number]
-        state = self._variables(number, worker.variables, where)
+        worker, optimizer, read = (
+            self.workers[number],
+            self.optimizers[number],
+            self.driver.read,
+        )
+        state = self._variables(number, worker.variables)
         for recorded, gathered in zip(self.recorded, worker.accumulators, strict=True):
-            state[f"accumulators/{where}/{recorded.name}"] = self._read(gathered)
-        counted = np.asarray(self._read(optimizer.local_step), np.int64)
-        state[f"local_step/{where}"] = counted
+            state[f"accumulators/{recorded.name}"] = read(gathered)
+        state["local_step"] = np.asarray(read(optimizer.local_step), np.int64)
         # The start of shared scalars, for an optimizer without a step yet.
         starts = (self.spec.shared or {}).items()
         shared = {name: self.bound[start] for name, start in starts}
         shared |= self.driver.shared(optimizer)
         for name, scalar in shared.items():
-            state[f"non_slots/{name}/{where}"] = np.array(scalar, np.float32)
-        return state
+            state[f"non_slots/{name}"] = np.asarray(scalar, np.float32)
+        return _placed(state, where)
 
     def shared(self, number: int, where: str) -> State:
         """Read the shared state, by the optimizer of this worker."""
-        state = self._variables(number, self.workers[number].centers, where)
-        state[f"global_step/{where}"] = self._read(self.counter)
-        return state
+        state = self._variables(number, self.workers[number].centers)
+        return _placed({**state, "global_step": self.driver.read(self.counter)}, where)
 
-    def _variables(self, number: int, variables: Any, where: str) -> State:
+    def _variables(self, number: int, variables: Sequence[Any]) -> State:
         state: State = {}
-        optimizer, rule = self.optimizers[number], (self.spec, self.bound, f"{where}/")
+        rule = self.optimizers[number], self.spec, self.bound
         for recorded, variable in zip(self.recorded, variables, strict=True):
-            state[f"variables/{where}/{recorded.name}"] = self._read(variable)
-            slots = slots_of(self.driver, optimizer, variable, recorded, *rule)
-            state |= {name: np.array(value) for name, value in slots.items()}
+            state[f"variables/{recorded.name}"] = self.driver.read(variable)
+            state |= slots_of(self.driver, variable, recorded, *rule)
         return state
-
-    def _read(self, variable: Any) -> Array:
-        """Read a copy, because a backend may change the array in its next step."""
-        return np.array(self.driver.read(variable))
 
 
 def _optimizer(
@@ -186,33 +181,25 @@ def _optimizer(
         return make(base, count, worker.getter, communication_period=period)
 
 
+def _placed(state: Mapping[str, Array], where: str) -> State:
+    """Name a copy of a state ``KIND/where/VARIABLE``, or ``SCALAR/where``."""
+    named = ("variables", "accumulators", "slots")
+    placed: State = {}
+    for key, value in state.items():
+        kind, _, name = key.rpartition("/")
+        of_variable = key.startswith(named)
+        # A copy, because a backend may change the array in its next step.
+        placed[f"{kind}/{where}/{name}" if of_variable else f"{key}/{where}"] = (
+            np.array(value)
+        )
+    return placed
+
+
 def _with_ends(start: State, states: list[State], end: State) -> Iterator[State]:
     """Add the initial state to the first state and the final one to the last."""
-    for number, state in enumerate(states):
-        first = start if number == 0 else {}
-        last = end if number == len(states) - 1 else {}
-        yield first | state | last
-
-
-def _recorded(
-    content: Mapping[str, Any], variables: Mapping[str, Variable], where: str
-) -> State:
-    """Flatten one recorded state, of a worker or shared."""
-    state: State = {}
-    for key, value in content.items():
-        if key in ("variables", "accumulators"):
-            state |= of_variables(f"{key}/{where}", value, variables)
-        elif key == "slots":
-            for slot, named in value.items():
-                state |= of_variables(f"slots/{slot}/{where}", named, variables)
-        elif key == "non_slots":
-            for name, scalar in value.items():
-                state[f"non_slots/{name}/{where}"] = array(scalar, "float32")
-        elif key in ("local_step", "global_step"):
-            state[f"{key}/{where}"] = array(value, "int64")
-        else:
-            raise CannotInterpretError(f"the recorded quantity {key!r}")
-    return state
+    states[0] = start | states[0]
+    states[-1] = states[-1] | end
+    yield from states
 
 
 def _declared(text: str) -> tuple[str, bool]:

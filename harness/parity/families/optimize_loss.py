@@ -201,8 +201,8 @@ class _Optimized:
         if self.mixed and has_master(str(recorded.dtype)):
             master = optimizer.master(variable)
             state[f"masters/{recorded.name}"] = self.driver.read(master)
-        rule = _spec(self.case)
-        return state | slots_of(self.driver, optimizer, master, wide, *rule)
+        rule = optimizer, *_spec(self.case)
+        return state | slots_of(self.driver, master, wide, *rule)
 
 
 def _spec(case: Case) -> tuple[OptimizerSpec, Mapping[str, Any]]:

@@ -14,13 +14,14 @@ from harness.errors import HarnessError
 from harness.parity.cases import FOUND, GOLDEN, Case, read_cases
 from harness.parity.catalogue import (
     MARKS,
+    RECORD,
     Entry,
     Quote,
-    Row,
-    catalogue,
+    Quoted,
     entries,
+    quote,
+    quotes_of,
 )
-from harness.parity.quotes import RECORD, Quoted, quote, quotes_of
 from harness.parity.tables import differences
 from harness.processes.children import ROOT
 from lockstep import registry
@@ -48,7 +49,7 @@ def test_page_catalogue_and_scripts_have_the_same_entries() -> None:
     anchors = [entry.anchor for entry in entries()]
     assert Counter(re.findall(r"\{ #([\w-]+) \}", page)) == Counter(anchors)
     scripts = sorted(path.stem for path in SCRIPTS.glob("*.py"))
-    assert scripts == sorted(entry.script for entry in entries())
+    assert scripts == sorted(anchor.replace("-", "_") for anchor in anchors)
 
 
 @pytest.mark.parametrize("entry", entries(), ids=lambda entry: entry.anchor)
@@ -58,7 +59,7 @@ def test_a_section_shows_its_own_entry_and_no_other(entry: Entry) -> None:
         rf"^### [^\n]+ \{{ #{entry.anchor} \}}$(.+?)(?=^##|\Z)", page, re.M | re.S
     )
     shown = re.findall(r"<!-- examples/differences/(\w+)\.py -->", section)
-    assert shown == [entry.script]
+    assert shown == [entry.anchor.replace("-", "_")]
     assert f"recorded_values.md#{entry.anchor})" in section
     assert section.lstrip()[:3] != "---", "a paragraph comes first"
 
@@ -68,11 +69,6 @@ def test_an_entry_has_a_mark_and_cases_or_the_reason_why_not(entry: Entry) -> No
     assert entry.does
     assert set(entry.does) <= set(MARKS)
     assert bool(entry.recorded) != bool(entry.not_recorded)
-
-
-@pytest.mark.parametrize("row", catalogue(), ids=lambda row: f"{row.of}: {row.quirk}")
-def test_every_row_has_an_entry(row: Row) -> None:
-    assert row.entries
 
 
 def test_every_listed_difference_has_an_entry_that_quotes_it() -> None:
