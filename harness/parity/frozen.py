@@ -171,7 +171,7 @@ def difference(before: Trajectory | None, after: Trajectory | None) -> str:
 
 def trajectory_of(case: Case, driver: Driver) -> Trajectory | None:
     """Replay a case; return None if the backend cannot express it."""
-    if settled_before(case, driver)[0] is not None:
+    if settled_before(case, driver) is not None:
         return None
     states, error = replay_states(case, driver)
     return {

@@ -9,7 +9,7 @@ framework's own rule.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace as changed
 from typing import Any
@@ -24,6 +24,7 @@ from harness.parity.families import BY_FAMILY
 from harness.parity.row import Against, Row, Status
 from harness.parity.tables import (
     Difference,
+    Tolerance,
     differences,
     excuse,
     excused_quantities,
@@ -58,9 +59,9 @@ def replay(case: Case, driver: Driver, entry: Difference | None = None) -> Row:
 
     ``entry``: the listed difference that applies to the case, if any.
     """
-    status, reason = settled_before(case, driver)
-    if status is not None:
-        return _row(case, driver, status, reason)
+    settled = settled_before(case, driver)
+    if settled is not None:
+        return settled
     try:
         replayed = replay_states(case, driver)
         row = changed(_as_recorded(case, driver, *replayed), against="recording")
@@ -68,22 +69,24 @@ def replay(case: Case, driver: Driver, entry: Difference | None = None) -> Row:
             return row
         right = _as_documented(case, driver, *replayed, entry)
     except CannotInterpretError as unknown:
-        return _row(case, driver, "failed", f"cannot interpret {unknown}")
+        return row_of(case, driver, "failed", f"cannot interpret {unknown}")
     return row if row.status == right.status == "passed" else right
 
 
-def settled_before(case: Case, driver: Driver) -> tuple[Status | None, str]:
-    """Return the status and reason of a case that cannot be replayed, else None."""
+def settled_before(case: Case, driver: Driver) -> Row | None:
+    """Return the row of a case that cannot be replayed, else None."""
     if case.family not in BY_FAMILY:
-        return "failed", f"cannot interpret the family {case.family!r}"
+        reason = f"cannot interpret the family {case.family!r}"
+        return row_of(case, driver, "failed", reason)
     family = BY_FAMILY[case.family]
     # A key that the replay would ignore.
     unknown = set(case.inputs) - set(family.INPUTS)
     unknown |= set(case.expected) - set(family.EXPECTED)
     if unknown:
-        return "failed", f"cannot interpret the key {min(unknown)!r}"
-    reason = excuse(case, driver.backend, driver.mode)
-    return ("skipped", reason) if reason else (None, "")
+        reason = f"cannot interpret the key {min(unknown)!r}"
+        return row_of(case, driver, "failed", reason)
+    excused = excuse(case, driver.backend, driver.mode)
+    return row_of(case, driver, "skipped", excused) if excused else None
 
 
 def replay_states(case: Case, driver: Driver) -> Replay:
@@ -119,9 +122,6 @@ def outcome(error: Exception | None) -> str:
     return "no error" if error is None else f"{type(error).__name__}: {error}"
 
 
-# -- the recording ---------------------------------------------------------------------
-
-
 def _as_recorded(
     case: Case, driver: Driver, states: list[State], error: Exception | None
 ) -> Row:
@@ -129,16 +129,13 @@ def _as_recorded(
         # The recorded exception class or a subclass.
         name = case.expected["raises"]
         if isinstance(error, driver.expects(name)):
-            return _row(case, driver, "passed")
+            return row_of(case, driver, "passed")
         got = "nothing was raised" if error is None else f"got {outcome(error)}"
-        return _row(case, driver, "failed", f"expected {name}, {got}")
+        return row_of(case, driver, "failed", f"expected {name}, {got}")
     if error is not None:
-        return _row(case, driver, "failed", outcome(error))
+        return row_of(case, driver, "failed", outcome(error))
     smallest = floor(case, driver.backend)
     return _measured(case, driver, compare(case, states, recorded(case), smallest))
-
-
-# -- what is documented ----------------------------------------------------------------
 
 
 def difference_of(case: Case, backend: str, mode: str = "") -> Difference | None:
@@ -181,10 +178,10 @@ def _as_documented(
     alike = type(error) is type(refusal) and len(states) == len(expected)
     if not (refuses and alike):
         reason = f"expected {outcome(refusal)}, got {outcome(error)}"
-        row = _row(case, driver, "failed", reason)
+        row = row_of(case, driver, "failed", reason)
     elif not any(expected) and (refusal is not None or "raises" in case.expected):
         # There is nothing to compare but the refusal, or that there is none now.
-        row = _row(case, driver, "passed")
+        row = row_of(case, driver, "passed")
     else:
         smallest = floor(case, driver.backend) if entry.rule else 0.0
         compared = compare(case, states, expected, smallest)
@@ -193,9 +190,6 @@ def _as_documented(
         return changed(row, against="refusal", difference=entry.anchor)
     against: Against = "framework rule" if entry.rule else "reference"
     return changed(row, against=against, difference=entry.anchor)
-
-
-# -- the verdict -----------------------------------------------------------------------
 
 
 def _measured(
@@ -210,30 +204,38 @@ def _measured(
             left_out.append(f"without {start.rstrip('/')}: {why}")
         compared = rest
     allowed = tolerance(case, driver.backend, "rule" if by_rule else "tolerance")
+    return verdict(
+        row_of(case, driver, "passed", "; ".join(left_out)), compared, allowed
+    )
+
+
+def verdict(row: Row, compared: Sequence[Comparison], allowed: Tolerance) -> Row:
+    """Complete a row. It passes if no distance is beyond the tolerance."""
 
     def size(comparison: Comparison) -> float:
         return comparison.carried if allowed.carried else comparison.distance.ulp
 
     beyond = next((c for c in compared if not size(c) <= allowed.ulp), None)
     first = next((c for c in compared if c.distance.ulp > 0), None)
-    reason = "" if compared else "nothing was recorded that could be compared"
+    failure = "" if compared else "nothing was recorded that could be compared"
     if beyond is not None:
         where = divergence(beyond)
-        reason = (
+        failure = (
             f"{beyond.quantity} after step {beyond.step + 1}, element {where.index}: "
             f"got {where.got}, expected {where.expected}; {beyond.distance.ulp:g} ULP, "
             f"allowed {allowed.ulp:g} ({allowed.reason})"
         )
-    row = _row(case, driver, "failed" if reason else "passed")
     return changed(
         row,
-        reason=reason or "; ".join(left_out),
+        status="failed" if failure else "passed",
+        reason=failure or row.reason,
         max_ulp=float(max((c.distance.ulp for c in compared), default=np.inf)),
         max_ulp_raw=float(max((c.distance.raw for c in compared), default=np.inf)),
         first_divergence=None if first is None else divergence(first),
     )
 
 
-def _row(case: Case, driver: Driver, status: Status, reason: str = "") -> Row:
+def row_of(case: Case, driver: Driver, status: Status, reason: str = "") -> Row:
+    """Return the row of a case that was not compared."""
     fields = (case.id, case.family, case.kind, driver.backend, driver.mode)
     return Row(*fields, status, reason)

@@ -12,13 +12,14 @@ import json
 import sys
 from collections.abc import Iterable
 from contextlib import closing
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
 from harness.parity import drivers
 from harness.parity.agreement import agree
 from harness.parity.cases import Case, read_cases
-from harness.parity.distance import State, compare, element
+from harness.parity.distance import State, compare, divergence
 from harness.parity.drivers.protocol import Driver
 from harness.parity.replay import (
     WITHOUT_STRICT,
@@ -58,24 +59,17 @@ def explain(case: Case, driver: Driver, row: Row) -> list[dict[str, object]]:
     """Return every compared quantity at its worst element, with hexadecimal values."""
     if "raises" in case.expected and row.against == "recording":
         return []
+    expected: Iterable[State] = recorded(case)
     entry = difference_of(case, driver.backend)
-    if entry is None or row.against == "recording":
-        expected: Iterable[State] = recorded(case)
-    else:
+    if entry is not None and row.against != "recording":
         expected = documented(case, entry)[0]
     return [
         {
-            "step": step,
-            "quantity": quantity,
-            "index": list(distance.where),
-            "got": element(got, distance.where),
-            "expected": element(expected, distance.where),
-            "ulp": str(distance.ulp),
-            "raw": str(distance.raw),
+            **asdict(divergence(comparison)),
+            "ulp": str(comparison.distance.ulp),
+            "raw": str(comparison.distance.raw),
         }
-        for step, quantity, got, expected, distance, _ in compare(
-            case, replay_states(case, driver)[0], expected
-        )
+        for comparison in compare(case, replay_states(case, driver)[0], expected)
     ]
 
 

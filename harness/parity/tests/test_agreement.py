@@ -148,8 +148,8 @@ def test_a_difference_that_is_not_listed_is_noticed(
     monkeypatch.setattr(agreement, "differences", list)
     row = agree(case, make_driver)
     assert row.status == "failed"
-    assert "by default 0.25" in row.reason
-    assert "under strict 1.0" in row.reason
+    assert "got 0.25" in row.reason
+    assert "expected 1.0" in row.reason
 
 
 def test_two_modes_that_are_broken_alike_do_not_agree() -> None:
