@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from harness.errors import HarnessError
-from lockstep.errors import sentence, unknown_name
+from lockstep.errors import unknown_name
 from lockstep.interface import Array, Gradient, Rows
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -123,17 +123,19 @@ def read_cases(folder: Path, families: Sequence[str] = ()) -> list[Case]:
     require_folder(folder)
     cases = [case for path in sorted(folder.glob("*.json")) for case in _read(path)]
     if not cases:
-        text = sentence("--golden", "*.json files", "none", f"look into {folder}")
-        raise HarnessError(text)
+        raise HarnessError(
+            f"--golden: expected *.json files, got none; look into {folder}."
+        )
     return [case for case in cases if not families or case.family in families]
 
 
 def require_folder(folder: Path) -> None:
     """Raise unless a folder of golden files exists."""
     if not folder.is_dir():
-        expected = "a folder of golden files (FAMILY.json)"
-        text = sentence("--golden", expected, str(folder), "check the path")
-        raise HarnessError(text)
+        raise HarnessError(
+            f"--golden: expected a folder of golden files (FAMILY.json), got {folder}; "
+            "check the path."
+        )
 
 
 def array(value: Any, dtype: str, shape: Sequence[int] | None = None) -> Array:
@@ -158,18 +160,13 @@ def gradient(value: Any, variable: Variable) -> Gradient:
 
 
 def _read(path: Path) -> Iterator[Case]:
-    remedy = "restore the file from its source"
+    expected = "JSON"
     try:
         content = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        got = f"{type(error).__name__} ({error})"
-        text = sentence(f"golden file {path.name}", "JSON", got, remedy)
-        raise HarnessError(text) from error
-    try:
+        expected = "the keys of FORMAT.md"
         if content["format"] != 1:
-            got = f"format {content['format']!r}"
-            text = sentence(f"golden file {path.name}", "format 1", got, remedy)
-            raise HarnessError(text)
+            expected = "format 1"
+            raise ValueError(f"format {content['format']!r}")
         for number, case in enumerate(content["cases"], start=1):
             fields = (case["id"], case["kind"], case["inputs"], case["expected"])
             kinds = tuple(map(type, (content["family"], *fields)))
@@ -177,11 +174,11 @@ def _read(path: Path) -> Iterator[Case]:
                 names = ", ".join(kind.__name__ for kind in kinds)
                 raise TypeError(f"values of the kinds {names} in case {number}")
             yield Case(content["family"], *fields)
-    except (KeyError, TypeError, AttributeError) as error:
-        expected = "the keys of FORMAT.md"
-        got = f"{type(error).__name__} ({error})"
-        text = sentence(f"golden file {path.name}", expected, got, remedy)
-        raise HarnessError(text) from error
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise HarnessError(
+            f"golden file {path.name}: expected {expected}, got "
+            f"{type(error).__name__} ({error}); restore the file from its source."
+        ) from error
 
 
 def _numbers(value: Any) -> Any:

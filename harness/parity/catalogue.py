@@ -146,7 +146,7 @@ def quote(anchor: str, selection: Quote, case: Case) -> Quoted:
     texts = [_text(*both, index) for both in zip(values, errors, strict=True)]
     place = _place(case, selection, len(states), index)
     fields = (selection.case, selection.backend, selection.quantity, place)
-    return Quoted(anchor, *fields, *texts, selection.note)
+    return Quoted(anchor, *fields, *texts, note=selection.note)
 
 
 def _value(states: Sequence[State], selection: Quote) -> Array | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -13,15 +13,12 @@ from typing import Any, TypeVar
 
 from harness.errors import HarnessError
 from harness.parity.cases import GOLDEN, Case, read_cases
-from harness.parity.replay import WITHOUT_STRICT
 from harness.parity.row import Row
 from harness.parity.tables import excuse
 from harness.processes.children import Children, run_lines
 from lockstep import registry
 from lockstep.errors import unknown_name
 
-Plan = Mapping[str, list[Case]]
-"""Execution mode -> the cases to replay in it."""
 Job = TypeVar("Job")
 
 
@@ -53,7 +50,7 @@ def run_parity(request: Request, on_row: Callable[[Row], None]) -> Result:
     """Replay the selected cases. ``on_row`` is called with each row."""
     cases = _select(request)
     result = Result()
-    jobs: list[tuple[str, str, list[Case]]] = []
+    jobs = []
     for backend in _backends(request, result):
         modes = [m for m in backend.modes if not request.modes or m in request.modes]
         everything = request.everything or request.case is not None
@@ -75,7 +72,7 @@ def plan_backend(
     backend: registry.Backend,
     modes: Sequence[str],
     everything: bool,
-) -> tuple[Plan, list[Row]]:
+) -> tuple[dict[str, list[Case]], list[Row]]:
     """Distribute ``cases`` over ``modes`` of a backend.
 
     The first mode that can express a case replays it. Every other mode that can
@@ -119,19 +116,20 @@ def _select(request: Request) -> list[Case]:
 def _backends(request: Request, result: Result) -> list[registry.Backend]:
     """Return the backends to run. Raise if a named one is not installed."""
     chosen = [registry.find(name) for name in request.backends]
-    known = [m for b in chosen or registry.BACKENDS.values() for m in b.modes]
+    backends = chosen or [*registry.BACKENDS.values()]
+    known = [mode for backend in backends for mode in backend.modes]
     for mode in request.modes:
         if mode not in known:
             raise unknown_name("mode", mode, known)
-    alone = [b.name for b in chosen if request.default and b.name in WITHOUT_STRICT]
+    alone = [b.name for b in chosen if request.default and not b.has_strict]
     if alone:
         text = f"--default: expected a backend that has strict, got {alone[0]}"
         raise HarnessError(f"{text}; leave --default out, its default is judged so.")
     able = []
-    for backend in chosen or registry.BACKENDS.values():
+    for backend in backends:
         if request.modes and not set(request.modes) & set(backend.modes):
             continue
-        if request.default and backend.name in WITHOUT_STRICT:
+        if request.default and not backend.has_strict:
             continue
         if registry.installed(backend.name):
             able.append(backend)

@@ -9,10 +9,9 @@ framework's own rule.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace as changed
-from typing import Any
 
 import numpy as np
 
@@ -32,7 +31,6 @@ from harness.parity.tables import (
     tolerance,
 )
 from lockstep import errors
-from lockstep.interface import Array, Rows
 from lockstep.registry import BACKENDS
 
 WITHOUT_STRICT = frozenset(b.name for b in BACKENDS.values() if not b.has_strict)
@@ -94,22 +92,13 @@ def replay_states(case: Case, driver: Driver) -> Replay:
     states: list[State] = []
     try:
         for state in BY_FAMILY[case.family].replay(case, driver):
-            states.append(dict(_copied(state)))
+            # Copies, because a backend may change an array in its next step.
+            states.append({name: np.array(value) for name, value in state.items()})
     except CannotInterpretError:
         raise
     except Exception as error:
         return states, error
     return states, None
-
-
-def _copied(state: Mapping[str, Any]) -> Iterator[tuple[str, Array]]:
-    """Yield copies, since a backend may change an array in its next step."""
-    for name, value in state.items():
-        if isinstance(value, Rows):
-            yield f"{name}/indices", np.array(value.indices)
-            yield f"{name}/values", np.array(value.values)
-        else:
-            yield name, np.array(value)
 
 
 def recorded(case: Case) -> Iterator[State]:

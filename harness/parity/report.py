@@ -25,9 +25,8 @@ def check_writable(report: Path) -> None:
     try:
         report.parent.mkdir(parents=True, exist_ok=True)
         # Creating a file is the only reliable test.
-        unfinished = _unfinished(report)
-        unfinished.write_text("", "utf-8")
-        unfinished.unlink()
+        _write_whole(report.with_name(f"{report.name}.test"), "")
+        report.with_name(f"{report.name}.test").unlink()
         got = "a folder" if report.is_dir() else ""
     except OSError as error:
         got = str(error.strerror)
@@ -84,14 +83,9 @@ def print_explanation(result: Result, console: Console) -> None:
 
 
 def _write_whole(path: Path, text: str) -> None:
-    unfinished = _unfinished(path)
+    unfinished = path.with_name(f"{path.name}.part")
     unfinished.write_text(text, "utf-8")
     unfinished.replace(path)
-
-
-def _unfinished(path: Path) -> Path:
-    """Return the path to which a file is written until it is complete."""
-    return path.with_name(path.name + ".part")
 
 
 def _environment(rows: Sequence[Row], device: str) -> dict[str, str]:
@@ -124,10 +118,8 @@ def _summary(rows: Sequence[Row]) -> Iterable[str | Text]:
     compared = [row for row in rows if row.max_ulp is not None]
     worst = max(compared, key=lambda row: row.max_ulp or 0.0, default=None)
     yield "-" if worst is None else f"{worst.max_ulp:.3g}"
-    first = None if worst is None else worst.first_divergence
-    if worst is None or first is None:
-        yield ""
-    else:
+    if worst is not None and worst.first_divergence is not None:
+        first = worst.first_divergence
         yield Text(f"{worst.id}: step {first.step + 1}, {first.quantity}")
 
 

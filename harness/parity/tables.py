@@ -36,30 +36,28 @@ def tolerance(case: Case, backend: str, table: str = "tolerance") -> Tolerance:
     ``table`` is ``tolerance`` (from the recording), ``rule`` (from a framework's own
     rule in NumPy) or ``between_modes``.
     """
-    entry = _first(case, backend, table)
-    if entry is None:
-        return EXACT
-    return Tolerance(entry["ulp"], entry["reason"], entry.get("carried", False))
+    for entry in _entries(case, backend, table):
+        return Tolerance(entry["ulp"], entry["reason"], entry.get("carried", False))
+    return EXACT
 
 
 def floor(case: Case, backend: str) -> float:
     """Return the absolute difference up to which two values of a case are equal."""
-    entry = _first(case, backend, "floor")
-    return 0.0 if entry is None else float(entry["size"])
+    return next((float(e["size"]) for e in _entries(case, backend, "floor")), 0.0)
 
 
-def _first(case: Case, backend: str, table: str) -> Mapping[str, Any] | None:
+def _entries(case: Case, backend: str, table: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the entries of a table of tolerances whose selectors all match."""
     for entry in _table("tolerances.toml")[table]:
+        given = entry.get("given")
         if (
             backend in entry.get("backend", (backend,))
             and _selected(case, entry)
-            and _gives(case, entry.get("given"))
+            and (given is None or any(case.inputs.get(n) is not None for n in given))
             and case.largest >= entry.get("elements", 0)
             and entry.get("sparse", case.sparse) == case.sparse
         ):
-            first: Mapping[str, Any] = entry
-            return first
-    return None
+            yield entry
 
 
 def _selected(case: Case, entry: Mapping[str, Any]) -> bool:
@@ -95,11 +93,6 @@ def _excuses(case: Case, backend: str, mode: str) -> Iterator[Mapping[str, Any]]
         here = not {backend, f"{backend}:{mode}"}.isdisjoint(entry["backends"])
         if here and _selected(case, entry) and _has(case, entry.get("arguments", {})):
             yield entry
-
-
-def _gives(case: Case, names: Sequence[str] | None) -> bool:
-    """Whether a case has any of these inputs. True if ``names`` is None."""
-    return names is None or any(case.inputs.get(name) is not None for name in names)
 
 
 def _has(case: Case, arguments: Mapping[str, Any]) -> bool:

@@ -217,8 +217,12 @@ def flat_list(key: str, gradients: Sequence[Gradient]) -> dict[str, Array]:
     return state
 
 
-def lone_gradient(value: Any, dtype: str | None) -> Gradient:
-    """Decode a gradient without a variable: it has its own shape."""
+def lone_gradients(values: Any, dtypes: Any) -> list[Gradient]:
+    """Decode gradients without variables: each has its own shape."""
+    return [_lone(*entry) for entry in zip(values, dtypes, strict=True)]
+
+
+def _lone(value: Any, dtype: str | None) -> Gradient:
     if value is None or dtype is None:
         return None
     if not isinstance(value, dict):

@@ -92,17 +92,14 @@ class Driver:
         variables: Sequence[Any],
         gradients: Sequence[Any],
         regularizers: Regularizers | None = None,
+        half: bool = False,
     ) -> Any:
         """Return a loss for ``compute_gradients`` whose gradients are these.
 
         It is the sum over variables of sum(variable * g), or sum(gather(variable,
         indices) * values), and of the penalties. A variable with gradient None is left
-        out. This is called inside a function that is compiled.
+        out. This is called inside a function that is compiled. ``half``: in float16.
         """
-        raise NotImplementedError
-
-    def half_loss(self, variables: Sequence[Any], gradients: Sequence[Any]) -> Any:
-        """Return the same loss in float16, for variables in float16."""
         raise NotImplementedError
 
     def regularizer(self, strength: float) -> Callable[..., Any]:
@@ -195,10 +192,6 @@ class Driver:
     def name_of_optimizer(self, optimizer: Any) -> str:
         """Return the name of an optimizer."""
         return str(optimizer.get_name())
-
-    def slot_names(self, optimizer: Any) -> list[str]:
-        """Return the names of the slots of an optimizer."""
-        return list(optimizer.get_slot_names())
 
     def name_of(self, variable: Any) -> str | None:
         """Return the name of a variable, or None if variables have none."""

@@ -72,6 +72,7 @@ class TorchDriver(Driver):
         variables: Sequence[Parameter],
         gradients: Sequence[Tensor | None],
         regularizers: Regularizers | None = None,
+        half: bool = False,
     ) -> Callable[[], Tensor]:
         """Return a function that returns the sum of sum(variable * gradient)."""
 
@@ -82,16 +83,9 @@ class TorchDriver(Driver):
                     total = total + product(variable, gradient).sum()
             for position, regularizer in (regularizers or {}).items():
                 total = total + regularizer(variables[position])
-            return total
+            return total.half() if half else total
 
         return loss
-
-    def half_loss(
-        self, variables: Sequence[Parameter], gradients: Sequence[Tensor | None]
-    ) -> Callable[[], Tensor]:
-        """Return the same function in float16."""
-        loss = self.linear_loss(variables, gradients)
-        return lambda: loss().half()
 
     def regularizer(self, strength: float) -> Callable[[Tensor], Tensor]:
         """Return strength * sum(x**2) / 2 as a function of x."""

@@ -46,11 +46,6 @@ class NumpyDriver(Driver):
         """Return the name of the rule, because optimizers have none here."""
         return str(base_of(optimizer).spec.name)
 
-    def slot_names(self, optimizer: Any) -> list[str]:
-        """Return the names of the rule's slots."""
-        base = base_of(optimizer)
-        return [slot.name for slot in base.spec.active_slots(base.arguments)]
-
     def compile(self, function: Callable[[list[Any]], Any]) -> Step:
         """Return a function that calls ``function`` with a list."""
         return lambda gradients: function(list(gradients))
@@ -60,8 +55,9 @@ class NumpyDriver(Driver):
         variables: Sequence[Variable],
         gradients: Sequence[Gradient],
         regularizers: Regularizers | None = None,
+        half: bool = False,
     ) -> Callable[[], list[Any]]:
-        """Return a function of these gradients."""
+        """Return a function of these gradients, which keep their own dtypes."""
 
         def loss() -> list[Any]:
             parts: list[Any] = list(gradients)
@@ -71,12 +67,6 @@ class NumpyDriver(Driver):
             return parts
 
         return loss
-
-    def half_loss(
-        self, variables: Sequence[Variable], gradients: Sequence[Gradient]
-    ) -> Callable[[], list[Any]]:
-        """Return the loss itself, since gradients keep their own dtypes."""
-        return self.linear_loss(variables, gradients)
 
     def regularizer(self, strength: float) -> Callable[..., Array]:
         """Return the gradient of strength * sum(x**2) / 2 as a function of x."""

@@ -37,23 +37,21 @@ class TensorDriver(Driver):
         variables: Sequence[Any],
         gradients: Sequence[Any],
         regularizers: Regularizers | None = None,
+        half: bool = False,
     ) -> Any:
         """Return a callable loss whose gradients are these."""
-        return lambda: self.linear(variables, gradients, regularizers)
-
-    def half_loss(self, variables: Sequence[Any], gradients: Sequence[Any]) -> Any:
-        """Return the same loss in float16."""
-        return lambda: tf.cast(self.linear(variables, gradients), tf.float16)
+        return lambda: self.linear(variables, gradients, regularizers, half)
 
     def linear(
         self,
         variables: Sequence[Any],
         gradients: Sequence[Any],
-        regularizers: Regularizers | None = None,
+        regularizers: Regularizers | None,
+        half: bool,
     ) -> tf.Tensor:
         """Return the sum of variable * g over all gradients, plus the penalties.
 
-        The sum is float32 unless all terms are float64.
+        The sum is float32 unless all terms are float64, or it is to be half.
         """
         terms = []
         for variable, gradient in zip(variables, gradients, strict=True):
@@ -67,7 +65,8 @@ class TensorDriver(Driver):
             terms.append(penalty_of(variables[position]))
         if {term.dtype for term in terms} != {tf.float64}:
             terms = [tf.cast(term, tf.float32) for term in terms]
-        return tf.add_n(terms or [tf.zeros([])])
+        total = tf.add_n(terms or [tf.zeros([])])
+        return tf.cast(total, tf.float16) if half else total
 
     def regularizer(self, strength: float) -> Callable[[Any], tf.Tensor]:
         """Return strength * sum(x**2) / 2 as a function of x."""

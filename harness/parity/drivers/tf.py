@@ -213,13 +213,10 @@ class GraphDriver(EagerDriver):
         variables: Sequence[Any],
         gradients: Sequence[Any],
         regularizers: Regularizers | None = None,
+        half: bool = False,
     ) -> Any:
         """Return a loss tensor, as in TensorFlow 1, whose gradients are these."""
-        return self.linear(variables, gradients, regularizers)
-
-    def half_loss(self, variables: Sequence[Any], gradients: Sequence[Any]) -> Any:
-        """Return the same loss in float16."""
-        return tf.cast(self.linear(variables, gradients), tf.float16)
+        return self.linear(variables, gradients, regularizers, half)
 
     def optimized(
         self,

@@ -9,7 +9,7 @@ import numpy as np
 
 from harness.parity.cases import Case, array
 from harness.parity.drivers.protocol import Driver
-from harness.parity.trajectory import COUNTERS, lone_gradient
+from harness.parity.trajectory import COUNTERS, lone_gradients
 from lockstep.interface import Array
 
 FAMILIES = ("auto_loss_scaler_backoff", "auto_loss_scaler_logmax")
@@ -55,7 +55,7 @@ def _checked(case: Case, driver: Driver) -> State:
         pairs = [(g, f"variable {k}") for k, g in enumerate(gradients)]
         return list(driver.names.AutomaticLossScaler.check_grads(pairs))
 
-    entries = zip(case.inputs["gradients"], case.inputs["dtypes"], strict=True)
-    gradients = [lone_gradient(value, dtype or "float32") for value, dtype in entries]
+    dtypes = [dtype or "float32" for dtype in case.inputs["dtypes"]]
+    gradients = lone_gradients(case.inputs["gradients"], dtypes)
     has_nan, amax = driver.compile(check)(gradients)
     return {"has_nan": np.asarray(has_nan), "amax": np.asarray(amax)}

@@ -9,8 +9,8 @@ import numpy as np
 
 from harness.parity.cases import CannotInterpretError, Case, array
 from harness.parity.drivers.protocol import Driver
-from harness.parity.trajectory import flat_list, lone_gradient
-from lockstep.interface import Array, Gradient, Rows
+from harness.parity.trajectory import flat_list, lone_gradients
+from lockstep.interface import Array, Rows
 from lockstep.reference.post_process import SummaryRecord
 
 FAMILIES = ("clip_by_global_norm",)
@@ -40,7 +40,7 @@ def replay(case: Case, driver: Driver) -> Iterator[State]:
 def expectations(case: Case) -> Iterator[State]:
     """Yield the results of the recorded call."""
     clipped = case.expected.get("list_clipped", case.expected.get("gradients"))
-    result = flat_list("gradients", _decoded(clipped, case.expected["dtypes"]))
+    result = flat_list("gradients", lone_gradients(clipped, case.expected["dtypes"]))
     if "global_norm" in case.expected:
         result[GLOBAL_NORM] = array(case.expected["global_norm"], "float32")
     yield result
@@ -54,19 +54,21 @@ def _list_clipped(case: Case, driver: Driver) -> State:
         clipped, _ = driver.names.clip_by_global_norm(t_list, limit, use_norm)
         return list(clipped)
 
-    tensors = _decoded(case.inputs["t_list"], case.inputs["dtypes"])
+    tensors = lone_gradients(case.inputs["t_list"], case.inputs["dtypes"])
     use_norm = array(case.inputs["use_norm"], "float32")
     return flat_list("gradients", driver.compile(function)([*tensors, use_norm]))
 
 
 def _pairs_clipped(case: Case, driver: Driver) -> State:
     limit = float(case.inputs["clip_gradients"])
-    tensors = _decoded(case.inputs["gradients"], case.inputs["dtypes"])
+    tensors = lone_gradients(case.inputs["gradients"], case.inputs["dtypes"])
     entries = zip(tensors, case.inputs["variable_dtypes"], strict=True)
-    variables = [
-        driver.variable(f"v{k}", np.zeros(_shape(g), dtype))
-        for k, (g, dtype) in enumerate(entries)
-    ]
+    variables = []
+    for k, (g, dtype) in enumerate(entries):
+        shape: Any = (1,)
+        if g is not None:
+            shape = g.dense_shape if isinstance(g, Rows) else g.shape
+        variables.append(driver.variable(f"v{k}", np.zeros(shape, dtype)))
 
     def function(gradients: list[Any]) -> Any:
         pairs = list(zip(gradients, variables, strict=True))
@@ -98,17 +100,3 @@ def _refused(case: Case, driver: Driver) -> State:
 
     results = driver.compile(function)([np.array(1, np.float32)])
     return flat_list("gradients", results)
-
-
-def _decoded(values: Any, dtypes: Any) -> list[Gradient]:
-    entries = zip(values, dtypes, strict=True)
-    return [lone_gradient(value, dtype) for value, dtype in entries]
-
-
-def _shape(gradient: Gradient) -> tuple[int, ...]:
-    if gradient is None:
-        return (1,)
-    if isinstance(gradient, Rows):
-        assert gradient.dense_shape is not None
-        return gradient.dense_shape
-    return gradient.shape

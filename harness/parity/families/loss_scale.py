@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,7 +45,8 @@ def replay(case: Case, driver: Driver) -> Iterator[State]:
         elif mode == "update_only":
             yield from _update_only(case, driver)
         elif mode in ("minimize", "apply_only"):
-            yield from _trained(case.assuming(ASSUMED), driver, mode)
+            apply_only = mode == "apply_only" or case.kind.endswith("_no_gradients")
+            yield from _trained(case.assuming(ASSUMED), driver, not apply_only)
         else:
             raise CannotInterpretError(f"the mode {mode!r}")
 
@@ -85,15 +86,14 @@ def _scale_read(value: Any, scale: Any, driver: Driver) -> State:
 def _scale(case: Case, driver: Driver) -> Any:
     """Create the loss scale of a case."""
     arguments = dict(case.inputs["loss_scale"])
+    classes = {"fixed": "FixedLossScale", "dynamic": "DynamicLossScale"}
     kind = arguments.pop("kind")
-    if kind == "fixed":
-        return driver.names.FixedLossScale(**arguments)
-    if kind == "dynamic":
-        return driver.names.DynamicLossScale(**arguments)
-    raise CannotInterpretError(f"the loss scale {kind!r}")
+    if kind not in classes:
+        raise CannotInterpretError(f"the loss scale {kind!r}")
+    return getattr(driver.names, classes[kind])(**arguments)
 
 
-def _trained(case: Case, driver: Driver, mode: str) -> Iterator[State]:
+def _trained(case: Case, driver: Driver, from_loss: bool) -> Iterator[State]:
     """Train with the wrapper: from a loss, or with the given gradients."""
     training = Training(case, driver)
     optimizer = loss_scaled(training.base, case, driver)
@@ -102,7 +102,7 @@ def _trained(case: Case, driver: Driver, mode: str) -> Iterator[State]:
     def step(gradients: list[Any]) -> Mapping[str, Any]:
         unscaled = {}
         pairs = list(zip(gradients, variables, strict=True))
-        if mode == "minimize":
+        if from_loss:
             loss = driver.linear_loss(variables, gradients)
             pairs = optimizer.compute_gradients(loss, var_list=variables)
             named = zip(training.recorded, pairs, strict=True)
@@ -116,29 +116,26 @@ def _trained(case: Case, driver: Driver, mode: str) -> Iterator[State]:
 
 def _update_only(case: Case, driver: Driver) -> Iterator[State]:
     scale = _scale(case, driver)
-    update = _updater(scale, driver)
-    for entry in case.inputs["second_gradient_entry"]:
-        should_apply = update([array([1.0, entry], "float32"), None])
-        yield {**_moved(scale, should_apply, driver), **_config(scale)}
+    entries = case.inputs["second_gradient_entry"]
+    steps = [[array([1.0, entry], "float32"), None] for entry in entries]
+    for state in _updated(scale, driver, steps):
+        yield {**state, **_config(scale)}
 
 
-def _updater(scale: Any, driver: Driver) -> Callable[[list[Any]], Array]:
-    """Return a function of gradients that updates ``scale`` and returns the flag."""
-    compiled = driver.compile(lambda gradients: list(scale.update(gradients)))
-    return lambda gradients: np.asarray(compiled(gradients)[1])
-
-
-def _moved(scale: Any, should_apply: Array, driver: Driver) -> State:
-    state = _scale_read(scale(), scale, driver)
-    return {**state, "should_apply_gradients": should_apply}
+def _updated(scale: Any, driver: Driver, steps: Sequence[Any]) -> Iterator[State]:
+    """Update ``scale`` with the gradients of each step and yield its state."""
+    update = driver.compile(lambda gradients: list(scale.update(gradients)))
+    for gradients in steps:
+        flag = np.asarray(update(gradients)[1])
+        state = _scale_read(scale(), scale, driver)
+        yield {**state, "should_apply_gradients": flag}
 
 
 def _update_with_none(case: Case, driver: Driver) -> State:
     names = ("initial_loss_scale", "increment_period", "multiplier")
     arguments = {name: case.inputs[name] for name in names}
     scale = driver.names.DynamicLossScale(**arguments)
-    should_apply = _updater(scale, driver)(list(case.inputs["gradients"]))
-    return _moved(scale, should_apply, driver)
+    return next(_updated(scale, driver, [case.inputs["gradients"]]))
 
 
 def _fixed_scale(case: Case, driver: Driver) -> State:
@@ -148,10 +145,14 @@ def _fixed_scale(case: Case, driver: Driver) -> State:
         value = float(value)
     scale = driver.names.FixedLossScale(value)
     current = np.asarray(driver.read(scale()))
-    should_apply = _updater(scale, driver)([np.ones(1, np.float32)])
-    dtype, text = np.array(str(current.dtype)), np.array(repr(scale))
-    state = {"loss_scale": current, "dtype": dtype, "repr": text}
-    return {**state, "update_should_apply": should_apply, **_config(scale)}
+    (state,) = _updated(scale, driver, [[np.ones(1, np.float32)]])
+    return {
+        "loss_scale": current,
+        "dtype": np.array(str(current.dtype)),
+        "repr": np.array(repr(scale)),
+        "update_should_apply": state["should_apply_gradients"],
+        **_config(scale),
+    }
 
 
 def _defaults(case: Case, driver: Driver) -> State:
@@ -175,21 +176,14 @@ def _wrapped(case: Case, driver: Driver) -> State:
 
 
 def _not_an_optimizer(case: Case, driver: Driver) -> State:
+    """Pass a wrapper around Adam to the wrapper, which the original refuses."""
     argument = case.inputs["argument"]
-    training = Training(case.assuming(ADAM), driver)
-    objects = {"int": 3, "None": None, "string": "Adam"}
-    if argument.startswith("MultitaskOptimizerWrapper"):
-        opt = driver.names.MultitaskOptimizerWrapper(training.base)
-    elif argument in objects:
-        opt = objects[argument]
-    else:
+    if argument != "MultitaskOptimizerWrapper(Adam)":
         raise CannotInterpretError(f"the argument {argument!r}")
-    driver.names.MixedPrecisionLossScaleOptimizer(opt, 2.0)
+    training = Training(case.assuming(ADAM), driver)
+    wrapped = driver.names.MultitaskOptimizerWrapper(training.base)
+    driver.names.MixedPrecisionLossScaleOptimizer(wrapped, 2.0)
     return {}
-
-
-def _no_gradients(case: Case, driver: Driver) -> State:
-    return next(_trained(case.assuming(ASSUMED), driver, "apply_only"), {})
 
 
 SPECIAL: Mapping[str, Callable[[Case, Driver], State]] = {
@@ -198,7 +192,6 @@ SPECIAL: Mapping[str, Callable[[Case, Driver], State]] = {
     "constructor_argument": _wrapped,
     "not_an_optimizer": _not_an_optimizer,
     "update_with_no_gradients": _update_with_none,
-    "optimizer_with_no_gradients": _no_gradients,
     "defaults": _defaults,
 }
 

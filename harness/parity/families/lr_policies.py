@@ -40,11 +40,8 @@ def replay(case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
     compiled = driver.compile(at)
     for step in case.inputs["global_steps"]:
         rates = compiled([np.array(step, np.int64)]) or numbers_returned[-1:]
-        plain = policy(step, **args)
-        yield {
-            **_named("", rates[0]),
-            **_named("plain step/", _read(driver, plain, case)),
-        }
+        plain = _read(driver, policy(step, **args), case)
+        yield {**_named("", rates[0]), **_named("plain step/", plain)}
 
 
 def expectations(case: Case) -> Iterator[Mapping[str, Array]]:

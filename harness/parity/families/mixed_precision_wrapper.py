@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from harness.parity.cases import CannotInterpretError, Case, Variable
+from harness.parity.cases import CannotInterpretError, Case
 from harness.parity.drivers.protocol import Driver
 from harness.parity.families.loss_scale import ASSUMED as OF_FLOAT32
 from harness.parity.trajectory import (
@@ -22,8 +23,6 @@ from lockstep.interface import Array
 FAMILIES = ("mixed_precision_wrapper",)
 INPUTS = "optimizer loss_scale loss_scale_is stage variables gradients".split()
 EXPECTED = "initial steps master_names master_dtypes raises".split()
-MASTER = "FP32-master-copy"
-"""The first part of a master's name."""
 
 # Inputs with which error cases that omit them were recorded: see FORMAT.md.
 ASSUMED: Mapping[str, Any] = {
@@ -48,7 +47,7 @@ def replay(case: Case, driver: Driver) -> Iterator[State]:
     training = _Masters(case, driver)
     if case.kind == "absent_float16":
         training.steps = [[None]]
-    step = training.step_from_half if from_half else training.step
+    step = partial(training.step, half=from_half)
     with np.errstate(all="ignore"):
         yield from training.run_function(training.optimizer, step)
 
@@ -86,17 +85,10 @@ class _Masters(Training):
         if penalty is not None and np.any(self.driver.read(penalty)):
             raise ValueError("a half-precision weight is penalised in the loss")
 
-    def step(self, gradients: list[Any]) -> Mapping[str, Any]:
-        """Differentiate the loss and apply the gradients."""
-        loss = self.driver.linear_loss(self.variables, gradients, self.penalties)
-        return self.apply(loss)
-
-    def step_from_half(self, gradients: list[Any]) -> Mapping[str, Any]:
-        """Do the same with a float16 loss."""
-        return self.apply(self.driver.half_loss(self.variables, gradients))
-
-    def apply(self, loss: Any) -> Mapping[str, Any]:
-        """Apply the gradients of a loss, and return them by quantity."""
+    def step(self, gradients: list[Any], half: bool) -> Mapping[str, Any]:
+        """Differentiate a loss, apply its gradients and return them by quantity."""
+        terms = self.variables, gradients, self.penalties
+        loss = self.driver.linear_loss(*terms, half=half)
         pairs = self.optimizer.compute_gradients(loss, var_list=self.variables)
         applied = self.optimizer.apply_gradients(pairs, global_step=self.counter)
         named = zip(self.recorded, pairs, strict=True)
@@ -114,19 +106,15 @@ class _Masters(Training):
             name = recorded.name
             value = state[f"masters/{name}"] = state.pop(f"variables/{name}")
             state[f"model/{name}"] = driver.read(self.variables[k])
-            names[name], dtypes[name] = _name_of(masters[k], recorded), str(value.dtype)
+            called = getattr(masters[k], "name", None)
+            if not isinstance(called, str):
+                # In some backends tensors have no names.
+                half = has_master(str(recorded.dtype))
+                called = f"FP32-master-copy/{name}" if half else name
+            names[name], dtypes[name] = called, str(value.dtype)
         scaler = getattr(optimizer.scale_object, "state", {})
         state |= scaler_state({name: driver.read(v) for name, v in scaler.items()})
         return {**state, **_kinds(names, dtypes)}
-
-
-def _name_of(master: Any, recorded: Variable) -> str:
-    """Return a master's name as recorded. In some backends tensors have no names."""
-    name = getattr(master, "name", None)
-    if not isinstance(name, str):
-        own = has_master(str(recorded.dtype))
-        return f"{MASTER}/{recorded.name}" if own else recorded.name
-    return name.removesuffix(":0")
 
 
 def _loss_scale(case: Case, driver: Driver) -> Any:

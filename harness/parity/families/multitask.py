@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -19,23 +18,13 @@ INPUTS = (
 ).split()
 EXPECTED = ("initial", "steps", "raises")
 
-NOT_OPTIMIZERS: Mapping[str, Any] = {
-    "int": 3,
-    "float": 0.1,
-    "string": "Momentum",
-    "None": None,
-    "list": [],
-    "class": object,
-}
-
 expectations = recorded_trajectory
 
 
 def replay(case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
     """Build the wrappers named by ``wrapper`` and apply the gradients to them."""
     if "argument" in case.inputs:
-        argument = _argument(case.inputs["argument"], driver)
-        driver.names.MultitaskOptimizerWrapper(argument)
+        _wrapped_twice(case, driver)
         return
     training = Training(case, driver)
     spelled = case.inputs.get("wrapper", "MultitaskOptimizerWrapper")
@@ -60,14 +49,12 @@ def _construct(spelled: str, case: Case, training: Training) -> Any:
     return clipped(inner, dims, case.inputs["max_norm"], training)
 
 
-def _argument(spelled: str, driver: Driver) -> Any:
-    """Create an argument that is not an optimizer."""
-    if spelled in NOT_OPTIMIZERS:
-        return NOT_OPTIMIZERS[spelled]
-    match = re.fullmatch(r"MultitaskOptimizerWrapper(?:\((\w+)\))?", spelled)
-    if match is None:
-        raise CannotInterpretError(f"the argument {spelled!r}")
-    name = match[1] or "Momentum"
-    args = {"Adam": {}, "Momentum": {"learning_rate": 0.1, "momentum": 0.9}}
-    base = driver.optimizer(name, args.get(name, {"learning_rate": 0.1}), [])
-    return driver.names.MultitaskOptimizerWrapper(base)
+def _wrapped_twice(case: Case, driver: Driver) -> None:
+    """Pass a wrapper to the wrapper, which the original refuses."""
+    argument = case.inputs["argument"]
+    if argument != "MultitaskOptimizerWrapper":
+        raise CannotInterpretError(f"the argument {argument!r}")
+    momentum = {"learning_rate": 0.1, "momentum": 0.9}
+    base = driver.optimizer("Momentum", momentum, [])
+    wrapper = driver.names.MultitaskOptimizerWrapper
+    wrapper(wrapper(base))

@@ -8,9 +8,9 @@ from typing import Any
 from harness.parity.cases import CannotInterpretError, Case, array
 from harness.parity.drivers.protocol import Driver
 from harness.parity.trajectory import (
-    ABSENT,
     Training,
-    lone_gradient,
+    flat_list,
+    lone_gradients,
     recorded_trajectory,
 )
 from lockstep.interface import Array
@@ -37,11 +37,9 @@ def expectations(case: Case) -> Iterator[Mapping[str, Array]]:
         yield from recorded_trajectory(case)
         return
     norm_dtype = case.expected["global_norm_dtype"]
-    result = {"global_norm": array(case.expected["global_norm"], norm_dtype)}
-    for position, value in enumerate(case.expected["clipped"]):
-        dtype = _dtype(case, position)
-        result[f"clipped/{position}"] = ABSENT if value is None else array(value, dtype)
-    yield result
+    norm = array(case.expected["global_norm"], norm_dtype)
+    clipped = lone_gradients(case.expected["clipped"], _dtypes(case))
+    yield {"global_norm": norm, **flat_list("clipped", clipped)}
 
 
 def _clip(case: Case, driver: Driver) -> Mapping[str, Array]:
@@ -52,15 +50,9 @@ def _clip(case: Case, driver: Driver) -> Mapping[str, Array]:
         clipped, norm = driver.names.clip_gradients_by_global_norm(pairs, **options)
         return [[g for g, _ in clipped], norm]
 
-    gradients = [
-        lone_gradient(value, _dtype(case, position))
-        for position, value in enumerate(case.inputs["gradients"])
-    ]
+    gradients = lone_gradients(case.inputs["gradients"], _dtypes(case))
     clipped, norm = driver.compile(function)(gradients)
-    result = {"global_norm": norm}
-    for position, value in enumerate(clipped):
-        result[f"clipped/{position}"] = ABSENT if value is None else value
-    return result
+    return {"global_norm": norm, **flat_list("clipped", clipped)}
 
 
 def _clip_then_apply(case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
@@ -82,6 +74,7 @@ def _limit(case: Case) -> float:
     return float(case.inputs["clip_norm"])
 
 
-def _dtype(case: Case, position: int) -> str:
-    dtypes = case.inputs.get("dtypes")
-    return str(dtypes[position] if dtypes else case.inputs.get("dtype", "float32"))
+def _dtypes(case: Case) -> list[str]:
+    """Return the dtype of each gradient."""
+    alike = [case.inputs.get("dtype", "float32")] * len(case.inputs["gradients"])
+    return case.inputs.get("dtypes") or alike

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.parity.cases import CannotInterpretError, Case, Variable, gradient
+from harness.parity.cases import CannotInterpretError, Case, gradient
 from harness.parity.drivers.protocol import Driver
 from harness.parity.trajectory import (
     has_master,
@@ -35,8 +35,6 @@ INPUTS = (
     *"skip_update trainable what".split(),
 )
 EXPECTED = ("steps", "raises")
-
-INSTANCE, TWO_ROWS = "an Adam instance", "sparse, two rows"
 
 # Inputs with which error cases that omit them were recorded: see FORMAT.md.
 ASSUMED: Mapping[str, Any] = {
@@ -103,9 +101,8 @@ class _Optimized:
                 yield {**self.state(), "learning_rate_used": used}
         except ending:
             step = self.driver.step_object(self.made)
-            applied = int(self.driver.read(step.global_step))
-            rate = self.driver.read(self.policy(applied))
-            used = np.asarray(rate, np.float32)
+            rate = self.policy(int(self.driver.read(step.global_step)))
+            used = np.asarray(self.driver.read(rate), np.float32)
             yield {"raises": np.array(end), "learning_rate_used": used}
 
     def rates(self) -> Iterator[Any]:
@@ -126,17 +123,12 @@ class _Optimized:
             flag = [] if flags is None else [np.asarray(flags[position])]
             yield compiled([*gradients, *flag])[1]
 
-    def steps(self) -> list[list[Gradient]]:
-        """Return the gradients of the trained variables for each step."""
+    def steps(self) -> Iterator[list[Gradient]]:
+        """Yield the gradients of the trained variables for each step."""
         trained = {variable.name for variable in self.recorded}
-        return [
-            [
-                gradient(g, v)
-                for g, v in zip(step, self.case.variables, strict=True)
-                if v.name in trained
-            ]
-            for step in self.inputs["gradients"]
-        ]
+        for step in self.inputs["gradients"]:
+            pairs = zip(step, self.case.variables, strict=True)
+            yield [gradient(g, v) for g, v in pairs if v.name in trained]
 
     def optimize(self, loss: Any, skip_update: Any) -> Any:
         """Call ``optimize_loss`` with the arguments of the case."""
@@ -157,7 +149,7 @@ class _Optimized:
 
     def optimizer(self, name: str) -> Any:
         """Return the optimizer of the case: a name, a class or an instance."""
-        if name == INSTANCE:
+        if name == "an Adam instance":
             return self.driver.optimizer("Adam", {}, self.trained)
         if not name.startswith("class:"):
             return name
@@ -176,33 +168,27 @@ class _Optimized:
         state = {"global_step": np.asarray(driver.read(step.global_step), np.int64)}
         for name, variable in self.named.items():
             state[f"variables/{name}"] = driver.read(variable)
-        for position, variable in enumerate(self.trained):
+        rule = step.optimizer, *_spec(self.case)
+        for position, master in enumerate(self.trained):
             recorded = self.recorded[position]
-            state |= self.state_of(step.optimizer, recorded, variable)
+            if self.mixed and has_master(str(recorded.dtype)):
+                master = step.optimizer.master(master)
+                state[f"masters/{recorded.name}"] = driver.read(master)
+            # Slots and sums have the dtype of the master.
+            wide = in_float32(recorded) if self.mixed else recorded
+            state |= slots_of(driver, master, wide, *rule)
             if "skip_update" in self.inputs:
                 total = step.accumulators[position]
-                nothing = np.zeros_like(self.wide(recorded).value)
-                key = f"gradient_accumulators/{recorded.name}"
-                state[key] = nothing if total is None else driver.read(total)
+                value = (
+                    np.zeros_like(wide.value) if total is None else driver.read(total)
+                )
+                state[f"gradient_accumulators/{recorded.name}"] = value
         for name, scalar in driver.shared(step.optimizer).items():
             state[f"non_slots/{name}"] = np.asarray(scalar, np.float32)
         scaler = {} if step.scaler is None else step.scaler.state
         return state | scaler_state(
             {name: driver.read(v) for name, v in scaler.items()}
         )
-
-    def wide(self, recorded: Variable) -> Variable:
-        """Return a variable with the dtype of its slots and sums: its master's."""
-        return in_float32(recorded) if self.mixed else recorded
-
-    def state_of(self, optimizer: Any, recorded: Variable, variable: Any) -> State:
-        """Read the slots of one variable, and its master."""
-        state, wide, master = {}, self.wide(recorded), variable
-        if self.mixed and has_master(str(recorded.dtype)):
-            master = optimizer.master(variable)
-            state[f"masters/{recorded.name}"] = self.driver.read(master)
-        rule = optimizer, *_spec(self.case)
-        return state | slots_of(self.driver, master, wide, *rule)
 
 
 def _spec(case: Case) -> tuple[OptimizerSpec, Mapping[str, Any]]:
@@ -244,7 +230,7 @@ def _with_gradient(spelled: Any, variable: Mapping[str, Any]) -> Mapping[str, An
     """Return a gradient and a variable of the shape that it needs."""
     if spelled is None:
         return {"gradients": [[None]]}
-    if spelled != TWO_ROWS:
+    if spelled != "sparse, two rows":
         raise CannotInterpretError(f"the gradient {spelled!r}")
     rows = {"indices": [0, 1], "values": [[1, 1], [1, 1]], "dense_shape": [2, 2]}
     matrix = {**variable, "shape": [2, 2], "value": [[1, 2], [1, 2]]}

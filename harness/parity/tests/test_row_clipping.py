@@ -82,7 +82,7 @@ def test_masters_have_the_limits_of_their_variables_but_not_under_strict(
     masters = driver.names.MixedPrecisionOptimizerWrapper(rows, 8.0)
 
     def step(gradients: list[Any]) -> Any:
-        loss = driver.half_loss([w], gradients)
+        loss = driver.linear_loss([w], gradients, half=True)
         pairs = masters.compute_gradients(loss, [w])
         return {"": masters.apply_gradients(pairs)}
 

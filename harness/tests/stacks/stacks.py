@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from harness.parity.drivers.protocol import Driver, Worker
 from lockstep.interface import Array
+from lockstep.pipeline import base_of
 from lockstep.registry import BACKENDS
 
 MAX_NORM = 0.75
@@ -242,3 +243,11 @@ def skips(stack: str) -> bool:
     """Return whether steps with non-finite gradients are skipped."""
     scaling = ("fixed", "dynamic", "patient", "clipped", "masters")
     return any(layer.startswith(scaling) for layer in stack.split()[:-1])
+
+
+def slot_names(driver: Driver, optimizer: Any) -> list[str]:
+    """Return the sorted names of the slots of an optimizer."""
+    if driver.backend == "reference":
+        base = base_of(optimizer)
+        return sorted(slot.name for slot in base.spec.active_slots(base.arguments))
+    return sorted(optimizer.get_slot_names())

@@ -14,7 +14,14 @@ import pytest
 
 from harness.parity.drivers.protocol import Driver
 from harness.tests.stacks.run import SHAPES, STEPS, Run, gradients
-from harness.tests.stacks.stacks import STACKS, Model, build, has_masters, skips
+from harness.tests.stacks.stacks import (
+    STACKS,
+    Model,
+    build,
+    has_masters,
+    skips,
+    slot_names,
+)
 from lockstep.interface import Array, Rows
 from lockstep.registry import load
 
@@ -43,7 +50,7 @@ def driver(request: pytest.FixtureRequest) -> Iterator[Driver]:
 
 def state_of(run: Run) -> list[list[Array]]:
     """Return for each variable its value and its slots."""
-    names = sorted(run.driver.slot_names(run.optimizer))
+    names = slot_names(run.driver, run.optimizer)
     return [
         [run.driver.read(v).copy(), *(read_slot(run, v, name) for name in names)]
         for v in run.variables

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from harness.parity.drivers.protocol import Driver
-from harness.tests.stacks.stacks import Model, build, has_masters, skips
+from harness.tests.stacks.stacks import Model, build, has_masters, skips, slot_names
 from lockstep.interface import Array
 from lockstep.registry import load
 
@@ -80,8 +80,8 @@ def trained(
 
 
 def slots(driver: Driver, optimizer: Any, variables: Sequence[Any]) -> list[Any]:
-    names = driver.slot_names(optimizer)
-    return [optimizer.get_slot(v, name) for name in sorted(names) for v in variables]
+    names = slot_names(driver, optimizer)
+    return [optimizer.get_slot(v, name) for name in names for v in variables]
 
 
 def assert_same(got: list[Array], expected: list[Array]) -> None:
