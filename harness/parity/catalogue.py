@@ -143,10 +143,11 @@ def quote(anchor: str, selection: Quote, case: Case) -> Quoted:
     # A subclass of the recorded class, or the backend's equivalent, has its name.
     same = raises and isinstance(strict_error, alike)
     errors = (raises, raises if same else _name(strict_error), _name(default_error))
-    texts = [_text(*both, index) for both in zip(values, errors, strict=True)]
+    texts = (_text(*both, index) for both in zip(values, errors, strict=True))
+    shown = dict(zip(("recorded", "strict", "default"), texts, strict=True))
     place = _place(case, selection, len(states), index)
     fields = (selection.case, selection.backend, selection.quantity, place)
-    return Quoted(anchor, *fields, *texts, note=selection.note)
+    return Quoted(anchor, *fields, **shown, note=selection.note)
 
 
 def _value(states: Sequence[State], selection: Quote) -> Array | None:

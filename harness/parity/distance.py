@@ -110,13 +110,13 @@ def operands(case: Case, weights: State, after: State) -> dict[str, float]:
     power = -optimizer["args"].get("learning_rate_power", -0.5)
     rate = optimizer["args"]["learning_rate"]
     largest = {}
-    for key, accum in after.items():
-        slot, _, name = key.partition("/accum/")
-        weight = weights.get(f"variables/{name}")
-        if slot == "slots" and weight is not None:
+    for name, weight in weights.items():
+        accum = after.get(name.replace("variables/", "slots/accum/", 1))
+        if accum is not None:
             with np.errstate(all="ignore"):
                 taken = accum.astype(np.float64) ** power / rate * weight
-                largest[f"slots/linear/{name}"] = magnitude(taken.astype(accum.dtype))
+                size = magnitude(taken.astype(accum.dtype))
+            largest[name.replace("variables/", "slots/linear/", 1)] = size
     return largest
 
 

@@ -141,20 +141,20 @@ def compare(choice: Choice, on_case: OnCase) -> Iterator[tuple[str, int, list[st
                 "record them before the rewrite with `harness frozen parity --record`."
             )
         frozen = json.loads(lzma.decompress(path.read_bytes()))
-        chosen = cases_of(choice)
         whole = not (choice.modes or choice.behaviours)
         for part in dict.fromkeys([*content, *(frozen if whole else ())]):
             if part == "trajectories":
                 continue
             before, after = frozen.get(part, {}), content.get(part, {})
-            differing = [n for n in chosen if before.get(n) != after.get(n)]
-            lines = []
-            for name in differing:
-                old = frozen["trajectories"].get(before.get(name))
-                new = content["trajectories"].get(after.get(name))
-                lines.append(f"{name}: {difference(old, new)}")
-            equal = [n for n in chosen if n in after and before.get(n) == after[n]]
-            yield f"{backend} {part}", len(equal), lines
+            equal, lines = 0, []
+            for name in cases_of(choice):
+                if before.get(name) != after.get(name):
+                    old = frozen["trajectories"].get(before.get(name))
+                    new = content["trajectories"].get(after.get(name))
+                    lines.append(f"{name}: {difference(old, new)}")
+                else:
+                    equal += name in after
+            yield f"{backend} {part}", equal, lines
 
 
 def difference(before: Trajectory | None, after: Trajectory | None) -> str:

@@ -3,21 +3,33 @@
 A backend with ``strict`` is compared with the recording. One without it has only its
 default: :func:`judge` compares this with the recording too, and in a case to which an
 entry of ``differences.toml`` applies, with the default of the reference or with the
-framework's own rule.
+framework's own rule. On a backend with it, :func:`agree` compares the default with
+strict: a case without a listed difference must give the same bits. The entries
+``between_modes`` of ``tolerances.toml`` allow exceptions, with the reason. If the modes
+differ in every case of a family, an entry gives other arguments with which they must
+agree.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace as changed
+from itertools import zip_longest
 
 import numpy as np
 
 from harness.parity import drivers
 from harness.parity.cases import CannotInterpretError, Case
-from harness.parity.distance import Comparison, State, compare, divergence
+from harness.parity.distance import (
+    Comparison,
+    Distance,
+    State,
+    compare,
+    distance,
+    divergence,
+)
 from harness.parity.drivers.protocol import Driver
 from harness.parity.families import BY_FAMILY
 from harness.parity.row import Against, Row, Status
@@ -103,7 +115,8 @@ def replay_states(case: Case, driver: Driver) -> Replay:
 
 def recorded(case: Case) -> Iterator[State]:
     """Yield the recorded states."""
-    return BY_FAMILY[case.family].expectations(case)
+    states: Iterator[State] = BY_FAMILY[case.family].expectations(case)
+    return states
 
 
 def outcome(error: Exception | None) -> str:
@@ -228,3 +241,71 @@ def row_of(case: Case, driver: Driver, status: Status, reason: str = "") -> Row:
     """Return the row of a case that was not compared."""
     fields = (case.id, case.family, case.kind, driver.backend, driver.mode)
     return Row(*fields, status, reason)
+
+
+def agree(case: Case, make_driver: Callable[[bool], Driver]) -> Row:
+    """Replay ``case`` in strict and in default mode; ``make_driver`` takes ``strict``.
+
+    A case that may differ in any way is measured, too, and skipped with the reason. A
+    case that must agree with other arguments is replayed with these in both modes.
+    """
+    with closing(make_driver(True)) as driver:
+        settled = settled_before(case, driver)
+        if settled is not None:
+            return settled
+        named = [e for e in differences() if e.concerns(case, driver.backend)]
+        entry = next((entry for entry in named if entry.alike_with), None)
+        replayed = case if entry is None else _with_arguments(case, entry)
+        try:
+            strict = replay_states(replayed, driver)
+            errors = driver.expects(case.expected.get("raises", ""))
+        except CannotInterpretError as unknown:
+            return row_of(case, driver, "failed", f"cannot interpret {unknown}")
+    if strict[1] is not None and not (
+        "raises" in case.expected and isinstance(strict[1], errors)
+    ):
+        # If both modes fail in the same way, that is not agreement.
+        return row_of(case, driver, "failed", f"under strict {outcome(strict[1])}")
+    with closing(make_driver(False)) as driver:
+        default = replay_states(replayed, driver)
+    row = row_of(case, driver, "passed", "" if entry is None else entry.comparison)
+    left = () if entry is None else tuple(entry.but_for)
+    compared = [
+        c for c in _pairs_of(strict, default) if not c.quantity.startswith(left)
+    ]
+    limit = _limit(case, driver.backend, named)
+    row = verdict(row, compared, limit)
+    if np.isinf(limit.ulp):
+        reason = f"differs by design: {limit.reason}"
+        return changed(row, status="skipped", reason=reason, first_divergence=None)
+    return row if row.status == "failed" else changed(row, first_divergence=None)
+
+
+def _with_arguments(case: Case, entry: Difference) -> Case:
+    """Return the case with the arguments with which the modes must agree."""
+    key = "optimizer_params" if "optimizer_params" in case.inputs else "args"
+    arguments = {**(case.inputs.get(key) or {}), **entry.alike_with}
+    return changed(case, inputs={**case.inputs, key: arguments})
+
+
+def _limit(case: Case, backend: str, named: list[Difference]) -> Tolerance:
+    """Return the largest allowed distance between the modes of a backend in a case."""
+    limits = [Tolerance(e.ulp, e.reason) for e in named if not e.alike_with]
+    between = tolerance(case, backend, "between_modes")
+    return max([between, *limits], key=lambda limit: limit.ulp)
+
+
+def _pairs_of(strict: Replay, default: Replay) -> Iterator[Comparison]:
+    """Yield a comparison of the replays' errors, then one for each quantity."""
+    ends = [np.array(outcome(e).partition(":")[0]) for _, e in (default, strict)]
+    yield Comparison(0, "the error", ends[0], ends[1], distance(ends[0], ends[1]))
+    for step, (right, left) in enumerate(zip_longest(strict[0], default[0])):
+        for name in {**(right or {}), **(left or {})}:
+            ours, expected = (left or {}).get(name), (right or {}).get(name)
+            if ours is None or expected is None:
+                nothing = np.array("nothing")
+                apart = Distance(np.inf, np.inf, ())
+                yield Comparison(step, name, ours, nothing, apart)
+            else:
+                apart = distance(ours, expected)
+                yield Comparison(step, name, ours, expected, apart)

@@ -129,7 +129,7 @@ def _print_reasons(status: str, rows: Sequence[Row], console: Console) -> None:
     for row in rows:
         if row.status == status and row.reason:
             groups.setdefault(row.reason, []).append(row)
-    label = {"passed": "in part"}.get(status, status)
+    label = "in part" if status == "passed" else status
     for reason, members in sorted(groups.items()):
         backends = ", ".join(sorted({f"{row.backend}/{row.mode}" for row in members}))
         ids = sorted({row.id for row in members})

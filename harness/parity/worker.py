@@ -17,12 +17,12 @@ from functools import partial
 from pathlib import Path
 
 from harness.parity import drivers
-from harness.parity.agreement import agree
 from harness.parity.cases import Case, read_cases
 from harness.parity.distance import State, compare, divergence
 from harness.parity.drivers.protocol import Driver
 from harness.parity.replay import (
     WITHOUT_STRICT,
+    agree,
     difference_of,
     documented,
     judge,

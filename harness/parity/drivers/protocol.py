@@ -99,7 +99,12 @@ class Driver:
         It is the sum over variables of sum(variable * g), or sum(gather(variable,
         indices) * values), and of the penalties. A variable with gradient None is left
         out. This is called inside a function that is compiled. ``half``: in float16.
+        Where operations run when called, the loss is a function.
         """
+        return lambda: self.linear(variables, gradients, regularizers or {}, half)
+
+    def linear(self, variables: Any, gradients: Any, penalties: Any, half: bool) -> Any:
+        """Return the value of this loss."""
         raise NotImplementedError
 
     def regularizer(self, strength: float) -> Callable[..., Any]:

@@ -67,25 +67,21 @@ class TorchDriver(Driver):
 
         return run
 
-    def linear_loss(
+    def linear(
         self,
         variables: Sequence[Parameter],
         gradients: Sequence[Tensor | None],
-        regularizers: Regularizers | None = None,
-        half: bool = False,
-    ) -> Callable[[], Tensor]:
-        """Return a function that returns the sum of sum(variable * gradient)."""
-
-        def loss() -> Tensor:
-            total = torch.zeros((), device=self.device)
-            for variable, gradient in zip(variables, gradients, strict=True):
-                if gradient is not None:
-                    total = total + product(variable, gradient).sum()
-            for position, regularizer in (regularizers or {}).items():
-                total = total + regularizer(variables[position])
-            return total.half() if half else total
-
-        return loss
+        penalties: Regularizers,
+        half: bool,
+    ) -> Tensor:
+        """Return the sum of sum(variable * gradient), and of the penalties."""
+        total = torch.zeros((), device=self.device)
+        for variable, gradient in zip(variables, gradients, strict=True):
+            if gradient is not None:
+                total = total + product(variable, gradient).sum()
+        for position, regularizer in penalties.items():
+            total = total + regularizer(variables[position])
+        return total.half() if half else total
 
     def regularizer(self, strength: float) -> Callable[[Tensor], Tensor]:
         """Return strength * sum(x**2) / 2 as a function of x."""

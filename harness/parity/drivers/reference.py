@@ -50,23 +50,19 @@ class NumpyDriver(Driver):
         """Return a function that calls ``function`` with a list."""
         return lambda gradients: function(list(gradients))
 
-    def linear_loss(
+    def linear(
         self,
         variables: Sequence[Variable],
         gradients: Sequence[Gradient],
-        regularizers: Regularizers | None = None,
-        half: bool = False,
-    ) -> Callable[[], list[Any]]:
-        """Return a function of these gradients, which keep their own dtypes."""
-
-        def loss() -> list[Any]:
-            parts: list[Any] = list(gradients)
-            for position, regularizer in (regularizers or {}).items():
-                weight, gradient = variables[position], gradients[position]
-                parts[position] = partial(penalised, regularizer, weight, gradient)
-            return parts
-
-        return loss
+        penalties: Regularizers,
+        half: bool,
+    ) -> list[Any]:
+        """Return these gradients. They keep their own dtypes."""
+        parts: list[Any] = list(gradients)
+        for position, regularizer in penalties.items():
+            weight, gradient = variables[position], gradients[position]
+            parts[position] = partial(penalised, regularizer, weight, gradient)
+        return parts
 
     def regularizer(self, strength: float) -> Callable[..., Array]:
         """Return the gradient of strength * sum(x**2) / 2 as a function of x."""

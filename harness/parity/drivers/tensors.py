@@ -32,21 +32,11 @@ class TensorDriver(Driver):
 
         return step
 
-    def linear_loss(
-        self,
-        variables: Sequence[Any],
-        gradients: Sequence[Any],
-        regularizers: Regularizers | None = None,
-        half: bool = False,
-    ) -> Any:
-        """Return a callable loss whose gradients are these."""
-        return lambda: self.linear(variables, gradients, regularizers, half)
-
     def linear(
         self,
         variables: Sequence[Any],
         gradients: Sequence[Any],
-        regularizers: Regularizers | None,
+        penalties: Regularizers,
         half: bool,
     ) -> tf.Tensor:
         """Return the sum of variable * g over all gradients, plus the penalties.
@@ -61,7 +51,7 @@ class TensorDriver(Driver):
                 terms.append(tf.reduce_sum(taken * gradient.values))
             elif gradient is not None:
                 terms.append(tf.reduce_sum(value * gradient))
-        for position, penalty_of in (regularizers or {}).items():
+        for position, penalty_of in penalties.items():
             terms.append(penalty_of(variables[position]))
         if {term.dtype for term in terms} != {tf.float64}:
             terms = [tf.cast(term, tf.float32) for term in terms]

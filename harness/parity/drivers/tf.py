@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from harness.parity.drivers.protocol import Regularizers, Step, Worker
+from harness.parity.drivers.protocol import Step, Worker
 from harness.parity.drivers.tensors import (
     TensorDriver,
     to_array,
@@ -208,15 +208,9 @@ class GraphDriver(EagerDriver):
         self.initialized.update(fresh)
         return self.session.run(fetches, feeds)
 
-    def linear_loss(
-        self,
-        variables: Sequence[Any],
-        gradients: Sequence[Any],
-        regularizers: Regularizers | None = None,
-        half: bool = False,
-    ) -> Any:
-        """Return a loss tensor, as in TensorFlow 1, whose gradients are these."""
-        return self.linear(variables, gradients, regularizers, half)
+    def linear_loss(self, *args: Any, **options: Any) -> Any:
+        """Return a loss tensor, as in TensorFlow 1."""
+        return super().linear_loss(*args, **options)()
 
     def optimized(
         self,

@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.parity import agreement, drivers
-from harness.parity.agreement import agree
+from harness.parity import drivers, replay
 from harness.parity.cases import GOLDEN, Case, read_cases
 from harness.parity.command import Request, plan_backend, run_parity
 from harness.parity.drivers.reference import NumpyDriver
-from harness.parity.replay import WITHOUT_STRICT
+from harness.parity.replay import WITHOUT_STRICT, agree
 from harness.parity.row import Row
 from harness.parity.tables import Difference, differences
 from lockstep import registry
@@ -114,7 +113,7 @@ def test_the_modes_are_alike_with_these_arguments_only(
     case = next(c for c in cases if entry.concerns(c, "reference"))
     assert agree(case, make_driver).status == "passed"
     changed = entry._replace(alike_with=given)
-    monkeypatch.setattr(agreement, "differences", lambda: [changed])
+    monkeypatch.setattr(replay, "differences", lambda: [changed])
     row = agree(case, make_driver)
     assert row.max_ulp
     assert row.status == ("failed" if given else "skipped")
@@ -126,7 +125,7 @@ def test_a_quantity_that_is_left_out_is_the_only_one_that_parts(
     make_driver = partial(drivers.load, "reference", "numpy")
     (case,) = [c for c in read_cases(GOLDEN) if c.id == "novograd-p-000"]
     whole = [entry._replace(but_for=()) for entry in differences()]
-    monkeypatch.setattr(agreement, "differences", lambda: whole)
+    monkeypatch.setattr(replay, "differences", lambda: whole)
     row = agree(case, make_driver)
     assert row.status == "failed"
     assert row.first_divergence is not None
@@ -145,7 +144,7 @@ def test_a_difference_that_is_not_listed_is_noticed(
     make_driver = partial(drivers.load, "reference", "numpy")
     (case,) = [c for c in read_cases(GOLDEN) if c.id == "loss_scale_dynamic-p-018"]
     assert agree(case, make_driver).status == "skipped"
-    monkeypatch.setattr(agreement, "differences", list)
+    monkeypatch.setattr(replay, "differences", list)
     row = agree(case, make_driver)
     assert row.status == "failed"
     assert "got 0.25" in row.reason

@@ -8,9 +8,8 @@ from functools import partial
 import pytest
 
 from harness.parity import drivers
-from harness.parity.agreement import agree
 from harness.parity.cases import FOUND, Case, read_cases
-from harness.parity.replay import WITHOUT_STRICT, judge
+from harness.parity.replay import WITHOUT_STRICT, agree, judge
 from harness.parity.tables import excuse
 from lockstep import registry
 
