@@ -9,21 +9,6 @@ from typing import Any
 
 from lockstep.errors import OutOfRangeError, UnknownArgumentError, sentence
 
-__all__ = [
-    "CHOOSE",
-    "FLOATS",
-    "HELD",
-    "LARGEST_LIMIT",
-    "check_integer",
-    "check_norm_limit",
-    "dtype_name",
-    "is_positive",
-    "is_scale",
-    "number_of",
-    "require",
-    "with_full_name",
-]
-
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 """The names of the floating-point dtypes."""
 

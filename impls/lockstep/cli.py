@@ -16,8 +16,6 @@ from lockstep.ray import watch
 from lockstep.registry import BACKENDS
 from lockstep.schedule import as_text, parse, schedule, write_files
 
-__all__ = ["main"]
-
 DISTRIBUTIONS = {"tensorflow": ("tensorflow", "tensorflow-cpu")}
 """Package -> the distributions that may provide it, if there are several."""
 

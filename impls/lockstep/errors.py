@@ -13,49 +13,6 @@ from collections.abc import Iterable, Mapping
 from types import FrameType, MappingProxyType
 from typing import TYPE_CHECKING
 
-__all__ = [
-    "AbsentAccumulatedError",
-    "AxesError",
-    "CenterEmptyError",
-    "CenterLostError",
-    "ClipAndLarcError",
-    "CrossReplicaError",
-    "DtypeError",
-    "GetterError",
-    "LockstepError",
-    "LossNotCallableError",
-    "MalformedPairsError",
-    "MissingArgumentError",
-    "MissingDecayError",
-    "MissingFrameworkError",
-    "MissingLossScaleError",
-    "NoBoundariesError",
-    "NoGradientsError",
-    "NonFiniteNormError",
-    "NotASequenceError",
-    "NotAnOptimizerError",
-    "NotFromGetterError",
-    "NotReducedError",
-    "NotScalableError",
-    "OutOfRangeError",
-    "PortError",
-    "RateFunctionError",
-    "ScaleStalledError",
-    "ShapeError",
-    "TrainingEndedError",
-    "UnknownArgumentError",
-    "UnknownNameError",
-    "UnscaledTwiceError",
-    "UnsupportedError",
-    "UnusableScaleError",
-    "VarListError",
-    "nearest",
-    "sentence",
-    "unknown_name",
-    "warn_user",
-    "with_article",
-]
-
 LIBRARIES = ("lockstep", "keras", "tensorflow", "torch", "contextlib", "functools")
 """Packages and modules whose stack frames a warning skips to find the user's line."""
 

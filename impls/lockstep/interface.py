@@ -7,22 +7,6 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy.typing as npt
 
-__all__ = [
-    "EXPORTS",
-    "GATE_GRAPH",
-    "GATE_NONE",
-    "GATE_OP",
-    "NO_EAGER_STEP",
-    "NO_GRADIENTS",
-    "NO_STEP",
-    "WRAPPERS",
-    "Array",
-    "Gradient",
-    "Rows",
-    "StepReport",
-    "Wrapper",
-]
-
 GATE_NONE, GATE_OP, GATE_GRAPH = 0, 1, 2
 
 

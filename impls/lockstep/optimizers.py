@@ -15,17 +15,6 @@ from typing import Any
 
 from lockstep.errors import OutOfRangeError, sentence, unknown_name
 
-__all__ = [
-    "NOVOGRAD",
-    "OPTIMIZERS",
-    "RULES",
-    "TORCH_ADAM",
-    "TORCH_SGD",
-    "OptimizerSpec",
-    "Parameter",
-    "Slot",
-]
-
 REQUIRED = object()
 
 

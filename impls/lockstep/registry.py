@@ -15,15 +15,6 @@ from lockstep.errors import (
 )
 from lockstep.interface import EXPORTS
 
-__all__ = [
-    "BACKENDS",
-    "Backend",
-    "find",
-    "installed",
-    "load",
-    "missing_framework",
-]
-
 AS_OPENSEQ2SEQ_SPELLS = ("_clip_by_global_norm", "_clip_gradients_by_norm")
 """Names with an underscore, under which old code imports these functions."""
 

@@ -25,8 +25,6 @@ from lockstep.errors import (
 from lockstep.interface import Array
 from lockstep.policies import bind
 
-__all__ = ["Schedule", "as_text", "parse", "schedule", "write_files"]
-
 WIDTH, HEIGHT = 72, 14
 MARGIN = 13
 """Columns for the labels of the vertical axis."""

@@ -40,8 +40,8 @@ def signatures_of(backend: str) -> dict[str, dict[str, str]]:
 
 def signatures_of_errors() -> dict[str, str]:
     """Return the name of each error -> the classes by which it can be caught."""
-    objects = [getattr(errors, name) for name in errors.__all__]
-    classes = [c for c in objects if isinstance(c, type) and issubclass(c, Exception)]
+    objects = [o for o in vars(errors).values() if isinstance(o, type)]
+    classes = [c for c in objects if issubclass(c, Exception)]
     return {c.__name__: ", ".join(b.__name__ for b in c.__mro__[1:-2]) for c in classes}
 
 
