@@ -349,9 +349,13 @@ class AGNOptimizer(Wrapper):
         with v1.device(self.custom_getter.worker_device), v1.device("/cpu:0"):
             return make_local_step()
 
-    def _prepared(self, pairs: Pairs) -> Pairs:
-        """Raise under a parameter server, and for a variable without a center."""
+    def _check_context(self) -> None:
+        """Raise where no step can be taken, as under a parameter server."""
         refuse_parameter_servers(self.owner)
+        super()._check_context()
+
+    def _prepared(self, pairs: Pairs) -> Pairs:
+        """Raise for a variable without a center."""
         self._centers([variable for _, variable in pairs])
         return pairs
 

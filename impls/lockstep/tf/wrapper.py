@@ -423,8 +423,12 @@ class Wrapper(Optimizer):
         """
         pairs = check_pairs(grads_and_vars, self.owner, self.takes_wide)
         counter = as_counter(global_step, self.owner)
-        replicas.refuse_cross_replica(self.owner)
+        self._check_context()
         return self._apply_together(self._prepared(pairs), counter, name)
+
+    def _check_context(self) -> None:
+        """Raise where no step can be taken."""
+        replicas.refuse_cross_replica(self.owner)
 
     def _prepared(self, pairs: Pairs) -> Pairs:
         """Return the pairs of a step, before the gradients of replicas are summed."""
