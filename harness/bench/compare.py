@@ -122,17 +122,13 @@ def judge(benchmark: Benchmark, home: Path) -> Finding | None:
     ]
     present = [(row, entry) for row, entry in judged if entry is not None]
     rows = pd.DataFrame([entry for row, entry in present if not row.growth])
-    growth = pd.DataFrame(
-        [
-            {"growth": row.growth, "x": row.x, **entry}
-            for row, entry in present
-            if row.growth
-        ]
-    )
+    lines = [(row, entry) for row, entry in present if row.growth]
     tables = {
         "rows": rows,
         "on a GPU": _on_gpu(benchmark, on_gpu),
-        "growth": growth,
+        "growth": pd.DataFrame(
+            {"growth": row.growth, "x": row.x, **entry} for row, entry in lines
+        ),
         "goals": _goals(present),
         "exponents": exponents(benchmark, records),
         "times": _times(records),

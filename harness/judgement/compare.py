@@ -141,13 +141,7 @@ def _judge(experiment: Experiment, records: Sequence[Record]) -> Finding | None:
     if experiment.tune is not None:
         choices = choices_table(experiment, scale)
         tables |= {"choices": choices, "sweep": sweep_table(experiment, scale)}
-        small_print.append(
-            f"{experiment.tune.path} was chosen for each arm among "
-            f"{len(experiment.tune.values)} values, by the median "
-            f"{experiment.tune.metric} of {experiment.tune.seeds} further seeds on "
-            f"{experiment.backends[0]}; {choices['at_edge'].sum()} of {len(choices)} "
-            "arms are best at the edge of these."
-        )
+        small_print.append(_tuning(experiment, choices))
     finding = Finding(
         experiment=experiment.name,
         task=experiment.task,
@@ -165,6 +159,18 @@ def _judge(experiment: Experiment, records: Sequence[Record]) -> Finding | None:
     if judgement.note:
         return finding
     return with_words(finding, experiment, judgement.checks)
+
+
+def _tuning(experiment: Experiment, choices: pd.DataFrame) -> str:
+    """Return a sentence on how the tuned setting was chosen."""
+    tune = experiment.tune
+    assert tune is not None
+    return (
+        f"{tune.path} was chosen for each arm among {len(tune.values)} values, by the "
+        f"median {tune.metric} of {tune.seeds} further seeds on "
+        f"{experiment.backends[0]}; {choices['at_edge'].sum()} of {len(choices)} arms "
+        "are best at the edge of these."
+    )
 
 
 def _at_best_scale(
