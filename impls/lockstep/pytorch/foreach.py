@@ -97,14 +97,14 @@ subtract = torch._foreach_sub
 copy, zero = torch._foreach_copy_, torch._foreach_zero_
 
 
-def are_finite(tensors: Sequence[Tensor]) -> bool:
+def are_finite(tensors: Sequence[Tensor], factor: float = 1.0) -> bool:
     """Whether all elements of contiguous tensors on the CPU are finite, in one launch.
 
-    torch's ``GradScaler`` uses this kernel, which also multiplies by a number. By 1,
-    the elements keep their bits, and the tensors their versions.
+    The same launch, torch's kernel of ``GradScaler``, multiplies them by ``factor``. By
+    1, they keep their bits, and the tensors their versions.
     """
-    nonfinite = torch.zeros_like(ONE)
-    torch._amp_foreach_non_finite_check_and_unscale_(tensors, nonfinite, ONE)
+    nonfinite, number = torch.zeros_like(ONE), ONE if factor == 1 else ONE * factor
+    torch._amp_foreach_non_finite_check_and_unscale_(tensors, nonfinite, number)
     return not nonfinite
 
 
@@ -317,12 +317,16 @@ def share_elements(tensors: Sequence[Tensor]) -> bool:
     values = [t._values() if t.is_sparse else t for t in parts]
     if any([0 in v.stride() for v in values if not v.is_contiguous()]):
         return True
-    starts = set(map(Tensor.data_ptr, values))
-    # Views of one storage begin at the same address, or at an offset.
-    if len(starts) == len(values) and not any(map(Tensor.storage_offset, values)):
+    if begin_apart(values):
         return False
     spans = sorted([(v.data_ptr(), v.nbytes) for v in values if v.numel()])
     return any([start + size > after for (start, size), (after, _) in pairwise(spans)])
+
+
+def begin_apart(tensors: Sequence[Tensor]) -> bool:
+    """Whether each tensor begins at the start of a storage of its own."""
+    starts = set(map(Tensor.data_ptr, tensors))
+    return len(starts) == len(tensors) and not any(map(Tensor.storage_offset, tensors))
 
 
 def part_by_part(

@@ -212,8 +212,11 @@ class ScalingWrapper(OptimizerWrapper):
             if self.chosen_scale._needs_amax:
                 step.amax = largest_of(pieces, divisor)
             if contents.factor is not None:
-                with self._noting_failure():
+                try:
                     self._divide(step, pieces, divisor)
+                except BaseException:
+                    self._mark(SPOILED)
+                    raise
         contents.use()
         contents.checked = step
 
@@ -326,18 +329,22 @@ class ScalingWrapper(OptimizerWrapper):
         contents.refuse_used(type(self).__name__, self._model_parameters())
         if not self._knows_scale:
             self._warn_unscaled()
-        before, divisor = self._current(), self._divisor()
-        self._look(step, pieces, divisor)
+        before = self._current()
+        divisor = self._look(step, pieces)
         was_scaled = contents.use()
-        with self._noting_failure():
+        try:
             if self.capturable:
                 self._update_on_device(step, divisor, take)
             elif step.finite:
                 clip = step.clip_factor
                 divisor = divisor / clip if clip else math.inf
                 self._update(step, pieces, divisor, take)
-        is_divided = self._divides_grad() and step.finite is not False
-        self._mark(SCALED if was_scaled and not is_divided else PLAIN)
+        except BaseException:
+            self._mark(SPOILED)
+            raise
+        is_divided = step.finite is not False or divisor == 1
+        is_plain = is_divided and self._divides_grad()
+        self._mark(SCALED if was_scaled and not is_plain else PLAIN)
         # What the step replaced, such as a group, is looked up again.
         scale = self.scale_object
         scale.amax = step.amax
@@ -345,15 +352,22 @@ class ScalingWrapper(OptimizerWrapper):
         step.scales = before, self._current()
         self._note(step)
 
-    def _look(self, step: Step, pieces: Sequence[Tensor], divisor: Any) -> None:
-        """Check and measure the gradients, unless that was done before."""
-        contents, checked = self._contents, self._contents.checked
+    def _look(self, step: Step, pieces: Sequence[Tensor]) -> Any:
+        """Check and measure the gradients, unless that was done before.
+
+        Small ones are divided too. Return the factor that they hold then.
+        """
+        contents, divisor = self._contents, self._divisor()
+        checked, is_known = contents.checked, contents.known_finite
+        may_divide = checked is None and contents.own is None and not is_known
         if contents.clip is not None:
             norm = norms.total_norm(pieces).item() / divisor
             step.look(pieces, divisor, None)
             step.clip_factor = contents.clip(norm)
             step.finite = step.finite and math.isfinite(norm)
-        elif not contents.known_finite or self._may_change():
+        elif may_divide and self.clip_norm is None and step.divide(pieces, divisor):
+            divisor = 1.0
+        elif not is_known or self._may_change():
             step.look(pieces, divisor, self.clip_norm)
         if checked is not None:
             step.finite, step.amax = step.finite & checked.finite, checked.amax
@@ -362,6 +376,7 @@ class ScalingWrapper(OptimizerWrapper):
                 step.fits, step.parameters = checked.fits, checked.parameters
         elif self.chosen_scale._needs_amax:
             step.amax = largest_of(pieces, divisor)
+        return divisor
 
     def _mark(self, what: str) -> None:
         """Note what a step has left in ``.grad``, see ``Contents``."""
@@ -372,15 +387,6 @@ class ScalingWrapper(OptimizerWrapper):
     def _divides_grad(self) -> bool:
         """Whether a step divides the gradients of the model, not copies of them."""
         return True
-
-    @contextmanager
-    def _noting_failure(self) -> Iterator[None]:
-        """Remember the gradients if the block raises: it may have divided some."""
-        try:
-            yield
-        except BaseException:
-            self._mark(SPOILED)
-            raise
 
     def _update(
         self, step: Step, pieces: Any, divisor: float, take: Callable[[], Any]

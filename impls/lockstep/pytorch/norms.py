@@ -240,6 +240,22 @@ def norms_in_order(flat: Tensor) -> list[Tensor]:
 # -- finite checks ---------------------------------------------------------------------
 
 
+def are_small(gradients: Sequence[Tensor]) -> bool:
+    """Whether these are dense float32 gradients on the CPU, and all are small."""
+    if shards.are_among(gradients):
+        return False
+    return all(
+        [
+            g.dtype == torch.float32
+            and g.numel() <= FLAG
+            and g.layout == torch.strided
+            and g.is_cpu
+            and g.is_contiguous()
+            for g in gradients
+        ]
+    )
+
+
 @torch.no_grad()
 def are_surely_finite(gradients: Sequence[Tensor]) -> bool:
     """Whether all gradients are finite by a quick check; if False, they still may be.

@@ -236,6 +236,20 @@ class Step:
             self.norm, self.clip_factor = norm, (limit / norm).clamp(max=1.0)
             self.finite = self.finite & (norm <= norms.LARGEST)
 
+    def divide(self, pieces: Sequence[Tensor], divisor: Any) -> bool:
+        """Check and divide small gradients in one launch; return whether it did.
+
+        A fused update would take longer to divide them.
+        """
+        if isinstance(divisor, Tensor) or divisor <= 1:
+            return False
+        if not norms.are_small(pieces) or not foreach.begin_apart(pieces):
+            return False
+        self.finite = foreach.are_finite(pieces, inverse(divisor))
+        if not self.finite:
+            self.fits = fit([p.grad for p in self.parameters], 1.0)
+        return True
+
     def nonfinite(self, names: Mapping[Tensor, str]) -> list[str]:
         """Return the names of the parameters whose gradients were not finite."""
         if self.fits is None:
