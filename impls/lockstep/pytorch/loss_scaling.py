@@ -51,7 +51,7 @@ class ScalingWrapper(OptimizerWrapper):
     capturable = False
 
     _knows_scale = False
-    """Whether the loss scale was ever asked for, or its absence was warned of."""
+    """Whether the loss scale was ever used, or its absence was warned of."""
     _took: bool | Tensor = True
     _warned = False
     _seen: Step | StepReport = NO_STEP
@@ -164,18 +164,17 @@ class ScalingWrapper(OptimizerWrapper):
 
     def _scaled(self, loss: Tensor) -> Tensor:
         """Return loss x scale, whose backward pass is noted."""
-        self._knows_scale = True
         scale = self._current()
         product = (loss.float() if loss.itemsize < 4 else loss) * scale
         if product.requires_grad:
-            self._contents.awaited = scale
+            self._contents.asked = True
             product.register_hook(lambda _: self._begin_backward(scale))
         return product
 
     def _begin_backward(self, scale: Any) -> None:
         """Note that gradients with this factor come next; raise if they may not."""
-        contents = self._contents
-        if contents.is_grad and contents.noted is None:
+        contents, self._knows_scale = self._contents, True
+        if contents.is_grad and contents.factor is None:
             if (gradient := self._a_gradient()) is not None:
                 may_look = not self.capturable
                 contents.refuse_sum(type(self).__name__, gradient, may_look)
@@ -274,17 +273,17 @@ class ScalingWrapper(OptimizerWrapper):
             if is_function:
                 loss = gradients.evaluate(loss)
             of_loss = self._contents if is_function else own
-            if isinstance(loss, Tensor) and of_loss.awaited is None:
+            if isinstance(loss, Tensor) and not of_loss.asked:
                 with torch.enable_grad():
                     loss = self._scaled(loss)
             yield loss
         finally:
             self._contents = own
-        own.noted = own.awaited = None
+        own.factor, own.asked = None, False
 
     def _refuse_waiting(self) -> None:
         """Raise if ``.grad`` has gradients of a scaled loss that no step has used."""
-        if self._contents.noted is not None and self._a_gradient() is not None:
+        if self._contents.factor is not None and self._a_gradient() is not None:
             raise UnsupportedError(
                 f"{type(self).__name__}: expected a step() with the scaled gradients "
                 "that are in .grad, got another loss to differentiate; call step() or "
@@ -446,8 +445,8 @@ class ScalingWrapper(OptimizerWrapper):
         if (number := self.scale_object.value()) != 1:
             warn_user(
                 f"{type(self).__name__}: expected scale_loss(loss).backward(), got a "
-                f"step, but the loss scale {number:g} was never asked for; the "
-                "gradients are taken as unscaled. Or choose the scale 1."
+                f"step with other gradients, which are taken as not multiplied by the "
+                f"loss scale {number:g}; scale the loss, or choose the scale 1."
             )
 
     def _warn_of_stall(self, step: Step) -> None:
@@ -590,9 +589,9 @@ class ScalingWrapper(OptimizerWrapper):
     def _load_inner(self, state_dict: dict[str, Any]) -> None:
         """Load the state; then steps may be taken again."""
         super()._load_inner(state_dict)
-        factor = self._contents.noted
+        factor = self._contents.factor
         self._begin_again()
-        self._contents.noted = factor  # The gradients are as they were.
+        self._contents.factor = factor  # The gradients are as they were.
 
     def variables(self) -> list[Tensor]:
         """Return the wrapped optimizer's state, then the numbers of a dynamic scale."""

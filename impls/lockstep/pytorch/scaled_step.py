@@ -41,10 +41,9 @@ class Contents:
     ======= ================================ ==========================================
 
     Attributes:
-        noted: what the backward passes of scaled losses multiplied the gradients by;
-            None for none.
-        awaited: the scale of a loss whose backward pass was not seen; None for none. If
-            gradients come in another way, by hand, they hold it.
+        factor: what the backward passes of scaled losses multiplied the gradients by;
+            None for nothing.
+        asked: whether a loss was scaled whose backward pass was not seen.
         checked: what ``unscale_`` saw of the gradients; None before it.
         known_finite: whether ``optimize_loss`` has found the gradients finite.
         clip: how ``optimize_loss`` clips them: global norm -> factor; None for not.
@@ -55,29 +54,23 @@ class Contents:
 
     def __init__(self, is_grad: bool = True, own: Contents | None = None) -> None:
         self.is_grad, self.own = is_grad, own
-        self.noted: Any = None
-        self.awaited: Any = None
+        self.factor: Any = None
+        self.asked = False
         self.checked: Step | None = None
         self.known_finite = False
         self.clip: Callable[[float], float] | None = None
         self._mark: tuple[str, weakref.ref[Tensor], int] | None = None
 
-    @property
-    def factor(self) -> Any:
-        """What the gradients were multiplied by; None for nothing."""
-        is_by_hand = self.noted is None and self.checked is None
-        return self.awaited if is_by_hand else self.noted
-
     def use(self) -> bool:
         """Note that a step uses the gradients; return whether they hold a factor."""
         was_scaled = self.factor is not None
-        self.noted = self.awaited = self.checked = None
+        self.factor, self.asked, self.checked = None, False, None
         return was_scaled
 
     def lent(self) -> Contents:
         """Return the contents for gradients of a caller, which hold the same factor."""
         lent = Contents(is_grad=False, own=self)
-        lent.noted, lent.known_finite = self.noted, self.known_finite
+        lent.factor, lent.known_finite = self.factor, self.known_finite
         self.known_finite = False
         return lent
 
@@ -86,7 +79,7 @@ class Contents:
 
         A loss may have been scaled before that.
         """
-        self.noted = self.checked = self._mark = None
+        self.factor = self.checked = self._mark = None
 
     def note(self, owner: str, scale: Any) -> None:
         """Note the backward pass of a loss that was multiplied by ``scale``.
@@ -94,17 +87,17 @@ class Contents:
         Several passes add up in ``.grad``, so they need one scale. Otherwise one pass
         goes through all losses, so their scales are multiplied.
         """
-        if self.noted is None:
-            self.noted = scale
+        if self.factor is None:
+            self.factor = scale
         elif not self.is_grad:
-            self.noted = self.noted * scale
-        elif not isinstance(scale, Tensor) and scale != self.noted:
+            self.factor = self.factor * scale
+        elif not isinstance(scale, Tensor) and scale != self.factor:
             raise UnsupportedError(
                 f"{owner}: expected losses with one scale until the step, got one that "
-                f"was scaled by {scale:g} after others by {self.noted:g}; call "
+                f"was scaled by {scale:g} after others by {self.factor:g}; call "
                 "scale_loss after the last step, or zero_grad() to begin again."
             )
-        self.awaited = None
+        self.asked = False
 
     def mark(self, what: str, gradient: Tensor) -> None:
         """Note what a step has left in the first gradient of the model."""

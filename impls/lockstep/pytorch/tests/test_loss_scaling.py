@@ -441,12 +441,27 @@ def test_gradients_that_were_cleared_in_any_way_may_be_added_to(kind, clear):
 
 
 @everyone
-def test_gradients_by_hand_of_a_scaled_loss_are_divided(kind):
+def test_a_step_of_the_loss_beside_its_product_divides_nothing(kind):
     weight, optimizer = one_weight(kind)
-    optimizer.scale_loss(weight.sum())
-    weight.grad = torch.full((2,), 8.0)
-    optimizer.step()
+    loss = weight.sum()
+    optimizer.scale_loss(loss)
+    loss.backward()
+    with pytest.warns(UserWarning, match="other gradients, which are taken as not"):
+        optimizer.step()
     assert weight.tolist() == [0.0, 0.0]
+
+
+def test_two_optimizers_may_share_a_loss():
+    weights = [torch.nn.Parameter(torch.ones(2)) for _ in range(2)]
+    first, second = (
+        MixedPrecisionLossScaleOptimizer(torch.optim.SGD([weight], lr=1.0), 8)
+        for weight in weights
+    )
+    loss = (weights[0] + 3 * weights[1]).sum()
+    ((first.scale_loss(loss) + second.scale_loss(loss)) / 2).backward()
+    first.step()
+    second.step()
+    assert [weight.tolist() for weight in weights] == [[0.0, 0.0], [-2.0, -2.0]]
 
 
 def test_a_step_without_gradients_ends_the_unscaling_by_hand():

@@ -127,7 +127,8 @@ def test_below_scale_1_a_gradient_may_overflow_when_it_is_divided(dtype) -> None
     optimizer = MixedPrecisionLossScaleOptimizer(sgd, scale)
     largest = torch.finfo(dtype).max
     for part, applied in ((0.5, False), (0.1, True)):
-        optimizer.scale_loss(weight.sum())
+        optimizer.zero_grad()
+        optimizer.scale_loss(weight.sum()).backward()
         weight.grad = torch.full_like(weight, largest * part)
         optimizer.step()
         assert optimizer.last_step.applied == applied
@@ -208,9 +209,10 @@ def test_gradients_are_copied_only_where_they_were_handed_in() -> None:
     sgd = torch.optim.SGD([parameter], lr=0.5)
     optimizer = MixedPrecisionLossScaleOptimizer(sgd, 2.0)
     own = torch.tensor([2.0, 4.0])
-    optimizer.scale_loss(parameter.sum())
+    optimizer.scale_loss(parameter.sum()).backward()
     optimizer.apply_gradients([(own, parameter)])
     assert own.tolist() == [2.0, 4.0]  # borrowed, so it keeps its values
+    optimizer.zero_grad()
     optimizer.scale_loss(parameter.sum()).backward()
     gradient = parameter.grad
     optimizer.step()
@@ -252,7 +254,7 @@ def test_a_norm_of_the_largest_float32_number_is_finite_at_a_scale_below_1() -> 
     scale = DynamicLossScale(0.5, floor=0.25)
     sgd = torch.optim.SGD([weight], lr=1.0)
     optimizer = MixedPrecisionLossScaleOptimizer(sgd, scale, clip_norm=1.0)
-    optimizer.scale_loss(weight.sum())
+    optimizer.scale_loss(weight.sum()).backward()
     weight.grad = torch.full((1,), LARGEST / 2)
     optimizer.step()
     assert optimizer.last_step.norm == LARGEST
