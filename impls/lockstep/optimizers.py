@@ -20,16 +20,12 @@ REQUIRED = object()
 
 @dataclass(frozen=True)
 class Parameter:
-    """One constructor argument: its default and the claim that it must satisfy.
-
-    ``instead``: the remedy for messages, if repeating the claim would not help.
-    """
+    """One constructor argument: its default and the claim that it must satisfy."""
 
     name: str
     default: Any
     claim: str
     admits: Callable[[Any], bool]
-    instead: str | None = None
 
     def check(self, owner: str, value: Any) -> None:
         """Raise OutOfRangeError unless ``value`` satisfies the claim."""
@@ -40,7 +36,7 @@ class Parameter:
         if not fine:
             subject = f"{owner}: {self.name}"
             default = "" if self.default is REQUIRED else f" (default {self.default!r})"
-            remedy = self.instead or f"give {self.claim}{default}"
+            remedy = f"give {self.claim}{default}"
             raise OutOfRangeError(sentence(subject, self.claim, repr(value), remedy))
 
 
@@ -129,84 +125,73 @@ class OptimizerSpec:
         return float(bound[start] if isinstance(start, str) else start)
 
 
-def _number(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+def _is_finite(value: Any) -> bool:
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    return is_number and math.isfinite(value)
 
 
-def _finite(value: Any) -> bool:
-    return _number(value) and math.isfinite(value)
+def _positive(name: str, default: Any) -> Parameter:
+    return Parameter(
+        name, default, "a finite number > 0", lambda v: _is_finite(v) and v > 0
+    )
 
 
-def _not_negative(value: Any) -> bool:
-    return _finite(value) and value >= 0
+def _at_least_zero(name: str, default: Any = 0.0) -> Parameter:
+    return Parameter(
+        name, default, "a finite number >= 0", lambda v: _is_finite(v) and v >= 0
+    )
 
 
-def _positive(value: Any) -> bool:
-    return _finite(value) and value > 0
+def _share(name: str, default: Any) -> Parameter:
+    return Parameter(
+        name, default, "a number in [0, 1]", lambda v: _is_finite(v) and 0 <= v <= 1
+    )
 
 
-def _unit(value: Any) -> bool:
-    return _finite(value) and 0 <= value <= 1
+def _beta(name: str, default: Any) -> Parameter:
+    return Parameter(
+        name, default, "a number in [0, 1)", lambda v: _is_finite(v) and 0 <= v < 1
+    )
 
 
-def _beta(value: Any) -> bool:
-    return _finite(value) and 0 <= value < 1
+def _flag(name: str) -> Parameter:
+    return Parameter(name, False, "a bool", lambda v: isinstance(v, bool))
 
 
-RATE = Parameter("learning_rate", REQUIRED, "a finite number >= 0", _not_negative)
-ADAM_RATE = Parameter("learning_rate", 0.001, "a finite number >= 0", _not_negative)
-_BETAS = (
-    Parameter("beta1", 0.9, "a number in [0, 1)", _beta),
-    Parameter("beta2", 0.999, "a number in [0, 1)", _beta),
-)
+_RATE = _at_least_zero("learning_rate", REQUIRED)
 _ADAM = (
-    ADAM_RATE,
-    *_BETAS,
-    Parameter("epsilon", 1e-8, "a finite number >= 0", _not_negative),
+    _at_least_zero("learning_rate", 0.001),
+    _beta("beta1", 0.9),
+    _beta("beta2", 0.999),
+    _at_least_zero("epsilon", 1e-8),
 )
 _POWERS = {"beta1_power": "beta1", "beta2_power": "beta2"}
 _MOMENTS = (Slot("m"), Slot("v"))
 
-
-def _strength(name: str) -> Parameter:
-    return Parameter(name, 0.0, "a finite number >= 0", _not_negative)
-
-
 OPTIMIZERS: Mapping[str, OptimizerSpec] = {
     spec.name: spec
     for spec in (
-        OptimizerSpec("GradientDescent", (RATE,)),
+        OptimizerSpec("GradientDescent", (_RATE,)),
         OptimizerSpec(
             "Momentum",
-            (
-                RATE,
-                Parameter("momentum", REQUIRED, "a number in [0, 1]", _unit),
-                Parameter(
-                    "use_nesterov", False, "a bool", lambda v: isinstance(v, bool)
-                ),
-            ),
+            (_RATE, _share("momentum", REQUIRED), _flag("use_nesterov")),
             (Slot("momentum"),),
             ending=("use_locking", "name", "use_nesterov"),
         ),
         OptimizerSpec("Adam", _ADAM, _MOMENTS, _POWERS),
         OptimizerSpec(
             "Adagrad",
-            (
-                RATE,
-                Parameter(
-                    "initial_accumulator_value", 0.1, "a finite number > 0", _positive
-                ),
-            ),
+            (_RATE, _positive("initial_accumulator_value", 0.1)),
             (Slot("accumulator", "initial_accumulator_value"),),
         ),
         OptimizerSpec(
             "RMSProp",
             (
-                RATE,
-                Parameter("decay", 0.9, "a number in [0, 1]", _unit),
-                Parameter("momentum", 0.0, "a number in [0, 1]", _unit),
-                Parameter("epsilon", 1e-10, "a finite number >= 0", _not_negative),
-                Parameter("centered", False, "a bool", lambda v: isinstance(v, bool)),
+                _RATE,
+                _share("decay", 0.9),
+                _share("momentum", 0.0),
+                _at_least_zero("epsilon", 1e-10),
+                _flag("centered"),
             ),
             (Slot("rms", 1.0), Slot("momentum"), Slot("mg", only_if="centered")),
             ending=("use_locking", "centered", "name"),
@@ -214,22 +199,17 @@ OPTIMIZERS: Mapping[str, OptimizerSpec] = {
         OptimizerSpec(
             "Ftrl",
             (
-                RATE,
+                _RATE,
                 Parameter(
                     "learning_rate_power",
                     -0.5,
                     "a finite number <= 0",
-                    lambda v: _finite(v) and v <= 0,
+                    lambda v: _is_finite(v) and v <= 0,
                 ),
-                Parameter(
-                    "initial_accumulator_value",
-                    0.1,
-                    "a finite number >= 0",
-                    _not_negative,
-                ),
-                _strength("l1_regularization_strength"),
-                _strength("l2_regularization_strength"),
-                _strength("l2_shrinkage_regularization_strength"),
+                _at_least_zero("initial_accumulator_value", 0.1),
+                _at_least_zero("l1_regularization_strength"),
+                _at_least_zero("l2_regularization_strength"),
+                _at_least_zero("l2_shrinkage_regularization_strength"),
             ),
             (Slot("accum", "initial_accumulator_value"), Slot("linear")),
             ending=(
@@ -242,12 +222,7 @@ OPTIMIZERS: Mapping[str, OptimizerSpec] = {
         ),
         OptimizerSpec(
             "AdamW",
-            (
-                Parameter(
-                    "weight_decay", REQUIRED, "a finite number >= 0", _not_negative
-                ),
-                *_ADAM,
-            ),
+            (_at_least_zero("weight_decay", REQUIRED), *_ADAM),
             _MOMENTS,
             _POWERS,
         ),
@@ -257,12 +232,12 @@ OPTIMIZERS: Mapping[str, OptimizerSpec] = {
 NOVOGRAD = OptimizerSpec(
     "NovoGrad",
     (
-        Parameter("learning_rate", 1.0, "a finite number >= 0", _not_negative),
-        Parameter("beta1", 0.95, "a number in [0, 1)", _beta),
-        Parameter("beta2", 0.98, "a number in [0, 1)", _beta),
-        Parameter("epsilon", 1e-8, "a finite number >= 0", _not_negative),
-        _strength("weight_decay"),
-        Parameter("grad_averaging", False, "a bool", lambda v: isinstance(v, bool)),
+        _at_least_zero("learning_rate", 1.0),
+        _beta("beta1", 0.95),
+        _beta("beta2", 0.98),
+        _at_least_zero("epsilon", 1e-8),
+        _at_least_zero("weight_decay"),
+        _flag("grad_averaging"),
     ),
     (Slot("momentum"), Slot("second_moment", scalar=True)),
     suffix="",
@@ -271,25 +246,3 @@ NOVOGRAD = OptimizerSpec(
 
 RULES: Mapping[str, OptimizerSpec] = {**OPTIMIZERS, NOVOGRAD.name: NOVOGRAD}
 """Name -> optimizer with the same name and arguments on every backend."""
-
-TORCH_SGD = OptimizerSpec(
-    "TorchSGD",
-    (
-        Parameter("lr", 0.001, "a finite number >= 0", _not_negative),
-        Parameter("momentum", 0.0, "a number in [0, 1]", _unit),
-        Parameter("nesterov", False, "a bool", lambda v: isinstance(v, bool)),
-    ),
-    (Slot("momentum"),),
-)
-"""``torch.optim.SGD``: the parameters that the reference reproduces."""
-
-TORCH_ADAM = OptimizerSpec(
-    "TorchAdam",
-    (
-        Parameter("lr", 0.001, "a finite number >= 0", _not_negative),
-        *_BETAS,
-        Parameter("eps", 1e-8, "a finite number >= 0", _not_negative),
-    ),
-    _MOMENTS,
-)
-"""``torch.optim.Adam``: the parameters that the reference reproduces."""

@@ -17,10 +17,11 @@ from harness.parity.distance import distance
 from harness.parity.drivers.framework_rules.torch_adam import (
     TorchAdam,
     TorchOptimizer,
+    parameters,
 )
 from harness.parity.tests import torch_sgd
 from lockstep import reference
-from lockstep.optimizers import TORCH_SGD
+from lockstep.optimizers import OptimizerSpec, Slot
 
 torch = pytest.importorskip("torch")
 pytorch = pytest.importorskip("lockstep.pytorch")
@@ -40,7 +41,12 @@ so that Adam's steps are up to 2 ULP off, of which some add up."""
 class TorchSGD(TorchOptimizer):
     """``torch.optim.SGD(lr, momentum, nesterov=...)``."""
 
-    spec, rule = TORCH_SGD, staticmethod(torch_sgd.update_dense)
+    spec = OptimizerSpec(
+        "TorchSGD",
+        parameters(lr=0.001, momentum=0.0, nesterov=False),
+        (Slot("momentum"),),
+    )
+    rule = staticmethod(torch_sgd.update_dense)
 
 
 RULES: dict[

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from lockstep.interface import Array
-from lockstep.optimizers import TORCH_ADAM
+from lockstep.optimizers import OptimizerSpec, Parameter, Slot
 from lockstep.reference.arrays import Variable
 from lockstep.reference.optimizers import RuleOptimizer, Slots
 
@@ -63,7 +63,19 @@ class TorchOptimizer(RuleOptimizer):
         return {**super().initial_slots(variable), "step": np.zeros((), np.int64)}
 
 
+def parameters(**defaults: Any) -> tuple[Parameter, ...]:
+    """Return parameters of which any value is taken."""
+    return tuple(
+        Parameter(n, d, "a value", lambda _: True) for n, d in defaults.items()
+    )
+
+
 class TorchAdam(TorchOptimizer):
     """``torch.optim.Adam(lr, (beta1, beta2), eps)``."""
 
-    spec, rule = TORCH_ADAM, staticmethod(update_dense)
+    spec = OptimizerSpec(
+        "TorchAdam",
+        parameters(lr=0.001, beta1=0.9, beta2=0.999, eps=1e-8),
+        (Slot("m"), Slot("v")),
+    )
+    rule = staticmethod(update_dense)
