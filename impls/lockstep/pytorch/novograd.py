@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -37,15 +36,16 @@ def novograd(hyper: Hyper, weights: Tensors, slots: Slots, gradients: Tensors) -
     momenta = shards.parts_of(slots["momentum"])
     gradients = cast(gradients, factors.dtype)
     foreach.scale_alike_in_place(momenta, hyper["beta1"])
-    if is_zero(hyper["weight_decay"]) and hyper["share"] is None:
+    decays, averages = differs(hyper["weight_decay"], 0), differs(hyper["share"], 1)
+    if not decays and not averages:
         # No new tensor here: writing one takes as long as the rest of the rule.
         foreach.add_each_scaled(momenta, gradients, factors)
     else:
         directions = foreach.multiply(gradients, factors.unbind())
-        if not is_zero(hyper["weight_decay"]):
+        if decays:
             wide = cast(weights, factors.dtype)
             foreach.add_scaled(directions, wide, hyper["weight_decay"])
-        if hyper["share"] is not None:
+        if averages:
             foreach.scale_alike_in_place(directions, hyper["share"])
         foreach.add(momenta, directions)
     foreach.add_scaled(weights, momenta, -rate)
@@ -53,15 +53,11 @@ def novograd(hyper: Hyper, weights: Tensors, slots: Slots, gradients: Tensors) -
 
 
 def square_norms(gradients: Tensors) -> Tensor:
-    """Return |g|^2 of each gradient of one dtype, in at least float32: [n].
-
-    In float32 the norm is squared, which reads each gradient once and needs no memory
-    for the squares.
-    """
+    """Return |g|^2 of each gradient of one dtype, in at least float32: [n]."""
     if shards.are_among(gradients):
         return shards.sums(square_norms(shards.parts_of(gradients)), gradients)
     dtype = torch.promote_types(gradients[0].dtype, torch.float32)
-    if dtype == torch.float32:
+    if dtype == torch.float32:  # Reads each gradient once, and stores no squares.
         return norm_of_each(gradients).square()
     wide = cast(gradients, dtype)
     sums = [square.sum() for square in foreach.multiply(wide, wide)]
@@ -73,9 +69,9 @@ def cast(tensors: Tensors, dtype: torch.dtype) -> list[Tensor]:
     return [t if t.dtype == dtype else t.to(dtype) for t in tensors]
 
 
-def is_zero(number: float | Tensor) -> bool:
-    """Whether a number is 0; False for a tensor, because reading one is a host sync."""
-    return not isinstance(number, Tensor) and not number
+def differs(number: float | Tensor, other: float) -> bool:
+    """Whether two numbers differ; True for a tensor, because reading it may wait."""
+    return isinstance(number, Tensor) or number != other
 
 
 class NovoGrad(RuleOptimizer):
@@ -138,19 +134,17 @@ class NovoGrad(RuleOptimizer):
         name: str | None = None,
     ) -> None: ...
 
-    def _cast(self, arguments: Mapping[str, Any], dtype: torch.dtype) -> dict[str, Any]:
+    def _cast(self, arguments: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
         """Return Python numbers rounded to ``dtype``, and tensors cast to it."""
-        values = {
-            **arguments,
-            "rest2": 1 - arguments["beta2"],
-            "share": 1 - arguments["beta1"] if arguments["grad_averaging"] else None,
+        averages = arguments.pop("grad_averaging")
+        arguments["rest2"] = 1 - arguments["beta2"]
+        arguments["share"] = 1 - arguments["beta1"] if averages else 1.0
+        return {
+            name: value.to(dtype)
+            if isinstance(value, Tensor)
+            else rounded(value, dtype)
+            for name, value in arguments.items()
         }
-        for name, value in values.items():
-            if isinstance(value, Tensor):
-                values[name] = value.to(dtype)
-            elif value is not None and not isinstance(value, bool):
-                values[name] = rounded(value, dtype)
-        return values
 
     def _update_dense(
         self, hyper: Hyper, weights: Tensors, slots: Slots, gradients: Tensors

@@ -52,6 +52,10 @@ OPTIMIZER_CLS_NAMES: dict[str, Callable[..., Optimizer]] = {
 }
 """The names that ``optimize_loss`` takes, and their classes: the rules of TF1."""
 
+REQUIRED = {
+    "AdamW": ("weight_decay", errors.MissingDecayError),
+    "Momentum": ("momentum", errors.MissingArgumentError),
+}
 CLIP_AND_LARC = "optimize_loss: expected clipping or LARC, got both; leave one out."
 Named = list[tuple[str | None, Tensor]]
 
@@ -243,16 +247,15 @@ def _make_optimizer(
             known = OPTIMIZER_CLS_NAMES
             raise errors.unknown_name("optimize_loss: optimizer", optimizer, known)
         made = OPTIMIZER_CLS_NAMES[optimizer]
-        needed = {"AdamW": "weight_decay", "Momentum": "momentum"}.get(optimizer)
+        needed, error = REQUIRED.get(optimizer, (None, Exception))
         if needed and needed not in arguments:
-            missing = {"AdamW": errors.MissingDecayError}
-            raise missing.get(optimizer, errors.MissingArgumentError)(
+            raise error(
                 f"optimize_loss: optimizer_params of {optimizer}: expected {needed!r}, "
                 f"got {arguments}; add it."
             )
         if optimizer == "AdamW":
             step.weight_decay = arguments["weight_decay"]
-            arguments["weight_decay"] = float(step.decay())
+            arguments["weight_decay"] = float(step.learning_rate * step.weight_decay)
     if callable(made):
         takes_lr = "lr" in inspect.signature(made).parameters
         rate = {"lr" if takes_lr else "learning_rate": float(step.learning_rate)}
@@ -275,10 +278,7 @@ def _make_optimizer(
 def _check_optimizer(
     step: TrainingStep, optimizer: Optimizer, known: Mapping[Tensor, str], model: Any
 ) -> None:
-    """Raise for an optimizer with which a step would train something else than meant.
-
-    ``known`` are its parameters; ``model`` is the one that it must train, or None.
-    """
+    """Raise for an optimizer that would train something else than meant."""
     if step.larc is not None and "clip" in stages_of(optimizer):
         raise errors.ClipAndLarcError(CLIP_AND_LARC)
     rates = sorted({float(group["lr"]) for group in optimizer.param_groups})
@@ -372,9 +372,8 @@ class TrainingStep:
             The loss before the update, detached. If the loss function returns a tuple,
             a tuple of the loss and the other entries.
         """
-        # The last step's gradients are freed here, as ``zero_grad`` would do. If the
-        # step freed them at its end, their memory might go back to the system, and
-        # the next step would ask for it again.
+        # Freed here and not at the end of the last step, because their memory might
+        # go back to the system, and the next step would ask for it again.
         self._last_pairs = []
         self.learning_rate = self.next_rate()
         answer: Any = None
@@ -405,27 +404,19 @@ class TrainingStep:
             )
         return rate
 
-    def decay(self) -> Any:
-        """Return AdamW's decay of this step: rate x ``weight_decay``."""
-        decay = self.weight_decay
-        return self.learning_rate * (decay() if callable(decay) else decay)
-
     def clear(self) -> None:
         """Empty the sums."""
         self.micro_step = 0
         self.accumulators = [None] * len(self.parameters)
 
     def _updates_in_place(self) -> bool:
-        """Whether a fused optimizer unscales and clips while it updates.
-
-        That saves two passes. No other stage may need the gradients before.
-        """
+        """Whether a fused optimizer unscales and clips as it updates, in one pass."""
         others = self.iter_size > 1 or self.on_horovod or self.larc is not None
         if others or self.recorder is not None:
             return False
-        if not isinstance(self.optimizer, ScalingWrapper):
-            return False
-        return self.optimizer._divides_as_it_updates(self.clip_gradients is not None)
+        clips, optimizer = self.clip_gradients is not None, self.optimizer
+        is_scaled = isinstance(optimizer, ScalingWrapper)
+        return is_scaled and optimizer._divides_as_it_updates(clips)
 
     def _update_in_place(self, loss: Callable[[], Any]) -> None:
         """Train one step with the gradients in ``.grad``."""
@@ -530,7 +521,7 @@ class TrainingStep:
             else:
                 group["lr"] = rate
             if self.weight_decay is not None:
-                group["weight_decay"] = float(self.decay())
+                group["weight_decay"] = float(self.learning_rate * self.weight_decay)
 
     @property
     def last_step(self) -> StepReport:
@@ -618,11 +609,11 @@ def _add_share(
     share = gradient / foreach.number_like(iter_size, gradient)
     if total is None:
         return share
-    if not share.is_sparse:
-        return share.add_(total.to_dense() if total.is_sparse else total)
-    if not total.is_sparse:
-        return share.to_dense().add_(total)
-    # torch cannot add sparse float16 on the CPU. No rows are summed.
-    indices = torch.cat([total._indices(), share._indices()], dim=1)
-    values = torch.cat([total._values(), share._values()])
-    return torch.sparse_coo_tensor(indices, values, share.shape, check_invariants=False)
+    if share.is_sparse and total.is_sparse:
+        # torch cannot add sparse float16 on the CPU. No rows are summed.
+        indices = torch.cat([total._indices(), share._indices()], dim=1)
+        values = torch.cat([total._values(), share._values()])
+        shape = share.shape
+        return torch.sparse_coo_tensor(indices, values, shape, check_invariants=False)
+    share, total = (t.to_dense() if t.is_sparse else t for t in (share, total))
+    return share.add_(total)

@@ -37,14 +37,10 @@ def descent(hyper: Hyper, weights: Tensors, slots: Slots, gradients: Tensors) ->
 
 
 def descent_rows(hyper: Hyper, weight: Tensor, slots: Row, gradient: Tensor) -> None:
-    """Update a row once for each of its occurrences, in order.
-
-    If the gradient's dtype is wider than the weight's, duplicates are summed first, so
-    that each row is rounded once.
-    """
+    """Update a row once for each of its occurrences, in order."""
     rate = hyper["learning_rate"]
     if gradient.dtype != weight.dtype:
-        indices, rows = sum_duplicates(gradient)
+        indices, rows = sum_duplicates(gradient)  # So each row is rounded once.
         weight[indices] -= rate * rows
         return
     indices, rows = as_rows(gradient)
@@ -234,16 +230,12 @@ def adam_rows(hyper: Hyper, weight: Tensor, slots: Row, gradient: Tensor) -> Non
 
 
 def adam_size(hyper: Hyper) -> Tensor | float:
-    """Return the step size lr sqrt(1 - beta2_power) / (1 - beta1_power).
-
-    Each operation is rounded to the dtype of the slots, as with tensors. Python numbers
-    are used because they are faster, except for a learning rate on a GPU.
-    """
+    """Return lr sqrt(1 - beta2_power) / (1 - beta1_power), rounded as with tensors."""
     rate, dtype = hyper["learning_rate"], hyper["learning_rate"].dtype
     rest1 = rounded(1 - rounded(hyper["beta1_power"], dtype), dtype)
     rest2 = rounded(1 - rounded(hyper["beta2_power"], dtype), dtype)
     root = rounded(math.sqrt(rest2), dtype) if rest2 >= 0 else math.nan
-    if not rate.is_cpu:
+    if not rate.is_cpu:  # Elsewhere, Python numbers are faster.
         return rate * root / foreach.number_like(rest1, rate)
     return rounded(quotient(rounded(rate.item() * root, dtype), rest1), dtype)
 
@@ -370,10 +362,7 @@ class AdamWOptimizer(RuleOptimizer):
 
 
 def rmsprop(hyper: Hyper, weights: Tensors, slots: Slots, gradients: Tensors) -> None:
-    """rms += (g^2 - rms) (1 - d), mom = mu mom + lr g / sqrt(rms + eps), w -= mom.
-
-    Centered: the root is of rms - mg^2 + eps, where mg += (g - mg) (1 - d).
-    """
+    """Apply the rule of :class:`RMSPropOptimizer`."""
     keep, spreads = 1 - hyper["decay"], slots["rms"]
     foreach.blend(spreads, foreach.multiply(gradients, gradients), keep)
     if hyper["centered"]:

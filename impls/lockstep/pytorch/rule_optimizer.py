@@ -15,11 +15,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
 from lockstep.checks import number_of, require, with_full_name
-from lockstep.errors import (
-    DtypeError,
-    NotASequenceError,
-    UnsupportedError,
-)
+from lockstep.errors import DtypeError, NotASequenceError, UnsupportedError
 from lockstep.interface import GATE_GRAPH, GATE_NONE, GATE_OP
 from lockstep.optimizers import OptimizerSpec
 from lockstep.pytorch import foreach, gradients, shards
@@ -68,11 +64,9 @@ def constructor(init: Init) -> Init:
 class RuleOptimizer(Optimizer):
     """An optimizer with slots that applies one rule of TensorFlow 1.
 
-    The learning rate is ``lr`` in the groups, as torch's schedulers expect. The other
-    hyper-parameters keep their TF names, and each group may have its own values. As in
-    TF1, slots are created before the first step; a frozen parameter gets its slots at
-    its first update. The powers of beta are numbers in the groups. They advance
-    together, once per step with gradients.
+    As in TF1, slots are created before the first step; a frozen parameter gets its
+    slots at its first update. The powers of beta advance together, once per step with
+    gradients.
     """
 
     spec: ClassVar[OptimizerSpec]
@@ -81,8 +75,7 @@ class RuleOptimizer(Optimizer):
     _cpu_run: ClassVar[int] = foreach.CPU_RUN
     """On the CPU, the approximate number of elements per call of the rule."""
     _cpu_piece: ClassVar[int | None] = 1 << 18
-    """On the CPU, larger tensors are split into pieces of this size per thread, unless
-    it is None. The result of an operation is then in the cache for the next one."""
+    """On the CPU, so many elements a thread fit into the cache; None: no limit."""
 
     GATE_NONE, GATE_OP, GATE_GRAPH = GATE_NONE, GATE_OP, GATE_GRAPH
     compute_gradients = gradients.compute_gradients
@@ -222,15 +215,11 @@ class RuleOptimizer(Optimizer):
             slots[name][indices] = slot
 
     def _hyper(self, group: Group, dtype: torch.dtype) -> Hyper:
-        """Return the hyper-parameters and powers of a group for slots of ``dtype``.
-
-        They are cached while they do not change. A tensor may change in place, so
-        nothing is cached if there is one.
-        """
+        """Return the hyper-parameters and powers of a group for slots of ``dtype``."""
         arguments = self.arguments(group)
         given = list(arguments.values())
         if any([isinstance(value, Tensor) for value in given]):
-            hyper = self._cast(arguments, dtype)
+            hyper = self._cast(arguments, dtype)  # Tensors may change in place.
         else:
             known, hyper = self._cached.get((id(group), dtype), (None, {}))
             if known != given:
@@ -239,17 +228,15 @@ class RuleOptimizer(Optimizer):
         powers = self.spec.shared
         return {**hyper, **{name: group[name] for name in powers}} if powers else hyper
 
-    def _cast(self, arguments: Mapping[str, Any], dtype: torch.dtype) -> dict[str, Any]:
+    def _cast(self, arguments: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
         """Return numbers as 0-d tensors, each rounded once, and bools as they are."""
-        cast = {}
         for name, value in arguments.items():
             if isinstance(value, Tensor):
-                value = value.to(dtype)
+                arguments[name] = value.to(dtype)
             elif not isinstance(value, bool):
                 number = rounded(value, dtype)
-                value = torch.tensor(number, dtype=dtype, device="cpu")
-            cast[name] = value
-        return cast
+                arguments[name] = torch.tensor(number, dtype=dtype, device="cpu")
+        return arguments
 
     def arguments(self, group: Mapping[str, Any]) -> dict[str, Any]:
         """Return the hyper-parameters of a group under their TF names."""
@@ -265,13 +252,11 @@ class RuleOptimizer(Optimizer):
         for slot in self.spec.active_slots(arguments):
             value = rounded(self.spec.initial_value(slot, arguments), dtype)
             if slot.scalar:
-                slots[slot.name] = torch.full(
-                    (), value, dtype=dtype, device=parameter.device
-                )
+                device = parameter.device
+                new = torch.full((), value, dtype=dtype, device=device)
             else:
-                slots[slot.name] = torch.full_like(
-                    parameter, value, dtype=dtype, requires_grad=False
-                )
+                new = torch.full_like(parameter.detach(), value, dtype=dtype)
+            slots[slot.name] = new
         return slots
 
     def _advance_powers(self) -> None:
@@ -298,23 +283,17 @@ class RuleOptimizer(Optimizer):
 
     def variables(self) -> list[Tensor]:
         """Return the slots, then the powers of beta as 0-d float32 tensors."""
-        group = self.param_groups[0]
-        powers = [group[name] for name in self.spec.shared or {}]
-        options = {"dtype": torch.float32, "device": "cpu"}
-        return [
-            *gradients.variables(self),
-            *(torch.tensor(p, **options) for p in powers),
-        ]
+        powers = [self.param_groups[0][name] for name in self.spec.shared or {}]
+        numbers = torch.tensor(powers, dtype=torch.float32, device="cpu")
+        return [*gradients.variables(self), *numbers.unbind()]
 
     def _check_hyper(self, group: Mapping[str, Any]) -> None:
         """Raise unless the hyper-parameters and powers of a group are in range."""
-        numbers = {
-            name: value.item()
-            if isinstance(value, Tensor) and not value.dim()
-            else value
-            for name, value in self.arguments(group).items()
-        }
-        self.spec.bind((), numbers)
+        plain = dict(self.arguments(group))
+        for name, value in plain.items():
+            if isinstance(value, Tensor) and not value.dim():
+                plain[name] = value.item()
+        self.spec.bind((), plain)
         for power in self.spec.shared or {}:
             value = group.get(power, 0)
             fine = 0 <= number_of(value) <= 1
@@ -344,10 +323,7 @@ def wide_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def with_torch_names(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy with ``lr`` for the rate and with Python numbers.
-
-    NumPy's numbers are converted because ``torch.load`` refuses them.
-    """
+    """Return a copy with ``lr`` for the rate, and without NumPy's numbers."""
     return {
         TORCH_NAMES.get(name, name): value.item()
         if isinstance(value, np.generic)
