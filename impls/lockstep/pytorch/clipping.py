@@ -13,14 +13,13 @@ from lockstep.checks import check_norm_limit, require
 from lockstep.errors import (
     DtypeError,
     MalformedPairsError,
-    NoGradientsError,
     NonFiniteNormError,
     NotASequenceError,
     ShapeError,
 )
 from lockstep.pytorch import foreach, shards
 from lockstep.pytorch.foreach import reciprocal, rounded, with_values
-from lockstep.pytorch.gradients import Pairs, as_pairs, dtype_name, require_tensor
+from lockstep.pytorch.gradients import Pairs, as_pairs, dtype_name
 from lockstep.pytorch.norms import LARGEST, accurate_norm
 
 BY_GLOBAL_NORM = "clip_by_global_norm"
@@ -133,11 +132,7 @@ def clip_gradients_by_norm(
 def clip_pairs(
     pairs: Pairs, limit: float, in_place: bool = False, total: Tensor | None = None
 ) -> Pairs:
-    """Do as :func:`clip_gradients_by_norm`, with pairs that have been checked.
-
-    ``in_place`` overwrites float32 gradients. ``total`` is the ``total_norm`` of the
-    gradients, if it is already known.
-    """
+    """Clip checked pairs, float32 gradients maybe in place; ``total``: their norm."""
     check_norm_limit(BY_NORM, "clip_gradients", limit)
     gradients = [gradient for gradient, _ in pairs]
     norm = accurate_norm([g for g in gradients if g is not None], total)
@@ -189,7 +184,7 @@ def clip_gradients_by_global_norm(
         >>> pairs[0][0].tolist(), norm.item()
         ([1.5, 2.0], 5.0)
     """
-    pairs = gradient_pairs(gradients_variables, MULTITASK)
+    pairs = as_pairs(gradients_variables, MULTITASK)
     gradients = [gradient for gradient, _ in pairs]
     present = [gradient for gradient in gradients if gradient is not None]
     check_norm_limit(MULTITASK, "clip_norm", clip_norm)
@@ -211,12 +206,9 @@ def clip_gradients_by_global_norm(
 
 
 def clip_scale(norm: Tensor, clip_norm: float) -> Tensor:
-    """Return clip_norm min(1 / norm, 1 / clip_norm): float32, 0-d.
-
-    On the CPU it is computed with Python numbers, which are faster than 0-d tensors.
-    """
+    """Return clip_norm min(1 / norm, 1 / clip_norm): float32, 0-d."""
     limit = rounded(clip_norm, torch.float32)
-    if norm.is_cpu:
+    if norm.is_cpu:  # Python numbers are faster.
         factor = factor_of(norm.item(), limit)
         return norm.new_full((), factor, dtype=torch.float32)
     limits = torch.full_like(norm, limit)
@@ -241,10 +233,7 @@ def scaled(
     dtype: torch.dtype | None = None,
     in_place: bool = False,
 ) -> list[Tensor | None]:
-    """Return the tensors times ``scale``, cast to ``dtype`` before; None stays None.
-
-    ``in_place`` overwrites tensors of this dtype.
-    """
+    """Return the tensors, cast to ``dtype``, times ``scale``; None stays None."""
     present = [gradient for gradient in gradients if gradient is not None]
     parts = shards.parts_of(present)
     values = [g._values() if g.is_sparse else g for g in parts]
@@ -259,23 +248,9 @@ def scaled(
     return [None if gradient is None else next(results) for gradient in gradients]
 
 
-def gradient_pairs(grads_and_vars: Iterable[Any], owner: str) -> Pairs:
-    """Return a list of (tensor or None, anything), at least one, or raise."""
-    pairs = as_pairs(grads_and_vars, owner)
-    if not pairs:
-        raise NoGradientsError(
-            f"{owner}: expected at least one (gradient, parameter) pair, got an empty "
-            "list; pass what compute_gradients returned."
-        )
-    for position, (gradient, _) in enumerate(pairs):
-        if not isinstance(gradient, Tensor):
-            require_tensor(gradient, owner, f"pair {position}")
-    return pairs
-
-
 def parameter_pairs(grads_and_vars: Iterable[Any], owner: str) -> Pairs:
     """Return a list of (gradient or None, parameter) of equal shapes, or raise."""
-    pairs = gradient_pairs(grads_and_vars, owner)
+    pairs = as_pairs(grads_and_vars, owner)
     for position, (gradient, parameter) in enumerate(pairs):
         # A gradient that autograd would train is a parameter.
         is_weight = gradient is not None and gradient.requires_grad and gradient.is_leaf

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from lockstep.checks import require
 from lockstep.errors import (
     DtypeError,
     LossNotCallableError,
     MalformedPairsError,
     NoGradientsError,
-    OutOfRangeError,
     ShapeError,
     UnknownNameError,
     UnsupportedError,
@@ -48,11 +48,7 @@ MISMATCHES = {"shape": ShapeError, "dtype": DtypeError, "device": UnsupportedErr
 
 
 def named_parameters(optimizer: Optimizer) -> dict[Tensor, str]:
-    """Return each parameter of all groups once, with its name.
-
-    The names are those that the optimizer was constructed with. Without names, it is
-    the position, such as ``param_groups[0]['params'][3]``.
-    """
+    """Return each parameter of all groups once -> its name, or its position."""
     return {
         parameter: group["param_names"][position]
         if "param_names" in group
@@ -90,10 +86,7 @@ def gradients_set_to(
 def refuse_sharded(
     owner: str, parameters: Iterable[Tensor], option: str | None = None
 ) -> None:
-    """Raise if any parameter or gradient is split over ranks.
-
-    ``option``: the argument that needs whole tensors; None if the owner always does.
-    """
+    """Raise if any is split over ranks, which ``option`` or the owner does not take."""
     if shards.are_among(parameters):
         needed = f" for {option}" if option else ""
         remedy = f"leave {option} out, or train" if option else "train"
@@ -145,7 +138,11 @@ def compute_gradients(
         options = gate_gradients, aggregation_method, colocate_gradients_with_ops
         return inner.compute_gradients(loss, var_list, *options, grad_loss)
     owner = self.get_name()
-    check_options(owner, gate_gradients, aggregation_method)
+    gates, methods = (GATE_NONE, GATE_OP, GATE_GRAPH), (None, 0, 1, 2)
+    fine = gate_gradients in gates
+    require(owner, "gate_gradients", gate_gradients, fine, f"one of {gates}")
+    fine = aggregation_method in methods
+    require(owner, "aggregation_method", aggregation_method, fine, f"one of {methods}")
     variables = listed(self, var_list)
     if shards.are_among(variables):
         raise UnsupportedError(
@@ -164,11 +161,7 @@ def compute_gradients(
 def gradients_for_step(
     optimizer: Any, loss: Callable[[], Tensor], variables: Iterable[Tensor]
 ) -> Pairs:
-    """Call ``compute_gradients`` for a step that follows at once.
-
-    The step may overwrite the gradients. The next call may use their memory again, so
-    they are valid only until then.
-    """
+    """Call ``compute_gradients`` for a step that follows and may overwrite them."""
 
     def value() -> Tensor:
         answer = loss()
@@ -180,20 +173,6 @@ def gradients_for_step(
         return optimizer.compute_gradients(value, variables)
     finally:
         optimizer._for_step = False
-
-
-def check_options(owner: str, gate_gradients: Any, aggregation_method: Any) -> None:
-    """Raise unless the options for graphs have values that TensorFlow allows."""
-    gates, methods = (GATE_NONE, GATE_OP, GATE_GRAPH), (None, 0, 1, 2)
-    for name, value, allowed in (
-        ("gate_gradients", gate_gradients, gates),
-        ("aggregation_method", aggregation_method, methods),
-    ):
-        if value not in allowed:
-            raise OutOfRangeError(
-                f"{owner}: {name}: expected one of {allowed}, got {value!r}; leave it "
-                "out."
-            )
 
 
 def listed(optimizer: Any, var_list: Any) -> list[Tensor]:
@@ -254,15 +233,11 @@ def differentiate(
 
 
 def own_gradients(loss: Tensor, variables: list[Tensor]) -> list[Tensor | None]:
-    """Do as :func:`differentiate`, but no two gradients share memory.
-
-    ``backward`` copies a gradient if another object holds it, but it overlooks views:
-    the gradients of ``a[None] + b[None]`` are two views of one tensor. Afterwards each
-    ``.grad`` is what it was before.
-    """
+    """Do as :func:`differentiate`, but no two gradients share memory."""
     with gradients_set_to(variables, [None] * len(variables)):
         backward(loss, variables)
         gradients = [variable.grad for variable in variables]
+    # ``backward`` overlooks views, such as the gradients of ``a[None] + b[None]``.
     if foreach.share_elements([g for g in gradients if g is not None]):
         return [None if g is None else g.clone() for g in gradients]
     return gradients
@@ -344,11 +319,6 @@ def minimize(
 
 def check_pairs(pairs: Pairs, optimizer: Optimizer, owner: str) -> None:
     """Raise for pairs that do not fit, before anything changes."""
-    if not pairs:
-        raise NoGradientsError(
-            f"{owner}: expected at least one (gradient, parameter) pair, got an empty "
-            "list; pass the gradients of a step."
-        )
     # ``id`` is used because the hash of a tensor is slow. Names are only looked up for
     # errors.
     left = {id(p) for group in optimizer.param_groups for p in group["params"]}
@@ -368,16 +338,26 @@ def check_pairs(pairs: Pairs, optimizer: Optimizer, owner: str) -> None:
         )
 
 
-def as_pairs(grads_and_vars: Any, owner: str) -> list[tuple[Any, Any]]:
-    """Return an iterable of pairs as a list."""
+def as_pairs(grads_and_vars: Any, owner: str, may_be_empty: bool = False) -> Pairs:
+    """Return an iterable of (tensor or None, anything) as a list, or raise."""
     is_iterable = isinstance(grads_and_vars, Iterable)
     pairs = list(grads_and_vars) if is_iterable else [grads_and_vars]
+    if not pairs and not may_be_empty:
+        raise NoGradientsError(
+            f"{owner}: expected at least one (gradient, parameter) pair, got an empty "
+            "list; pass what compute_gradients returned."
+        )
     for position, pair in enumerate(pairs):
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise MalformedPairsError(
                 f"{owner}: expected an iterable of (gradient, parameter) pairs, got "
                 f"{type(pair).__name__} at position {position}; pass what "
                 "compute_gradients returned."
+            )
+        if pair[0] is not None and not isinstance(pair[0], Tensor):
+            raise MalformedPairsError(
+                f"{owner}: expected a tensor or None, got {type(pair[0]).__name__} at "
+                f"position {position}; convert it with torch.as_tensor."
             )
     return [(gradient, parameter) for gradient, parameter in pairs]
 
@@ -403,35 +383,24 @@ def raise_not_a_parameter(
     )
 
 
-def is_alike(gradient: Any, parameter: Tensor) -> bool:
+def is_alike(gradient: Tensor, parameter: Tensor) -> bool:
     """Whether a gradient has the shape, dtype and device of its parameter."""
     return (
-        isinstance(gradient, Tensor)
-        and gradient.shape == parameter.shape
+        gradient.shape == parameter.shape
         and gradient.dtype == parameter.dtype
         and gradient.device == parameter.device
     )
 
 
-def check_gradient(gradient: Any, parameter: Tensor, name: str, owner: str) -> None:
-    """Raise unless ``gradient`` is None or a tensor that fits ``parameter``."""
-    require_tensor(gradient, owner, name)
-    for what, error in MISMATCHES.items() if gradient is not None else ():
+def check_gradient(gradient: Tensor, parameter: Any, name: str, owner: str) -> None:
+    """Raise unless a gradient fits its parameter."""
+    for what, error in MISMATCHES.items():
         expected, got = getattr(parameter, what), getattr(gradient, what)
         if got != expected:
             raise error(
                 f"{owner}: expected a gradient of the {what} {expected} for {name!r}, "
                 f"got {got}; pass the gradient of this parameter, or convert it."
             )
-
-
-def require_tensor(gradient: Any, owner: str, name: str) -> None:
-    """Raise unless ``gradient`` is None or a tensor."""
-    if gradient is not None and not isinstance(gradient, Tensor):
-        raise MalformedPairsError(
-            f"{owner}: expected a tensor or None, got {type(gradient).__name__} for "
-            f"{name!r}; convert it with torch.as_tensor."
-        )
 
 
 def check_counter(global_step: Any, owner: str) -> None:

@@ -14,7 +14,7 @@ from lockstep.checks import require
 from lockstep.larc import LARC, LarcPolicy
 from lockstep.pytorch import foreach, shards
 from lockstep.pytorch.foreach import moved, with_values
-from lockstep.pytorch.gradients import Pairs, check_gradient, is_alike
+from lockstep.pytorch.gradients import Pairs
 from lockstep.pytorch.norms import norm_of_each
 
 
@@ -73,13 +73,6 @@ def scale_by_ratios(pairs: Pairs, ratios: Tensor, in_place: bool = False) -> Pai
     scaled = shards.laid_out(gradients, list(map(with_values, parts, products)))
     results = iter(scaled)
     return [(None if g is None else next(results), p) for g, p in pairs]
-
-
-def require_alike(pairs: Pairs) -> None:
-    """Raise unless each gradient has the shape, dtype and device of its parameter."""
-    for position, (gradient, parameter) in enumerate(pairs):
-        if gradient is not None and not is_alike(gradient, parameter):
-            check_gradient(gradient, parameter, f"pair {position}", LARC)
 
 
 def larc_rate(lr: Tensor | float | Sequence[float], pairs: Pairs) -> Tensor:

@@ -19,7 +19,7 @@ from lockstep.errors import (
 )
 from lockstep.pytorch import shards
 from lockstep.pytorch.foreach import rounded
-from lockstep.pytorch.gradients import as_pairs, dtype_name, require_tensor
+from lockstep.pytorch.gradients import as_pairs, dtype_name
 from lockstep.pytorch.norms import finite_flags
 
 SCALE, GOOD, OVERFLOWS, STEPS = NUMBERS = (
@@ -36,11 +36,11 @@ PREFIX = "loss_scaler_"
 class LossScale:
     """A loss scale, whose numbers an optimizer stores in its first group.
 
-    ``numbers`` has all that changes, under ``keys``: Python numbers, or 0-d tensors on
-    a device that are updated without a host sync.
+    ``numbers`` are Python numbers, or 0-d tensors that are updated without a host sync.
     """
 
     keys: tuple[str, ...] = ()
+    """Of ``numbers``."""
     good_steps: Any = 0
     _needs_amax = False
     """Whether the scale depends on the largest gradient, not only on overflows."""
@@ -215,12 +215,12 @@ class DynamicLossScale(LossScale):
         ``grads``: gradients in lists, tuples or dicts. This costs one host sync.
         """
         gradients = [g for g in torch.utils._pytree.tree_leaves(grads) if g is not None]
-        for position, gradient in enumerate(gradients):
-            require_tensor(gradient, "DynamicLossScale.update", f"gradient {position}")
-            if not gradient.is_floating_point():
+        for gradient in gradients:
+            if not isinstance(gradient, Tensor) or not gradient.is_floating_point():
+                kind = getattr(gradient, "dtype", type(gradient).__name__)
                 raise DtypeError(
-                    "DynamicLossScale.update: expected floating-point gradients, got "
-                    f"{dtype_name(gradient)}; cast the gradients."
+                    "DynamicLossScale.update: expected floating-point tensors, got "
+                    f"{kind}; cast the gradients."
                 )
         finite = all(finite_flags(gradients))
         self.move(finite)
@@ -434,9 +434,7 @@ class AutomaticLossScaler(LossScale):
                 gradients have several dtypes, integers or complex numbers.
         """
         owner = "AutomaticLossScaler.check_grads"
-        pairs = as_pairs(grads_and_vars, owner)
-        for position, (gradient, _) in enumerate(pairs):
-            require_tensor(gradient, owner, f"pair {position}")
+        pairs = as_pairs(grads_and_vars, owner, may_be_empty=True)
         whole = [gradient for gradient, _ in pairs if gradient is not None]
         if is_sharded := shards.are_among(whole):
             whole = shards.added_up(whole)

@@ -15,16 +15,16 @@ import torch.distributed as dist
 from torch import Tensor
 
 from lockstep import errors
-from lockstep.larc import LarcPolicy, larc_policy
+from lockstep.larc import LARC, LarcPolicy, larc_policy
 from lockstep.pytorch import foreach
 from lockstep.pytorch.clipping import clip_pairs, parameter_pairs
-from lockstep.pytorch.gradients import Pairs, refuse_sharded
-from lockstep.pytorch.larc import (
-    larc_rate,
-    larc_ratios,
-    require_alike,
-    scale_by_ratios,
+from lockstep.pytorch.gradients import (
+    Pairs,
+    check_gradient,
+    is_alike,
+    refuse_sharded,
 )
+from lockstep.pytorch.larc import larc_rate, larc_ratios, scale_by_ratios
 from lockstep.pytorch.norms import accurate_norm, norm_of_each, sum_duplicates
 
 OWNER = "post_process_gradients"
@@ -225,7 +225,9 @@ def post_process(
         asked.norm("global_clipped_gradient_norm", pairs)
     if rate is None or all([gradient is None for gradient, _ in pairs]):
         return pairs
-    require_alike(pairs)
+    for position, (gradient, parameter) in enumerate(pairs):
+        if gradient is not None and not is_alike(gradient, parameter):
+            check_gradient(gradient, parameter, f"pair {position}", LARC)
     raw, ratios = larc_ratios(policy, pairs, rate)
     if "larc_summaries" in asked:
         both = zip(names, pairs, strict=True)

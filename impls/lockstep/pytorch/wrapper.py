@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -96,17 +95,14 @@ class OptimizerWrapper(Optimizer):
     def __init__(self, inner_optimizer: Optimizer) -> None:
         closure = inspect.signature(inner_optimizer.step).parameters.get("closure")
         if closure is not None and closure.default is inspect.Parameter.empty:
-            self._refuse_closure(inner_optimizer)
+            raise UnsupportedError(
+                f"{type(self).__name__}: expected an optimizer whose step() works on "
+                f"the gradients that are there, got {type(inner_optimizer).__name__}, "
+                "which evaluates its closure itself; use it without a wrapper."
+            )
         groups = inner_optimizer.param_groups
         self._refuse_sharded(p for group in groups for p in group["params"])
         self.__setstate__({"inner_optimizer": inner_optimizer})
-
-    def _refuse_closure(self, optimizer: Optimizer) -> None:
-        raise UnsupportedError(
-            f"{type(self).__name__}: expected an optimizer whose step() works on the "
-            f"gradients that are there, got {type(optimizer).__name__}, which "
-            "evaluates its closure itself; use it without a wrapper."
-        )
 
     def _refuse_sharded(self, parameters: Iterable[Tensor]) -> None:
         """Raise if a parameter is a DTensor but the wrapper needs whole parameters."""
@@ -127,26 +123,21 @@ class OptimizerWrapper(Optimizer):
         self._patch_step_function()
 
     def __getattr__(self, name: str) -> Any:
-        """Forward an attribute of the wrapped optimizer, but none of its methods.
-
-        A method such as the first step of a two-step optimizer would update past the
-        wrapper: unscaled, unclipped, with zeros. ``train`` and ``eval`` are forwarded.
-        """
+        """Forward an attribute of the wrapped optimizer; of methods, train and eval."""
         missing = f"{type(self).__name__!r} object has no attribute {name!r}"
         if name == "inner_optimizer" or name.startswith("__"):
             raise AttributeError(missing)
         inner = self.inner_optimizer
-        while isinstance(inner, OptimizerWrapper):
-            with contextlib.suppress(AttributeError):
-                return object.__getattribute__(inner, name)
-            inner = inner.inner_optimizer
-        if not hasattr(inner, name):
+        if isinstance(inner, OptimizerWrapper) and hasattr(inner, name):
+            return getattr(inner, name)
+        base = pipeline.base_of(inner)
+        if not hasattr(base, name):
             raise AttributeError(missing)
-        value = getattr(inner, name)
+        value = getattr(base, name)
         if callable(value) and name not in ("train", "eval"):
             raise AttributeError(
                 f"{missing}: expected a method of the wrapper, got one of "
-                f"{type(inner).__name__}, which would update past it; call "
+                f"{type(base).__name__}, which would update past it; call "
                 f"inner_optimizer.{name} if that is what you want."
             )
         return value
@@ -187,17 +178,8 @@ class OptimizerWrapper(Optimizer):
         if not self._takes_shards or vars(self).get("capturable"):
             groups = self.param_groups
             self._refuse_sharded(p for group in groups for p in group["params"])
-        if closure is None:
-            self.step_inner()
-            return None
-        loss = evaluate(closure)
-        try:
-            self.step_inner()
-        except (RuntimeError, AssertionError, TypeError) as error:
-            if "closure" in str(error):
-                # SAM and others take closure=None, and fail without one.
-                self._refuse_closure(pipeline.base_of(self))
-            raise
+        loss = None if closure is None else evaluate(closure)
+        self.step_inner()
         return loss
 
     _step_with_hooks = Optimizer.profile_hook_step(_step)
@@ -221,10 +203,8 @@ class OptimizerWrapper(Optimizer):
     def _only_wants_state(self, with_gradient: Sequence[Tensor]) -> bool:
         """Whether ``torch.distributed.checkpoint`` takes this step to create the state.
 
-        It then loads into this state. Such a step has zero gradients, rate 0 and
-        ``no_grad``. It must reach the wrapped optimizer, because otherwise the
-        checkpoint would not be loaded and no error would show it. It must have no other
-        effect.
+        It must reach the wrapped optimizer, because otherwise the checkpoint would not
+        be loaded, and have no other effect.
         """
         # ``state`` is read last, because some wrappers have to build it first.
         if torch.is_grad_enabled() or self.state:
@@ -233,10 +213,7 @@ class OptimizerWrapper(Optimizer):
         return idle and not any(bool(p.grad.any()) for p in with_gradient)
 
     def took_step(self) -> bool | Tensor:
-        """Whether the last step counts for ``global_step``; read once a step.
-
-        It is a 0-d bool tensor if only the device has the answer.
-        """
+        """Whether the last step counts for ``global_step``; 0-d if on the device."""
         inner = self.inner_optimizer
         return inner.took_step() if hasattr(type(inner), "took_step") else True
 

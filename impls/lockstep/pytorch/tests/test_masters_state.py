@@ -217,16 +217,17 @@ class Averaged(torch.optim.SGD):
                 parameter.mul_(2)
 
 
+@pytest.mark.parametrize("outer", [lambda o: o, MultitaskOptimizerWrapper])
 @halves
-def test_eval_and_train_of_the_inner_optimizer_reach_the_weights_at_once(dtype):
+def test_eval_and_train_of_the_inner_optimizer_reach_the_weights_at_once(dtype, outer):
     model = mixed(dtype)
     optimizer = MixedPrecisionOptimizerWrapper(Averaged(model.parameters(), lr=0.1))
     train(model, optimizer, "+")
     before = everything(model, optimizer)
-    optimizer.eval()
+    outer(optimizer).eval()
     assert_weights_are_rounded_masters(model, optimizer)
     assert torch.equal(optimizer.master(model.a.weight), before["a.weight master"] / 2)
-    optimizer.train()
+    outer(optimizer).train()
     assert_same(everything(model, optimizer), before)
     with optimizer.on_masters():
         optimizer.inner_optimizer.eval()
