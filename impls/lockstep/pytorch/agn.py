@@ -260,14 +260,9 @@ class AGNOptimizer(OptimizerWrapper):
             center.begin(self.commit)
             self._followed = len(known)
 
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group here and at the center; the getter must know its parameters."""
-        super().add_param_group(param_group)
-        try:
-            self._follow()
-        except BaseException:
-            del self.param_groups[-1]
-            raise
+    def _follow_groups(self) -> None:
+        super()._follow_groups()
+        self._follow()
 
     def get_init_op(self, task_index: int) -> None:
         """Set every parameter to its shared weight, and its accumulator to 0.

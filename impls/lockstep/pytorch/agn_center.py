@@ -34,9 +34,7 @@ Options = Sequence[dict[str, Any]]
 class Center:
     """Shared weights with their own optimizer, a copy of the first worker's.
 
-    The copy has no state, and updates the shared weights instead of the worker's.
-    Before a push is applied, its groups get the hyper-parameters of the worker that
-    pushes. So learning-rate schedules take effect.
+    A push comes with the hyper-parameters of its worker, so schedules take effect.
 
     Args:
         device: the device of the shared weights; None means the first worker's.
@@ -67,12 +65,7 @@ class Center:
         return self
 
     def join(self, own: Mapping[str, Tensor], may_add: bool) -> dict[str, Parameter]:
-        """Return all shared weights by name; new ones are copies of a worker's own.
-
-        Raises:
-            UnsupportedError: a ValueError; a shape or dtype differs from the shared
-                weight of its name, or the worker may not add a name.
-        """
+        """Return all shared weights by name; new ones are copies of a worker's own."""
         unknown = [name for name in own if name not in self.parameters]
         if unknown and not may_add:
             raise UnsupportedError(
@@ -94,10 +87,7 @@ class Center:
         return self.parameters
 
     def follow(self, optimizer: Optimizer, shared: Mapping[Tensor, Parameter]) -> None:
-        """Create or extend the optimizer like a worker's; raise if its groups differ.
-
-        ``shared``: the worker's parameter -> the shared weight.
-        """
+        """Make or extend the optimizer like a worker's; raise if its groups differ."""
         theirs = optimizer.param_groups
         if self.optimizer is None:
             own = [p for group in theirs for p in group["params"]]
@@ -136,12 +126,7 @@ class Center:
 
     @torch.no_grad()
     def push(self, changes: Mapping[str, Tensor], options: Options | None) -> None:
-        """Update the shared weights by one step, or by adding differences.
-
-        Args:
-            changes: name -> mean gradient; with ``options=None``, what is added.
-            options: the hyper-parameters of each group of the worker's optimizer.
-        """
+        """Step with mean gradients, or without ``options`` add the changes."""
         with self.lock:
             weights = list(self.parameters.values())
             own = {self.parameters[name]: change for name, change in changes.items()}
@@ -177,10 +162,7 @@ def powers(optimizer: Optimizer) -> Mapping[str, str]:
 
 
 class TorchWeights:
-    """The weights of a center in its own process, updated by a torch optimizer.
-
-    It converts arrays for a :class:`Center`, so both compute the same bits.
-    """
+    """A :class:`Center` in its own process, whose weights are sent as arrays."""
 
     def __init__(self, center: Center) -> None:
         self.center = center
@@ -220,11 +202,10 @@ class TorchWeights:
 
 
 class RemoteCenter(RemoteView, Center):
-    """A worker's view of a center in another process: see the base class.
+    """A worker's view of a center in another process, which saves its own state.
 
-    Its ``parameters`` are the shared weights that this worker pulled last, on the CPU.
-    Its ``optimizer`` is the optimizer that was sent to the center, without state. The
-    center stores the state of the shared weights, and saves it itself.
+    ``parameters`` are the weights that were pulled last, and ``optimizer`` is the one
+    that was sent to the center.
     """
 
     backend = "pytorch"
@@ -240,11 +221,7 @@ class RemoteCenter(RemoteView, Center):
         return {name: as_array(p) for name, p in self.parameters.items()}
 
     def join(self, own: Mapping[str, Tensor], may_add: bool) -> dict[str, Parameter]:
-        """Return the shared weights; none is added after the first ``AGNOptimizer``.
-
-        Raises:
-            DtypeError: a TypeError; NumPy does not have the dtype.
-        """
+        """Return the shared weights; none is added after the first ``AGNOptimizer``."""
         for name, parameter in own.items():
             if parameter.dtype not in (torch.float16, torch.float32, torch.float64):
                 raise DtypeError(
@@ -278,14 +255,7 @@ class RemoteCenter(RemoteView, Center):
         return {name: self.parameters[name].detach() for name in pulled}
 
     def push(self, changes: Mapping[str, Tensor], options: Options | None) -> None:
-        """Push the accumulated changes and the worker's hyper-parameters.
-
-        Raises:
-            TrainingEndedError: a RuntimeError; training is over.
-            CenterLostError: a ConnectionError; the center is gone.
-            OutOfRangeError: a ValueError; the changes contain inf or NaN, and no weight
-                is updated.
-        """
+        """Push the accumulated changes and the worker's hyper-parameters."""
         arrays = {name: as_array(change) for name, change in changes.items()}
         self.send(arrays, map_leaves(on_cpu, options) if options else None)
 

@@ -29,11 +29,9 @@ ELEMENTWISE = {SGD, Adam, AdamW, Adagrad, RMSprop}
 
 
 class FlatMasters:
-    """The masters of the weights that share a device and a dtype, in flat buffers.
+    """The masters of the weights of one device and dtype, and their gradients.
 
-    ``values`` has all masters and ``gradients`` all their gradients. The master and the
-    gradient of each weight are views of them, so a norm or a division needs one kernel,
-    and the optimizer still sees one tensor a weight.
+    They are views of flat buffers, so a norm or a division needs one kernel.
     """
 
     def __init__(self, weights: list[Tensor], masters: list[Tensor]) -> None:
@@ -63,16 +61,14 @@ class FlatMasters:
         return dtypes == {self.dtype} and self.weights[0].device == self.device
 
     def copy_gradients(self, gradients: Sequence[Tensor | None]) -> None:
-        """Copy dense gradients to float32; a weight without one gets zeros.
-
-        After ``unscale_``, the gradient of a weight is a view of the buffer itself.
-        """
+        """Copy dense gradients to float32; a weight without one gets zeros."""
         views = self.gradient_views
         dense = [g is not None and not g.is_sparse for g in gradients]
         if not all(dense):
             foreach.zero(
                 [v for v, is_in in zip(views, dense, strict=True) if not is_in]
             )
+        # After ``unscale_``, the gradient of a weight is a view of the buffer itself.
         if not all(dense) or any(map(is_, views, gradients)):
             rows = zip(views, gradients, dense, strict=True)
             pairs = [(v, g) for v, g, is_in in rows if is_in and v is not g]
@@ -97,10 +93,7 @@ class FlatMasters:
 
     @torch.no_grad()
     def follow_weights(self) -> None:
-        """Take over weights that were written since the last step.
-
-        An element that is still the rounded master stays: the master has more digits.
-        """
+        """Take over weights that were written since the last step."""
         versions = [weight._version for weight in self.weights]
         if versions == self.versions:
             return
@@ -108,16 +101,16 @@ class FlatMasters:
         for k, weight in enumerate(self.weights):
             if versions[k] != self.versions[k]:
                 master = self.views[k]
+                # Where the weight is still the rounded master, that has more digits.
                 rounded = master.clamp(-largest, largest).to(weight.dtype)
                 master.copy_(torch.where(rounded.eq(weight), master, weight.float()))
         self.versions = versions
 
 
 class Run(NamedTuple):
-    """Neighbours in a buffer: ``values`` is all of them as one parameter.
+    """Neighbours in a buffer, and all of them as one parameter, ``values``.
 
-    The state of each master is a view of ``state``, so a master without a gradient can
-    leave its run for a step and be updated alone.
+    The state of each master is a view of ``state``, so that it may be updated alone.
     """
 
     group: dict[str, Any]
@@ -142,11 +135,7 @@ class Run(NamedTuple):
 
 
 class FlatStep:
-    """Steps of an optimizer on a few long tensors, equal bit for bit.
-
-    During a step its groups contain these tensors instead of the masters. An optimizer
-    whose rule does not treat each element by itself steps as usual.
-    """
+    """Steps of an optimizer, if it is elementwise, on a few long tensors."""
 
     def __init__(self, optimizer: Optimizer) -> None:
         self.optimizer = optimizer
@@ -222,8 +211,7 @@ def runs_in(optimizer: Optimizer, flats: Sequence[Any]) -> Iterator[Run]:
         ]
         stateless = isinstance(optimizer, SGD) and not group["momentum"]
         odd = group.get("fused") and parameter.numel() % ALIGNMENT
-        tiny = group.get("eps", 1) < torch.finfo(torch.float32).tiny
-        if not all(fits) or not (entry or stateless) or odd or tiny:
+        if not all(fits) or not (entry or stateless) or odd:
             flat = None
         return flat, position - index, [(k, v.dtype) for k, v in entry.items() if flat]
 

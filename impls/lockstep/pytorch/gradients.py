@@ -41,8 +41,10 @@ SLOT_NAMES = {
     "square_avg": "rms",
     "grad_avg": "mg",
 }
-# State of a parameter in torch that is a number, and not a tensor like the parameter.
-COUNTERS = {"step", "eta", "mu", "mu_product"}
+MASTER = "master"
+"""The key of a float32 master in the state of a parameter."""
+NO_SLOTS = {"step", "eta", "mu", "mu_product", MASTER}
+"""State of a parameter in torch that is a number, or is not the optimizer's."""
 MISMATCHES = {"shape": ShapeError, "dtype": DtypeError, "device": UnsupportedError}
 """What a gradient and its parameter have in common -> the error if they do not."""
 
@@ -431,7 +433,7 @@ def get_slot_names(self) -> list[str]:
     """Return the TF names of the state tensors that exist."""
     entries = [entry for entry in self.state.values() if isinstance(entry, Mapping)]
     keys = dict.fromkeys(key for entry in entries for key in entry)
-    return [SLOT_NAMES.get(key, key) for key in keys if key not in COUNTERS]
+    return [SLOT_NAMES.get(key, key) for key in keys if key not in NO_SLOTS]
 
 
 def variables(self) -> list[Tensor]:

@@ -21,18 +21,9 @@ from lockstep.pytorch.norms import norm_of_each
 def larc_ratios(
     policy: LarcPolicy, pairs: Pairs, rate: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return the ratios r of the gradients that are present, in float32: [n] each.
+    """Return the ratios of present gradients, before the limit of 1 and after.
 
-    clip:  r = min(max(eta |w| / (lr (|g| + epsilon)), min_update), 1)
-    scale: r = max(eta |w| / (|g| + epsilon), min_update)
-
-    If both norms are finite, r is 1 where a norm is 0, and in mode "clip" where lr is
-    0. The first result is r before the limit of 1.
-
-    Args:
-        policy: LARC's parameters.
-        pairs: pairs of (gradient or None, parameter), at least one with a gradient.
-        rate: the learning rate, 0-d or [n].
+    Their rule is in ``post_process_gradients``. ``rate`` is 0-d or [n], as they are.
     """
     gradients = [gradient for gradient, _ in pairs if gradient is not None]
     parameters = [parameter for gradient, parameter in pairs if gradient is not None]
@@ -47,13 +38,7 @@ def larc_ratios(
 
 
 def scale_by_ratios(pairs: Pairs, ratios: Tensor, in_place: bool = False) -> Pairs:
-    """Return the pairs with each gradient times its ratio, rounded to its dtype.
-
-    Args:
-        pairs: pairs of (gradient or None, parameter).
-        ratios: [n] float32, one for each gradient that is present.
-        in_place: overwrite the gradients.
-    """
+    """Return the pairs with each gradient times its ratio, rounded to its dtype."""
     gradients = [gradient for gradient, _ in pairs if gradient is not None]
     parts = shards.parts_of(gradients)
     values = [g._values() if g.is_sparse else g for g in parts]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lockstep import scalers
-from lockstep.checks import HELD, is_scale, number_of, require
+from lockstep.checks import LARGEST_SCALE, LEAST_SCALE, is_scale, number_of, require
 from lockstep.errors import (
     DtypeError,
     UnknownNameError,
@@ -94,14 +94,14 @@ class FixedLossScale(LossScale):
         128.0
     """
 
+    _owner, _name, _least = "FixedLossScale", "loss_scale_value", 1.0
+
     def __init__(self, loss_scale_value: float) -> None:
         super().__init__()
-        owner, name, remedy = "FixedLossScale", "loss_scale_value", "give the factor"
         value, number = loss_scale_value, number_of(loss_scale_value)
-        fine = isinstance(value, Real) and not isinstance(value, bool)
-        require(owner, name, value, fine, "an int or float", remedy)
-        require(owner, name, value, number >= 1, "a number >= 1", remedy)
-        require(owner, name, value, is_scale(number), HELD, remedy)
+        fine = isinstance(value, Real) and self._least <= number <= LARGEST_SCALE
+        expected = f"a number >= {self._least:g}, finite in float32"
+        require(self._owner, self._name, value, fine, expected, "give the factor")
         self.loss_scale_value = number
 
     def value(self) -> float:
@@ -465,19 +465,11 @@ def largest_known(values: Tensor) -> Tensor:
     return values.abs().nan_to_num(-math.inf, math.inf).amax()
 
 
-class StaticScale(LossScale):
+class StaticScale(FixedLossScale):
     """The constant number of the masters' wrapper, which may be below 1."""
 
-    def __init__(self, number: Any) -> None:
-        super().__init__()
-        owner, remedy = "MixedPrecisionOptimizerWrapper", "give the factor, 1 for none"
-        fine = not isinstance(number, bool) and is_scale(number_of(number))
-        require(owner, "loss_scale", number, fine, HELD, remedy)
-        self.number = rounded(number_of(number), torch.float32)
-
-    def value(self) -> float:
-        """Return the number in float32."""
-        return self.number
+    _owner, _name = "MixedPrecisionOptimizerWrapper", "loss_scale"
+    _least = LEAST_SCALE
 
 
 def get(identifier: Any) -> LossScale | None:

@@ -38,10 +38,7 @@ REGISTERED = WeakTensorKeyDictionary()
 
 
 class StateOfWeights(MutableMapping):
-    """The state of an optimizer of masters, under the weights instead.
-
-    ``state`` is the optimizer's own. An entry of a weight also has its master.
-    """
+    """The state of an optimizer of masters, under the weights; it has the masters."""
 
     def __init__(self, masters: dict[Tensor, Tensor], state: Any) -> None:
         self.masters, self.state = masters, state
@@ -141,6 +138,7 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
         'finite; loss scale 128'
     """
 
+    _takes_shards = False
     _depth = 0
     """How many blocks of ``on_masters`` the caller is in."""
     _swaps: Sequence[tuple[Any, list[Any], list[Any], int]] = ()
@@ -173,8 +171,12 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
                 "AGNOptimizer, whose center does not know masters; leave one of the "
                 "two out."
             )
-        scale = scale_of(loss_scale)
-        super().__init__(optimizer, scale, clip_norm, at_floor, floor_patience)
+        if not isinstance(loss_scale, loss_scales.AutomaticLossScaler):
+            number = 1.0 if loss_scale is None else loss_scale
+            is_number = isinstance(number, Real)
+            make = loss_scales.StaticScale if is_number else loss_scales.get
+            loss_scale = make(number)
+        super().__init__(optimizer, loss_scale, clip_norm, at_floor, floor_patience)
         self.masters: dict[Tensor, Tensor] = {}
         self.regularizers: dict[Tensor, Regularizer] = {}
         self._make_masters()
@@ -220,10 +222,6 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
                 return value(*args, **kwargs)
 
         return on_masters
-
-    def _refuse_sharded(self, parameters: Iterable[Tensor]) -> None:
-        """Raise for DTensors, when a group is new and not in each step."""
-        gradients.refuse_sharded(OWNER, parameters)
 
     # -- masters -----------------------------------------------------------------------
 
@@ -312,7 +310,6 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
         """Make masters for parameters that have none, and their state float32."""
         base = base_of(self)
         everything = [p for group in self.param_groups for p in group["params"]]
-        self._refuse_sharded(everything)
         fresh = [w for w in everything if w.dtype in HALF and w not in self.masters]
         places = {weight.data_ptr() for weight in self.masters}
         state, earlier = base.state, {}
@@ -386,11 +383,8 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
 
     @torch.no_grad()
     def _copy_gradients(self, held: float) -> list[Tensor]:
-        """Copy the gradients of the weights and add those of penalties, times ``held``.
-
-        After ``unscale_`` they have their penalties already. Return the sparse ones,
-        which are not in the buffers.
-        """
+        """Copy gradients, add penalties' times ``held``, and return the sparse ones."""
+        # After ``unscale_`` they have their penalties already.
         penalties = {} if self._contents.checked else self._regularizers()
         sparse = []
         for flat in self._flats:
@@ -533,14 +527,9 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
         finally:
             self._exit()
 
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group to the wrapped optimizer, and make masters for it."""
-        super().add_param_group(param_group)
-        try:
-            self._buffers()
-        except BaseException:
-            del self.param_groups[-1]
-            raise
+    def _follow_groups(self) -> None:
+        super()._follow_groups()
+        self._buffers()
 
     # -- state -------------------------------------------------------------------------
 
@@ -572,10 +561,7 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
         return {**state_dict, "state": state}
 
     def _saved_masters(self, state_dict: dict[str, Any]) -> list[tuple[Tensor, Tensor]]:
-        """Return masters and their saved values; raise if one is missing or misshapen.
-
-        That of a frozen parameter may be missing.
-        """
+        """Return masters and their saved values; a frozen one may have none."""
         numbers = [k for group in state_dict["param_groups"] for k in group["params"]]
         rows = zip(numbers, gradients.named_parameters(self).items(), strict=True)
         found = []
@@ -611,19 +597,6 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
     def get_name(self) -> str:
         """Return the name of ``optimizer`` and "-MP"."""
         return super().get_name() + "-MP"
-
-    def get_slot_names(self) -> list[str]:
-        """Return the TF names of the state tensors that exist."""
-        return [name for name in super().get_slot_names() if name != MASTER]
-
-
-def scale_of(loss_scale: Any) -> loss_scales.LossScale:
-    """Return the argument of the wrapper as a loss scale object."""
-    if isinstance(loss_scale, loss_scales.AutomaticLossScaler):
-        return loss_scale
-    if loss_scale is None or isinstance(loss_scale, Real):
-        return loss_scales.StaticScale(1.0 if loss_scale is None else loss_scale)
-    return loss_scales.get(loss_scale)
 
 
 def mp_regularizer_wrapper(regularizer: Regularizer) -> Callable[[Tensor], object]:

@@ -191,15 +191,11 @@ def count_nonfinite(references: Sequence[Any], versions: Sequence[int]) -> int:
 
 
 def zero_flags(gradients: Sequence[Tensor], limit: float = 0.0) -> list[bool]:
-    """Return, for each gradient, whether all its elements are zero.
-
-    Dense elements with |g| <= ``limit`` count as zero too. First one element of each
-    gradient is read, with one transfer per device. If it is not zero, neither is the
-    gradient. Only the other gradients are read, on a GPU with a second transfer.
-    """
+    """Return, for each gradient, whether |g| <= ``limit`` for all its elements."""
     if shards.are_among(gradients):
         whole = shards.added_up(gradients)
         return shards.all_ranks(zero_flags(shards.parts_of(whole)), whole)
+    # If one element is not zero, the gradient is not, and need not be read.
     heads = first_elements(gradients)
     if not limit and 0.0 not in heads:  # -0.0 equals 0.0, and NaN does not.
         return [False] * len(gradients)
@@ -228,11 +224,7 @@ def first_elements(gradients: Sequence[Tensor]) -> list[Any]:
 
 
 def all_zero(gradients: Sequence[Tensor], limit: float) -> list[bool]:
-    """Return, for each gradient, whether |g| <= ``limit`` for all its elements.
-
-    On a GPU this needs one transfer, and few launches for all of them. On the CPU,
-    small gradients of one shape are read together.
-    """
+    """Do as :func:`zero_flags`, by reading all; those of a device or shape at once."""
     groups: dict[Hashable, list[int]] = defaultdict(list)
     flags, are_few = [False] * len(gradients), len(gradients) <= FEW
     for position, gradient in enumerate(gradients):
@@ -260,13 +252,9 @@ def all_zero(gradients: Sequence[Tensor], limit: float) -> list[bool]:
 
 
 def has_nonzero_sample(gradient: Tensor, limit: float) -> bool:
-    """Whether one of some elements shows that a gradient is not zero, before a read.
-
-    Behind a ReLU many gradients begin with zeros, but few consist of them.
-    """
-    if gradient.is_sparse or gradient.dtype is not FLOAT:
-        return False
-    if not gradient.is_contiguous():
+    """Whether some elements show that a gradient, maybe behind a ReLU, is not zero."""
+    is_float = not gradient.is_sparse and gradient.dtype is FLOAT
+    if not is_float or not gradient.is_contiguous():
         return False
     start, size = gradient.data_ptr(), gradient.numel()
     for place in range(size - 1, 0, -(size // SAMPLES + 1)):
@@ -295,9 +283,5 @@ def is_all_zero(gradient: Tensor, limit: float) -> bool:
 
 
 def vanishing(divisor: float) -> float:
-    """Return the largest |g| that float32 rounds to zero in g / divisor.
-
-    ``divisor`` is a finite float32 number. Below half of the smallest float32, 2^-149,
-    and also at this half, a quotient becomes zero.
-    """
+    """Return the largest |g| of which g / divisor is rounded to 0: up to 2^-150."""
     return math.floor(divisor / 2) * 2.0**-149

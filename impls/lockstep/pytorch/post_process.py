@@ -211,11 +211,7 @@ def post_process(
     in_place: bool,
     total: Tensor | None = None,
 ) -> Pairs:
-    """Process as :func:`post_process_gradients` does, with checked arguments.
-
-    ``in_place`` needs gradients that share no memory. ``total`` is the global norm, if
-    it is already known.
-    """
+    """Process checked pairs, maybe in place; ``total``: the global norm, if known."""
     rate = None if policy is None else larc_rate(lr, pairs)
     asked.norm("global_gradient_norm", pairs)
     if clip_gradients is not None:
@@ -268,10 +264,7 @@ class GroupReduction:
         return [bool(flag) for flag in raised.tolist()]
 
     def all_reduce(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Return each tensor's mean, divided before the sum so that it cannot overflow.
-
-        Tensors of one dtype and device are sent in one flat buffer.
-        """
+        """Return each tensor's mean, divided before the sum, which might overflow."""
         means: dict[int, Tensor] = {}
         for positions in foreach.alike(tensors):
             part = [tensors[k] for k in positions]

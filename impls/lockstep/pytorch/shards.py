@@ -42,10 +42,7 @@ def parts_of(tensors: Iterable[Tensor]) -> list[Tensor]:
 
 
 def added_up(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """Return the sums of DTensors of which each rank has a term; others are unchanged.
-
-    Call it before norms and checks, because they must be those of the sum.
-    """
+    """Return the sums of DTensors of which ranks have terms, for norms and checks."""
     results = []
     for tensor in tensors:
         if are_among([tensor]) and any(p.is_partial() for p in tensor.placements):
@@ -113,10 +110,7 @@ def sums(numbers: Tensor, tensors: Sequence[Tensor]) -> Tensor:
 
 
 def largest(numbers: Tensor, tensors: Sequence[Tensor]) -> Tensor:
-    """Return, for each tensor, the largest number of its parts: [n].
-
-    NaN counts as infinity.
-    """
+    """Return, for each tensor, the largest number of its parts, inf for NaN: [n]."""
     known = torch.where(numbers.isnan(), torch.inf, numbers)
     return over_ranks(known, tensors, dist.ReduceOp.MAX)
 
@@ -124,10 +118,7 @@ def largest(numbers: Tensor, tensors: Sequence[Tensor]) -> Tensor:
 def over_ranks(
     numbers: Tensor, tensors: Sequence[Tensor], operation: dist.ReduceOp
 ) -> Tensor:
-    """Reduce one number per tensor over the ranks that have a part of it: [n].
-
-    Tensors that are split alike share a collective. All ranks get the same bits.
-    """
+    """Reduce one number per tensor over the ranks that have a part of it: [n]."""
     layouts: dict[Any, list[int]] = defaultdict(list)
     for position, tensor in enumerate(tensors):
         if are_among([tensor]):

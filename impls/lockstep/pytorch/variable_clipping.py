@@ -54,9 +54,8 @@ class Clipped(NamedTuple):
 def clip_rows(table: Tensor, indices: Tensor | None, limit: RowLimit) -> Clipped:
     """Clip a table, or its rows ``indices`` [k], in place.
 
-    A row that occurs several times in ``indices`` is computed several times, but with
-    the same value. On the CPU, only rows above the limit are computed and written. To
-    select them on a GPU would need a host sync, so there all rows are.
+    On the CPU, only rows above the limit are computed and written. To select them on a
+    GPU would need a host sync.
     """
     axes, max_norm = limit
     rows, places = table, indices

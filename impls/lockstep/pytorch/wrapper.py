@@ -20,12 +20,9 @@ from lockstep import pipeline
 from lockstep.errors import UnsupportedError
 from lockstep.interface import GATE_GRAPH, GATE_NONE, GATE_OP
 from lockstep.pytorch import gradients
-from lockstep.pytorch.gradients import evaluate, refuse_sharded
+from lockstep.pytorch.gradients import MASTER, evaluate, refuse_sharded
 
 HOOK_TABLES = [name for name in Optimizer.__annotations__ if name.endswith("_hooks")]
-
-MASTER = "master"
-"""The key of a float32 master in the state of a parameter."""
 
 
 def require_optimizer(owner: str, opt: Any, error: type[Exception]) -> None:
@@ -225,10 +222,14 @@ class OptimizerWrapper(Optimizer):
         """Add a group to the wrapped optimizer, whose errors are raised."""
         self.inner_optimizer.add_param_group(param_group)
         try:
-            self._refuse_sharded(self.param_groups[-1]["params"])
-        except UnsupportedError:
+            self._follow_groups()
+        except BaseException:
             del self.param_groups[-1]
             raise
+
+    def _follow_groups(self) -> None:
+        """Raise if a group that was added cannot be trained here."""
+        self._refuse_sharded(self.param_groups[-1]["params"])
 
     # -- reports -----------------------------------------------------------------------
 
