@@ -27,8 +27,7 @@ TINY = 0.1
 
 READING = (
     "Points: the {what} of tenth percentiles, averaged over processes. Bars: 95% "
-    "intervals (Student's t over processes), if there are several. Gray: controls, a "
-    "variant compared with itself."
+    "intervals (Student's t over processes), if there are several."
 )
 
 
@@ -36,10 +35,15 @@ def drawings(finding: Finding) -> Iterator[Drawing]:
     """Yield the figures: ratios, microseconds, growth."""
     rows = finding.tables.get("rows")
     if rows is not None:
+        # Controls, a variant compared with itself, are in the table only.
+        rows = rows[~rows["control"].astype(bool)]
         ratios = rows[rows["unit"] == ""].reset_index(drop=True)
         times = rows[rows["unit"] != ""].reset_index(drop=True)
         if len(ratios):
-            yield _effects(finding, ratios, "ratios", "time, as a ratio to each peer")
+            verdicts = (
+                f"against its peers, {finding.verdict}" if finding.verdict else ""
+            )
+            yield _effects(finding, ratios, "ratios", verdicts or "against its peers")
         if len(times):
             yield _effects(finding, times, "microseconds", "microseconds a step")
     if "growth" in finding.tables:
@@ -84,7 +88,7 @@ def _paint_effects(
 
 def _paint_row(axes: Axes, theme: Theme, place: int, row: pd.Series) -> None:
     backend, value = str(row["backend"]), float(row["value"])
-    colour = theme.faint if row["control"] else theme.backends[backend]
+    colour = theme.backends[backend]
     low, high = float(row["low"]), float(row["high"])
     axes.plot([low, high], [place, place], color=colour, linewidth=3)
     axes.plot(value, place, symbol(backend), color=colour, markersize=7)
@@ -102,9 +106,7 @@ def _paint_row(axes: Axes, theme: Theme, place: int, row: pd.Series) -> None:
 def _name(row: pd.Series) -> str:
     """Return the backend, what is measured, and against what."""
     name = f"{row['backend']}: {row['what']}"
-    if row["control"] or not row["against"]:
-        return name
-    return f"{name}, against {row['against']}"
+    return f"{name}, against {row['against']}" if row["against"] else name
 
 
 def _growth(finding: Finding, table: pd.DataFrame) -> Drawing:
