@@ -152,12 +152,12 @@ def pages(
 
 def readme() -> None:
     """Write costs and figure of README.md, and the scripts and outputs on pages."""
-    from harness.pages.quoted import write_quoted
     from harness.pages.readme import (
         README,
         write_costs,
         write_figure,
         write_illustrations,
+        write_quoted,
     )
 
     write_costs()

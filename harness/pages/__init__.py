@@ -1,10 +1,5 @@
 """Write everything under ``docs/generated/``, from the recorded results alone.
 
-results -> ``parity``, ``findings``, ``library``, ``project`` -> ``markup`` -> ``write``
--> Markdown, plots and data, from which MkDocs builds the site with ``hooks``. No
-framework is imported.
+``write`` calls a file for each kind of page; they fill in ``templates``. MkDocs builds
+the site from them with ``site_hooks`` and ``docstrings``. No framework is imported.
 """
-
-from harness.pages.write import write_pages
-
-__all__ = ["write_pages"]

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.judgement.finding import Finding
-from harness.pages.findings.claims import OF_SOURCES, ledger
-from harness.pages.findings.page import Answered, thumbnails
-from harness.pages.findings.summaries import Summary
-from harness.pages.markup.templating import render
-from harness.pages.parity.heat import heat_map
+from harness.pages.claims import OF_SOURCES, ledger
+from harness.pages.findings import Answered, thumbnails
+from harness.pages.parity import heat_map
 from harness.pages.readme import DRAWN
+from harness.pages.summaries import Summary
+from harness.pages.templating import render
 from harness.tasks import part
 
 SHOWN = 6

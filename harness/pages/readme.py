@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import runpy
 import shutil
 import tempfile
@@ -115,3 +116,32 @@ def write_illustrations(folder: Path = ASSETS) -> list[Path]:
             files.append(folder / f"{name}.{theme}.svg")
             files[-1].write_text(svg, "utf-8", newline="\n")
     return files
+
+
+DOCS = ROOT / "docs"
+QUOTED = re.compile(
+    r"^( *)<!-- (examples/\S+) -->\n *(```[^\n]*)\n.*?^ *```$", re.MULTILINE | re.DOTALL
+)
+
+
+def with_files(page: str, docs: Path = DOCS) -> str:
+    """Return a page in which each such fence has the text of its file."""
+
+    def fence(match: re.Match[str]) -> str:
+        indent, path, opening = match.groups()
+        text = (docs / path).read_text("utf-8").strip()
+        lines = [f"<!-- {path} -->", opening, *text.splitlines(), "```"]
+        return "\n".join(f"{indent}{line}" if line else "" for line in lines)
+
+    return QUOTED.sub(fence, page)
+
+
+def write_quoted(docs: Path = DOCS) -> list[Path]:
+    """Write the pages whose files have changed; return them."""
+    changed = []
+    for path in sorted(docs.rglob("*.md")):
+        page = path.read_text("utf-8")
+        if "generated" not in path.parts and (new := with_files(page, docs)) != page:
+            path.write_text(new, "utf-8", newline="\n")
+            changed.append(path)
+    return changed

@@ -17,34 +17,36 @@ from typing import Any, TypeAlias
 from harness.errors import HarnessError
 from harness.judgement.counted import age_of
 from harness.judgement.finding import Finding
-from harness.pages.findings.claims import claims_page
-from harness.pages.findings.coverage import coverage
-from harness.pages.findings.page import (
+from harness.pages.adams import adam_insert
+from harness.pages.claims import claims_page
+from harness.pages.differences import contents_insert, recorded_page
+from harness.pages.findings import (
     Answered,
     finding_page,
     index_page,
     table_files,
 )
-from harness.pages.findings.sources import (
+from harness.pages.home import home_inserts
+from harness.pages.library import (
+    checkout_inserts,
+    optimizers_insert,
+    parallel_table,
+    pipeline_insert,
+    problems_insert,
+)
+from harness.pages.names import names_insert
+from harness.pages.oracle import oracle_inserts
+from harness.pages.parity import parity_inserts
+from harness.pages.reference import reference_inserts, reference_pages
+from harness.pages.sources import (
     BENCHMARKS,
     EXPERIMENTS,
     Figure,
     Question,
     Source,
 )
-from harness.pages.findings.summaries import summaries, summary_page
-from harness.pages.home import home_inserts
-from harness.pages.library.adams import adam_insert
-from harness.pages.library.data_parallel import parallel_table
-from harness.pages.library.differences import contents_insert, recorded_page
-from harness.pages.library.names import names_insert
-from harness.pages.library.problems import problems_insert
-from harness.pages.library.reference import reference_inserts, reference_pages
-from harness.pages.library.rules import optimizers_insert, pipeline_insert
-from harness.pages.markup.templating import render
-from harness.pages.parity.inserts import parity_inserts
-from harness.pages.parity.oracles import oracle_inserts
-from harness.pages.project.checkout import checkout_inserts
+from harness.pages.summaries import coverage, summaries, summary_page
+from harness.pages.templating import render
 from harness.records.files import folder as records
 from lockstep.errors import sentence
 

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from harness.declarations import declare
-from harness.pages.findings.page import thumbnails
-from harness.pages.findings.sources import EXPERIMENTS
+from harness.pages.findings import thumbnails
+from harness.pages.sources import EXPERIMENTS
 from harness.pages.write import write_findings
 from harness.processes.children import ROOT
 from harness.records.files import folder

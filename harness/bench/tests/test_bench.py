@@ -14,7 +14,7 @@ from harness.bench.judge import PROCESSES, Effect, effect_of, verdict
 from harness.errors import HarnessError
 from harness.figures.plot import draw_one, drawings_of
 from harness.judgement.finding import Finding
-from harness.pages.findings.sources import BENCHMARKS
+from harness.pages.sources import BENCHMARKS
 from harness.tasks.overhead.shapes import MODELS, ZEROS, arrays, gradients
 from harness.tests.benched import write_times
 from harness.tests.painting import paint

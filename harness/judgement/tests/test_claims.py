@@ -15,8 +15,8 @@ from harness.judgement.claims import Claim, answer, read_claims
 from harness.judgement.compare import compare
 from harness.judgement.finding import PREDICTIONS, Finding
 from harness.judgement.norms import equal_without_zeros
-from harness.pages.findings.claims import claims_page
-from harness.pages.findings.page import Answered
+from harness.pages.claims import claims_page
+from harness.pages.findings import Answered
 from harness.parity.cases import FAMILIES
 
 CLAIMS = {claim.name: claim for claim in read_claims()}

@@ -14,7 +14,7 @@ from harness.judgement.claims import NO_VERDICT, answer, claims_of
 from harness.judgement.compare import compare
 from harness.judgement.finding import PREDICTIONS, Finding
 from harness.judgement.words import front_matter, short, with_words
-from harness.pages.findings.page import Answered, finding_page
+from harness.pages.findings import Answered, finding_page
 
 TEXTS = sorted(declare.EXPERIMENTS.glob("*.md"))
 NAMES = [path.stem for path in TEXTS]

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.pages.library.adams import ADAMS, adam_insert, moves
+from harness.pages.adams import ADAMS, adam_insert, moves
 
 ROUNDING = 1e-4
 """Relative: 1 - beta2 is off by 5e-5 where it is taken in float32, as TF1 does."""

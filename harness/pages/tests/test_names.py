@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.pages.library.names import REASONS, arguments, parameters
+from harness.pages.names import REASONS, arguments, parameters
 from lockstep.registry import BACKENDS
 from lockstep.tests.original_signatures import SIGNATURES
 

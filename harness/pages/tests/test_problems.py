@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from harness.pages.library.problems import Problem, problems
+from harness.pages.library import Problem, problems
 from harness.processes.children import ROOT
 
 ALL = problems()

@@ -9,8 +9,14 @@ from pathlib import Path
 import pytest
 
 from harness.errors import HarnessError
-from harness.pages.quoted import DOCS, with_files
-from harness.pages.readme import ASSETS, write_costs, write_figure, write_illustrations
+from harness.pages.readme import (
+    ASSETS,
+    DOCS,
+    with_files,
+    write_costs,
+    write_figure,
+    write_illustrations,
+)
 from harness.processes.children import ROOT
 from harness.tests.script_process import Request
 from harness.tests.shared_processes import UNCHANGED, Processes

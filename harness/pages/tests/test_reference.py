@@ -10,7 +10,7 @@ import pytest
 
 import lockstep
 from harness.errors import HarnessError
-from harness.pages.library.reference import (
+from harness.pages.reference import (
     HUBS,
     RETURNED,
     public_names,

@@ -8,8 +8,8 @@ import pytest
 
 from harness.declarations import declare
 from harness.errors import HarnessError
-from harness.pages.findings.page import Answered
-from harness.pages.findings.summaries import pages, summaries, summary_page
+from harness.pages.findings import Answered
+from harness.pages.summaries import pages, summaries, summary_page
 
 
 def test_each_experiment_has_one_place_in_the_pages() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.pages.hooks.theme_files import on_files
+from harness.pages.site_hooks import on_files
 
 
 @dataclass

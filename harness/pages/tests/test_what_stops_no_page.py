@@ -14,7 +14,7 @@ from harness.declarations import declare
 from harness.errors import HarnessError
 from harness.figures.plot import draw
 from harness.judgement.compare import compare
-from harness.pages.findings.sources import EXPERIMENTS
+from harness.pages.sources import EXPERIMENTS
 from harness.pages.write import write_findings
 from harness.records.files import folder
 from harness.records.metrics import Metric

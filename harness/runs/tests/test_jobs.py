@@ -17,7 +17,7 @@ from harness.declarations import declare
 from harness.declarations.declare import SCALES, Experiment
 from harness.errors import HarnessError
 from harness.judgement import compare
-from harness.pages.findings.page import Answered, finding_page
+from harness.pages.findings import Answered, finding_page
 from harness.processes.children import Children, Conversation
 from harness.processes.cluster import NodeLostError
 from harness.records.files import Store, read

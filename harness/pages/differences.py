@@ -11,7 +11,7 @@ from typing import NamedTuple
 from markupsafe import Markup, escape
 
 from harness.errors import HarnessError
-from harness.pages.markup.templating import render
+from harness.pages.templating import render
 from harness.parity.catalogue import MARKS, Entry, Quoted, entries
 from harness.processes.children import ROOT
 from lockstep.errors import sentence

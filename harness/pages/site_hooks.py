@@ -8,13 +8,14 @@ benchmarks, API pages and pages about wrappers need none.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness.pages.findings.sources import timings
-from harness.pages.findings.summaries import navigation
-from harness.pages.library.reference import CAPABILITIES, HUBS, reference_pages
+from harness.pages.reference import CAPABILITIES, HUBS, reference_pages
+from harness.pages.sources import timings
+from harness.pages.summaries import navigation
 from harness.pages.write import BACKENDS
 
 FURTHER = "*/"
@@ -100,3 +101,15 @@ FOLDERS: Mapping[str, Callable[[], list[Any]]] = {
     **{f"generated/reference/{name}/": partial(_reference, name) for name in HUBS},
 }
 """Folder in ``docs/`` -> the entries of its pages."""
+
+
+UNUSED = ("assets/javascripts/*.map", "assets/stylesheets/*.map", "*/lunr/*")
+"""Source maps, and search stemmers for other languages."""
+
+
+def on_files(files: Any, **_: object) -> Any:
+    """Return the files of the site without :data:`UNUSED`."""
+    for file in list(files):
+        if any(fnmatch(file.src_uri, pattern) for pattern in UNUSED):
+            files.remove(file)
+    return files

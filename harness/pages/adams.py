@@ -13,8 +13,8 @@ from matplotlib.figure import Figure as Canvas
 from harness.figures.axes import log_axis
 from harness.figures.plot import Drawing, draw_one
 from harness.figures.style import WIDTH, Theme
-from harness.pages.markup.tables import Cell, table
-from harness.pages.markup.templating import number, render
+from harness.pages.tables import Cell, table
+from harness.pages.templating import number, render
 from harness.parity.drivers.framework_rules.keras_rules import KerasAdam
 from harness.parity.drivers.framework_rules.torch_adam import TorchAdam
 from lockstep.interface import Array

@@ -10,7 +10,8 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from harness.pages.markup.templating import fact, number, render
+from harness.judgement import verdicts
+from harness.pages.templating import fact, number, render
 
 CARDS = "ls-cards"
 """The style of a table of texts: on a phone each row is a card."""
@@ -112,3 +113,28 @@ def _value(value: Any) -> Cell:
 
 def _cell(value: Cell | str) -> Cell:
     return value if isinstance(value, Cell) else Cell(value, value)
+
+
+STYLES = {
+    verdicts.REPRODUCED: "good",
+    verdicts.PARTLY: "partly",
+    verdicts.NOT_REPRODUCED: "bad",
+    verdicts.NO_DIFFERENCE: "bad",
+    verdicts.UNDECIDED: "open",
+}
+
+
+@dataclass(frozen=True)
+class Badge:
+    """The text of a badge and its CSS class.
+
+    Attributes:
+        text: a verdict, or the reason why there is none.
+    """
+
+    text: str
+
+    @property
+    def style(self) -> str:
+        """The CSS class of the verdict, or ``none`` if the text is no verdict."""
+        return STYLES.get(self.text, "none")

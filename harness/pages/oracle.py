@@ -8,9 +8,9 @@ from typing import get_args
 
 from harness.oracle.old_programs import find, programs
 from harness.oracle.report import ProgramRow, Report, Status, read_report
-from harness.pages.markup.tables import CARDS, Cell, Notes, table
-from harness.pages.markup.templating import number, render
-from harness.pages.parity.inserts import ulps
+from harness.pages.parity import ulps
+from harness.pages.tables import CARDS, Cell, Notes, table
+from harness.pages.templating import number, render
 
 COMMAND = ".venv/bin/nox -s oracle -- --report results/oracle/report.json"
 STATUSES = get_args(Status)

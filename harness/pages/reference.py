@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.errors import HarnessError
-from harness.pages.markup.templating import render
+from harness.pages.templating import render
 from lockstep.errors import sentence
 from lockstep.registry import BACKENDS
 

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 
-from harness.pages.markup.tables import CARDS, Cell, table
-from harness.pages.markup.templating import render
+from harness.pages.tables import CARDS, Cell, table
+from harness.pages.templating import render
 from harness.processes.children import ROOT
 from lockstep import reference
 from lockstep.registry import BACKENDS

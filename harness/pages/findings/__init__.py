@@ -1,1 +1,0 @@
-"""The page of each finding, with its figures and predictions."""

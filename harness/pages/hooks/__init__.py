@@ -1,1 +1,0 @@
-"""Hooks that MkDocs and Griffe call while the site is built."""

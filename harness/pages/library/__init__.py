@@ -1,1 +1,0 @@
-"""Inserts about the library: names, optimizers, stacks and differences."""

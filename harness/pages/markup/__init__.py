@@ -1,1 +1,0 @@
-"""Texts, numbers, badges and tables for templates."""

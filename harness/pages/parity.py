@@ -1,0 +1,334 @@
+"""Inserts of the parity report: counts a family and backend, reasons, tolerances."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from markupsafe import Markup
+
+from harness.errors import HarnessError
+from harness.pages.tables import CARDS, Cell, Notes, table
+from harness.pages.templating import number, render
+from harness.parity.cases import FAMILIES
+from harness.parity.row import WAYS, Row
+from lockstep.errors import sentence
+from lockstep.registry import BACKENDS
+
+TOLERANCES = Path(__file__).resolve().parent.parent / "parity" / "tolerances.toml"
+COMMAND = ".venv/bin/nox -s parity -- --all --report results/parity/report.json"
+ON_GPU = (
+    "python -m harness parity --backend pytorch --all --device cuda "
+    "--report results/parity/gpu.json"
+)
+STATUS = ("skipped", "failed")
+FEW = 0.25
+"""On the home page, a cell has another color if a larger share of cases is left out."""
+
+
+class Tool(NamedTuple):
+    """A tool: its name, the title of its table, and its families of cases."""
+
+    name: str
+    title: str
+    families: tuple[str, ...]
+
+
+TOOLS = {
+    "multitask": Tool(
+        "Multitask",
+        "Parity of the multitask wrapper and its clipping function",
+        ("multitask", "multitask_clip"),
+    ),
+    "rows": Tool("Row clipping", "Parity of row clipping", ("variable_clipping",)),
+    "scaling": Tool(
+        "Loss scaling",
+        "Parity of loss scaling",
+        (
+            "loss_scale_fixed",
+            "loss_scale_dynamic",
+            "auto_loss_scaler_backoff",
+            "auto_loss_scaler_logmax",
+        ),
+    ),
+    "masters": Tool(
+        "Float32 masters",
+        "Parity of the float32 masters",
+        ("mixed_precision_wrapper",),
+    ),
+    "agn": Tool(
+        "Asynchronous workers",
+        "Parity of accumulated gradient normalization",
+        ("agn",),
+    ),
+    "larc": Tool(
+        "LARC and clipping",
+        "Parity of LARC, clipping and the total of penalties",
+        ("larc", "clip_by_global_norm", "regularization_loss"),
+    ),
+    "novograd": Tool("NovoGrad", "Parity of NovoGrad", ("novograd",)),
+    "policies": Tool(
+        "Learning-rate policies",
+        "Parity of the learning-rate policies",
+        ("lr_policies",),
+    ),
+    "optimize_loss": Tool(
+        "optimize_loss", "Parity of optimize_loss", ("optimize_loss",)
+    ),
+    "base_optimizers": Tool(
+        "TensorFlow 1's optimizers",
+        "Parity of the optimizers of TensorFlow 1",
+        ("base_optimizers",),
+    ),
+}
+"""Insert of a tool's page -> the tool."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """All rows of a report and the environment it was recorded in."""
+
+    rows: Sequence[Row]
+    environment: dict[str, Any]
+
+    @cached_property
+    def modes(self) -> list[str]:
+        """The labels of the backends and modes in the report."""
+        return _labels(self.rows)
+
+    @cached_property
+    def families(self) -> list[str]:
+        """The families in the report, in the order of ``FAMILIES``."""
+        present = {row.family for row in self.rows}
+        return [name for name in FAMILIES if name in present]
+
+
+def parity_inserts(results: Path) -> dict[str, str]:
+    """Return name -> insert about parity; without a report, inserts say so."""
+    report = read_report(results / "parity")
+    gpu = read_report(results / "parity", "gpu")
+    inserts = {
+        "matrix": _matrix("Parity by family and backend", report),
+        "reasons": _reasons(report) if report else _missing(COMMAND),
+        "environment": _facts(report) if report else _missing(COMMAND),
+        "tolerances": _tolerances(),
+        "gpu": _on_gpu(gpu) if gpu else _missing(ON_GPU),
+        **{n: _matrix(t.title, report, t.families) for n, t in TOOLS.items()},
+    }
+    return {f"parity_{name}": text for name, text in inserts.items()}
+
+
+def ulps(distance: float | None) -> str:
+    """Return a distance as text: "exact", or a number of ULP."""
+    if distance is None:
+        return ""
+    return "exact" if distance == 0 else f"{number(distance, 2)} ULP"
+
+
+def _missing(command: str) -> str:
+    return render("not_measured.md.jinja", command=command)
+
+
+def _matrix(
+    title: str, report: Report | None, families: Sequence[str] = tuple(FAMILIES)
+) -> str:
+    """Return the counts of each family, by backend and mode."""
+    present = [name for name in families if report and name in report.families]
+    if report is None or not present:
+        return _missing(COMMAND)
+    cells: dict[tuple[str, str], list[Row]] = {}
+    for row in report.rows:
+        cells.setdefault((row.family, _label(row)), []).append(row)
+    rows = [
+        [
+            Cell(name, name, "code"),
+            *(_counts(cells.get((name, mode), [])) for mode in report.modes),
+        ]
+        for name in present
+    ]
+    return table(title, ["Family", *report.modes], rows, style="matrix")
+
+
+def _counts(rows: Sequence[Row]) -> Cell:
+    """Return how many cases passed and in which way, and the largest distance."""
+    status = Counter[str](row.status for row in rows)
+    replayed = status["passed"] + status["failed"]
+    if not replayed:
+        return Cell("–", None, "none")
+    ways = Counter(row.way for row in rows if row.status == "passed")
+    worst = _largest(rows)
+    notes = [ulps(worst)] if worst is not None else []
+    if set(ways) - {WAYS["recording"]}:
+        notes += [f"{ways[way]} {way}" for way in WAYS.values() if ways[way]]
+    in_part = sum(row.in_part for row in rows)
+    notes += [f"{in_part} in part"] if in_part else []
+    notes += [f"{status[name]} {name}" for name in STATUS if status[name]]
+    style = "bad" if status["failed"] else "good"
+    text = f"{status['passed']} of {replayed}"
+    return Cell(text, float(status["passed"]), style, tuple(notes))
+
+
+def _largest(rows: Iterable[Row]) -> float | None:
+    return max((row.max_ulp for row in rows if row.max_ulp is not None), default=None)
+
+
+def _on_gpu(report: Report) -> str:
+    title = f"Parity on {report.environment.get('gpu', 'a GPU')}"
+    return f"{_matrix(title, report)}\n{_facts(report)}"
+
+
+def _facts(report: Report) -> str:
+    return render("facts.md.jinja", facts=report.environment)
+
+
+def _reasons(report: Report) -> str:
+    """Return what was left out or failed, with a numbered list of the reasons."""
+    groups: dict[tuple[str, str, str, str], list[Row]] = {}
+    for row in report.rows:
+        if row.reason or row.status != "passed":
+            how = "passed in part" if row.status == "passed" else row.status
+            key = (how, row.family, row.kind, row.reason)
+            groups.setdefault(key, []).append(row)
+    if not groups:
+        return "Every case of these families is replayed and passes on every backend.\n"
+    notes, lines = Notes(), list[list[Cell | str]]()
+    order = (*STATUS, "passed in part")
+    for status, family, kind, reason in sorted(groups, key=lambda g: order.index(g[0])):
+        rows = groups[status, family, kind, reason]
+        count = len({row.id for row in rows})
+        names = [Cell(name, name, "code") for name in (family, kind)]
+        mark = notes.mark(reason)
+        where = ", ".join(_labels(rows))
+        lines.append([*names, status, where, Cell(str(count), float(count), "", mark)])
+    columns = ["Family", "Kind", "Status", "Backends", "Cases"]
+    title = "Cases that did not pass in full, and why"
+    return f"{table(title, columns, lines)}\n{notes.listed()}"
+
+
+def heat_map(results: Path) -> str:
+    """Return tools by backends, over all modes, for the home page."""
+    report = read_report(results / "parity")
+    if report is None:
+        return _missing(COMMAND)
+    backends = list(dict.fromkeys(mode.split()[0] for mode in report.modes))
+    cells: dict[tuple[str, str], list[Row]] = {}
+    for row in report.rows:
+        cells.setdefault((row.family, row.backend), []).append(row)
+    rows = [
+        (
+            tool.name,
+            [
+                _warm([r for f in tool.families for r in cells.get((f, backend), ())])
+                for backend in backends
+            ],
+        )
+        for tool in TOOLS.values()
+        if set(tool.families) & set(report.families)
+    ]
+    return render(
+        "heat.html.jinja",
+        cases=len({row.id for row in report.rows}),
+        backends=backends,
+        rows=rows,
+        left=f"{FEW:.0%}",
+    )
+
+
+def _warm(rows: Sequence[Row]) -> Cell:
+    """Return the largest distance, and how many replays are skipped or in part."""
+    status = Counter[str](row.status for row in rows)
+    if status["failed"]:
+        return Cell(f"{status['failed']} failed", None, "bad")
+    if not status["passed"]:
+        return Cell("–", None, "none", ("not replayed",))
+    left = {"skipped": status["skipped"], "in part": sum(row.in_part for row in rows)}
+    notes = [f"{n} of {len(rows)} {how}" for how, n in left.items() if n]
+    worst = _largest(rows)
+    style = "near" if worst else "exact"
+    if sum(left.values()) > FEW * len(rows):
+        style = "left"
+    return Cell(ulps(worst) or "raises", None, style, tuple(notes))
+
+
+def read_report(folder: Path, name: str = "report") -> Report | None:
+    """Read a published report; None if parity has not been recorded yet."""
+    path = folder / f"{name}.json"
+    if not path.exists():
+        return None
+    try:
+        content = json.loads(path.read_text("utf-8"))
+        if not isinstance(content, list):
+            raise TypeError(f"a {type(content).__name__}")
+        rows = [Row.from_json(entry) for entry in content]
+        about = path.with_suffix(".environment.json")
+        facts = json.loads(about.read_text("utf-8")) if about.exists() else {}
+    except (OSError, TypeError, KeyError, ValueError, RecursionError) as error:
+        remedy = f"write it anew: {COMMAND.replace('report.json', path.name)}"
+        got = f"{type(error).__name__} ({error})"
+        subject = f"{folder.name}/{path.name}"
+        raise HarnessError(
+            sentence(subject, "a list of report rows", got, remedy)
+        ) from error
+    return Report(rows, facts)
+
+
+def _labels(rows: Iterable[Row]) -> list[str]:
+    """Return the different backends and modes, in the order of the registry."""
+    order = [f"{name} {mode}" for name, of in BACKENDS.items() for mode in of.modes]
+    places = {f"{row.backend} {row.mode}": _label(row) for row in rows}
+    known = [places[place] for place in order if place in places]
+    return [*known, *(places[place] for place in sorted({*places} - {*order}))]
+
+
+def _label(row: Row) -> str:
+    """Return the name in tables, with the mode only if the backend has several."""
+    known = BACKENDS.get(row.backend)
+    one_mode = known is not None and len(known.modes) == 1
+    return row.backend if one_mode else f"{row.backend} {row.mode}"
+
+
+def _tolerances() -> str:
+    """Return the tables of tolerances, which decide whether a case passes."""
+    tables = tomllib.loads(TOLERANCES.read_text("utf-8"))
+    allowed = _allowed("the recording", tables["tolerance"])
+    by_rule = _allowed("the framework's own rule in NumPy", tables["rule"])
+    rest = (
+        "Where no line matches, nothing but equality passes. Counters, flags, step "
+        "counts and\nwhich entries are finite must be equal everywhere.\n"
+    )
+    return f"{allowed}\n{by_rule}\n\n{rest}"
+
+
+def _allowed(of: str, entries: Sequence[Mapping[str, Any]]) -> Markup:
+    rows: list[list[Cell | str]] = [
+        [
+            ", ".join(entry.get("backend", [])) or "any",
+            _subjects(entry),
+            {True: "sparse", False: "dense", None: "any"}[entry.get("sparse")],
+            Cell(f"{number(entry['ulp'])} ULP", float(entry["ulp"])),
+            Cell(entry["reason"], entry["reason"], "wrap"),
+        ]
+        for entry in entries
+    ]
+    columns = ["Backend", "Family or optimizer", "Gradients", "Allowed", "Why not less"]
+    title = f"Tolerances from {of}; the first line that matches decides"
+    return table(title, columns, rows, style=CARDS)
+
+
+def _subjects(entry: Mapping[str, Any]) -> str:
+    """Return which cases an entry is about."""
+    subjects = [
+        *entry.get("family", []),
+        *entry.get("kind", []),
+        *entry.get("optimizer", []),
+        *(f"with {name}" for name in entry.get("given", [])),
+    ]
+    if "elements" in entry:
+        subjects.append(f"from {entry['elements']} elements on")
+    return ", ".join(subjects) or "any"

@@ -1,1 +1,0 @@
-"""Inserts of the parity report and of the live originals for hand-written pages."""

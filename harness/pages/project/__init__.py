@@ -1,1 +1,0 @@
-"""Inserts about the checkout."""
