@@ -17,6 +17,7 @@ from typing import Any
 
 from harness.errors import HarnessError
 from harness.records.record import digest
+from harness.tasks import models_of
 from lockstep import registry
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -46,7 +47,8 @@ def code_digest(task: str, backend: str, root: Path = ROOT) -> str:
     """
     home = "overhead" if task.endswith("_overhead") else task  # all benchmarks
     model = registry.find(backend).model_file
-    waiting = [f"harness.tasks.{home}.task", f"harness.tasks.{home}.{model}"]
+    waiting = [f"harness.tasks.{home}.task"]
+    waiting.append(f"harness.tasks.{models_of(home)}.{model}")
     waiting.append(f"lockstep.{backend}")
     digests: dict[str, str] = {}
     while waiting:

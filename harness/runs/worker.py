@@ -22,7 +22,7 @@ from harness.errors import HarnessError
 from harness.processes import environment
 from harness.records.machine import start_of_run
 from harness.records.record import Outcome
-from harness.tasks import part
+from harness.tasks import backends, part
 from lockstep import __version__, registry
 from lockstep.errors import LockstepError, UnsupportedError
 
@@ -31,7 +31,7 @@ def main(task: str, backend: str, device: str) -> None:
     """Do the runs in the order in which they are read."""
     answers = _private_output()
     try:
-        part(task, "task").prepare(backend, device)
+        backends.prepare(task, backend, device)
     except Exception as error:
         _send(answers, {"refused": _in_one_line(error)})
         sys.exit(1)

@@ -1,10 +1,9 @@
 """Tasks: how an experiment trains, measures, compares and draws.
 
-A task is a package of a few modules, which are imported when they are needed:
+A task is a folder of a few modules, which are imported when they are needed:
 
 ``task``
     ``Settings``, a dataclass that checks one run's settings. Imports no framework.
-    ``prepare(backend, device)``: whether runs are possible;
     ``train(config, seed, backend, device)``: one run, in a worker process. It imports
     the framework, in a model file such as ``torch_model``.
 ``report``
@@ -13,8 +12,8 @@ A task is a package of a few modules, which are imported when they are needed:
     ``APART``: the settings that distinguish runs in its tables;
     ``drawings(finding)``: the plots, from a finding alone.
 
-Code that several tasks share is in the modules of this package. The package of an
-experiment never imports from the package of another one.
+Code that several tasks share is in the modules of this package, and in its folders that
+are no task. The folder of a task never imports from the folder of another one.
 """
 
 from __future__ import annotations
@@ -52,15 +51,28 @@ TIMED = (
 )
 """Tasks whose runs measure time; no other run may be active meanwhile."""
 
+MODELS = {
+    "link_prediction": "embeddings",
+    "recommender": "embeddings",
+    "slow_link": "worker_team",
+    "worker_throughput": "worker_team",
+}
+"""Task -> the folder that it shares its model files in; others have their own."""
+
 
 def part(task: str, name: str) -> ModuleType:
     """Import ``task`` or ``report`` of a task."""
     return importlib.import_module(f"harness.tasks.{task}.{name}")
 
 
+def models_of(task: str) -> str:
+    """Return the folder with a task's model files."""
+    return MODELS.get(task, task)
+
+
 def runs_on(task: str) -> list[str]:
     """Return the backends that a task has a model file for."""
-    home = Path(__file__).parent / task
+    home = Path(__file__).parent / models_of(task)
     return [
         name
         for name, backend in BACKENDS.items()

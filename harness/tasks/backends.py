@@ -9,28 +9,34 @@ import importlib
 from typing import Any
 
 from harness.errors import HarnessError, no_device
+from harness.tasks import models_of, part
 from lockstep import registry
 
 
-def model(package: str | None, backend: str) -> Any:
-    """Import the model file of a task's package for a backend."""
-    return importlib.import_module(f"{package}.{registry.find(backend).model_file}")
+def model(task: str, backend: str) -> Any:
+    """Import a task's model file for a backend."""
+    file = registry.find(backend).model_file
+    return importlib.import_module(f"harness.tasks.{models_of(task)}.{file}")
 
 
-def prepare(package: str | None, backend: str, device: str) -> None:
-    """Import a task's model and test the device; raise if either fails.
+def prepare(task: str, backend: str, device: str) -> None:
+    """Import a task's model and test the device, or do what the task has for that.
 
     Raises:
         HarnessError: the backend cannot work on ``device`` here.
     """
-    model(package, backend)
+    own = getattr(part(task, "task"), "prepare", None)
+    if own is not None:
+        own(backend, device)
+        return
+    model(task, backend)
     lacking = _lacking_in_torch if backend == "pytorch" else _lacking_in_tf
     if reason := lacking(device):
         raise HarnessError(str(no_device(backend, device, reason)))
 
 
 def require_cpu(backend: str, device: str) -> None:
-    """Raise unless ``device`` is the CPU, for tasks in NumPy.
+    """Raise unless ``device`` is the CPU.
 
     Raises:
         HarnessError: ``device`` is not the CPU.

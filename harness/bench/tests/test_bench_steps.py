@@ -56,7 +56,7 @@ SMALL: list[tuple[str, str, Setup]] = [
 def model_of(backend: str) -> ModuleType:
     framework = registry.find(backend).framework or "numpy"
     pytest.importorskip(framework, reason=f"{framework} is not installed")
-    found: ModuleType = backends.model("harness.tasks.overhead", backend)
+    found: ModuleType = backends.model("overhead", backend)
     return found
 
 

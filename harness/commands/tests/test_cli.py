@@ -167,7 +167,7 @@ def test_a_device_that_torch_does_not_know_is_one_short_sentence(
     from harness.tasks import backends
 
     with pytest.raises(HarnessError, match=said) as refused:
-        backends.prepare("harness.tasks.multitask_digits", "pytorch", device)
+        backends.prepare("multitask_digits", "pytorch", device)
     assert len(str(refused.value)) < 250 and str(refused.value).endswith("use cpu.")
 
 

@@ -1,4 +1,8 @@
-"""The compared arms, and one run of a task with heads that are absent at times."""
+"""Shared code of the tasks whose heads are absent from some of the steps.
+
+They compare three ways to handle an absent head: feed its optimizer zeros; also divide
+the loss of a step by its number of present tasks; or do not update the head.
+"""
 
 from __future__ import annotations
 
@@ -52,8 +56,8 @@ class Arm(Protocol):
         ...
 
 
-def trainer_of(package: str | None, of: Arm, backend: str, device: str) -> Any:
-    """Return the trainer of a package, shared by runs so that it compiles once."""
+def trainer_of(task: str, of: Arm, backend: str, device: str) -> Any:
+    """Return the trainer of a task, shared by runs so that it compiles once."""
     arguments, name = dict(of.optimizer), ""
     slots: tuple[str, ...] = ()
     if "file" not in arguments:
@@ -63,14 +67,12 @@ def trainer_of(package: str | None, of: Arm, backend: str, device: str) -> Any:
     wrapper = of.wrapper if of.wrapper in WRAPPED else "none"
     pairs = tuple(arguments.items())
     recipe = Recipe(name, pairs, wrapper, slots, of.hidden)
-    return _shared_trainer(package, recipe, backend, device)
+    return _shared_trainer(task, recipe, backend, device)
 
 
 @cache
-def _shared_trainer(
-    package: str | None, recipe: Recipe, backend: str, device: str
-) -> Any:
-    return backends.model(package, backend).Trainer(recipe, device)
+def _shared_trainer(task: str, recipe: Recipe, backend: str, device: str) -> Any:
+    return backends.model(task, backend).Trainer(recipe, device)
 
 
 def walk(of: Arm, plan: Any, trainer: Any, heads: Sequence[str]) -> Outcome:

@@ -1,4 +1,7 @@
-"""One run: workers train a digit classifier in simulated time, by one method."""
+"""Workers that train a digit classifier asynchronously, in simulated time.
+
+Every method has the same minibatches, the same step durations and the same network.
+"""
 
 from __future__ import annotations
 

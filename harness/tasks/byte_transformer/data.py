@@ -1,4 +1,8 @@
-"""The text, windows of it and the first weights of the transformer, as arrays."""
+"""Shared code of tasks with text: bytes of Python's help, and a causal transformer.
+
+The text is part of Python, so nothing is downloaded. Windows and first weights are
+drawn in NumPy, so all backends start with the same data.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Tables of rows in Keras 3: layers and an optimizer in the loop of TensorFlow."""
+"""Tables of rows in Keras 3: layers and an optimizer in the loop of TensorFlow.
+
+The losses of the tasks are those of TensorFlow.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ import tensorflow as tf
 
 from harness.tasks import own
 from harness.tasks.embeddings import tf_model
+from harness.tasks.embeddings.tf_model import link_prediction as link_prediction
+from harness.tasks.embeddings.tf_model import recommender as recommender
 from lockstep import keras3 as lockstep
 
 

@@ -8,6 +8,8 @@ from harness.errors import HarnessError
 from harness.tasks.embeddings.training import EmbeddingSettings, Plan
 from lockstep import tf as lockstep
 
+Rows = dict[str, tf.Tensor]
+
 
 class Trainer:
     """Training inside ``tf.function``, traced once for all runs that share it."""
@@ -109,3 +111,29 @@ class Trainer:
         for row in ids:
             total += self.look_up(table, row)[0, 0]
         return total
+
+
+# -- losses of the tasks ---------------------------------------------------------------
+
+
+def recommender(rows: Rows) -> tf.Tensor:
+    """Return sum log(1 + exp(-user . chosen)) + log(1 + exp(user . other))."""
+    scores = tf.reduce_sum(rows["user"] * rows["item"], axis=2)
+    chosen, other = tf.unstack(scores, axis=1)
+    return tf.reduce_sum(tf.nn.softplus(-chosen) + tf.nn.softplus(other))
+
+
+def link_prediction(rows: Rows, margin: float, penalty: float) -> tf.Tensor:
+    """Return sum max(0, margin + d(true) - d(false)), d = |head + relation - tail|.
+
+    Plus ``penalty`` times the sum of the squares of the batch's entities. An entity
+    counts as often as the batch names it.
+    """
+    head, tail, false_head, false_tail = tf.unstack(rows["entity"], axis=1)
+    relation = rows["relation"][:, 0]
+    true = tf.norm(head + relation - tail, axis=1)
+    false = tf.norm(false_head + relation - false_tail, axis=1)
+    ranking = tf.reduce_sum(tf.nn.relu(margin + true - false))
+    if not penalty:
+        return ranking
+    return ranking + penalty * tf.reduce_sum(tf.square(rows["entity"]))

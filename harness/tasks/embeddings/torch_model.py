@@ -10,6 +10,8 @@ from harness.tasks import own
 from harness.tasks.embeddings.training import EmbeddingSettings, Plan
 from lockstep import pytorch as lockstep
 
+Rows = dict[str, Tensor]
+
 
 class Trainer:
     """Eager training with sparse gradients; each run has new tables and optimizer."""
@@ -87,3 +89,29 @@ class Trainer:
         """Wait until the device has finished its work."""
         if self.device != "cpu":
             torch.cuda.synchronize()
+
+
+# -- losses of the tasks ---------------------------------------------------------------
+
+
+def recommender(rows: Rows) -> Tensor:
+    """Return sum log(1 + exp(-user . chosen)) + log(1 + exp(user . other))."""
+    scores = (rows["user"] * rows["item"]).sum(dim=2)
+    chosen, other = scores.unbind(dim=1)
+    return (functional.softplus(-chosen) + functional.softplus(other)).sum()
+
+
+def link_prediction(rows: Rows, margin: float, penalty: float) -> Tensor:
+    """Return sum max(0, margin + d(true) - d(false)), d = |head + relation - tail|.
+
+    Plus ``penalty`` times the sum of the squares of the batch's entities. An entity
+    counts as often as the batch names it.
+    """
+    head, tail, false_head, false_tail = rows["entity"].unbind(dim=1)
+    relation = rows["relation"][:, 0]
+    true = torch.linalg.vector_norm(head + relation - tail, dim=1)
+    false = torch.linalg.vector_norm(false_head + relation - false_tail, dim=1)
+    ranking = torch.relu(margin + true - false).sum()
+    if not penalty:
+        return ranking
+    return ranking + penalty * rows["entity"].square().sum()

@@ -1,4 +1,9 @@
-"""Settings, data and training of tables of rows whose norms may be limited."""
+"""Shared code of tasks with embeddings, whose rows may have limited norms.
+
+A step names a few rows of each table. Their norms are limited by
+``VariableClippingOptimizer`` after the step, by one of a task's alternatives, or not at
+all. Rows are measured in NumPy, in the same way for all backends.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +103,7 @@ TRAINERS: dict[str, Any] = {}
 
 
 def trainer_of(
-    package: str | None,
+    task: str,
     of: EmbeddingSettings,
     plan: Plan,
     backend: str,
@@ -109,18 +114,18 @@ def trainer_of(
     """Return a trainer, shared by runs that differ only in data so it compiles once.
 
     Args:
-        package: the task, whose model file has ``loss(rows, **numbers)``, with
-            ``rows`` a mapping of tables to looked-up rows [batch, ids, width].
+        task: its name is that of its loss in the model files, a function of
+            ``numbers`` and of ``rows``: table -> looked-up rows [batch, ids, width].
         numbers: further arguments of the loss.
         copy: trainers with different numbers are not shared.
     """
     shapes = [table.shape for table in plan.weights.values()]
-    recipe = package, of.optimizer, of.limit, of.max_norm, shapes, numbers
+    recipe = task, of.optimizer, of.limit, of.max_norm, shapes, numbers
     key = repr((*recipe, backend, device, copy))
     if key not in TRAINERS:
-        loss = partial(backends.model(package, backend).loss, **numbers)
-        make = backends.model(__package__, backend).Trainer
-        TRAINERS[key] = make(of, plan, loss, device)
+        model = backends.model(task, backend)
+        loss = partial(getattr(model, task), **numbers)
+        TRAINERS[key] = model.Trainer(of, plan, loss, device)
     return TRAINERS[key]
 
 

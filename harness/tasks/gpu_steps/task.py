@@ -1,4 +1,7 @@
-"""One run: time small optimizer steps, and count their waits and launches."""
+"""Steps over small tensors on a GPU: their time, and how often they wait for it.
+
+Only records of GPUs are judged, because nothing waits for a CPU.
+"""
 
 from __future__ import annotations
 
@@ -39,11 +42,6 @@ class Settings:
     rounds: Count  # timings
 
 
-def prepare(backend: str, device: str) -> None:
-    """Import the backend's framework and test the device; raise if either fails."""
-    backends.prepare(__package__, backend, device)
-
-
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
     """Do one run; it has diverged if a weight is not finite after it.
 
@@ -55,7 +53,7 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
     on_gpu = device.startswith("cuda")
     if of.way == "CUDA graph" and not on_gpu:
         return Outcome("ok", "a CUDA graph needs a GPU")
-    stepper = backends.model(__package__, backend).Stepper(of, device)
+    stepper = backends.model("gpu_steps", backend).Stepper(of, device)
     seconds_of(stepper, of.steps)  # warms up
     times = [seconds_of(stepper, of.steps) / of.steps for _ in range(of.rounds)]
     micro = [1e6 * seconds for seconds in times]

@@ -1,4 +1,9 @@
-"""One run of TransE: its settings, its graph, and the ranks of links."""
+"""Link prediction in two knowledge graphs with TransE.
+
+A link (head, relation, tail) is likely if the sum of the rows of head and relation is
+close to the row of tail. TransE's authors limit the rows of entities to norm 1, because
+otherwise training could lower its loss by making all rows long.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +16,6 @@ import numpy as np
 from pydantic import Field
 
 from harness.records.record import Outcome
-from harness.tasks import backends
 from harness.tasks.embeddings.training import (
     OVER,
     EmbeddingSettings,
@@ -215,16 +219,11 @@ def measure(_: int, rows: Rows, of: Settings, examples: Array) -> Mapping[str, f
     }
 
 
-def prepare(backend: str, device: str) -> None:
-    """Import the backend's framework and test the device; raise if either fails."""
-    backends.prepare(__package__, backend, device)
-
-
 def make_trainer(of: Settings, plan: Plan, backend: str, device: str) -> Any:
     """Return the trainer of a run; its loss has a penalty if that is the limit."""
     penalty = of.penalty if of.limit == "penalty" else 0.0
     numbers = {"margin": of.margin, "penalty": penalty}
-    return trainer_of(__package__, of, plan, backend, device, numbers)
+    return trainer_of("link_prediction", of, plan, backend, device, numbers)
 
 
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:

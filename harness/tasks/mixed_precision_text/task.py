@@ -1,4 +1,7 @@
-"""One run: train the transformer in one precision, and measure its loss scale."""
+"""A small causal transformer on bytes of text, trained in several precisions.
+
+Some steps have an infinite gradient, to test how each loss scale reacts.
+"""
 
 from __future__ import annotations
 
@@ -127,11 +130,6 @@ class Taken(NamedTuple):
     applied: bool
 
 
-def prepare(backend: str, device: str) -> None:
-    """Import the backend's framework and test the device; raise if either fails."""
-    backends.prepare(__package__, backend, device)
-
-
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
     """Do one run; it has diverged if the held-out bits are not finite.
 
@@ -142,7 +140,7 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
     without one.
     """
     of = Settings(**config)
-    trainer = backends.model(__package__, backend).Trainer(
+    trainer = backends.model("mixed_precision_text", backend).Trainer(
         of, make_plan(of, seed), device
     )
     scales, skipped = [trainer.scale()], 0

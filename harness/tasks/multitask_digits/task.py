@@ -1,4 +1,11 @@
-"""One run of three tasks on digits: its settings, its data, and the training."""
+"""Three tasks on handwritten digits, each present in a step with probability p.
+
+A shared trunk has three heads: the digit, whether it is odd, and the vertical center of
+the ink. The loss of an absent task is masked, so its head is fed exact zeros. Each task
+also has a *probe*: one weight with a linear loss. Its gradient is -1 if the task is
+present and 0 if it is absent, independently of the net. The closed forms of ``laws``
+apply to the probes.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +18,7 @@ import numpy as np
 from pydantic import Field, StrictInt
 
 from harness.records.record import Outcome
-from harness.tasks import backends, digits
+from harness.tasks import digits
 from harness.tasks.absent_heads.training import Wrapper, trainer_of, walk
 from harness.tasks.schema import (
     Count,
@@ -151,11 +158,6 @@ def _weights(stream: np.random.Generator, hidden: int) -> dict[str, Array]:
     return weights | {f"probe/{task}": np.zeros((), np.float32) for task in TASKS}
 
 
-def prepare(backend: str, device: str) -> None:
-    """Import the backend's framework and test the device; raise if either fails."""
-    backends.prepare(__package__, backend, device)
-
-
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
     """Do one run; it has diverged if a held-out loss is not finite.
 
@@ -165,7 +167,7 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
     ``state/head/SLOT``, the 2-norm of the slots of parity's probe and head.
     """
     of = Settings(**config)
-    trainer = trainer_of(__package__, of, backend, device)
+    trainer = trainer_of("multitask_digits", of, backend, device)
     outcome = walk(of, make_plan(of, seed), trainer, TASKS)
     if outcome.status != "ok":
         return outcome

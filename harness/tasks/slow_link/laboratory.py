@@ -59,7 +59,9 @@ class Laboratory:
         self.runs += 1
         folder = self.folder / f"run-{self.runs}"
         folder.mkdir()
-        [link] = self.team.call(1, "measure_link", *machines.answer(address(0)))
+        [link] = self.team.call(
+            1, "call", machines.measure, *machines.answer(address(0))
+        )
 
         def sent() -> int:
             return sum(self.network.sent_bytes(k + 1) for k in range(settings.workers))
@@ -110,7 +112,7 @@ def main(backend: str, socket: str) -> None:
     connection = Connection(int(socket))
     requests: SimpleQueue[Settings] = SimpleQueue()
     threading.Thread(target=_listen, args=(connection, requests), daemon=True).start()
-    kind = backends.model(__package__, backend).Worker
+    kind = backends.model("slow_link", backend).Worker
     folder = machines.mount_memory()
     os.environ["RAY_TMPDIR"] = str(folder)
     os.environ["GLOO_SOCKET_IFNAME"] = machines.INTERFACE

@@ -1,4 +1,8 @@
-"""Workers on machines with slow links: the settings of a run, and who does it.
+"""Steps per second of workers on separate machines with slow links.
+
+A machine is a network namespace with a Ray node. A link is a pair of virtual interfaces
+to a bridge between all machines. The kernel limits its rate in both directions. So all
+exchanges are really sent, although everything runs on one computer.
 
 Namespaces cannot be left, so a separate process does all runs; see ``laboratory``.
 """
@@ -16,8 +20,8 @@ from harness.errors import HarnessError
 from harness.records.record import Outcome
 from harness.tasks.schema import Positive, settings
 from harness.tasks.slow_link.machines import isolated, require_machines
-from harness.tasks.worker_team import task as workers
 from harness.tasks.worker_team.task import TeamSettings
+from harness.tasks.worker_team.task import prepare as prepare
 
 SECONDS_FOR_START, WINDOWS = 600.0, 20
 """The timeout of a run: seconds for the start, and multiples of its window."""
@@ -28,11 +32,6 @@ class Settings(TeamSettings):
     """The settings of one run."""
 
     link_mbit: Positive  # megabits a second of each link in each direction
-
-
-def prepare(backend: str, device: str) -> None:
-    """Import the framework; raise if it, the CPU or Ray is missing."""
-    workers.prepare(__package__, backend, device)
 
 
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:

@@ -1,4 +1,7 @@
-"""One run of a net at every rate of a sweep: settings, data, and the training."""
+"""A deep net, trained at every rate of a sweep to find the range of stable rates.
+
+One run is one net, batch and method at all rates, so each seed has its own range.
+"""
 
 from __future__ import annotations
 
@@ -151,11 +154,6 @@ def stable_range(
     return Range(float(values[best]), rates[best], rates[low], rates[high])
 
 
-def prepare(backend: str, device: str) -> None:
-    """Import the backend's framework and test the device; raise if either fails."""
-    backends.prepare(__package__, backend, device)
-
-
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
     """Do one run. A rate at which training diverges is a result, so no run diverges.
 
@@ -164,7 +162,7 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
     :class:`Range`.
     """
     settings = Settings(**config)
-    module = backends.model(__package__, backend)
+    module = backends.model("stable_rates", backend)
     trainer = module.Trainer(settings, make_plan(settings, seed), device)
     ends = [trainer.train(rate) for rate in settings.rates]
     losses = [loss for loss, _ in ends]

@@ -158,7 +158,7 @@ def first_gradients(backend: str, label: str) -> dict[str, Any]:
     from harness.tasks import backends
 
     pytest.importorskip({"pytorch": "torch", "tf": "tensorflow"}[backend])
-    model = backends.model("harness.tasks.deep_digits", backend)
+    model = backends.model("deep_digits", backend)
     settings = Settings(**{**METHODS[label].config, "depth": 4})
     plan = task.make_plan(settings, 0)
     trainer = model.Trainer(settings, "cpu")

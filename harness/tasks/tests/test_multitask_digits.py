@@ -160,7 +160,7 @@ def test_tensorflow_traces_once_for_all_runs() -> None:
     pytest.importorskip("tensorflow", reason="tensorflow is not installed")
     run("tf")
     of = Settings(**config())
-    trainer = trainer_of("harness.tasks.multitask_digits", of, "tf", "cpu")
+    trainer = trainer_of("multitask_digits", of, "tf", "cpu")
     before = trainer.loop.experimental_get_tracing_count()
     run("tf", seed=1, presence=0.9)
     run("tf", seed=2, steps=80)

@@ -51,7 +51,7 @@ def trained(
     """The plan of seed 0 and its tables after some steps."""
     settings = Settings(**config(**changes))
     plan = task.make_plan(settings, 0)
-    model = trainer_of(task.__package__, settings, plan, backend, "cpu")
+    model = trainer_of("recommender", settings, plan, backend, "cpu")
     model.reset(plan.weights)
     model.advance(plan.batches[:steps])
     return plan, model.tables()

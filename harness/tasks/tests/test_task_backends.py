@@ -7,7 +7,7 @@ import importlib.util
 import pytest
 
 from harness.errors import HarnessError
-from harness.tasks import TASKS, backends, part, runs_on
+from harness.tasks import TASKS, backends, runs_on
 
 FRAMEWORKS = {"pytorch": "torch", "tf": "tensorflow"}
 ABSENT = {"pytorch": "cuda:99", "tf": "NPU"}
@@ -24,12 +24,12 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 
 def test_a_backend_can_work_on_the_cpu(backend: str) -> None:
-    backends.prepare("harness.tasks.multitask_digits", backend, "cpu")
+    backends.prepare("multitask_digits", backend, "cpu")
 
 
 def test_a_device_that_is_not_there_is_refused_in_one_sentence(backend: str) -> None:
     with pytest.raises(HarnessError) as caught:
-        backends.prepare("harness.tasks.multitask_digits", backend, ABSENT[backend])
+        backends.prepare("multitask_digits", backend, ABSENT[backend])
     told = str(caught.value)
     assert ABSENT[backend] in told
     assert "use cpu" in told
@@ -39,4 +39,4 @@ def test_a_device_that_is_not_there_is_refused_in_one_sentence(backend: str) -> 
 def test_every_task_says_whether_a_backend_can_work(backend: str) -> None:
     for task in TASKS:
         if backend in runs_on(task):
-            part(task, "task").prepare(backend, "cpu")
+            backends.prepare(task, backend, "cpu")

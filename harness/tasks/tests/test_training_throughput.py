@@ -24,7 +24,7 @@ FRAMEWORKS = {"pytorch": "torch", "tf": "tensorflow", "keras3": "keras"}
 def trainer(backend: str, workload: str, precision: str, wrapped: bool) -> Any:
     for module in (FRAMEWORKS[backend], "sklearn"):
         pytest.importorskip(module, reason=f"{module} is not installed")
-    model = backends.model("harness.tasks.training_throughput", backend)
+    model = backends.model("training_throughput", backend)
     settings = Settings(workload, precision, 1)
     return model.Trainer(settings, make_plan(settings, 0), "cpu", wrapped)
 

@@ -1,4 +1,7 @@
-"""One run: time whole training steps of a plain net in one precision."""
+"""Timings of whole training steps of a plain net in several precisions.
+
+Only records of GPUs are judged, because float16 on a CPU is not comparable.
+"""
 
 from __future__ import annotations
 
@@ -36,11 +39,6 @@ class Settings:
     rounds: Count  # timings
 
 
-def prepare(backend: str, device: str) -> None:
-    """Import the backend's framework and test the device; raise if either fails."""
-    backends.prepare(__package__, backend, device)
-
-
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
     """Do one run; it has diverged if the loss after it is not finite.
 
@@ -48,7 +46,7 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
     and the ``loss`` before and after, to detect steps without effect.
     """
     of = Settings(**config)
-    trainer = backends.model(__package__, backend).Trainer(of, seed, device)
+    trainer = backends.model("throughput", backend).Trainer(of, seed, device)
     before = trainer.loss()
     trainer.advance(of.warm_up)
     rates = []

@@ -1,4 +1,7 @@
-"""One run: time whole training steps of a workload, bare and wrapped, in turns."""
+"""Whole training steps of three tasks, with and without a wrapper, timed in turns.
+
+Multitask digits, embeddings with rows of limited norm, and a byte transformer.
+"""
 
 from __future__ import annotations
 
@@ -113,11 +116,6 @@ def _windows(batch: int, stream: np.random.Generator) -> Plan:
     return Plan(first_weights(SHAPE, stream), {"windows": windows})
 
 
-def prepare(backend: str, device: str) -> None:
-    """Import the backend's framework and test the device; raise if either fails."""
-    backends.prepare(__package__, backend, device)
-
-
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
     """Do one run; it has diverged if a loss after it is not finite.
 
@@ -128,7 +126,7 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
     of = Settings(**config)
     if of.precision == "fp16" and device == "cpu":
         return Outcome("ok", "float16 is not timed on a CPU")
-    module, plan = backends.model(__package__, backend), make_plan(of, seed)
+    module, plan = backends.model("training_throughput", backend), make_plan(of, seed)
     trainers: list[tuple[str, Any]] = []
 
     def made(name: str) -> Step:

@@ -1,4 +1,4 @@
-"""One run: train the transformer and measure its loss and the optimizer's state."""
+"""A byte transformer under several optimizers, with and without warm-up."""
 
 from __future__ import annotations
 
@@ -89,11 +89,6 @@ def make_plan(of: Settings, seed: int) -> Plan:
     return Plan(batches, held_out, first_weights(of.shape, streams[1]))
 
 
-def prepare(backend: str, device: str) -> None:
-    """Import the backend's framework and test the device; raise if either fails."""
-    backends.prepare(__package__, backend, device)
-
-
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
     """Do one run; it has diverged if a loss is not finite.
 
@@ -101,7 +96,7 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
     optimizer's ``state`` and of the ``weights``.
     """
     of = Settings(**config)
-    module = backends.model(__package__, backend)
+    module = backends.model("warm_up", backend)
     trainer = module.Trainer(of, make_plan(of, seed), device)
     taken = trainer.train()
     if taken < of.steps:

@@ -1,4 +1,8 @@
-"""The settings, the processes and the measurements of every run with workers."""
+"""Shared code of the tasks that measure workers in separate processes.
+
+A step waits for a fixed time, as for an accelerator that computes in parallel to the
+CPU. So the exchange is measured, and not the number of cores of the machine.
+"""
 
 from __future__ import annotations
 
@@ -62,17 +66,16 @@ class TeamSettings:
         return FLOAT * self.weights
 
 
-def prepare(package: str, backend: str, device: str) -> None:
-    """Import the framework; raise if it, the CPU or Ray is missing.
+def prepare(backend: str, device: str) -> None:
+    """Raise if the CPU, the framework or Ray is missing.
 
     Raises:
         HarnessError: one of them is missing.
     """
     backends.require_cpu(backend, device)
-    backends.prepare(package, backend, device)
+    backends.model("worker_team", backend)
     if importlib.util.find_spec("ray") is None:
-        task = package.rpartition(".")[-1]
-        raise HarnessError(sentence(task, "Ray", "none", "run pip install ray"))
+        raise HarnessError(sentence("workers", "Ray", "none", "run pip install ray"))
 
 
 # -- processes -------------------------------------------------------------------------

@@ -100,6 +100,10 @@ class Worker:
         del self.model, self.optimizer
         dist.destroy_process_group()
 
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function in this process."""
+        return function(*arguments)
+
     def push(self, center: RayCenter, weights: int, count: int) -> tuple[float, float]:
         """Push without pauses to a center that adds; return the begin and the end."""
         change = {"w": np.full(weights, GRADIENT, np.float32)}

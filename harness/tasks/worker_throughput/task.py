@@ -1,4 +1,4 @@
-"""Workers on one machine: the settings of a run, and what it measures."""
+"""Steps per second of workers on one machine and its loopback: AGN on Ray, and DDP."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import Any
 from harness.records.record import Outcome
 from harness.tasks import backends
 from harness.tasks.schema import Positive, settings
-from harness.tasks.worker_team import task as workers
 from harness.tasks.worker_team.task import (
     Measurement,
     Team,
@@ -21,6 +20,7 @@ from harness.tasks.worker_team.task import (
     start_ray,
     weights_of,
 )
+from harness.tasks.worker_team.task import prepare as prepare
 from lockstep.ray import RayCenter
 
 PUSHERS = 2
@@ -40,11 +40,6 @@ class Settings(TeamSettings):
     large_mb: Positive  # megabytes of a push of the large model
 
 
-def prepare(backend: str, device: str) -> None:
-    """Import the framework; raise if it, the CPU or Ray is missing."""
-    workers.prepare(__package__, backend, device)
-
-
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
     """Do one run; nothing is random, so a seed is a repetition.
 
@@ -61,7 +56,7 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
     Series: ``staleness`` and, for each of its values, ``pushes/PERIOD``.
     """
     of = Settings(**config)
-    module = backends.model(__package__, backend)
+    module = backends.model("worker_throughput", backend)
     try:
         team = _team(module.Worker)
         with tempfile.TemporaryDirectory() as folder:
