@@ -114,8 +114,8 @@ class AGNCustomGetter:
         for variable in entered:
             if variable in self._global_map:
                 continue
-            name, known = variable.name, [other.name for other in self._global_map]
-            if name in known:
+            name = variable.name
+            if name in [known.name for known in self._global_map]:
                 raise errors.UnsupportedError(
                     f"{GETTER}: expected variables with names of their own, got "
                     f"{name!r} twice; workers share what has the same name."
@@ -237,18 +237,24 @@ class AGNOptimizer(Wrapper):
         present = [(g, variable) for g, variable in pairs if g is not None]
         before = [variable.value for _, variable in present]
         self.inner_optimizer.apply_gradients(pairs)
-        with np.errstate(all="ignore"):
-            for (gradient, variable), value in zip(present, before, strict=True):
+        for (gradient, variable), value in zip(present, before, strict=True):
+            with np.errstate(all="ignore"):
                 change: Array | Rows = gradient
                 if self.commit == "delta":
                     change = np.asarray(variable.value - value)
-                accumulator = accumulators[variable]
-                accumulator.value = accumulated(accumulator.value, change)
+                elif isinstance(gradient, Rows):
+                    # A sum that starts at 0 is never -0.0.
+                    change = np.zeros_like(value) + arrays.densify(
+                        gradient, value.shape
+                    )
+                total = accumulators[variable].value
+                accumulators[variable].value = np.asarray(total + change)
         arrays.advance(self.local_step)
         step, period = int(self.local_step.value), self.communication_period
         is_due = step % period == 0
-        after = f"{-step % period} more before the push"
-        after = "pushed and pulled" if is_due else after
+        after = (
+            "pushed and pulled" if is_due else f"{-step % period} more before the push"
+        )
         # Before the push, which is a step of the inner optimizer with its own report.
         self.last_step = self.report(pairs, f"local step {step}, {after}")
         if is_due:
@@ -262,7 +268,9 @@ class AGNOptimizer(Wrapper):
         getter, means = self.custom_getter, {}
         for variable in variables:
             total = getter._grad_map[variable].value
-            means[variable.name] = mean_change(total, self.communication_period)
+            with np.errstate(all="ignore"):
+                period = total.dtype.type(self.communication_period)
+                means[variable.name] = np.asarray(total / period)
             if not self.strict:  # agn-row-clipping
                 shared = getter._global_map[variable]
                 share_row_axes(variable, shared, self.inner_optimizer)
@@ -289,17 +297,3 @@ class AGNOptimizer(Wrapper):
                 f"the variables to the {GETTER} first."
             )
         self.begin_round(self.custom_getter._global_map)
-
-
-def accumulated(total: Array, change: Array | Rows) -> Array:
-    """Return an accumulator + a gradient, or the difference that a step made."""
-    if isinstance(change, Rows):
-        # A sum that starts at 0 is never -0.0.
-        change = np.zeros_like(total) + arrays.densify(change, total.shape)
-    return np.asarray(total + change)
-
-
-def mean_change(total: Array, period: int) -> Array:
-    """Return an accumulator / period, computed in its dtype."""
-    with np.errstate(all="ignore"):
-        return np.asarray(total / total.dtype.type(period))

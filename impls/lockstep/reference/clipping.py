@@ -44,30 +44,20 @@ def global_norm(
         return np.asarray(np.sqrt(total * dtype.type(2)))
 
 
-def clip_factor(norm: Array, clip_norm: float, flush: bool = False) -> Array:
-    """Return s = clip_norm min(1 / norm, 1 / clip_norm), NaN for a non-finite norm.
-
-    With ``flush``, a subnormal limit, reciprocal or s becomes 0.
-    """
-    if not np.isfinite(norm):
-        return np.full((), np.nan, norm.dtype)
-    if not flush:
-        return clip_scale(norm, clip_norm)
-    one, limit = norm.dtype.type(1), flush_subnormals(norm.dtype.type(clip_norm))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        smaller = flush_subnormals(np.minimum(one / norm, one / limit))
-        return flush_subnormals(limit * smaller)
-
-
-def clip_scale(norm: Array, clip_norm: float) -> Array:
+def clip_scale(norm: Array, clip_norm: float, flush: bool = False) -> Array:
     """Return s = clip_norm min(1 / norm, 1 / clip_norm) in the norm's dtype: 0-d.
 
     A norm of 0 gives 1 or the number next to it. An infinite norm gives 0, and NaN
-    gives NaN.
+    gives NaN. With ``flush``, a subnormal limit, reciprocal or s becomes 0.
     """
     one, limit = norm.dtype.type(1), norm.dtype.type(clip_norm)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(limit * np.minimum(one / norm, one / limit))
+        if not flush:
+            return np.asarray(limit * np.minimum(one / norm, one / limit))
+        limit = flush_subnormals(limit)
+        return flush_subnormals(
+            limit * flush_subnormals(np.minimum(one / norm, one / limit))
+        )
 
 
 def scale_gradients(gradients: Iterable[Gradient], factor: Array) -> list[Gradient]:

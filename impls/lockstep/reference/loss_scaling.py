@@ -282,9 +282,12 @@ class ScalingWrapper(Wrapper):
 
     Attributes:
         scale_object: a loss scale, an automatic scaler, a number, or None for 1.
+        skips: whether a step with inf or NaN in its gradients is skipped.
+        models: float32 master -> its variable, after which reports name it.
     """
 
     scale_object: Any
+    skips = True
 
     def __init__(
         self, inner_optimizer: Any, clip_norm: float | None, strict: bool
@@ -304,6 +307,7 @@ class ScalingWrapper(Wrapper):
         self.clip_norm = clip_norm
         self.strict = strict
         self.takes_wide = not strict  # loss-scale-float16
+        self.models: dict[Variable, Variable] = {}
         self.last_step = scalers.ScaledStepReport(*NO_STEP)
 
     @property
@@ -317,68 +321,47 @@ class ScalingWrapper(Wrapper):
         with np.errstate(over="ignore"):
             return np.float32(1 if scale is None else scale)
 
-    @property
-    def skips(self) -> bool:
-        """Whether a step with inf or NaN in its gradients is skipped."""
-        raise NotImplementedError
-
-    def scale_gradient(self, gradient: Gradient) -> Gradient:
-        """Return a gradient times the scale: the gradient of the scaled loss."""
-        raise NotImplementedError
-
     def reciprocal(self) -> np.float32:
         """Return 1 / scale, rounded to float32."""
         with np.errstate(all="ignore"):
             return np.float32(1) / self.loss_scale
 
-    def scaled_pairs(self, loss: Any, variables: list[Variable]) -> Pairs:
-        """Return the gradients of loss x scale; functions of d loss get the scale."""
-
-        def scaled() -> list[Gradient]:
-            return [
-                g(self.loss_scale) if callable(g) else self.scale_gradient(g)
-                for g in loss()
-            ]
-
-        return self.inner_optimizer.compute_gradients(scaled, variables)
-
-    def known_as(self, variable: Variable) -> Variable:
-        """Return the user's variable for ``variable``, which may be its master."""
-        return variable
-
-    def scaler_inputs(self, pairs: Pairs, finite: bool) -> tuple[bool, Any, Any]:
-        """Return whether a step is finite, has_nan and amax for an automatic scaler."""
-        return finite, False, 0.0
+    def scaled_pairs(
+        self, loss: Any, variables: list[Variable], scale: Callable[[Gradient], Any]
+    ) -> Pairs:
+        """Return the gradients after ``scale``; functions of d loss get the number."""
+        gradients = [g(self.loss_scale) if callable(g) else scale(g) for g in loss()]
+        return self.inner_optimizer.compute_gradients(lambda: gradients, variables)
 
     def apply_or_skip(self, pairs: Pairs, update: Callable[[Pairs], None]) -> None:
         """Call ``update`` with the clipped pairs unless the step is skipped."""
         before = float(self.loss_scale)
         gradients = [gradient for gradient, _ in pairs]
         variables = [variable for _, variable in pairs]
-        names = [self.known_as(variable).name for variable in variables]
-        nonfinite = [
-            n for n, g in zip(names, gradients, strict=True) if not is_finite(g)
-        ]
-        absent = [n for n, g in zip(names, gradients, strict=True) if g is None]
+        names = [self.models.get(v, v).name for v in variables]
+        named = list(zip(names, gradients, strict=True))
+        nonfinite = [name for name, g in named if not is_finite(g)]
         norm = factor = None
         if self.clip_norm is not None and not nonfinite:
             norm = clipping.global_norm(gradients)
         finite = not nonfinite and (norm is None or bool(np.isfinite(norm)))
-        finite, has_nan, amax = self.scaler_inputs(pairs, finite)
+        scaler = self.scale_object
+        if isinstance(scaler, AutomaticLossScaler):
+            has_nan, amax, finite = scaler_inputs(scaler, pairs, finite, self.strict)
         applied = finite or not self.skips
         if applied and self.clip_norm is not None and norm is not None:
             # Below the limit the factor is exactly 1: c (1 / c) is not 1 for every c.
             factor = 1.0
             if norm > self.clip_norm:
-                scale = clipping.clip_factor(norm, self.clip_norm)
+                scale = clipping.clip_scale(norm, self.clip_norm)
                 gradients = clipping.scale_gradients(gradients, scale)
                 factor = float(scale)
         if applied:
             update(list(zip(gradients, variables, strict=True)))
-        if isinstance(self.scale_object, AutomaticLossScaler):
-            self.scale_object.update_op(has_nan, amax)
-        elif isinstance(self.scale_object, DynamicLossScale):
-            self.scale_object.move(finite)
+        if isinstance(scaler, AutomaticLossScaler):
+            scaler.update_op(has_nan, amax)
+        elif isinstance(scaler, DynamicLossScale):
+            scaler.move(finite)
         self.last_step = scalers.report(
             getattr(self.inner_optimizer, "last_step", None) if applied else None,
             names,
@@ -387,8 +370,25 @@ class ScalingWrapper(Wrapper):
             applied,
             None if norm is None else float(norm),
             factor,
-            absent,
+            [name for name, g in named if g is None],
         )
+
+
+def scaler_inputs(
+    scaler: AutomaticLossScaler, pairs: Pairs, finite: bool, strict: bool
+) -> tuple[Any, Any, bool]:
+    """Return has_nan and amax for an automatic scaler, and whether a step is finite.
+
+    By default the scaler treats any overflow as its own, including that of summed
+    duplicate rows and of the norm. A step without any element does not overflow.
+    """
+    if strict:  # masters-static-scale: the largest stored element decides.
+        has_nan, amax = scaler.check_grads(pairs)
+        return has_nan, amax, not (has_nan or np.isinf(amax))
+    wide = [(arrays.cast(g, arrays.SINGLE), variable) for g, variable in pairs]
+    has_nan, amax = scaler.check_grads(wide)
+    largest = np.finfo(np.float32).max if finite else np.float32(np.inf)
+    return has_nan, np.clip(amax, np.float32(0) if finite else largest, largest), finite
 
 
 class MixedPrecisionLossScaleOptimizer(ScalingWrapper):
@@ -455,6 +455,8 @@ class MixedPrecisionLossScaleOptimizer(ScalingWrapper):
                 f"got {loss_scale!r}; MixedPrecisionOptimizerWrapper takes an "
                 "AutomaticLossScaler."
             )
+        # loss-scale-fixed
+        self.skips = not (strict and isinstance(self.scale_object, FixedLossScale))
 
     def differentiate(self, loss: Any, variables: list[Variable]) -> Pairs:
         """Return the gradients times the scale, times its reciprocal."""
@@ -464,12 +466,12 @@ class MixedPrecisionLossScaleOptimizer(ScalingWrapper):
                     f"{type(self).__name__}: expected float32, got the float16 "
                     f"variable {variable.name!r}; leave strict off."
                 )
-        pairs = self.scaled_pairs(loss, variables)
-        return [(times(g, self.reciprocal(), self.strict), v) for g, v in pairs]
 
-    def scale_gradient(self, gradient: Gradient) -> Gradient:
-        """Return a gradient times the scale: the gradient of the scaled loss."""
-        return times(gradient, self.loss_scale, self.strict)
+        def scale(gradient: Gradient) -> Gradient:
+            return times(gradient, self.loss_scale, self.strict)
+
+        pairs = self.scaled_pairs(loss, variables, scale)
+        return [(times(g, self.reciprocal(), self.strict), v) for g, v in pairs]
 
     def apply(self, pairs: Pairs, global_step: Variable | None) -> None:
         """Apply unscaled gradients if they are finite, then update the scale."""
@@ -481,9 +483,3 @@ class MixedPrecisionLossScaleOptimizer(ScalingWrapper):
             self.inner_optimizer.apply_gradients(narrow, global_step)
 
         self.apply_or_skip(pairs, update)
-
-    @property
-    def skips(self) -> bool:
-        """Whether a step with inf or NaN in its gradients is skipped."""
-        is_fixed = isinstance(self.scale_object, FixedLossScale)
-        return not (self.strict and is_fixed)  # loss-scale-fixed

@@ -83,8 +83,9 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
             )
         # masters-scale-type
         self.scale_object = loss_scale if strict else scale_of(loss_scale)
+        # masters-static-scale
+        self.skips = not strict or isinstance(loss_scale, AutomaticLossScaler)
         self.masters: dict[Variable, Variable] = {}
-        self.models: dict[Variable, Variable] = {}
 
     @property
     def loss_scale(self) -> np.float32:
@@ -106,18 +107,14 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
         """Return the unscaled float32 gradients with the masters."""
         scale = self.loss_scale
         self.adopt_changes()
-        pairs = self.scaled_pairs(loss, variables)
+
+        def scaled(gradient: Gradient) -> Gradient:
+            # As in a float16 model, where a scale above 65504 is infinite.
+            return arrays.map_values(lambda v: v * v.dtype.type(scale), gradient)
+
+        pairs = self.scaled_pairs(loss, variables, scaled)
         of_masters = [self.to_master(g, v, scale) for g, v in pairs]
         return [(times(g, self.reciprocal()), master) for g, master in of_masters]
-
-    def scale_gradient(self, gradient: Gradient) -> Gradient:
-        """Return a gradient times the scale, which is rounded to its dtype first.
-
-        This is the gradient that a scaled loss has in a float16 model, where a scale
-        above 65504 is infinite.
-        """
-        scale = self.loss_scale
-        return arrays.map_values(lambda v: v * v.dtype.type(scale), gradient)
 
     def to_master(
         self, gradient: Gradient, variable: Variable, scale: np.float32
@@ -163,35 +160,6 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
                 variable.value = arrays.saturating_cast(master.value, dtype)
 
         self.apply_or_skip(pairs, update)
-
-    @property
-    def skips(self) -> bool:
-        """Whether a step with inf or NaN in its gradients is skipped."""
-        # masters-static-scale
-        return not self.strict or isinstance(self.scale_object, AutomaticLossScaler)
-
-    def scaler_inputs(self, pairs: Pairs, finite: bool) -> tuple[bool, Any, Any]:
-        """Return whether a step is finite, has_nan and amax for an automatic scaler.
-
-        By default an automatic scaler treats any overflow as its own, including that of
-        summed duplicate rows and of the norm. A step without any element does not
-        overflow. Strict (masters-static-scale): the scaler decides by the largest
-        stored element.
-        """
-        scale = self.scale_object
-        if not isinstance(scale, AutomaticLossScaler):
-            return finite, False, 0.0
-        if self.strict:
-            has_nan, amax = scale.check_grads(pairs)
-            return not (has_nan or np.isinf(amax)), has_nan, amax
-        has_nan, amax = scale.check_grads([(cast(g, SINGLE), v) for g, v in pairs])
-        largest = np.finfo(np.float32).max if finite else np.float32(np.inf)
-        least = np.float32(0) if finite else largest
-        return finite, has_nan, np.clip(amax, least, largest)
-
-    def known_as(self, variable: Variable) -> Variable:
-        """Return the variable of a master; any other variable is returned as it is."""
-        return self.models.get(variable, variable)
 
     def trains_master(self, variable: Variable) -> bool:
         """Return whether a variable is trained through a master."""

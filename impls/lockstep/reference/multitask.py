@@ -63,8 +63,18 @@ class MultitaskOptimizerWrapper(Wrapper):
             )
         self.inner_optimizer = opt
         self.strict = strict
-        if strict and isinstance(opt, RuleOptimizer):  # multitask-in-place
-            skip_zeros_in_place(opt)
+        if not (strict and isinstance(opt, RuleOptimizer)):
+            return
+        update = opt.update  # multitask-in-place
+
+        def update_unless_zero(gradient: Array | Rows, variable: Variable) -> None:
+            # The original replaced only an update that receives summed rows. So an
+            # optimizer that does not sum duplicates does not test sparse gradients.
+            is_tested = opt.sums_duplicates or not isinstance(gradient, Rows)
+            if not (is_tested and is_all_zero(gradient, True)):
+                update(gradient, variable)
+
+        opt.update = update_unless_zero  # type: ignore[method-assign]
 
     def apply(self, pairs: Pairs, global_step: Variable | None) -> None:
         """Apply the gradients that are not all zero."""
@@ -87,35 +97,16 @@ class MultitaskOptimizerWrapper(Wrapper):
             self.last_step = inner._replace(reason=reason, skipped=skipped)
 
 
-def skip_zeros_in_place(opt: RuleOptimizer) -> None:
-    """Replace ``opt.update`` permanently by one that skips all-zero gradients.
-
-    In the original, only an update that receives summed rows was replaced. So an
-    optimizer that does not sum duplicates (gradient descent) does not test sparse
-    gradients.
-    """
-    update = opt.update
-
-    def update_unless_zero(gradient: Array | Rows, variable: Variable) -> None:
-        is_tested = opt.sums_duplicates or not isinstance(gradient, Rows)
-        if not (is_tested and is_all_zero(gradient, True)):
-            update(gradient, variable)
-
-    opt.update = update_unless_zero  # type: ignore[method-assign]
-
-
 def report(pairs: Pairs, zero: list[bool]) -> StepReport:
     """Return the report of a step: which variables were not updated, and why."""
-    absent = [gradient is None for gradient, _ in pairs]
-    skips = [z or a for z, a in zip(zero, absent, strict=True)]
-    if not any(skips):
+    both = zip(pairs, zero, strict=True)
+    skipped = tuple(v.name for (g, v), is_zero in both if is_zero or g is None)
+    if not skipped:
         return StepReport(True, "every gradient had a nonzero element", ())
-    both = zip(pairs, skips, strict=True)
-    skipped = tuple(variable.name for (_, variable), skip in both if skip)
-    counts = {"all zero": sum(zero), "absent": sum(absent)}
+    counts = {"all zero": sum(zero), "absent": len(skipped) - sum(zero)}
     parts = [f"{count} {what}" for what, count in counts.items() if count]
     reason = f"of {len(pairs)} gradients {' and '.join(parts)}"
-    return StepReport(not all(skips), reason, skipped)
+    return StepReport(len(skipped) < len(pairs), reason, skipped)
 
 
 def clip_gradients_by_global_norm(
@@ -186,7 +177,9 @@ def clipped_in(
     nonzero = [g for g in gradients if g is not None and not is_all_zero(g)]
     norm = clipping.global_norm(nonzero, dtype, flush)
     with np.errstate(all="ignore"):
-        factor = clipping.clip_factor(norm, clip_norm, flush)
+        factor = np.full((), np.nan, norm.dtype)
+        if np.isfinite(norm):
+            factor = clipping.clip_scale(norm, clip_norm, flush)
         clipped = clipping.scale_gradients(gradients, factor)
         return flushed(clipped) if flush else clipped, norm
 

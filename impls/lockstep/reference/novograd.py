@@ -22,16 +22,6 @@ def square_norm(g: Array) -> Array:
     return arrays.lane_sum(wide * wide)
 
 
-def next_moment(h: Any, moment: Array, square: Array) -> Array:
-    """v = b2 v + (1 - b2) |g|^2 if v is finite and > 0, else v = |g|^2.
-
-    So an infinite v, which would stay infinite forever, is replaced.
-    """
-    if h.strict:  # novograd-second-moment
-        return square
-    return moment * h.beta2 + square * h.rest2 if 0 < moment < np.inf else square
-
-
 def normalized(h: Any, moment: Array, w: Array, g: Array) -> Array:
     """g' = (g (1 / sqrt(v + eps)) + wd w) share."""
     direction = g * (1 / np.sqrt(moment + h.epsilon))
@@ -41,10 +31,17 @@ def normalized(h: Any, moment: Array, w: Array, g: Array) -> Array:
 
 
 def novograd(h: Any, w: Array, slots: Slots, g: Array) -> Updated:
-    """Update v, then a = b1 a + g'; w -= lr a."""
-    moment = next_moment(h, slots["second_moment"], square_norm(g))
+    """v = b2 v + (1 - b2) |g|^2 if v is finite and > 0, else |g|^2; a = b1 a + g'.
+
+    So an infinite v, which would stay infinite forever, is replaced. Then w -= lr a.
+    """
+    stored = slots["second_moment"]
+    moment = square_norm(g)
+    if not h.strict:  # novograd-second-moment
+        if 0 < stored < np.inf:
+            moment = stored * h.beta2 + moment * h.rest2
+        stored = moment
     w, state = optimizers.momentum(h, w, slots, normalized(h, moment, w, g))
-    stored = slots["second_moment"] if h.strict else moment
     return w, {**state, "second_moment": stored}
 
 

@@ -33,9 +33,6 @@ OPTIMIZER_CLS_NAMES: dict[str, Callable[..., Optimizer]] = {
 }
 """Name of an optimizer for ``optimize_loss`` -> its class."""
 
-REQUIRED_ARGUMENTS = {"Momentum": ("momentum",), "AdamW": ("weight_decay",)}
-"""Name of an optimizer -> the ``optimizer_params`` that it needs."""
-
 
 def optimize_loss(
     loss: Callable[..., Iterable[Gradient]],
@@ -61,8 +58,8 @@ def optimize_loss(
     rate = learning_rate_decay_fn(steps applied so far); g = gradients of the loss,
     times 1 / scale; with ``iter_size`` > 1, g = sum of g / iter_size over the
     micro-batches. With "mixed", the step is skipped if g is not finite. g is clipped or
-    scaled by LARC. Then the optimizer updates the
-    variables, and the step is counted. The summaries of a step go to its ``recorder``.
+    scaled by LARC. Then the optimizer updates the variables, and the step is counted.
+    The summaries of a step go to its ``recorder``.
 
     Args:
         loss: a function that returns the gradients, one for each variable.
@@ -161,14 +158,13 @@ def make_optimizer(
             known = list(OPTIMIZER_CLS_NAMES)
             raise errors.unknown_name(f"{OWNER}: optimizer", optimizer, known)
         make = OPTIMIZER_CLS_NAMES[optimizer]
-        for needed in REQUIRED_ARGUMENTS.get(optimizer, ()):
-            if needed not in arguments:
-                is_decay = needed == "weight_decay"
-                kind: Any = errors.MissingDecayError
-                raise (kind if is_decay else errors.MissingArgumentError)(
-                    f"{OWNER}: optimizer_params of {optimizer}: expected {needed!r}, "
-                    f"got none; add {needed!r}."
-                )
+        needed = {"Momentum": "momentum", "AdamW": "weight_decay"}.get(optimizer)
+        if needed is not None and needed not in arguments:
+            text = f"optimizer_params of {optimizer}: expected {needed!r}, got none"
+            is_decay = needed == "weight_decay"
+            kind: Any = errors.MissingDecayError
+            kind = kind if is_decay else errors.MissingArgumentError
+            raise kind(f"{OWNER}: {text}; add {needed!r}.")
         make = partial(make, strict=True) if step.strict else make
     if optimizer == "AdamW":
         step.weight_decay = arguments["weight_decay"]
@@ -189,16 +185,10 @@ def make_optimizer(
 
 
 class DecayNow:
-    """Strict: the entry of "AdamW" in the caller's dict: current rate x weight decay.
-
-    It behaves like a number with the current value, as the tensor in a graph does.
-    """
+    """Strict: the entry of "AdamW" in the caller's dict, the rate x weight decay."""
 
     def __init__(self, product: Callable[[], Any]) -> None:
         self.product = product
-
-    def __call__(self) -> Any:
-        return self.product()
 
     def __float__(self) -> float:
         return float(self.product())
@@ -288,9 +278,7 @@ class TrainingStep:
     def next_rate(self) -> Any:
         """Return the learning rate for the next step."""
         rate = self.learning_rate_decay_fn
-        if callable(rate):
-            rate = rate(self.global_step.value.copy())
-        return rate
+        return rate(self.global_step.value.copy()) if callable(rate) else rate
 
     def accumulate(self, pairs: Pairs) -> Pairs:
         """Return the accumulated gradients with this micro-batch, in pairs.
@@ -327,10 +315,8 @@ class TrainingStep:
         if self.weight_decay is not None:
             base.arguments["weight_decay"] = self.decay()
         self.optimizer.apply_gradients(pairs, self.global_step)
-        names = [variable.name for variable in self.variables]
-        both = zip(names, pairs, strict=True)
-        absent = tuple(name for name, (gradient, _) in both if gradient is None)
-        plain = f"{len(names) - len(absent)} of {len(names)} variables updated"
+        absent = tuple(v.name for gradient, v in pairs if gradient is None)
+        plain = f"{len(pairs) - len(absent)} of {len(pairs)} variables updated"
         report = StepReport(True, plain, absent)
         self.last_step = getattr(self.optimizer, "last_step", report)
 
@@ -355,8 +341,7 @@ class TrainingStep:
 
     def decay(self) -> Any:
         """Return AdamW's decay at this step: the rate times ``weight_decay``."""
-        decay = self.weight_decay
-        return np.float32(self.learning_rate) * (decay() if callable(decay) else decay)
+        return np.float32(self.learning_rate) * float(self.weight_decay)
 
     def clear(self) -> None:
         """Clear the accumulated gradients."""

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -14,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from lockstep import errors
-from lockstep.interface import Array, Gradient
-from lockstep.larc import LarcPolicy, larc_policy
-from lockstep.reference import arrays, clipping, larc
-from lockstep.reference.arrays import Pairs, Variable
+from lockstep.checks import require
+from lockstep.interface import Array, Gradient, Rows
+from lockstep.larc import LARC, LarcPolicy, larc_policy
+from lockstep.reference import arrays, clipping
+from lockstep.reference.arrays import SINGLE, Pairs, Variable
 
 OWNER = "post_process_gradients"
 
@@ -75,19 +77,10 @@ class Summaries(NamedTuple):
             summed = arrays.summed_values(gradient)
             for kind, array in (("gradient", summed), ("variable", variable.value)):
                 norm, name = f"{kind}_norm", variable.name
-                self.scalar(norm, larc.tensor_norm(array), variable=name)
+                self.scalar(norm, tensor_norm(array), variable=name)
                 if f"{kind}s" in self.names:
                     finite = np.where(np.isfinite(array), array, 0)
                     self.recorder.histogram(tag_of(f"{kind}s", name), finite)
-
-    def ratio(self, policy: LarcPolicy, name: str, raw: Array, rate: Array) -> None:
-        """Record whether LARC lowers the rate, the ratio, and their product."""
-        ratio = larc.larc_ratio(policy, raw)
-        values = {"larc_grad_update": ratio, "larc_final_lr": rate * ratio}
-        if policy.larc_mode == "clip":
-            values["larc_clip_on"] = np.asarray(raw < 1, np.int32)
-        for tag, value in values.items():
-            self.scalar("larc_summaries", value, tag, name)
 
 
 def tag_of(kind: str, variable: str) -> str:
@@ -157,7 +150,9 @@ def post_process_gradients(
     asked = Summaries(requested(summaries, OWNER), recorder)
     policy = None if larc_params is None else larc_policy(larc_params, not strict)
     pairs = clipping.fitting_pairs(grads_and_vars, OWNER, strict)
-    rate = None if policy is None else larc.as_rate(lr, strict)
+    if policy and not strict and not isinstance(lr, np.ndarray | np.generic):
+        fine = 0 <= lr < math.inf  # type: ignore[operator]  # clip-limit
+        require(LARC, "lr", lr, fine, "a finite number >= 0, or a 0-d tensor")
     if strict and (policy or "global_gradient_norm" in asked.names):  # clip-absent
         clipping.require_present(pairs, OWNER)
     name = "global_gradient_norm"
@@ -167,15 +162,16 @@ def post_process_gradients(
         after = clipping.norm_of_pairs(pairs, strict)
         asked.scalar(name, after, "global_clipped_gradient_norm")
     asked.pairs(pairs)
-    if policy is None or rate is None:
-        return pairs
-    return apply_larc(policy, pairs, rate, asked, strict)
+    if policy is not None:
+        pairs = apply_larc(policy, pairs, np.asarray(lr, SINGLE), asked, strict)
+    return pairs
 
 
 def apply_larc(
     policy: LarcPolicy, pairs: Pairs, rate: Array, asked: Summaries, strict: bool
 ) -> Pairs:
     """Multiply each gradient that is not None by its ratio."""
+    clips = policy.larc_mode == "clip"
     scaled: Pairs = []
     for gradient, variable in pairs:
         if gradient is None:
@@ -183,12 +179,49 @@ def apply_larc(
             continue
         if strict:  # larc-sparse
             gradient = arrays.densify(gradient, variable.shape)
-        norms = larc.tensor_norm(variable.value), larc.tensor_norm(gradient)
-        raw = larc.raw_ratio(policy, rate, *norms, strict)
-        asked.ratio(policy, variable.name, raw, rate)
-        ratio = larc.larc_ratio(policy, raw)
-        scaled.append((larc.scale_by_ratio(gradient, ratio), variable))
+        norms = tensor_norm(variable.value), tensor_norm(gradient)
+        raw = raw_ratio(policy, rate, *norms, strict)
+        ratio = np.asarray(np.minimum(raw, np.float32(1))) if clips else raw
+        scaled.append((scale_by_ratio(gradient, ratio), variable))
+        values = {"larc_grad_update": ratio, "larc_final_lr": rate * ratio}
+        if clips:
+            values["larc_clip_on"] = np.asarray(raw < 1, np.int32)
+        for tag, value in values.items():
+            asked.scalar("larc_summaries", value, tag, variable.name)
     return scaled
+
+
+def tensor_norm(tensor: Array | Rows) -> Array:
+    """Return the norm sqrt(sum of squares), duplicate rows summed: float32 and 0-d."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares = np.square(arrays.summed_values(tensor).astype(SINGLE))
+        return np.asarray(np.sqrt(arrays.lane_sum(squares)))
+
+
+def raw_ratio(
+    policy: LarcPolicy, rate: Array, weight: Array, gradient: Array, strict: bool
+) -> Array:
+    """Return the ratio of norms |w| and |g| before it is limited to 1: float32, 0-d."""
+    eta, epsilon = np.float32(policy.larc_eta), np.float32(policy.epsilon)
+    with np.errstate(all="ignore"):
+        divisor, still = gradient + epsilon, weight == 0 or gradient == 0
+        if policy.larc_mode == "clip":
+            divisor, still = rate * divisor, still or rate == 0
+        if not strict and still and np.isfinite(weight + gradient):  # larc-zero-norm
+            return np.asarray(np.float32(1))
+        raw = eta * weight / divisor
+        return np.asarray(np.maximum(raw, np.float32(policy.min_update)))
+
+
+def scale_by_ratio(gradient: Array | Rows, ratio: Array) -> Array | Rows:
+    """Return a gradient times the ratio in its dtype, clamped in half precision."""
+
+    def scaled(values: Array) -> Array:
+        is_half = str(values.dtype) in arrays.LARGEST
+        cast = arrays.saturating_cast if is_half else np.asarray
+        return np.asarray(values * cast(ratio, values.dtype))
+
+    return arrays.map_values(scaled, gradient)
 
 
 def reduce_gradients(

@@ -31,13 +31,10 @@ MARGINS = {
     "float32": 2.0**-23 + NORM_ERROR,
     "float64": 2.0**-52 + NORM_ERROR,
 }
-"""Dtype -> margin below the limit, relative to it, for rows that rounding would leave
-above the limit. With this margin, rounding cannot exceed the limit.
+"""Dtype -> margin below the limit, relative to it: a sum of rounding errors.
 
-The margin is a sum of rounding errors. The factor and the product are rounded to
-``wide``, which is float32 for half precision and otherwise the dtype itself; together
-this is its machine epsilon. Half precision is rounded once more, by half its machine
-epsilon. The norm in float64 has an error, too.
+The factor and the product are rounded to ``wide``: together its machine epsilon. Half
+precision is rounded once more, by half its machine epsilon. The float64 norm errs, too.
 """
 
 
@@ -47,26 +44,13 @@ epsilon. The norm in float64 has an error, too.
 def clip_rows(
     values: Array, axes: Sequence[int], max_norm: float
 ) -> tuple[Array, Array]:
-    """Return ``values`` with each norm over ``axes`` at most ``max_norm``.
+    """Return w with norms over ``axes`` of at most max_norm, and where n was larger.
 
-    ``wide`` is the dtype of w, or float32 for half precision. The steps are:
-    n = sqrt(sum over axes of w^2), in float64; limit = max_norm rounded to ``wide``.
-    Where n <= limit, w keeps its bits. Elsewhere f = limit / n, computed in float64 and
-    rounded to ``wide``; w' = w f, computed in ``wide`` and rounded to the dtype of w.
-    If the norm of w' is still above the limit because of rounding,
-    f = limit / n (1 - margin) instead, with the margins of :data:`MARGINS`. So
-    n' <= limit, and clipping w' again does not change it.
-
-    A norm of NaN makes its row NaN. An infinite norm makes finite elements 0.
-
-    Args:
-        values: a variable, or [k, ...] rows of it; any shape.
-        axes: distinct axes; without any, each element is its own norm.
-        max_norm: the largest norm that is not clipped, > 0 and finite.
-
-    Returns:
-        The clipped values, and a bool array that is True where the norm was too large;
-        its ``axes`` have length 1.
+    n = sqrt(sum over axes of w^2) and f = limit / n are computed in float64, w' = w f
+    in ``wide``, to which limit and f are rounded: the dtype of w, or float32 for half
+    precision. Where n <= limit, w keeps its bits. If rounding leaves the norm of w'
+    above the limit, f = limit / n (1 - margin) instead. So clipping again changes
+    nothing. A norm of NaN makes its row NaN. An infinite norm makes finite elements 0.
     """
     wide = arrays.wide_dtype(values.dtype)
     limit = np.float64(wide.type(max_norm))
@@ -130,15 +114,12 @@ def sum_over(values: Array, axes: Sequence[int]) -> Array:
 
 
 def subtract_rows(values: Array, indices: Array | None, difference: Array) -> Array:
-    """Return ``values`` minus ``difference``, in whole or at the rows ``indices`` [k].
-
-    The difference was computed from the rows before this update, and is subtracted k
-    times from a row that is listed k times (row-clip-duplicates).
-    """
+    """Return ``values`` - ``difference``, k times in a row that is listed k times."""
     if indices is None:
         return flush_subnormals(flush_subnormals(values) - difference)
     values = values.copy()
     for k, row in zip(indices.tolist(), difference, strict=True):
+        # row-clip-duplicates: the difference is that of the row before this update.
         values[k] = flush_subnormals(flush_subnormals(values[k]) - row)
     return values
 

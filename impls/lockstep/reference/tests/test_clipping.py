@@ -11,7 +11,7 @@ from lockstep import reference
 from lockstep.interface import Array, Rows
 from lockstep.reference import Variable, clip_by_global_norm, strict
 from lockstep.reference.arrays import lane_sum
-from lockstep.reference.clipping import clip_factor, global_norm
+from lockstep.reference.clipping import clip_scale, global_norm
 from lockstep.reference.variable_clipping import strict_norms
 
 NAN = np.nan
@@ -101,8 +101,8 @@ def test_the_strict_clipping_function_flushes_at_every_operation() -> None:
     small = [(np.float32([1e-19, 1.2e-19]), "v")]
     assert strict.clip_gradients_by_global_norm(small, 1e-19)[1] == 0
     assert reference.clip_gradients_by_global_norm(small, 1e-19)[1] > 0
-    assert clip_factor(np.asarray(np.float32(5)), 1e38, flush=True) == 0
-    assert clip_factor(np.asarray(np.float32(5)), 1e38) > 0
+    assert clip_scale(np.asarray(np.float32(5)), 1e38, flush=True) == 0
+    assert clip_scale(np.asarray(np.float32(5)), 1e38) > 0
 
 
 @pytest.mark.parametrize("limit", [0.5, 2.0, 8.0])
@@ -111,8 +111,8 @@ def test_the_factor_is_1_below_the_limit_and_their_ratio_above(
     limit: float, flush: bool
 ) -> None:
     below, above = np.float32(limit / 4), np.float32(limit * 4)
-    assert clip_factor(np.asarray(below), limit, flush) == 1
-    assert clip_factor(np.asarray(above), limit, flush) == 0.25
+    assert clip_scale(np.asarray(below), limit, flush) == 1
+    assert clip_scale(np.asarray(above), limit, flush) == 0.25
 
 
 @pytest.mark.parametrize("size", [8193, 10_000, 16_384])

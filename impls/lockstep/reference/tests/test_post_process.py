@@ -17,8 +17,7 @@ from lockstep.reference import (
     post_process_gradients,
     strict,
 )
-from lockstep.reference.larc import raw_ratio
-from lockstep.reference.post_process import SummaryRecord
+from lockstep.reference.post_process import SummaryRecord, raw_ratio
 
 LARC = {"larc_eta": 0.01}
 
@@ -58,9 +57,9 @@ def test_the_default_ratio_is_1_where_a_norm_is_zero_and_only_there(mode: str) -
     policy = larc_policy({**LARC, "larc_mode": mode})
     half, zero, one = np.float32([0.5, 0, 1])
     for weight, gradient in ((half, zero), (zero, half), (zero, zero)):
-        assert raw_ratio(policy, half, weight, gradient) == 1
+        assert raw_ratio(policy, half, weight, gradient, False) == 1
     for weight, gradient in ((half, one), (one, half), (one, one)):
-        assert raw_ratio(policy, half, weight, gradient) < 0.1
+        assert raw_ratio(policy, half, weight, gradient, False) < 0.1
 
 
 def test_larc_leaves_an_absent_gradient_absent() -> None:
@@ -161,4 +160,4 @@ def test_rows_are_scaled_as_a_dense_gradient_is() -> None:
 
 def test_the_ratio_of_mode_clip_is_1_at_a_rate_of_zero_before_it_is_limited() -> None:
     half, zero = np.float32([0.5, 0])
-    assert raw_ratio(larc_policy(LARC), zero, half, half) == 1
+    assert raw_ratio(larc_policy(LARC), zero, half, half, False) == 1
