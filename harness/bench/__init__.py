@@ -3,5 +3,5 @@
 ``NAME.toml`` declares what is measured, and what we aim at; ``declare`` reads it.
 ``command`` starts measuring processes (``process``). In them ``bench_setups`` times the
 setups of all benchmarks of a backend. ``command`` turns the times into records.
-``judge`` computes effects and verdicts; ``compare``, ``figures``, ``report`` show them.
+``compare`` computes effects and verdicts; ``figures`` and ``report`` show them.
 """

@@ -10,8 +10,8 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
+from harness.bench.compare import PROCESSES
 from harness.bench.declare import Benchmark
-from harness.bench.judge import PROCESSES
 from harness.bench.process import Job, Measurement, measure
 from harness.errors import HarnessError
 from harness.processes.environment import describe

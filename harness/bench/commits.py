@@ -22,8 +22,8 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.bench.command import COUNTS, Request
+from harness.bench.compare import LEVEL, MICROSECONDS
 from harness.bench.declare import Row
-from harness.bench.judge import LEVEL, MICROSECONDS
 from harness.bench.process import Job, Result, measure
 from harness.errors import HarnessError
 from harness.processes.children import ROOT

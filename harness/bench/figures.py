@@ -13,7 +13,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
 from harness.bench.compare import short
-from harness.bench.growth import sentence_on
 from harness.figures.plot import Drawing
 from harness.figures.style import WIDTH, Theme, symbol
 from harness.figures.tables import grouped
@@ -111,13 +110,12 @@ def _name(row: pd.Series) -> str:
 
 def _growth(finding: Finding, table: pd.DataFrame) -> Drawing:
     panels = list(table["growth"].unique())
-    fitted = sentence_on(finding.tables.get("exponents", pd.DataFrame()))
     return Drawing(
         name="growth",
         title=f"{finding.title}: how it grows",
         alt="A line for each backend over " + ", over ".join(panels) + ".",
         caption="The same values as in the table, in setups that differ in one thing "
-        "alone. Bars: 95% interval over processes, if there are several. " + fitted,
+        "alone. Bars: 95% interval over processes, if there are several.",
         data=table,
         size=(WIDTH, 0.5 + 2.3 * len(panels)),
         paint=partial(_paint_growth, table=table, panels=panels),

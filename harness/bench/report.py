@@ -8,8 +8,14 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.bench.command import Request
-from harness.bench.compare import controls_line, judge, written
-from harness.bench.judge import FASTER, SLOWER, UNDECIDED
+from harness.bench.compare import (
+    FASTER,
+    SLOWER,
+    UNDECIDED,
+    controls_line,
+    judge,
+    written,
+)
 from harness.records.files import folder
 
 STYLES = {FASTER: "green", SLOWER: "red", UNDECIDED: "yellow"}

@@ -10,14 +10,13 @@ from typing import Annotated
 import typer
 
 from harness.commands.findings import compare, pages, plot, readme
-from harness.commands.frozen import frozen
 from harness.commands.measurements import (
     bench,
     check,
     list_everything,
     run_experiments,
 )
-from harness.commands.parity import catalogue, oracle, parity
+from harness.commands.parity import catalogue, frozen, oracle, parity
 from harness.errors import HarnessError
 from lockstep import __version__
 from lockstep.errors import LockstepError, sentence

@@ -193,7 +193,7 @@ def _finding(
 def _print_age(name: str) -> None:
     """Print when the published records and the user's own were made."""
     from harness.bench import declare as benchmarks
-    from harness.judgement.counted import age_of, counted_records
+    from harness.judgement.compare import age_of, counted_records
     from harness.records.files import folder
 
     benchmark = name in benchmarks.known()

@@ -11,6 +11,10 @@ Names = Annotated[list[str] | None, typer.Argument(help="Names; default: all of 
 Backends = Annotated[
     list[str] | None, typer.Option(help="A backend (repeatable); default: all.")
 ]
+Modes = Annotated[
+    list[str] | None,
+    typer.Option("--mode", help="An execution mode of the backends (repeatable)."),
+]
 Families = Annotated[
     list[str] | None, typer.Option(help="A family (repeatable); default: all.")
 ]

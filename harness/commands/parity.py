@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
@@ -20,21 +22,19 @@ from harness.commands.options import (
     Device,
     Families,
     Golden,
+    Modes,
     RowsFile,
 )
 from harness.errors import HarnessError
 from harness.parity import report
-from harness.parity.cases import GOLDEN
-from harness.parity.command import Request, Result, run_parity
-from harness.parity.row import Row
+from harness.parity.cases import FAMILIES, GOLDEN
+from harness.parity.command import Request, run_parity
+from lockstep.errors import unknown_name
 
 
 def parity(
     backend: Backends = None,
-    mode: Annotated[
-        list[str] | None,
-        typer.Option("--mode", help="An execution mode of the backends (repeatable)."),
-    ] = None,
+    mode: Modes = None,
     golden: Golden = GOLDEN,
     family: Families = None,
     case: Annotated[str | None, typer.Option(help="The id of one case.")] = None,
@@ -65,7 +65,8 @@ def parity(
     chosen = (backend or (), mode or (), golden, family or ())
     request = Request(*chosen, case, explain, everything, default, device)
     console = Console(width=max(Console().width, TABLE_WIDTH))
-    result = _run_with_progress(request)
+    with _progress() as advance:
+        result = run_parity(request, lambda row: advance(f"{row.backend}/{row.mode}"))
     report.print_explanation(result, console)
     report.print_rows(result, console)
     if report_file is not None:
@@ -110,8 +111,9 @@ def catalogue() -> None:
     print(f"wrote {len(record_quotes())} quotes to {RECORD}")
 
 
-def _run_with_progress(request: Request) -> Result:
-    """Run parity. On a terminal, show how many cases are done."""
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """Yield what counts a case and says what it is. It is shown on a terminal only."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -122,8 +124,58 @@ def _run_with_progress(request: Request) -> Result:
     quiet = not console.is_terminal
     with Progress(*columns, console=console, transient=True, disable=quiet) as progress:
         task = progress.add_task("replaying", total=None)
+        yield lambda name: progress.update(task, advance=1, description=name)
 
-        def advance(row: Row) -> None:
-            progress.update(task, advance=1, description=f"{row.backend}/{row.mode}")
 
-        return run_parity(request, advance)
+frozen = typer.Typer(
+    help="Compute frozen results anew and name every difference.", no_args_is_help=True
+)
+
+
+@frozen.callback()
+def frozen_results() -> None:
+    """Compute frozen results anew and name every difference."""
+
+
+@frozen.command("parity")
+def frozen_parity(
+    backend: Backends = None,
+    mode: Modes = None,
+    behaviour: Annotated[
+        list[str] | None, typer.Option(help="strict or default; default: both.")
+    ] = None,
+    family: Families = None,
+    case: Annotated[str | None, typer.Option(help="The name of one case.")] = None,
+    record: Annotated[
+        bool, typer.Option(help="Freeze the trajectories of today instead.")
+    ] = False,
+) -> None:
+    """Compare the trajectory of every recorded case, to the bit."""
+    from harness.parity import frozen as trajectories
+
+    if record and (mode or behaviour or family or case):
+        raise HarnessError(
+            "--record: expected no choice but of backends, because a file holds all "
+            "cases, got a mode, behaviour, family or case; leave it out."
+        )
+    for name in behaviour or ():
+        if name not in trajectories.BEHAVIOURS:
+            raise HarnessError(
+                f"--behaviour: expected strict or default, got {name!r}; name one."
+            )
+    for name in family or ():
+        if name not in FAMILIES:
+            raise HarnessError(str(unknown_name("family", name, FAMILIES)))
+    choice = trajectories.Choice(
+        backend or (), mode or (), behaviour or (), family or (), case
+    )
+    with _progress() as advance:
+        if record:
+            for path in trajectories.record(backend or (), advance):
+                print(f"wrote {path.name}")
+            return
+        differ = 0
+        for part, equal, lines in trajectories.compare(choice, advance):
+            print(f"{part}: {equal} equal, {len(lines)} differ", *lines, sep="\n  ")
+            differ += len(lines)
+    raise typer.Exit(bool(differ))

@@ -9,17 +9,21 @@ predicted ratio, and refuted if it is below.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
+
 from harness.bench import declare as benchmarks
-from harness.bench.judge import PROCESSES
+from harness.bench.compare import PROCESSES
 from harness.declarations import declare
 from harness.declarations.toml_files import Positive, Table, Text, TomlFile, one_of
 from harness.judgement import verdicts
 from harness.judgement.finding import PREDICTIONS, Finding
-from harness.judgement.norms import equal_without_zeros
+from harness.parity.cases import GOLDEN, Case, array, read_cases
+from lockstep.interface import Array
+from lockstep.reference import clip_by_global_norm
 
 NO_RECORD = "not tested"
 """Shown instead of a verdict: no experiment tests the claim."""
@@ -136,3 +140,32 @@ def _ratios(claim: Claim, finding: Finding) -> list[dict[Any, Any]]:
 def _rows(finding: Finding, table: str) -> list[dict[Any, Any]]:
     frame = finding.tables.get(table)
     return [] if frame is None else frame.to_dict("records")
+
+
+def equal_without_zeros() -> tuple[int, int]:
+    """Return how many recorded norms have the bits of the norm without zeros.
+
+    The second number counts the recorded lists of gradients that have a tensor of zeros
+    and a finite norm above 0.
+    """
+    equal = count = 0
+    for case in read_cases(GOLDEN, ["multitask_clip"]):
+        if "raises" in case.expected or case.inputs.get("dtype") == "float16":
+            continue
+        for gradients, norm in _lists(case):
+            nonzero = [gradient for gradient in gradients if gradient.any()]
+            if np.isfinite(norm) and norm > 0 and len(nonzero) < len(gradients):
+                _, stock = clip_by_global_norm(nonzero, float(case.inputs["clip_norm"]))
+                equal += int(stock == norm)
+                count += 1
+    return equal, count
+
+
+def _lists(case: Case) -> Iterator[tuple[list[Array], Array]]:
+    """Yield the gradients of each step that are not None, with the recorded norm."""
+    inputs, results = [case.inputs["gradients"]], [case.expected]
+    if "steps" in case.expected:
+        inputs, results = case.inputs["gradients"], case.expected["steps"]
+    for values, expected in zip(inputs, results, strict=True):
+        present = [array(value, "float32") for value in values if value is not None]
+        yield present, array(expected["global_norm"], "float32")

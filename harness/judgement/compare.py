@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from harness.bench.compare import measured
+from harness.bench.declare import Benchmark
 from harness.declarations.declare import SCALES, Experiment
 from harness.declarations.primaries import EVEN, SHARE
 from harness.declarations.tune import choices_table, sweep_table, with_choices
@@ -25,6 +27,7 @@ from harness.judgement import verdicts
 from harness.judgement.claims import claims_of
 from harness.judgement.finding import PREDICTIONS, Finding, Judgement, joined
 from harness.judgement.words import with_words
+from harness.records.code import code_digest
 from harness.records.files import RESULTS, folder, read
 from harness.records.record import Record, digest, latest
 from harness.tasks import part
@@ -251,3 +254,42 @@ def _provenance(scale: str, records: Sequence[Record]) -> dict[str, Any]:
         "backends": sorted({record.subject["backend"] for record in records}),
         "subjects": [dict(subject) for subject in sorted(subjects)],
     }
+
+
+def counted_records(of: Experiment | Benchmark, home: Path) -> list[Record]:
+    """Return the settled records of all declared runs, one per run.
+
+    For a benchmark these are the last measurement of each setup. Records that the file
+    no longer declares are history: they are not judged.
+
+    Raises:
+        HarnessError: a file is damaged.
+    """
+    if isinstance(of, Benchmark):
+        return [r for processes in measured(of, home).values() for r in processes]
+    declared = {run.id for scale in SCALES for run in of.possible_runs(scale)}
+    return [
+        record
+        for backend in of.backends
+        for record in latest(read(home / f"{backend}.jsonl"))
+        if record.settled and record.id in declared
+    ]
+
+
+def age_of(records: Sequence[Record]) -> str:
+    """Return dates, version and commit of records, and whether the code has changed.
+
+    A change of code says nothing about the numbers: most changes alter none.
+    """
+    dated = sorted((r for r in records if r.start), key=lambda r: str(r.start))
+    if not dated:
+        return "The date of these records is unknown." if records else ""
+    last = dated[-1]
+    days = sorted({str(record.start)[:10] for record in (dated[0], last)})
+    version = f"Lockstep {last.subject['lockstep']}"
+    commit = f", commit {last.code.commit[:8]}" if last.code.commit else ""
+    text = f"Measured {' to '.join(days)}, last with {version}{commit}."
+    current = (code_digest(r.task, r.subject["backend"]) for r in records)
+    if any(r.code.digest != code for r, code in zip(records, current, strict=True)):
+        text += " The code has changed since."
+    return text

@@ -15,8 +15,7 @@ from harness.figures.plot import Drawing, draw_one
 from harness.figures.style import WIDTH, Theme
 from harness.pages.tables import Cell, table
 from harness.pages.templating import number, render
-from harness.parity.drivers.framework_rules.keras_rules import KerasAdam
-from harness.parity.drivers.framework_rules.torch_adam import TorchAdam
+from harness.parity.drivers.framework_rules import KerasAdam, TorchAdam
 from lockstep.interface import Array
 from lockstep.reference import AdamOptimizer, Variable
 from lockstep.reference.optimizers import RuleOptimizer

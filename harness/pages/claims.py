@@ -10,9 +10,8 @@ from markupsafe import Markup
 
 from harness.bench.compare import written
 from harness.declarations.primaries import EVEN, LOG_RATIO, SHARE
-from harness.judgement.claims import Claim, answer, read_claims
+from harness.judgement.claims import Claim, answer, equal_without_zeros, read_claims
 from harness.judgement.finding import Finding
-from harness.judgement.norms import equal_without_zeros
 from harness.pages.findings import Answered, effect
 from harness.pages.tables import Badge
 from harness.pages.templating import render

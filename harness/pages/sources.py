@@ -11,7 +11,7 @@ from harness.bench import compare as bench
 from harness.bench import declare as benchmarks
 from harness.declarations import declare
 from harness.judgement import compare
-from harness.judgement.counted import counted_records
+from harness.judgement.compare import counted_records
 from harness.judgement.finding import Finding
 from harness.records.record import Record
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from harness.errors import HarnessError
-from harness.judgement.counted import age_of
+from harness.judgement.compare import age_of
 from harness.judgement.finding import Finding
 from harness.pages.adams import adam_insert
 from harness.pages.claims import claims_page

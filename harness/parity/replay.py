@@ -12,7 +12,6 @@ agree.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace as changed
@@ -30,6 +29,7 @@ from harness.parity.distance import (
     distance,
     divergence,
 )
+from harness.parity.drivers import framework_rules
 from harness.parity.drivers.protocol import Driver
 from harness.parity.families import BY_FAMILY
 from harness.parity.row import Against, Row, Status
@@ -159,8 +159,7 @@ def documented(case: Case, entry: Difference) -> Replay:
     if entry.refuses:
         return [], getattr(errors, entry.refuses)()
     if entry.rule:
-        rules = "harness.parity.drivers.framework_rules"
-        made = importlib.import_module(f"{rules}.{entry.rule}").make_driver()
+        made = getattr(framework_rules, entry.rule)()
     else:
         made = drivers.load("reference", strict=False)
     with closing(made) as driver:

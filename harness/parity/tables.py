@@ -119,7 +119,7 @@ class Difference(NamedTuple):
     """A kind of cases in which the default may differ: by ``ulp``, or in any way.
 
     With ``alike_with`` (arguments by name) strict and default must agree, except in
-    quantities whose names begin with one of ``but_for``. ``rule`` names a module of
+    quantities whose names begin with one of ``but_for``. ``rule`` names a function of
     ``drivers.framework_rules``, which gives what is right on a backend whose default
     is not the reference's, and ``refuses`` the error of ``lockstep.errors`` with which
     a backend, or ``BACKEND:MODE``, refuses the case. Without a ``family`` every trained

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from harness.bench.compare import PROCESSES
 from harness.bench.declare import Benchmark
-from harness.bench.judge import PROCESSES
 from harness.records.files import Store, folder
 from harness.records.record import Record
 from harness.timing import AGAIN

@@ -8,9 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.bench.compare import compare, controls_line, short
+from harness.bench.compare import (
+    PROCESSES,
+    Effect,
+    compare,
+    controls_line,
+    effect_of,
+    short,
+    verdict,
+)
 from harness.bench.declare import Row, find, known
-from harness.bench.judge import PROCESSES, Effect, effect_of, verdict
 from harness.errors import HarnessError
 from harness.figures.plot import draw_one, drawings_of
 from harness.judgement.finding import Finding

@@ -12,8 +12,8 @@ import pytest
 
 from harness.bench import command
 from harness.bench.command import Request, bench, rounded
+from harness.bench.compare import PROCESSES
 from harness.bench.declare import MEASURED, find, read
-from harness.bench.judge import PROCESSES
 from harness.bench.process import Measurement, Result
 from harness.errors import HarnessError
 from harness.records.files import read as read_records

@@ -11,10 +11,9 @@ import pytest
 from harness.bench import declare as benchmarks
 from harness.declarations import declare
 from harness.errors import HarnessError
-from harness.judgement.claims import Claim, answer, read_claims
+from harness.judgement.claims import Claim, answer, equal_without_zeros, read_claims
 from harness.judgement.compare import compare
 from harness.judgement.finding import PREDICTIONS, Finding
-from harness.judgement.norms import equal_without_zeros
 from harness.pages.claims import claims_page
 from harness.pages.findings import Answered
 from harness.parity.cases import FAMILIES

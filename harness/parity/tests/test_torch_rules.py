@@ -14,7 +14,7 @@ import pytest
 
 from harness.parity.cases import GOLDEN, Case, gradient, read_cases
 from harness.parity.distance import distance
-from harness.parity.drivers.framework_rules.torch_adam import (
+from harness.parity.drivers.framework_rules import (
     TorchAdam,
     TorchOptimizer,
     parameters,

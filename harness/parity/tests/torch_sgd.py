@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.parity.drivers.framework_rules.torch_adam import multiply_add
+from harness.parity.drivers.framework_rules import multiply_add
 from lockstep.interface import Array
 from lockstep.reference.optimizers import Slots
 

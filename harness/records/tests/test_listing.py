@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.commands.listing import everything
+from harness.commands.measurements import everything
 from harness.declarations import declare
-from harness.judgement.counted import counted_records
+from harness.judgement.compare import counted_records
 from harness.records.files import Store
 from harness.records.record import Outcome
 from harness.tests.synthetic import record_of

@@ -1,6 +1,7 @@
-"""What is right on Keras 3: the reference's default around Keras' own rules in NumPy.
+"""What is right where a framework has rules of its own: the same rules in NumPy.
 
-Each rule is ``update_step`` of the optimizer's module in ``keras/src/optimizers``
+``differences.toml`` names `keras_rules` or `own_powers`, which return a driver. Each
+rule of Keras is ``update_step`` of the optimizer's module in ``keras/src/optimizers``
 (Keras 3.15), operation by operation and in the same dtype: ``adam.py``, ``sgd.py``,
 ``rmsprop.py``, ``adagrad.py`` and ``ftrl.py``. Weight decay is
 ``_apply_weight_decay`` of ``base_optimizer.py``, which also counts ``iterations``: one
@@ -20,16 +21,16 @@ from unittest import mock
 
 import numpy as np
 
-from harness.parity.drivers.framework_rules.own_powers import OwnPowers
 from harness.parity.drivers.reference import NumpyDriver
-from lockstep import reference
+from lockstep import reference, registry
 from lockstep.interface import Array, Rows
-from lockstep.optimizers import OPTIMIZERS
+from lockstep.optimizers import OPTIMIZERS, OptimizerSpec, Parameter, Slot
 from lockstep.pipeline import base_of
 from lockstep.reference import arrays, loss_scaling, multitask, variable_clipping
+from lockstep.reference.agn import Center
 from lockstep.reference.arrays import Variable, densify
 from lockstep.reference.arrays import flush_subnormals as flushed
-from lockstep.reference.optimizers import RuleOptimizer
+from lockstep.reference.optimizers import RuleOptimizer, Slots
 
 Updated = tuple[Array, dict[str, Array]]
 
@@ -202,6 +203,93 @@ class KerasDriver(NumpyDriver):
         self.changes.close()
 
 
-def make_driver() -> NumpyDriver:
-    """Return such a driver."""
+def keras_rules() -> NumpyDriver:
+    """Return the reference's default around Keras' own rules."""
     return KerasDriver()
+
+
+# -- PyTorch's Adam, for the page that compares Adams ---------------------------------
+
+
+def update_dense(
+    policy: Any, variable: Array, slots: Slots, gradient: Array
+) -> tuple[Array, Slots]:
+    """m += (1-b1)(g-m); v = b2 v + (1-b2) g^2; w -= lr/(1-b1^t) m / (sqrt(v)/c + eps).
+
+    c = sqrt(1 - b2^t), and t counts the steps of this parameter only. Unlike in TF1's
+    Adam, 1-b1 and 1-b2 are computed in float64, and eps is added after the bias
+    correction. torch's float32 sqrt is not correctly rounded on a CPU; this one is.
+    """
+    dtype = variable.dtype.type
+    step = slots["step"] + 1
+    m = multiply_add(slots["m"], 1 - policy.beta1, gradient - slots["m"])
+    v = slots["v"] * dtype(policy.beta2)
+    v = multiply_add(v, dtype(1 - policy.beta2) * gradient, gradient)
+    correction1 = 1 - policy.beta1 ** int(step)
+    correction2 = (1 - policy.beta2 ** int(step)) ** 0.5
+    denominator = np.sqrt(v) / dtype(correction2) + dtype(policy.eps)
+    change = dtype(-policy.lr / correction1) * m / denominator
+    return variable + change, {"m": m, "v": v, "step": step}
+
+
+def multiply_add(addend: Array, factor: float | Array, values: Array) -> Array:
+    """Return ``addend + factor values`` with one rounding, like a fused multiply-add.
+
+    ``factor`` is cast to the dtype first. The exact product of two float32 numbers fits
+    into float64. The only difference to a true fused operation is the second rounding.
+    """
+    cast = np.asarray(factor, addend.dtype).astype(np.float64)
+    exact = addend.astype(np.float64) + cast * values.astype(np.float64)
+    rounded: Array = exact.astype(addend.dtype)
+    return rounded
+
+
+class TorchOptimizer(RuleOptimizer):
+    """A rule of torch: dense gradients, a step count per parameter, float64 numbers."""
+
+    def hyper(self, dtype: np.dtype[Any], shared: Slots) -> Any:
+        """Return the hyper-parameters without a cast: torch casts in each kernel."""
+        return SimpleNamespace(**self.arguments)
+
+    def initial_slots(self, variable: Variable) -> dict[str, Array]:
+        """Return new slots, and a step counter for this variable."""
+        return {**super().initial_slots(variable), "step": np.zeros((), np.int64)}
+
+
+def parameters(**defaults: Any) -> tuple[Parameter, ...]:
+    """Return parameters of which any value is taken."""
+    return tuple(
+        Parameter(n, d, "a value", lambda _: True) for n, d in defaults.items()
+    )
+
+
+class TorchAdam(TorchOptimizer):
+    """``torch.optim.Adam(lr, (beta1, beta2), eps)``."""
+
+    spec = OptimizerSpec(
+        "TorchAdam",
+        parameters(lr=0.001, beta1=0.9, beta2=0.999, eps=1e-8),
+        (Slot("m"), Slot("v")),
+    )
+    rule = staticmethod(update_dense)
+
+
+class OwnPowers(Center):
+    """A center that applies a push with its own powers instead of the worker's."""
+
+    powers: Slots | None = None
+
+    def push(self, changes: Mapping[str, Array], optimizer: Any = None) -> None:
+        """Apply mean gradients with the worker's optimizer and the center's powers."""
+        base = base_of(optimizer)
+        workers = base.shared
+        base.shared = self.powers or type(base)(**base.arguments).shared
+        super().push(changes, optimizer)
+        self.powers, base.shared = base.shared, workers
+
+
+def own_powers() -> NumpyDriver:
+    """Return a driver whose workers share such a center, as on PyTorch."""
+    driver = NumpyDriver(registry.load("reference"))
+    driver.make_center = OwnPowers
+    return driver

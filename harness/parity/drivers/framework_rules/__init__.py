@@ -1,1 +1,0 @@
-"""The update rules of PyTorch and Keras in NumPy."""
