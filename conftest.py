@@ -7,11 +7,7 @@ from collections.abc import Generator
 
 import pytest
 
-pytest_plugins = [
-    "harness.selection",
-    "harness.order_of_tests",
-    "harness.tests.shared_processes",
-]
+pytest_plugins = ["harness.selection", "harness.tests.shared_processes"]
 
 
 @pytest.hookimpl(wrapper=True)

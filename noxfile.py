@@ -274,7 +274,7 @@ def by_framework(session: nox.Session, *args: str) -> None:
     A file stays in one process, because what it sets up once is shared. It is a failure
     if none of the three runs selects a test.
     """
-    parallel = [IGNORED, *PROCESSES, "--dist", "loadfile", "--no-loadscope-reorder"]
+    parallel = [IGNORED, *PROCESSES, "--dist", "loadfile"]
     python = str(python_of(session, "core"))
     wanted = {**os.environ, **VARIABLES}
     variables = {name: value for name, value in wanted.items() if value is not None}

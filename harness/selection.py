@@ -1,4 +1,4 @@
-"""Which tests run: the option ``--framework`` and the mark ``sample``.
+"""Which tests run, and where: ``--framework``, the mark ``sample``, shared processes.
 
 ``--framework torch``, ``tensorflow`` or ``none`` chooses the tests of one framework, so
 that a process imports no other. Each test belongs to one of the three: by its folder
@@ -6,14 +6,30 @@ in ``impls``, else by the backend among its parameters, else to ``none``.
 
 ``@pytest.mark.sample(3)`` leaves three of a function's cases for each framework, spread
 evenly, in the default run. The others are marked ``slow``.
+
+Several processes share the tests, one file at a time. Files whose tests share something
+that takes seconds to start have the same process.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 
 FRAMEWORKS = ("torch", "tensorflow", "none")
 FOLDERS = {"pytorch": "torch", "tf": "tensorflow", "keras3": "tensorflow"}
+ONE_PROCESS = (
+    # They share a cluster.
+    ("impls/lockstep/ray/tests/",),
+    # They share processes in which every script leaves the frameworks as they were.
+    (
+        "harness/tests/test_examples.py",
+        "harness/tests/stacks/test_resume.py",
+        "harness/pages/tests/test_readme.py",
+    ),
+)
+"""Groups of files and folders whose tests run in the same process."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -69,3 +85,22 @@ def framework_of(item: pytest.Item) -> str:
     )
     found = {FOLDERS[word] for each in words for word in each if word in FOLDERS}
     return found.pop() if len(found) == 1 else "none"
+
+
+def unit_of(test: str) -> str:
+    """Return a name that a test shares with those that run in the same process."""
+    file = test.split("::", 1)[0]
+    return next((group[0] for group in ONE_PROCESS if file.startswith(group)), file)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Return what hands out whole units, where files stay in one process."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    # Not everywhere where tests run: environments for a GPU are without it.
+    from xdist.scheduler import LoadFileScheduling
+
+    scheduler = LoadFileScheduling(config, log)
+    scheduler._split_scope = unit_of
+    return scheduler

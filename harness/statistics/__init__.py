@@ -17,7 +17,6 @@ from harness.statistics.effects import (
 from harness.statistics.intervals import (
     Interval,
     bootstrap,
-    share_interval,
     t_interval,
 )
 from harness.statistics.sign_tests import Side, beyond, holm, sign_flip, within
@@ -34,7 +33,6 @@ __all__ = [
     "paired_effects",
     "ratio_of_sums",
     "relative_gap",
-    "share_interval",
     "sign_flip",
     "steps_to_target",
     "t_interval",

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import betaincinv, ndtr, stdtrit
+from scipy.special import ndtr, stdtrit
 
 from harness.statistics.effects import Floats, refusal, vector
 
@@ -127,31 +127,3 @@ def t_interval(values: npt.ArrayLike, level: float = LEVEL) -> Interval:
     error = array.std(ddof=1) / np.sqrt(len(array))
     half = stdtrit(len(array) - 1, (1 + level) / 2) * error
     return Interval(*map(np.asarray, (centre, centre - half, centre + half)))
-
-
-def share_interval(count: int, total: int, level: float = LEVEL) -> Interval:
-    """Return the share ``count / total`` with the interval of Clopper and Pearson.
-
-        low = B^-1((1 - level) / 2; count, total - count + 1)
-        high = B^-1((1 + level) / 2; count + 1, total - count)
-
-    with B the regularized incomplete beta function. Its coverage of the population's
-    share is at least ``level``, for any share. Source: Clopper and Pearson, Biometrika
-    26, 1934.
-
-    Args:
-        count: number of cases in the sample with the property, 0 to ``total``.
-        total: size of the sample, at least 1.
-        level: smallest probability that the interval covers the population's share.
-
-    Raises:
-        HarnessError: The sample is empty, or ``count`` is not from 0 to ``total``.
-    """
-    if not 0 <= count <= total or total < 1:
-        remedy = "count within a sample of at least one"
-        got = f"{count} of {total}"
-        raise refusal("share_interval", "a part of a sample", got, remedy)
-    below, above = (1 - level) / 2, (1 + level) / 2
-    low = betaincinv(count, total - count + 1, below) if count else 0.0
-    high = betaincinv(count + 1, total - count, above) if count < total else 1.0
-    return Interval(*map(np.asarray, (count / total, low, high)))

@@ -6,15 +6,12 @@ import time
 from functools import partial
 
 from harness.timing import (
-    AGAIN,
     BURST,
     LONGEST_BURST,
     WARM_UP,
     Prepared,
     Rounds,
     Steps,
-    build_steps,
-    low_quantile,
 )
 
 
@@ -85,22 +82,3 @@ def test_the_time_of_a_block_is_that_of_one_of_its_steps() -> None:
     rounds = Rounds(lambda seed: {"a": block}, between_builds=1, seed=0)
     rounds()
     assert 0.01 <= rounds.seconds["a"][0] < 0.1
-
-
-def test_the_order_of_building_follows_from_the_seed() -> None:
-    makers = {name: (lambda: lambda: None) for name in "abc"}
-    orders = [tuple(build_steps(makers, "abc", seed)) for seed in range(20)]
-    assert tuple(build_steps(makers, "abc", 0)) == orders[0]
-    assert len(set(orders)) > 1
-
-
-def test_a_control_is_built_anew_from_the_same_maker() -> None:
-    built: list[str] = []
-    makers = {"a": lambda: built.append("a") or (lambda: None)}
-    assert set(build_steps(makers, ["a", "a" + AGAIN], 0)) == {"a", "a" + AGAIN}
-    assert built == ["a", "a"]
-
-
-def test_the_low_quantile_does_not_feel_the_slow_half() -> None:
-    quick = [1.0] * 20
-    assert low_quantile(quick + [50.0] * 20) == low_quantile(quick)

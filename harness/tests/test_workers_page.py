@@ -25,18 +25,3 @@ def test_a_command_of_ray_has_the_options_that_the_page_gives(
     given = re.findall(r"--[\w-]+", options)
     assert given
     assert set(given) <= known
-
-
-def test_the_page_has_commands_of_ray_and_the_example() -> None:
-    assert len(COMMANDS) == 3
-    assert "<!-- examples/workers_ray.py -->" in PAGE
-    assert "<!-- examples/workers_ray_keras3.py -->" in PAGE
-    assert "<!-- examples/workers_ray.out -->" in PAGE
-
-
-def test_the_pages_refusals_are_errors_of_the_package() -> None:
-    from lockstep import errors
-
-    named = set(re.findall(r"`(\w+Error)`", PAGE))
-    assert len(named) == 3
-    assert all(hasattr(errors, name) for name in named)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,14 +11,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from harness.commands import cli, listing, measurements
+from harness.commands import cli, measurements
 from harness.declarations import declare
 from harness.errors import HarnessError
-from harness.processes.children import ROOT
 from harness.records.files import folder
 from harness.runs import run
 from harness.runs.run import Report
-from lockstep import __version__
 
 
 def said(*arguments: str) -> str:
@@ -28,17 +25,13 @@ def said(*arguments: str) -> str:
     return result.stdout
 
 
-def test_the_version_is_that_of_lockstep() -> None:
-    assert said("--version").strip() == __version__
-
-
 def test_the_list_as_json_names_everything(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     # Reading all published records takes long.
     few = ("absent_tasks", "larc_overhead")
     monkeypatch.setattr(
-        listing,
+        measurements,
         "folder",
         lambda name, publish, root: folder(
             name, publish, root if name in few else tmp_path
@@ -111,16 +104,6 @@ def test_a_run_takes_seeds_and_names_the_next_command(
     assert "-m harness compare absent_tasks" in lines[-1]
 
 
-def test_the_first_seeds_of_a_scale_are_its_first_runs() -> None:
-    experiment = declare.find("absent_tasks")
-    every, some = experiment.runs("quick"), experiment.runs("quick", 1)
-    assert [r.id for r in some] == [r.id for r in every][: len(some)]
-    assert {r.seed for r in some} == {0}
-    for count in (0, 4):
-        with pytest.raises(HarnessError, match="--seeds: expected 1 to 2"):
-            experiment.runs("quick", count)
-
-
 @pytest.mark.parametrize(("words", "scale"), [([], "std"), (["--quick"], "quick")])
 def test_benchmarks_as_json_are_their_records(
     words: list[str], scale: str, monkeypatch: pytest.MonkeyPatch
@@ -147,12 +130,6 @@ def test_benchmarks_as_json_are_their_records(
     ]
 
 
-def test_the_package_declares_the_command_and_its_extra() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    assert project["scripts"] == {"lockstep": "lockstep.cli:main"}
-    assert [each.partition(">")[0] for each in project["optional-dependencies"]["cli"]]
-
-
 @pytest.mark.parametrize(
     ("device", "said"),
     [
@@ -169,16 +146,6 @@ def test_a_device_that_torch_does_not_know_is_one_short_sentence(
     with pytest.raises(HarnessError, match=said) as refused:
         backends.prepare("multitask_digits", "pytorch", device)
     assert len(str(refused.value)) < 250 and str(refused.value).endswith("use cpu.")
-
-
-def test_the_next_command_is_short_in_the_checkout(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(ROOT)
-    inside = ROOT / ".envs" / "core" / "bin" / "python"
-    monkeypatch.setattr(sys, "executable", str(inside))
-    line = measurements.next_command(["absent_tasks"])
-    assert line.startswith(f"Next: {Path('.envs/core/bin/python')} -m harness compare")
 
 
 def test_an_experiment_that_is_not_committed_is_not_published(

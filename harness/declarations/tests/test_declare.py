@@ -80,14 +80,6 @@ def test_an_unknown_name_gives_the_nearest() -> None:
         declare.find("absent_tasks").runs("quik")
 
 
-def test_every_experiment_begins_with_its_question() -> None:
-    for name in declare.known():
-        first = (
-            (declare.EXPERIMENTS / f"{name}.toml").read_text("utf-8").splitlines()[0]
-        )
-        assert first == f'question = "{declare.find(name).question}"'
-
-
 def test_ids_are_stable_and_follow_every_setting() -> None:
     runs = declare.find("absent_tasks").runs("std")
     assert len({run.id for run in runs}) == len(runs) == 480

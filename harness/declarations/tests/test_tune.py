@@ -193,17 +193,6 @@ def test_a_metric_that_records_lack_is_one_sentence(swept: Experiment) -> None:
         chosen(swept, records)
 
 
-def test_the_table_has_the_settings_in_which_arms_differ(swept: Experiment) -> None:
-    records = recorded(swept.validation_runs("quick"), loss_of)
-    table = tune.choices_table(tune.with_choices(swept, records), "quick")
-    assert list(table) == [
-        *("wrapper", "optimizer.learning_rate", "loss"),
-        *("low", "high", "width", "at_edge"),
-    ]
-    assert list(table["wrapper"]) == ["none", "default"]
-    assert list(table["optimizer.learning_rate"]) == [0.1, 0.3]
-
-
 DAMAGES = {
     "unknown key": ("seeds", "seed", "did you mean 'seeds'?"),
     "no seeds": ("seeds = 3", "seeds = 0", "tune.seeds: expected a number greater"),

@@ -29,6 +29,19 @@ def test_the_first_step_is_that_of_the_formula(name: str, epsilon: float) -> Non
     np.testing.assert_allclose(weights, expected, rtol=ROUNDING)
 
 
+def test_the_rule_of_pytorch_is_its_own() -> None:
+    torch = pytest.importorskip("torch", reason="needs torch")
+    gradients = list(np.random.default_rng(0).normal(size=(9, 5)).astype(np.float32))
+    weight = torch.zeros(5, requires_grad=True)
+    adam = torch.optim.Adam([weight], 1.0, foreach=False)
+    for gradient in gradients:
+        weight.grad = torch.tensor(gradient)
+        adam.step()
+    (ours,) = moves(ADAMS["PyTorch"], gradients, [len(gradients)])
+    # torch's float32 square root is not correctly rounded on every CPU.
+    np.testing.assert_allclose(ours, weight.detach().numpy(), rtol=2e-6, atol=1e-7)
+
+
 def test_the_figure_and_its_data_are_files(tmp_path: Path) -> None:
     insert = adam_insert(tmp_path / "adam")
     assert "generated/adam/first.dark.svg" in insert

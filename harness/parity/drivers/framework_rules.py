@@ -244,8 +244,23 @@ def multiply_add(addend: Array, factor: float | Array, values: Array) -> Array:
     return rounded
 
 
-class TorchOptimizer(RuleOptimizer):
-    """A rule of torch: dense gradients, a step count per parameter, float64 numbers."""
+class TorchAdam(RuleOptimizer):
+    """``torch.optim.Adam(lr, (beta1, beta2), eps)``: a step count per parameter."""
+
+    spec = OptimizerSpec(
+        "TorchAdam",
+        tuple(
+            Parameter(name, default, "a value", lambda _: True)
+            for name, default in (
+                ("lr", 0.001),
+                ("beta1", 0.9),
+                ("beta2", 0.999),
+                ("eps", 1e-8),
+            )
+        ),
+        (Slot("m"), Slot("v")),
+    )
+    rule = staticmethod(update_dense)
 
     def hyper(self, dtype: np.dtype[Any], shared: Slots) -> Any:
         """Return the hyper-parameters without a cast: torch casts in each kernel."""
@@ -254,24 +269,6 @@ class TorchOptimizer(RuleOptimizer):
     def initial_slots(self, variable: Variable) -> dict[str, Array]:
         """Return new slots, and a step counter for this variable."""
         return {**super().initial_slots(variable), "step": np.zeros((), np.int64)}
-
-
-def parameters(**defaults: Any) -> tuple[Parameter, ...]:
-    """Return parameters of which any value is taken."""
-    return tuple(
-        Parameter(n, d, "a value", lambda _: True) for n, d in defaults.items()
-    )
-
-
-class TorchAdam(TorchOptimizer):
-    """``torch.optim.Adam(lr, (beta1, beta2), eps)``."""
-
-    spec = OptimizerSpec(
-        "TorchAdam",
-        parameters(lr=0.001, beta1=0.9, beta2=0.999, eps=1e-8),
-        (Slot("m"), Slot("v")),
-    )
-    rule = staticmethod(update_dense)
 
 
 class OwnPowers(Center):

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from functools import partial
 from itertools import product
-from pathlib import Path
 
 import pytest
 
 from harness.parity import drivers, replay
 from harness.parity.cases import GOLDEN, Case, read_cases
 from harness.parity.command import Request, plan_backend, run_parity
-from harness.parity.drivers.reference import NumpyDriver
 from harness.parity.replay import WITHOUT_STRICT, agree
 from harness.parity.row import Row
 from harness.parity.tables import Difference, differences
 from lockstep import registry
 
-DOCS = Path(__file__).parents[3] / "docs"
 BACKENDS = [name for name in registry.BACKENDS if name not in WITHOUT_STRICT]
 
 
@@ -75,14 +71,6 @@ def test_default_and_strict_agree_on_every_backend(rows: list[Row]) -> None:
     ] == []
 
 
-def test_the_command_compares_as_is_done_here() -> None:
-    reference = Request(("reference",), ("numpy",), families=["larc"], default=True)
-    rows = {row.id: row for row in compared(reference)}
-    assert any(row.status == "passed" for row in rows.values())
-    here = [row for row in agreed("reference") if row.family == "larc"]
-    assert here and here == [rows[row.id] for row in here]
-
-
 def test_something_of_every_family_is_compared_on_every_backend(
     rows: list[Row],
 ) -> None:
@@ -119,25 +107,6 @@ def test_the_modes_are_alike_with_these_arguments_only(
     assert row.status == ("failed" if given else "skipped")
 
 
-def test_a_quantity_that_is_left_out_is_the_only_one_that_parts(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    make_driver = partial(drivers.load, "reference", "numpy")
-    (case,) = [c for c in read_cases(GOLDEN) if c.id == "novograd-p-000"]
-    whole = [entry._replace(but_for=()) for entry in differences()]
-    monkeypatch.setattr(replay, "differences", lambda: whole)
-    row = agree(case, make_driver)
-    assert row.status == "failed"
-    assert row.first_divergence is not None
-    assert row.first_divergence.quantity.startswith("slots/second_moment")
-
-
-def test_every_difference_is_a_row_of_the_catalogue() -> None:
-    catalogue = (DOCS / "differences.md").read_text("utf-8")
-    anchors = set(re.findall(r"\{ #([\w-]+) \}", catalogue))
-    assert {entry.anchor for entry in differences()} <= anchors
-
-
 def test_a_difference_that_is_not_listed_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -149,14 +118,3 @@ def test_a_difference_that_is_not_listed_is_noticed(
     assert row.status == "failed"
     assert "got 0.25" in row.reason
     assert "expected 1.0" in row.reason
-
-
-def test_two_modes_that_are_broken_alike_do_not_agree() -> None:
-    class Broken(NumpyDriver):
-        def optimizer(self, *args: object) -> object:
-            raise AttributeError("nothing is here")
-
-    (case,) = [c for c in read_cases(GOLDEN) if c.id == "multitask-p-000"]
-    row = agree(case, lambda strict: Broken(registry.load("reference")))
-    assert row.status == "failed"
-    assert "nothing is here" in row.reason

@@ -13,7 +13,6 @@ import pytest
 from harness.errors import HarnessError
 from harness.parity.cases import FOUND, GOLDEN, Case, read_cases
 from harness.parity.catalogue import (
-    MARKS,
     RECORD,
     Entry,
     Quote,
@@ -64,13 +63,6 @@ def test_a_section_shows_its_own_entry_and_no_other(entry: Entry) -> None:
     assert section.lstrip()[:3] != "---", "a paragraph comes first"
 
 
-@pytest.mark.parametrize("entry", entries(), ids=lambda entry: entry.anchor)
-def test_an_entry_has_a_mark_and_cases_or_the_reason_why_not(entry: Entry) -> None:
-    assert entry.does
-    assert set(entry.does) <= set(MARKS)
-    assert bool(entry.recorded) != bool(entry.not_recorded)
-
-
 def test_every_listed_difference_has_an_entry_that_quotes_it() -> None:
     quoting = {entry.anchor for entry in entries() if entry.recorded}
     assert {listed.anchor for listed in differences()} <= quoting
@@ -103,10 +95,6 @@ def quoted_here(backend: str) -> list[Quoted]:
             for given in entry.recorded
             if given.backend == backend
         ]
-
-
-def test_another_process_quotes_the_same() -> None:
-    assert quotes_of("reference") == quoted_here("reference")
 
 
 def test_every_quote_is_published(recorded: list[Quoted]) -> None:
@@ -166,12 +154,3 @@ def test_a_quantity_that_no_case_has_is_noticed(cases: dict[str, Case]) -> None:
     for wrong in replace(wanted, quantity="los_scale"), replace(wanted, step=100):
         with pytest.raises(HarnessError, match="expected a quantity of the case"):
             quote("dynamic-scale-floor", wrong, cases[wanted.case])
-
-
-def test_a_large_array_is_quoted_where_the_modes_are_furthest_apart(
-    cases: dict[str, Case],
-) -> None:
-    wanted = Quote("variable_clipping-p-006", "variables/emb")
-    found = quote("row-clip-duplicates", wanted, cases[wanted.case])
-    assert found.place == "element [0, 0], after step 1"
-    assert float(found.recorded) == float(found.strict) != float(found.default)

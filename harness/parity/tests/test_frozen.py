@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from harness.errors import HarnessError
 from harness.parity import frozen
 from harness.parity.frozen import Choice, compare, record
 
@@ -53,17 +52,3 @@ def test_another_bit_is_named_with_its_step_and_quantity(content: Any) -> None:
 def test_a_case_that_was_not_frozen_is_named(content: Any) -> None:
     ((_, equal, lines),) = after({**content, "numpy default": {}})
     assert (equal, lines) == (0, [f"{CASE.case}: was not frozen"])
-
-
-def test_a_mode_that_is_no_longer_replayed_is_named(content: Any) -> None:
-    gone = {**content, "jax default": content["numpy default"]}
-    path = frozen.FOLDER / "reference.json.xz"
-    path.write_bytes(lzma.compress(json.dumps(gone).encode()))
-    parts = {part: lines for part, _, lines in compare(Choice(["reference"]), print)}
-    assert parts["reference numpy strict"] == []
-    assert parts["reference jax default"] == [f"{CASE.case}: is not replayed any more"]
-
-
-def test_a_mode_that_no_backend_has_is_one_sentence() -> None:
-    with pytest.raises(HarnessError, match="expected a mode"):
-        list(compare(Choice(["reference"], modes=["eeger"]), print))

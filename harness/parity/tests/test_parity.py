@@ -54,10 +54,6 @@ def test_what_cannot_be_interpreted_fails(spoilt: Case, reason: str) -> None:
     assert reason in row.reason
 
 
-def test_a_new_kind_of_known_inputs_needs_no_change_of_the_code() -> None:
-    assert judged(changed(MULTITASK, kind="dance")).status == "passed"
-
-
 def test_the_first_divergence_is_named_with_both_values() -> None:
     steps = json.loads(json.dumps(MULTITASK.expected["steps"]))
     steps[3]["slots"]["momentum"]["never"][1] += 0.5
@@ -110,43 +106,6 @@ def test_every_family_of_the_format_is_answered() -> None:
 # Tables
 
 
-def test_every_tolerance_and_every_excuse_has_a_reason() -> None:
-    for name, key in (
-        ("tolerances.toml", "tolerance"),
-        ("tolerances.toml", "rule"),
-        ("capabilities.toml", "excuse"),
-    ):
-        for entry in tables._table(name)[key]:
-            assert len(entry["reason"]) > 20, entry
-
-
-@pytest.mark.parametrize(
-    ("given", "ulp"),
-    [({"clip_gradients": 1.0}, 4), ({"clip_gradients": None}, 0), ({}, 0)],
-)
-def test_a_tolerance_may_ask_for_an_input(given: dict[str, Any], ulp: float) -> None:
-    inputs = {"optimizer": "SGD", **given}
-    case = Case("optimize_loss", "x", "mixed_static", inputs, {})
-    assert tables.tolerance(case, "tf").ulp == ulp
-    assert tables.tolerance(case, "reference").ulp == 0
-
-
-@pytest.mark.parametrize(("shape", "ulp"), [([7], 0), ([2, 4], 4), ([], 0)])
-def test_a_tolerance_may_ask_for_a_number_of_elements(
-    shape: list[int], ulp: float
-) -> None:
-    variables = [{"name": "w", "dtype": "float32", "shape": shape, "value": 0}]
-    inputs = {"optimizer": {"name": "Adam"}, "variables": variables}
-    case = Case("base_optimizers", "x", "dense", inputs, {})
-    assert tables.tolerance(case, "tf").ulp == ulp
-
-
-def test_no_kind_is_excused_on_every_backend() -> None:
-    backends = {(b.name, f) for b in registry.BACKENDS.values() for f in b.modes}
-    for each in read_cases(GOLDEN):
-        assert not all(tables.excuse(each, *driver) for driver in backends), each.kind
-
-
 # Planning
 
 
@@ -163,15 +122,6 @@ def test_each_case_has_one_whole_face_and_a_tenth_in_the_others() -> None:
         assert kinds == {(c.family, c.kind) for c in plan["eager"]}
         assert len(plan[mode]) < len(cases) / 2
     assert "multitask-p-039" in {c.id for c in plan["v1"]}
-
-
-def test_everything_means_every_mode() -> None:
-    backend = registry.find("tf")
-    cases = read_cases(GOLDEN, ["base_optimizers"])
-    plan, _ = plan_backend(cases, backend, backend.modes, everything=True)
-    assert {mode: len(chosen) for mode, chosen in plan.items()} == dict.fromkeys(
-        backend.modes, len(cases)
-    )
 
 
 def published() -> dict[tuple[str, str, str], Row]:
@@ -227,12 +177,3 @@ def test_a_distance_may_be_counted_in_what_was_there_before(
         found = tables.Tolerance(ulp, "a reason", carried)
         monkeypatch.setattr(replaying, "tolerance", lambda *_, found=found: found)
         assert replaying.replay(MULTITASK, driver).status == status
-
-
-def test_the_size_of_a_case_counts_the_rows_that_are_named() -> None:
-    rows = {"indices": [0, 1, 0, 1, 0], "values": [[1.0]] * 5, "dense_shape": [2, 1]}
-    variable = {"name": "w", "dtype": "float32", "shape": [2, 1], "value": [[1], [2]]}
-    given = {"variables": [variable], "gradients": [[rows]]}
-    assert Case("multitask", "id", "sparse", given, {}).largest == 5
-    events = {"variables": [variable], "events": [{"worker": 0, "gradients": [rows]}]}
-    assert Case("agn", "id", "sparse", events, {}).sparse

@@ -15,7 +15,6 @@ from harness.statistics import (
     bootstrap,
     median,
     ratio_of_sums,
-    share_interval,
     t_interval,
 )
 from harness.statistics import intervals as module
@@ -77,27 +76,6 @@ def test_the_bootstrap_of_a_median_covers_93_to_97_percent(shape: str, n: int) -
 @pytest.mark.parametrize("n", [10, 20])
 def test_the_bootstrap_of_a_mean_of_logs_covers_93_to_97_percent(shape, n) -> None:
     assert 0.93 - SLACK < coverage(mean, shape, n) < 0.97 + SLACK
-
-
-@pytest.mark.parametrize(
-    ("shape", "n"), [("normal", 5), ("lognormal", 10), ("lognormal", 20)]
-)
-def test_the_docstring_warns_where_a_mean_is_covered_too_rarely(shape, n) -> None:
-    assert coverage(mean, shape, n) < 0.93 - SLACK / 3
-
-
-def test_plain_percentiles_cover_the_mean_of_ten_too_rarely(monkeypatch) -> None:
-    monkeypatch.setattr(module, "_share_outside", lambda count: 0.025)
-    assert coverage(mean, "normal", 10) < 0.93 - SLACK / 3
-
-
-def test_a_plain_bootstrap_over_three_processes_covers_about_72_percent(
-    monkeypatch,
-) -> None:
-    """The reason why processes are judged by Student's t."""
-    monkeypatch.setattr(module, "_share_outside", lambda count: 0.025)
-    # Known: 0.72. Three binomial deviations of 1000 trials are 0.043.
-    assert coverage(mean, "normal", 3) == pytest.approx(0.72, abs=0.043)
 
 
 @pytest.mark.parametrize("shape", ["normal", "log ratio of exponentials"])
@@ -188,20 +166,3 @@ def test_diverged_runs_give_infinite_ends_and_no_nan() -> None:
 def test_what_has_no_interval_is_refused(call, message) -> None:
     with pytest.raises(HarnessError, match=message):
         call()
-
-
-@pytest.mark.parametrize(
-    ("count", "total"), [(0, 10), (10, 10), (5, 10), (286, 300), (1, 1)]
-)
-def test_the_interval_of_a_share_is_scipys_exact_one(count: int, total: int) -> None:
-    low, high = stats.binomtest(count, total).proportion_ci(0.95, "exact")
-    share = share_interval(count, total)
-    assert float(share.estimate) == count / total
-    # SciPy finds the same root by another algorithm, to 1e-12.
-    assert (share.low, share.high) == pytest.approx((low, high), abs=1e-9)
-
-
-@pytest.mark.parametrize(("count", "total"), [(0, 0), (-1, 3), (4, 3)])
-def test_a_share_of_no_sample_is_refused(count: int, total: int) -> None:
-    with pytest.raises(HarnessError, match=f"got {count} of {total}; count within"):
-        share_interval(count, total)
