@@ -19,7 +19,7 @@ from harness.tasks.worker_team.task import TeamSettings
 from lockstep._version import __version__
 from lockstep.pytorch import AGNCustomGetter, AGNOptimizer
 from lockstep.ray import RayCenter
-from lockstep.ray.center import host_of
+from lockstep.ray.center import RayHost
 from lockstep.ray.served_center import Membership, Start, SummedWeights, layout
 from lockstep.ray.worker import Member
 
@@ -109,7 +109,7 @@ class Worker:
         change = {"w": np.full(weights, GRADIENT, np.float32)}
         first = {"w": np.zeros(weights, np.float32)}
         own = Membership(__version__, "pytorch", "delta", layout(first), [])
-        member = Member(host_of(center), lambda: Start(SummedWeights(first), own))
+        member = Member(RayHost(center), lambda: Start(SummedWeights(first), own))
         member.join()
         return _repeated(count, lambda: member.push(change, None))
 

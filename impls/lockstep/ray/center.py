@@ -109,7 +109,7 @@ class RayCenter:
         Raises:
             CenterLostError: a ConnectionError; there is no such center.
         """
-        status: dict[str, Any] = host_of(self).call("status")
+        status: dict[str, Any] = RayHost(self).call("status")
         return status
 
     def weights(self) -> Mapping[str, Array]:
@@ -120,7 +120,7 @@ class RayCenter:
             CenterEmptyError: a RuntimeError; it has no weights, or none yet after a
                 crash, because no worker has called it since then.
         """
-        weights: Mapping[str, Array] = host_of(self).call("weights_now")
+        weights: Mapping[str, Array] = RayHost(self).call("weights_now")
         return weights
 
     def end(self) -> dict[str, Any]:
@@ -133,12 +133,12 @@ class RayCenter:
             CenterLostError: a ConnectionError; there is no such center.
             CenterEmptyError: a RuntimeError; see :meth:`weights`.
         """
-        status: dict[str, Any] = host_of(self).call("end")
+        status: dict[str, Any] = RayHost(self).call("end")
         return status
 
     def remove(self) -> None:
         """End the process of the center, if there is one; keep its checkpoint."""
-        host_of(self).remove()
+        RayHost(self).remove()
 
 
 class CenterActor:
@@ -161,12 +161,6 @@ class CenterActor:
 class RayHost:
     """Finds, creates and calls the actor of a center.
 
-    Args:
-        name: the name of the center.
-        arguments: the arguments of :class:`ServedCenter` after the name; used only if
-            this object creates the center.
-        resources: the resources of the node on which this object creates the center.
-
     Raises:
         MissingFrameworkError: a ModuleNotFoundError; Ray is not installed.
         UnsupportedError: a ValueError; this process is not connected to Ray.
@@ -174,14 +168,16 @@ class RayHost:
 
     actor = CenterActor
 
-    def __init__(
-        self, name: str, arguments: tuple[str, int, str], resources: Mapping[str, float]
-    ) -> None:
-        self.name = name
-        self.arguments = arguments
-        self.resources = dict(resources)
+    def __init__(self, center: RayCenter) -> None:
+        self.name = center.name
+        folder = center.directory
+        if folder is None:
+            unique = f"lockstep-{center.name}-{uuid.uuid4().hex}"
+            folder = Path(tempfile.gettempdir()) / unique
+        self.arguments = str(folder), int(center.every), center.on_nonfinite
+        self.resources = dict(center.resources or {})
         self._handle: Any = None
-        connected_ray(name)
+        connected_ray(center.name)
 
     def exists(self) -> bool:
         """Whether a center of this name exists."""
@@ -196,19 +192,13 @@ class RayHost:
         if self.exists():
             return False
         ray = connected_ray(self.name)
-        place = {"name": self.name, "resources": self.resources}
-        made = ray.remote(self.actor).options(**place, **OPTIONS)
+        place = {"name": self.name, "resources": self.resources, **OPTIONS}
+        made = ray.remote(self.actor).options(**place)
         self._handle = made.remote(self.name, *self.arguments)
         return True
 
     def call(self, method: str, *arguments: Any) -> Any:
-        """Call a method of the center; wait while its process is restarted.
-
-        Raises:
-            CenterLostError: a ConnectionError; there is no such center, or not any
-                more.
-            LockstepError: an error of the method.
-        """
+        """Call a method of the center; wait while its process is restarted."""
         ray = connected_ray(self.name)
         if self._handle is None and not self.exists():
             raise self._lost("no center of this name")
@@ -266,29 +256,8 @@ def import_ray(name: str) -> ModuleType:
     return ray
 
 
-def host_of(center: RayCenter) -> RayHost:
-    """Return an object that creates and calls a center.
-
-    Raises:
-        MissingFrameworkError: a ModuleNotFoundError; Ray is not installed.
-        UnsupportedError: a ValueError; this process is not connected to Ray.
-    """
-    folder = center.directory
-    if folder is None:
-        unique = f"lockstep-{center.name}-{uuid.uuid4().hex}"
-        folder = Path(tempfile.gettempdir()) / unique
-    arguments = str(folder), int(center.every), center.on_nonfinite
-    return RayHost(center.name, arguments, center.resources or {})
-
-
 def as_ray_host(center: object) -> RayHost | None:
-    """Return an object that calls the center of a getter's argument, or None.
-
-    Raises:
-        GetterError: a TypeError; text that begins with ``ray://`` without a name.
-        MissingFrameworkError: a ModuleNotFoundError; see :func:`host_of`.
-        UnsupportedError: a ValueError; see :func:`host_of`.
-    """
+    """Return an object that calls the center of a getter's argument, or None."""
     if isinstance(center, str) and center.startswith(SCHEME):
         center = RayCenter(center.removeprefix(SCHEME))
-    return host_of(center) if isinstance(center, RayCenter) else None
+    return RayHost(center) if isinstance(center, RayCenter) else None

@@ -2,9 +2,8 @@
 
 The file is NumPy's ``.npz``: the arrays of the state, and its structure as the bytes of
 a JSON text, so that no pickle is in it. JSON has no tuples and only strings as keys, so
-both are encoded: a tuple is ``{"tuple": [...]}``, a mapping ``{"dict": [[key, value],
-...]}``. An array is ``{"array": KEY}``, a NumPy number ``{"number": KEY}``; KEY is the
-key of an array.
+a tuple is ``{"tuple": [...]}``, a mapping ``{"dict": [[key, value], ...]}``, an array
+``{"array": KEY}`` and a NumPy number ``{"number": KEY}``.
 
 It is written to a temporary file, flushed to the disk and renamed. So a reader finds
 the old or the new checkpoint, even if the writer is killed.
@@ -28,18 +27,13 @@ FILE = "center.npz"
 """The name of the file in the directory of a center."""
 
 JSON = "json"
-"""The key of the JSON bytes; the keys of arrays begin with a number."""
-
-PLAIN = (bool, int, float, str, type(None))
+"""The key of the JSON bytes; the keys of arrays are numbers."""
 
 
 def write(path: Path, tree: Any) -> None:
-    """Replace the file by one with this state.
+    """Replace the file by one with this state; after an OSError the old one is there.
 
-    Raises:
-        OSError: the disk is full, or the folder is not writable; the old file is
-            unchanged.
-        TypeError: a leaf of the state is no array, number or text.
+    A TypeError is a leaf that is no array, number or text.
     """
     encoded, arrays = pack(tree)
     arrays[JSON] = np.frombuffer(json.dumps(encoded).encode(), np.uint8)
@@ -47,10 +41,7 @@ def write(path: Path, tree: Any) -> None:
     temporary = path.with_name(f".{path.name}")
     try:
         with temporary.open("wb") as file:
-            with zipfile.ZipFile(file, "w") as archive:
-                for key, array in arrays.items():
-                    with archive.open(f"{key}.npy", "w", force_zip64=True) as entry:
-                        np.lib.format.write_array(entry, array, allow_pickle=False)
+            np.savez(file, **arrays)  # type: ignore[arg-type]
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -68,12 +59,7 @@ def write(path: Path, tree: Any) -> None:
 
 
 def read(path: Path) -> Any:
-    """Return the state in a file.
-
-    Raises:
-        FileNotFoundError: there is no file.
-        ValueError: the file is no checkpoint of a center; no code in it was run.
-    """
+    """Return the state in a file; a ValueError if it is no checkpoint of a center."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {key: archive[key] for key in archive.files}
@@ -85,32 +71,27 @@ def read(path: Path) -> Any:
 
 
 def pack(tree: Any) -> tuple[Any, dict[str, Array]]:
-    """Return a tree's JSON part, and its arrays by key.
-
-    Raises:
-        TypeError: a leaf is no array, number, text or None; the message is its type.
-    """
+    """Return a tree's JSON part, and its arrays by key."""
     arrays: dict[str, Array] = {}
-    return _encode(tree, "", arrays), arrays
 
+    def encode(value: Any) -> Any:
+        if isinstance(value, np.ndarray | np.generic):
+            if value.dtype.kind not in "biufc":
+                raise TypeError(f"an array of {value.dtype}")
+            key = str(len(arrays))
+            arrays[key] = np.asarray(value)
+            return {"array" if isinstance(value, np.ndarray) else "number": key}
+        if isinstance(value, bool | int | float | str | None):
+            return value
+        if isinstance(value, list):
+            return [encode(item) for item in value]
+        if isinstance(value, tuple):
+            return {"tuple": [encode(item) for item in value]}
+        if isinstance(value, Mapping) and all(isinstance(k, int | str) for k in value):
+            return {"dict": [[key, encode(item)] for key, item in value.items()]}
+        raise TypeError(type(value).__name__)
 
-def _encode(value: Any, path: str, arrays: dict[str, Array]) -> Any:
-    if isinstance(value, np.ndarray | np.generic):
-        if value.dtype.kind not in "biufc":
-            raise TypeError(f"an array of {value.dtype}")
-        key = f"{len(arrays)}{path}"
-        arrays[key] = np.asarray(value)
-        return {"array" if isinstance(value, np.ndarray) else "number": key}
-    if isinstance(value, PLAIN):
-        return value
-    if isinstance(value, list | tuple):
-        items = [_encode(v, f"{path}/{k}", arrays) for k, v in enumerate(value)]
-        return {"tuple": items} if isinstance(value, tuple) else items
-    if isinstance(value, Mapping):
-        pairs = [[k, _encode(v, f"{path}/{k}", arrays)] for k, v in value.items()]
-        if all(isinstance(k, int | str) for k in value):
-            return {"dict": pairs}
-    raise TypeError(type(value).__name__)
+    return encode(tree), arrays
 
 
 def unpack(value: Any, arrays: Mapping[str, Array]) -> Any:

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -37,31 +37,13 @@ Layout = dict[str, str]
 """Name of a weight -> its dtype and shape, such as ``float32 [2, 3]``."""
 
 
-class SharedWeights(Protocol):
-    """The weights of a center in its own process, and the rule that updates them."""
-
-    def pull(self, names: Iterable[str] | None = None) -> dict[str, Array]:
-        """Return weights by name; a later push does not change the returned arrays."""
-        ...
-
-    def push(self, changes: Mapping[str, Array], options: Any) -> None:
-        """Update the weights of these names, with a worker's hyper-parameters."""
-        ...
-
-    def saved(self) -> Any:
-        """Return weights and state as a tree for :mod:`lockstep.ray.checkpoint`."""
-        ...
-
-    def load(self, saved: Any) -> None:
-        """Load the result of :meth:`saved`."""
-        ...
+SharedWeights: TypeAlias = Any
+"""The weights of a center in its own process, and the rule that updates them: an object
+with the methods of :class:`SummedWeights`."""
 
 
 class SummedWeights:
-    """Weights to which changes are added: w = w + change.
-
-    Workers of every backend can push to them; their process needs no framework.
-    """
+    """Weights to which changes are added: w = w + change; they need no framework."""
 
     def __init__(self, weights: Mapping[str, Array]) -> None:
         self.weights = {name: np.array(weight) for name, weight in weights.items()}
@@ -72,17 +54,17 @@ class SummedWeights:
         return {name: self.weights[name] for name in chosen}
 
     def push(self, changes: Mapping[str, Array], options: Any) -> None:
-        """Add changes; there are no hyper-parameters."""
+        """Update weights by name; ``options`` are a worker's hyper-parameters."""
         with np.errstate(all="ignore"):
             for name, change in changes.items():
                 self.weights[name] = np.asarray(self.weights[name] + change)
 
     def saved(self) -> Any:
-        """Return the weights."""
+        """Return weights and state as a tree for :mod:`lockstep.ray.checkpoint`."""
         return {"weights": self.weights}
 
     def load(self, saved: Any) -> None:
-        """Load the weights."""
+        """Load the result of :meth:`saved`."""
         self.weights = dict(saved["weights"])
 
 
@@ -216,25 +198,16 @@ class ServedCenter:
     # -- joining ---------------------------------------------------------------------
 
     def begin(self, start: Start, birth: str | None = None) -> None:
-        """Load a worker's weights and rule, unless there are weights.
+        """Load the checkpoint, or without one a worker's weights, unless there are any.
 
-        Args:
-            start: the worker's weights and membership.
-            birth: the birth of the center that it joined before; None for a new worker.
-
-        Raises:
-            CenterLostError: a ConnectionError; the worker has joined before, and there
-                is no checkpoint.
-            UnsupportedError: a ValueError; the checkpoint has other weights or another
-                rule, the file is no checkpoint, or the rule has state that cannot be
-                saved in a file.
+        ``birth``: that of the center that the worker joined before; None for a new one.
         """
         if self.weights is not None:
             return
         weights, membership = start
         shapes = layout(weights.pull())
         try:
-            saved = checkpoint.read(self.path)
+            self._restore(weights, membership, shapes)
         except FileNotFoundError:
             self.birth = uuid.uuid4().hex
             if birth is not None:
@@ -243,10 +216,15 @@ class ServedCenter:
                     "a restart, got no file; give RayCenter a directory that all "
                     "machines can read, and start again."
                 ) from None
-        except ValueError as error:
-            raise self._unreadable(error) from error
+        except UnsupportedError:
+            raise
+        except (KeyError, TypeError, ValueError) as error:
+            raise UnsupportedError(
+                f"center {self.name!r}: expected a checkpoint of a center in "
+                f"{self.path}, got {type(error).__name__}: {error}; "
+                "move the file away to start from the worker's weights."
+            ) from error
         else:
-            self._restore(weights, membership, shapes, saved)
             # A new start continues training that had ended.
             self.ended = self.ended and birth is not None
         self.weights, self.first, self.layout = weights, membership, shapes
@@ -256,54 +234,34 @@ class ServedCenter:
             self.weights = None
             raise
 
-    def _restore(
-        self, weights: SharedWeights, own: Membership, shapes: Layout, saved: Any
-    ) -> None:
-        """Load a checkpoint, if its weights and its rule fit the worker's."""
-        remedy = "use another directory, or move the file away"
-        try:
-            if saved["layout"] != shapes:
+    def _restore(self, weights: SharedWeights, own: Membership, shapes: Layout) -> None:
+        """Load the checkpoint, if its weights and its rule fit the worker's."""
+        saved = checkpoint.read(self.path)
+        expected = {"weights": shapes, "rule": own.rule()}
+        found = {"weights": saved["layout"], "rule": saved["rule"]}
+        for name in expected:
+            if found[name] != expected[name]:
                 raise UnsupportedError(
-                    f"center {self.name!r}: expected a checkpoint of weights like the "
-                    f"worker's in {self.path}, got one of {saved['layout']}; {remedy}."
+                    f"center {self.name!r}: expected a checkpoint with the worker's "
+                    f"{name}, {expected[name]}, in {self.path}, got one with "
+                    f"{found[name]}; use another directory, or move the file away."
                 )
-            if saved["rule"] != own.rule():
-                raise UnsupportedError(
-                    f"center {self.name!r}: expected a checkpoint of {own.rule()} in "
-                    f"{self.path}, got one of {saved['rule']}; {remedy}."
-                )
-            weights.load(saved["state"])
-            self.sequences = saved["sequences"]
-            self.counters = Counters(**saved["counters"])
-            self.birth, self.ended = saved["birth"], saved["ended"]
-        except (KeyError, TypeError) as error:
-            raise self._unreadable(error) from error
-
-    def _unreadable(self, error: Exception) -> UnsupportedError:
-        return UnsupportedError(
-            f"center {self.name!r}: expected a checkpoint of a center in {self.path}, "
-            f"got {type(error).__name__}: {error}; "
-            "move the file away to start from the worker's weights."
-        )
+        weights.load(saved["state"])
+        self.sequences = saved["sequences"]
+        self.counters = Counters(**saved["counters"])
+        self.birth, self.ended = saved["birth"], saved["ended"]
 
     def present(self) -> dict[str, Array]:
         """Return all weights; an empty dict if no worker has sent any yet."""
-        return {} if self.weights is None else self.weights.pull()
+        return {} if self.weights is None else self.weights_now()
 
     def weights_now(self) -> dict[str, Array]:
         """Return all weights; raise if no worker has sent any yet."""
-        return self._begun().pull()
+        weights: dict[str, Array] = self._begun().pull()
+        return weights
 
     def join(self, worker: Membership) -> str:
-        """Return the birth of the center; raise unless this worker may push here.
-
-        Raises:
-            CenterEmptyError: a RuntimeError; there are no weights yet.
-            TrainingEndedError: a RuntimeError; training is over.
-            UnsupportedError: a ValueError; the worker has another version, commit,
-                backend or groups than the first one, or weights that the center does
-                not have.
-        """
+        """Return the birth of the center; raise unless this worker may push here."""
         self._begun()
         if self.ended:
             raise self._over()
@@ -351,18 +309,8 @@ class ServedCenter:
     def push(self, sender: Sender, changes: Mapping[str, Array], options: Any) -> Reply:
         """Update the shared weights, once per number; return the updated weights.
 
-        All checks come before the first change.
-
-        Args:
-            sender: the worker, and the number of the push.
-            changes: name -> the worker's accumulated changes, divided by its period.
-            options: the hyper-parameters for its rule; None without a rule.
-
-        Raises:
-            CenterEmptyError: a RuntimeError; there are no weights.
-            CenterLostError: a ConnectionError; the worker joined another center.
-            TrainingEndedError: a RuntimeError; training is over.
-            OutOfRangeError: a ValueError; a change has inf or NaN.
+        ``changes``: name -> the worker's accumulated changes, divided by its period.
+        ``options``: the hyper-parameters for its rule; None without a rule.
         """
         weights, counters = self._begun(), self.counters
         if sender.birth != self.birth:
@@ -377,8 +325,16 @@ class ServedCenter:
             return self.pull(changes)
         if self.ended:
             raise self._over()
-        if not self._applies(changes):
-            return self.pull(changes)._replace(applied=False)
+        nonfinite = [n for n, c in changes.items() if not np.isfinite(c).all()]
+        if nonfinite:
+            counters.nonfinite += 1
+            if self.on_nonfinite == "drop":
+                return self.pull(changes)._replace(applied=False)
+            raise OutOfRangeError(
+                f"center {self.name!r}: expected finite changes, got inf or NaN for "
+                f"{listed(nonfinite)}; nothing has moved; take a smaller rate, or "
+                "RayCenter(on_nonfinite='drop') to leave such rounds out."
+            )
         weights.push(changes, options)
         # A center that was restored from its checkpoint may have fewer rounds.
         stale = max(0, counters.rounds - sender.since)
@@ -389,19 +345,6 @@ class ServedCenter:
         if counters.rounds % self.every == 0:
             self._save()
         return self.pull(changes)._replace(staleness=stale)
-
-    def _applies(self, changes: Mapping[str, Array]) -> bool:
-        """Whether changes are to be applied, which those with inf or NaN are not."""
-        names = [n for n, c in changes.items() if not np.isfinite(c).all()]
-        if names:
-            self.counters.nonfinite += 1
-            if self.on_nonfinite == "refuse":
-                raise OutOfRangeError(
-                    f"center {self.name!r}: expected finite changes, got inf or NaN "
-                    f"for {listed(names)}; nothing has moved; take a smaller rate, or "
-                    "RayCenter(on_nonfinite='drop') to leave such rounds out."
-                )
-        return not names
 
     def _begun(self) -> SharedWeights:
         if self.weights is None:
@@ -473,21 +416,12 @@ class ServedCenter:
 
 
 def layout(weights: Mapping[str, Array]) -> Layout:
-    """Return the dtype and the shape of each weight.
-
-    Example:
-        >>> layout({"w": np.zeros((2, 3), np.float32)})
-        {'w': 'float32 [2, 3]'}
-    """
+    """Return the dtype and the shape of each weight."""
     return {name: f"{w.dtype} {list(w.shape)}" for name, w in weights.items()}
 
 
 def check_fit(known: Layout, own: Layout) -> None:
-    """Raise unless a worker's weights have names and shapes that the center has.
-
-    Raises:
-        UnsupportedError: a ValueError.
-    """
+    """Raise unless a worker's weights have names and shapes that the center has."""
     strange = [name for name in own if name not in known]
     if strange:
         raise UnsupportedError(

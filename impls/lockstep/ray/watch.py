@@ -29,11 +29,7 @@ def add_options(commands: Any) -> None:
 
 
 def run(given: argparse.Namespace) -> None:
-    """Connect to the cluster and watch; Ctrl-C ends the command.
-
-    Raises:
-        LockstepError: Ray is missing, or there is no such cluster or center.
-    """
+    """Connect to the cluster and watch; Ctrl-C ends the command."""
     center = RayCenter(given.name)
     connect(given.address)
     with contextlib.suppress(KeyboardInterrupt):
@@ -41,11 +37,7 @@ def run(given: argparse.Namespace) -> None:
 
 
 def connect(address: str) -> None:
-    """Connect to a cluster; Ray itself waits for minutes for one that is gone.
-
-    Raises:
-        UnsupportedError: a ValueError; no cluster answers at the address.
-    """
+    """Connect to a cluster; Ray itself waits for minutes for one that is gone."""
     ray = import_ray("NAME")
     failures: list[Exception] = []
 
@@ -68,12 +60,7 @@ def connect(address: str) -> None:
 
 
 def watch(center: RayCenter, seconds: float) -> None:
-    """Print a line every ``seconds`` seconds, until training has ended.
-
-    Raises:
-        OutOfRangeError: a ValueError; ``seconds`` is not > 0.
-        CenterLostError: a ConnectionError; there is no such center, or not any more.
-    """
+    """Print a line every ``seconds`` seconds, until training has ended."""
     if not 0 < seconds < float("inf"):
         raise OutOfRangeError(
             f"--seconds: expected a number > 0, got {seconds:g}; "
@@ -92,12 +79,7 @@ def watch(center: RayCenter, seconds: float) -> None:
 def status_line(
     status: Mapping[str, Any], rounds_before: int | None, seconds: float
 ) -> str:
-    """Return the line for a status.
-
-    Args:
-        status: the status of a center.
-        rounds_before: the rounds at the previous status; None if there was none.
-        seconds: the seconds since then.
+    """Return the line for a status; ``rounds_before``: those ``seconds`` ago, or None.
 
     Example:
         >>> counts = {"bytes_pushed": 0, "bytes_pulled": 4e6, "staleness": {0: 3, 2: 1}}

@@ -30,21 +30,6 @@ from lockstep.ray.served_center import (
 )
 
 
-class Identity:
-    """The name of a worker and the number of its last push.
-
-    A copy is another worker. With the same name its pushes, like those of a worker
-    loaded from a file, would be mistaken for repeated ones.
-    """
-
-    def __init__(self) -> None:
-        self.worker = uuid.uuid4().hex
-        self.sequence = 0
-
-    def __reduce__(self) -> tuple[type[Identity], tuple[()]]:
-        return Identity, ()
-
-
 class Member:
     """One worker of a center.
 
@@ -56,7 +41,9 @@ class Member:
             from its checkpoint.
 
     Attributes:
-        identity: the worker's name, and the number of its last push.
+        worker: the worker's name. A copy, and a worker loaded from a file, get another
+            one, because their pushes would be mistaken for repeated ones.
+        sequence: the number of its last push.
         birth: the center's birth; None before the worker has joined.
         rounds: the center's rounds in its last reply.
         staleness: the staleness of the last push.
@@ -67,12 +54,16 @@ class Member:
     def __init__(self, host: Any, start: Callable[[], Start]) -> None:
         self.host = host
         self.start = start
-        self.identity = Identity()
+        self.worker = uuid.uuid4().hex
+        self.sequence = 0
         self.birth: str | None = None
         self.rounds = 0
         self.staleness = 0
         self.pushed_bytes = 0
         self.latest: Mapping[str, Array] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "worker": uuid.uuid4().hex, "sequence": 0}
 
     def present(self) -> dict[str, Array]:
         """Return all weights of the center; an empty dict if there is no center yet."""
@@ -104,11 +95,9 @@ class Member:
 
         The weights in the reply are stored for the next pull.
         """
-        identity = self.identity
         # Counted before it is sent, because an interrupted call may have arrived.
-        identity.sequence += 1
-        numbers = identity.sequence, self.rounds, self.birth or ""
-        sender = Sender(identity.worker, *numbers)
+        self.sequence += 1
+        sender = Sender(self.worker, self.sequence, self.rounds, self.birth or "")
         reply = self._call("push", sender, changes, options)
         self.latest = self._take(reply)
         self.pushed_bytes += size(changes.values())
@@ -116,7 +105,7 @@ class Member:
 
     def leave(self) -> None:
         """Report to the center that this worker is done."""
-        self._call("leave", self.identity.worker)
+        self._call("leave", self.worker)
 
     def _take(self, reply: Reply) -> Mapping[str, Array]:
         self.rounds = reply.rounds
@@ -169,11 +158,7 @@ class RemoteView:
         raise NotImplementedError
 
     def rule_of(self, optimizer: Any, clips_rows: bool) -> Any:
-        """Return the rule that applies mean gradients, for another process.
-
-        Raises:
-            UnsupportedError: a ValueError; there is no such rule.
-        """
+        """Return the rule that applies mean gradients, for another process."""
         raise NotImplementedError
 
     def make_weights(self, rule: Any, weights: dict[str, Array]) -> SharedWeights:
@@ -187,15 +172,7 @@ class RemoteView:
     def begin(
         self, commit: str, optimizer: Any = None, clips_rows: bool = True
     ) -> None:
-        """Create the center unless it exists; raise if this worker does not fit.
-
-        Raises:
-            UnsupportedError: a ValueError; an optimizer that the center does not
-                support, or a worker unlike the first one, see
-                :meth:`~lockstep.ray.served_center.ServedCenter.join`.
-            NoGradientsError: a ValueError; the getter has no variables.
-            DtypeError: a TypeError; NumPy lacks the dtype of a weight.
-        """
+        """Create the center unless it exists; raise if this worker does not fit."""
         if commit == GRADIENT:
             self.own_rule = self.rule_of(optimizer, clips_rows)
         if not self.arrays():
@@ -222,20 +199,14 @@ class RemoteView:
                     f"a center on Ray, got {weight.dtype} for {name!r}; "
                     "train float32 weights."
                 )
-        shapes = layout(weights)
-        if self.commit == DELTA:
-            own = Membership(__version__, self.backend, DELTA, shapes, [])
-            return Start(SummedWeights(weights), own)
-        groups = self.groups()
-        own = Membership(__version__, self.backend, GRADIENT, shapes, groups)
-        return Start(self.make_weights(self.own_rule, weights), own)
+        groups, rule = [], SummedWeights(weights)
+        if self.commit == GRADIENT:
+            groups, rule = self.groups(), self.make_weights(self.own_rule, weights)
+        own = (__version__, self.backend, self.commit, layout(weights), groups)
+        return Start(rule, Membership(*own))
 
     def send(self, changes: Mapping[str, Any], options: Any = None) -> bool:
-        """Push accumulated changes as arrays, with options for the rule.
-
-        Returns:
-            True if the center applied it, False if it skipped it because of inf or NaN.
-        """
+        """Push changes as arrays; return whether the center applied them."""
         return self.member.push(changes, options)
 
     def leave(self) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.ray import RayCenter
-from lockstep.ray.center import host_of
+from lockstep.ray.center import RayHost
 from lockstep.ray.tests.conftest import SOURCES
 
 __all__ = ["OrdinaryWorker", "ordinary_worker", "process_of"]
@@ -75,6 +75,6 @@ def ordinary_worker(
 
 def process_of(ray: Any, center: RayCenter) -> int:
     """Return the id of the process that a center is in."""
-    host = host_of(center)
+    host = RayHost(center)
     assert host.exists()
     return int(ray.get(host._handle.__ray_call__.remote(lambda actor: os.getpid())))

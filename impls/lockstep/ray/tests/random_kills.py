@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.ray import RayCenter
-from lockstep.ray.center import host_of
+from lockstep.ray.center import RayHost
 from lockstep.ray.tests.history import History
 from lockstep.ray.tests.record import WORKERS, Line, Record, RecordedActor, train
 
@@ -53,7 +53,7 @@ class Team:
 
     def make_center(self) -> None:
         """Start the center, which writes down what it does."""
-        host = host_of(self.center)
+        host = RayHost(self.center)
         host.actor = RecordedActor  # type: ignore[misc]
         assert host.make()
 

@@ -15,7 +15,7 @@ import numpy as np
 from lockstep.errors import TrainingEndedError
 from lockstep.interface import Array
 from lockstep.ray import RayCenter
-from lockstep.ray.center import CenterActor, host_of
+from lockstep.ray.center import CenterActor, RayHost
 from lockstep.ray.served_center import Reply, Sender, ServedCenter, Start
 from lockstep.ray.worker import RemoteView
 
@@ -125,7 +125,7 @@ class NumpyView(RemoteView):
     backend = "numpy"
 
     def __init__(self, center: RayCenter, weight: Array) -> None:
-        super().__init__(host_of(center))
+        super().__init__(RayHost(center))
         self.weight = weight
         self.begin("delta")
         self.pull()
@@ -146,7 +146,7 @@ def take_rounds(center: RayCenter, slot: int, record: Record) -> None:
         while True:
             view.send({"w": change})
             view.pull()
-            push = [member.identity.worker, member.identity.sequence]
+            push = [member.worker, member.sequence]
             state = {"rounds": member.rounds, "weights": view.weight.tolist()}
             record.write("ack", push=push, slot=slot, **state)
             time.sleep(PAUSE)

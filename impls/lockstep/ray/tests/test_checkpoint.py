@@ -34,7 +34,7 @@ def write_half(file: Any, *_: Any, **__: Any) -> NoReturn:
 
 
 FULL = {
-    "while it is written": ("numpy.lib.format.write_array", write_half),
+    "while it is written": ("numpy.savez", write_half),
     "when it is flushed": ("lockstep.ray.checkpoint.os.fsync", refuse),
     "when it is renamed": ("pathlib.Path.replace", refuse),
 }

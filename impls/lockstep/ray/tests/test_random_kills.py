@@ -16,7 +16,7 @@ from lockstep.ray.worker import Member
 
 WORKERS, EVERY, KILLS = 3, 4, 40
 
-IN_A_CHECKPOINT = ["numpy.lib.format.write_array", "os.fsync", "pathlib.Path.replace"]
+IN_A_CHECKPOINT = ["numpy.savez", "os.fsync", "pathlib.Path.replace"]
 MOMENTS = ["before", "after", *IN_A_CHECKPOINT]
 
 

@@ -64,7 +64,9 @@ def test_a_checkpoint_of_other_weights_is_refused(tmp_path: Path) -> None:
     other = {"w": np.zeros(3, np.float32)}
     begun = Start(SummedWeights(other), start(layout=layout(other)).membership)
     center = ServedCenter("toy", str(tmp_path), 1, "refuse")
-    with pytest.raises(UnsupportedError, match="checkpoint of weights like the worker"):
+    with pytest.raises(
+        UnsupportedError, match="checkpoint with the worker's weights, "
+    ):
         center.begin(begun)
     assert center.present() == {}
 
@@ -72,7 +74,7 @@ def test_a_checkpoint_of_other_weights_is_refused(tmp_path: Path) -> None:
 def test_a_checkpoint_of_another_rule_is_refused(tmp_path: Path) -> None:
     served(tmp_path)
     center = ServedCenter("toy", str(tmp_path), 1, "refuse")
-    told = r"commit='gradient' on reference with groups .* got one of commit='delta'"
+    told = r"commit='gradient' on reference with groups .* got one with commit='delta"
     with pytest.raises(UnsupportedError, match=told):
         center.begin(start(commit="gradient"))
 

@@ -63,7 +63,7 @@ def test_watching_prints_lines_until_training_has_ended(
 ) -> None:
     waits: list[float] = []
     host = Answers(tmp_path)
-    monkeypatch.setattr(center, "host_of", lambda _: host)
+    monkeypatch.setattr(center, "RayHost", lambda _: host)
     monkeypatch.setattr("time.sleep", waits.append)
     watch(RayCenter("toy"), 0.5)
     first, second = capsys.readouterr().out.splitlines()
