@@ -7,7 +7,7 @@ stacked freely as long as the stages keep the order below.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from lockstep.errors import NotAnOptimizerError, with_article
 from lockstep.interface import WRAPPERS
@@ -74,23 +74,20 @@ def pipeline_of(optimizer: Any) -> tuple[str, ...]:
         >>> pipeline_of(ls.MultitaskOptimizerWrapper(scaled))
         ('unscale', 'zero filter', 'finite check', 'update')
     """
-    if isinstance(optimizer, type):
-        raise_no_pipeline(f"the class {optimizer.__name__}")
     # The tensor that optimize_loss returns in a graph has a reference to its step.
-    optimizer = getattr(optimizer, "__dict__", {}).get("training_step", optimizer)
-    if "pipeline" in dir(type(optimizer)):
-        return tuple(optimizer.pipeline)
-    if not any(all(hasattr(optimizer, name) for name in names) for names in METHODS):
-        raise_no_pipeline(with_article(type(optimizer).__name__))
-    return in_order([*stages_of(optimizer), "update"])
-
-
-def raise_no_pipeline(got: str) -> NoReturn:
-    """Raise for an object that is no optimizer."""
-    raise NotAnOptimizerError(
-        "pipeline_of: expected an optimizer, or what optimize_loss returned, got "
-        f"{got}; pass the object that takes the steps."
-    )
+    step = getattr(optimizer, "__dict__", {}).get("training_step", optimizer)
+    if "pipeline" in dir(type(step)):
+        return tuple(step.pipeline)
+    steps = any(all(hasattr(step, name) for name in names) for names in METHODS)
+    if isinstance(optimizer, type) or not steps:
+        got = with_article(type(optimizer).__name__)
+        if isinstance(optimizer, type):
+            got = f"the class {optimizer.__name__}"
+        raise NotAnOptimizerError(
+            "pipeline_of: expected an optimizer, or what optimize_loss returned, got "
+            f"{got}; pass the object that takes the steps."
+        )
+    return in_order([*stages_of(step), "update"])
 
 
 def stages_of(optimizer: Any) -> Iterator[str]:

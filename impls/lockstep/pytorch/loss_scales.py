@@ -450,19 +450,16 @@ class AutomaticLossScaler(LossScale):
             return torch.tensor(False, device="cpu"), lowest
         device = present[0].device
         flags = torch.stack([v.isnan().any().to(device) for v in present])
-        maxima = [largest_known(values).to(device) for values in present]
-        maxima = torch.stack(maxima)
+        lowest = present[0].new_full((1,), -math.inf)  # That of no elements.
+        known = [
+            v.abs().nan_to_num(-math.inf, math.inf) if v.numel() else lowest
+            for v in present
+        ]
+        maxima = torch.stack([values.amax().to(device) for values in known])
         if is_sharded:
             flags = shards.largest(flags.float(), whole) > 0
             maxima = shards.largest(maxima, whole)
         return flags.any(), maxima.amax()
-
-
-def largest_known(values: Tensor) -> Tensor:
-    """Return the largest magnitude but for NaN: 0-d; -inf if there is none."""
-    if not values.numel():
-        return values.new_full((), -math.inf)
-    return values.abs().nan_to_num(-math.inf, math.inf).amax()
 
 
 class StaticScale(FixedLossScale):

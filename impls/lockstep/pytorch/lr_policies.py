@@ -154,9 +154,7 @@ class PolicyLR(LRScheduler):
         rate = self._rate(self.last_epoch)
         return [rate * ratio for ratio in self._ratios]
 
-    def get_last_lr(self) -> list[float]:
-        """Return the rate of every group at the step that ``last_epoch`` counts."""
-        return self.get_lr()
+    get_last_lr = get_lr
 
     def state_dict(self) -> dict[str, Any]:
         """Return the scheduler's state, without the policy."""

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from ctypes import c_float
 from itertools import compress
-from operator import or_
+from operator import not_, or_
 from typing import Any
 from weakref import ref
 
@@ -81,8 +81,7 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
     """The parameters of the last step, None before the first step."""
     _zero: Sequence[bool] = ()
     _absent: Sequence[bool] = ()
-    _frozen: Sequence[bool] = ()
-    _gradients: tuple[Sequence[Any], Sequence[int]] = (), ()
+    _gradients: tuple[list[Any], list[int]] = [], []
     """Weak references to the gradients that were present, and their versions."""
     _reached_inner = False
     _divides_inside = True
@@ -96,37 +95,33 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
         inner = self.inner_optimizer
         parameters = [p for group in inner.param_groups for p in group["params"]]
         gradients = [p.grad for p in parameters]
-        absent = frozen = [gradient is None for gradient in gradients]
-        limit = 0.0 if self._undivided_by == 1 else vanishing(self._undivided_by)
+        absent = [gradient is None for gradient in gradients]
         if any(absent):
             # Frozen parameters are not reported. They may be trained later.
-            frozen = [p.grad is None and not p.requires_grad for p in parameters]
+            is_frozen = [p.grad is None and not p.requires_grad for p in parameters]
+            parameters = list(compress(parameters, map(not_, is_frozen)))
+            absent = [p.grad is None for p in parameters]
             gradients = [gradient for gradient in gradients if gradient is not None]
-            flags = iter(zero_flags(gradients, limit))
-            zero = [not is_absent and next(flags) for is_absent in absent]
-        else:
-            zero = zero_flags(gradients, limit)
-        self._zero, self._absent, self._frozen = zero, absent, frozen
-        self._parameters = parameters
-        self._reached_inner = not all(map(or_, zero, absent))
-        if not any(zero):
-            if self._reached_inner:
-                self._step_inside()
-            else:
-                super().note_no_gradients()
+        limit = 0.0 if self._undivided_by == 1 else vanishing(self._undivided_by)
+        flags = iter(zero_flags(gradients, limit))
+        zero = [not is_absent and next(flags) for is_absent in absent]
+        zeros = list(compress(parameters, zero))
+        self._zero, self._absent, self._parameters = zero, absent, parameters
+        self._reached_inner = len(zeros) < len(gradients)
+        if not zeros and gradients:
+            self._step_inside()
         elif self._reached_inner:
-            zeros = list(compress(parameters, zero))
             with gradients_set_to(zeros, [None] * len(zeros)):
                 self._step_inside()
-        elif self._only_wants_state(list(compress(parameters, zero))):
+        elif zeros and self._only_wants_state(zeros):
             inner.step()
         else:
             super().note_no_gradients()
-        if limit and any(zero):
+        if limit and zeros:
             # opt did not divide these, but no caller should see them multiplied.
             with torch.no_grad():
-                foreach.zero([p.grad for p in compress(parameters, zero)])
-        self._gradients = marks_of(gradients)
+                foreach.zero([p.grad for p in zeros])
+        self._gradients = list(map(ref, gradients)), [g._version for g in gradients]
 
     def _step_inside(self) -> None:
         """Let ``opt`` step. Parameters may have a gradient now and have no state."""
@@ -135,7 +130,7 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
 
     def note_no_gradients(self) -> None:
         """Record a step without gradients: see the base class."""
-        self._parameters = self._zero = self._absent = self._frozen = ()
+        self._parameters = self._zero = self._absent = ()
         super().note_no_gradients()
 
     @property
@@ -149,21 +144,19 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
             return NO_STEP
         if all(self._absent):
             return NO_GRADIENTS
-        names = named_parameters(self)
-        skips = list(map(or_, self._zero, self._absent))
-        listed = [not is_frozen for is_frozen in self._frozen]
-        left_out = [s and not f for s, f in zip(skips, self._frozen, strict=True)]
-        skipped = tuple(name_in(names, p) for p in compress(self._parameters, left_out))
+        names, parameters = named_parameters(self), self._parameters
+        left_out = map(or_, self._zero, self._absent)
+        skipped = tuple(name_in(names, p) for p in compress(parameters, left_out))
         counts = {
             "all zero": sum(self._zero),
-            "absent": sum(self._absent) - sum(self._frozen),
+            "absent": sum(self._absent),
             "not finite": count_nonfinite(*self._gradients),
         }
         parts = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
         reason = "every gradient had a nonzero element"
         if parts:
-            reason = f"of {sum(listed)} gradients {parts}"
-        report = StepReport(len(skipped) < sum(listed), reason, skipped)
+            reason = f"of {len(parameters)} gradients {parts}"
+        report = StepReport(len(skipped) < len(parameters), reason, skipped)
         inner = self.inner_optimizer if self._reached_inner else None
         inner_report = getattr(inner, "last_step", None)
         if inner_report is None or inner_report.applied:
@@ -172,20 +165,10 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
         return inner_report._replace(reason=reason, skipped=tuple(names.values()))
 
 
-def marks_of(gradients: Sequence[Tensor]) -> tuple[Sequence[Any], Sequence[int]]:
-    """Return weak references to gradients, so that they can be freed, and versions."""
-    try:
-        return list(map(ref, gradients)), [g._version for g in gradients]
-    except RuntimeError:  # Tensors that were made in inference mode have no version.
-        return (), ()
-
-
-def count_nonfinite(references: Sequence[Any], versions: Sequence[int]) -> int:
+def count_nonfinite(references: list[Any], versions: list[int]) -> int:
     """Return how many gradients are not finite; 0 if one was cleared or changed."""
     gradients = [reference() for reference in references]
-    if any([gradient is None for gradient in gradients]):
-        return 0
-    if [gradient._version for gradient in gradients] != list(versions):
+    if [getattr(gradient, "_version", None) for gradient in gradients] != versions:
         return 0
     return finite_flags([g for g in gradients if not g.is_complex()]).count(False)
 

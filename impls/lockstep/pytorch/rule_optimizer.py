@@ -164,8 +164,11 @@ class RuleOptimizer(Optimizer):
         for group, parameters in ready:
             for positions in foreach.runs(parameters, self._cpu_run):
                 self._update(group, [parameters[k] for k in positions])
-        if any(parameters for _, parameters in ready):
-            self._advance_powers()
+        powers = self.spec.shared if any(parameters for _, parameters in ready) else {}
+        for group in self.param_groups:
+            for name, beta in (powers or {}).items():
+                factor = rounded(group[beta], torch.float32)
+                group[name] = rounded(group[name] * factor, torch.float32)
         return loss
 
     def _update(self, group: Group, run: Tensors) -> None:
@@ -258,13 +261,6 @@ class RuleOptimizer(Optimizer):
                 new = torch.full_like(parameter.detach(), value, dtype=dtype)
             slots[slot.name] = new
         return slots
-
-    def _advance_powers(self) -> None:
-        """Multiply each power by its beta, in float32."""
-        for group in self.param_groups:
-            for name, beta in (self.spec.shared or {}).items():
-                factor = rounded(group[beta], torch.float32)
-                group[name] = rounded(group[name] * factor, torch.float32)
 
     def get_name(self) -> str:
         """Return the constructor's ``name``, or the rule's default name."""

@@ -95,7 +95,9 @@ def split_axes(tensor: Tensor) -> set[int]:
 
 def all_ranks(flags: Sequence[bool], tensors: Sequence[Tensor]) -> list[bool]:
     """Return, for each tensor, whether all ranks that have a part set its flag."""
-    numbers = torch.tensor(flags, dtype=torch.int32, device=device_of(tensors))
+    # Ranks exchange numbers on the device of a DTensor.
+    device = next(tensor.device for tensor in tensors if are_among([tensor]))
+    numbers = torch.tensor(flags, dtype=torch.int32, device=device)
     return [bool(k) for k in over_ranks(numbers, tensors, dist.ReduceOp.MIN).tolist()]
 
 
@@ -131,8 +133,3 @@ def over_ranks(
             dist.all_reduce(some, operation, group=mesh.get_group(axis))
         reduced[positions] = some
     return reduced
-
-
-def device_of(tensors: Sequence[Tensor]) -> torch.device:
-    """Return the device on which ranks exchange numbers, which is that of a DTensor."""
-    return next(tensor.device for tensor in tensors if are_among([tensor]))
