@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from numbers import Real
 from typing import Any
 
 import torch
@@ -210,11 +209,6 @@ def check_loss(loss: Any, grad_loss: Any, owner: str) -> None:
         raise UnsupportedError(
             f"{owner}: expected a real 0-d loss, got {dtype_name(loss)} of shape "
             f"{list(loss.shape)}; sum it, or give grad_loss of the same shape."
-        )
-    if not (grad_loss is None or isinstance(grad_loss, Real | Tensor)):
-        raise DtypeError(
-            f"{owner}: grad_loss: expected a number, a tensor or None, got "
-            f"{grad_loss!r}; leave it out for 1."
         )
 
 

@@ -6,8 +6,10 @@ scales them by LARC. ``get_regularization_loss`` adds up penalties.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Real
 from typing import Any, NamedTuple
 
 import torch
@@ -15,16 +17,17 @@ import torch.distributed as dist
 from torch import Tensor
 
 from lockstep import errors
+from lockstep.checks import require
 from lockstep.larc import LARC, LarcPolicy, larc_policy
-from lockstep.pytorch import foreach
+from lockstep.pytorch import foreach, shards
 from lockstep.pytorch.clipping import clip_pairs, parameter_pairs
+from lockstep.pytorch.foreach import moved, with_values
 from lockstep.pytorch.gradients import (
     Pairs,
     check_gradient,
     is_alike,
     refuse_sharded,
 )
-from lockstep.pytorch.larc import larc_rate, larc_ratios, scale_by_ratios
 from lockstep.pytorch.norms import accurate_norm, norm_of_each, sum_duplicates
 
 OWNER = "post_process_gradients"
@@ -224,12 +227,73 @@ def post_process(
     for position, (gradient, parameter) in enumerate(pairs):
         if gradient is not None and not is_alike(gradient, parameter):
             check_gradient(gradient, parameter, f"pair {position}", LARC)
-    raw, ratios = larc_ratios(policy, pairs, rate)
+    raw = larc_ratios(policy, pairs, rate)
     if "larc_summaries" in asked:
         both = zip(names, pairs, strict=True)
         present = [name for name, (gradient, _) in both if gradient is not None]
         asked.ratios(policy, present, raw, rate)
+    ratios = raw.clamp_max(1) if policy.larc_mode == "clip" else raw
     return scale_by_ratios(pairs, ratios, in_place)
+
+
+def larc_rate(lr: Tensor | float | Sequence[float], pairs: Pairs) -> Tensor:
+    """Return the learning rate in float32: 0-d, or one for each gradient: [n]."""
+    device, remedy = pairs[0][1].device, "pass the learning rate of this step"
+    expected = f"a number or a 0-d tensor, or {len(pairs)} of them, one for each pair"
+    if isinstance(lr, Tensor):
+        rates = lr.detach().float()
+    else:
+        for rate in lr if isinstance(lr, list | tuple) else [lr]:
+            is_number = isinstance(rate, Real) and not isinstance(rate, bool)
+            require(LARC, "lr", rate, is_number, expected, remedy)
+            fine = 0 <= rate < math.inf
+            require(LARC, "lr", rate, fine, "a finite number >= 0", remedy)
+        if isinstance(lr, Real):
+            return torch.full((), float(lr), dtype=torch.float32, device=device)
+        rates = torch.tensor(lr, dtype=torch.float32)
+    fits = rates.shape in ((), (len(pairs),))
+    require(LARC, "lr", list(rates.shape), fits, expected, remedy)
+    positions = [k for k, (gradient, _) in enumerate(pairs) if gradient is not None]
+    if rates.dim() and len(positions) < len(pairs):
+        # Not by an index tensor, because copying one to a GPU would wait.
+        rates = torch.stack([rates[k] for k in positions]) if positions else rates[:0]
+    return moved(rates, device)
+
+
+def larc_ratios(policy: LarcPolicy, pairs: Pairs, rate: Tensor) -> Tensor:
+    """Return the ratios of present gradients before the limit of 1: [n], float32."""
+    gradients = [gradient for gradient, _ in pairs if gradient is not None]
+    parameters = [parameter for gradient, parameter in pairs if gradient is not None]
+    weight, gradient = norm_of_each([*parameters, *gradients]).tensor_split(2)
+    divisor, is_still = gradient + policy.epsilon, (weight == 0) | (gradient == 0)
+    if policy.larc_mode == "clip":
+        divisor, is_still = rate * divisor, is_still | (rate == 0)
+    raw = (policy.larc_eta * weight / divisor).clamp_min(policy.min_update)
+    is_known = (weight + gradient).isfinite()
+    return torch.where(is_still & is_known, 1.0, raw)
+
+
+def scale_by_ratios(pairs: Pairs, ratios: Tensor, in_place: bool) -> Pairs:
+    """Return the pairs with each gradient times its ratio, rounded to its dtype."""
+    gradients = [gradient for gradient, _ in pairs if gradient is not None]
+    parts = shards.parts_of(gradients)
+    values = [g._values() if g.is_sparse else g for g in parts]
+
+    factors: list[Any] = [None] * len(values)
+    for positions in foreach.alike(values):
+        like, cast = values[positions[0]], ratios
+        if like.itemsize < 4:  # It would round a large ratio to infinity.
+            cast = ratios.clamp(max=torch.finfo(like.dtype).max)
+        cast = moved(cast.to(like.dtype), like.device).unbind()
+        for k in positions:
+            factors[k] = cast[k]
+    if in_place:
+        foreach.multiply_in_place(values, factors)
+        return pairs
+    products = foreach.multiply(values, factors)
+    rows = list(map(with_values, parts, products))
+    results = iter(shards.laid_out(gradients, rows))
+    return [(None if g is None else next(results), p) for g, p in pairs]
 
 
 def own_pairs(pairs: Pairs, in_place: bool) -> Pairs:
