@@ -9,14 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lockstep import errors
 from lockstep.checks import check_norm_limit, require
-from lockstep.errors import (
-    DtypeError,
-    MalformedPairsError,
-    NonFiniteNormError,
-    NotASequenceError,
-    ShapeError,
-)
 from lockstep.pytorch import foreach, shards
 from lockstep.pytorch.foreach import reciprocal, rounded, with_values
 from lockstep.pytorch.gradients import Pairs, as_pairs, dtype_name
@@ -64,19 +58,19 @@ def clip_by_global_norm(
         ([1.5, 2.0], None, 5.0)
     """
     if isinstance(t_list, Tensor | str):
-        raise NotASequenceError(
+        raise errors.NotASequenceError(
             f"{BY_GLOBAL_NORM}: t_list: expected a sequence of tensors, got a "
             f"{type(t_list).__name__}; put the tensors into a list."
         )
     tensors = list(t_list)
     for position, tensor in enumerate(tensors):
         if tensor is not None and not isinstance(tensor, Tensor):
-            raise MalformedPairsError(
+            raise errors.MalformedPairsError(
                 f"{BY_GLOBAL_NORM}: t_list: expected a tensor or None at position "
                 f"{position}, got {type(tensor).__name__}; convert it to a tensor."
             )
         if tensor is not None and tensor.is_complex():
-            raise DtypeError(
+            raise errors.DtypeError(
                 f"{BY_GLOBAL_NORM}: expected real tensors, got {dtype_name(tensor)}; "
                 "pass their real and imaginary parts, with torch.view_as_real."
             )
@@ -190,13 +184,13 @@ def clip_gradients_by_global_norm(
     check_norm_limit(MULTITASK, "clip_norm", clip_norm)
     for gradient in present:
         if not gradient.is_floating_point():
-            raise DtypeError(  # The factor would be rounded.
+            raise errors.DtypeError(  # The factor would be rounded.
                 f"{MULTITASK}: expected floating-point gradients, got "
                 f"{dtype_name(gradient)}; cast them first."
             )
     norm = accurate_norm(present)
     if error_if_nonfinite and not norm.isfinite():
-        raise NonFiniteNormError(
+        raise errors.NonFiniteNormError(
             f"{MULTITASK}: expected a finite global norm, got {norm.item()}; look for "
             "the gradient that overflowed, or leave error_if_nonfinite off."
         )
@@ -255,13 +249,13 @@ def parameter_pairs(grads_and_vars: Iterable[Any], owner: str) -> Pairs:
         # A gradient that autograd would train is a parameter.
         is_weight = gradient is not None and gradient.requires_grad and gradient.is_leaf
         if is_weight or not isinstance(parameter, Tensor):
-            raise MalformedPairsError(
+            raise errors.MalformedPairsError(
                 f"{owner}: expected pairs (gradient, parameter), got "
                 f"{type(parameter).__name__} as the parameter at position {position}; "
                 "put the gradient first and the parameter second."
             )
         if gradient is not None and gradient.shape != parameter.shape:
-            raise ShapeError(
+            raise errors.ShapeError(
                 f"{owner}: expected a gradient of shape {list(parameter.shape)} for "
                 f"'pair {position}', got {list(gradient.shape)}; "
                 "pass the gradient of this parameter."

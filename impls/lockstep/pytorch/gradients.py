@@ -14,17 +14,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from lockstep import errors
 from lockstep.checks import require
-from lockstep.errors import (
-    DtypeError,
-    LossNotCallableError,
-    MalformedPairsError,
-    NoGradientsError,
-    ShapeError,
-    UnknownNameError,
-    UnsupportedError,
-    VarListError,
-)
 from lockstep.interface import GATE_GRAPH, GATE_NONE, GATE_OP
 from lockstep.pipeline import stages_of
 from lockstep.pytorch import foreach, fused, shards
@@ -44,7 +35,11 @@ MASTER = "master"
 """The key of a float32 master in the state of a parameter."""
 NO_SLOTS = {"step", "eta", "mu", "mu_product", MASTER}
 """State of a parameter in torch that is a number, or is not the optimizer's."""
-MISMATCHES = {"shape": ShapeError, "dtype": DtypeError, "device": UnsupportedError}
+MISMATCHES = {
+    "shape": errors.ShapeError,
+    "dtype": errors.DtypeError,
+    "device": errors.UnsupportedError,
+}
 """What a gradient and its parameter have in common -> the error if they do not."""
 
 
@@ -91,7 +86,7 @@ def refuse_sharded(
     if shards.are_among(parameters):
         needed = f" for {option}" if option else ""
         remedy = f"leave {option} out, or train" if option else "train"
-        raise UnsupportedError(
+        raise errors.UnsupportedError(
             f"{owner}: expected parameters that are whole on each rank{needed}, got a "
             "DTensor, as fully_shard (FSDP2) or tensor parallelism makes it; "
             f"{remedy} in DistributedDataParallel."
@@ -146,7 +141,7 @@ def compute_gradients(
     require(owner, "aggregation_method", aggregation_method, fine, f"one of {methods}")
     variables = listed(self, var_list)
     if shards.are_among(variables):
-        raise UnsupportedError(
+        raise errors.UnsupportedError(
             f"{owner}: expected parameters that are whole on each rank, got a DTensor; "
             "call loss.backward() and the optimizer's step(), which take DTensors."
         )
@@ -184,7 +179,7 @@ def listed(optimizer: Any, var_list: Any) -> list[Tensor]:
     entries = list(var_list) if is_list else [var_list]
     for entry in entries:
         if not is_list or not isinstance(entry, Tensor):
-            raise VarListError(
+            raise errors.VarListError(
                 f"{optimizer.get_name()}: var_list: expected a list of parameters, got "
                 f"{type(entry).__name__}; list those that are to be trained."
             )
@@ -200,13 +195,13 @@ def evaluate(closure: Callable[[], Any]) -> Any:
 def check_loss(loss: Any, grad_loss: Any, owner: str) -> None:
     """Raise unless the loss is a tensor, 0-d and real if there is no ``grad_loss``."""
     if not isinstance(loss, Tensor):
-        raise LossNotCallableError(
+        raise errors.LossNotCallableError(
             f"{owner}: loss: expected a loss tensor, or a callable that returns one, "
             f"got {type(loss).__name__}; pass the loss itself, or a function without "
             "arguments that computes it."
         )
     if grad_loss is None and (loss.numel() != 1 or loss.is_complex()):
-        raise UnsupportedError(
+        raise errors.UnsupportedError(
             f"{owner}: expected a real 0-d loss, got {dtype_name(loss)} of shape "
             f"{list(loss.shape)}; sum it, or give grad_loss of the same shape."
         )
@@ -327,7 +322,7 @@ def check_pairs(pairs: Pairs, optimizer: Optimizer, owner: str) -> None:
             check_gradient(gradient, parameter, name, owner)
     if all(gradient is None for gradient, _ in pairs):
         names = named_parameters(optimizer)
-        raise NoGradientsError(
+        raise errors.NoGradientsError(
             f"{owner}: expected a gradient, got None for every one of "
             f"{', '.join(names[p] for _, p in pairs)}; check that the loss depends on "
             "them."
@@ -339,19 +334,19 @@ def as_pairs(grads_and_vars: Any, owner: str, may_be_empty: bool = False) -> Pai
     is_iterable = isinstance(grads_and_vars, Iterable)
     pairs = list(grads_and_vars) if is_iterable else [grads_and_vars]
     if not pairs and not may_be_empty:
-        raise NoGradientsError(
+        raise errors.NoGradientsError(
             f"{owner}: expected at least one (gradient, parameter) pair, got an empty "
             "list; pass what compute_gradients returned."
         )
     for position, pair in enumerate(pairs):
         if not isinstance(pair, tuple | list) or len(pair) != 2:
-            raise MalformedPairsError(
+            raise errors.MalformedPairsError(
                 f"{owner}: expected an iterable of (gradient, parameter) pairs, got "
                 f"{type(pair).__name__} at position {position}; pass what "
                 "compute_gradients returned."
             )
         if pair[0] is not None and not isinstance(pair[0], Tensor):
-            raise MalformedPairsError(
+            raise errors.MalformedPairsError(
                 f"{owner}: expected a tensor or None, got {type(pair[0]).__name__} at "
                 f"position {position}; convert it with torch.as_tensor."
             )
@@ -364,16 +359,16 @@ def raise_not_a_parameter(
     """Raise for a parameter that is repeated, unknown or not a tensor."""
     names = {id(p): name for p, name in named_parameters(optimizer).items()}
     if id(parameter) in names:
-        raise UnsupportedError(
+        raise errors.UnsupportedError(
             f"{owner}: expected each parameter once, got {names[id(parameter)]!r} "
             "twice; add its gradients up first."
         )
     if id(gradient) in names or not isinstance(parameter, Tensor):
-        raise MalformedPairsError(
+        raise errors.MalformedPairsError(
             f"{owner}: expected (gradient, parameter) pairs, got "
             f"{type(parameter).__name__} as the parameter; put the gradient first."
         )
-    raise UnknownNameError(
+    raise errors.UnknownNameError(
         f"{owner}: expected parameters of this optimizer's groups, got another of "
         f"shape {list(parameter.shape)}; add it with add_param_group first."
     )
@@ -406,7 +401,7 @@ def check_counter(global_step: Any, owner: str) -> None:
         got = f"a {dtype_name(global_step)} tensor of shape {list(global_step.shape)}"
         fine = "int" in dtype_name(global_step) and not global_step.dim()
     if not fine:
-        raise DtypeError(
+        raise errors.DtypeError(
             f"{owner}: expected global_step to be None or a 0-d integer tensor, got "
             f"{got}; make one with torch.zeros((), dtype=torch.int64)."
         )

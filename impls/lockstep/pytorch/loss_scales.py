@@ -10,13 +10,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from lockstep import scalers
+from lockstep import errors, scalers
 from lockstep.checks import LARGEST_SCALE, LEAST_SCALE, is_scale, number_of, require
-from lockstep.errors import (
-    DtypeError,
-    UnknownNameError,
-    UnsupportedError,
-)
 from lockstep.pytorch import shards
 from lockstep.pytorch.foreach import rounded
 from lockstep.pytorch.gradients import as_pairs, dtype_name
@@ -218,7 +213,7 @@ class DynamicLossScale(LossScale):
         for gradient in gradients:
             if not isinstance(gradient, Tensor) or not gradient.is_floating_point():
                 kind = getattr(gradient, "dtype", type(gradient).__name__)
-                raise DtypeError(
+                raise errors.DtypeError(
                     "DynamicLossScale.update: expected floating-point tensors, got "
                     f"{kind}; cast the gradients."
                 )
@@ -374,7 +369,7 @@ class AutomaticLossScaler(LossScale):
         """
         owner, fields = "AutomaticLossScaler: state", self._state._fields
         if not isinstance(state_dict, Mapping) or set(state_dict) != set(fields):
-            raise UnsupportedError(
+            raise errors.UnsupportedError(
                 f"{owner} of {self.algorithm}: expected {', '.join(fields)}, got "
                 f"{state_dict!r:.80}; load that of the same algorithm."
             )
@@ -441,7 +436,7 @@ class AutomaticLossScaler(LossScale):
         present = [g._values() if g.is_sparse else g for g in shards.parts_of(whole)]
         dtypes = sorted(set(map(dtype_name, present)))
         if len(dtypes) > 1 or any("float" not in dtype for dtype in dtypes):
-            raise DtypeError(
+            raise errors.DtypeError(
                 f"{owner}: expected gradients of one floating-point dtype, "
                 f"got {' and '.join(dtypes)}; cast them to one dtype first."
             )
@@ -483,7 +478,7 @@ def get(identifier: Any) -> LossScale | None:
     is_automatic = isinstance(identifier, AutomaticLossScaler)
     if identifier is None or (isinstance(identifier, LossScale) and not is_automatic):
         return identifier
-    raise UnknownNameError(
+    raise errors.UnknownNameError(
         "loss_scale: expected a number, 'dynamic' or a loss scale, got "
         f"{identifier!r:.80}; an AutomaticLossScaler is for "
         "MixedPrecisionOptimizerWrapper."

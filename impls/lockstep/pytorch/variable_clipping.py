@@ -11,15 +11,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from lockstep import errors
 from lockstep.checks import CHOOSE, LEAST_SCALE, number_of, require
-from lockstep.errors import (
-    AxesError,
-    NotAnOptimizerError,
-    UnknownNameError,
-    UnsupportedError,
-    unknown_name,
-    warn_user,
-)
 from lockstep.interface import NO_GRADIENTS, NO_STEP, StepReport
 from lockstep.pipeline import has_layer
 from lockstep.pytorch import shards
@@ -201,22 +194,22 @@ class VariableClippingOptimizer(OptimizerWrapper):
         colocate_clip_ops_with_vars: bool = False,
         name: str = "VariableClipping",
     ) -> None:
-        require_optimizer(OWNER, opt, NotAnOptimizerError)
+        require_optimizer(OWNER, opt, errors.NotAnOptimizerError)
         if has_layer(opt, "AGNOptimizer"):
-            raise UnsupportedError(
+            raise errors.UnsupportedError(
                 f"{OWNER}: expected an optimizer of the listed parameters alone, got "
                 "AGNOptimizer; put the row clipping inside of it, so that it clips the "
                 "shared rows too."
             )
         require(OWNER, "name", name, isinstance(name, str) and name != "", "a name")
         if not isinstance(vars_to_clip_dims, Mapping):
-            raise AxesError(
+            raise errors.AxesError(
                 f"{DIMS}: expected a dict {{parameter: axes}}, got "
                 f"{type(vars_to_clip_dims).__name__}; "
                 "for one matrix w whose rows are to be clipped give {w: [1]}."
             )
         if getattr(opt, "masters", None):
-            raise UnsupportedError(
+            raise errors.UnsupportedError(
                 f"{OWNER}: expected an optimizer of the weights themselves, got one "
                 "that trains float32 masters; put the row clipping inside, as in "
                 "MixedPrecisionOptimizerWrapper(VariableClippingOptimizer(...))."
@@ -227,7 +220,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
             require(OWNER, "max_norm", norm, fine, "a finite number > 0", CHOOSE)
         norms = max_norm if is_mapping else dict.fromkeys(vars_to_clip_dims, max_norm)
         if set(norms) != set(vars_to_clip_dims):
-            raise UnknownNameError(
+            raise errors.UnknownNameError(
                 f"{OWNER}: max_norm: expected one norm for each key of "
                 "vars_to_clip_dims, got other keys; give both mappings the same keys."
             )
@@ -236,7 +229,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
         for key, dims in vars_to_clip_dims.items():
             parameter, norm = parameter_of(key, names), norms[key]
             if parameter in limits:
-                raise UnsupportedError(
+                raise errors.UnsupportedError(
                     f"{DIMS}: expected each parameter once, got "
                     f"{names[parameter]!r} twice; leave one of the two out."
                 )
@@ -272,7 +265,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
             indices = gradient._indices()[0]  # With duplicates.
             if 0 in limit.axes:
                 name = name_in(named_parameters(self), parameter)
-                warn_user(
+                errors.warn_user(
                     f"{OWNER}: expected axes without dimension 0, got a sparse gradient"
                     f" for {name!r}, clipped over {list(limit.axes)}; the norm runs "
                     "over all rows, so the whole variable is read and clipped."
@@ -333,9 +326,9 @@ def parameter_of(key: Any, names: Mapping[Tensor, str]) -> Tensor:
     if isinstance(key, str):
         named = [parameter for parameter, name in names.items() if name == key]
         if not named:
-            raise unknown_name(DIMS, key, list(names.values()))
+            raise errors.unknown_name(DIMS, key, list(names.values()))
         if len(named) > 1:
-            raise UnknownNameError(
+            raise errors.UnknownNameError(
                 f"{DIMS}: expected one parameter of each name, got {len(named)} called "
                 f"{key!r}; use the parameters themselves as keys."
             )
@@ -343,7 +336,7 @@ def parameter_of(key: Any, names: Mapping[Tensor, str]) -> Tensor:
     if not isinstance(key, Tensor) or key not in names:
         # No elements: to print them would wait for a GPU.
         got = f"one of shape {list(key.shape)}" if isinstance(key, Tensor) else f"{key}"
-        raise UnknownNameError(
+        raise errors.UnknownNameError(
             f"{DIMS}: expected parameters that the optimizer updates, or their names, "
             f"as keys, got {got}; list those that are in its groups."
         )
@@ -358,7 +351,7 @@ def axes_of(name: str, dims: Any, parameter: Tensor) -> tuple[int, ...]:
             raise TypeError
         axes = [operator.index(axis) for axis in listed]
     except TypeError:
-        raise AxesError(
+        raise errors.AxesError(
             f"{DIMS}: expected a list of axes for {name!r}, got {dims!r}; "
             "give [1] for the rows of a matrix."
         ) from None
@@ -370,7 +363,7 @@ def axes_of(name: str, dims: Any, parameter: Tensor) -> tuple[int, ...]:
     require(OWNER, f"axes of {name!r}", axes, fine, expected, CHOOSE)
     # Otherwise a norm would need the parts of several ranks.
     if split := shards.split_axes(parameter) & {*resolved}:
-        raise UnsupportedError(
+        raise errors.UnsupportedError(
             f"{OWNER}: expected the axes {resolved} of {name!r} whole on each rank, "
             f"got a DTensor that is split along {sorted(split)}; "
             "split it along other axes, or not at all."
