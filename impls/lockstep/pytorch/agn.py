@@ -385,7 +385,6 @@ class AGNOptimizer(OptimizerWrapper):
         return inner._replace(reason=reason)
 
     def note_no_gradients(self) -> None:
-        """Record a step without gradients: see the base class."""
         self._ended_round, self.last_step = False, NO_GRADIENTS
         super().note_no_gradients()
 
@@ -430,7 +429,6 @@ class AGNOptimizer(OptimizerWrapper):
         return [*inner, *getter._grad_map.values(), *shared]
 
     def _save_inner(self) -> StateDict:
-        """Return the wrapped optimizer's state, with that of worker and center."""
         getter, center = self.custom_getter, self.custom_getter.center
         own = {
             "local_step": self.local_step,
@@ -444,7 +442,6 @@ class AGNOptimizer(OptimizerWrapper):
         return {**super()._save_inner(), OWN: own}
 
     def _of_inner(self, state_dict: StateDict) -> StateDict:
-        """Return a saved state as the wrapped optimizer would have saved it."""
         return {key: value for key, value in state_dict.items() if key != OWN}
 
     def _check_saved(self, state_dict: StateDict) -> None:
@@ -478,7 +475,6 @@ class AGNOptimizer(OptimizerWrapper):
 
     @torch.no_grad()
     def _load_inner(self, state_dict: StateDict) -> None:
-        """Load a saved state; the state of a bare optimizer changes only that one."""
         super()._load_inner(self._of_inner(state_dict))
         own, getter = state_dict.get(OWN), self.custom_getter
         if own is None:

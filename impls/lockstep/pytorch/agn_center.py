@@ -168,16 +168,13 @@ class TorchWeights:
         self.center = center
 
     def pull(self, names: Iterable[str] | None = None) -> dict[str, Array]:
-        """Return copies of the named weights, or of all."""
         chosen = self.center.parameters if names is None else names
         return {n: as_array(t) for n, t in self.center.pull(chosen).items()}
 
     def push(self, changes: Mapping[str, Array], options: Options | None) -> None:
-        """Take a step with mean gradients and a worker's hyper-parameters."""
         self.center.push({n: as_tensor(c) for n, c in changes.items()}, options)
 
     def saved(self) -> Any:
-        """Return the weights and the optimizer's state, as arrays."""
         state = map_leaves(as_array, self.center.optimizer.state_dict())
         return {"weights": self.pull(), "optimizer": state}
 
@@ -241,21 +238,18 @@ class RemoteCenter(RemoteView, Center):
         return TorchWeights(center)
 
     def groups(self) -> list[list[str]]:
-        """Return the names in each parameter group."""
         names = {parameter: name for name, parameter in self.parameters.items()}
         groups = self.optimizer.param_groups
         return [[names[p] for p in group["params"] if p in names] for group in groups]
 
     @torch.no_grad()
     def pull(self, names: Iterable[str]) -> dict[str, Tensor]:
-        """Return the current shared weights by name."""
         pulled = self.member.pull(names)
         for name, weight in pulled.items():
             np.copyto(as_array(self.parameters[name]), weight)
         return {name: self.parameters[name].detach() for name in pulled}
 
     def push(self, changes: Mapping[str, Tensor], options: Options | None) -> None:
-        """Push the accumulated changes and the worker's hyper-parameters."""
         arrays = {name: as_array(change) for name, change in changes.items()}
         self.send(arrays, map_leaves(on_cpu, options) if options else None)
 

@@ -100,7 +100,6 @@ class FixedLossScale(LossScale):
         self.loss_scale_value = number
 
     def value(self) -> float:
-        """Return the factor in float32."""
         return rounded(self.loss_scale_value, torch.float32)
 
     def update(self, grads: Any) -> tuple[None, bool]:
@@ -201,7 +200,6 @@ class DynamicLossScale(LossScale):
         return int(self.numbers[GOOD])
 
     def value(self) -> float:
-        """Return the current scale as a Python number, rounded to float32."""
         return float(self.numbers[SCALE])
 
     def update(self, grads: Any) -> tuple[None, bool]:
@@ -222,7 +220,6 @@ class DynamicLossScale(LossScale):
         return None, finite
 
     def move(self, finite: bool | Tensor) -> None:
-        """Update the scale after a step; ``finite`` is a bool or a 0-d tensor."""
         numbers, policy = self.numbers, self.policy
         if isinstance(numbers[SCALE], Tensor):
             state = scalers.DynamicState(*[numbers[key] for key in self.keys])
@@ -242,7 +239,6 @@ class DynamicLossScale(LossScale):
         self.numbers.update(zip(self.keys, state, strict=False))
 
     def floor_value(self) -> float:
-        """Return the smallest scale in float32."""
         return rounded(self.policy.floor, torch.float32)
 
     def get_config(self) -> dict[str, Any]:
@@ -342,11 +338,9 @@ class AutomaticLossScaler(LossScale):
         self.numbers.update(zip(self.keys, self.state.values(), strict=True))
 
     def value(self) -> float:
-        """Return the current scale as a number that float32 can hold."""
         return float(self._state.loss_scale)
 
     def floor_value(self) -> float:
-        """Return the smallest scale in float32."""
         return rounded(self.policy.scale_min, torch.float32)
 
     @property
@@ -383,14 +377,12 @@ class AutomaticLossScaler(LossScale):
         self._publish()
 
     def _load(self, group: Mapping[str, Any]) -> None:
-        """Load the numbers in a group, if it has them."""
         if set(self.keys) <= group.keys():
             self.load_state_dict(
                 {key.removeprefix(PREFIX): group[key] for key in self.keys}
             )
 
     def move(self, finite: Any) -> None:
-        """Update the scale after a step."""
         self.update_op(not finite, self.amax if finite else math.inf)
         self._publish()
 

@@ -235,7 +235,6 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
             yield self.masters.get(parameter, parameter)
 
     def _model_parameters(self) -> Iterable[Tensor]:
-        """Return the tensors that ``backward`` gives gradients to."""
         if not self._depth:
             return super().master_params()
         return (weight for swap in self._swaps for weight in swap[1])
@@ -428,7 +427,6 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
                 weight.grad = master.grad
 
     def _divide(self, step: Step, pieces: Sequence[Tensor], divisor: Any) -> None:
-        """Divide the gradients of the masters in place: see the base class."""
         if self._contents.own or any([p.grad is not None for p in self._loose]):
             pieces = [p.grad for p in step.parameters]
         super()._divide(step, pieces, divisor)
@@ -473,7 +471,6 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
         return trained
 
     def _lend(self, is_lent: bool) -> None:
-        """Train masters while pairs are applied: see the base class."""
         if is_lent:
             self._enter()
         super()._lend(is_lent)
@@ -494,7 +491,6 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
             self._exit()
 
     def _divides_grad(self) -> bool:
-        """Whether a step divides the gradients of the model, not copies of them."""
         return not self.masters
 
     def _step_flat(self) -> None:
@@ -534,7 +530,6 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
     # -- state -------------------------------------------------------------------------
 
     def _save_inner(self) -> dict[str, Any]:
-        """Return the wrapped optimizer's state with the masters and the scale."""
         self._enter()
         try:
             saved = super()._save_inner()
@@ -551,7 +546,6 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
             self._exit()
 
     def _of_inner(self, state_dict: dict[str, Any]) -> dict[str, Any]:
-        """Return a saved state without masters, as the wrapped optimizer saves it."""
         state = {}
         for key, entry in state_dict["state"].items():
             if not isinstance(entry, Mapping) or set(entry) != {MASTER}:
@@ -586,7 +580,6 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
         self._saved_masters(state_dict)
 
     def _load_inner(self, state_dict: dict[str, Any]) -> None:
-        """Load the masters and the scale, then the state of the wrapped optimizer."""
         self._buffers()
         saved = self._saved_masters(state_dict)
         with self.on_masters():

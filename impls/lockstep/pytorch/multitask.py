@@ -129,7 +129,6 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
         self.inner_optimizer.step()
 
     def note_no_gradients(self) -> None:
-        """Record a step without gradients: see the base class."""
         self._parameters = self._zero = self._absent = ()
         super().note_no_gradients()
 

@@ -135,7 +135,6 @@ class NovoGrad(RuleOptimizer):
     ) -> None: ...
 
     def _cast(self, arguments: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
-        """Return Python numbers rounded to ``dtype``, and tensors cast to it."""
         averages = arguments.pop("grad_averaging")
         arguments["rest2"] = 1 - arguments["beta2"]
         arguments["share"] = 1 - arguments["beta1"] if averages else 1.0

@@ -274,7 +274,6 @@ class VariableClippingOptimizer(OptimizerWrapper):
         return clip_rows(shards.part_of(parameter).detach(), indices, limit)
 
     def note_no_gradients(self) -> None:
-        """Record a step without gradients: see the base class."""
         self._report, self._clipped = NO_GRADIENTS, ()
         super().note_no_gradients()
 
