@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from harness.errors import HarnessError
-from harness.pages.tables import CARDS, Cell, Notes, table
+from harness.pages.tables import CARDS, Cell, table
 from harness.pages.templating import number, render
 from harness.parity.cases import FAMILIES
 from harness.parity.row import WAYS, Row
@@ -188,27 +189,26 @@ def _facts(report: Report) -> str:
 
 
 def _reasons(report: Report) -> str:
-    """Return what was left out or failed, with a numbered list of the reasons."""
-    groups: dict[tuple[str, str, str, str], list[Row]] = {}
+    """Return what was left out or failed: a row for each reason."""
+    groups: dict[tuple[str, str], list[Row]] = {}
     for row in report.rows:
         if row.reason or row.status != "passed":
             how = "passed in part" if row.status == "passed" else row.status
-            key = (how, row.family, row.kind, row.reason)
-            groups.setdefault(key, []).append(row)
+            for reason in re.split("; (?=without )", row.reason):
+                groups.setdefault((how, reason), []).append(row)
     if not groups:
         return "Every case of these families is replayed and passes on every backend.\n"
-    notes, lines = Notes(), list[list[Cell | str]]()
+    lines = list[list[Cell | str]]()
     order = (*STATUS, "passed in part")
-    for status, family, kind, reason in sorted(groups, key=lambda g: order.index(g[0])):
-        rows = groups[status, family, kind, reason]
+    for how, reason in sorted(groups, key=lambda group: order.index(group[0])):
+        rows = groups[how, reason]
         count = len({row.id for row in rows})
-        names = [Cell(name, name, "code") for name in (family, kind)]
-        mark = notes.mark(reason)
+        families = ", ".join(dict.fromkeys(row.family for row in rows))
         where = ", ".join(_labels(rows))
-        lines.append([*names, status, where, Cell(str(count), float(count), "", mark)])
-    columns = ["Family", "Kind", "Status", "Backends", "Cases"]
-    title = "Cases that did not pass in full, and why"
-    return f"{table(title, columns, lines)}\n{notes.listed()}"
+        why = Cell(reason, reason, "wrap")
+        lines.append([why, how, families, where, Cell(str(count), float(count))])
+    columns = ["Why", "Status", "Families", "Backends", "Cases"]
+    return table("Cases that did not pass in full", columns, lines, style=CARDS)
 
 
 def heat_map(results: Path) -> str:
