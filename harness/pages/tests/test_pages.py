@@ -238,7 +238,7 @@ def test_a_failure_shows_wherever_its_case_does(
     inserts = parity_inserts(results)
     assert "1 failed" in inserts["parity_matrix"]
     assert "1 failed" in heat_map(results)
-    assert "broken &#60;here&#62;" in inserts["parity_reasons"]
+    assert "broken &lt;here&gt;" in inserts["parity_reasons"]
 
 
 # -- findings ------------------------------------------------------------------------
