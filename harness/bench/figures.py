@@ -15,7 +15,7 @@ from matplotlib.figure import Figure as Canvas
 from harness.bench.compare import short
 from harness.figures.plot import Drawing
 from harness.figures.style import WIDTH, Theme, symbol
-from harness.figures.tables import grouped
+from harness.figures.marks import grouped
 from harness.judgement.finding import Finding
 
 LINE = 78

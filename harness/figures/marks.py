@@ -1,30 +1,85 @@
-"""Marks that figures consist of: lines with bands, points in rows, a legend."""
+"""What figures consist of: axes, lines with bands, dots in rows, heat maps, legends."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import cycle
 from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
+from matplotlib.ticker import (
+    FixedLocator,
+    FuncFormatter,
+    LogLocator,
+    NullFormatter,
+    NullLocator,
+)
 
-from harness.figures.style import Theme, marker
+from harness.figures.plot import Drawing
+from harness.figures.style import PANEL, THIN, Theme, marker
 
 Look: TypeAlias = dict[str, Any]
 """The settings of a line of matplotlib."""
 
 DASHES: Sequence[Any] = ("-", "-", (0, (1, 1)), "--", "-.", (0, (5, 1)), ":")
-MOST, LONGEST = 5, 75
-"""The number of names that fit into one line of a legend, and of their characters."""
+
+LETTERS, HANDLE = 11.5, 7
+"""The letters of a legend that fit into an inch; those that an entry's line takes."""
+
+# -- tables ----------------------------------------------------------------------------
 
 
 def unique(column: pd.Series) -> list[Any]:
     """Return the values of a column in order of appearance."""
     return list(dict.fromkeys(column))
+
+
+def grouped(
+    table: pd.DataFrame, *columns: str
+) -> Iterator[tuple[list[str], pd.DataFrame]]:
+    """Yield each combination of values of some columns, with its rows."""
+    for values, rows in table.groupby(list(columns), sort=False):
+        yield [str(value) for value in values], rows
+
+
+def first_backend(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of the backend in the first row; empty for an empty table."""
+    rows: pd.DataFrame = table[table["backend"] == next(iter(table["backend"]), None)]
+    return rows
+
+
+# -- axes ------------------------------------------------------------------------------
+
+
+def log_axis(
+    panel: Axes, name: str, ticks: Sequence[float] = (), unit: str = ""
+) -> None:
+    """Make the axis ``name`` logarithmic, with ticks labelled by plain numbers.
+
+    The default ticks are 1, 2 and 5 in each decade.
+    """
+    panel.set(**{f"{name}scale": "log"})
+    axis = {"x": panel.xaxis, "y": panel.yaxis}[name]
+    if ticks:
+        axis.set_major_locator(FixedLocator(list(ticks)))
+        axis.set_minor_locator(NullLocator())
+    else:
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_minor_formatter(NullFormatter())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}{unit}"))
+
+
+def percent() -> FuncFormatter:
+    """Format shares as per cent."""
+    return FuncFormatter(lambda value, _: f"{100 * value:g}%")
+
+
+# -- marks -----------------------------------------------------------------------------
 
 
 def looks(names: Sequence[str], theme: Theme) -> dict[str, Look]:
@@ -42,12 +97,6 @@ def looks(names: Sequence[str], theme: Theme) -> dict[str, Look]:
     return {name: {"color": color, "ls": dashes} for name, color, dashes in pairs}
 
 
-def backend_looks(backends: pd.Series, theme: Theme) -> dict[str, Look]:
-    """Return the marker of each backend for a legend."""
-    names = unique(backends)
-    return {name: marker(name, names, theme.ink) for name in names}
-
-
 def line(panel: Axes, rows: pd.DataFrame, x: str, y: str, **look: Any) -> None:
     """Draw a line with its interval, the columns ``y_low`` and ``y_high``, as a band.
 
@@ -58,31 +107,35 @@ def line(panel: Axes, rows: pd.DataFrame, x: str, y: str, **look: Any) -> None:
     panel.plot(rows[x], rows[y], **look)
 
 
-def forest(
-    panel: Axes, table: pd.DataFrame, x: str, row: str, colors: Sequence[str]
+def bars(
+    panel: Axes,
+    places: Sequence[float],
+    rows: pd.DataFrame,
+    name: str,
+    texts: Sequence[str],
+    **look: Any,
 ) -> None:
-    """Draw a point with its interval for each row of a table, under one another.
+    """Paint horizontal bars of a column with its intervals, and a text beside each."""
+    middle, high = rows[name], rows[f"{name}_high"]
+    spread = [middle - rows[f"{name}_low"], high - middle]
+    panel.barh(places, middle, **look)
+    panel.errorbar(middle, places, xerr=spread, fmt="none", ecolor="gray")
+    for place, end, text in zip(places, high, texts, strict=True):
+        panel.annotate(f" {text}", (end, place), va="center")
 
-    Args:
-        x: the column of the point; its interval is found as in :func:`line`.
-        row: the column with the name at the axis. Points of one name are close.
-        colors: one for each row of the table.
-    """
-    names, backends = unique(table[row]), unique(table["backend"])
-    low, high = _ends(table, x)
-    # An infinite end leaves the panel at its edge.
-    edge = 2 * float(high[np.isfinite(high)].max())
-    columns = zip(table[row], table["backend"], table[x], low, high, strict=True)
-    counts = table[row].value_counts()
-    drawn = dict.fromkeys(names, 0)
-    for color, (name, backend, value, start, end) in zip(colors, columns, strict=True):
-        place = names.index(name) + 0.6 * ((drawn[name] + 0.5) / counts[name] - 0.5)
-        drawn[name] += 1
-        panel.hlines(place, start, min(end, edge), color=color, lw=1.6)
-        panel.plot(value, place, **marker(backend, backends, color))
-    panel.set_yticks(range(len(names)), [str(name) for name in names])
-    panel.set_ylim(len(names) - 0.5, -0.5)
-    panel.grid(visible=False, axis="y")
+
+def heat(panel: Axes, values: pd.DataFrame, low: float, color: str) -> Any:
+    """Color shares from ``low``, where there is no color, to 1; return the image."""
+    # The colormap begins with the same color without opacity, to show the page.
+    colors = LinearSegmentedColormap.from_list("share", [f"{color[:7]}00", color])
+    image = panel.imshow(values, colors, vmin=low, vmax=1, origin="lower")
+    panel.set_aspect("auto")
+    panel.set_xticks(range(len(values.columns)), [f"{x:g}" for x in values.columns])
+    panel.set_yticks(range(len(values.index)), [f"{y:,}" for y in values.index])
+    panel.grid(visible=False)
+    panel.tick_params(length=0)
+    panel.spines[:].set_visible(False)
+    return image
 
 
 def legend(canvas: Canvas, handles: Mapping[str, Mapping[str, Any]]) -> None:
@@ -90,9 +143,102 @@ def legend(canvas: Canvas, handles: Mapping[str, Mapping[str, Any]]) -> None:
     lines = [
         Line2D([], [], **{**look, "label": text}) for text, look in handles.items()
     ]
-    fits = len(lines) <= MOST and sum(map(len, handles)) <= LONGEST
-    columns = len(lines) if fits else -(-len(lines) // 2)
+    sizes = [len(text) + HANDLE for text in handles]
+    room = LETTERS * canvas.get_size_inches()[0]
+
+    def width(columns: int) -> int:
+        return sum(max(column) for column in np.array_split(sizes, columns))
+
+    fits = (n for n in range(len(sizes), 1, -1) if width(n) <= room)
+    columns = next(fits, 1)
     canvas.legend(handles=lines, loc="outside lower center", ncols=columns)
+
+
+# -- dots ------------------------------------------------------------------------------
+
+
+def dots(
+    name: str,
+    title: str,
+    rows: pd.DataFrame,
+    x: str,
+    label: str,
+    *,
+    hues: Mapping[str, str],
+    alt: str,
+    caption: str,
+    data: pd.DataFrame | None = None,
+    level: float | None = None,
+    law: str = "",
+    control: str = "",
+    axis: Callable[[Axes], object] | None = None,
+) -> Drawing:
+    """Return a figure of dots with intervals, under one another.
+
+    Args:
+        rows: a row a dot, with its backend, its ``case``, the name at the axis, and its
+            ``hue``. Dots of one case are close.
+        x: the column of the dot; its interval is found as in :func:`line`.
+        label: of the horizontal axis.
+        hues: hue -> its text in the legend.
+        data: of the figure's file; by default the rows.
+        level: where a thin vertical line is.
+        law: what the column ``law`` is, for ticks beside the dots.
+        control: what ``control_low`` and ``control_high`` are, for grey lines.
+        axis: sets up the horizontal axis.
+    """
+    cases = unique(rows["case"])
+    backends = unique(rows["backend"])
+
+    def paint(canvas: Canvas, theme: Theme) -> None:
+        panel = canvas.subplots()
+        grey: Look = {"color": theme.faint, "lw": 4, "alpha": 0.5}
+        tick: Look = {"color": theme.ink, "marker": "|", "ms": 9, "lw": 0}
+        low, high = _ends(rows, x)
+        # An infinite end leaves the panel at its edge.
+        edge = 2 * float(high[np.isfinite(high)].max())
+        for place, row, start, end in zip(
+            _places(rows, cases), rows.to_dict("records"), low, high, strict=True
+        ):
+            color = theme.hue(row["hue"])
+            if control:
+                panel.hlines(place, row["control_low"], row["control_high"], **grey)
+            panel.hlines(place, start, min(end, edge), color=color, lw=1.6)
+            panel.plot(row[x], place, **marker(row["backend"], backends, color))
+            if law:
+                panel.plot(row["law"], place, **tick)
+        if level is not None:
+            panel.axvline(level, color=theme.ink, lw=THIN, zorder=0)
+        panel.set_yticks(range(len(cases)), [str(case) for case in cases])
+        panel.set_ylim(len(cases) - 0.5, -0.5)
+        panel.grid(visible=False, axis="y")
+        panel.set_xlabel(label)
+        if axis is not None:
+            axis(panel)
+        shown = [hue for hue in hues if hue in set(rows["hue"])]
+        handles: dict[str, Look] = (
+            {hues[hue]: {"color": theme.hue(hue)} for hue in shown}
+            if len(shown) > 1
+            else {}
+        )
+        if len(backends) > 1:
+            handles |= {each: marker(each, backends, theme.ink) for each in backends}
+        handles |= {law: tick} if law else {}
+        handles |= {control: grey} if control else {}
+        if handles:
+            legend(canvas, handles)
+
+    height = 1.3 + 0.1 * len(rows) + 0.17 * len(cases)
+    shown = rows if data is None else data
+    return Drawing(name, title, alt, caption, shown, (PANEL, height), paint)
+
+
+def _places(rows: pd.DataFrame, cases: Sequence[str]) -> Iterator[float]:
+    """Yield the place of each row; rows of one case are beside one another."""
+    counts, drawn = rows["case"].value_counts(), dict.fromkeys(cases, 0)
+    for case in rows["case"]:
+        yield cases.index(case) + 0.7 * ((drawn[case] + 0.5) / counts[case] - 0.5)
+        drawn[case] += 1
 
 
 def _ends(rows: pd.DataFrame, name: str) -> tuple[pd.Series, pd.Series]:

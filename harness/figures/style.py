@@ -17,6 +17,9 @@ from lockstep.registry import BACKENDS
 WIDTH = 7.6
 """The width of a figure in inches, which is the width of a page's text."""
 
+PANEL = 4.2
+"""The width of a figure with one panel, in inches: 420 pixels."""
+
 THIN = 0.8
 """The width of a reference line, in points."""
 
@@ -37,6 +40,10 @@ class Theme:
     faint: str
     methods: Mapping[str, str]
     backends: Mapping[str, str]
+
+    def hue(self, name: str) -> str:
+        """Return the colour of a method, or ``ink`` or ``faint``."""
+        return {**self.methods, "ink": self.ink, "faint": self.faint}[name]
 
     @property
     def colors(self) -> list[str]:

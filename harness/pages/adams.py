@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
-from harness.figures.axes import log_axis
+from harness.figures.marks import log_axis
 from harness.figures.plot import Drawing, draw_one
 from harness.figures.style import WIDTH, Theme
 from harness.pages.tables import Cell, table

@@ -55,8 +55,6 @@ RATES = {
 NODE_DISTANCE = 0.5
 MEMORIES = 20.0
 NODES = 400
-LONGEST = 500_000
-"""The most steps of a run whose law is computed; a step has about 115 numbers."""
 
 
 def unit(optimizer: Mapping[str, Any]) -> float:
@@ -85,22 +83,6 @@ def movement(
         return float(steps[window[0] :].mean() / presence)
     clock = 1.0 if wrapper == "strict" else 1 - (1 - presence) ** 3
     return _left_out(_frozen(optimizer), presence, clock, window)
-
-
-def limit(optimizer: Mapping[str, Any], wrapper: str, presence: float) -> float:
-    """Return the limit of :func:`movement` in long runs.
-
-    NaN if the optimizer averages over too many steps to sum them up in memory.
-    """
-    if wrapper == "mean" or not _has_law(optimizer):
-        return np.nan
-    if wrapper != "none":
-        return 1.0
-    memory = max(optimizer.get(name, 0.0) for name in set(RATES.values()))
-    steps = int(MEMORIES / (1 - memory))
-    if steps > LONGEST:
-        return np.nan
-    return float(_fed_zeros(_frozen(optimizer), presence, steps)[-1] / presence)
 
 
 def _has_law(optimizer: Mapping[str, Any]) -> bool:

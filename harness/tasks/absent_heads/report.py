@@ -11,11 +11,17 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure as Canvas
 
-from harness.figures.axes import log_axis, percent
-from harness.figures.marks import Look, forest, legend, unique
+from harness.figures.marks import (
+    Look,
+    dots,
+    first_backend,
+    grouped,
+    legend,
+    log_axis,
+    unique,
+)
 from harness.figures.plot import Drawing
-from harness.figures.style import THIN, WIDTH, Theme
-from harness.figures.tables import first_backend, grouped
+from harness.figures.style import WIDTH, Theme
 from harness.records.record import Record
 from harness.statistics import Floats, paired_effects
 from harness.tasks.absent_heads.training import WRAPPED
@@ -26,7 +32,6 @@ Read: TypeAlias = Callable[[Record], float]
 
 RATIO = ("ratio", "ratio_low", "ratio_high")
 COMPARISON = ("zeros", "arm", *RATIO, "zeros_rate", "arm_rate", "seeds")
-HEADS = ["optimizer", "backend", "head", "presence", *RATIO, "law"]
 """The columns, also of a table without rows."""
 
 NAMES = {
@@ -100,12 +105,12 @@ def comparison(of: Sequence[Cell[Any]], read: Read) -> pd.DataFrame:
     """
     rows = []
     for fed, other in against_zeros(of):
-        one, two = _numbers(fed, read), _numbers(other, read)
+        one, two = numbers(fed, read), numbers(other, read)
         row = {
             **other.labels,
             "zeros": np.median(one),
             "arm": np.median(two),
-            **_ratio(one, two),
+            **ratio(one, two),
             "zeros_rate": rate_of(fed),
             "arm_rate": rate_of(other),
             "seeds": len(one),
@@ -115,55 +120,18 @@ def comparison(of: Sequence[Cell[Any]], read: Read) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*names, *COMPARISON])
 
 
-def head_row(
-    pair: tuple[Cell[Any], Cell[Any]],
-    head: str,
-    presence: float,
-    read: Read,
-    law: float,
-) -> dict[str, Any]:
-    """Return the ratio of a head's movements, with zeros over with the wrapper.
-
-    Args:
-        pair: the cell with zeros, and the one with the wrapper.
-        head: the name of the head.
-        presence: the share of the steps with the head.
-        read: the movement of a run in learning rates per informative step.
-        law: the ratio for a constant gradient.
-    """
-    fed, wrapped = pair
-    return {
-        "optimizer": fed.settings.optimizer["name"],
-        "backend": fed.backend,
-        "head": head,
-        "presence": presence,
-        **_ratio(_numbers(fed, read), _numbers(wrapped, read)),
-        "law": law,
-    }
-
-
-def _numbers(cell: Cell[Any], read: Read) -> Floats:
+def numbers(cell: Cell[Any], read: Read) -> Floats:
+    """Return a value of each run."""
     return np.array([read(record) for record in cell.records], float)
 
 
-def _ratio(one: Floats, two: Floats) -> dict[str, Any]:
+def ratio(one: Floats, two: Floats) -> dict[str, Any]:
     """Return one / two, paired: the median with its interval; NaN without a pair."""
     there = ~(np.isnan(one) | np.isnan(two))
     if not there.any():
         return dict.fromkeys(RATIO, np.nan)
     effects = paired_effects(one[there], two[there], "log ratio")
     return {k: float(np.exp(v)) for k, v in interval("ratio", effects).items()}
-
-
-def arm_looks(arms: Sequence[str], theme: Theme) -> dict[str, Look]:
-    """Return the colour and the dashes of each arm."""
-    return {arm: {"color": theme.methods[arm], "ls": LINES[arm]} for arm in arms}
-
-
-def arm_legend(canvas: Canvas, arms: Sequence[str], theme: Theme) -> None:
-    """Draw a legend of the arms below the panels."""
-    looks = arm_looks(arms, theme)
-    legend(canvas, {NAMES[arm]: looks[arm] for arm in NAMES if arm in arms})
 
 
 def draw_sweep(table: pd.DataFrame, metric: str, unit: str) -> Drawing:
@@ -173,7 +141,9 @@ def draw_sweep(table: pd.DataFrame, metric: str, unit: str) -> Drawing:
     shares = sorted(set(table["presence"].dropna()), reverse=True) or [np.nan]
 
     def paint(canvas: Canvas, theme: Theme) -> None:
-        looks = arm_looks(arms, theme)
+        looks: dict[str, Look] = {
+            arm: {"color": theme.methods[arm], "ls": LINES[arm]} for arm in arms
+        }
         axes = canvas.subplots(
             len(shares), len(names), sharex=True, sharey="row", squeeze=False
         )
@@ -197,7 +167,7 @@ def draw_sweep(table: pd.DataFrame, metric: str, unit: str) -> Drawing:
             panel.set_title(name)
         for panel in axes[-1]:
             panel.set_xlabel("learning rate")
-        arm_legend(canvas, arms, theme)
+        legend(canvas, {NAMES[arm]: look for arm, look in looks.items()})
 
     return Drawing(
         "sweep",
@@ -212,40 +182,35 @@ def draw_sweep(table: pd.DataFrame, metric: str, unit: str) -> Drawing:
     )
 
 
-def draw_comparison(table: pd.DataFrame, what: str) -> Drawing:
-    """The final value with zeros, relative to each other arm; a line per case."""
+def draw_comparison(table: pd.DataFrame, what: str, tuned: bool = True) -> Drawing:
+    """The final value with zeros, relative to each other arm."""
     shown = first_backend(table)
-    cases = [
-        f"{row['optimizer']}, p = {row['presence']:g}"
-        if "presence" in table
-        else row["optimizer"]
-        for row in shown.to_dict("records")
-    ]
-
-    def paint(canvas: Canvas, theme: Theme) -> None:
-        panel = canvas.subplots()
-        panel.axvline(1, color=theme.ink, lw=THIN)
-        colors = [theme.methods[arm] for arm in shown["wrapper"]]
-        forest(panel, shown.assign(case=cases), "ratio", "case", colors)
-        ratio_axis(panel, shown)
-        panel.set_xlabel(
-            f"{what} with zeros / with the arm\nright of 1: lower than with zeros"
-        )
-        arm_legend(canvas, unique(shown["wrapper"]), theme)
-
+    rare = shown["presence"] if "presence" in shown else None
+    cases = shown["optimizer"]
+    if rare is not None and rare.nunique() > 1:
+        cases = cases + ", p = " + rare.map("{:g}".format)
     rows = shown[shown["wrapper"].isin(WRAPPED)]
     lower, higher = (rows["ratio_low"] > 1).sum(), (rows["ratio_high"] < 1).sum()
-    return Drawing(
+    rates = (
+        "Each arm at its own best learning rate."
+        if tuned
+        else "All arms of an optimizer at the same learning rate, which was not tuned."
+    )
+    return dots(
         "comparison",
-        f"Tuned, the wrapper ends with a lower {what} in {lower} and a higher one in "
-        f"{higher} of {len(rows)} cases",
+        f"{'Tuned' if tuned else 'At one rate'}, the wrapper ends with a lower {what} "
+        f"in {lower} and a higher one in {higher} of {len(rows)} cases",
+        shown.assign(case=cases, hue=shown["wrapper"]),
+        "ratio",
+        f"{what} with zeros / with the arm\nright of 1: lower than with zeros",
+        hues=NAMES,
         alt=f"The {what} with zeros fed, divided by that of each other arm, paired by "
         "seed, a line a case.",
-        caption="Each arm at its own best learning rate. Medians over seeds with 95% "
-        f"intervals, on {', '.join(unique(shown['backend']))}.",
+        caption=f"{rates} Medians over seeds with 95% intervals, on "
+        f"{', '.join(unique(shown['backend']))}.",
         data=table,
-        size=(WIDTH, 1.5 + 0.45 * len(set(cases))),
-        paint=paint,
+        level=1,
+        axis=lambda panel: ratio_axis(panel, shown),
     )
 
 
@@ -257,46 +222,3 @@ def ratio_axis(panel: Any, table: pd.DataFrame) -> None:
     ticks = next((t for t in TICKS if furthest <= t[-1]), TICKS[-1])
     log_axis(panel, "x", ticks, "×")
     panel.set_xlim(ticks[0], ticks[-1])
-
-
-def draw_heads(table: pd.DataFrame, source: str) -> Drawing:
-    """The movement of real heads and its law; a panel per optimizer."""
-    shown = first_backend(table.dropna(subset=["ratio", "law"]))
-    names = unique(shown["optimizer"])
-
-    def paint(canvas: Canvas, theme: Theme) -> None:
-        color = theme.methods["none"]
-        panels = canvas.subplots(1, len(names), sharey=True, squeeze=False)[0]
-        for panel, name in zip(panels, names, strict=True):
-            rows = shown[shown["optimizer"] == name].sort_values("presence")
-            panel.plot(rows["presence"], rows["law"], color=theme.ink)
-            panel.vlines(
-                rows["presence"], rows["ratio_low"], rows["ratio_high"], color=color
-            )
-            panel.plot(rows["presence"], rows["ratio"], "o", ms=4, color=color)
-            log_axis(panel, "x", [0.02, 0.05, 0.1, 0.2, 0.5, 1])
-            panel.xaxis.set_major_formatter(percent())
-            panel.set_title(name)
-            panel.set_xlabel("share of steps with the task")
-        log_axis(panels[0], "y", [0.5, 1, 2, 5, 10, 20], "×")
-        panels[0].set_ylabel("movement in learning rates,\nzeros / wrapper")
-        measured: Look = {"color": color, "marker": "o", "lw": 0}
-        law: Look = {"color": theme.ink}
-        legend(canvas, {"heads, measured": measured, "law of a constant gradient": law})
-
-    gaps = np.abs(np.log((shown["ratio"] / shown["law"]).to_numpy(float)))
-    row = shown.iloc[int(np.argmax(gaps))]
-    return Drawing(
-        "heads",
-        f"{row['optimizer']}, {row['head']} in {row['presence']:.0%} of the steps: "
-        f"zeros move a head {row['ratio']:.1f} times as far; the law has "
-        f"{row['law']:.1f}",
-        alt="How many times as far a head moves per step of its task if it is fed "
-        "zeros, over the share of steps that have the task; the law is a line.",
-        caption=f"{source} Path of a head in learning rates per step with its task, "
-        "zeros over wrapper, each at its own best rate: medians over seeds with 95% "
-        "intervals.",
-        data=table,
-        size=(WIDTH, 3.3),
-        paint=paint,
-    )

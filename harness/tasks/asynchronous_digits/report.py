@@ -8,15 +8,19 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure as Canvas
-from matplotlib.lines import Line2D
 
-from harness.figures.axes import log_axis, percent
+from harness.figures.marks import (
+    grouped,
+    heat,
+    legend,
+    line,
+    log_axis,
+    percent,
+    unique,
+)
 from harness.figures.plot import Drawing
-from harness.figures.style import WIDTH, Theme
-from harness.figures.tables import grouped
+from harness.figures.style import PANEL, WIDTH, Theme
 from harness.judgement.finding import Finding, Judgement
 from harness.records.metrics import Metric
 from harness.records.record import Record
@@ -169,7 +173,13 @@ def grid(finding: Finding, table: pd.DataFrame) -> Drawing:
     def paint(canvas: Canvas, theme: Theme) -> None:
         axes = canvas.subplots(lines, min(COLUMNS, len(methods)), squeeze=False)
         for panel, method in zip(axes.flat, methods, strict=False):
-            image = heat(panel, theme, table[table["method"] == method])
+            rows = table[table["method"] == method]
+            values = rows.pivot_table("accuracy", "period", "workers")
+            # Light enough at its strong end for the ink of the theme.
+            image = heat(panel, values, LOW, f"{theme.methods['default']}99")
+            for (row, column), accuracy in np.ndenumerate(values.to_numpy()):
+                text = f"{100 * accuracy:.0f}"
+                panel.text(column, row, text, ha="center", va="center", fontsize=9)
             panel.set_title(NAMES[method])
         for panel in axes.flat[len(methods) :]:
             panel.set_axis_off()
@@ -192,24 +202,6 @@ def grid(finding: Finding, table: pd.DataFrame) -> Drawing:
     )
 
 
-def heat(panel: Axes, theme: Theme, table: pd.DataFrame) -> Any:
-    """Color the settings of a method and write their values; return the image."""
-    values = table.pivot_table("accuracy", "period", "workers")
-    # Light enough at its strong end for the ink of the theme.
-    ends = [f"{theme.methods['default']}00", f"{theme.methods['default']}99"]
-    colors = LinearSegmentedColormap.from_list("accuracy", ends)
-    image = panel.imshow(
-        values, colors, vmin=LOW, vmax=1, origin="lower", aspect="auto"
-    )
-    panel.set_xticks(range(len(values.columns)), [str(n) for n in values.columns])
-    panel.set_yticks(range(len(values.index)), [str(p) for p in values.index])
-    panel.grid(visible=False)
-    for (row, column), accuracy in np.ndenumerate(values.to_numpy()):
-        text = f"{100 * accuracy:.0f}"
-        panel.text(column, row, text, ha="center", va="center", fontsize=9)
-    return image
-
-
 def over_periods(finding: Finding, table: pd.DataFrame) -> Drawing:
     """Final accuracy over the period, for runs with one number of workers."""
     table = table.sort_values("period", kind="stable")
@@ -226,7 +218,7 @@ def over_periods(finding: Finding, table: pd.DataFrame) -> Drawing:
         axes.yaxis.set_major_formatter(percent())
         axes.set_xlabel("period: local steps between exchanges")
         axes.set_ylabel("held-out accuracy at the end")
-        legend(canvas, theme, table)
+        legend(canvas, {NAMES[m]: look(m, theme) for m in unique(table["method"])})
 
     return Drawing(
         "periods",
@@ -236,7 +228,7 @@ def over_periods(finding: Finding, table: pd.DataFrame) -> Drawing:
         caption=f"{workers} workers, each method at its best learning rate. "
         "Medians over seeds with 95% intervals.",
         data=table,
-        size=(WIDTH, 3.4),
+        size=(PANEL, 3.4),
         paint=paint,
     )
 
@@ -254,14 +246,11 @@ def over_time(finding: Finding, best: pd.DataFrame) -> Drawing:
         axes = canvas.subplots()
         for (method,), rows in grouped(table, "method"):
             style = look(method, theme)
-            axes.plot(rows["seconds"], rows["median"], **style)
-            band = rows["low"], rows["high"]
-            shade = {"color": style["color"], "alpha": 0.15, "lw": 0}
-            axes.fill_between(rows["seconds"], *band, **shade)
+            line(axes, rows, "seconds", "median", **style)
         axes.set_xlabel("time (mean local steps)")
         axes.set_ylabel("held-out accuracy")
         axes.yaxis.set_major_formatter(percent())
-        legend(canvas, theme, table)
+        legend(canvas, {NAMES[m]: look(m, theme) for m in unique(table["method"])})
 
     return Drawing(
         "curves",
@@ -273,7 +262,7 @@ def over_time(finding: Finding, best: pd.DataFrame) -> Drawing:
         caption="Median over seeds with 95% intervals; 0 until the first exchange. "
         "All methods do the same number of minibatches.",
         data=table,
-        size=(WIDTH, 3.4),
+        size=(PANEL, 3.4),
         paint=paint,
     )
 
@@ -289,10 +278,3 @@ def look(method: str, theme: Theme) -> dict[str, Any]:
         "synchronous": theme.faint,
     }
     return {"color": colors[method], "ls": "--" if method == "agn-gradient" else "-"}
-
-
-def legend(canvas: Canvas, theme: Theme, table: pd.DataFrame) -> None:
-    """Name the methods of a table below the figure."""
-    methods = dict.fromkeys(table["method"])
-    handles = [Line2D([], [], label=NAMES[m], **look(m, theme)) for m in methods]
-    canvas.legend(handles=handles, loc="outside lower center", ncols=3)

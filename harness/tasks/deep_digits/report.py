@@ -9,11 +9,19 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure as Canvas
 
-from harness.figures.axes import log_axis, percent
-from harness.figures.marks import backend_looks, forest, legend, line, looks, unique
+from harness.figures.marks import (
+    dots,
+    first_backend,
+    grouped,
+    legend,
+    line,
+    log_axis,
+    looks,
+    percent,
+    unique,
+)
 from harness.figures.plot import Drawing
-from harness.figures.style import WIDTH, Theme
-from harness.figures.tables import first_backend, grouped
+from harness.figures.style import PANEL, Theme
 from harness.judgement.finding import Finding, Judgement
 from harness.records.metrics import Metric
 from harness.records.record import Record
@@ -199,30 +207,23 @@ def draw_losses(table: pd.DataFrame) -> Drawing:
     """The final loss on every backend; a line per method."""
     plain = table[table["scale"] == "none"].drop_duplicates("dtype")
     ends = plain.set_index("dtype")["loss"]
-
-    def paint(canvas: Canvas, theme: Theme) -> None:
-        panel = canvas.subplots()
-        colors = looks(unique(table["method"]), theme)
-        ink = [colors[name]["color"] for name in table["method"]]
-        forest(panel, table, "loss", "method", ink)
-        log_axis(panel, "x")
-        panel.set_xlabel("held-out loss at the end (nats)")
-        legend(canvas, backend_looks(table["backend"], theme))
-
     title = "Held-out loss at the end, by the dtype and the loss scale"
     if {"float16", "float32"} <= set(ends.index):
         title = (
             f"Without a loss scale float16 ends at a loss of {ends['float16']:.2f}, "
             f"float32 at {ends['float32']:.2f}"
         )
-    return Drawing(
+    return dots(
         "losses",
         title,
+        table.assign(case=table["method"], hue="default"),
+        "loss",
+        "held-out loss at the end (nats)",
+        hues={},
         alt="Held-out loss at the end for each method and backend.",
         caption="Median over seeds with its 95% interval.",
         data=table,
-        size=(WIDTH, 3.4),
-        paint=paint,
+        axis=lambda panel: log_axis(panel, "x"),
     )
 
 
@@ -250,7 +251,7 @@ def draw_underflow(table: pd.DataFrame) -> Drawing:
         caption="Gradients of the float32 runs at all checkpoints. A number up to "
         "2^-25 is zero in float16.",
         data=table,
-        size=(WIDTH, 3.2),
+        size=(PANEL, 3.2),
         paint=paint,
     )
 
@@ -274,6 +275,6 @@ def draw_scales(table: pd.DataFrame) -> Drawing:
         caption=f"Median over seeds on {table['backend'].iloc[0]}, the 95% interval as "
         "a band. In the middle of every run one step has an infinite loss.",
         data=table,
-        size=(WIDTH, 3.6),
+        size=(PANEL, 3.6),
         paint=paint,
     )

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import cycle
-from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
+from harness.figures.marks import (
+    dots,
+    first_backend,
+    grouped,
+    legend,
+    looks,
+    unique,
+)
 from harness.figures.plot import Drawing
-from harness.figures.style import WIDTH, Theme
-from harness.figures.tables import first_backend, grouped
+from harness.figures.style import PANEL, Theme
 from harness.judgement.finding import Finding, Judgement
 from harness.records.metrics import Metric
 from harness.records.record import Record
@@ -167,40 +173,29 @@ def drawings(finding: Finding) -> Iterator[Drawing]:
 def ratios(finding: Finding, arms: pd.DataFrame) -> Drawing:
     """Final bits per byte relative to float32; a line per arm."""
     near = (arms["ratio_low"] >= 1 - MARGIN) & (arms["ratio_high"] <= 1 + MARGIN)
-
-    def paint(canvas: Canvas, theme: Theme) -> None:
-        axes = canvas.subplots()
-        axes.axvspan(1 - MARGIN, 1 + MARGIN, color=theme.faint, alpha=0.25, lw=0)
-        axes.axvline(1, color=theme.ink, lw=1)
-        for place, row in enumerate(arms.to_dict("records")):
-            is_near = near.iloc[place]
-            color = theme.methods["default" if is_near else "none"]
-            ends = [min(row[f"ratio{end}"], LARGEST) for end in ("_low", "_high")]
-            axes.plot(ends, [place] * 2, color=color, lw=2)
-            middle = min(row["ratio"], LARGEST)
-            axes.plot(middle, place, "o" if is_near else "D", color=color, ms=5)
-            if not is_near:
-                finite = np.isfinite(row["ratio"])
-                text = f"{row['bits']:.2f} bits" if finite else "diverged"
-                axes.text(middle, place - 0.2, text, ha="center", va="bottom", size=9)
-        axes.set_yticks(range(len(arms)), arms["method"])
-        axes.set_ylim(len(arms) - 0.4, -0.6)
-        axes.margins(x=0.12)
-        axes.set_xlabel("held-out bits a byte at the end, over those of float32")
-        axes.grid(visible=False, axis="y")
-
     half = near[~arms["plain"]]
-    return Drawing(
+    hues = near.map({True: "default", False: "none"})
+    largest = min(LARGEST, 1.01 * arms["ratio"].max())
+
+    def axis(panel: Axes) -> None:
+        panel.axvspan(1 - MARGIN, 1 + MARGIN, color="gray", alpha=0.2, lw=0)
+        panel.set_xlim(right=largest)
+
+    return dots(
         "ratios",
         f"{half.sum()} of {len(half)} arms in half precision end within {MARGIN:.0%} "
         "of float32",
+        arms.assign(case=arms["method"], hue=hues),
+        "ratio",
+        "held-out bits a byte at the end,\nover those of float32",
+        hues={"default": "as float32", "none": "not shown to be"},
         alt="Bits a byte at the end over those of float32, an arm a line. "
         f"{finding.answer}",
         caption="Median over seeds with its 95% interval. In the band, "
         f"{MARGIN:.0%} to both sides, arms count as equal to float32.",
         data=arms,
-        size=(WIDTH, 0.9 + 0.27 * len(arms)),
-        paint=paint,
+        level=1,
+        axis=axis,
     )
 
 
@@ -208,15 +203,13 @@ def over_time(finding: Finding, table: pd.DataFrame) -> Drawing:
     """log2 of the loss scale over the steps; a line per arm."""
 
     def paint(canvas: Canvas, theme: Theme) -> None:
-        axes = canvas.subplots()
-        colors = cycle([*theme.methods.values(), theme.backends["tf"], theme.ink])
-        dashes = cycle(("-", "--", "-.", ":"))
+        panel = canvas.subplots()
+        look = looks(unique(table["method"]), theme)
         for (method,), rows in grouped(table, "method"):
-            look: Any = {"color": next(colors), "ls": next(dashes), "label": method}
-            axes.step(rows["step"], rows["scale_log2"], where="post", **look)
-        axes.set_xlabel("step")
-        axes.set_ylabel("log2 of the loss scale")
-        canvas.legend(loc="outside lower center", ncols=3)
+            panel.step(rows["step"], rows["scale_log2"], where="post", **look[method])
+        panel.set_xlabel("step")
+        panel.set_ylabel("log2 of the loss scale")
+        legend(canvas, look)
 
     last = table[table["step"] == table["step"].max()].sort_values("scale_log2")
     low, high = last.iloc[0], last.iloc[-1]
@@ -228,6 +221,6 @@ def over_time(finding: Finding, table: pd.DataFrame) -> Drawing:
         caption="Median over seeds at checkpoints. Some steps of every run have an "
         "infinite gradient, at equal distances.",
         data=table,
-        size=(WIDTH, 3.8),
+        size=(PANEL, 3.8),
         paint=paint,
     )

@@ -9,17 +9,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure as Canvas
 
-from harness.figures.axes import log_axis
-from harness.figures.marks import backend_looks, forest, legend, unique
+from harness.figures.marks import dots, first_backend, log_axis
 from harness.figures.plot import Drawing
-from harness.figures.style import THIN, WIDTH, Theme, marker
-from harness.figures.tables import first_backend, grouped
 from harness.judgement.finding import Finding, Judgement
 from harness.records.metrics import Metric
 from harness.records.record import Record
-from harness.statistics import bootstrap, median, ratio_of_sums
+from harness.statistics import bootstrap, ratio_of_sums
 from harness.tasks.absent_heads import laws
 from harness.tasks.absent_heads import report as arms
 from harness.tasks.absent_heads.training import WRAPPED
@@ -35,8 +31,6 @@ TOLERANCE = 0.05
 
 STATE_TOLERANCE = 1e-3
 """The relative tolerance of a slot's decay over the whole absence, in float32."""
-
-POINTS_OF_A_CURVE = 17
 
 
 def loss(record: Record) -> float:
@@ -65,17 +59,16 @@ def judge(records: Sequence[Record]) -> Judgement:
     """Make tables of the records, and check the laws.
 
     If each arm has its own best learning rate, only the first backend is compared,
-    because the rates are its own.
+    because the rates are its own, and laws are not checked.
     """
     of = cells(records, Settings, _label)
     rates = {(c.settings.optimizer["name"], arms.rate_of(c)) for c in of}
     if len(rates) > len({name for name, _ in rates}):
         first = [cell for cell in of if cell.backend == of[0].backend]
-        comparison = arms.comparison(first, loss)
-        return Judgement({"comparison": comparison, "heads": heads(first)})
+        return Judgement({"comparison": arms.comparison(first, loss)})
     moved, kept = movement(of), state(of)
-    frames = {"movement": moved, "laws": theory(of), "state": kept}
-    return Judgement({**frames, "losses": losses(of)}, checks(moved, kept))
+    tables = {"comparison": arms.comparison(of, loss), "movement": moved, "state": kept}
+    return Judgement(tables, checks(moved, kept))
 
 
 def _label(of: Settings) -> dict[str, Any]:
@@ -93,10 +86,10 @@ def movement(of: Sequence[Cell[Settings]]) -> pd.DataFrame:
     """Movement of the probes per informative step in the second half of training.
 
     ``measured`` is relative to the movement per step at p = 1, with an interval over
-    seeds. ``law`` is for this window of a run from fresh state, ``limit`` for long
-    runs. ``ratio`` = measured / law with its interval. ``head`` = path of the heads per
-    informative step, median over seeds. ``informative`` = the number of informative
-    steps per task and run. Runs without an informative step are left out.
+    seeds. ``law`` is for this window of a run from fresh state. ``ratio`` = measured /
+    law with its interval. ``head`` = path of the heads per informative step, median
+    over seeds. ``informative`` = the number of informative steps per task and run. Runs
+    without an informative step are left out.
     """
     rows = []
     for cell in of:
@@ -116,7 +109,6 @@ def movement(of: Sequence[Cell[Settings]]) -> pd.DataFrame:
             **cell.labels,
             **measured.columns("measured"),
             "law": expected,
-            "limit": laws.limit(optimizer, wrapper, presence),
             "ratio": measured.estimate / expected,
             "ratio_low": measured.low / expected,
             "ratio_high": measured.high / expected,
@@ -124,24 +116,6 @@ def movement(of: Sequence[Cell[Settings]]) -> pd.DataFrame:
             "informative": np.mean(steps) / len(TASKS),
         }
         rows.append(row)
-    return pd.DataFrame(rows)
-
-
-def theory(of: Sequence[Cell[Settings]]) -> pd.DataFrame:
-    """The laws as curves over p, for the window of these runs and for long runs."""
-    kinds = {str((c.settings.optimizer, c.settings.wrapper)): c.settings for c in of}
-    lowest = min(cell.settings.presence for cell in of)
-    points = np.geomspace(lowest, 1.0, POINTS_OF_A_CURVE).tolist()
-    rows = [
-        {
-            "optimizer": each.optimizer["name"],
-            "wrapper": each.wrapper,
-            "presence": presence,
-            "law": law(each, each.wrapper, presence),
-            "limit": laws.limit(each.optimizer, each.wrapper, presence),
-        }
-        for each, presence in product(kinds.values(), points)
-    ]
     return pd.DataFrame(rows)
 
 
@@ -172,55 +146,6 @@ def state(of: Sequence[Cell[Settings]]) -> pd.DataFrame:
     shares = frame.groupby(keys, sort=False)["kept"]
     table = shares.agg(kept="median", lowest="min", highest="max").reset_index()
     return table[[*keys[:-1], "kept", "lowest", "highest", "law"]]
-
-
-def losses(of: Sequence[Cell[Settings]]) -> pd.DataFrame:
-    """Final held-out losses, without and with the wrapper.
-
-    Medians over the seeds; ``ratio`` = without / with, paired by seed, median with its
-    interval. Of the ``seeds``, ``lost_without`` and ``lost_with`` count runs that
-    diverged or ended above the loss of the untrained net.
-    """
-    rows = []
-    for (fed, wrapped), task in product(arms.against_zeros(of), TASKS):
-        if wrapped.settings.wrapper not in WRAPPED:
-            continue
-        columns = (cell.column(f"loss/{task}") for cell in (fed, wrapped))
-        (a_start, a), (b_start, b) = (
-            c[:, [0, fed.settings.checkpoints]].T for c in columns
-        )
-        with np.errstate(invalid="ignore"):  # NaN if both runs diverged
-            ratio = bootstrap(median, a / b)
-        row = {
-            **wrapped.labels,
-            "task": task,
-            "without": np.median(a),
-            "with": np.median(b),
-            **ratio.named("ratio"),
-            "lost_without": int((a > a_start).sum()),
-            "lost_with": int((b > b_start).sum()),
-            "seeds": len(a),
-        }
-        rows.append(row)
-    return pd.DataFrame(rows)
-
-
-def heads(of: Sequence[Cell[Settings]]) -> pd.DataFrame:
-    """The ratio of movements of real heads, zeros over wrapper, and its law.
-
-    Movements are of all heads of a run, in learning rates per informative step in the
-    second half of training. Keras counts every step for Adam, as the original did.
-    """
-    rows = []
-    for fed, wrapped in arms.against_zeros(of):
-        settings = wrapped.settings
-        if settings.wrapper not in WRAPPED:
-            continue
-        counted = "strict" if fed.backend.startswith("keras3") else settings.wrapper
-        share, read = settings.presence, METRICS["relative movement"].read
-        ratio = law(settings, "none", share) / law(settings, counted, share)
-        rows.append(arms.head_row((fed, wrapped), "all tasks", share, read, ratio))
-    return pd.DataFrame(rows, columns=arms.HEADS)
 
 
 def checks(movement: pd.DataFrame, state: pd.DataFrame) -> list[Check]:
@@ -254,17 +179,12 @@ def drawings(finding: Finding) -> Iterator[Drawing]:
     tables = finding.tables
     if "sweep" in tables:
         yield arms.draw_sweep(tables["sweep"], "loss", "nats")
-    if "comparison" in tables:
-        if len(tables["comparison"]):
-            yield arms.draw_comparison(tables["comparison"], "held-out loss")
-        if tables["heads"]["ratio"].notna().any():
-            yield arms.draw_heads(tables["heads"], "All heads of a run together.")
-        return
-    if len(tables["losses"]):
-        yield draw_losses(tables["losses"])
-    if len(tables["movement"]):
-        yield draw_movement(tables["movement"], tables["laws"])
-    if len(tables["state"]):
+    if len(tables["comparison"]):
+        tuned = "sweep" in tables
+        yield arms.draw_comparison(tables["comparison"], "held-out loss", tuned)
+    if len(tables.get("movement", ())):
+        yield draw_movement(tables["movement"])
+    if len(tables.get("state", ())):
         yield draw_state(tables["state"])
 
 
@@ -274,127 +194,59 @@ def rarest(table: pd.DataFrame) -> pd.DataFrame:
     return rows
 
 
-def draw_losses(table: pd.DataFrame) -> Drawing:
-    """The loss with zeros over the loss with the wrapper, for the smallest p."""
+def draw_movement(table: pd.DataFrame) -> Drawing:
+    """The movement of the probes and its law, for the smallest p."""
     shown = rarest(table)
-    shown = shown.assign(case=shown["optimizer"] + ", " + shown["task"])
-
-    def paint(canvas: Canvas, theme: Theme) -> None:
-        panel = canvas.subplots()
-        panel.axvline(1, color=theme.ink, lw=THIN)
-        colors = [theme.methods[arm] for arm in shown["wrapper"]]
-        forest(panel, shown, "ratio", "case", colors)
-        arms.ratio_axis(panel, shown)
-        panel.set_xlabel(
-            "held-out loss with zeros / with the wrapper\n"
-            "right of 1: higher than with the wrapper"
-        )
-        legend(canvas, backend_looks(shown["backend"], theme))
-
-    first = first_backend(shown)
-    lower, higher = (first["ratio_low"] > 1).sum(), (first["ratio_high"] < 1).sum()
-    return Drawing(
-        "losses",
-        f"At p = {first['presence'].iloc[0]:g} losses end lower with the wrapper in "
-        f"{lower} and higher in {higher} of {len(first)} cases",
-        alt="Held-out loss with zeros fed, divided by that with the wrapper, for each "
-        "optimizer and task.",
-        caption="The learning rate is the same with and without the wrapper. Longer "
-        "steps can help a task that was rarely present, and hurt if only noise "
-        "remains. Paired by seed, medians with 95% intervals.",
-        data=table,
-        size=(WIDTH, 1.5 + 0.35 * shown["case"].nunique()),
-        paint=paint,
-    )
-
-
-def draw_movement(table: pd.DataFrame, theory: pd.DataFrame) -> Drawing:
-    """Measured movement and its laws; a panel per optimizer."""
-    names, backends = unique(table["optimizer"]), unique(table["backend"])
-    presences = sorted(set(table["presence"]))
-
-    def paint(canvas: Canvas, theme: Theme) -> None:
-        looks = arms.arm_looks(unique(table["wrapper"]), theme)
-        panels = canvas.subplots(1, len(names), sharey=True, squeeze=False)[0]
-        for panel, name in zip(panels, names, strict=True):
-            here, curves = (t[t["optimizer"] == name] for t in (table, theory))
-            for (wrapper,), rows in grouped(curves, "wrapper"):
-                panel.plot(rows["presence"], rows["law"], **looks[wrapper])
-            for (wrapper, backend), rows in grouped(here, "wrapper", "backend"):
-                color = looks[wrapper]["color"]
-                # Backends are a little apart.
-                place = backends.index(backend) - (len(backends) - 1) / 2
-                x = rows["presence"] * 1.08**place
-                panel.vlines(x, rows["low"], rows["high"], color=color, lw=1)
-                panel.plot(x, rows["measured"], **marker(backend, backends, color))
-            log_axis(panel, "x", presences)
-            panel.set_xlim(presences[-1] * 1.25, presences[0] / 1.5)
-            panel.set_title(name)
-            panel.set_xlabel("probability p of presence")
-        log_axis(panels[0], "y", [0.5, 1, 2, 5, 10], "×")
-        panels[0].set_ylabel("movement per informative step\n(1 = always present)")
-        handles = {arms.NAMES[arm]: look for arm, look in looks.items()}
-        legend(canvas, {**handles, **backend_looks(table["backend"], theme)})
-
+    presence = shown["presence"].iloc[0]
     title = "Movement per informative step with the wrapper"
-    fed = rarest(table)
-    fed = fed[fed["wrapper"] == "none"]
-    for row in fed.sort_values("measured").iloc[-1:].to_dict("records"):
+    fed = shown[shown["wrapper"] == "none"].sort_values("measured")
+    for row in fed.iloc[-1:].to_dict("records"):
         title = (
             f"Fed zeros, {row['optimizer']} moves a weight with a constant gradient "
-            f"{row['measured']:.1f} times as far at p = {row['presence']:g}"
+            f"{row['measured']:.1f} times as far at p = {presence:g}"
         )
-    return Drawing(
+    return dots(
         "movement",
         title,
-        alt="Movement per informative step against the probability that a task is "
-        "present, one panel an optimizer. The measured points lie on the laws.",
+        shown.assign(case=shown["optimizer"], hue=shown["wrapper"]),
+        "measured",
+        "movement per informative step\n(1 = always present)",
+        hues=arms.NAMES,
+        alt="Movement per informative step of a task that is seldom present, a line an "
+        "optimizer. The measured points lie on the laws.",
         caption="A weight with a constant gradient: its movement in each step in which "
-        "its task is present, relative to a task that is always present. Points: "
-        "measured, with 95% intervals over seeds. Lines: what the update rule predicts "
-        "for a run of this length.",
+        f"its task is present (probability {presence:g}), relative to a task that is "
+        "always present. Points: measured, with 95% intervals over seeds. Ticks: what "
+        "the update rule predicts for a run of this length.",
         data=table,
-        size=(WIDTH, 3.4),
-        paint=paint,
+        law="law",
+        axis=lambda panel: log_axis(panel, "x", [0.5, 1, 2, 5, 10], "×"),
     )
 
 
 def draw_state(table: pd.DataFrame) -> Drawing:
-    """The norm of each slot over the steps of absence; a panel per slot."""
+    """The norm of each slot after the longest absence."""
     shown = first_backend(table[table["place"] == "head"])
-    shown = shown.assign(case=shown["optimizer"] + ", slot " + shown["slot"])
-    cases = unique(shown["case"])
-
-    def paint(canvas: Canvas, theme: Theme) -> None:
-        looks = arms.arm_looks(unique(shown["wrapper"]), theme)
-        panels = canvas.subplots(1, len(cases), sharey=True, squeeze=False)[0]
-        for panel, case in zip(panels, cases, strict=True):
-            here = shown[shown["case"] == case]
-            for (wrapper,), rows in grouped(here, "wrapper"):
-                look = looks[wrapper]
-                panel.plot(rows["absent"], rows["law"], **look)
-                panel.plot(rows["absent"], rows["kept"], "o", ms=4, color=look["color"])
-            panel.set_title(case.replace(", ", "\n"))
-            panel.set_xlabel("steps absent")
-        log_axis(panels[0], "y", [1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1])
-        panels[0].set_ylabel("norm of the slot\n(1 = at departure)")
-        arms.arm_legend(canvas, list(looks), theme)
-
     end = shown[shown["absent"] == shown["absent"].max()]
     fed = 100 * end[end["wrapper"] == "none"]["kept"]
     left = f"{fed.min():.2g}% to {fed.max():.2g}%" if len(fed) else "all"
-    return Drawing(
+    cases = end["optimizer"] + ", slot " + end["slot"]
+    ends = {"kept_low": end["lowest"], "kept_high": end["highest"]}
+    return dots(
         "state",
         f"{end['absent'].iloc[0]} absent steps leave {left} of a slot",
-        alt="Norm of the optimizer slots of an absent task against the steps of its "
-        "absence: it falls geometrically when zeros are fed and stays at one with the "
-        "wrapper.",
-        caption="Points: norm of a slot of the parity head, relative to the last step "
-        "with its task; median over all runs. Lines: what the decay of the slot "
+        end.assign(case=cases, hue=end["wrapper"], **ends),
+        "kept",
+        "norm of the slot (1 = at departure)",
+        hues=arms.NAMES,
+        alt="Norm of the optimizer slots of a task after the steps of its absence: a "
+        "small part is left when zeros are fed, and all with the wrapper.",
+        caption="Norm of a slot of the parity head, relative to the last step with its "
+        "task; median and range over all runs. Ticks: what the decay of the slot "
         "predicts without the wrapper, and 1 with it.",
         data=table,
-        size=(WIDTH, 3.3),
-        paint=paint,
+        law="law",
+        axis=lambda panel: log_axis(panel, "x", [1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1]),
     )
 
 

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure as Canvas
 
-from harness.figures.marks import backend_looks, forest, legend
+from harness.figures.marks import dots
 from harness.figures.plot import Drawing
-from harness.figures.style import THIN, WIDTH, Theme
 from harness.judgement.finding import Finding, Judgement
 from harness.records.metrics import Metric
 from harness.records.record import Record
 from harness.statistics import bootstrap, median
 from harness.tasks import cells
 from harness.tasks.embeddings import report as tables
-from harness.tasks.embeddings.report import Cell, last, quoted
+from harness.tasks.embeddings.report import NAMES, Cell, last, quoted, with_cases
 from harness.tasks.recommender.task import Settings
 from harness.timing import AGAIN
 
@@ -41,7 +39,14 @@ RATIOS = (
 """The compared pairs of times."""
 
 TIMES = {"lookup": "lookup at serving", "step": "training step"}
-NAMES = {"none": "without a limit", "clip": "clipped", "lookup": "normalized"}
+SHOWN = {
+    "highest/named": "rows just named",
+    "highest/stored": "all rows, as stored",
+    "highest/served": "all rows, as used",
+    "norm/frequent": "frequent films",
+    "norm/rare": "rare films",
+}
+"""Series -> its name in a figure."""
 
 
 def _time_ratio(what: str, limit: str, against: str) -> Metric:
@@ -74,15 +79,12 @@ limits, so a ratio is within one run."""
 def judge(records: Sequence[Record]) -> Judgement:
     """Make tables of the records."""
     of = cells.cells(records, Settings, _label)
-    lines = tables.curves(of, SERIES)
     frames = {
         "cost": cost(of),
         "promise": promise(of),
         "effect": tables.differences(of, ["ndcg", "recall", "loss"], "clip"),
-        "ends": lines[lines["step"] == lines["step"].max()],
+        "ends": tables.ends(of, SERIES),
         "baselines": baselines(of),
-        "curves": lines,
-        "backends": tables.backends(of, "loss"),
     }
     return Judgement(tables=frames)
 
@@ -170,55 +172,39 @@ def drawings(finding: Finding) -> Iterator[Drawing]:
 
 
 def draw_cost(finding: Finding) -> Drawing:
-    """Times relative to those without a limit; a panel for steps, one for lookups."""
+    """Times relative to those without a limit, of steps and of lookups."""
     cost = finding.tables["cost"]
     bare = cost[cost["against"] == "none"]
-    shown = bare.assign(case=bare["optimizer"] + ", " + bare["backend"])
     lookup, step = (
         bare[(bare["what"] == what) & (bare["limit"] == limit)]["estimate"]
         for what, limit in (("lookup", "lookup"), ("step", "clip"))
     )
-
-    def paint(canvas: Canvas, theme: Theme) -> None:
-        panels = canvas.subplots(1, len(TIMES), sharey=True)
-        shade = {"color": theme.faint, "alpha": 0.35}
-        for panel, (what, title) in zip(panels, TIMES.items(), strict=True):
-            rows = shown[shown["what"] == what]
-            same = cost[(cost["what"] == what) & (cost["limit"] == IDENTICAL[0])]
-            panel.axvspan(same["lowest"].min(), same["highest"].max(), lw=0, **shade)
-            panel.axvline(1, color=theme.ink, lw=THIN)
-            colors = [tables.color(theme, limit) for limit in rows["limit"]]
-            forest(panel, rows, "estimate", "case", colors)
-            panel.set_title(title)
-            panel.set_xlabel("time / time without a limit")
-            panel.set_xlim(left=0)
-        looks = tables.limit_looks(shown["limit"], theme, dashes=False)
-        looks |= backend_looks(shown["backend"], theme)
-        legend(canvas, looks | {"identical work": {**shade, "lw": 6}})
-
-    return Drawing(
+    same = cost[cost["limit"] == IDENTICAL[0]].groupby("what")
+    rows = bare.assign(
+        kind=bare["what"].map(TIMES),
+        control_low=bare["what"].map(same["lowest"].min()),
+        control_high=bare["what"].map(same["highest"].max()),
+    )
+    return dots(
         "cost",
         f"Normalizing takes {quoted(lookup, '.1f')} times a bare lookup, clipping "
         f"{quoted(step, '.1f')} times a bare step",
+        with_cases(rows, "kind", "optimizer"),
+        "estimate",
+        "time / time without a limit",
+        hues=NAMES,
         alt="Time of a served lookup and of a training step, over that without a "
         f"limit, with intervals. {finding.answer}",
-        caption="Time over that without a limit (1 in the picture), the median over "
-        "the runs with its 95% interval. Left is faster. Shaded: by how much "
-        "identical work differs in single runs.",
+        caption="The median over the runs with its 95% interval. Left is faster. Grey: "
+        "by how much identical work differs in single runs.",
         data=cost,
-        size=(WIDTH, 3.2),
-        paint=paint,
+        level=1,
+        control="identical work",
     )
 
 
 def draw_promise(finding: Finding) -> Drawing:
-    """The highest norms of items over the steps."""
-    titles = {
-        "highest/named": "rows just named",
-        "highest/stored": "all rows, as stored",
-        "highest/served": "all rows, as used",
-    }
-    rows = _chosen(finding, titles)
+    """The highest norms of items at the end."""
     end = finding.tables["promise"]
     clipped = end[end["limit"] == "clip"]
     title = "The highest norm of rows over the limit"
@@ -227,73 +213,74 @@ def draw_promise(finding: Finding) -> Drawing:
             f"Clipped, rows just named keep to {quoted(clipped['named'], '.4f')} times "
             f"the limit, others reach {quoted(clipped['served'])}"
         )
-    level = "limit", dict.fromkeys(titles, 1.0)
-    return Drawing(
+    return dots(
         "promise",
         title,
-        alt="Highest norm over the limit, over the steps: of rows that a step has just "
+        _shown(finding, "highest/named", "highest/stored", "highest/served"),
+        "median",
+        "highest norm / limit",
+        hues=NAMES,
+        alt="Highest norm over the limit at the end: of rows that a step has just "
         "named, of all rows as they are stored and as they are used.",
-        caption="The highest norm of a film's row over the limit (1 in the picture): "
-        "of the rows that the latest step named, of all rows in the table, and of all "
-        "rows as the model uses them. At step 0 no row has been named. Median over "
-        "seeds, the 95% interval as a band.",
-        data=rows,
-        size=(WIDTH, 4.8),
-        paint=tables.paint_curves(rows, "what", titles, "highest norm / limit", level),
+        caption="The highest norm of a film's row over the limit: of the rows that the "
+        "latest step named, of all rows in the table, and of all rows as the model "
+        "uses them. Median over seeds with its 95% interval.",
+        level=1,
     )
 
 
 def draw_norms(finding: Finding) -> Drawing:
-    """The median norms of frequent and of rare items over the steps."""
-    titles = {"norm/frequent": "frequent films", "norm/rare": "rare films"}
-    rows = _chosen(finding, titles)
-    ends = _chosen(finding, titles, "ends").query("limit == 'none'")
-    frequent, rare = (
-        quoted(ends[ends["what"] == what]["median"], ".1f") for what in titles
-    )
-    free = f"Without a limit frequent films end at norm {frequent}, rare ones at {rare}"
-    return Drawing(
+    """The median norms of frequent and of rare items at the end."""
+    rows = _shown(finding, "norm/frequent", "norm/rare")
+    free = rows[rows["limit"] == "none"].groupby("what")["median"]
+    parts = {str(what): quoted(values, ".1f") for what, values in free}
+    title = "The norms of frequent and of rare films"
+    if parts:
+        title = (
+            f"Without a limit frequent films end at norm {parts['norm/frequent']}, "
+            f"rare ones at {parts['norm/rare']}"
+        )
+    return dots(
         "norms",
-        free if frequent else "The norms of frequent and of rare films",
-        alt="Median norm of the rows of frequent and of rare films over the steps, for "
-        "the three ways to limit norms.",
+        title,
+        rows,
+        "median",
+        "median norm",
+        hues=NAMES,
+        alt="Median norm of the rows of frequent and of rare films at the end, for the "
+        "three ways to limit norms.",
         caption="Median norm of the rows of the most rated tenth and of the least "
-        "rated half of the films, as the model uses them; the median over seeds, its "
-        "95% interval as a band.",
-        data=rows,
-        size=(WIDTH, 4.8),
-        paint=tables.paint_curves(rows, "what", titles, "median norm"),
+        "rated half of the films, as the model uses them; the median over seeds with "
+        "its 95% interval.",
     )
 
 
 def draw_ranks(finding: Finding) -> Drawing:
-    """NDCG and recall over the steps, beside those of the most popular items."""
-    titles = {"ndcg": "NDCG@10", "recall": "recall@10"}
-    rows = _chosen(finding, titles)
-    ends = _chosen(finding, ["ndcg"], "ends").groupby("limit", sort=False)["median"]
-    parts = [f"{quoted(values)} {NAMES[str(limit)]}" for limit, values in ends]
-    heights = {
-        what: float(value)
-        for what in titles
-        for value in finding.tables["baselines"][f"{what}/popularity"]
-    }
-    level = "most popular films", heights
-    return Drawing(
+    """NDCG at the end, beside that of the most popular items."""
+    rows = finding.tables["ends"].query("what == 'ndcg'")
+    rows = with_cases(rows, "optimizer")
+    parts = [
+        f"{quoted(values)} ({NAMES[str(hue)]})"
+        for hue, values in rows.groupby("hue", sort=False)["median"]
+    ]
+    popular = finding.tables["baselines"]["ndcg/popularity"]
+    return dots(
         "ranks",
         f"NDCG@10 ends at {', '.join(parts)}",
-        alt="NDCG@10 and recall@10 over the steps for the three ways to limit norms, "
-        "beside what the most popular films reach.",
-        caption="NDCG@10 and recall@10 of held-out ratings among all films that a user "
-        "has not rated in training. Median over seeds, the 95% interval as a band.",
-        data=rows,
-        size=(WIDTH, 4.8),
-        paint=tables.paint_curves(rows, "what", titles, "", level),
+        rows,
+        "median",
+        "NDCG@10 (line: the most popular films)",
+        hues=NAMES,
+        alt="NDCG@10 at the end for the three ways to limit norms, beside what the "
+        "most popular films reach.",
+        caption="NDCG@10 of held-out ratings among all films that a user has not rated "
+        "in training. Right is better. Median over seeds with its 95% interval.",
+        level=float(popular.iloc[0]) if len(popular) else None,
     )
 
 
-def _chosen(
-    finding: Finding, names: Iterable[str], table: str = "curves"
-) -> pd.DataFrame:
-    """Return the rows of some series."""
-    rows: pd.DataFrame = finding.tables[table]
-    return rows[rows["what"].isin(list(names))]
+def _shown(finding: Finding, *names: str) -> pd.DataFrame:
+    """Return the last values of some series, a case an optimizer and series."""
+    rows = finding.tables["ends"]
+    rows = rows[rows["what"].isin(names)]
+    return with_cases(rows.assign(name=rows["what"].map(SHOWN)), "optimizer", "name")

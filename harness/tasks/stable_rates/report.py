@@ -7,14 +7,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
-from harness.figures.axes import log_axis
-from harness.figures.marks import forest, unique
+from harness.figures.marks import dots, first_backend, heat, log_axis, unique
 from harness.figures.plot import Drawing
 from harness.figures.style import DARK, LIGHT, WIDTH, Theme
-from harness.figures.tables import first_backend
 from harness.judgement.finding import Finding, Judgement
 from harness.records.metrics import Metric
 from harness.records.record import Record
@@ -149,19 +147,11 @@ def draw_sweeps(table: pd.DataFrame, largest: pd.DataFrame) -> Drawing:
     )
 
 
-def _heat(panel: Any, theme: Theme, table: pd.DataFrame) -> None:
+def _heat(panel: Axes, theme: Theme, table: pd.DataFrame) -> None:
     """Color the cells of a method, and write their values."""
     values = table.pivot_table("accuracy", "batch", "rate")
     stable = table.pivot_table("stable", "batch", "rate", aggfunc="max")
-    color = theme.methods["default"]
-    # The colormap begins with the same color without opacity, to show the page.
-    colors = LinearSegmentedColormap.from_list("accuracy", [f"{color}00", color])
-    panel.imshow(values, colors, vmin=CHANCE, vmax=1, origin="lower", aspect="auto")
-    panel.set_xticks(range(len(values.columns)), [f"{r:g}" for r in values.columns])
-    panel.set_yticks(range(len(values.index)), [f"{b:,}" for b in values.index])
-    panel.grid(visible=False)
-    panel.tick_params(length=0)
-    panel.spines[:].set_visible(False)
+    heat(panel, values, CHANCE, theme.methods["default"])
     other = DARK if theme is LIGHT else LIGHT
     for (row, column), accuracy in np.ndenumerate(values.to_numpy(float)):
         look: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 9}
@@ -173,31 +163,31 @@ def _heat(panel: Any, theme: Theme, table: pd.DataFrame) -> None:
 def draw_ranges(table: pd.DataFrame, largest: pd.DataFrame) -> Drawing:
     """The factor by which the rate may change; a line per method and batch."""
     batches = [f"batch {batch:,}" for batch in table["batch"]]
-    shown = table.assign(case=table["method"].map(_named) + ", " + batches)
-
-    def paint(canvas: Canvas, theme: Theme) -> None:
-        panel = canvas.subplots()
-        methods = ["none" if name == PLAIN else "default" for name in shown["method"]]
-        colors = [theme.methods[method] for method in methods]
-        # A range without a good rate has the width 0, left of the axis.
-        forest(panel, shown, "width", "case", colors)
-        decades = 1 + int(np.log10(table["width_high"].max()))
-        log_axis(panel, "x", [10**k for k in range(decades)])
-        panel.set_xlabel("stable range: highest / lowest rate that trains")
-        panel.set_xlim(0.7, 2 * table["width_high"].max())
-
+    cases = table["method"].map(_named) + ", " + batches
+    highest = table["width_high"].max()
     wide = largest.sort_values("width", kind="stable").iloc[-1]
-    return Drawing(
+
+    def axis(panel: Axes) -> None:
+        # A range without a good rate has the width 0, left of the axis.
+        log_axis(panel, "x", [10**k for k in range(1 + int(np.log10(highest)))])
+        panel.set_xlim(0.7, 2 * highest)
+
+    return dots(
         "ranges",
         f"The rate may change by a factor of {wide['width']:,.0f} "
         f"({_named(wide['method'])}) with a batch of {wide['batch']:,}",
+        table.assign(
+            case=cases, hue=np.where(table["method"] == PLAIN, "none", "default")
+        ),
+        "width",
+        "stable range:\nhighest / lowest rate that trains",
+        hues={},
         alt="By what factor the learning rate may change while a deep net trains, for "
         "each method and batch.",
         caption="Medians over seeds with 95% intervals. A range that reaches an end of "
         "the sweep may be wider.",
         data=table,
-        size=(WIDTH, 1.0 + 0.25 * len(shown)),
-        paint=paint,
+        axis=axis,
     )
 
 

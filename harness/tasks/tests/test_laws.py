@@ -70,6 +70,13 @@ def test_the_law_is_what_a_simulation_gives(
     assert simulate(optimizer, wrapper, presence) == pytest.approx(law, rel=0.01)
 
 
+def limit(optimizer: Mapping[str, Any], presence: float, memories: int = 20) -> float:
+    """Return the movement with zeros in a run of many memories of the optimizer."""
+    longest = max(optimizer.get(name, 0) for name in ("momentum", "beta2", "decay"))
+    steps = int(memories / (1 - longest))
+    return laws.movement(optimizer, "none", presence, (steps - 1, steps))
+
+
 QUOTED = {
     "Adam": (1.41, 3.14, 7.02),
     "RMSProp": (1.37, 2.38, 2.97),
@@ -81,15 +88,14 @@ QUOTED = {
 def test_the_limits_are_the_figures_that_were_known_before(
     optimizer: Mapping[str, Any],
 ) -> None:
-    found = [laws.limit(optimizer, "none", p) for p in (0.5, 0.1, 0.02)]
+    found = [limit(optimizer, p) for p in (0.5, 0.1, 0.02)]
     assert found == pytest.approx(QUOTED[optimizer["name"]], rel=0.01)
-    assert laws.limit(optimizer, "none", 1.0) == pytest.approx(1, abs=1e-6)
-    assert laws.limit(optimizer, "default", 0.02) == 1
+    assert limit(optimizer, 1.0) == pytest.approx(1, abs=1e-6)
 
 
 def test_adam_tends_to_the_root_of_p_as_its_memory_grows() -> None:
     errors = [
-        abs(laws.limit({**ADAM, "beta2": beta2}, "none", 0.1) * np.sqrt(0.1) - 1)
+        abs(limit({**ADAM, "beta2": beta2}, 0.1) * np.sqrt(0.1) - 1)
         for beta2 in (0.99, 0.997, 0.999)
     ]
     assert errors[0] > errors[1] > errors[2]
@@ -98,9 +104,9 @@ def test_adam_tends_to_the_root_of_p_as_its_memory_grows() -> None:
 
 def test_long_runs_reach_the_limit() -> None:
     window = (100_000, 200_000)
-    for wrapper in ("none", "default"):
+    for wrapper, end in (("none", limit(ADAM, 0.1)), ("default", 1)):
         law = laws.movement(ADAM, wrapper, 0.1, window)
-        assert law == pytest.approx(laws.limit(ADAM, wrapper, 0.1), rel=0.01)
+        assert law == pytest.approx(end, rel=0.01)
 
 
 def test_an_optimizer_without_a_law_has_none() -> None:
@@ -108,4 +114,3 @@ def test_an_optimizer_without_a_law_has_none() -> None:
     adagrad = {"name": "Adagrad", "learning_rate": 0.1}
     for optimizer in (nesterov, adagrad):
         assert np.isnan(laws.movement(optimizer, "none", 0.1, WINDOW))
-        assert np.isnan(laws.limit(optimizer, "none", 0.1))

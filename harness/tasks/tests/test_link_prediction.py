@@ -265,6 +265,3 @@ def test_limits_are_compared_with_none_by_seed_and_backends_with_the_first() -> 
         ("clip", "keras3"),
     ]
     assert effect["estimate"].tolist() == pytest.approx([0.05, 0.05])
-    assert set(tables["backends"]["backend"]) == {"keras3"}
-    assert set(tables["backends"]["against"]) == {"pytorch"}
-    assert (tables["backends"]["highest"] == 0).all()

@@ -94,7 +94,7 @@ def test_an_own_optimizer_is_trained_judged_and_drawn(tmp_path: Path) -> None:
     finding = compare(find("absent_tasks"), tmp_path, experiment)
     assert finding is not None
     of = finding.local or finding
-    rows = of.tables["losses"]
+    rows = of.tables["comparison"]
     assert "lion_pytorch.py:make" in set(rows["optimizer"])
     figures = draw(of, tmp_path / "plots")
     assert figures and all(figure.csv.exists() for figure in figures)

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure as Canvas
 
-from harness.figures.axes import bars
+from harness.figures.marks import bars
 from harness.figures.plot import Drawing
 from harness.figures.style import WIDTH, Theme
 from harness.judgement.finding import Finding, Judgement

@@ -8,12 +8,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure as Canvas
-from matplotlib.lines import Line2D
 
-from harness.figures.axes import log_axis
+from harness.figures.marks import dots, log_axis, unique
 from harness.figures.plot import Drawing
-from harness.figures.style import WIDTH, Theme, marker
 from harness.judgement.finding import Finding, Judgement
 from harness.records.metrics import Metric
 from harness.records.record import Record
@@ -88,43 +85,23 @@ def drawings(finding: Finding) -> Iterator[Drawing]:
     table = table[table["seeds"] > 0]
     if table.empty:
         return
-    names = table["workload"] + ", " + table["precision"]
-    lines, backends = (list(dict.fromkeys(of)) for of in (names, table["backend"]))
     worst = table.sort_values("ratio", kind="stable").iloc[0]
-
-    def paint(canvas: Canvas, theme: Theme) -> None:
-        axes = canvas.subplots()
-        axes.axvline(1, color=theme.ink, lw=1)
-        looks = {
-            backend: marker(backend, backends, theme.backends[backend.split(" ")[0]])
-            for backend in backends
-        }
-        control: Any = {"color": theme.faint, "lw": 4, "alpha": 0.5}
-        for name, row in zip(names, table.to_dict("records"), strict=True):
-            backend, look = row["backend"], looks[row["backend"]]
-            shift = 0.2 * (backends.index(backend) - (len(backends) - 1) / 2)
-            place = lines.index(name) + shift
-            axes.hlines(place, row["control_low"], row["control_high"], **control)
-            axes.hlines(place, row["ratio_low"], row["ratio_high"], look["color"])
-            axes.plot(row["ratio"], place, **look)
-        axes.set_yticks(range(len(lines)), lines)
-        axes.set_ylim(len(lines) - 0.4, -0.6)
-        log_axis(axes, "x")
-        axes.set_xlabel("examples a second, over those of the bare step")
-        axes.grid(visible=False, axis="y")
-        named = {**looks, "bare against bare": control}
-        handles = [Line2D([], [], label=name, **of) for name, of in named.items()]
-        canvas.legend(handles=handles, loc="outside lower center", ncols=len(named))
-
-    yield Drawing(
+    cases = table["workload"] + ", " + table["precision"]
+    rows = table.assign(case=cases, hue="default")
+    yield dots(
         "ratios",
         f"At worst a wrapped step keeps {worst['ratio']:.0%} of the bare rate on "
         f"{worst['workload']}, {worst['precision']} ({worst['backend']})",
+        rows.sort_values("case", key=lambda of: of.map(unique(of).index)),
+        "ratio",
+        "examples a second, over those of the bare step",
+        hues={},
         alt="Examples a second of wrapped steps over those of bare ones, for each "
         f"workload, precision and backend. {finding.answer}",
         caption="Median over seeds with its 95% interval. Grey lines are the control: "
         "a bare step against a bare step.",
         data=table,
-        size=(WIDTH, 1.3 + 0.5 * len(lines)),
-        paint=paint,
+        level=1,
+        control="bare against bare",
+        axis=lambda panel: log_axis(panel, "x"),
     )

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure as Canvas
 
+from harness.figures.marks import first_backend, grouped
 from harness.figures.plot import Drawing
-from harness.figures.style import WIDTH, Theme
-from harness.figures.tables import first_backend, grouped
+from harness.figures.style import PANEL, Theme
 from harness.judgement.finding import Finding, Judgement, joined
 from harness.records.metrics import Metric
 from harness.records.record import Record
@@ -136,7 +136,7 @@ def losses(finding: Finding, table: pd.DataFrame) -> Drawing:
         caption="Each optimizer at its best learning rate with this warm-up. "
         "Medians over seeds with 95% intervals; lower is better.",
         data=table,
-        size=(WIDTH, 3.4),
+        size=(PANEL, 3.4),
         paint=paint,
     )
 
@@ -162,6 +162,6 @@ def state(finding: Finding, table: pd.DataFrame) -> Drawing:
         alt=f"Bytes that the optimizer's state takes. {finding.answer}",
         caption="All tensors of the state at the end of training, measured.",
         data=table,
-        size=(WIDTH, 0.9 + 0.4 * max(len(table), 1)),
+        size=(PANEL, 0.9 + 0.4 * max(len(table), 1)),
         paint=paint,
     )

@@ -11,11 +11,9 @@ import pandas as pd
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import MaxNLocator
 
-from harness.figures.axes import log_axis, percent
-from harness.figures.marks import legend, looks, unique
+from harness.figures.marks import grouped, legend, log_axis, looks, percent, unique
 from harness.figures.plot import Drawing
-from harness.figures.style import THIN, WIDTH, Theme
-from harness.figures.tables import grouped
+from harness.figures.style import PANEL, THIN, WIDTH, Theme
 from harness.judgement.finding import Finding
 from harness.records.metrics import Metric
 from harness.records.record import Record
@@ -229,7 +227,7 @@ def draw_rates(finding: Finding, lines: str) -> Drawing:
         caption=f"Points: measured, median over runs with its 95% interval. {lines} "
         "Both axes are logarithmic.",
         data=table,
-        size=(WIDTH, 3.6),
+        size=(PANEL, 3.6),
         paint=paint,
     )
 
