@@ -1,8 +1,8 @@
 """A cluster of three nodes, of which two are killed one after the other.
 
 ``python -m lockstep.ray.tests.lost_nodes FOLDER`` trains with a worker on each. It
-kills a node with a worker, then the one that has the center and a worker, and writes as
-JSON to a file what became of training.
+kills a node with a worker, then the one that has the center and a worker, and writes
+what became of training to a JSON file.
 """
 
 from __future__ import annotations
@@ -15,24 +15,18 @@ from typing import Any
 from harness.runs.tests.nodes import Nodes, head
 from lockstep.ray import center as on_ray
 from lockstep.ray.tests.limits import time_limit
-from lockstep.ray.tests.random_kills import Team, is_a
-
-__all__ = ["RESULT"]
+from lockstep.ray.tests.soak import Team
 
 RESULT = "seen.json"
-"""The name of the file."""
-
 SECONDS = 200.0
 """How long everything may take; half a minute on a busy machine."""
-
 ROUNDS = 10
 """Rounds of a worker from which one sees that it goes on."""
 
 
 def alive(ray: Any) -> list[str]:
     """Return the names of the nodes, the head's among them."""
-    nodes = [node for node in ray.nodes() if node["Alive"]]
-    return [node["NodeID"] for node in nodes]
+    return [node["NodeID"] for node in ray.nodes() if node["Alive"]]
 
 
 def add_node(ray: Any, nodes: Nodes) -> str:
@@ -53,14 +47,17 @@ def is_ack(line: dict[str, Any], slot: int) -> bool:
     return bool(line["what"] == "ack" and line["slot"] == slot)
 
 
+def is_start(line: dict[str, Any]) -> bool:
+    return bool(line["what"] == "start")
+
+
 def lose_nodes(ray: Any, nodes: Nodes, folder: Path) -> dict[str, Any]:
     """Kill two nodes while all train, and return what was seen."""
     names = [add_node(ray, nodes) for _ in range(3)]
     # The head has no core, so the center is on a node as long as there is one.
     on_ray.OPTIONS["num_cpus"] = 1
     team = Team(ray, folder, "nodes")
-    team.make_center()
-    place = names.index(team.wait(is_a("start"))["node"])
+    place = names.index(team.wait(is_start)["node"])
     for slot, name in enumerate(names):
         strategies = ray.util.scheduling_strategies
         here = strategies.NodeAffinitySchedulingStrategy(name, soft=False)
@@ -70,16 +67,14 @@ def lose_nodes(ray: Any, nodes: Nodes, folder: Path) -> dict[str, Any]:
     # Among the nodes the head has the number 0.
     nodes.kill(1 + first)
     wait_for_rounds(team, place, last)
-    restarts = team.history.counts["begin"] - 1
+    restarts = sum(map(is_start, team.record.lines())) - 1
     nodes.kill(1 + place)
-    after = names.index(team.wait(is_a("start"))["node"])
+    after = names.index(team.wait(is_start)["node"])
     wait_for_rounds(team, last)
-    team.end([last])
     return {
         "restarts before": restarts,
         "moved to the last": after == last,
-        "summary": str(team.history),
-        "losses": team.history.losses,
+        "losses": team.end([last]),
     }
 
 

@@ -106,7 +106,7 @@ def test_a_task_with_a_worker_of_numpy_shares_the_center(
 
     @ray.remote(num_cpus=0)
     def train() -> float:
-        from lockstep.ray.tests.record import NumpyView
+        from lockstep.ray.tests.soak import NumpyView
 
         view = NumpyView(center, np.zeros(size, np.float32))
         view.send({"w": -np.ones(size, np.float32)})

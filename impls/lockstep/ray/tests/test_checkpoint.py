@@ -13,15 +13,43 @@ import pytest
 
 from lockstep.ray import checkpoint
 
-STATE = {"w": np.arange(4.0), "rounds": 3}
+STATE: dict[Any, Any] = {
+    "state": {0: {"step": np.array(3.0, np.float32), "m": np.ones((2, 3), np.float16)}},
+    "groups": [{"lr": 0.1, "betas": (0.9, 0.999), "foreach": None, "fused": True}],
+    "power": np.float32(0.9),
+    "none": [],
+    "empty": {},
+    "name": "array",
+    "bits": [0.1 + 0.2, 5e-324, -0.0, float("inf"), float("nan"), 2**70],
+}
 
 
 def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
     path = tmp_path / checkpoint.FILE
     for rounds in (1, 2):
         checkpoint.write(path, {**STATE, "rounds": rounds})
-    assert repr(checkpoint.read(path)) == repr({**STATE, "rounds": 2})
+    found = checkpoint.read(path)
+    assert repr(found) == repr({**STATE, "rounds": 2})
+    assert type(found["power"]) is np.float32
+    assert type(found["state"][0]["step"]) is np.ndarray
     assert [p.name for p in tmp_path.iterdir()] == [checkpoint.FILE]
+
+
+@pytest.mark.parametrize(
+    ("leaf", "told"),
+    [
+        (object(), "object"),
+        (np.array(["a", None]), "an array of object"),
+        (b"", "byt"),
+        ({(1, 2): 3}, "dict"),
+    ],
+)
+def test_what_json_would_change_is_refused(
+    leaf: Any, told: str, tmp_path: Path
+) -> None:
+    with pytest.raises(TypeError, match=told):
+        checkpoint.write(tmp_path / checkpoint.FILE, {"a": [leaf]})
+    assert not list(tmp_path.iterdir())
 
 
 def refuse(*_: Any, **__: Any) -> NoReturn:
