@@ -10,7 +10,7 @@ import difflib
 import sys
 import warnings
 from collections.abc import Iterable, Mapping
-from types import FrameType, MappingProxyType
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 LIBRARIES = ("lockstep", "keras", "tensorflow", "torch", "contextlib", "functools")
@@ -23,8 +23,7 @@ CONVERTED = "__autograph_generated_file"
 class LockstepError(Exception):
     """Base of every error that Lockstep raises on purpose."""
 
-    if not TYPE_CHECKING:
-        # tf.function can re-raise this class only with a standard constructor.
+    if not TYPE_CHECKING:  # tf.function re-raises it by a standard constructor only.
         __init__ = Exception.__init__
 
 
@@ -97,8 +96,7 @@ class MissingArgumentError(LockstepError, TypeError):
 class MissingDecayError(LockstepError, KeyError):
     """AdamW without ``weight_decay`` (the original looked it up in a dict)."""
 
-    def __str__(self) -> str:
-        return Exception.__str__(self)
+    __str__ = Exception.__str__
 
 
 class LossNotCallableError(LockstepError, RuntimeError, TypeError):
@@ -183,15 +181,12 @@ def with_article(noun: str) -> str:
 def warn_user(text: str) -> None:
     """Warn at the user's line: the innermost stack frame outside of all libraries."""
     frame, level = sys._getframe(1), 2
-    while frame.f_back is not None and _is_library(frame):
+    while frame.f_back is not None:
+        package = str(frame.f_globals.get("__name__")).partition(".")[0]
+        if package not in LIBRARIES and CONVERTED not in frame.f_code.co_filename:
+            break
         frame, level = frame.f_back, level + 1
     warnings.warn(text, stacklevel=level)
-
-
-def _is_library(frame: FrameType) -> bool:
-    """Whether a frame belongs to a library, or to a function converted by AutoGraph."""
-    package = str(frame.f_globals.get("__name__")).partition(".")[0]
-    return package in LIBRARIES or CONVERTED in frame.f_code.co_filename
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

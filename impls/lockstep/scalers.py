@@ -14,12 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lockstep.checks import HELD, check_norm_limit, is_scale, number_of, require
-from lockstep.errors import (
-    OutOfRangeError,
-    UnknownNameError,
-    UnsupportedError,
-    nearest,
-)
+from lockstep.errors import OutOfRangeError, UnsupportedError, unknown_name
 from lockstep.interface import StepReport
 
 Single = np.float32
@@ -222,25 +217,26 @@ def automatic_policy(
     algorithm: Any, params: Any, strict: bool = False
 ) -> tuple[str, Automatic]:
     """Return the name of the algorithm and its checked parameters."""
+    owner = "AutomaticLossScaler"
     name = algorithm.strip().lower() if isinstance(algorithm, str) else algorithm
     if name not in ("backoff", "logmax"):
-        raise _unknown("algorithm", algorithm, ["Backoff", "LogMax"])
+        raise unknown_name(f"{owner}: algorithm", algorithm, ["Backoff", "LogMax"])
     kind: Any = BackoffPolicy if name == "backoff" else LogMaxPolicy
     if params is not None and not isinstance(params, Mapping):
         raise OutOfRangeError(
-            f"AutomaticLossScaler: params: expected a dict or None, got {params!r}; "
+            f"{owner}: params: expected a dict or None, got {params!r}; "
             "write {'scale_min': 1.0}, for example."
         )
     chosen: dict[str, Any] = {}
     for key, value in (params or {}).items():
         if key not in RANGES or key not in kind._fields:
-            raise _unknown("params", key, kind._fields[:-1])
+            raise unknown_name(f"{owner}: params", key, kind._fields[:-1])
         cast = int if key == "step_window" else float
         number = Integral if cast is int else Real
         fits = isinstance(value, cast if strict else number)
         if not fits or isinstance(value, bool):
             raise OutOfRangeError(
-                f"AutomaticLossScaler: {key}: expected {cast.__name__}, got {value!r}; "
+                f"{owner}: {key}: expected {cast.__name__}, got {value!r}; "
                 f"convert it with {cast.__name__}(...)."
             )
         chosen[key] = cast(value)
@@ -256,15 +252,6 @@ def automatic_policy(
     return name, policy
 
 
-def _unknown(what: str, got: Any, known: Sequence[str]) -> UnknownNameError:
-    close = nearest(str(got), known)
-    remedy = f"did you mean {close!r}?" if close else "choose one of them."
-    expected = f"one of {', '.join(known)}"
-    return UnknownNameError(
-        f"AutomaticLossScaler: {what}: expected {expected}, got {got!r}; {remedy}"
-    )
-
-
 def start_automatic(policy: Automatic) -> Any:
     """Return the state before the first step."""
     is_backoff = isinstance(policy, BackoffPolicy)
@@ -273,10 +260,7 @@ def start_automatic(policy: Automatic) -> Any:
 
 def step_automatic(policy: Automatic, state: Any, has_nan: bool, amax: float) -> Any:
     """Return the next state; an ``amax`` that is not finite is an overflow."""
-    is_nan = amax != amax
-    overflow = (
-        has_nan or (is_nan and not policy.strict) or amax in (math.inf, -math.inf)
-    )
+    overflow = has_nan or math.isinf(amax) or (amax != amax and not policy.strict)
     if isinstance(policy, BackoffPolicy):
         return step_backoff(policy, state, overflow)
     return step_logmax(policy, state, overflow, amax)
@@ -357,6 +341,9 @@ def check_options(owner: str, clip_norm: Any, at_floor: Any, patience: Any) -> N
             check_norm_limit(owner, "clip_norm", clip_norm, remedy)
 
 
+COUNTS = ("skipped_steps", "skipped_in_a_row")
+
+
 def check_saved(owner: str, keys: Iterable[str], group: Mapping[str, Any]) -> None:
     """Raise for saved numbers of another kind of scale, or a scale that skips all."""
     own = set(keys)
@@ -372,9 +359,7 @@ def check_saved(owner: str, keys: Iterable[str], group: Mapping[str, Any]) -> No
         if key in ("loss_scale", "loss_scaler_loss_scale"):
             fine = is_scale(number_of(value))
             require(owner, f"saved {key}", value, fine, HELD, remedy)
-        elif key in ("skipped_steps", "skipped_in_a_row") or key.startswith(
-            "loss_scale_"
-        ):
+        elif key in COUNTS or key.startswith("loss_scale_"):
             fine = number_of(value) >= 0
             require(owner, f"saved {key}", value, fine, "a count", remedy)
 
@@ -425,24 +410,17 @@ def report(
     names: Sequence[str],
     nonfinite: Sequence[str],
     scales: tuple[float, float],
-    applied: bool | None = None,
-    norm: float | None = None,
-    clip_factor: float | None = None,
-    absent: Sequence[str] = (),
+    applied: bool,
+    norm: float | None,
+    clip_factor: float | None,
+    absent: Sequence[str],
 ) -> ScaledStepReport:
     """Return the report of a step: applied or skipped, non-finite tensors, the scale.
 
-    Args:
-        inner: the ``last_step`` of the wrapped optimizer if it was called and has one.
-        names: the names of all variables of the step.
-        nonfinite: the names of those with non-finite gradients.
-        scales: the loss scale before and after the step.
-        applied: whether the step was applied; None: if all gradients were finite.
-        norm: the global norm if it was computed.
-        clip_factor: the factor of clipping, if the step was applied.
-        absent: the names of those without a gradient; not needed with ``inner``.
+    ``inner``: the ``last_step`` of the wrapped optimizer if it was called and has one.
+    ``names``: of all variables, of those with non-finite gradients and of those without
+    one. ``scales``: the loss scale before and after the step.
     """
-    applied = not nonfinite if applied is None else applied
     culprits = ", ".join(nonfinite) or "the norm of all gradients"
     ending = moved("loss scale", *scales)
     if norm is not None and clip_factor is not None:

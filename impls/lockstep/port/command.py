@@ -45,9 +45,6 @@ def run(given: argparse.Namespace) -> int:
     """Port the files at ``given.path``; return the exit status.
 
     A file that cannot be ported is reported on stderr, and the others are still ported.
-
-    Raises:
-        LockstepError: libcst is missing, or there is nothing to port.
     """
     try:
         importlib.import_module("libcst")
@@ -126,9 +123,6 @@ def find(path: Path) -> list[Path]:
     """Return ``path`` if it is a file, or the Python files below it, sorted by name.
 
     Hidden folders, virtual environments and symbolic links inside a folder are skipped.
-
-    Raises:
-        PortError: there are no Python files.
     """
     if path.is_file():
         return [path]

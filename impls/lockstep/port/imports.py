@@ -20,12 +20,9 @@ NOT_V1 = frozenset(
 
 @dataclass(frozen=True)
 class Target:
-    """The replacement of one imported name: ``from module import name as alias``.
+    """The replacement of one imported name: ``from module import name as alias``."""
 
-    ``module`` is None for ``import name as alias``.
-    """
-
-    module: str | None
+    module: str | None  # None for ``import name as alias``.
     name: str
     alias: str | None
 
@@ -50,17 +47,11 @@ def lines(targets: Iterable[Target]) -> list[str]:
 
 @dataclass(frozen=True)
 class Binding:
-    """A name in a program that is bound to an old module.
-
-    Attributes:
-        name: the name in the program.
-        module: the old module that it is bound to.
-        complete: whether Lockstep has every name that the program uses from it.
-    """
+    """A name in a program that is bound to an old module."""
 
     name: str
     module: str
-    complete: bool
+    complete: bool  # Whether Lockstep has every name that the program uses from it.
 
 
 def bindings(program: Program) -> dict[str, Binding]:
@@ -74,15 +65,18 @@ def bindings(program: Program) -> dict[str, Binding]:
             elif alias.alias is not None:
                 named.setdefault(alias.alias, alias.name)
     return {
-        name: Binding(name, canonical(module), _complete(program, name))
+        name: Binding(
+            name,
+            canonical(module),
+            all(
+                has_new_name(used.full)
+                for used in program.spellings
+                if used.whole and used.text.startswith(f"{name}.")
+            ),
+        )
         for name, module in named.items()
         if canonical(module) in MODULES
     }
-
-
-def _complete(program: Program, name: str) -> bool:
-    used = (s for s in program.spellings if s.whole and s.text.startswith(f"{name}."))
-    return all(has_new_name(spelling.full) for spelling in used)
 
 
 def calls_behavior(program: Program) -> bool:
@@ -109,10 +103,7 @@ def has_new_name(full: str) -> bool:
 
 
 def targets(statement: Import, old: dict[str, Binding]) -> list[Target]:
-    """Return the replacements of an import statement's names, in order.
-
-    ``old``: the names that are bound to old modules.
-    """
+    """Return the replacements of an import statement's names, in order."""
     return [
         target
         for alias in statement.aliases

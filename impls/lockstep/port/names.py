@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from lockstep.policies import POLICIES
 from lockstep.registry import BACKENDS
@@ -17,45 +17,34 @@ NAMES: Mapping[str, frozenset[str]] = {
 """Module of Lockstep -> the names in it."""
 
 
-def _modules() -> Iterator[tuple[str, str]]:
-    """Yield each old module and the Lockstep module that has its names."""
-    folders = {
-        "tensorflow.contrib.opt.python.training": (
-            "agn_optimizer",
-            "multitask_optimizer_wrapper",
-            "variable_clipping_optimizer",
-            "weight_decay_optimizers",
-        ),
-        "tensorflow.python.training": (
-            "adagrad",
-            "adam",
-            "ftrl",
-            "gradient_descent",
-            "momentum",
-            "rmsprop",
-        ),
-        "tensorflow.python.training.experimental": (
-            "loss_scale",
-            "loss_scale_optimizer",
-        ),
-        "open_seq2seq.optimizers": (
-            "automatic_loss_scaler",
-            "mp_wrapper",
-            "novograd",
-            "optimizers",
-        ),
-    }
-    yield "tensorflow.contrib.opt", STRICT
-    yield "tensorflow.train.experimental", STRICT
-    yield "tensorflow.mixed_precision", STRICT
-    yield "open_seq2seq.optimizers", STRICT
-    for folder, modules in folders.items():
-        for module in modules:
-            yield f"{folder}.{module}", STRICT
-    yield "open_seq2seq.optimizers.lr_policies", POLICY_MODULE
-
-
-MODULES: Mapping[str, str] = dict(_modules())
+MODULES: Mapping[str, str] = {
+    **dict.fromkeys(
+        [
+            "tensorflow.contrib.opt",
+            "tensorflow.train.experimental",
+            "tensorflow.mixed_precision",
+            "open_seq2seq.optimizers",
+            "tensorflow.contrib.opt.python.training.agn_optimizer",
+            "tensorflow.contrib.opt.python.training.multitask_optimizer_wrapper",
+            "tensorflow.contrib.opt.python.training.variable_clipping_optimizer",
+            "tensorflow.contrib.opt.python.training.weight_decay_optimizers",
+            "tensorflow.python.training.adagrad",
+            "tensorflow.python.training.adam",
+            "tensorflow.python.training.ftrl",
+            "tensorflow.python.training.gradient_descent",
+            "tensorflow.python.training.momentum",
+            "tensorflow.python.training.rmsprop",
+            "tensorflow.python.training.experimental.loss_scale",
+            "tensorflow.python.training.experimental.loss_scale_optimizer",
+            "open_seq2seq.optimizers.automatic_loss_scaler",
+            "open_seq2seq.optimizers.mp_wrapper",
+            "open_seq2seq.optimizers.novograd",
+            "open_seq2seq.optimizers.optimizers",
+        ],
+        STRICT,
+    ),
+    "open_seq2seq.optimizers.lr_policies": POLICY_MODULE,
+}
 """Old module -> the Lockstep module that has its names."""
 
 NOT_HERE = "Lockstep does not have it; TensorFlow 1.15 has its source"

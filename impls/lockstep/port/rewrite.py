@@ -42,12 +42,7 @@ class Ported:
 
 
 def port(source: bytes) -> Ported:
-    """Port a program in UTF-8.
-
-    Raises:
-        SyntaxError: the program is not Python 3; ``lineno`` is the line.
-        UnicodeDecodeError: it is not UTF-8.
-    """
+    """Port a program; raise a SyntaxError unless it is Python 3, in UTF-8."""
     text = source.decode("utf-8")
     if not any(root in text for root in ROOTS):
         return Ported(source, source, (), ())

@@ -37,40 +37,24 @@ class Alias:
 
 @dataclass(frozen=True)
 class Import:
-    """An import statement.
-
-    Attributes:
-        span: the span of the statement.
-        module: X of ``from X import``; None for ``import``.
-        module_span: the span of X; without X, of the statement.
-        aliases: the imported names; empty for ``from X import *``.
-        at_top: whether it is at module level, not in a block.
-        inline: whether it is on the line that begins its block.
-    """
+    """An import statement."""
 
     span: Span
-    module: str | None
-    module_span: Span
-    aliases: tuple[Alias, ...]
-    at_top: bool
-    inline: bool
+    module: str | None  # X of ``from X import``; None for ``import``.
+    module_span: Span  # That of X; without X, of the statement.
+    aliases: tuple[Alias, ...]  # Empty for ``from X import *``.
+    at_top: bool  # At module level, not in a block.
+    inline: bool  # On the line that begins its block.
 
 
 @dataclass(frozen=True)
 class Spelling:
-    """An expression such as ``tf.contrib.opt.X``.
-
-    Attributes:
-        span: the span of the expression.
-        text: the expression as written, without spaces.
-        full: the full name, such as ``tensorflow.contrib.opt.X``.
-        whole: whether it is not part of a longer expression.
-    """
+    """An expression such as ``tf.contrib.opt.X``."""
 
     span: Span
-    text: str
-    full: str
-    whole: bool
+    text: str  # As written, without spaces.
+    full: str  # Such as ``tensorflow.contrib.opt.X``.
+    whole: bool  # Not part of a longer expression.
 
 
 @dataclass(frozen=True)
@@ -84,28 +68,18 @@ class Assigned:
 
 @dataclass
 class Program:
-    """The imports, full names and strings of a program, in the order of the file.
-
-    Attributes:
-        texts: the strings other than docstrings.
-        start: the start of the first statement after docstring and ``__future__``.
-        bound: the names that are bound or used anywhere.
-    """
+    """The imports, full names and strings of a program, in the order of the file."""
 
     imports: list[Import] = field(default_factory=list)
     spellings: list[Spelling] = field(default_factory=list)
     assigned: list[Assigned] = field(default_factory=list)
-    texts: list[tuple[Span, str]] = field(default_factory=list)
-    start: int = 0
-    bound: set[str] = field(default_factory=set)
+    texts: list[tuple[Span, str]] = field(default_factory=list)  # No docstrings.
+    start: int = 0  # Of the first statement after docstring and ``__future__``.
+    bound: set[str] = field(default_factory=set)  # Names bound or used anywhere.
 
 
 def read(text: str) -> Program:
-    """Parse a program.
-
-    Raises:
-        SyntaxError: the program is not valid Python; ``lineno`` is the line.
-    """
+    """Parse a program; raise a SyntaxError if it is not valid Python."""
     try:
         wrapper = metadata.MetadataWrapper(cst.parse_module(text))
     except cst.ParserSyntaxError as error:
@@ -178,13 +152,11 @@ class _Reader(cst.CSTVisitor):
         self.program.imports.append(statement)
 
     def _add_spelling(self, node: cst.Name | cst.Attribute) -> None:
-        parent = self.parents[node]
-        inside = isinstance(parent, cst.Attribute)
-        full = self._full_name(node)
-        text = get_full_name_for_node(node)
+        whole = not isinstance(self.parents[node], cst.Attribute)
+        full, text = self._full_name(node), get_full_name_for_node(node)
         if full is not None and text is not None:
-            span = self._span(node)
-            self.program.spellings.append(Spelling(span, text, full, not inside))
+            spelling = Spelling(self._span(node), text, full, whole)
+            self.program.spellings.append(spelling)
 
     def _full_name(self, node: cst.CSTNode) -> str | None:
         """Return the full name of an expression that begins with an old module."""
