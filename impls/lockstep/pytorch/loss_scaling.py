@@ -50,8 +50,8 @@ class ScalingWrapper(OptimizerWrapper):
 
     capturable = False
 
-    _knows_scale = False
-    """Whether the loss scale was ever used, or its absence was warned of."""
+    _was_scaled = False
+    """Whether gradients of a scaled loss came, or their absence was warned of."""
     _took: bool | Tensor = True
     _warned = False
     _seen: Step | StepReport = NO_STEP
@@ -114,7 +114,6 @@ class ScalingWrapper(OptimizerWrapper):
     @property
     def loss_scale(self) -> Tensor:
         """The current loss scale: a 0-d float32 tensor."""
-        self._knows_scale = True
         now = self._current()
         return now if isinstance(now, Tensor) else self.chosen_scale()
 
@@ -173,11 +172,11 @@ class ScalingWrapper(OptimizerWrapper):
 
     def _begin_backward(self, scale: Any) -> None:
         """Note that gradients with this factor come next; raise if they may not."""
-        contents, self._knows_scale = self._contents, True
+        contents, self._was_scaled = self._contents, True
         if contents.is_grad and contents.factor is None:
-            if (gradient := self._a_gradient()) is not None:
-                may_look = not self.capturable
-                contents.refuse_sum(type(self).__name__, gradient, may_look)
+            grads = [p.grad for p in self._model_parameters() if p.grad is not None]
+            if grads:
+                contents.refuse_sum(type(self).__name__, grads, not self.capturable)
             self._begin_again()
         contents.note(type(self).__name__, scale)
 
@@ -326,7 +325,7 @@ class ScalingWrapper(OptimizerWrapper):
             self.inner_optimizer.step()
             return
         contents.refuse_used(type(self).__name__, self._model_parameters())
-        if not self._knows_scale:
+        if not self._was_scaled:
             self._warn_unscaled()
         before = self._current()
         divisor = self._look(step, pieces)
@@ -441,7 +440,7 @@ class ScalingWrapper(OptimizerWrapper):
 
     def _warn_unscaled(self) -> None:
         """Warn once if a step comes and the loss was never scaled."""
-        self._knows_scale = True
+        self._was_scaled = True
         if (number := self.scale_object.value()) != 1:
             warn_user(
                 f"{type(self).__name__}: expected scale_loss(loss).backward(), got a "

@@ -113,21 +113,19 @@ class Contents:
             return False
         return self._mark[2] == gradient._version
 
-    def refuse_sum(self, owner: str, gradient: Tensor, may_look: bool) -> None:
-        """Raise if scaled gradients may not be added to those of the model.
+    def refuse_sum(self, owner: str, grads: Sequence[Tensor], may_look: bool) -> None:
+        """Raise if gradients of a scaled loss may not be added to those of the model.
 
-        Args:
-            owner: the wrapper's class.
-            gradient: the first gradient of the model.
-            may_look: whether to read it, which waits for a GPU.
+        Reading these waits for a GPU, so ``may_look`` says whether to.
         """
-        is_left = self.is_unchanged(gradient)
+        first = grads[0]
+        is_left = self.is_unchanged(first)
         # One that a step has left, and that has changed since, was cleared. On a GPU it
         # is not read, because that would be a host sync in each step.
-        of_step = gradient is self.marked(SCALED) or gradient is self.marked(PLAIN)
+        of_step = first is self.marked(SCALED) or first is self.marked(PLAIN)
         is_sure = of_step and not is_left and self.checked is None
-        if may_look and (gradient.is_cpu or not is_sure):
-            is_left = bool(gradient.any())
+        if may_look and (first.is_cpu or not is_sure):
+            is_left = bool(norms.total_norm(grads))
         if not is_left and (may_look or self.checked is None):
             return
         if self.checked is not None:

@@ -285,13 +285,6 @@ def by_minimize(weight, optimizer):
     optimizer.minimize(lambda: weight.float().sum())
 
 
-def by_reading_the_scale(weight, optimizer):
-    scale = optimizer.loss_scale
-    (weight.float().sum() * scale).backward()
-    weight.grad /= scale
-    optimizer.step()
-
-
 def by_optimize_loss(weight, optimizer):
     optimize_loss(lambda: weight.float().sum(), optimizer, None, 0.1, [weight])()
 
@@ -306,7 +299,6 @@ def by_a_checkpoint(weight, optimizer):
 WAYS = [
     by_scale_loss,
     by_minimize,
-    by_reading_the_scale,
     by_optimize_loss,
     by_a_checkpoint,
 ]
@@ -317,6 +309,14 @@ WAYS = [
 def test_who_asked_for_it_is_not_told(kind, way):
     weight, optimizer = started_forgotten(kind, torch.float32)
     assert not warnings_of(lambda: way(weight, optimizer))
+
+
+@everyone
+def test_a_scale_that_is_only_read_is_not_divided_by(kind):
+    weight, optimizer = started_forgotten(kind, torch.float32)
+    (weight.sum() * optimizer.loss_scale).backward()
+    (told,) = warnings_of(optimizer.step)
+    assert "taken as not multiplied by the loss scale" in told
 
 
 @everyone
@@ -480,6 +480,16 @@ def test_the_mixture_is_found_if_the_first_gradient_is_new():
     sgd = torch.optim.SGD([first, second], lr=1.0)
     optimizer = MixedPrecisionLossScaleOptimizer(sgd, 8)
     second.sum().backward()
+    with pytest.raises(UnsupportedError, match="each micro-batch"):
+        optimizer.scale_loss((first + second).sum()).backward()
+    assert second.grad.tolist() == [1.0, 1.0]
+
+
+def test_the_mixture_is_found_if_the_first_gradient_is_zero():
+    first, second = (torch.nn.Parameter(torch.ones(2)) for _ in range(2))
+    sgd = torch.optim.SGD([first, second], lr=1.0)
+    optimizer = MixedPrecisionLossScaleOptimizer(sgd, 8)
+    (0 * first + second).sum().backward()
     with pytest.raises(UnsupportedError, match="each micro-batch"):
         optimizer.scale_loss((first + second).sum()).backward()
     assert second.grad.tolist() == [1.0, 1.0]
