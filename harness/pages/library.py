@@ -14,7 +14,7 @@ from harness.pages.templating import render
 from lockstep.interface import WRAPPERS
 from lockstep.optimizers import OPTIMIZERS, OptimizerSpec, Parameter
 from lockstep.pipeline import ARGUMENTS, STAGES, Stage
-from lockstep.tests.tools import collected
+from lockstep.tests.parallel import PARALLEL
 
 
 def optimizers_insert() -> str:
@@ -121,7 +121,7 @@ def problems_insert() -> str:
 def parallel_table() -> str:
     """Return what each tool of PyTorch does in each layout, as a table in Markdown."""
     head = ("Tool", "DDP", "FSDP2", "tensor parallel")
-    rows = [(name, *cells) for name, cells in collected("PARALLEL").items()]
+    rows = [(name, *cells) for name, cells in PARALLEL.items()]
     lines = [head, ("---",) * len(head), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 

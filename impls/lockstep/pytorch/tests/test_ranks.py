@@ -32,7 +32,7 @@ from lockstep.pytorch.tests.layouts import (
 from lockstep.pytorch.tests.ranks import errors_of, exit_codes, needs_gloo, on_ranks
 from lockstep.pytorch.tests.subjects import TF1, TwoHeads, batches
 from lockstep.pytorch.wrapper import OptimizerWrapper
-from lockstep.tests.tools import collected
+from lockstep.tests.parallel import PARALLEL
 
 pytestmark = needs_gloo
 
@@ -147,21 +147,18 @@ CASES: dict[str, dict[str, Case]] = {
     "`AGNOptimizer`": {"agn": Case(agn)},
 }
 """Row of the page of data-parallel training -> cases that show it."""
-
-PAGE = collected("PARALLEL")
-"""Row -> what happens in each layout."""
 LAYOUTS = "DDP", "FSDP2", "tensor parallel"
 ALL_CASES = {name: case for cases in CASES.values() for name, case in cases.items()}
 CELLS = [
     pytest.param(name, layout, cell, id=f"{name}-{layout}")
     for row, cases in CASES.items()
     for name in cases
-    for layout, cell in zip(LAYOUTS, PAGE[row], strict=True)
+    for layout, cell in zip(LAYOUTS, PARALLEL[row], strict=True)
 ]
 
 
 def test_every_wrapper_and_row_has_cases() -> None:
-    plain = {n for n, cells in PAGE.items() if {*cells} <= {"right", "refused"}}
+    plain = {n for n, cells in PARALLEL.items() if {*cells} <= {"right", "refused"}}
     assert set(CASES) == plain
     public = {name: getattr(ls, name) for name in EXPORTS}
     for name, value in public.items():
