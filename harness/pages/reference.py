@@ -134,7 +134,7 @@ def _names(
 def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
     """Yield (name, capability) for each name that a module imports from Lockstep.
 
-    ``lockstep.reference.larc`` has the capability ``clipping``.
+    ``lockstep.pytorch.larc`` has the capability ``clipping``.
     """
     for node in tree.body:
         if not isinstance(node, ast.ImportFrom):

@@ -28,14 +28,10 @@ GRAD_VARIABLE_NAME = "grad_variable"
 
 
 class Center:
-    """Shared variables and their optimizer slots.
+    """Shared variables by the names of the workers' variables, and their slots.
 
     The optimizer of the worker that pushes applies the update, with its own learning
     rate and powers of beta. During the update it uses the shared variables' slots.
-
-    Attributes:
-        variables: name of a worker's variable -> the shared variable.
-        slots: shared variable -> its slots.
     """
 
     def __init__(self) -> None:
@@ -50,10 +46,7 @@ class Center:
         return self.variables[name]
 
     def push(self, changes: Mapping[str, Array], optimizer: Any = None) -> None:
-        """Apply mean gradients with the worker's optimizer; without one, add changes.
-
-        ``changes``: name of a variable -> an array of its shape and dtype.
-        """
+        """Apply mean gradients with the worker's optimizer, or add changes without."""
         pairs = [(change, self.variables[name]) for name, change in changes.items()]
         if optimizer is None:
             for change, variable in pairs:

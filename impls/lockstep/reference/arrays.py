@@ -92,9 +92,9 @@ def sum_duplicates(gradient: Rows) -> Rows:
 
 def summed_values(gradient: Array | Rows) -> Array:
     """Return a dense gradient, or the rows of a sparse one with duplicates summed."""
-    return values_of(
-        sum_duplicates(gradient) if isinstance(gradient, Rows) else gradient
-    )
+    if isinstance(gradient, Rows):
+        gradient = sum_duplicates(gradient)
+    return values_of(gradient)
 
 
 def densify(gradient: Array | Rows, shape: tuple[int, ...]) -> Array:
@@ -113,11 +113,9 @@ def cast(gradient: Given, dtype: np.dtype[Any]) -> Given:
 
 
 def is_all_zero(gradient: Array | Rows, flush: bool = False) -> bool:
-    """Return whether ``gradient`` has no nonzero element.
+    """Return whether no element is nonzero, duplicate rows summed; -0.0 is zero.
 
-    -0.0 is zero; NaN and infinity are not. The duplicate rows of a sparse gradient are
-    summed first. So the result is True for rows that cancel, rows of zeros and no rows.
-    With ``flush``, float32 subnormals are zero, as in the original.
+    With ``flush``, subnormals are zero, as in the original.
     """
     values = summed_values(gradient)
     return not np.count_nonzero(flush_subnormals(values) if flush else values)
@@ -135,11 +133,7 @@ def is_finite(gradient: Gradient) -> bool:
 
 
 def flush_subnormals(values: Array) -> Array:
-    """Replace subnormals by zero, except in float16.
-
-    The original's kernels ran in the processor's flush-to-zero mode, which does not
-    apply to float16.
-    """
+    """Replace subnormals by zero, as the original's kernels do, except in float16."""
     if values.dtype == np.float16:
         return values
     values = np.asarray(values)
@@ -232,7 +226,7 @@ def as_pairs(grads_and_vars: Iterable[Any], owner: str) -> list[tuple[Any, Any]]
 def check_pairs(
     grads_and_vars: Iterable[Any], owner: str, takes_wide: bool = False
 ) -> Pairs:
-    """Return the pairs that an update can use.
+    """Return the pairs that an update can use; raise for others.
 
     ``takes_wide``: whether a float16 variable may have a float32 gradient.
     """

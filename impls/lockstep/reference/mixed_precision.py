@@ -170,11 +170,11 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
     def adopt_changes(self) -> None:
         """Copy values that were written into variables from outside into the masters.
 
-        Where a master rounds to its variable, or both are NaN, it is kept, because it
-        is more precise. Strict (masters-slots): nothing is copied, and the next step
-        overwrites what was written.
+        Where a master rounds to its variable it is kept, because it is more precise.
         """
-        for variable, master in {} if self.strict else self.masters.items():
+        if self.strict:  # masters-slots: the next step overwrites what was written.
+            return
+        for variable, master in self.masters.items():
             model = variable.value
             rounded = arrays.saturating_cast(master.value, variable.dtype)
             same = (rounded == model) | (np.isnan(rounded) & np.isnan(model))

@@ -164,16 +164,15 @@ def clip_gradients_by_global_norm(
 def clipped_in(
     dtype: np.dtype[Any], gradients: list[Gradient], clip_norm: float, flush: bool
 ) -> tuple[list[Gradient], Array]:
-    """Return clipped gradients and their norm in ``dtype``.
-
-    ``flush`` (multitask-subnormals): flush dense gradients before and after.
-    """
+    """Return clipped gradients and their norm in ``dtype``; strict: ``flush``."""
 
     def flushed(some: list[Gradient]) -> list[Gradient]:
+        if not flush:  # multitask-subnormals
+            return some
         is_dense = np.ndarray | np.generic
         return [flush_subnormals(g) if isinstance(g, is_dense) else g for g in some]
 
-    gradients = flushed(gradients) if flush else gradients
+    gradients = flushed(gradients)
     nonzero = [g for g in gradients if g is not None and not is_all_zero(g)]
     norm = clipping.global_norm(nonzero, dtype, flush)
     with np.errstate(all="ignore"):
@@ -181,7 +180,7 @@ def clipped_in(
         if np.isfinite(norm):
             factor = clipping.clip_scale(norm, clip_norm, flush)
         clipped = clipping.scale_gradients(gradients, factor)
-        return flushed(clipped) if flush else clipped, norm
+        return flushed(clipped), norm
 
 
 def dtype_of_all(gradients: list[Any]) -> np.dtype[Any]:

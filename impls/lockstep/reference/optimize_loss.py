@@ -281,10 +281,7 @@ class TrainingStep:
         return rate(self.global_step.value.copy()) if callable(rate) else rate
 
     def accumulate(self, pairs: Pairs) -> Pairs:
-        """Return the accumulated gradients with this micro-batch, in pairs.
-
-        They are not stored yet, so that a step that raises changes nothing.
-        """
+        """Return the accumulated gradients with this micro-batch; nothing is stored."""
         for gradient, variable in pairs:
             if self.strict and not isinstance(gradient, np.ndarray):
                 is_absent = gradient is None  # optimize-loss-accumulated

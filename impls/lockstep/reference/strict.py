@@ -30,18 +30,18 @@ Default = TypeVar("Default")
 def original(default: Default, *ours: str, required: tuple[str, ...] = ()) -> Default:
     """Return a function, or a subclass, that calls ``default`` with ``strict=True``.
 
-    Args:
-        default: a function or a class of the reference.
-        ours: its arguments that the original does not have, beside ``strict``.
-        required: its arguments that have a default value only here.
+    ``ours``: arguments that the original does not have, beside ``strict``.
+    ``required``: arguments that have a default value only here.
     """
     function: Any = default
-    signature = inspect.signature(function)
-    left_out = {"strict", *ours}
-    kept = [p for p in signature.parameters.values() if p.name not in left_out]
-    empty = inspect.Parameter.empty
-    kept = [p.replace(default=empty) if p.name in required else p for p in kept]
-    signature = signature.replace(parameters=kept)
+    signature, empty = inspect.signature(function), inspect.Parameter.empty
+    signature = signature.replace(
+        parameters=[
+            p.replace(default=empty) if p.name in required else p
+            for p in signature.parameters.values()
+            if p.name not in ("strict", *ours)
+        ]
+    )
 
     def bound(arguments: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
         return {**signature.bind(*arguments, **named).arguments, "strict": True}
