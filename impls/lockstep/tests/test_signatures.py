@@ -26,17 +26,24 @@ FILE = Path(__file__).parent / "signatures.json"
 PLACE = re.compile(r" at 0x[0-9a-fA-F]+|\b(?:[A-Za-z_]\w*\.)+(?=[A-Za-z_])")
 
 
-def signatures_of(backend: str) -> dict[str, dict[str, str]]:
-    """Return ``default`` and ``strict`` -> public name -> its signature."""
-    found = {}
-    has_strict = registry.find(backend).has_strict
-    for mode in ("default", "strict") if has_strict else ("default",):
-        module = registry.load(backend, strict=mode == "strict")
-        names = sorted({*EXPORTS, *module.__all__})
-        found[mode] = dict(
-            pair for name in names for pair in members(name, getattr(module, name))
-        )
-    return found
+def signatures_of(backend: str) -> dict[str, Any]:
+    """Return ``default`` -> public name -> its signature, and what differs, ``strict``.
+
+    A default name that strict does not have is None there.
+    """
+    default = signatures_in(registry.load(backend))
+    if not registry.find(backend).has_strict:
+        return {"default": default}
+    strict = signatures_in(registry.load(backend, strict=True))
+    names = sorted({*default, *strict})
+    differ = {n: strict.get(n) for n in names if strict.get(n) != default.get(n)}
+    return {"default": default, "strict": differ}
+
+
+def signatures_in(module: ModuleType) -> dict[str, str]:
+    """Return public name -> its signature."""
+    names = sorted({*EXPORTS, *module.__all__})
+    return dict(pair for name in names for pair in members(name, getattr(module, name)))
 
 
 def signatures_of_errors() -> dict[str, str]:

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-__all__ = ["time_limit"]
-
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:

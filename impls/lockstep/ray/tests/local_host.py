@@ -8,8 +8,6 @@ from typing import Any
 
 from lockstep.ray.served_center import ServedCenter
 
-__all__ = ["LocalHost"]
-
 
 class LocalHost:
     """Calls a served center with copies of the arguments, as another process does.

@@ -16,8 +16,6 @@ from lockstep.ray import RayCenter
 from lockstep.ray.center import RayHost
 from lockstep.ray.tests.conftest import SOURCES
 
-__all__ = ["OrdinaryWorker", "ordinary_worker", "process_of"]
-
 SECONDS = 120.0
 """After so many the process is killed, and whoever asks it gets no answer."""
 

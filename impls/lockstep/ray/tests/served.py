@@ -16,8 +16,6 @@ from lockstep.ray.served_center import (
     layout,
 )
 
-__all__ = ["Changes", "after_crash", "ones", "push", "sender", "served", "start", "w"]
-
 Changes = dict[str, Any]
 
 

@@ -9,8 +9,6 @@ import numpy as np
 
 from lockstep import registry
 
-__all__ = ["START", "WORKERS", "Reference", "SmallWorker", "remote_center"]
-
 START = np.float32([1.0, -2.0])
 RATE = 0.3
 
@@ -48,24 +46,6 @@ class SmallWorker:
 
     def value(self) -> Any:
         return self.variable.numpy().copy()
-
-
-class Reference(SmallWorker):
-    """A worker in NumPy, whose center is in its own process."""
-
-    def __init__(self, center: Any, start: Any = START, **options: Any) -> None:
-        from lockstep import reference
-
-        self.package = reference
-        options = {"commit": "delta", "communication_period": 2, **options}
-        self.variable = reference.Variable("w", start)
-        self.getter = reference.AGNCustomGetter("cpu", center)
-        self.getter([self.variable])
-        rule = reference.GradientDescentOptimizer(RATE)
-        self.optimizer = reference.AGNOptimizer(rule, 1, self.getter, **options)
-
-    def value(self) -> Any:
-        return self.variable.value
 
 
 class Torch(SmallWorker):

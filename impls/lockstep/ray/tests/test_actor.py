@@ -1,10 +1,7 @@
-"""Workers of several processes share a center on Ray, which only they can reach."""
+"""Workers of several processes share a center on Ray."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -143,33 +140,3 @@ def test_a_push_whose_reply_is_lost_is_applied_once(
     assert (status["rounds"], status["repeated"]) == (1, repeated)
     expected = in_one_process([0, 0], "SGD", None, "delta")
     assert_same_bits(center.weights(), expected)
-
-
-WITHOUT = """
-import sys, ray
-ray.init(address=sys.argv[1], log_to_driver=False, logging_level="ERROR")
-print("connected", flush=True)
-"""
-
-
-def test_without_the_token_nobody_gets_in(address: str) -> None:
-    """The process is killed at the first refusal: it would try for a while."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", WITHOUT, address],
-        env={**os.environ, "RAY_AUTH_TOKEN": "0" * 64},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    lines = []
-    while "nauthenticated" not in "".join(lines[-1:]):
-        lines.append(process.stdout.readline())
-        assert lines[-1], "".join(lines)
-    process.kill()
-    rest, _ = process.communicate()
-    assert "connected" not in "".join([*lines, rest])
-
-
-def test_ray_listens_on_loopback_only(ray: Any, address: str) -> None:
-    assert address.startswith("127.0.0.1:")
-    assert {node["NodeManagerAddress"] for node in ray.nodes()} == {"127.0.0.1"}

@@ -18,7 +18,6 @@ from lockstep.errors import (
 from lockstep.ray.tests.local_host import LocalHost
 from lockstep.ray.tests.small_workers import (
     WORKERS,
-    Reference,
     SmallWorker,
     remote_center,
 )
@@ -78,14 +77,14 @@ def test_workers_of_all_backends_share_one_center(tmp_path: Path) -> None:
     host = LocalHost(tmp_path)
     names = [require(name) for name in WORKERS]
     team = [worker(name, host).start() for name in names]
-    twins: list[SmallWorker] = [Reference(None)]
-    center = twins[0].getter.center
-    twins += [Reference(center) for _ in names[1:]]
+    first = WORKERS["pytorch"](None)
+    center = first.getter.center
+    twins = [first, *(WORKERS["pytorch"](center) for _ in names[1:])]
     order = [0, 1, 2, 0, 0, 2, 0, 1, 1, 1, 0, 0, 0, 0, 2, 2]
     train(team, order)
     train(twins, order)
     # Every backend subtracts and adds float32 numbers; products are rounded alike.
-    np.testing.assert_allclose(shared(host), center.variables["w"].value, rtol=1e-6)
+    np.testing.assert_allclose(shared(host), center.parameters["w"].detach(), rtol=1e-6)
     assert host.center is not None
     assert host.center.counters.rounds == 8
 

@@ -66,15 +66,6 @@ def test_a_push_that_comes_again_after_a_crash_is_applied_once(tmp_path: Path) -
         assert w(after) == found
 
 
-def test_a_crash_loses_at_most_the_rounds_since_the_checkpoint(tmp_path: Path) -> None:
-    center = served(tmp_path, every=4)
-    for sequence in range(1, 11):
-        push(center, sequence)
-        after = after_crash(center)
-        assert 0 <= center.counters.rounds - after.counters.rounds < 4
-        assert w(after) == [after.counters.rounds] * 2
-
-
 def test_a_center_without_its_checkpoint_does_not_begin_anew(tmp_path: Path) -> None:
     center = served(tmp_path)
     center.path.unlink()

@@ -11,8 +11,6 @@ from typing import Any
 from lockstep.ray import RayCenter
 from lockstep.ray.center import CenterActor
 
-__all__ = ["PERIOD", "DyingCenter", "FullDisk", "Trainer"]
-
 PERIOD = 2
 
 
