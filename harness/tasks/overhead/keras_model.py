@@ -13,6 +13,7 @@ from harness.tasks import own
 from harness.tasks.overhead import shapes
 from harness.tasks.overhead.shapes import ADAM_RATE, CLIP, LIMIT, LOSS_SCALE
 from harness.tasks.overhead.shapes import MASTERS_SCALE as SCALE
+from harness.tasks.overhead.tf_model import larc_loop, our_larc, traced
 from harness.timing import Makers, Step
 from lockstep import keras3 as lockstep
 
@@ -42,14 +43,6 @@ def on_variables(
 def variables(model: str, dtype: str = "float32") -> list[keras.Variable]:
     """Return the parameters of a model."""
     return [keras.Variable(value, dtype=dtype) for value in shapes.arrays(model, 0)]
-
-
-def traced(step: Callable[[], Any], jit: str = "") -> Step:
-    """Return ``step`` as a ``tf.function``; ``jit`` is ``xla`` or empty."""
-    compiled: Step = tf.function(
-        step, autograph=False, jit_compile=shapes.COMPILERS[jit]
-    )
-    return compiled
 
 
 def adam(**arguments: Any) -> keras.optimizers.Optimizer:
@@ -164,34 +157,8 @@ def larc_overhead(seed: int, device: str, model: str, jit: str = "") -> Makers:
 
     The scaled gradients are returned, because tensors are not changed in place.
     """
-    return on_variables({"ours": our_larc, "loop": larc_loop}, model, jit)
-
-
-def our_larc(gradients: list[Any], variables: list[Any]) -> Callable[[], list[Any]]:
-    """Return a step that scales the gradients by ``post_process_gradients``."""
-    pairs = list(zip(gradients, variables, strict=True))
-
-    def step() -> list[Any]:
-        processed = lockstep.post_process_gradients(
-            pairs, [], shapes.LARC_RATE, None, shapes.LARC
-        )
-        return [gradient for gradient, _ in processed]
-
-    return step
-
-
-def larc_loop(gradients: list[Any], variables: list[Any]) -> Callable[[], list[Any]]:
-    """Return the naive loop; gradients of a norm of 0 are unchanged."""
-    ops = keras.ops
-    eta, epsilon = shapes.LARC.values()
-
-    def scaled(gradient: Any, variable: Any) -> Any:
-        weight_norm, gradient_norm = ops.norm(variable), ops.norm(gradient)
-        rate = eta * weight_norm / (gradient_norm + epsilon) / shapes.LARC_RATE
-        is_scaled = ops.logical_and(weight_norm != 0, gradient_norm != 0)
-        return gradient * ops.where(is_scaled, ops.minimum(rate, 1.0), 1.0)
-
-    return lambda: [scaled(*pair) for pair in zip(gradients, variables, strict=True)]
+    ours = partial(our_larc, lockstep.post_process_gradients)
+    return on_variables({"ours": ours, "loop": larc_loop}, model, jit)
 
 
 def novograd_overhead(seed: int, device: str, model: str, jit: str = "") -> Makers:

@@ -138,17 +138,18 @@ def larc_overhead(seed: int, device: str, model: str, jit: str = "") -> Makers:
 
     The scaled gradients are returned, because tensors are not changed in place.
     """
-    return on_variables({"ours": our_larc, "loop": larc_loop}, model, jit)
+    ours = partial(our_larc, lockstep.post_process_gradients)
+    return on_variables({"ours": ours, "loop": larc_loop}, model, jit)
 
 
-def our_larc(gradients: list[Any], variables: list[Any]) -> Callable[[], list[Any]]:
+def our_larc(
+    process: Callable[..., Any], gradients: list[Any], variables: list[Any]
+) -> Callable[[], list[Any]]:
     """Return a step that scales the gradients by ``post_process_gradients``."""
     pairs = list(zip(gradients, variables, strict=True))
 
     def step() -> list[Any]:
-        processed = lockstep.post_process_gradients(
-            pairs, [], shapes.LARC_RATE, None, shapes.LARC
-        )
+        processed = process(pairs, [], shapes.LARC_RATE, None, shapes.LARC)
         return [gradient for gradient, _ in processed]
 
     return step

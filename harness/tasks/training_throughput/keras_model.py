@@ -1,55 +1,33 @@
-"""The three workloads in Keras 3; a step is a ``tf.function``."""
+"""The three workloads in Keras 3, with the losses of TensorFlow."""
 
 from __future__ import annotations
 
 import keras
 import tensorflow as tf
 
-from harness.tasks.training_throughput.task import LIMIT, MOMENTUM, RATE, Plan, Settings
-from harness.tasks.training_throughput.tf_losses import loss, tensors
+from harness.tasks.training_throughput import tf_model
+from harness.tasks.training_throughput.task import MOMENTUM, RATE, wrap
 from lockstep import keras3 as lockstep
 
 
-class Trainer:
+class Trainer(tf_model.Trainer):
     """A net with its optimizer, trained on the same batch in every step."""
 
-    def __init__(
-        self, settings: Settings, plan: Plan, device: str, wrapped: bool
-    ) -> None:
-        self.workload = settings.workload
-        kind = {"cuda": "gpu"}.get(device, device)
-        with tf.device(f"/{kind}:0"):
-            self.batch = tensors(plan.batch, settings.dtype)
-            self.weights = {
-                name: keras.Variable(value, dtype=settings.dtype)
-                for name, value in plan.weights.items()
-            }
-            self.optimizer = self.make_optimizer(settings.precision, wrapped)
-            self.optimizer.build(list(self.weights.values()))
-        self.scale = getattr(self.optimizer, "scale_loss", lambda value: value)
-        self.compiled = tf.function(self.whole_step, autograph=False)
+    def variable(self, name: str, value) -> keras.Variable:
+        """Return a weight in the precision of the run."""
+        return keras.Variable(value, dtype=self.settings.dtype)
 
-    def make_optimizer(self, precision: str, wrapped: bool):
+    def make_optimizer(self, wrapped: bool):
         """Return the bare optimizer, or our wrapper around it."""
-        if self.workload == "embeddings":
-            sgd = keras.optimizers.SGD(RATE)
-            axes = {weight.path: [1] for weight in self.weights.values()}
-            clip = lockstep.VariableClippingOptimizer
-            return clip(sgd, axes, LIMIT) if wrapped else sgd
-        sgd = keras.optimizers.SGD(RATE, MOMENTUM)
-        if not wrapped:
-            return sgd
-        if self.workload == "multitask":
-            return lockstep.MultitaskOptimizerWrapper(sgd)
-        if precision == "fp32":
-            return lockstep.MixedPrecisionLossScaleOptimizer(sgd, "dynamic")
-        scale = "dynamic" if precision == "fp16" else None
-        return lockstep.MixedPrecisionOptimizerWrapper(sgd, scale)
-
-    def step(self) -> None:
-        """Take a whole step; return when the device has finished it."""
-        self.compiled()
-        tf.test.experimental.sync_devices()
+        dense = self.settings.workload != "embeddings"
+        optimizer = keras.optimizers.SGD(RATE, MOMENTUM if dense else 0.0)
+        variables = list(self.weights.values())
+        if wrapped:
+            axes = {variable.path: [1] for variable in variables}
+            optimizer = wrap(lockstep, optimizer, self.settings, axes)
+        optimizer.build(variables)
+        self.scale = getattr(optimizer, "scale_loss", lambda value: value)
+        return optimizer
 
     def whole_step(self) -> None:
         """Take a step; this is the body of the compiled function."""
@@ -59,11 +37,6 @@ class Trainer:
             scaled = self.scale(self.losses())
         self.optimizer.apply(tape.gradient(scaled, inner), variables)
 
-    def loss(self) -> float:
-        """Return the loss of the batch."""
-        return float(self.losses())
-
     def losses(self) -> tf.Tensor:
         """Return the loss, in float32."""
-        values = {name: weight.value for name, weight in self.weights.items()}
-        return loss(self.workload, values, self.batch)
+        return self.loss_of({name: w.value for name, w in self.weights.items()})

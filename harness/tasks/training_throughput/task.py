@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from types import ModuleType
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -68,6 +69,23 @@ class Settings:
     def dtype(self) -> str:
         """The dtype of weights and activations."""
         return DTYPES[self.precision]
+
+
+def wrap(names: ModuleType, base: Any, of: Settings, rows: Mapping[Any, Any]) -> Any:
+    """Return our wrapper of a workload around an optimizer.
+
+    Args:
+        names: a backend, such as ``lockstep.pytorch``.
+        rows: the axes of the tables whose rows are clipped.
+    """
+    if of.workload == "embeddings":
+        return names.VariableClippingOptimizer(base, rows, LIMIT)
+    if of.workload == "multitask":
+        return names.MultitaskOptimizerWrapper(base)
+    if of.precision == "fp32":
+        return names.MixedPrecisionLossScaleOptimizer(base, "dynamic")
+    scale = "dynamic" if of.precision == "fp16" else None
+    return names.MixedPrecisionOptimizerWrapper(base, scale)
 
 
 class Plan(NamedTuple):

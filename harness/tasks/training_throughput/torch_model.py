@@ -10,13 +10,13 @@ from torch.nn import functional
 
 from harness.tasks.byte_transformer.torch_model import Transformer
 from harness.tasks.training_throughput.task import (
-    LIMIT,
     MOMENTUM,
     PRESENT,
     RATE,
     SHAPE,
     Plan,
     Settings,
+    wrap,
 )
 from lockstep import pytorch as lockstep
 
@@ -42,29 +42,21 @@ class Trainer:
                 name: torch.nn.Parameter(torch.tensor(value).to(device, dtype))
                 for name, value in plan.weights.items()
             }
-        self.optimizer = self.make_optimizer(settings.precision, wrapped)
+        self.optimizer = self.make_optimizer(settings, wrapped)
         self.scale = getattr(self.optimizer, "scale_loss", lambda loss: loss)
 
-    def make_optimizer(self, precision: str, wrapped: bool) -> Any:
+    def make_optimizer(self, settings: Settings, wrapped: bool) -> Any:
         """Return the bare optimizer, or our wrapper around it."""
         weights = list(self.weights.values())
         if self.workload == "embeddings":
-            sgd = torch.optim.SGD(weights, lr=RATE)
-            axes = {weight: [1] for weight in weights}
-            clip = lockstep.VariableClippingOptimizer
-            return clip(sgd, axes, LIMIT) if wrapped else sgd
-        # On a CPU, PyTorch 2.13's fused SGD does not update most half-precision
-        # weights.
-        fused = precision == "fp32"
-        sgd = torch.optim.SGD(weights, lr=RATE, momentum=MOMENTUM, fused=fused)
-        if not wrapped:
-            return sgd
-        if self.workload == "multitask":
-            return lockstep.MultitaskOptimizerWrapper(sgd)
-        if precision == "fp32":
-            return lockstep.MixedPrecisionLossScaleOptimizer(sgd, "dynamic")
-        scale = "dynamic" if precision == "fp16" else None
-        return lockstep.MixedPrecisionOptimizerWrapper(sgd, scale)
+            base = torch.optim.SGD(weights, lr=RATE)
+        else:
+            # On a CPU, PyTorch 2.13's fused SGD does not update most half-precision
+            # weights.
+            fused = settings.precision == "fp32"
+            base = torch.optim.SGD(weights, lr=RATE, momentum=MOMENTUM, fused=fused)
+        axes = {weight: [1] for weight in weights}
+        return wrap(lockstep, base, settings, axes) if wrapped else base
 
     def step(self) -> None:
         """Take a whole step; return when the device has finished it."""
