@@ -50,9 +50,10 @@ class Stepper:
 
     def step(self) -> None:
         """Write the gradients, as ``backward`` would, and step."""
-        self.gradients.fill(self.weights)
         if self.scale_loss is not None:
-            self.scale_loss(self.loss)
+            self.optimizer.zero_grad()
+            self.scale_loss(self.loss).backward()
+        self.gradients.fill(self.weights)
         self.optimizer.step()
 
     def wait(self) -> None:

@@ -99,9 +99,9 @@ def on_weights(
             return finished(timed, device)
 
         def prepare() -> None:
-            gradients.fill(weights)
             if before is not None:
                 before()
+            gradients.fill(weights)
 
         return Prepared(finished(prepare, device), finished(timed, device))
 
@@ -114,12 +114,17 @@ def adam(weights: list[Tensor], fused: bool | None = True) -> torch.optim.Adam:
 
 
 def step_of(optimizer: Any, weights: list[Tensor]) -> Step:
-    """Return an optimizer's step, after it has scaled a loss if it scales losses."""
+    """Return an optimizer's step, after a backward pass if it scales losses."""
     if not hasattr(optimizer, "scale_loss"):
         step: Step = optimizer.step
         return step
     loss = weights[0].new_ones((), requires_grad=True)
-    return Prepared(lambda: optimizer.scale_loss(loss), optimizer.step)
+
+    def backward() -> None:
+        optimizer.zero_grad()
+        optimizer.scale_loss(loss).backward()
+
+    return Prepared(backward, optimizer.step)
 
 
 # -- the multitask wrapper -------------------------------------------------------------
