@@ -1,7 +1,19 @@
-"""Run the workers of a method, in simulated time or in a given order."""
+"""Asynchronous workers in simulated time: deterministic, in NumPy, in one process.
+
+The same seed gives the same order of events, and so the same staleness of every push.
+
+>>> from harness.simulator.methods import AGN, Rule
+>>> def gradients(weights, worker, generator):
+...     return {"w": weights["w"] - generator.normal()}
+>>> agn = AGN(Rule("GradientDescent", learning_rate=0.1), period=4)
+>>> run = simulate(agn, {"w": np.array(3.0)}, gradients, workers=3, steps=120)
+>>> run.steps, len(run.pushes)  # one round was not complete
+(120, 29)
+"""
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -9,8 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from harness.errors import HarnessError
-from harness.simulator.events import Queue, Timing
-from harness.simulator.method import Gradients, Method, Pushed, Weights
+from harness.simulator.methods import Downpour, Gradients, Pushed, Weights
 from lockstep.errors import sentence
 
 Gradient = Callable[[Weights, int, np.random.Generator], Gradients]
@@ -47,6 +58,26 @@ class Run:
     seconds: float = 0.0
 
 
+class Queue:
+    """Actions, sorted by time; actions at the same time run in the order of entry."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._entered = 0
+        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+
+    def after(self, seconds: float, action: Callable[[], None]) -> None:
+        """Add an action, to be run ``seconds`` from now."""
+        heapq.heappush(self._heap, (self.seconds + seconds, self._entered, action))
+        self._entered += 1
+
+    def run(self) -> None:
+        """Run all actions until the queue is empty."""
+        while self._heap:
+            self.seconds, _, action = heapq.heappop(self._heap)
+            action()
+
+
 class Interleaving:
     """The server and the workers of a method, without times.
 
@@ -56,7 +87,7 @@ class Interleaving:
         versions: how often the server's weights have changed.
     """
 
-    def __init__(self, method: Method, weights: Weights, workers: int) -> None:
+    def __init__(self, method: Downpour, weights: Weights, workers: int) -> None:
         if workers < 1:
             remedy = "give how many workers there are"
             text = sentence("workers", "an integer >= 1", repr(workers), remedy)
@@ -95,12 +126,13 @@ class Interleaving:
 
 
 def simulate(
-    method: Method,
+    method: Downpour,
     weights: Weights,
     gradient: Gradient,
     workers: int,
     steps: int,
-    timing: Timing | None = None,
+    latency: float = 0.0,
+    spread: float = 0.25,
     seed: int = 0,
     observe: Callable[[Weights], Any] | None = None,
 ) -> Run:
@@ -108,7 +140,8 @@ def simulate(
 
     Each worker computes P local steps, sends, waits for the reply and continues. Every
     worker has two generators, for times and for data, seeded with the seed and its
-    number. So the duration of a step does not depend on the data.
+    number. So the duration of a step does not depend on the data. The server's own work
+    takes no time.
 
     Args:
         method: the method.
@@ -116,73 +149,77 @@ def simulate(
         gradient: (weights, worker, generator) -> gradients.
         workers: the number of workers, >= 1.
         steps: the total of local steps, after which no worker begins another.
-        timing: the durations of steps and messages.
+        latency: the seconds of a message, one way.
+        spread: the standard deviation of the seconds of a step, which have a gamma
+            distribution of mean 1; 0 makes every step take the mean.
         seed: the seed of times and data.
         observe: called with the server's weights after each change.
     """
-    return _Simulation(method, weights, workers, timing or Timing(), seed).run(
-        gradient, steps, observe
-    )
+    return _Simulation(
+        method, weights, gradient, workers, steps, latency, spread, seed, observe
+    ).run()
 
 
 class _Simulation:
     """The events of one simulation."""
 
     def __init__(
-        self, method: Method, weights: Weights, workers: int, timing: Timing, seed: int
+        self,
+        method: Downpour,
+        weights: Weights,
+        gradient: Gradient,
+        workers: int,
+        steps: int,
+        latency: float,
+        spread: float,
+        seed: int,
+        observe: Callable[[Weights], Any] | None,
     ) -> None:
-        if timing.slowness and len(timing.slowness) != workers:
-            expected, got = f"{workers} factors", str(len(timing.slowness))
-            remedy = "give one a worker, or none"
-            raise HarnessError(sentence("Timing: slowness", expected, got, remedy))
         self.state = Interleaving(method, weights, workers)
-        self.method, self.timing, self.queue = method, timing, Queue()
-        self.result = Run(weights)
+        self.method, self.queue, self.result = method, Queue(), Run(weights)
+        self.gradient, self.observe = gradient, observe
+        self.left, self.latency, self.spread = steps, latency, spread
         self.waiting: dict[int, tuple[Weights, Any]] = {}
         self.times, self.data = (
             [np.random.default_rng([seed, kind, k]) for k in range(workers)]
             for kind in (0, 1)
         )
 
-    def run(
-        self,
-        gradient: Gradient,
-        steps: int,
-        observe: Callable[[Weights], Any] | None,
-    ) -> Run:
+    def run(self) -> Run:
         """Start every worker and run until no event is left."""
-        self.gradient, self.left, self.observe = gradient, steps, observe
         for number in range(len(self.state.workers)):
             self.begin(number)
         self.queue.run()
-        self.result.weights = self.method.weights_of(self.state.server)
+        self.result.weights = self.state.server.weights
         self.result.seconds = self.queue.seconds
         return self.result
 
     def begin(self, number: int) -> None:
         """Begin a worker's step, unless all steps have been begun."""
-        if self.left:
-            self.left -= 1
-            seconds = self.timing.step(number, self.times[number])
-            self.queue.after(seconds, lambda: self.end(number))
+        if not self.left:
+            return
+        self.left -= 1
+        seconds = 1.0
+        if self.spread:
+            shape = self.spread**-2
+            seconds = float(self.times[number].gamma(shape, 1 / shape))
+        self.queue.after(seconds, lambda: self.end(number))
 
     def end(self, number: int) -> None:
         """End a worker's step; then it sends, or begins another step."""
-        weights = self.method.weights_of(self.state.workers[number])
+        weights = self.state.workers[number].weights
         gradients = self.gradient(weights, number, self.data[number])
         self.result.steps += 1
         if not self.state.step(number, gradients):
             self.begin(number)
             return
         message = self.method.push(self.state.workers[number])
-        seconds = self.send(message[0])
-        self.queue.after(seconds, lambda: self.arrive(number, message))
+        self.send(message[0], lambda: self.arrive(number, message))
 
-    def send(self, arrays: Weights) -> float:
-        """Count the bytes of a message; return its seconds on the network."""
-        size = sum(array.nbytes for array in arrays.values())
-        self.result.bytes_moved += size
-        return self.timing.message(size)
+    def send(self, arrays: Weights, arrived: Callable[[], None]) -> None:
+        """Count the bytes of a message, which arrives later."""
+        self.result.bytes_moved += sum(array.nbytes for array in arrays.values())
+        self.queue.after(self.latency, arrived)
 
     def arrive(self, number: int, message: tuple[Weights, Any]) -> None:
         """Receive a message at the server, and reply if no message is missing."""
@@ -196,12 +233,12 @@ class _Simulation:
             self.result.pushes.append(Push(sender, self.queue.seconds, stale))
         replies = self.state.apply(messages)
         if self.observe is not None:
-            observation = self.observe(self.method.weights_of(self.state.server))
+            observation = self.observe(self.state.server.weights)
             self.result.trace.append((self.queue.seconds, observation))
         for sender, reply in replies.items():
-            self.queue.after(self.send(reply), self.reply(sender, reply))
+            self.send(reply, self.continued(sender, reply))
 
-    def reply(self, number: int, reply: Weights) -> Callable[[], None]:
+    def continued(self, number: int, reply: Weights) -> Callable[[], None]:
         """Return the action for a reply's arrival: the worker continues from it."""
 
         def arrived() -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from harness.simulator.method import Gradients, Method, Weights
+from harness.simulator.methods import Downpour, Gradients, Weights
 from harness.simulator.run import Interleaving
 
 
 def interleave(
-    method: Method,
+    method: Downpour,
     weights: Weights,
     workers: int,
     events: Iterable[tuple[int, Gradients]],

@@ -15,7 +15,7 @@ import pytest
 from harness.parity.cases import GOLDEN, Case, gradient, read_cases
 from harness.parity.distance import distance
 from harness.parity.families import agn
-from harness.simulator import AGN, Rule
+from harness.simulator.methods import AGN, Rule
 from harness.simulator.tests.interleaving import interleave
 from lockstep import reference
 from lockstep.interface import Array, Gradient, Rows

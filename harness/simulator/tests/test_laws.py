@@ -10,29 +10,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness import simulator
 from harness.errors import HarnessError
-from harness.simulator import (
+from harness.simulator import run as runs
+from harness.simulator.methods import (
     AGN,
     EASGD,
     Downpour,
     DynSGD,
-    Method,
-    Push,
     Rule,
-    Run,
     Synchronous,
-    Timing,
     Weights,
-    simulate,
 )
+from harness.simulator.run import Push, Run, simulate
 from harness.simulator.tests.interleaving import interleave
 from lockstep.errors import UnknownNameError
 
 START = {"w": np.array([1.0, -2.0]), "b": np.array(0.5)}
 SGD = Rule("GradientDescent", learning_rate=0.05)
 
-METHODS: dict[str, Callable[[], Method]] = {
+METHODS: dict[str, Callable[[], Downpour]] = {
     "agn gradient": lambda: AGN(Rule("Momentum", learning_rate=0.05, momentum=0.5), 3),
     "agn delta": lambda: AGN(SGD, 3, commit="delta"),
     "downpour": lambda: Downpour(SGD, 3),
@@ -99,7 +95,7 @@ def test_every_method_learns_the_quadratic(name: str) -> None:
     [AGN(SGD, 1), AGN(SGD, 1, commit="delta"), Downpour(SGD, 1), DynSGD(SGD, 1)],
     ids=lambda method: type(method).__name__,
 )
-def test_one_worker_that_pushes_each_step_is_training_alone(method: Method) -> None:
+def test_one_worker_that_pushes_each_step_is_training_alone(method: Downpour) -> None:
     data = np.random.default_rng(3).normal(size=(20, 2))
     events = [(0, {"w": row}) for row in data]
     weights, state = {"w": START["w"]}, SGD.start({"w": START["w"]})
@@ -171,46 +167,27 @@ def test_an_elastic_exchange_keeps_the_sum_of_worker_and_server() -> None:
     order = [(0, {"w": np.array([1.0, 2.0])})] * 3
     *_, found = interleave(EASGD(SGD, 3, alpha=0.25), {"w": np.zeros(2)}, 1, order)
     moved = -0.05 * 3 * np.array([1.0, 2.0])
-    close(found.server["w"], 0.25 * moved)
+    close(found.server.weights["w"], 0.25 * moved)
     close(found.workers[0].weights["w"], 0.75 * moved)
 
 
 def test_workers_of_one_speed_are_as_stale_as_there_are_others() -> None:
     """Four at one pace push in turns: each push has seen three since its pull."""
-    found = run("downpour", timing=Timing(spread=0.0))
+    found = run("downpour", spread=0.0)
     assert found.pushes[4:8] == [Push(k, 6.0, 3) for k in range(4)]
     assert staleness_of(found) == {0: 1, 1: 1, 2: 1, 3: 29}
 
 
-def test_a_straggler_is_stale_and_keeps_nobody_waiting() -> None:
-    slow = Timing(spread=0.0, slowness=(1, 1, 1, 10))
-    found = run("agn gradient", timing=slow, steps=330)
-    by_worker = {k: [p for p in found.pushes if p.worker == k] for k in range(4)}
-    assert [len(by_worker[k]) for k in (0, 1, 2)] == [35, 35, 35]
-    # While it computes three steps each of the others pushes ten times; before its
-    # first push the three pushes of the same second arrive after it.
-    assert [push.staleness for push in by_worker[3]] == [27, 30, 30]
-    assert max(p.staleness for k in (0, 1, 2) for p in by_worker[k]) == 3
-
-
-def test_the_synchronous_method_waits_for_the_straggler() -> None:
-    slow = Timing(spread=0.0, slowness=(1, 1, 1, 10))
-    found = run("synchronous", timing=slow, steps=40)
-    assert found.seconds == 100.0
-    assert staleness_of(found) == {0: 40}
-
-
 def test_bytes_and_seconds_are_counted_both_ways() -> None:
-    timing = Timing(spread=0.0, latency_seconds=0.5, bytes_per_second=24.0)
-    found = run("agn gradient", workers=1, steps=6, timing=timing)
-    # Two rounds of three steps; a message is of 24 bytes: 1.5 s on its way.
+    found = run("agn gradient", workers=1, steps=6, spread=0.0, latency=1.5)
+    # Two rounds of three steps; a message has 24 bytes.
     assert found.bytes_moved == 4 * 24
     assert found.seconds == 6 + 4 * 1.5
 
 
 def test_longer_rounds_move_fewer_bytes() -> None:
     often, seldom = (
-        simulate(AGN(SGD, period), START, noisy, 4, 240, Timing(spread=0.0))
+        simulate(AGN(SGD, period), START, noisy, 4, 240, spread=0.0)
         for period in (2, 10)
     )
     assert often.bytes_moved == 5 * seldom.bytes_moved
@@ -227,10 +204,7 @@ def test_what_is_observed_stands_with_its_time() -> None:
     [
         (lambda: AGN(SGD, 3, commit="sum"), UnknownNameError),
         (lambda: EASGD(SGD, 3, alpha=1.5), HarnessError),
-        (lambda: Timing(step_seconds=0.0), HarnessError),
-        (lambda: Timing(spread=-1.0), HarnessError),
         (lambda: run("downpour", workers=0), HarnessError),
-        (lambda: run("downpour", timing=Timing(slowness=(1.0,))), HarnessError),
     ],
 )
 def test_what_cannot_be_meant_is_refused(make: Any, error: type[Exception]) -> None:
@@ -239,5 +213,5 @@ def test_what_cannot_be_meant_is_refused(make: Any, error: type[Exception]) -> N
 
 
 def test_the_example_runs() -> None:
-    result = doctest.testmod(simulator)
+    result = doctest.testmod(runs)
     assert (result.failed, result.attempted) == (0, 5)

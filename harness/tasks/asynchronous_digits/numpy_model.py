@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.simulator import Weights
+from harness.simulator.methods import Weights
 from harness.tasks.digits import CLASSES, INPUTS, split
 from lockstep.interface import Array
 

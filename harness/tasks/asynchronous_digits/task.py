@@ -11,20 +11,18 @@ from typing import Any, Literal
 import numpy as np
 
 from harness.records.record import Outcome
-from harness.simulator import (
+from harness.simulator.methods import (
     AGN,
+    DELTA,
     EASGD,
+    GRADIENT,
     Downpour,
     DynSGD,
-    Method,
     Rule,
-    Run,
     Synchronous,
-    Timing,
     Weights,
-    simulate,
 )
-from harness.simulator.gathering import DELTA, GRADIENT
+from harness.simulator.run import Run, simulate
 from harness.tasks import backends
 from harness.tasks.asynchronous_digits.numpy_model import Problem
 from harness.tasks.schema import Count, Positive, require, settings
@@ -67,14 +65,14 @@ def prepare(backend: str, device: str) -> None:
     backends.require_cpu(backend, device)
 
 
-def make_method(of: Settings) -> Method:
+def make_method(of: Settings) -> Downpour:
     """Return the method of a run.
 
     DOWNPOUR and DynSGD send the changes of the weights, as in the papers that compare
     them with AGN. ``alpha`` of EASGD is 0.9 / n, as its paper recommends.
     """
     rule, period = Rule("Adam", learning_rate=of.learning_rate), of.period
-    methods: dict[str, Method] = {
+    methods: dict[str, Downpour] = {
         "agn-delta": AGN(rule, period, DELTA),
         "agn-gradient": AGN(rule, period, GRADIENT),
         "downpour": Downpour(rule, period, DELTA),
@@ -102,9 +100,9 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
         center.gradients,
         of.workers,
         of.minibatches,
-        Timing(latency_seconds=of.latency),
-        seed,
-        center.measure,
+        latency=of.latency,
+        seed=seed,
+        observe=center.measure,
     )
     series = center.series(run)
     if not all(np.isfinite(value).all() for value in run.weights.values()):

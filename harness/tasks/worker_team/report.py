@@ -17,7 +17,6 @@ from harness.figures.style import PANEL, THIN, WIDTH, Theme
 from harness.judgement.finding import Finding
 from harness.records.metrics import Metric
 from harness.records.record import Record
-from harness.simulator.queueing import bound, throughput
 from harness.tasks.cells import by_config, interval
 from harness.tasks.worker_team.task import PERIODS
 
@@ -38,7 +37,7 @@ class Law(NamedTuple):
     """The queueing model of a run, from other measurements in it.
 
     Attributes:
-        queue: returns Z and S of :func:`harness.simulator.queueing.throughput` at a
+        queue: returns Z and S of :func:`throughput` at a
             period.
         reduced: returns steps per second with an all-reduce in every step; None without
             a prediction.
@@ -91,6 +90,44 @@ def metrics(law: Law) -> dict[str, Metric]:
 
 def _steps(record: Record, mode: int | str) -> float:
     return float(record.summary[f"steps/{mode}"])
+
+
+# -- the queueing model ----------------------------------------------------------------
+
+
+def throughput(think: float, services: Sequence[float], customers: int) -> float:
+    """Return the rounds per second of a closed queueing network.
+
+    By mean value analysis:
+    M. Reiser, S. Lavenberg, "Mean-Value Analysis of Closed Multichain Queuing
+    Networks", Journal of the ACM 27 (1980). In each round, each of N customers thinks
+    for Z seconds and then visits every station k once. A station serves one customer
+    after the other, in S_k seconds each. By recursion over the number of customers n,
+
+        R_k(n) = S_k (1 + Q_k(n - 1)),  X(n) = n / (Z + sum R_k(n)),
+        Q_k(n) = X(n) R_k(n)
+
+    with the seconds R_k of a visit, the throughput X and the queues Q_k, which are 0 at
+    n = 0. The means are exact for exponential services and any distribution of Z. With
+    services that vary less, queues are shorter and X is higher.
+
+    Args:
+        think: Z, seconds between two rounds, >= 0.
+        services: S, seconds at each station, >= 0.
+        customers: N >= 1.
+    """
+    queues, rounds = [0.0] * len(services), 0.0
+    for n in range(1, customers + 1):
+        visits = [s * (1 + q) for s, q in zip(services, queues, strict=True)]
+        rounds = n / (think + sum(visits))
+        queues = [rounds * visit for visit in visits]
+    return rounds
+
+
+def bound(think: float, services: Sequence[float], customers: int) -> float:
+    """Return the bound of the throughput: min(N / (Z + sum S), 1 / max S)."""
+    free = customers / (think + sum(services))
+    return min(free, 1 / max(services)) if max(services) else free
 
 
 # -- tables ----------------------------------------------------------------------------

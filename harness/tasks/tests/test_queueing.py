@@ -9,8 +9,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from harness.simulator.events import Queue
-from harness.simulator.queueing import bound, throughput
+from harness.simulator.run import Queue
+from harness.tasks.worker_team.report import bound, throughput
 
 NETWORKS: list[tuple[float, tuple[float, ...]]] = [
     (1.0, (0.1,)),
