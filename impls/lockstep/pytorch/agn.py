@@ -16,7 +16,6 @@ from torch.optim import Optimizer
 
 from lockstep import errors
 from lockstep.checks import check_integer
-from lockstep.errors import TrainingEndedError
 from lockstep.interface import NO_GRADIENTS, NO_STEP, StepReport
 from lockstep.pipeline import has_layer, stages_of
 from lockstep.pytorch import gradients
@@ -250,19 +249,16 @@ class AGNOptimizer(OptimizerWrapper):
         self.communication_period = int(communication_period)
         self.local_step = 0
         self.last_step: StepReport = NO_STEP
-        self._follow()
+        self._follow_groups()
 
-    def _follow(self) -> None:
+    def _follow_groups(self) -> None:
         """Give the center's optimizer the groups of ours."""
+        super()._follow_groups()
         center, known = self.custom_getter.center, self.custom_getter._global_map
         with center.lock:
             center.follow(self.inner_optimizer, known)
             center.begin(self.commit)
             self._followed = len(known)
-
-    def _follow_groups(self) -> None:
-        super()._follow_groups()
-        self._follow()
 
     def get_init_op(self, task_index: int) -> None:
         """Set every parameter to its shared weight, and its accumulator to 0.
@@ -289,7 +285,7 @@ class AGNOptimizer(OptimizerWrapper):
         arguments have no effect.
         """
         self.get_init_op(task_index)
-        with suppress(TrainingEndedError):
+        with suppress(errors.TrainingEndedError):
             yield
         self.custom_getter.center.leave()
 
@@ -314,7 +310,11 @@ class AGNOptimizer(OptimizerWrapper):
                     f"got {everything[parameter]!r}; pass it to the getter first, and "
                     "again if it was frozen then."
                 )
-        before = self._before_step(present)
+        before: list[Tensor] = []  # Copies of what the local step overwrites.
+        if self.commit == DELTA:
+            before = [parameter.detach().clone() for parameter in present]
+        elif any(map(overwrites_gradients, self.param_groups)):
+            before = [parameter.grad.detach().clone() for parameter in present]
         self.inner_optimizer.step()
         inner = getattr(self.inner_optimizer, "last_step", None)
         with torch.no_grad():
@@ -329,17 +329,6 @@ class AGNOptimizer(OptimizerWrapper):
             self._communicate(present)
         self.last_step = self._report(inner, everything)
 
-    def _before_step(self, present: Sequence[Tensor]) -> list[Tensor]:
-        """Return copies of what the local step overwrites: the weights, or gradients.
-
-        The list is empty if the step leaves the gradients as they are.
-        """
-        if self.commit == DELTA:
-            return [parameter.detach().clone() for parameter in present]
-        if any(map(overwrites_gradients, self.param_groups)):
-            return [parameter.grad.detach().clone() for parameter in present]
-        return []
-
     def _accumulators(self, parameters: Iterable[Tensor]) -> list[Tensor]:
         return [self.custom_getter._grad_map[parameter] for parameter in parameters]
 
@@ -349,7 +338,7 @@ class AGNOptimizer(OptimizerWrapper):
         getter, period = self.custom_getter, self.communication_period
         if self._followed != len(getter._global_map):
             # Parameters that were frozen at first have been passed to the getter since.
-            self._follow()
+            self._follow_groups()
         sums = self._accumulators(parameters)
         means = [total / number_like(period, total) for total in sums]
         names = [getter.names[parameter] for parameter in parameters]
