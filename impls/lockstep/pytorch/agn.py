@@ -439,24 +439,19 @@ class AGNOptimizer(OptimizerWrapper):
         own, getter = state_dict.get(OWN), self.custom_getter
         if own is None:  # The state of a bare optimizer.
             return
-        expected = {"accumulators": {n: p.shape for p, n in getter.names.items()}}
+        accumulators = {n: p.shape for p, n in getter.names.items()}
+        expected: StateDict = {"commit": self.commit, "accumulators": accumulators}
         if not getter.center.saves_itself:
             shared = getter.center.parameters.items()
             expected["weights"] = {name: weight.shape for name, weight in shared}
-        got = {
-            part: {name: tensor.shape for name, tensor in own[part].items()}
-            for part in ("accumulators", "weights")
-            if part in own
-        }
+        got = {"commit": own["commit"]}
+        for part in {"accumulators", "weights"} & own.keys():
+            got[part] = {name: tensor.shape for name, tensor in own[part].items()}
         if got != expected:
             raise errors.UnsupportedError(
-                f"AGNOptimizer: expected tensors of the shapes {expected}, got {got}; "
-                "load the state of the same model. A center on Ray loads its own."
-            )
-        if own["commit"] != self.commit:
-            raise errors.UnsupportedError(
-                f"AGNOptimizer: expected a state of commit={self.commit!r}, got one of "
-                f"{own['commit']!r}; make the optimizer with that commit."
+                f"AGNOptimizer: expected a state with {expected}, got one with {got}; "
+                "load the state of the same model and commit. A center on Ray loads "
+                "its own."
             )
         check_integer("AGNOptimizer", "local_step", own["local_step"], 0)
         period = own["communication_period"]

@@ -19,26 +19,13 @@ from torch.optim.lr_scheduler import LRScheduler
 from lockstep import policies
 from lockstep.checks import number_of, require, with_full_name
 from lockstep.errors import OutOfRangeError, UnsupportedError, warn_user
-from lockstep.policies import (
-    cosine_decay,
-    exp_decay,
-    fixed_lr,
-    inv_poly_decay,
-    piecewise_constant,
-    poly_decay,
-    transformer_policy,
-)
-
-# The policies of this module, without the scheduler.
-__all__ = [
-    "cosine_decay",
-    "exp_decay",
-    "fixed_lr",
-    "inv_poly_decay",
-    "piecewise_constant",
-    "poly_decay",
-    "transformer_policy",
-]
+from lockstep.policies import cosine_decay as cosine_decay
+from lockstep.policies import exp_decay as exp_decay
+from lockstep.policies import fixed_lr as fixed_lr
+from lockstep.policies import inv_poly_decay as inv_poly_decay
+from lockstep.policies import piecewise_constant as piecewise_constant
+from lockstep.policies import poly_decay as poly_decay
+from lockstep.policies import transformer_policy as transformer_policy
 
 BLOCK = 1024
 """The number of rates that are computed at a time."""

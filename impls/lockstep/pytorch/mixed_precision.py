@@ -158,8 +158,7 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
         floor_patience: int = 100,
     ) -> None:
         require_optimizer(OWNER, optimizer, NotScalableError)
-        kinds = type(base_of(optimizer)).__mro__
-        if any(kind.__name__ == "ZeroRedundancyOptimizer" for kind in kinds):
+        if has_layer(optimizer, "ZeroRedundancyOptimizer"):
             raise UnsupportedError(
                 f"{OWNER}: expected an optimizer that updates the parameters of its "
                 "groups, got ZeroRedundancyOptimizer; split weights and masters over "

@@ -575,11 +575,9 @@ class TrainingStep:
             raise _other_state(f"{micro_step} micro-batches with iter_size {iter_size}")
         sums = state_dict["accumulators"]
         shapes = [total if total is None else total.shape for total in sums]
-        own = [parameter.shape for parameter in self.parameters]
-        if len(shapes) != len(own) or any(
-            shape not in (None, expected)
-            for shape, expected in zip(shapes, own, strict=True)
-        ):
+        own = [p.shape for p in self.parameters]
+        fit = [s in (None, shape) for s, shape in zip(shapes, own, strict=False)]
+        if len(shapes) != len(own) or not all(fit):
             raise _other_state(f"sums of shapes {shapes}")
         self.optimizer.load_state_dict(state_dict["optimizer"])
         self.global_step.fill_(state_dict["global_step"])

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from numbers import Real
 from typing import Any, NamedTuple
 
 import torch
@@ -17,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from lockstep import errors
-from lockstep.checks import require
+from lockstep.checks import number_of, require
 from lockstep.larc import LARC, LarcPolicy, larc_policy
 from lockstep.pytorch import foreach, shards
 from lockstep.pytorch.clipping import clip_pairs, parameter_pairs
@@ -239,19 +238,20 @@ def post_process(
 def larc_rate(lr: Tensor | float | Sequence[float], pairs: Pairs) -> Tensor:
     """Return the learning rate in float32: 0-d, or one for each gradient: [n]."""
     device, remedy = pairs[0][1].device, "pass the learning rate of this step"
-    expected = f"a number or a 0-d tensor, or {len(pairs)} of them, one for each pair"
     if isinstance(lr, Tensor):
         rates = lr.detach().float()
     else:
-        for rate in lr if isinstance(lr, list | tuple) else [lr]:
-            is_number = isinstance(rate, Real) and not isinstance(rate, bool)
-            require(LARC, "lr", rate, is_number, expected, remedy)
-            fine = 0 <= rate < math.inf
+        is_list = isinstance(lr, list | tuple)
+        for rate in lr if is_list else [lr]:
+            fine = 0 <= number_of(rate) < math.inf
             require(LARC, "lr", rate, fine, "a finite number >= 0", remedy)
-        if isinstance(lr, Real):
+        if not is_list:
             return torch.full((), float(lr), dtype=torch.float32, device=device)
         rates = torch.tensor(lr, dtype=torch.float32)
-    fits = rates.shape in ((), (len(pairs),))
+    fits, expected = (
+        rates.shape in ((), (len(pairs),)),
+        "a number, or one for each pair",
+    )
     require(LARC, "lr", list(rates.shape), fits, expected, remedy)
     positions = [k for k, (gradient, _) in enumerate(pairs) if gradient is not None]
     if rates.dim() and len(positions) < len(pairs):
