@@ -154,8 +154,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
         OutOfRangeError: a ValueError; ``max_norm``, an empty name, an axis that a
             parameter does not have.
         ValueError: a listed parameter is in no group, ``opt`` trains it through a
-            master, or ``opt`` is differentiable or calls its closure several times a
-            step (LBFGS).
+            master, or ``opt`` calls its closure several times a step (LBFGS).
 
     Cost: one read and one write of the rows that the gradient names. A norm over axis 0
     needs all rows, so the whole parameter is read; a sparse gradient then causes a
