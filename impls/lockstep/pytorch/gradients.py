@@ -148,10 +148,12 @@ def compute_gradients(
     value = evaluate(loss) if callable(loss) else loss
     check_loss(value, grad_loss, owner)
     if self._for_step:
-        gradients = own_gradients(value, variables)
+        with gradients_set_to(variables, [None] * len(variables)):
+            backward(value, variables)  # Copies a gradient that something else holds.
+            gradients = [variable.grad for variable in variables]
     else:
         gradients = differentiate(value, variables, grad_loss)
-    return list(zip(gradients, variables, strict=True))
+    return own_pairs(list(zip(gradients, variables, strict=True)), self._for_step)
 
 
 def gradients_for_step(
@@ -223,15 +225,13 @@ def differentiate(
     ]
 
 
-def own_gradients(loss: Tensor, variables: list[Tensor]) -> list[Tensor | None]:
-    """Do as :func:`differentiate`, but no two gradients share memory."""
-    with gradients_set_to(variables, [None] * len(variables)):
-        backward(loss, variables)
-        gradients = [variable.grad for variable in variables]
-    # ``backward`` overlooks views, such as the gradients of ``a[None] + b[None]``.
-    if foreach.share_elements([g for g in gradients if g is not None]):
-        return [None if g is None else g.clone() for g in gradients]
-    return gradients
+def own_pairs(pairs: Pairs, in_place: bool) -> Pairs:
+    """Return pairs whose gradients may be overwritten: copies if they share memory."""
+    if not in_place or not foreach.share_elements(
+        [g for g, _ in pairs if g is not None]
+    ):
+        return pairs
+    return [(None if g is None else g.clone(), p) for g, p in pairs]
 
 
 def backward(loss: Tensor, variables: Iterable[Tensor]) -> None:

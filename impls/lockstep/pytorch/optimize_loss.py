@@ -25,6 +25,7 @@ from lockstep.pytorch.gradients import (
     Pairs,
     gradients_for_step,
     named_parameters,
+    own_pairs,
     refuse_sharded,
 )
 from lockstep.pytorch.loss_scales import AutomaticLossScaler
@@ -34,7 +35,6 @@ from lockstep.pytorch.norms import finite_flags, total_norm
 from lockstep.pytorch.post_process import (
     Summaries,
     TensorBoardRecorder,
-    own_pairs,
     post_process,
     reduce_gradients,
     requested,

@@ -25,6 +25,7 @@ from lockstep.pytorch.gradients import (
     Pairs,
     check_gradient,
     is_alike,
+    own_pairs,
     refuse_sharded,
 )
 from lockstep.pytorch.norms import accurate_norm, norm_of_each, sum_duplicates
@@ -294,15 +295,6 @@ def scale_by_ratios(pairs: Pairs, ratios: Tensor, in_place: bool) -> Pairs:
     rows = list(map(with_values, parts, products))
     results = iter(shards.laid_out(gradients, rows))
     return [(None if g is None else next(results), p) for g, p in pairs]
-
-
-def own_pairs(pairs: Pairs, in_place: bool) -> Pairs:
-    """Return pairs whose gradients may be overwritten: copies if they share memory."""
-    if not in_place or not foreach.share_elements(
-        [g for g, _ in pairs if g is not None]
-    ):
-        return pairs
-    return [(None if g is None else g.clone(), p) for g, p in pairs]
 
 
 class GroupReduction:
