@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -89,12 +89,14 @@ def bench(request: Request, report: Callable[[str], None] = print) -> list[Recor
             if backend in benchmark.backends
         }
         plan = list(_plan(request, backends, stores))
-        progress = Progress(plan, report)
-        records: list[Record] = []
-        for job in plan:
-            measurement = measure(job, partial(progress.show, job))
+        records, begin = list[Record](), time.monotonic()
+        for done, job in enumerate(plan, start=1):
+            measurement = measure(job, partial(_failure, report, job))
             records += _record(request, job, measurement, stores)
-            progress.finish(job, measurement)
+            _say(report, job, measurement)
+            left = (time.monotonic() - begin) / done * (len(plan) - done) / 60
+            if done < len(plan):
+                report(f"about {max(left, 1):.0f} min left")
     return records
 
 
@@ -131,10 +133,7 @@ def _plan(
 def _measured_before(
     request: Request, stores: Mapping[tuple[str, str], Store]
 ) -> dict[tuple[str, str], list[Record]]:
-    """Return the records that need not be measured again, by benchmark and backend.
-
-    They have the scale, the device and the environment of this request.
-    """
+    """Return the records that need not be measured again, by benchmark and backend."""
     fresh = {}
     for (name, backend), store in stores.items():
         framework = registry.find(backend).framework or "numpy"
@@ -192,44 +191,17 @@ def rounded(seconds: float) -> float:
     return float(f"{seconds:.3e}")
 
 
-@dataclass
-class Progress:
-    """Reports the processes that ended, and estimates the remaining time."""
+def _failure(report: Callable[[str], None], job: Job, line: str) -> None:
+    """Report a setup that failed. Ignore lines of tests that pass."""
+    if "::test_setup[" in line and " FAILED" in line:
+        report(f"  {job.backend}: {line.strip()}")
 
-    plan: Sequence[Job]
-    report: Callable[[str], None]
-    ended: dict[str, list[float]] = field(default_factory=dict)
-    begin: float = field(default_factory=time.monotonic)
 
-    def show(self, job: Job, line: str) -> None:
-        """Report a setup that failed. Ignore lines of tests that pass."""
-        if "::test_setup[" in line and " FAILED" in line:
-            self.report(f"  {job.backend}: {line.strip()}")
-
-    def finish(self, job: Job, measurement: Measurement) -> None:
-        """Report a process that ended."""
-        now = time.monotonic()
-        self.ended.setdefault(job.backend, []).append(now - self.begin)
-        self.begin = now
-        reasons = [r.reason for r in measurement.results.values() if r.reason]
-        took = f"{self.ended[job.backend][-1]:.0f} s"
-        counts = f"{len(job.setups)} setups in {took}"
-        counts += f", {len(reasons)} of them failed" if reasons else ""
-        name = f"{job.backend}, process {job.number + 1} of {COUNTS[job.scale]}"
-        self.report(f"{name}: {counts}{self.left()}")
-        for reason in dict.fromkeys(reasons):
-            self.report(f"  {reason}")
-
-    def left(self) -> str:
-        """Return the estimated remaining time, from each backend's mean so far."""
-        done = sum(map(len, self.ended.values()))
-        rest = self.plan[done:]
-        if not rest:
-            return ""
-        everything = [s for times in self.ended.values() for s in times]
-        seconds = sum(
-            sum(times) / len(times)
-            for job in rest
-            for times in [self.ended.get(job.backend, everything)]
-        )
-        return f"; about {max(seconds / 60, 1):.0f} min left"
+def _say(report: Callable[[str], None], job: Job, result: Measurement) -> None:
+    """Report a process that ended."""
+    reasons = [each.reason for each in result.results.values() if each.reason]
+    name = f"{job.backend}, process {job.number + 1} of {COUNTS[job.scale]}"
+    failed = f", {len(reasons)} of them failed" if reasons else ""
+    report(f"{name}: {len(job.setups)} setups{failed}")
+    for reason in dict.fromkeys(reasons):
+        report(f"  {reason}")

@@ -112,14 +112,10 @@ def judge(benchmark: Benchmark, home: Path) -> Finding | None:
         (row, _entry(benchmark, row, records, controls)) for row in benchmark.rows
     ]
     present = [(row, entry) for row, entry in judged if entry is not None]
-    rows = pd.DataFrame([entry for row, entry in present if not row.growth])
-    lines = [(row, entry) for row, entry in present if row.growth]
+    rows = pd.DataFrame([entry for row, entry in present])
     tables = {
         "rows": rows,
         "on a GPU": _on_gpu(benchmark, on_gpu),
-        "growth": pd.DataFrame(
-            {"growth": row.growth, "x": row.x, **entry} for row, entry in lines
-        ),
         "goals": _goals(present),
         "times": _times(records),
     }
@@ -129,7 +125,7 @@ def judge(benchmark: Benchmark, home: Path) -> Finding | None:
         title=benchmark.title,
         question=benchmark.question,
         answer=_answer(benchmark, present),
-        verdict=_counts([entry for row, entry in present if not row.growth]),
+        verdict=_counts([entry for row, entry in present]),
         tables={name: table for name, table in tables.items() if len(table)},
         small_print=[
             *benchmark.notes,
@@ -152,7 +148,7 @@ def _on_gpu(benchmark: Benchmark, records: Measured) -> pd.DataFrame:
     entries = []
     for row in benchmark.rows:
         entry = _entry(benchmark, row, records, {})
-        if entry is not None and not row.growth and not row.control:
+        if entry is not None and not row.control:
             first = records[row.backend, row.setup_id][0]
             device = first.subject.get("device_name", first.subject["device"])
             entries.append({"device": device, **entry})

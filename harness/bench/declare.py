@@ -1,7 +1,7 @@
 """Benchmarks as data: the setups that are timed, their peers, and the goals.
 
 Every ``[[row]]`` is a row of the table. In a ``[[control]]`` a variant is timed against
-itself, built twice. A ``[[growth]]`` gives one row for each of its points.
+itself, built twice.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from pydantic import Field, model_validator
 
 from harness.declarations.toml_files import (
     Count,
-    Number,
     Positive,
     Table,
     Text,
@@ -50,8 +49,6 @@ class Row(Table):
         headline: text that follows the value in the answer. Rows without one are not in
             the answer.
         control: whether arm and peer are the same variant, built twice.
-        growth: what grows along the points of a line; empty for a row of the table.
-        x: position of the row on that line.
     """
 
     backend: Annotated[str, one_of("backend", MEASURED)]
@@ -63,8 +60,6 @@ class Row(Table):
     goal: Positive | None = None
     headline: str = ""
     control: bool = False
-    growth: str = ""
-    x: float | None = None
 
     @property
     def setup_id(self) -> str:
@@ -108,23 +103,6 @@ class Control(Table):
     peer: str
 
 
-class Growth(Table):
-    """A ``[[growth]]``: a row for each value of the setting ``vary``.
-
-    ``points``: value -> its position on the line.
-    """
-
-    name: Text
-    backend: Annotated[str, one_of("backend", MEASURED)]
-    setup: dict[str, str]
-    vary: Text
-    points: Annotated[dict[str, Number], Field(min_length=2)]
-    what: Text
-    arm: Text = "ours"
-    peer: str = ""
-    measure: Annotated[str, one_of("measure", MEASURES)] = "ratio"
-
-
 class Rounds(Table):
     """The number of rounds for each variant in a process, by scale."""
 
@@ -152,12 +130,11 @@ class Benchmark(Table):
     rounds_: Annotated[Rounds, Field(alias="rounds")]
     row: tuple[Row, ...]
     control: tuple[Control, ...] = ()
-    growth: tuple[Growth, ...] = ()
 
     @model_validator(mode="after")
     def _require_peers(self) -> Self:
         """Require a known peer where a measure compares."""
-        for kind in ("row", "control", "growth"):
+        for kind in ("row", "control"):
             for place, entry in enumerate(getattr(self, kind)):
                 if getattr(entry, "measure", "") == "time":
                     if entry.peer:
@@ -179,7 +156,7 @@ class Benchmark(Table):
 
     @cached_property
     def rows(self) -> list[Row]:
-        """The rows of the table, of controls and of growth."""
+        """The rows of the table, and of controls."""
         rows = list(self.row)
         for control in self.control:
             what = ", ".join(control.setup.values())
@@ -191,11 +168,6 @@ class Benchmark(Table):
                     control=True,
                 )
             )
-        for growth in self.growth:
-            same = growth.model_dump(exclude={"name", "vary", "points", "setup"})
-            for value, x in growth.points.items():
-                setup = {**growth.setup, growth.vary: value}
-                rows.append(Row(**same, setup=setup, growth=growth.name, x=x))
         return rows
 
     @property

@@ -14,8 +14,7 @@ from matplotlib.figure import Figure as Canvas
 
 from harness.bench.compare import short
 from harness.figures.plot import Drawing
-from harness.figures.style import WIDTH, Theme, symbol
-from harness.figures.marks import grouped
+from harness.figures.style import Theme, symbol
 from harness.judgement.finding import Finding
 
 LINE = 78
@@ -31,7 +30,7 @@ READING = (
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
-    """Yield the figures: ratios, microseconds, growth."""
+    """Yield the figures: ratios, microseconds."""
     rows = finding.tables.get("rows")
     if rows is not None:
         # Controls, a variant compared with itself, are in the table only.
@@ -45,8 +44,6 @@ def drawings(finding: Finding) -> Iterator[Drawing]:
             yield _effects(finding, ratios, "ratios", verdicts or "against its peers")
         if len(times):
             yield _effects(finding, times, "microseconds", "microseconds a step")
-    if "growth" in finding.tables:
-        yield _growth(finding, finding.tables["growth"])
 
 
 def _effects(finding: Finding, table: pd.DataFrame, name: str, title: str) -> Drawing:
@@ -106,45 +103,3 @@ def _name(row: pd.Series) -> str:
     """Return the backend, what is measured, and against what."""
     name = f"{row['backend']}: {row['what']}"
     return f"{name}, against {row['against']}" if row["against"] else name
-
-
-def _growth(finding: Finding, table: pd.DataFrame) -> Drawing:
-    panels = list(table["growth"].unique())
-    return Drawing(
-        name="growth",
-        title=f"{finding.title}: how it grows",
-        alt="A line for each backend over " + ", over ".join(panels) + ".",
-        caption="The same values as in the table, in setups that differ in one thing "
-        "alone. Bars: 95% interval over processes, if there are several.",
-        data=table,
-        size=(WIDTH, 0.5 + 2.3 * len(panels)),
-        paint=partial(_paint_growth, table=table, panels=panels),
-    )
-
-
-def _paint_growth(
-    canvas: Canvas, theme: Theme, table: pd.DataFrame, panels: list[str]
-) -> None:
-    for axes, panel in zip(
-        canvas.subplots(len(panels), squeeze=False)[:, 0], panels, strict=True
-    ):
-        shown = table[table["growth"] == panel]
-        for (backend, what), line in grouped(shown, "backend", "what"):
-            spread = [line["value"] - line["low"], line["high"] - line["value"]]
-            axes.errorbar(
-                line["x"],
-                line["value"],
-                yerr=np.nan_to_num(spread),
-                marker=symbol(backend),
-                color=theme.backends[backend],
-                capsize=3,
-                label=f"{backend}: {what}",
-            )
-        if float(shown["x"].min()) > 0 and float(shown["x"].max()) > 10:
-            axes.set_xscale("log")
-        # A third of the height is for the legend.
-        axes.set_ylim(0, 1.4 * float(np.nanmax(shown[["value", "high"]])))
-        axes.set_xlabel(panel)
-        against = next(filter(None, shown["against"]), "")
-        axes.set_ylabel(f"ratio to {against}" if against else "microseconds")
-        axes.legend(fontsize=8, loc="upper left")

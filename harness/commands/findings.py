@@ -77,10 +77,7 @@ def compare(
 
 
 def _print_own(finding: Finding, optimizer: str) -> None:
-    """Print the rows of a user's optimizer in the tables that tell optimizers apart.
-
-    The sweep has a row for each value; ``plot`` draws it.
-    """
+    """Print the rows of a user's optimizer in the tables that tell optimizers apart."""
     name = f"{Path(optimizer.rpartition(':')[0]).name}:{optimizer.rpartition(':')[2]}"
     for title, table in finding.tables.items():
         for column in {"optimizer", "optimizer.name"} & {*table.columns}:

@@ -235,10 +235,7 @@ def _sweep(tune: Tune | None) -> dict[str, Any] | None:
 
 
 def _counts(of: Experiment | Benchmark, root: Path) -> dict[str, Any]:
-    """Return the number of records, published and the user's own.
-
-    If a file cannot be read, the entry has the error instead.
-    """
+    """Return the number of records, published and the user's own."""
     counts: dict[str, Any] = {}
     for place, publish in (("published", True), ("local", False)):
         try:

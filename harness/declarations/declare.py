@@ -219,10 +219,7 @@ class Experiment(Table):
         return self
 
     def _require_settings(self, scale: str) -> None:
-        """Require each setting of the task exactly once in fixed, vary and the scale.
-
-        The tuned setting is declared in ``tune``, unless it is part of another one.
-        """
+        """Require each setting of the task once in fixed, vary and the scale."""
         settings = part(self.task, "task").Settings
         known = [field.name for field in dataclasses.fields(settings)]
         size = self.scale(scale).settings
@@ -408,10 +405,7 @@ def read(path: Path) -> Experiment:
 
 
 def _config(settings: Any, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all settings of a run, checked by the task.
-
-    Python's own errors about values of other types become a sentence.
-    """
+    """Return all settings of a run, checked by the task."""
     try:
         config = dataclasses.asdict(settings(**values))
         json.dumps(config, allow_nan=False)  # Records are written as JSON.

@@ -150,10 +150,7 @@ def _require_one(
     over: Sequence[str],
     key: tuple[str | int, ...],
 ) -> None:
-    """Raise unless exactly one of the arms has these settings.
-
-    With ``over`` several arms have them, one for each value of these settings.
-    """
+    """Raise unless exactly one of the arms has these settings."""
     paths = {path for settings in arms for path in settings}
     for path, value in arm.items():
         there = [settings[path] for settings in arms if path in settings]

@@ -71,11 +71,7 @@ def _records(experiment: Experiment, home: Path) -> list[Record]:
 
 
 def _matched(published: Finding, local: Finding) -> Finding:
-    """Add the table ``match`` to a user's finding: intervals of the same comparisons.
-
-    They match if they overlap, or lie on the same side of no effect: runs of another
-    length end with other values.
-    """
+    """Add the table ``match``: do intervals overlap, or lie on one side of none?"""
     if not (PREDICTIONS in published.tables and PREDICTIONS in local.tables):
         return local
     keys, numbers = ["comparison", "effect", "backend"], ["estimate", "low", "high"]
@@ -194,11 +190,7 @@ def _at_best_scale(
 def _told_apart(
     experiment: Experiment, scale: str, records: Sequence[Record]
 ) -> tuple[list[Record], list[str]]:
-    """Return the records that a task's tables can tell apart, and what is left out.
-
-    Tables tell runs apart by the settings in ``report.APART``. If runs differ only in
-    other settings, those with the first declared values are judged.
-    """
+    """Return the records that a task's tables can tell apart, and what is left out."""
     paths = part(experiment.task, "report").APART
     configs = [run.config for run in experiment.runs(scale)]
     first: dict[str, Mapping[str, Any]] = {}

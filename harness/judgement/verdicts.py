@@ -181,10 +181,7 @@ def results(experiment: Experiment, records: Sequence[Record]) -> pd.DataFrame:
 
 
 def _subjects(experiment: Experiment, records: Sequence[Record]) -> list[str]:
-    """Return the subjects in the order of the declared backends, CPU first.
-
-    At settings that were tuned for the first backend, another one shows nothing.
-    """
+    """Return the subjects in the order of the declared backends, CPU first."""
     pairs = {(r.subject["backend"], backend_of(r)) for r in records}
     compared = experiment.backends[:1] if experiment.tune else experiment.backends
     return [
@@ -230,11 +227,7 @@ def _pairs(primary: Primary, task: str, records: Sequence[Record]) -> Pairs:
 def _arms(
     primary: Primary, arm: Arm, records: Sequence[Record]
 ) -> dict[tuple[Any, ...], dict[int, Record]]:
-    """Return the records of an arm by seed, for each value of ``primary.over``.
-
-    Raises:
-        HarnessError: two records of a seed differ in their settings.
-    """
+    """Return the records of an arm by seed, for each value of ``primary.over``."""
     cells: dict[tuple[Any, ...], dict[int, Record]] = {}
     for record in records:
         if not matches(arm, record.config):

@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from markupsafe import Markup
@@ -19,9 +19,12 @@ from harness.declarations.primaries import DIFFERENCE, LOG_RATIO, SHARE, SLOPE
 from harness.judgement.claims import NO_VERDICT, NOT_MEASURED, claims_of
 from harness.judgement.finding import PREDICTIONS, Finding
 from harness.judgement.verdicts import NOT_JUDGED
-from harness.pages.sources import Figure, Question, Source
+from harness.pages.sources import Question, Source
 from harness.pages.tables import PAIRS, Badge, Cell, frame_table, records_table, table
 from harness.pages.templating import number, render
+
+if TYPE_CHECKING:
+    from harness.figures.plot import Figure
 
 LONGEST = 500
 """The most rows of a table on a page; longer tables are only a download."""
@@ -114,11 +117,12 @@ def index_page(
     ``cards``: the answers, or summaries of them, that have a card; None: all answers.
     """
     findings = [answered.finding for answered in answers if answered.finding]
+    summary = [source.summary(findings)] if source.summary else []
     shown = answers if cards is None else cards
     return render(
         "index.md.jinja",
         title=source.title,
-        introduction=source.introduction_to(findings),
+        introduction=" ".join([source.introduction, *summary]),
         above=Markup(above),
         cards=thumbnails(shown, "", source.shows_answers),
     )

@@ -132,10 +132,7 @@ def _names(
 
 
 def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """Yield (name, capability) for each name that a module imports from Lockstep.
-
-    ``lockstep.pytorch.larc`` has the capability ``clipping``.
-    """
+    """Yield (name, capability) for each name that a module imports from Lockstep."""
     for node in tree.body:
         if not isinstance(node, ast.ImportFrom):
             continue

@@ -5,53 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from harness.bench import compare as bench
 from harness.bench import declare as benchmarks
+from harness.bench.declare import Benchmark
 from harness.declarations import declare
+from harness.declarations.declare import Experiment
 from harness.judgement import compare
-from harness.judgement.compare import counted_records
 from harness.judgement.finding import Finding
-from harness.records.record import Record
+
+if TYPE_CHECKING:
+    from harness.figures.plot import Figure
 
 
-class Question(Protocol):
-    """The declared properties that experiments and benchmarks have in common."""
-
-    @property
-    def name(self) -> str:
-        """The name of its declaration's file."""
-        ...
-
-    @property
-    def title(self) -> str:
-        """A title of a few words."""
-        ...
-
-    @property
-    def question(self) -> str:
-        """The question in one sentence."""
-        ...
-
-
-class Figure(Protocol):
-    """A drawn figure: NAME.light.svg, NAME.dark.svg and NAME.csv."""
-
-    @property
-    def name(self) -> str:
-        """The first part of its files' names."""
-        ...
-
-    @property
-    def alt(self) -> str:
-        """The text for readers who cannot see the figure."""
-        ...
-
-    @property
-    def caption(self) -> str:
-        """How to read the figure."""
-        ...
+Question: TypeAlias = Experiment | Benchmark
 
 
 def draw(finding: Finding, folder: Path) -> Sequence[Figure]:
@@ -59,11 +27,6 @@ def draw(finding: Finding, folder: Path) -> Sequence[Figure]:
     from harness.figures import plot
 
     return plot.draw(finding, folder)
-
-
-def no_summary(findings: Sequence[Finding]) -> str:
-    """Return no summary."""
-    return ""
 
 
 def experiments() -> list[Question]:
@@ -93,13 +56,8 @@ class Source:
     compare: Callable[[Any, Path], Finding | None]
     commands: Mapping[str, str]
     draw: Callable[[Finding, Path], Sequence[Figure]] = draw
-    summary: Callable[[Sequence[Finding]], str] = no_summary
+    summary: Callable[[Sequence[Finding]], str] | None = None
     shows_answers: bool = False
-    counted: Callable[[Any, Path], Sequence[Record]] = counted_records
-
-    def introduction_to(self, findings: Sequence[Finding]) -> str:
-        """Return the introduction, followed by the summary of all findings."""
-        return f"{self.introduction} {self.summary(findings)}".strip()
 
     def commands_for(self, name: str) -> dict[str, str]:
         """Return the commands with the name filled in."""

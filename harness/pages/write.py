@@ -1,4 +1,4 @@
-"""Write ``docs/generated/``: first into a temporary folder, which then replaces it."""
+"""Write ``docs/generated/``: first all pages apart, then the files that change."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from harness.errors import HarnessError
-from harness.judgement.compare import age_of
+from harness.judgement.compare import age_of, counted_records
 from harness.judgement.finding import Finding
 from harness.pages.adams import adam_insert
 from harness.pages.claims import claims_page
@@ -27,13 +27,7 @@ from harness.pages.findings import (
     table_files,
 )
 from harness.pages.home import home_inserts
-from harness.pages.library import (
-    checkout_inserts,
-    optimizers_insert,
-    parallel_table,
-    pipeline_insert,
-    problems_insert,
-)
+from harness.pages.library import parallel_table, problems_insert
 from harness.pages.names import names_insert
 from harness.pages.oracle import oracle_inserts
 from harness.pages.parity import parity_inserts
@@ -41,14 +35,15 @@ from harness.pages.reference import reference_inserts, reference_pages
 from harness.pages.sources import (
     BENCHMARKS,
     EXPERIMENTS,
-    Figure,
     Question,
     Source,
 )
 from harness.pages.summaries import coverage, summaries, summary_page
 from harness.pages.templating import render
 from harness.records.files import folder as records
-from lockstep.errors import sentence
+
+if TYPE_CHECKING:
+    from harness.figures.plot import Figure
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 BACKENDS = ROOT / "impls" / "lockstep"
@@ -64,8 +59,8 @@ def write_pages(
 ) -> list[Path]:
     """Write every generated page, figure and insert; return the files that changed.
 
-    Nothing is changed if anything fails: the old ``generated`` folder stays. A file
-    with the same content keeps its time.
+    Nothing is changed if a page cannot be made. A file with the same content keeps its
+    time.
 
     Args:
         docs: the folder that contains ``generated``.
@@ -89,9 +84,6 @@ def write_pages(
             **oracle_inserts(results),
             **home_inserts(pages, answers, timed, results),
             **_costs(timed),
-            "base_optimizers": optimizers_insert(),
-            "pipeline": pipeline_insert(),
-            **checkout_inserts(ROOT),
             "data_parallel": parallel_table(),
             "differences_contents": contents_insert(),
             **reference_inserts(BACKENDS),
@@ -136,10 +128,7 @@ def write_page(name: str, docs: Path = ROOT / "docs") -> Path:
 
 
 def _costs(timed: list[Answered]) -> dict[str, str]:
-    """Return the insert ``cost_NAME`` of each benchmark, for a page in a subfolder.
-
-    ``cost_NAME_top`` is the same for a page directly in ``docs``.
-    """
+    """Return the insert ``cost_NAME`` of each benchmark, for a page in a subfolder."""
     return {
         f"cost_{answered.question.name}{end}": render(
             "cost.md.jinja", answered=answered, up=up
@@ -211,7 +200,7 @@ def _with_age(answered: Answered, source: Source, results: Path) -> Answered:
         return answered
     try:
         place = records(question.name, published, results)
-        age = age_of(source.counted(question, place))
+        age = age_of(counted_records(question, place))
     except HarnessError as error:
         return Answered(question, None, published, problems=(str(error),))
     return replace(answered, age=age)
@@ -236,44 +225,23 @@ def _write_tables(folder: Path, finding: Finding) -> None:
 
 @contextmanager
 def _staged(target: Path, changed: list[Path]) -> Iterator[Path]:
-    """Yield an empty folder, which replaces ``target``; list the files that change."""
-    build = target.parent.parent / "build"
-    try:
-        build.mkdir(exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix="pages-", dir=build))
-    except OSError as error:
-        raise _not_writable(build, error) from error
-    try:
-        (staging / "new").mkdir()
-        yield staging / "new"
-        for file in (path for path in staging.rglob("*") if path.is_file()):
-            old = target / file.relative_to(staging / "new")
-            if old.is_file() and old.read_bytes() == file.read_bytes():
-                shutil.copystat(old, file)
-            else:
-                changed.append(old)
-        _swap(staging / "new", staging / "old", target)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-
-
-def _swap(new: Path, old: Path, target: Path) -> None:
-    """Replace ``target`` by ``new``, or raise with ``target`` unchanged."""
-    try:
-        if target.exists():
-            target.rename(old)
-        new.rename(target)
-    except OSError as error:
-        if old.exists():
-            old.rename(target)
-        raise _not_writable(target.parent, error) from error
-
-
-def _not_writable(folder: Path, error: OSError) -> HarnessError:
-    remedy = "make it writable and run the command again"
-    got = error.strerror or str(error)
-    expected = f"to write into {folder.name}/"
-    return HarnessError(sentence("pages", expected, got, remedy))
+    """Yield an empty folder, whose files replace ``target``; list those that change."""
+    with tempfile.TemporaryDirectory(prefix="pages-") as staging:
+        yield Path(staging)
+        new = {
+            path.relative_to(staging): path.read_bytes()
+            for path in Path(staging).rglob("*")
+            if path.is_file()
+        }
+    for name, content in new.items():
+        path = target / name
+        if not (path.is_file() and path.read_bytes() == content):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+            changed.append(path)
+    for path in target.rglob("*"):
+        if path.is_file() and path.relative_to(target) not in new:
+            path.unlink()
 
 
 def _write(path: Path, text: str) -> None:

@@ -305,11 +305,7 @@ class Sweep:
         return len(arms) - len(self.experiment.choices.get(self.request.scale, ()))
 
     def _choose(self) -> None:
-        """Choose the tuned values from the records of the first backend.
-
-        If that backend is not run, the user's own records are used, else the published
-        ones.
-        """
+        """Choose the tuned values from the records of the first backend."""
         sources = [part.records for part in self.parts if part.backend == self._first]
         if not sources:
             name, root = f"{self._first}.jsonl", self.request.root

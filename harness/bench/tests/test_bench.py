@@ -73,7 +73,7 @@ def test_a_gpu_has_rows_of_its_own_without_verdicts(tmp_path: Path) -> None:
     assert after.answer == before.answer and after.verdict == before.verdict
     assert after.tables["rows"].equals(before.tables["rows"])
     rows = after.tables["on a GPU"]
-    assert len(rows) == sum(not row.control and not row.growth for row in OVERHEAD.rows)
+    assert len(rows) == sum(not row.control for row in OVERHEAD.rows)
     assert set(rows["device"]) == {"cuda"} and "verdict" not in rows
     assert rows[rows["measure"] == "ratio"]["value"].to_numpy() == pytest.approx(3.0)
 
@@ -163,7 +163,8 @@ def test_the_index_counts_the_controls_of_all_benchmarks(tmp_path: Path) -> None
     for name in names:
         write_times(find(name), tmp_path, {})
     findings = [compare(find(name), tmp_path) for name in names]
-    introduction = BENCHMARKS.introduction_to([f for f in findings if f])
+    assert BENCHMARKS.summary
+    introduction = BENCHMARKS.summary([f for f in findings if f])
     controls = sum(row.control for name in names for row in find(name).rows)
     assert f"{controls} of {controls} of their 95% intervals contain 1" in introduction
     assert BENCHMARKS.introduction_to([]) == BENCHMARKS.introduction
@@ -196,21 +197,13 @@ def test_rows_without_records_are_listed(tmp_path: Path) -> None:
     assert all(line.endswith("not measured yet.") for line in finding.missing)
 
 
-@pytest.mark.parametrize(
-    "place", [1, pytest.param(0, marks=pytest.mark.soak)], ids=["growth", "ratios"]
-)
-def test_the_figures_are_the_same_bytes_for_the_same_records(
-    place: int, tmp_path: Path
-) -> None:
+def test_the_figures_are_the_same_bytes_for_the_same_records(tmp_path: Path) -> None:
     write_times(OVERHEAD, tmp_path, {"loop": 2.0})
     finding = finding_of(tmp_path)
-    drawings = list(drawings_of(finding))
-    assert [drawing.name for drawing in drawings] == ["ratios", "growth"]
+    (drawing,) = drawings_of(finding)
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
-    one, other = (
-        draw_one(drawings[place], tmp_path / name) for name in ("first", "second")
-    )
+    one, other = (draw_one(drawing, tmp_path / name) for name in ("first", "second"))
     for kind in ("light", "dark", "csv"):
         assert getattr(one, kind).read_bytes() == getattr(other, kind).read_bytes()
 
@@ -230,10 +223,9 @@ def test_every_benchmark_can_be_drawn(name: str, tmp_path: Path) -> None:
     finding = compare(find(name), tmp_path)
     assert finding is not None
     drawn = paint(finding)
-    measures = {row.measure for row in find(name).rows if not row.growth}
+    measures = {row.measure for row in find(name).rows}
     assert ("ratios" in drawn) == ("ratio" in measures)
     assert ("microseconds" in drawn) == (measures != {"ratio"})
-    assert ("growth" in drawn) == any(row.growth for row in find(name).rows)
 
 
 def test_the_models_are_what_their_names_say() -> None:

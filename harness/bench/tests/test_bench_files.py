@@ -27,31 +27,20 @@ what = "four small tensors"
 backend = "pytorch"
 setup = { model = "smoke", zeros = "none" }
 peer = "bare"
-
-[[growth]]
-name = "tensors"
-backend = "pytorch"
-setup = { zeros = "none" }
-vary = "model"
-points = { smoke = 4, S20 = 20 }
-peer = "bare"
-what = "multitask"
 """
 
 
-def test_rows_controls_and_growth_are_rows_of_a_few_setups(tmp_path: Path) -> None:
+def test_rows_and_controls_are_rows_of_a_few_setups(tmp_path: Path) -> None:
     path = tmp_path / "smoke.toml"
     path.write_text(GOOD, "utf-8")
     benchmark = read(path)
-    assert len(benchmark.rows) == 4
+    assert len(benchmark.rows) == 2
     setups = benchmark.setups("pytorch").values()
     variants = {s.config["model"] + s.config["zeros"]: s.variants for s in setups}
     assert variants == {
         "smokehalf": ["ours", "bare"],
-        "smokenone": ["bare again", "bare", "ours"],
-        "S20none": ["ours", "bare"],
+        "smokenone": ["bare again", "bare"],
     }
-    assert [row.x for row in benchmark.rows if row.growth] == [4.0, 20.0]
 
 
 ROW = 'backend = "pytorch"\nsetup = { model'
@@ -74,7 +63,6 @@ WHAT = 'what = "four'
         ('zeros = "half"', "zeros = 2", 11, "setup.zeros: expected a string"),
         (WHAT, 'goal = "low"\n' + WHAT, 13, "goal: expected a number, got"),
         (WHAT, "gaol = 1.0\n" + WHAT, 13, "did you mean 'goal'"),
-        ("smoke = 4, S20 = 20", "smoke = 4", 25, "points: .* at least 2 items"),
     ],
 )
 def test_an_error_names_the_line_the_key_and_what_is_allowed(
