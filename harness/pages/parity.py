@@ -193,7 +193,7 @@ def _reasons(report: Report) -> str:
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in report.rows:
         if row.reason or row.status != "passed":
-            how = "passed in part" if row.status == "passed" else row.status
+            how: str = row.status if row.status != "passed" else "passed in part"
             for reason in re.split("; (?=without )", row.reason):
                 groups.setdefault((how, reason), []).append(row)
     if not groups:

@@ -167,7 +167,6 @@ def test_the_index_counts_the_controls_of_all_benchmarks(tmp_path: Path) -> None
     introduction = BENCHMARKS.summary([f for f in findings if f])
     controls = sum(row.control for name in names for row in find(name).rows)
     assert f"{controls} of {controls} of their 95% intervals contain 1" in introduction
-    assert BENCHMARKS.introduction_to([]) == BENCHMARKS.introduction
 
 
 def test_a_new_measurement_replaces_the_last_one(tmp_path: Path) -> None:
