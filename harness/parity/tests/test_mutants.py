@@ -65,7 +65,7 @@ MUTANTS: list[tuple[str, Change, str]] = [
     ("clipping.require_present", constant(None), "larc"),
     ("post_process.raw_ratio", one_percent_more, "larc"),
     ("post_process.tensor_norm", one_percent_more, "larc"),
-    ("post_process.scale_by_ratio", unchanged, "larc"),
+    ("post_process.apply_larc", constant([]), "larc"),
     ("variable_clipping.excess", one_percent_more, "variable_clipping"),
     ("variable_clipping.strict_norms", one_percent_more, "variable_clipping"),
     ("variable_clipping.subtract_rows", unchanged, "variable_clipping"),

@@ -13,15 +13,6 @@ from lockstep.port.syntax import ROOTS, Program, Span
 OLD_TEXT = re.compile(
     r"\b(tf|tensorflow)\.(contrib|train\.experimental)\b|\bopen_seq2seq\.optimizers\b"
 )
-BY_NAME = "import the names that you use one by one, then port again"
-IN_FULL = (
-    "a module used as a value; write names in full, as in "
-    "tf.contrib.opt.AdamWOptimizer, then port again"
-)
-STRING = "a string; if it names a module to import, write the new name"
-NO_CALL = (
-    "call tensorflow.compat.v1.disable_v2_behavior() before the first operation is made"
-)
 
 
 @dataclass(frozen=True)
@@ -41,7 +32,8 @@ def leftovers(
     entries = [*_in_imports(program, old), *_in_spellings(program)]
     for span, text in program.texts:
         if OLD_TEXT.search(text):
-            entries.append((span, f'"{text[:60]}"', STRING))
+            advice = "a string; if it names a module to import, write the new name"
+            entries.append((span, f'"{text[:60]}"', advice))
     found: dict[str, Leftover] = {}
     for span, name, advice in sorted(entries, key=lambda entry: entry[0].start):
         first = found.get(name, Leftover(line_of(span.start), name, advice, 0))
@@ -52,18 +44,27 @@ def leftovers(
 def _in_imports(
     program: Program, old: Mapping[str, Binding]
 ) -> Iterator[tuple[Span, str, str]]:
-    lacks_call = not _switches_behavior(program)
+    # Does neither the program nor the ported one switch to TensorFlow 1's behavior?
+    plain = [one for one in program.imports if one.module is None]
+    names = {canonical(alias.name) for one in plain for alias in one.aliases}
+    lacks_call = "tensorflow" not in names and not calls_behavior(program)
     for statement in program.imports:
         module = canonical(statement.module or "")
         if not statement.aliases and module.split(".")[0] in ROOTS:
-            yield statement.span, f"from {statement.module} import *", BY_NAME
+            advice = "import the names that you use one by one, then port again"
+            yield statement.span, f"from {statement.module} import *", advice
         for alias in statement.aliases:
             full = f"{module}.{alias.name}" if module else alias.name
             binding = old.get(alias.alias or alias.name.split(".")[0])
             if binding is None or not binding.complete:
                 yield from _hinted(statement.span, full)
             if lacks_call and module and is_v1(full):
-                yield statement.span, "disable_v2_behavior", NO_CALL
+                yield (
+                    statement.span,
+                    "disable_v2_behavior",
+                    "call tensorflow.compat.v1.disable_v2_behavior() before the first "
+                    "operation is made",
+                )
 
 
 def _in_spellings(program: Program) -> Iterator[tuple[Span, str, str]]:
@@ -73,7 +74,11 @@ def _in_spellings(program: Program) -> Iterator[tuple[Span, str, str]]:
             continue
         if canonical(spelling.full) in MODULES:
             if not any(span.holds(spelling.span) for span in assigned):
-                yield spelling.span, spelling.text, IN_FULL
+                advice = (
+                    "a module used as a value; write names in full, as in "
+                    "tf.contrib.opt.AdamWOptimizer, then port again"
+                )
+                yield spelling.span, spelling.text, advice
         else:
             yield from _hinted(spelling.span, spelling.full)
 
@@ -83,10 +88,3 @@ def _hinted(span: Span, full: str) -> Iterator[tuple[Span, str, str]]:
     if remedy is not None and canonical(full) not in MODULES:
         name, advice = remedy
         yield span, re.sub(r"^tensorflow\.(?!python)", "tf.", name), advice
-
-
-def _switches_behavior(program: Program) -> bool:
-    """Whether the program, or the ported one, switches TensorFlow 2's behavior off."""
-    imports = (one for one in program.imports if one.module is None)
-    names = {canonical(alias.name) for one in imports for alias in one.aliases}
-    return "tensorflow" in names or calls_behavior(program)

@@ -182,7 +182,13 @@ def apply_larc(
         norms = tensor_norm(variable.value), tensor_norm(gradient)
         raw = raw_ratio(policy, rate, *norms, strict)
         ratio = np.asarray(np.minimum(raw, np.float32(1))) if clips else raw
-        scaled.append((scale_by_ratio(gradient, ratio), variable))
+
+        def times_ratio(values: Array, ratio: Array = ratio) -> Array:
+            is_half = str(values.dtype) in arrays.LARGEST
+            cast = arrays.saturating_cast if is_half else np.asarray
+            return np.asarray(values * cast(ratio, values.dtype))
+
+        scaled.append((arrays.map_values(times_ratio, gradient), variable))
         values = {"larc_grad_update": ratio, "larc_final_lr": rate * ratio}
         if clips:
             values["larc_clip_on"] = np.asarray(raw < 1, np.int32)
@@ -211,17 +217,6 @@ def raw_ratio(
             return np.asarray(np.float32(1))
         raw = eta * weight / divisor
         return np.asarray(np.maximum(raw, np.float32(policy.min_update)))
-
-
-def scale_by_ratio(gradient: Array | Rows, ratio: Array) -> Array | Rows:
-    """Return a gradient times the ratio in its dtype, clamped in half precision."""
-
-    def scaled(values: Array) -> Array:
-        is_half = str(values.dtype) in arrays.LARGEST
-        cast = arrays.saturating_cast if is_half else np.asarray
-        return np.asarray(values * cast(ratio, values.dtype))
-
-    return arrays.map_values(scaled, gradient)
 
 
 def reduce_gradients(

@@ -26,10 +26,6 @@ class OrdinaryWorker:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
-    def tell(self, line: str) -> None:
-        """Write a line."""
-        print(line, file=self._process.stdin, flush=True)
-
     def hear(self) -> list[str]:
         """Return the words of the next line that it prints."""
         assert self._process.stdout is not None
@@ -39,7 +35,7 @@ class OrdinaryWorker:
 
     def ask(self, line: str) -> list[str]:
         """Write a line and return the words of the answer."""
-        self.tell(line)
+        print(line, file=self._process.stdin, flush=True)
         return self.hear()
 
     def send(self, number: signal.Signals) -> None:
