@@ -25,9 +25,9 @@ if keras.config.backend() != "tensorflow":
 from lockstep.keras3 import lr_policies as lr_policies
 from lockstep.keras3.agn import AGNCustomGetter as AGNCustomGetter
 from lockstep.keras3.agn import AGNOptimizer as AGNOptimizer
-from lockstep.keras3.loss_scales import AutomaticLossScaler as AutomaticLossScaler
-from lockstep.keras3.loss_scales import DynamicLossScale as DynamicLossScale
-from lockstep.keras3.loss_scales import FixedLossScale as FixedLossScale
+from lockstep.keras3.loss_scaling import AutomaticLossScaler as AutomaticLossScaler
+from lockstep.keras3.loss_scaling import DynamicLossScale as DynamicLossScale
+from lockstep.keras3.loss_scaling import FixedLossScale as FixedLossScale
 from lockstep.keras3.loss_scaling import (
     MixedPrecisionLossScaleOptimizer as MixedPrecisionLossScaleOptimizer,
 )

@@ -22,8 +22,12 @@ from lockstep.keras3.gradients import (
     value_of,
     without_duplicates,
 )
-from lockstep.keras3.loss_scales import SCALES, AutomaticLossScaler, DynamicLossScale
-from lockstep.keras3.loss_scaling import ScalingWrapper
+from lockstep.keras3.loss_scaling import (
+    AutomaticLossScaler,
+    DynamicLossScale,
+    FixedLossScale,
+    ScalingWrapper,
+)
 from lockstep.pipeline import has_layer
 from lockstep.tf.shared.gradients import (
     HALF,
@@ -49,7 +53,7 @@ registered = keras.saving.register_keras_serializable(package="lockstep")
 
 def scale_of(argument: Any) -> tuple[Any, Any]:
     """Return the scale that users know for an argument, and it as a loss scale."""
-    if isinstance(argument, (AutomaticLossScaler, *SCALES)):
+    if isinstance(argument, AutomaticLossScaler | FixedLossScale | DynamicLossScale):
         return argument, argument
     if isinstance(argument, str) and argument == "dynamic":
         scale = DynamicLossScale()

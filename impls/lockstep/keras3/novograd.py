@@ -11,7 +11,6 @@ import tensorflow as tf
 from lockstep.keras3.gradients import densify, value_of
 from lockstep.keras3.optimizers import RuleOptimizer, registered
 from lockstep.optimizers import NOVOGRAD
-from lockstep.tf.shared import novograd as rule
 
 MOMENTUM, MOMENT = "momentum", "second_moment"
 
@@ -83,24 +82,39 @@ class NovoGrad(RuleOptimizer, keras.optimizers.Optimizer):
 
     def _slot_layout(self, variable: Any, name: str) -> tuple[Any, str] | None:
         """Return shape and dtype of a second moment: 0-d, at least float32."""
-        dtype = rule.wide_dtype(value_of(variable).dtype).name
-        return ((), dtype) if name == MOMENT else None
+        return ((), wide_dtype(variable).name) if name == MOMENT else None
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """Update the slots and the weights of a variable."""
-        weight, dense = value_of(variable), densify(gradient, variable)
-        slots = self._slots.of(variable)
+        weight, wide = value_of(variable), wide_dtype(variable)
+        slots, given = self._slots.of(variable), self.bound
         momentum, stored = value_of(slots[MOMENTUM]), value_of(slots[MOMENT])
-        beta2, square = self.bound["beta2"], rule.square_norm(dense)
-        moment = rule.next_moment(beta2, stored, square)
-        decays = self._use_weight_decay(variable)
-        direction = rule.direction_of(self.bound, moment, weight, dense, decays)
+        beta1, beta2 = given["beta1"], given["beta2"]
+        dense = densify(gradient, variable)
+        gradient, before = tf.cast(dense, wide), stored.read_value()
+        square = tf.reduce_sum(tf.square(gradient))
+        kept, added = (tf.cast(share, wide) for share in (beta2, 1 - beta2))
+        begun = tf.logical_and(before > 0, tf.math.is_finite(before))
+        moment = tf.where(begun, before * kept + square * added, square)
+        factor = 1.0 / tf.sqrt(moment + tf.cast(given["epsilon"], wide))
+        direction = gradient * factor
+        if given["weight_decay"] > 0 and self._use_weight_decay(variable):
+            decay = tf.cast(given["weight_decay"], wide)
+            direction += decay * tf.cast(weight, wide)
+        if given["grad_averaging"]:
+            direction *= tf.cast(1 - beta1, wide)
         stored.assign(moment)
-        decay = tf.cast(self.bound["beta1"], weight.dtype)
-        momentum.assign(momentum * decay + tf.cast(direction, dense.dtype))
+        momentum.assign(
+            momentum * tf.cast(beta1, weight.dtype) + tf.cast(direction, dense.dtype)
+        )
         weight.assign_sub(momentum * tf.cast(value_of(learning_rate), weight.dtype))
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments for ``from_config``."""
         own = {k: v for k, v in self.bound.items() if k != "learning_rate"}
         return {**super().get_config(), **own}
+
+
+def wide_dtype(variable: Any) -> tf.DType:
+    """Return the dtype in which norms are computed: at least float32."""
+    return tf.float64 if value_of(variable).dtype == tf.float64 else tf.float32

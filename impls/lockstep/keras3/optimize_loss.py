@@ -13,7 +13,7 @@ from lockstep.keras3 import gradients as gradients_of
 from lockstep.keras3 import optimizers as rules
 from lockstep.keras3 import wrapper as stack
 from lockstep.keras3.gradients import Gradient, Pairs, TrainV1, value_of
-from lockstep.keras3.loss_scales import AutomaticLossScaler
+from lockstep.keras3.loss_scaling import AutomaticLossScaler
 from lockstep.keras3.mixed_precision import MixedPrecisionOptimizerWrapper
 from lockstep.pipeline import base_of
 from lockstep.tf.shared import optimize_loss as shared

@@ -17,14 +17,13 @@ if not installed("tf"):
 import tensorflow as tf
 
 from lockstep.pipeline import pipeline_of as pipeline_of
-from lockstep.tf import lr_policies as lr_policies
 from lockstep.tf.agn import AGNCustomGetter as AGNCustomGetter
 from lockstep.tf.agn import AGNOptimizer as AGNOptimizer
 from lockstep.tf.clipping import clip_by_global_norm as clip_by_global_norm
 from lockstep.tf.clipping import clip_gradients_by_norm as clip_gradients_by_norm
 from lockstep.tf.clipping import post_process_gradients as post_process_gradients
-from lockstep.tf.loss_scales import DynamicLossScale as DynamicLossScale
-from lockstep.tf.loss_scales import FixedLossScale as FixedLossScale
+from lockstep.tf.loss_scaling import DynamicLossScale as DynamicLossScale
+from lockstep.tf.loss_scaling import FixedLossScale as FixedLossScale
 from lockstep.tf.loss_scaling import (
     MixedPrecisionLossScaleOptimizer as MixedPrecisionLossScaleOptimizer,
 )
@@ -44,6 +43,7 @@ from lockstep.tf.optimizers import AdamOptimizer as AdamOptimizer
 from lockstep.tf.optimizers import AdamWOptimizer as AdamWOptimizer
 from lockstep.tf.optimizers import FtrlOptimizer as FtrlOptimizer
 from lockstep.tf.optimizers import RMSPropOptimizer as RMSPropOptimizer
+from lockstep.tf.shared import lr_policies as lr_policies
 from lockstep.tf.shared.clipping import OPTIMIZER_SUMMARIES as OPTIMIZER_SUMMARIES
 from lockstep.tf.shared.loss_scales import AutomaticLossScaler as AutomaticLossScaler
 from lockstep.tf.shared.loss_scales import LossScale as LossScale

@@ -10,8 +10,7 @@ import tensorflow as tf
 from lockstep import errors
 from lockstep.pipeline import has_layer
 from lockstep.tf import wrapper as base
-from lockstep.tf.loss_scales import DynamicLossScale
-from lockstep.tf.loss_scaling import ScalingWrapper
+from lockstep.tf.loss_scaling import DynamicLossScale, ScalingWrapper
 from lockstep.tf.replicas import Pairs, awaits_sums, make_together
 from lockstep.tf.shared import scaling
 from lockstep.tf.shared.gradients import (

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from lockstep.tf.optimizers import Number, check_arguments
-from lockstep.tf.shared import novograd as rule
 from lockstep.tf.shared.gradients import HALF, densify
 from lockstep.tf.wrapper import as_counter, become_strict, check_pairs
 
@@ -122,7 +121,7 @@ class NovoGrad(v1.train.MomentumOptimizer):
             variable,
             v1.zeros_initializer(),
             tf.TensorShape([]),
-            rule.wide_dtype(variable.dtype),
+            wide_dtype(variable.dtype),
             MOMENT,
             self._name,
         )
@@ -163,11 +162,13 @@ class NovoGrad(v1.train.MomentumOptimizer):
     ) -> tf.Operation:
         """Write the second moment, then take a momentum step along g'."""
         stored = self.get_slot(var, MOMENT)
-        beta2, square = self._arguments["beta2"], rule.square_norm(grad)
-        moment = rule.next_moment(beta2, stored, square)
+        earlier, square = tf.convert_to_tensor(stored), square_norm(grad)
+        begun = tf.logical_and(earlier > 0, tf.math.is_finite(earlier))
+        kept = average(self._arguments["beta2"], earlier, square)
+        moment = tf.where(begun, kept, square)
         written = stored.assign(moment, use_locking=self._use_locking, read_value=False)
         with tf.control_dependencies([written]):
-            direction = rule.direction_of(self._arguments, moment, var, grad)
+            direction = direction_of(self._arguments, moment, var, grad)
         if var.dtype.base_dtype in HALF:
             return self._move_half(direction, var)
         return momentum_step(direction, var)
@@ -193,3 +194,35 @@ class NovoGrad(v1.train.MomentumOptimizer):
                 for state, value in ((slot, momentum), (var, weight))
             ]
         return tf.group(*writes)
+
+
+def wide_dtype(dtype: tf.DType) -> tf.DType:
+    """Return the dtype in which norms are computed: at least float32."""
+    return tf.float64 if dtype.base_dtype == tf.float64 else tf.float32
+
+
+def square_norm(gradient: tf.Tensor) -> tf.Tensor:
+    """Return |g|^2 in :func:`wide_dtype`: 0-d."""
+    return tf.reduce_sum(tf.square(tf.cast(gradient, wide_dtype(gradient.dtype))))
+
+
+def average(beta2: Any, moment: tf.Tensor, square: tf.Tensor) -> tf.Tensor:
+    """Return b2 v + (1 - b2) |g|^2."""
+    kept, added = (tf.cast(share, square.dtype) for share in (beta2, 1 - beta2))
+    return moment * kept + square * added
+
+
+def direction_of(
+    arguments: Mapping[str, Any],
+    moment: tf.Tensor,
+    variable: tf.Tensor | tf.Variable,
+    gradient: tf.Tensor,
+) -> tf.Tensor:
+    """Return (g / sqrt(v + eps) + wd w) times 1, or times 1 - b1 if averaged."""
+    wide, decay = moment.dtype, arguments["weight_decay"]
+    factor = 1.0 / tf.sqrt(moment + tf.cast(arguments["epsilon"], wide))
+    direction = tf.cast(gradient, wide) * factor
+    if tf.is_tensor(decay) or decay > 0:
+        direction += tf.cast(decay, wide) * tf.cast(variable, wide)
+    share = 1 - arguments["beta1"] if arguments["grad_averaging"] else 1.0
+    return direction * tf.cast(share, wide)

@@ -24,7 +24,6 @@ from lockstep.tf.replicas import (
     sums_over_replicas,
 )
 from lockstep.tf.shared import optimize_loss as shared
-from lockstep.tf.shared.accumulators import Accumulators
 from lockstep.tf.shared.gradients import apart
 from lockstep.tf.shared.loss_scales import AutomaticLossScaler, state_variable
 from lockstep.tf.wrapper import (
@@ -342,7 +341,7 @@ class TrainingStep(shared.TrainingStep):
             return super().advance(pairs, skip_update)
 
     def add_up(
-        self, sums: Accumulators, pairs: Pairs, skip_update: Any
+        self, sums: shared.Accumulators, pairs: Pairs, skip_update: Any
     ) -> tf.Operation | None:
         """Add a micro-batch, and take a step with the sums unless they must wait."""
         touched = [v for g, v in pairs if g is not None]

@@ -32,7 +32,6 @@ from lockstep.tf.optimize_loss import TrainingStep as DefaultStep
 from lockstep.tf.optimize_loss import start
 from lockstep.tf.replicas import refuse_cross_replica
 from lockstep.tf.shared import clipping
-from lockstep.tf.shared import novograd as moments
 from lockstep.tf.shared.clipping import Entry, host_recorder, processed
 from lockstep.tf.shared.gradients import (
     Values,
@@ -407,14 +406,14 @@ class NovoGrad(default.NovoGrad):
         for position, (gradient, variable) in enumerate(pairs):
             self._positions[variable.ref()] = position
             gradient = densify(gradient, variable)
-            square = moments.square_norm(gradient)
+            square = novograd.square_norm(gradient)
             earlier = tf.convert_to_tensor(self._of_last_call[position])
-            average = moments.average(self._arguments["beta2"], earlier, square)
+            average = novograd.average(self._arguments["beta2"], earlier, square)
             moment = tf.where(tf.not_equal(earlier, 0), average, square)
             if not v1.executing_eagerly_outside_functions():
                 self._of_last_call[position] = moment
             given = self._arguments, moment, variable, gradient
-            directions.append((moments.direction_of(*given), variable))
+            directions.append((novograd.direction_of(*given), variable))
         return directions
 
     def _make_unwritten(self, count: int) -> None:

@@ -12,7 +12,7 @@ from lockstep import tf as default
 from lockstep.checks import require
 from lockstep.errors import DtypeError, UnsupportedError, UnusableScaleError
 from lockstep.scalers import DynamicPolicy
-from lockstep.tf import loss_scales, mixed_precision
+from lockstep.tf import mixed_precision
 from lockstep.tf.loss_scaling import ScalingWrapper
 from lockstep.tf.replicas import Pairs, awaits_sums, make_together, refuse_cross_replica
 from lockstep.tf.shared.gradients import (
@@ -22,7 +22,7 @@ from lockstep.tf.shared.gradients import (
     values_of,
     with_values,
 )
-from lockstep.tf.shared.loss_scales import PolicyScale, StaticScale, required_scale
+from lockstep.tf.shared.loss_scales import PolicyScale, StaticScale, scale_for
 from lockstep.tf.shared.scaling import ScaledStep, penalty_gradient, require_callable
 from lockstep.tf.wrapper import (
     as_counter,
@@ -205,7 +205,9 @@ class MixedPrecisionLossScaleOptimizer(
         # The original's multitask wrapper is not an optimizer.
         wrapped = None if is_multitask and opt.strict else opt
         require_optimizer(wrapped, self.owner, errors.NotScalableError)
-        scale = required_scale(loss_scales.get(loss_scale, strict=True))
+        scale = scale_for(
+            loss_scale, FixedLossScale, DynamicLossScale, default.LossScale
+        )
         self._set_up(opt, None, scale, scale)
 
     @property

@@ -58,28 +58,21 @@ def scale_number(argument: Any) -> float:
 
 def scale_for(
     identifier: Any, fixed: Callable[[Any], Any], dynamic: Callable[[], Any], kinds: Any
-) -> Any:
+) -> LossScale:
     """Return the loss scale for a number or "dynamic"; one of ``kinds`` stays."""
     if isinstance(identifier, int | float):
         return fixed(identifier)
     if isinstance(identifier, str) and identifier == "dynamic":
         return dynamic()
-    if identifier is None or isinstance(identifier, kinds):
+    if isinstance(identifier, kinds):
         return identifier
-    raise errors.UnknownNameError(
+    kind = errors.UnknownNameError
+    if identifier is None:
+        kind = errors.MissingLossScaleError
+    raise kind(
         "loss_scale: expected a number, 'dynamic' or a loss scale, got "
         f"{identifier!r:.80}; for one that follows the gradients give 'dynamic'."
     )
-
-
-def required_scale(scale: LossScale | None) -> LossScale:
-    """Return a loss scale; raise if there is none."""
-    if scale is None:
-        raise errors.MissingLossScaleError(
-            "MixedPrecisionLossScaleOptimizer: expected a loss scale, got None; give a "
-            "number or 'dynamic'."
-        )
-    return scale
 
 
 # -- loss scales -----------------------------------------------------------------------

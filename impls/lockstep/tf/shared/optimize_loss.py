@@ -19,7 +19,6 @@ from lockstep import errors
 from lockstep.checks import check_integer, dtype_name, number_of
 from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.pipeline import base_of, in_order, stages_of
-from lockstep.tf.shared.accumulators import Accumulators
 from lockstep.tf.shared.clipping import (
     Processing,
     Summaries,
@@ -169,10 +168,8 @@ class TrainingStep(tf.Module):
         return None if self._sums is None else self._sums.micro_step
 
     def __repr__(self) -> str:
-        base, stages = (
-            type(base_of(self.optimizer)).__name__,
-            " -> ".join(self.pipeline),
-        )
+        base = type(base_of(self.optimizer)).__name__
+        stages = " -> ".join(self.pipeline)
         if not tf.executing_eagerly():
             return f"{OWNER}({base}, in a graph; {stages})"
         trained = f"{len(self.trained)} variable" + "s" * (len(self.trained) != 1)
@@ -370,6 +367,108 @@ def find_trained(
             "to train."
         )
     return variables
+
+
+# -- sums over micro-batches -----------------------------------------------------------
+
+
+class Accumulators(tf.Module):
+    """One sum per variable, sparse or dense like its first gradient.
+
+    ``sums`` has the variables of each: the dense sum, or rows and indices, or none.
+    """
+
+    def __init__(self, iter_size: int, micro_step: tf.Variable) -> None:
+        super().__init__()
+        self.iter_size = iter_size
+        self.micro_step = micro_step
+        self.sums: tuple[tuple[tf.Variable, ...], ...] = ()
+        self.shapes: list[tuple[int, ...]] = []
+
+    @property
+    def values(self) -> list[Gradient]:
+        """The sums so far, one per variable; None if there is none."""
+        values: list[Gradient] = []
+        for variables, shape in zip(self.sums, self.shapes, strict=True):
+            parts = [variable.read_value() for variable in variables]
+            if len(parts) == 2:
+                parts = [tf.IndexedSlices(*parts, tf.constant(shape, tf.int64))]
+            values.append(parts[0] if parts else None)
+        return values
+
+    def add(self, pairs: Pairs) -> Pairs:
+        """Return the sums plus a micro-batch; a failed step must not store them."""
+        if not self.sums:
+            self.shapes = [tuple(map(int, variable.shape)) for _, variable in pairs]
+            gradients = [gradient for gradient, _ in pairs]
+            with tf.init_scope():
+                self.sums = tuple(map(make_sum, gradients, self.shapes))
+        totals: Pairs = []
+        for total, (gradient, variable) in zip(self.values, pairs, strict=True):
+            if len(parts_of(total)) != len(parts_of(gradient)):
+                raise errors.UnsupportedError(
+                    f"{OWNER}: iter_size: expected the same kinds of gradients in each "
+                    "micro-batch, got another kind than before for "
+                    f"{name_of(variable)!r}; fill in zeros where the loss does not "
+                    "depend on it."
+                )
+            if isinstance(gradient, tf.IndexedSlices):
+                share = gradient.values / tf.cast(self.iter_size, gradient.dtype)
+                added = tf.cast(gradient.indices, tf.int64)
+                indices = tf.concat([total.indices, added], 0)
+                values = tf.concat([total.values, share], 0)
+                total = tf.IndexedSlices(values, indices, total.dense_shape)
+            elif gradient is not None:
+                total += gradient / tf.cast(self.iter_size, gradient.dtype)
+            totals.append((total, variable))
+        return totals
+
+    def keep(self, pairs: Pairs, count: tf.Tensor) -> tf.Operation | None:
+        """Store the sums of ``count`` micro-batches in their variables."""
+        parts = [part for gradient, _ in pairs for part in parts_of(gradient)]
+        return self._write(parts, count)
+
+    def clear(self) -> tf.Operation | None:
+        """Clear the sums: zeros, or no rows."""
+        variables = [part for parts in self.sums for part in parts]
+        empty = [tf.zeros([n or 0 for n in v.shape], v.dtype) for v in variables]
+        return self._write(empty, tf.zeros((), tf.int64))
+
+    def _write(self, values: Sequence[tf.Tensor], count: tf.Tensor) -> Any:
+        variables = [part for parts in self.sums for part in parts]
+        pairs = zip(variables, values, strict=True)
+        done = [variable.assign(value, read_value=False) for variable, value in pairs]
+        return tf.group(*done, self.micro_step.assign(count, read_value=False))
+
+
+def parts_of(gradient: Gradient) -> list[tf.Tensor]:
+    """Return the tensors of a gradient: none, one, or rows and their indices."""
+    if isinstance(gradient, tf.IndexedSlices):
+        return [gradient.values, gradient.indices]
+    return [] if gradient is None else [gradient]
+
+
+def make_sum(gradient: Gradient, shape: tuple[int, ...]) -> tuple[tf.Variable, ...]:
+    """Create the variables of an empty sum like a gradient."""
+    if gradient is None:
+        return ()
+    if not isinstance(gradient, tf.IndexedSlices):
+        return (make_part("total", tf.zeros(shape, gradient.dtype), None),)
+    rows = tf.zeros([0, *shape[1:]], gradient.dtype)
+    indices = make_part("indices", tf.zeros([0], tf.int64), [None])
+    return make_part("values", rows, [None, *shape[1:]]), indices
+
+
+def make_part(name: str, value: tf.Tensor, shape: Any) -> tf.Variable:
+    """Create a variable that conditions can change, with any TensorFlow behaviour."""
+    return tf.compat.v1.Variable(
+        value,
+        trainable=False,
+        name=f"{name}_accum",
+        shape=shape,
+        validate_shape=shape is None,
+        use_resource=True,
+    )
 
 
 # -- summaries of a step ---------------------------------------------------------------

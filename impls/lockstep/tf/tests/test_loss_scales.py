@@ -11,8 +11,14 @@ import tensorflow as tf
 
 from harness.parity import drivers
 from lockstep import errors, reference
-from lockstep.tf import AutomaticLossScaler, DynamicLossScale, FixedLossScale, strict
-from lockstep.tf.loss_scales import get
+from lockstep.tf import (
+    AutomaticLossScaler,
+    DynamicLossScale,
+    FixedLossScale,
+    GradientDescentOptimizer,
+    MixedPrecisionLossScaleOptimizer,
+    strict,
+)
 
 Hosts = Callable[..., Any]
 
@@ -29,6 +35,10 @@ OPTIONS: list[dict[str, Any]] = [
     {"tolerance": 0.25},
     {"tolerance": 1 / 3, "growth_factor": 4.0},
 ]
+
+
+def scaled_by(scale: Any) -> MixedPrecisionLossScaleOptimizer:
+    return MixedPrecisionLossScaleOptimizer(GradientDescentOptimizer(1.0), scale)
 
 
 @pytest.mark.sample(8)
@@ -56,8 +66,8 @@ def test_a_configuration_makes_the_same_scale(names: Any) -> None:
     for scale in scales + [DynamicLossScale(8.0, 3, **options) for options in OPTIONS]:
         again = type(scale).from_config(scale.get_config())
         assert repr(again) == repr(scale) and float(again()) == float(scale())
-        assert get(scale) is scale
-    assert get(None) is None and isinstance(get("dynamic"), DynamicLossScale)
+        assert scaled_by(scale).scale_object is scale
+    assert isinstance(scaled_by("dynamic").scale_object, DynamicLossScale)
     assert len(DynamicLossScale().variables) == 2
 
 
@@ -122,8 +132,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception]]] = {
         errors.OutOfRangeError,
     ),
     "a strict option": (lambda: DynamicLossScale(strict=True, floor=2.0), TypeError),
-    "a word": (lambda: get("foo"), errors.UnknownNameError),
-    "a scaler": (lambda: get(AutomaticLossScaler()), errors.UnknownNameError),
+    "a word": (lambda: scaled_by("foo"), errors.UnknownNameError),
+    "a scaler": (lambda: scaled_by(AutomaticLossScaler()), errors.UnknownNameError),
     "an algorithm": (lambda: AutomaticLossScaler("Backof"), errors.UnknownNameError),
     "a parameter": (
         lambda: AutomaticLossScaler("Backoff", {"step_windw": 3}),
