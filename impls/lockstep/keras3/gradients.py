@@ -24,7 +24,10 @@ from lockstep.tf.shared.gradients import (
     as_gradient,
     as_pairs,
     check_like,
+    densify,
     name_of,
+    require_gradients,
+    require_variable,
 )
 
 Gradient = tf.Tensor | tf.IndexedSlices | None
@@ -92,16 +95,6 @@ def state_variable(name: str, value: float, dtype: str) -> keras.Variable:
 # -- gradients -------------------------------------------------------------------------
 
 
-def require_gradients(gradients: Iterable[Any], owner: str, variables: Any) -> None:
-    """Raise if every gradient is absent."""
-    if all(gradient is None for gradient in gradients):
-        raise errors.NoGradientsError(
-            f"{owner}: expected a gradient for at least one variable, got None for "
-            f"every one of {', '.join(map(name_of, variables))}; check that the loss "
-            "depends on these variables."
-        )
-
-
 def check_gradients(
     gradients: Sequence[Any], variables: Sequence[Any], owner: str, wide: bool = False
 ) -> list[Gradient]:
@@ -155,17 +148,6 @@ def without_duplicates(gradient: Gradient) -> Gradient:
     return tf.IndexedSlices(totals, named, gradient.dense_shape)
 
 
-def densify(gradient: Gradient, variable: Any) -> tf.Tensor:
-    """Return a dense gradient; an absent one, and rows without an index, are 0."""
-    value = value_of(variable)
-    if gradient is None:
-        return tf.zeros(value.shape, value.dtype)
-    if isinstance(gradient, tf.IndexedSlices):
-        count = value.shape[0]
-        return tf.math.unsorted_segment_sum(gradient.values, gradient.indices, count)
-    return gradient
-
-
 # -- replicas --------------------------------------------------------------------------
 
 
@@ -190,7 +172,7 @@ def for_all_replicas(
     def merged(*shares: list[Gradient]) -> None:
         columns = zip(zip(*shares, strict=True), variables, strict=True)
         sums = [add_up(column, variable) for column, variable in columns]
-        require_gradients(sums, owner, variables)
+        require_gradients(owner, sums, variables)
         build(sums)
         with apart():
             step(sums)
@@ -382,12 +364,7 @@ class TrainV1:
         """Check the gradients, then take a step, once for all replicas."""
         owner = type(self).__name__
         for variable in variables:
-            if not is_variable(variable):
-                raise errors.MalformedPairsError(
-                    f"{owner}: expected pairs (gradient, keras.Variable), got "
-                    f"{type(variable).__name__}; put the gradient first and the "
-                    "variable second."
-                )
+            require_variable(owner, variable, "keras.Variable")
         variables = [as_variable(variable) for variable in variables]
         gradients = check_gradients(gradients, variables, owner, self.takes_wide)
 

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from lockstep.interface import StepReport
-from lockstep.keras3.gradients import Gradient, Pairs, densify, key_of, value_of
+from lockstep.keras3.gradients import Gradient, Pairs, key_of, value_of
 from lockstep.keras3.wrapper import (
     ACCUMULATOR,
     AVERAGE,
@@ -17,7 +17,12 @@ from lockstep.keras3.wrapper import (
     preserved,
     refuse_several,
 )
-from lockstep.tf.shared.gradients import all_zero_flags, name_of, some_may_be_zero
+from lockstep.tf.shared.gradients import (
+    all_zero_flags,
+    densify,
+    name_of,
+    some_may_be_zero,
+)
 
 
 @keras.saving.register_keras_serializable(package="lockstep")

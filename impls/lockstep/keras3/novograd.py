@@ -8,9 +8,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lockstep.keras3.gradients import densify, value_of
+from lockstep.keras3.gradients import value_of
 from lockstep.keras3.optimizers import RuleOptimizer, registered
 from lockstep.optimizers import NOVOGRAD
+from lockstep.tf.shared.gradients import densify
 
 MOMENTUM, MOMENT = "momentum", "second_moment"
 

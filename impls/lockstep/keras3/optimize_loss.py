@@ -17,6 +17,7 @@ from lockstep.keras3.loss_scaling import AutomaticLossScaler
 from lockstep.keras3.mixed_precision import MixedPrecisionOptimizerWrapper
 from lockstep.pipeline import base_of
 from lockstep.tf.shared import optimize_loss as shared
+from lockstep.tf.shared.gradients import require_gradients
 
 Optimizer = keras.optimizers.Optimizer
 OWNER = shared.OWNER
@@ -260,7 +261,7 @@ class TrainingStep(shared.TrainingStep):
         """Return the pairs; raise unless they fit and a gradient is present."""
         gradients, variables = map(list, zip(*pairs, strict=True))
         gradients = gradients_of.check_gradients(gradients, variables, OWNER)
-        gradients_of.require_gradients(gradients, OWNER, variables)
+        require_gradients(OWNER, gradients, variables)
         return list(zip(gradients, variables, strict=True))
 
     def apply(self, pairs: Pairs, record: Any) -> None:

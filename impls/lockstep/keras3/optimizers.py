@@ -19,13 +19,12 @@ from lockstep.keras3 import wrapper as stack
 from lockstep.keras3.gradients import (
     StateList,
     TrainV1,
-    densify,
     for_all_replicas,
     value_of,
     without_duplicates,
 )
 from lockstep.optimizers import OPTIMIZERS, OptimizerSpec
-from lockstep.tf.shared.gradients import name_of
+from lockstep.tf.shared.gradients import densify, name_of
 
 registered = keras.saving.register_keras_serializable(package="lockstep")
 

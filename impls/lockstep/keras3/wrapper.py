@@ -19,6 +19,7 @@ from lockstep.interface import NO_EAGER_STEP, NO_GRADIENTS, StepReport
 from lockstep.keras3 import gradients as gradients_of
 from lockstep.keras3.gradients import Gradient, Pairs, StateList, TrainV1, key_of
 from lockstep.pipeline import base_of, layers_of
+from lockstep.tf.shared.gradients import extended_report
 
 ACCUMULATOR = "gradient_accumulator"
 """Keras' slot name for the gradient accumulated between two updates."""
@@ -406,14 +407,8 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
         self, gradients: list[Gradient], variables: list[Any], ending: str
     ) -> None:
         """Report an eager step: what the wrapped optimizer reported, and an ending."""
-        report = getattr(self.inner_optimizer, "last_step", None)
-        if report is None:
-            pairs = zip(gradients, variables, strict=True)
-            absent = tuple(gradients_of.name_of(v) for g, v in pairs if g is None)
-            reason = f"of {len(variables)} gradients {len(absent)} absent"
-            reason = reason if absent else "every gradient was present"
-            report = StepReport(len(absent) < len(variables), reason, absent)
-        self._set_report(report._replace(reason=f"{report.reason}; {ending}"))
+        inner = self.inner_optimizer
+        self._set_report(extended_report(inner, gradients, variables, ending))
 
     def _differentiate(self, loss: Any, variables: list[Any], grad_loss: Any) -> Pairs:
         """Differentiate a loss with the wrapped optimizer, which may scale it."""

@@ -17,7 +17,6 @@ from lockstep.interface import NO_EAGER_STEP
 from lockstep.ray.center import RayCenter
 from lockstep.tf.agn_center import Center, RemoteCenter
 from lockstep.tf.mixed_precision import share_row_limits
-from lockstep.tf.replicas import Pairs
 from lockstep.tf.shared import agn as shared
 from lockstep.tf.shared.gradients import (
     as_variable,
@@ -27,6 +26,7 @@ from lockstep.tf.shared.gradients import (
 )
 from lockstep.tf.wrapper import (
     Optimizer,
+    Pairs,
     Wrapper,
     advance,
     as_train_op,

@@ -22,9 +22,8 @@ import tensorflow as tf
 from lockstep.errors import UnsupportedError
 from lockstep.interface import Array
 from lockstep.pipeline import has_layer, layers_of
-from lockstep.tf.replicas import Pairs
 from lockstep.tf.shared.agn import RemoteTensors, check_joining, require_kinds
-from lockstep.tf.wrapper import apply_with, as_variable, base_of, builds_graph
+from lockstep.tf.wrapper import Pairs, apply_with, as_variable, base_of, builds_graph
 
 Optimizer = tf.compat.v1.train.Optimizer
 

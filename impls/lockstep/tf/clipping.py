@@ -7,10 +7,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from lockstep.tf.replicas import Pairs
 from lockstep.tf.shared import clipping as shared
 from lockstep.tf.shared.clipping import Recorder
 from lockstep.tf.shared.gradients import Gradient
+from lockstep.tf.wrapper import Pairs
 
 
 @tf.autograph.experimental.do_not_convert

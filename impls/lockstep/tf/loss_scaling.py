@@ -10,7 +10,6 @@ import tensorflow as tf
 from lockstep import errors, scalers
 from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.tf import wrapper as base
-from lockstep.tf.replicas import Pairs
 from lockstep.tf.shared import loss_scales as shared
 from lockstep.tf.shared import scaling
 from lockstep.tf.shared.gradients import (
@@ -24,6 +23,7 @@ from lockstep.tf.shared.gradients import (
     widen,
     with_values,
 )
+from lockstep.tf.wrapper import Pairs
 
 Update = Callable[[Pairs], tf.Operation | None]
 Optimizer = tf.compat.v1.train.Optimizer
@@ -371,6 +371,7 @@ class Entry(NamedTuple):
 
     is_unscaled: bool
     in_function: bool
+    taken: bool = False  # By a step in one branch of a condition.
 
 
 class ByHand:
@@ -404,7 +405,8 @@ class ByHand:
     def take(self, owner: str) -> bool:
         """Return whether the gradients of a step are unscaled, and remove the entry."""
         entry, eager = self._entries.get(replica_number()), tf.executing_eagerly()
-        if entry is None:
+        if entry is None or (eager and entry.taken):
+            self._entries.pop(replica_number(), None)
             return True
         if eager and entry.in_function and not entry.is_unscaled:
             raise errors.UnsupportedError(
@@ -415,7 +417,9 @@ class ByHand:
         # Only one branch of a condition runs, so each may apply the same gradients.
         # The class of the graph of a branch has no public name.
         graph = tf.compat.v1.get_default_graph()
-        if type(graph).__name__ != "CondBranchFuncGraph":
+        if type(graph).__name__ == "CondBranchFuncGraph":
+            self._entries[replica_number()] = entry._replace(taken=True)
+        else:
             del self._entries[replica_number()]
         if not (eager or entry.in_function):
             self._steps_in_functions = True

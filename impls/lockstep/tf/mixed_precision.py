@@ -11,7 +11,6 @@ from lockstep import errors
 from lockstep.pipeline import has_layer
 from lockstep.tf import wrapper as base
 from lockstep.tf.loss_scaling import DynamicLossScale, ScalingWrapper
-from lockstep.tf.replicas import Pairs, awaits_sums, make_together
 from lockstep.tf.shared import scaling
 from lockstep.tf.shared.gradients import (
     HALF,
@@ -33,7 +32,15 @@ from lockstep.tf.shared.loss_scales import (
     scale_number,
 )
 from lockstep.tf.variable_clipping import VariableClippingOptimizer
-from lockstep.tf.wrapper import as_variable, builds_graph, is_reference, listed
+from lockstep.tf.wrapper import (
+    Pairs,
+    as_variable,
+    awaits_sums,
+    builds_graph,
+    is_reference,
+    listed,
+    make_together,
+)
 
 v1 = tf.compat.v1
 Optimizer = v1.train.Optimizer

@@ -13,11 +13,10 @@ import tensorflow as tf
 from lockstep.errors import UnsupportedError
 from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.tf import wrapper as base
-from lockstep.tf.replicas import Pairs
 from lockstep.tf.shared import clipping as shared
 from lockstep.tf.shared import gradients as tensors
 from lockstep.tf.shared.gradients import Gradient, name_of
-from lockstep.tf.wrapper import Optimizer, Wrapper, become_strict
+from lockstep.tf.wrapper import Optimizer, Pairs, Wrapper, become_strict
 
 
 class MultitaskOptimizerWrapper(Wrapper):

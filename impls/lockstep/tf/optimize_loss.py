@@ -12,31 +12,26 @@ import tensorflow as tf
 from lockstep import errors
 from lockstep.tf import optimizers as rules
 from lockstep.tf.mixed_precision import MixedPrecisionOptimizerWrapper
-from lockstep.tf.replicas import (
-    Pairs,
-    ReplicatedStep,
-    awaits_sums,
-    copies_of,
-    is_mirrored,
-    make_together,
-    replica_count,
-    summed_gradients,
-    sums_over_replicas,
-)
 from lockstep.tf.shared import optimize_loss as shared
 from lockstep.tf.shared.gradients import apart
 from lockstep.tf.shared.loss_scales import AutomaticLossScaler, state_variable
 from lockstep.tf.wrapper import (
     Optimizer,
+    Pairs,
     Wrapper,
     apply_with,
     as_train_op,
     as_variable,
+    awaits_sums,
     base_of,
     builds_graph,
     check_pairs,
+    make_together,
+    replica_count,
     require_optimizer,
     require_resources,
+    summed_gradients,
+    sums_over_replicas,
 )
 
 v1 = tf.compat.v1
@@ -379,6 +374,93 @@ def make_slots(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
         return
     with tf.init_scope():
         optimizer._create_slots(variables)
+
+
+# -- replicas as ranks, for optimize_loss ----------------------------------------------
+
+
+def is_mirrored(variables: Sequence[tf.Variable]) -> bool:
+    """Whether a strategy has a copy of each variable on each of its replicas."""
+    return all(isinstance(v, tf.distribute.DistributedValues) for v in variables)
+
+
+def copies_of(
+    variables: Sequence[tf.Variable], on_horovod: bool
+) -> list[list[tf.Variable]]:
+    """Return each replica's copies of the variables; one list without replicas."""
+    if replica_count() > 1:
+        raise errors.CrossReplicaError(
+            "optimize_loss: expected no strategy's scope, got one of several replicas; "
+            "call it outside; the variables alone are made in the scope."
+        )
+    if not is_mirrored(variables):
+        return [list(variables)]
+    strategy = variables[0].distribute_strategy
+    by_variable = [
+        strategy.experimental_local_results(variable) for variable in variables
+    ]
+    copies = [list(copy) for copy in zip(*by_variable, strict=True)]
+    if len(copies) > 1 and not on_horovod:
+        raise errors.UnsupportedError(
+            "optimize_loss: expected on_horovod with several replicas, got "
+            f"{len(copies)} of them; pass on_horovod=True, so that their gradients are "
+            "averaged."
+        )
+    return copies
+
+
+class ReplicatedStep(tf.Module):
+    """One step per replica of a strategy; ``strategy.run(step, args)`` calls it.
+
+    As with Horovod, each rank has its own optimizer and scaler and updates its own copy
+    of the variables. All ranks start equal and get the same averaged gradients, so they
+    stay equal and skip the same steps. With ``iter_size`` > 1 each micro-batch is
+    averaged, because replicas cannot communicate inside a condition. All other
+    attributes are those of the first replica's ``TrainingStep``.
+
+    Attributes:
+        steps: the steps of this process' replicas.
+    """
+
+    def __init__(self, steps: Sequence[Any]) -> None:
+        super().__init__()
+        self.steps = tuple(steps)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.steps[0]!r}, replicas={len(self.steps)})"
+
+    @tf.autograph.experimental.do_not_convert
+    def __call__(self, *inputs: Any, skip_update: Any = None) -> Any:
+        """Take the step of the calling replica; see ``TrainingStep``.
+
+        Raises:
+            CrossReplicaError: a RuntimeError; called outside of ``strategy.run``.
+        """
+        context, count = tf.distribute.get_replica_context(), len(self.steps)
+        here = 1
+        if context is not None and tf.distribute.has_strategy():
+            here = len(context.strategy.extended.worker_devices)
+        if context is None or here != count:
+            raise errors.CrossReplicaError(
+                "optimize_loss: expected a replica context, got a cross-replica "
+                "context; call it inside strategy.run."
+            )
+        # The replicas of one process have consecutive numbers.
+        position = int(tf.get_static_value(context.replica_id_in_sync_group)) % count
+        return self.steps[position](*inputs, skip_update=skip_update)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "steps" or name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.steps[0], name)
+
+    @property
+    def pipeline(self) -> tuple[str, ...]:
+        """The stages of a step that change its gradients, in order."""
+        return tuple(self.steps[0].pipeline)
+
+
+# -- regularization losses -------------------------------------------------------------
 
 
 @tf.autograph.experimental.do_not_convert

@@ -30,7 +30,6 @@ from lockstep.tf import pipeline_of as pipeline_of
 from lockstep.tf import reduce_gradients as reduce_gradients
 from lockstep.tf.optimize_loss import TrainingStep as DefaultStep
 from lockstep.tf.optimize_loss import start
-from lockstep.tf.replicas import refuse_cross_replica
 from lockstep.tf.shared import clipping
 from lockstep.tf.shared.clipping import Entry, host_recorder, processed
 from lockstep.tf.shared.gradients import (
@@ -62,6 +61,7 @@ from lockstep.tf.wrapper import (
     is_reference,
     make_conditional,
     old_name,
+    refuse_cross_replica,
 )
 
 if not TYPE_CHECKING:  # A type checker reads what is imported as itself.

@@ -14,7 +14,6 @@ from lockstep.errors import DtypeError, UnsupportedError, UnusableScaleError
 from lockstep.scalers import DynamicPolicy
 from lockstep.tf import mixed_precision
 from lockstep.tf.loss_scaling import ScalingWrapper
-from lockstep.tf.replicas import Pairs, awaits_sums, make_together, refuse_cross_replica
 from lockstep.tf.shared.gradients import (
     name_of,
     require_floats,
@@ -25,11 +24,15 @@ from lockstep.tf.shared.gradients import (
 from lockstep.tf.shared.loss_scales import PolicyScale, StaticScale, scale_for
 from lockstep.tf.shared.scaling import ScaledStep, penalty_gradient, require_callable
 from lockstep.tf.wrapper import (
+    Pairs,
     as_counter,
     as_variable,
+    awaits_sums,
     builds_graph,
     check_pairs,
+    make_together,
     old_name,
+    refuse_cross_replica,
     require_optimizer,
     require_resources,
 )

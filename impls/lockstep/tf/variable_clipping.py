@@ -14,10 +14,9 @@ from lockstep import errors
 from lockstep.interface import NO_EAGER_STEP
 from lockstep.pipeline import layers_of
 from lockstep.tf import wrapper as base
-from lockstep.tf.replicas import Pairs
 from lockstep.tf.shared import variable_clipping as shared
 from lockstep.tf.shared.gradients import Gradient, name_of, own_copy, require_floats
-from lockstep.tf.wrapper import Optimizer, Wrapper
+from lockstep.tf.wrapper import Optimizer, Pairs, Wrapper
 
 OWNER, DIMS = shared.OWNER, shared.DIMS
 

@@ -8,6 +8,7 @@ wrapper that skips a variable in a graph puts a condition around the hooks.
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -15,19 +16,22 @@ import tensorflow as tf
 
 from lockstep import errors
 from lockstep.interface import NO_EAGER_STEP, StepReport
-from lockstep.tf import replicas
-from lockstep.tf.replicas import Pairs
 from lockstep.tf.shared.gradients import (
     Gradient,
     as_gradient,
     as_pairs,
     as_variable,
     check_like,
+    densify,
+    extended_report,
     name_of,
     own_copy,
+    require_gradients,
+    require_variable,
 )
 
 Optimizer = tf.compat.v1.train.Optimizer
+Pairs = list[tuple[Gradient, tf.Variable]]
 Skip = Callable[[Any, tf.Variable], tf.Tensor]
 """Whether the update of a variable by a gradient is skipped: bool, 0-d."""
 
@@ -40,6 +44,10 @@ HOOKS = (
 SKIPS = "_lockstep_skips"
 INNER = ("inner_optimizer", "_optimizer", "_opt")
 """Attributes in which wrappers keep the optimizer that they wrap."""
+
+ABSENT, SPARSE, DENSE = range(3)
+
+_thread = threading.local()
 
 # -- arguments -------------------------------------------------------------------------
 
@@ -65,21 +73,10 @@ def check_pairs(
     """
     pairs: Pairs = []
     for gradient, key in as_pairs(grads_and_vars, owner):
-        variable = as_variable(key)
-        if not isinstance(variable, tf.Variable):
-            raise errors.MalformedPairsError(
-                f"{owner}: expected pairs (gradient, tf.Variable), got "
-                f"{type(variable).__name__}; put the gradient first and the variable "
-                "second."
-            )
+        variable = require_variable(owner, key)
         pairs.append((as_gradient(gradient, variable, owner), variable))
     check_like(owner, pairs, lambda k: name_of(pairs[k][1]), takes_wide)
-    if all(gradient is None for gradient, _ in pairs):
-        names = ", ".join(name_of(variable) for _, variable in pairs)
-        raise errors.NoGradientsError(
-            f"{owner}: expected a gradient for at least one variable, got None for "
-            f"every one of {names}; check that the loss depends on these variables."
-        )
+    require_gradients(owner, *zip(*pairs, strict=True))
     return pairs
 
 
@@ -222,6 +219,135 @@ def require_resources(variables: Iterable[tf.Variable]) -> None:
             )
 
 
+# -- replicas of a strategy ------------------------------------------------------------
+
+# A v1 optimizer sums gradients in a merge_call, which is not possible inside of a
+# condition. So a wrapper does it first: it creates all state and sums the gradients.
+# Then every replica takes the same step on its own copy of the variables.
+
+
+def replica_count() -> int:
+    """Return the number of replicas, 1 outside of a strategy."""
+    return int(tf.distribute.get_strategy().num_replicas_in_sync)
+
+
+def refuse_cross_replica(owner: str) -> None:
+    """Raise if gradients are applied outside of ``strategy.run``."""
+    if tf.distribute.in_cross_replica_context():
+        raise errors.CrossReplicaError(
+            f"{owner}.apply_gradients: expected a replica context, got a cross-replica "
+            "context; call it inside strategy.run, or use _distributed_apply."
+        )
+
+
+def require_mirrored(owner: str, variables: Iterable[Any]) -> None:
+    """Raise for a variable that is not mirrored, if there are several"""
+    if replica_count() == 1:
+        return
+    for variable in variables:
+        if not isinstance(variable, tf.distribute.DistributedValues):
+            raise errors.UnsupportedError(
+                f"{owner}: expected variables of which every replica has a copy, got "
+                f"{name_of(variable)!r}, which has none; make model, optimizer and "
+                "step counter inside strategy.scope()."
+            )
+
+
+def sums_known() -> bool:
+    """Whether the gradients in this thread are already summed over the"""
+    return getattr(_thread, "summed", False)
+
+
+def awaits_sums() -> bool:
+    """Whether the caller is a replica whose gradients are not summed yet."""
+    return tf.distribute.has_strategy() and not sums_known()
+
+
+@contextlib.contextmanager
+def summed_gradients() -> Iterator[None]:
+    """Mark the gradients that are applied in the ``with`` block as summed."""
+    _thread.summed = True
+    try:
+        yield
+    finally:
+        _thread.summed = False
+
+
+def make_together(make: Callable[[], Any]) -> None:
+    """Call ``make``, which creates variables, once for all"""
+    if not awaits_sums() or tf.distribute.in_cross_replica_context():
+        make()
+        return
+
+    def merged(strategy: tf.distribute.Strategy) -> None:
+        make()
+
+    tf.distribute.get_replica_context().merge_call(merged)
+
+
+def sums_over_replicas(pairs: Pairs) -> Pairs:
+    """Return the pairs with each gradient summed over the
+
+    A gradient is absent only if it is absent on all  It stays sparse unless
+    it is dense on a replica.
+    """
+    context = tf.distribute.get_replica_context()
+    if context.num_replicas_in_sync == 1:
+        return pairs
+    kinds = tuple(
+        ABSENT if g is None else SPARSE if isinstance(g, tf.IndexedSlices) else DENSE
+        for g, _ in pairs
+    )
+
+    def largest_kinds(strategy: Any, kinds: Sequence[Any]) -> tuple[int, ...]:
+        # The gradients of all replicas convert to it.
+        return tuple(max(strategy.experimental_local_results(kind)) for kind in kinds)
+
+    largest = context.merge_call(largest_kinds, args=(kinds,))
+    alike: dict[Any, dict[int, Any]] = {}
+    for position, (pair, kind) in enumerate(zip(pairs, largest, strict=True)):
+        if kind != ABSENT:
+            gradient = as_kind(*pair, kind)
+            group = alike.setdefault((kind, gradient.dtype), {})
+            group[position] = gradient
+    sums: dict[int, Any] = {}
+    # One collective per dtype and kind, because a strategy concatenates dense tensors.
+    for group in alike.values():
+        added = context.all_reduce(tf.distribute.ReduceOp.SUM, [*group.values()])
+        sums.update(zip(group, added, strict=True))
+    return [(sums.get(position), v) for position, (_, v) in enumerate(pairs)]
+
+
+def as_kind(gradient: Gradient, variable: tf.Variable, kind: int) -> Any:
+    """Convert a gradient to slices or to a dense tensor; an absent one adds nothing."""
+    copy, dtype = own_copy(variable), variable.dtype.base_dtype
+    if kind == DENSE:
+        return densify(gradient, copy)
+    if gradient is None:
+        values = tf.zeros([0, *variable.shape[1:]], dtype)
+        return tf.IndexedSlices(values, tf.zeros([0], tf.int64), None)
+    return tf.IndexedSlices(gradient.values, tf.cast(gradient.indices, tf.int64), None)
+
+
+def whole_step(done: tf.Operation | None) -> tf.Operation | None:
+    """Return the operation of a step on all replicas, given one replica's; graph only.
+
+    It replaces the replicas' operations in the collection of training operations.
+    """
+    if tf.executing_eagerly():
+        return done
+
+    def group(strategy: Any, part: Any) -> tf.Operation | None:
+        whole: tf.Operation | None = strategy.group(part)
+        parts = strategy.experimental_local_results(part)
+        train_ops = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.TRAIN_OP)
+        train_ops[:] = [*(op for op in train_ops if op not in parts), whole]
+        return whole
+
+    context = tf.distribute.get_replica_context()
+    return context.merge_call(group, args=(done,))
+
+
 # -- steps -----------------------------------------------------------------------------
 
 
@@ -233,7 +359,7 @@ def apply_with(
 ) -> tf.Operation | None:
     """Apply pairs; do not sum gradients over replicas that are summed already."""
     summed: dict[str, Any] = {}
-    if replicas.sums_known() and not isinstance(optimizer, Wrapper):
+    if sums_known() and not isinstance(optimizer, Wrapper):
         summed["skip_gradients_aggregation"] = True
         global_step = own_copy(global_step)
     return optimizer.apply_gradients(grads_and_vars, global_step, name, **summed)
@@ -428,7 +554,7 @@ class Wrapper(Optimizer):
 
     def _check_context(self) -> None:
         """Raise where no step can be taken."""
-        replicas.refuse_cross_replica(self.owner)
+        refuse_cross_replica(self.owner)
 
     def _prepared(self, pairs: Pairs) -> Pairs:
         """Return the pairs of a step, before the gradients of replicas are summed."""
@@ -437,26 +563,24 @@ class Wrapper(Optimizer):
     def _apply(
         self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
     ) -> tf.Operation | None:
-        """Take a step with gradients that are summed over the replicas."""
+        """Take a step with gradients that are summed over the"""
         raise NotImplementedError
 
     def _apply_together(
         self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
     ) -> tf.Operation | None:
         """Take a step; with replicas, sum the gradients over all of them first."""
-        if not replicas.awaits_sums():
+        if not awaits_sums():
             return self._apply(pairs, global_step, name)
         counters = [] if global_step is None else [global_step]
         variables = [variable for _, variable in pairs]
-        replicas.require_mirrored(
-            self.owner, [*variables, *counters, *self.variables()]
-        )
-        pairs = replicas.sums_over_replicas(pairs)
+        require_mirrored(self.owner, [*variables, *counters, *self.variables()])
+        pairs = sums_over_replicas(pairs)
         touched = [variable for gradient, variable in pairs if gradient is not None]
-        replicas.make_together(lambda: self.create_slots(touched))
-        with replicas.summed_gradients():
+        make_together(lambda: self.create_slots(touched))
+        with summed_gradients():
             done = self._apply(pairs, global_step, name)
-        return replicas.whole_step(done)
+        return whole_step(done)
 
     def apply_inside(
         self,
@@ -469,13 +593,8 @@ class Wrapper(Optimizer):
 
     def _report(self, pairs: Pairs, ending: str) -> None:
         """Report an eager step: what the wrapped optimizer reported, and an ending."""
-        report = getattr(self.inner_optimizer, "last_step", None)
-        if report is None:
-            absent = tuple(name_of(v) for g, v in pairs if g is None)
-            reason = f"of {len(pairs)} gradients {len(absent)} absent"
-            reason = reason if absent else "every gradient was present"
-            report = StepReport(len(absent) < len(pairs), reason, absent)
-        self.last_step = report._replace(reason=f"{report.reason}; {ending}")
+        both = zip(*pairs, strict=True)
+        self.last_step = extended_report(self.inner_optimizer, *both, ending)
 
     # -- state -------------------------------------------------------------------------
 

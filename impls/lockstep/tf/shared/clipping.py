@@ -27,6 +27,7 @@ from lockstep.tf.shared.gradients import (
     check_shapes,
     name_of,
     require_floats,
+    require_variable,
     saturating_cast,
     summed_values,
     times,
@@ -620,12 +621,7 @@ def as_entries(
     pairs = as_pairs(grads_and_vars, owner)
     entries = []
     for gradient, key in pairs:
-        variable = as_variable(key)
-        if not isinstance(variable, tf.Variable):
-            raise errors.MalformedPairsError(
-                f"{owner}: expected pairs (gradient, variable), got "
-                f"{type(key).__name__}; put the gradient first and the variable second."
-            )
+        variable = require_variable(owner, key, "variable")
         name = str(getattr(getattr(key, MODEL, key), "path", variable.name))
         entries.append(Entry(as_gradient(gradient, name, owner), variable, name))
     return entries, [variable for _, variable in pairs]

@@ -19,6 +19,7 @@ from lockstep.errors import (
     ShapeError,
     UnsupportedError,
 )
+from lockstep.interface import StepReport
 
 Values = tf.Tensor | tf.IndexedSlices
 Gradient = Values | None
@@ -96,6 +97,41 @@ def as_gradient(gradient: Any, variable: Any, owner: str) -> Gradient:
         ) from error
 
 
+def require_variable(owner: str, key: Any, kind: str = "tf.Variable") -> tf.Variable:
+    """Return the variable of a pair; raise if there is another object."""
+    variable = as_variable(key)
+    if not isinstance(variable, tf.Variable):
+        raise MalformedPairsError(
+            f"{owner}: expected pairs (gradient, {kind}), got {type(key).__name__}; put"
+            " the gradient first and the variable second."
+        )
+    return variable
+
+
+def require_gradients(owner: str, gradients: Iterable[Any], variables: Any) -> None:
+    """Raise if every gradient is absent."""
+    if all(gradient is None for gradient in gradients):
+        raise NoGradientsError(
+            f"{owner}: expected a gradient for at least one variable, got None for "
+            f"every one of {', '.join(map(name_of, variables))}; check that the loss "
+            "depends on these variables."
+        )
+
+
+def extended_report(
+    inner: Any, gradients: Sequence[Any], variables: Sequence[Any], ending: str
+) -> StepReport:
+    """Return the report of an eager step: that of the wrapped optimizer, an ending."""
+    report = getattr(inner, "last_step", None)
+    if report is None:
+        pairs = zip(gradients, variables, strict=True)
+        absent = tuple(name_of(v) for g, v in pairs if g is None)
+        reason = f"of {len(variables)} gradients {len(absent)} absent"
+        reason = reason if absent else "every gradient was present"
+        report = StepReport(len(absent) < len(variables), reason, absent)
+    return report._replace(reason=f"{report.reason}; {ending}")
+
+
 def check_like(
     owner: str, pairs: Pairs, name_at: NameAt, takes_wide: bool = False
 ) -> None:
@@ -171,8 +207,10 @@ def summed_values(gradient: Values) -> tf.Tensor:
     return gradient
 
 
-def densify(gradient: Values, like: Any) -> tf.Tensor:
-    """Return a gradient as a tensor with the shape of ``like``."""
+def densify(gradient: Gradient, like: Any) -> tf.Tensor:
+    """Return a gradient as a tensor with the shape of ``like``; an absent one is 0."""
+    if gradient is None:
+        return tf.zeros(like.shape, tf.as_dtype(like.dtype).base_dtype)
     if not isinstance(gradient, tf.IndexedSlices):
         return gradient
     rows = like.shape[0]

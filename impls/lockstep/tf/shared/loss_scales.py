@@ -17,6 +17,7 @@ from lockstep import errors, scalers
 from lockstep.checks import HELD, is_scale, number_of, require
 from lockstep.tf.shared.gradients import (
     as_gradient,
+    as_variable,
     finite_flags,
     listed_pairs,
     require_floats,
@@ -84,11 +85,6 @@ def state_variable(name: str, value: Any, dtype: Any) -> tf.Variable:
         return tf.compat.v1.Variable(
             value, trainable=False, name=name, dtype=dtype, use_resource=True
         )
-
-
-def value_of(variable: Any) -> tf.Variable:
-    """Return the ``tf.Variable`` inside a ``keras.Variable``, or itself."""
-    return variable if isinstance(variable, tf.Variable) else variable.value
 
 
 class LossScale(tf.Module):
@@ -219,7 +215,7 @@ class PolicyScale(LossScale):
 
     def __call__(self) -> tf.Tensor:
         """Return the scale of the next step: float32, 0-d."""
-        return value_of(self.current_loss_scale).read_value()
+        return as_variable(self.current_loss_scale).read_value()
 
     @tf.autograph.experimental.do_not_convert
     def update(self, grads: Any) -> tuple[tf.Tensor | None, tf.Tensor]:
@@ -242,7 +238,7 @@ class PolicyScale(LossScale):
         finite = tf.reduce_all(finite_flags(require_floats(owner, flat)))
         if tf.executing_eagerly():
             return self.move(finite), finite
-        good_steps = value_of(self.good_steps).read_value()
+        good_steps = as_variable(self.good_steps).read_value()
         complete = good_steps + 1 >= self.increment_period
         complete = tf.logical_and(finite, complete)
         with tf.control_dependencies([complete]):
@@ -256,7 +252,7 @@ class PolicyScale(LossScale):
 
     def move(self, finite: tf.Tensor) -> tf.Operation | None:
         """Update the scale after a step, finite or not; return the operation."""
-        state = [value_of(variable) for variable in self.variables]
+        state = [as_variable(variable) for variable in self.variables]
         before = [variable.read_value() for variable in state]
         after = step_dynamic(self._policy, before, finite)
         *others, last = zip(state, after, strict=True)
@@ -385,7 +381,7 @@ class AutomaticLossScaler(tf.Module):
     @property
     def loss_scale(self) -> tf.Tensor:
         """The scale of the next step: float32, 0-d."""
-        return value_of(self._state["loss_scale"]).read_value()
+        return as_variable(self._state["loss_scale"]).read_value()
 
     def __call__(self) -> tf.Tensor:
         """Return the scale of the next step, as other loss scales: float32, 0-d."""
@@ -431,7 +427,7 @@ class AutomaticLossScaler(tf.Module):
                 "the original cannot."
             )
         has_nan, amax = tf.cast(has_nan, tf.bool), tf.cast(amax, tf.float32)
-        variables = [value_of(variable) for variable in self.variables]
+        variables = [as_variable(variable) for variable in self.variables]
         before = self._kind(*(variable.read_value() for variable in variables))
         after = step_automatic(policy, before, has_nan, amax)
         pairs = zip(variables, after, strict=True)

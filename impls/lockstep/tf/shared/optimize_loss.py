@@ -396,13 +396,17 @@ class Accumulators(tf.Module):
             values.append(parts[0] if parts else None)
         return values
 
-    def add(self, pairs: Pairs) -> Pairs:
-        """Return the sums plus a micro-batch; a failed step must not store them."""
+    def begin(self, pairs: Pairs) -> None:
+        """Create the sums for these gradients, if there are none yet."""
         if not self.sums:
             self.shapes = [tuple(map(int, variable.shape)) for _, variable in pairs]
             gradients = [gradient for gradient, _ in pairs]
             with tf.init_scope():
                 self.sums = tuple(map(make_sum, gradients, self.shapes))
+
+    def add(self, pairs: Pairs) -> Pairs:
+        """Return the sums plus a micro-batch; a failed step must not store them."""
+        self.begin(pairs)
         totals: Pairs = []
         for total, (gradient, variable) in zip(self.values, pairs, strict=True):
             if len(parts_of(total)) != len(parts_of(gradient)):
@@ -616,12 +620,8 @@ def reduce_gradients(
     if reduction.size == 1:
         return [(e.gradient, key) for e, key in zip(entries, keys, strict=True)]
     present = reduction.any([entry.gradient is not None for entry in entries])
-    added = [
-        tf.zeros(variable.shape, variable.dtype.base_dtype)
-        if gradient is None
-        else densify(gradient, variable)
-        for gradient, variable, _ in compress(entries, present)
-    ]
+    both = compress(entries, present)
+    added = [densify(gradient, variable) for gradient, variable, _ in both]
     means = iter(reduction.all_reduce(added) if added else ())
     both = zip(keys, present, strict=True)
     return [(next(means) if is_present else None, key) for key, is_present in both]

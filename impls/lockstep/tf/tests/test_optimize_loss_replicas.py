@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from harness.tests.shared_processes import TWO_DEVICES
-from lockstep.tf.replicas import ReplicatedStep
+from lockstep.tf.optimize_loss import ReplicatedStep
 
 pytestmark = pytest.mark.slow
 

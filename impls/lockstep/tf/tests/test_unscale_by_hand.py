@@ -273,6 +273,30 @@ def test_each_branch_of_a_condition_may_apply_the_gradients(wrap: Any) -> None:
 
 
 @wrappers
+def test_an_eager_step_may_follow_a_step_in_one_branch(wrap: Any) -> None:
+    optimizer, variables = make(wrap, tf.float32)
+
+    @tf.function
+    def step(wanted: tf.Tensor) -> None:
+        gradients = gradients_of(optimizer, variables)[:2]
+
+        def apply() -> int:
+            optimizer.apply_gradients(zip(gradients, variables, strict=False))
+            return 0
+
+        tf.cond(wanted, apply, lambda: 0)
+
+    step(tf.constant(False))
+    unscaled = [(tf.ones_like(variable), variable) for variable in variables]
+    optimizer.apply_gradients(unscaled)
+    other, expected = make(wrap, tf.float32)
+    other.apply_gradients(
+        [(g, w) for (g, _), w in zip(unscaled, expected, strict=True)]
+    )
+    assert values_of(variables) == values_of(expected)
+
+
+@wrappers
 @pytest.mark.parametrize("wrong", [None, "loss"])
 def test_what_is_no_loss_is_refused(wrap: Any, wrong: Any) -> None:
     optimizer, _ = make(wrap, tf.float32)
