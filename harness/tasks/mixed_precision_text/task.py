@@ -6,14 +6,14 @@ Some steps have an infinite gradient, to test how each loss scale reacts.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from harness.records.record import Outcome
 from harness.statistics import steps_to_target
-from harness.tasks import backends
+from harness.tasks import backends, training
 from harness.tasks.byte_transformer.data import (
     Shape,
     draw_windows,
@@ -140,28 +140,28 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
     without one.
     """
     of = Settings(**config)
-    trainer = backends.model("mixed_precision_text", backend).Trainer(
-        of, make_plan(of, seed), device
-    )
-    scales, skipped = [trainer.scale()], 0
-    series: dict[str, list[float]] = {
-        k: [] for k in ("step", "bits", "scale", "skipped")
-    }
-    for start, stop in [(0, 0), *pairwise(of.measured_at)]:
-        taken = trainer.advance(start, stop) if stop else []
-        scales += [step.scale for step in taken]
-        skipped += sum(not step.applied for step in taken)
-        row = float(stop), trainer.measure(), scales[-1], float(skipped)
-        for column, value in zip(series.values(), row, strict=True):
-            column.append(value)
-        if not np.isfinite(row[1]):
-            reason = f"the held-out bits were not finite after step {stop}"
-            return Outcome("diverged", reason, series)
+    plan = make_plan(of, seed)
+    trainer = backends.model("mixed_precision_text", backend).Trainer(of, plan, device)
+    scales, skipped = [trainer.scale()], [False]
+
+    def advance(start: int, stop: int) -> None:
+        for step in trainer.advance(start, stop):
+            scales.append(step.scale)
+            skipped.append(not step.applied)
+
+    def measure(_: int) -> dict[str, float]:
+        row = trainer.measure(), scales[-1], float(sum(skipped))
+        return dict(zip(("bits", "scale", "skipped"), row, strict=True))
+
+    outcome = training.walk(of.measured_at, advance, measure, ["bits"])
+    if outcome.status != "ok":
+        return outcome
+    series = outcome.series
     reached = steps_to_target(series["step"], series["bits"], of.target)
-    last = {name: column[-1] for name, column in series.items()}
+    last = {name: float(column[-1]) for name, column in series.items()}
     to_target = reached if np.isfinite(reached) else float("nan")
     summary = {**last, **of_scales(scales), "to_target": to_target}
-    return Outcome("ok", "", series, summary)
+    return replace(outcome, summary=summary)
 
 
 def of_scales(scales: Sequence[float]) -> dict[str, float]:

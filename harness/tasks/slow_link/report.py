@@ -11,12 +11,6 @@ from harness.tasks.slow_link.task import Settings
 from harness.tasks.worker_team import report as team
 from harness.tasks.worker_team.report import APART as APART
 
-ONE_WORKER = {
-    **team.MILLISECONDS,
-    "link_mbit": ("link/bandwidth", 8e-6),
-    "latency_ms": ("link/latency", 1e3),
-}
-
 
 def queue(record: Record, period: int) -> tuple[float, tuple[float, float, float]]:
     """Return Z = P t + 2 l and S = (B / W, a, B / W) of a worker's round.
@@ -58,18 +52,11 @@ def judge(records: Sequence[Record]) -> Judgement:
     good = [record for record in records if record.status == "ok"]
     if not good:
         return Judgement()
-    contents = {
-        "steps": team.modes(good, LAW),
-        "one worker": team.medians(good, ONE_WORKER),
-        "staleness": team.staleness(good),
-    }
-    return Judgement(tables=contents)
+    return Judgement(tables={"steps": team.modes(good, LAW)})
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
-    """Yield the figures in reading order."""
-    yield from team.drawings(
-        finding,
-        "Lines: what the queueing model expects on a link that was measured in the "
-        "same run.",
-    )
+    """Yield the steps per second."""
+    if finding.tables:
+        lines = "Lines: what the queueing model expects on a link that was measured in "
+        yield team.draw_rates(finding, f"{lines}the same run.")

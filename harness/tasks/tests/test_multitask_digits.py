@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import Any
 
 import numpy as np
@@ -14,21 +13,9 @@ from harness.records.record import Outcome
 from harness.tasks.absent_heads.training import loss_weights, trainer_of
 from harness.tasks.multitask_digits import task
 from harness.tasks.multitask_digits.task import ABSENTEE, TASKS, Settings, make_plan
+from lockstep import registry
 
-BACKENDS = [
-    pytest.param(
-        backend,
-        marks=pytest.mark.skipif(
-            importlib.util.find_spec(framework) is None,
-            reason=f"{framework} is not installed",
-        ),
-    )
-    for backend, framework in (
-        ("pytorch", "torch"),
-        ("tf", "tensorflow"),
-        ("keras3", "keras"),
-    )
-]
+BACKENDS = ("pytorch", "tf", "keras3")
 
 
 def config(**changes: Any) -> dict[str, Any]:
@@ -44,6 +31,7 @@ def config(**changes: Any) -> dict[str, Any]:
 
 
 def run(backend: str, seed: int = 0, **changes: Any) -> Outcome:
+    pytest.importorskip(registry.find(backend).framework)
     return task.train(config(**changes), seed, backend, "cpu")
 
 
@@ -123,7 +111,6 @@ def test_a_run_does_not_depend_on_those_before_it(backend: str) -> None:
 def test_backends_agree_on_a_short_run(
     backend: str, wrapper: str, names: list[str]
 ) -> None:
-    pytest.importorskip("torch", reason="torch is not installed")
     for name in names:
         # Keras' Adam counts steps for all variables together, as tf's strict does.
         shared = (backend, wrapper, name) == ("keras3", "default", "Adam")
@@ -150,14 +137,12 @@ def test_a_mean_over_tasks_divides_the_loss_of_a_step_by_their_number() -> None:
 
 
 def test_where_one_task_is_present_its_mean_is_its_sum() -> None:
-    pytest.importorskip("torch", reason="torch is not installed")
     once, fed = (run("pytorch", wrapper=w, presence=0.01) for w in ("mean", "none"))
     assert once == fed
     assert run("pytorch", wrapper="mean") != run("pytorch", wrapper="none")
 
 
 def test_tensorflow_traces_once_for_all_runs() -> None:
-    pytest.importorskip("tensorflow", reason="tensorflow is not installed")
     run("tf")
     of = Settings(**config())
     trainer = trainer_of("multitask_digits", of, "tf", "cpu")

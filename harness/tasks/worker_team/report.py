@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure as Canvas
-from matplotlib.ticker import MaxNLocator
 
-from harness.figures.marks import grouped, legend, log_axis, looks, percent, unique
+from harness.figures.marks import grouped, legend, log_axis, looks, unique
 from harness.figures.plot import Drawing
-from harness.figures.style import PANEL, THIN, WIDTH, Theme
+from harness.figures.style import PANEL, Theme
 from harness.judgement.finding import Finding
 from harness.records.metrics import Metric
 from harness.records.record import Record
@@ -26,11 +25,6 @@ APART = ("workers",)
 """The settings that distinguish runs in the tables."""
 
 DDP = "DDP"
-
-MILLISECONDS = {
-    f"{name}_ms": (f"seconds/{name}", 1e3) for name in ("step", "exchange", "center")
-}
-"""The times of one worker: the names in a summary, and the units in tables."""
 
 
 class Law(NamedTuple):
@@ -185,50 +179,7 @@ def mean_staleness(record: Record, period: int) -> float:
     return float(values @ pushes / pushes.sum())
 
 
-def staleness(records: Sequence[Record]) -> pd.DataFrame:
-    """The share of pushes with each staleness, over all runs."""
-    rows = []
-    for group in by_config(records):
-        for period in PERIODS:
-            pushes = [record.series[f"pushes/{period}"] for record in group]
-            counts = pd.concat(map(pd.Series, pushes), axis=1).sum(axis=1)
-            labels = {"workers": group[0].config["workers"], "period": period}
-            rows += [
-                {**labels, "staleness": k, "share": share}
-                for k, share in (counts / counts.sum()).items()
-                if share
-            ]
-    return pd.DataFrame(rows)
-
-
-def medians(
-    records: Sequence[Record], columns: Mapping[str, tuple[str, float]]
-) -> pd.DataFrame:
-    """Medians of values of the summary for each setting, in other units.
-
-    ``columns``: column -> (name in the summary, factor).
-    """
-    rows = []
-    for group in by_config(records):
-        row: dict[str, Any] = {"workers": group[0].config["workers"]}
-        for column, (name, factor) in columns.items():
-            values = [factor * record.summary[name] for record in group]
-            row |= interval(column, values)
-        rows.append(row)
-    return pd.DataFrame(rows)
-
-
 # -- figures ---------------------------------------------------------------------------
-
-
-def drawings(finding: Finding, lines: str) -> Iterator[Drawing]:
-    """Yield the figures in reading order.
-
-    ``lines``: the description of the lines of the first one in its caption.
-    """
-    if finding.tables:
-        yield draw_rates(finding, lines)
-        yield draw_staleness(finding.tables["staleness"])
 
 
 def draw_rates(finding: Finding, lines: str) -> Drawing:
@@ -265,37 +216,5 @@ def draw_rates(finding: Finding, lines: str) -> Drawing:
         "Both axes are logarithmic.",
         data=table,
         size=(PANEL, 3.6),
-        paint=paint,
-    )
-
-
-def draw_staleness(table: pd.DataFrame) -> Drawing:
-    """The staleness of pushes with the most workers, in rounds; a panel per period."""
-    workers = int(table["workers"].max())
-    shown = table[table["workers"] == workers]
-
-    def paint(canvas: Canvas, theme: Theme) -> None:
-        axes = canvas.subplots(1, len(PERIODS), sharex=True, sharey=True)
-        color = theme.methods["default"]
-        for panel, period in zip(axes, PERIODS, strict=True):
-            rows = shown[shown["period"] == period]
-            panel.bar(rows["staleness"], rows["share"], color=color, width=0.8)
-            panel.axvline(workers - 1, color=theme.ink, lw=THIN, ls="--")
-            panel.set_title(f"period {period}")
-            panel.set_xlabel("rounds of others since the pull")
-            panel.xaxis.set_major_locator(MaxNLocator(integer=True))
-            panel.yaxis.set_major_formatter(percent())
-        axes[0].set_ylabel("share of pushes")
-        axes[0].set_xlim(-0.7, max(1.7 * workers, workers + 1))
-
-    usual = shown.groupby("staleness")["share"].sum().idxmax()
-    return Drawing(
-        "staleness",
-        f"With {workers} workers a push is mostly {usual} rounds behind",
-        alt=f"Histograms of staleness with {workers} workers, a panel a period.",
-        caption=f"Pushes of all runs with {workers} workers. The dashed line is "
-        "workers - 1, the law for the mean; the first pushes are less behind.",
-        data=shown,
-        size=(WIDTH, 2.9),
         paint=paint,
     )

@@ -52,13 +52,7 @@ def judge(records: Sequence[Record]) -> Judgement:
     good = [record for record in records if record.status == "ok"]
     if not good:
         return Judgement()
-    contents = {
-        "steps": team.modes(good, LAW),
-        "center": center(good),
-        "one worker": team.medians(good, team.MILLISECONDS),
-        "staleness": team.staleness(good),
-    }
-    return Judgement(tables=contents)
+    return Judgement({"steps": team.modes(good, LAW), "center": center(good)})
 
 
 def center(records: Sequence[Record]) -> pd.DataFrame:
@@ -81,9 +75,7 @@ def center(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
-    """Yield the figures in reading order."""
-    yield from team.drawings(
-        finding,
-        "Lines through AGN's points: what the queueing model expects from the times of "
-        "one worker.",
-    )
+    """Yield the steps per second."""
+    if finding.tables:
+        lines = "Lines through AGN's points: what the queueing model expects from the "
+        yield team.draw_rates(finding, f"{lines}times of one worker.")
