@@ -8,14 +8,13 @@ from __future__ import annotations
 import io
 import math
 import subprocess
-import sys
 import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from rich.table import Table
@@ -27,7 +26,6 @@ from harness.bench.declare import Row
 from harness.bench.process import Job, Result, measure
 from harness.errors import HarnessError
 from harness.processes.children import ROOT
-from harness.processes.environment import child_variables
 from harness.statistics import t_interval
 from harness.timing import low_quantile
 from lockstep.errors import sentence
@@ -84,8 +82,6 @@ def compare_commits(
     found: dict[tuple[str, str], dict[str, list[Result]]] = {}
     with tempfile.TemporaryDirectory() as temporary:
         libraries = dict(zip(SIDES, checkouts(revisions, Path(temporary)), strict=True))
-        for side, library in libraries.items():
-            require_import(f"{side} in {revisions}", library, backends)
         plan = [
             (number, backend, side)
             for number in range(COUNTS[scale])
@@ -104,7 +100,13 @@ def compare_commits(
             job = Job(*of_process, native, libraries[side])
             results = measure(job, lambda line: None).results
             if "" not in {result.reason for result in results.values()}:
-                refuse(f"{side} in {revisions}", next(iter(results.values())).reason)
+                which, got = (
+                    f"{side} in {revisions}",
+                    next(iter(results.values())).reason,
+                )
+                expected = f"a library, {which}, that these benchmarks can time"
+                remedy = "choose a nearer commit, or other backends with --backend"
+                raise HarnessError(sentence("compare A..B", expected, got, remedy))
             for key, result in results.items():
                 sides = found.setdefault((backend, key), {each: [] for each in SIDES})
                 sides[side].append(result)
@@ -150,24 +152,6 @@ def extracted(revision: str, folder: Path) -> Path:
 def git(*arguments: str) -> subprocess.CompletedProcess[bytes]:
     """Run git in this checkout."""
     return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True)
-
-
-def require_import(which: str, library: Path, backends: Sequence[str]) -> None:
-    """Raise unless a library can be imported here, for each backend."""
-    for backend in backends:
-        code = f"import lockstep.{backend}"
-        variables = {**child_variables(), "PYTHONPATH": str(library)}
-        command = [sys.executable, "-c", code]
-        ended = subprocess.run(command, env=variables, capture_output=True, text=True)
-        if ended.returncode:
-            refuse(which, "".join(ended.stderr.strip().splitlines()[-1:]))
-
-
-def refuse(which: str, got: str) -> NoReturn:
-    """Raise for a commit whose library the benchmarks of this checkout cannot time."""
-    expected = f"a library, {which}, that the benchmarks of this checkout can time"
-    remedy = "choose a nearer commit, or other backends with --backend"
-    raise HarnessError(sentence("compare A..B", expected, got, remedy))
 
 
 def compared(row: Row, benchmark: str, sides: Times) -> Comparison:

@@ -79,13 +79,9 @@ def _read(source: str) -> tuple[str, tuple[str, ...]]:
     return source_digest(source), tuple(imports)
 
 
-def source_digest(source: str, sentences: bool = False) -> str:
-    """Return sixteen hexadecimal digits of a module's source.
-
-    Args:
-        sentences: whether the arguments of raised exceptions count.
-    """
-    text = _canonical(ast.parse(source), sentences)
+def source_digest(source: str) -> str:
+    """Return sixteen hexadecimal digits of a module's source."""
+    text = _canonical(ast.parse(source))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -123,21 +119,21 @@ def _git(root: Path, *words: str) -> str | None:
     return done.stdout if done.returncode == 0 else None
 
 
-def _canonical(node: Any, sentences: bool) -> str:
+def _canonical(node: Any) -> str:
     """Return a syntax tree as text, without positions, docstrings and empty fields.
 
     ``ast.dump`` differs between versions of Python. This text does not: a field that a
     new version adds is empty in code that does not use it.
     """
     if isinstance(node, list):
-        items = [_canonical(item, sentences) for item in node if not _is_text(item)]
+        items = [_canonical(item) for item in node if not _is_text(item)]
         return f"[{','.join(items)}]"
     if not isinstance(node, ast.AST):
         return repr(node)
-    if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and not sentences:
+    if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
         node = ast.Raise(node.exc.func, node.cause)
     fields = [
-        f"{name}={_canonical(value, sentences)}"
+        f"{name}={_canonical(value)}"
         for name, value in ast.iter_fields(node)
         if value is not None and value != [] and name not in ("kind", "type_comment")
     ]

@@ -47,7 +47,6 @@ def times(monkeypatch: pytest.MonkeyPatch):
 
     def replace(slower: float, reason: str = "") -> None:
         monkeypatch.setattr(commits, "measure", fake(slower, reason))
-        monkeypatch.setattr(commits, "require_import", lambda *_: None)
 
     return replace
 
@@ -91,9 +90,15 @@ def test_a_commit_that_does_not_exist_is_one_sentence(revisions):
         commits.compare_commits(revisions, request, print)
 
 
-def test_a_library_that_cannot_be_imported_is_one_sentence(tmp_path: Path):
-    with pytest.raises(HarnessError, match="expected a library, before in A"):
-        commits.require_import("before in A..B", tmp_path, ["pytorch"])
+def test_a_library_that_cannot_be_timed_is_one_sentence(monkeypatch):
+    def measure(job: Job, on_line: object) -> Measurement:
+        failed = Result("ImportError: no lockstep", "", None, 1.0)
+        return Measurement({}, {}, {setup.key: failed for setup in job.setups})
+
+    monkeypatch.setattr(commits, "measure", measure)
+    ended = run("--quick")
+    assert "expected a library, before in HEAD.." in str(ended.exception)
+    assert "got ImportError: no lockstep" in str(ended.exception)
 
 
 @pytest.mark.slow
