@@ -303,6 +303,7 @@ class ScalingWrapper(Wrapper):
                 f"{owner}: expected an optimizer whose loss is not scaled yet, got "
                 f"{type(inner_optimizer).__name__}; leave one of the scales out."
             )
+        scalers.check_options(owner, clip_norm, at_floor="warn", patience=1)
         self.inner_optimizer = inner_optimizer
         self.clip_norm = clip_norm
         self.strict = strict

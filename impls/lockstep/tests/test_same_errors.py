@@ -198,6 +198,7 @@ MISTAKES: dict[str, tuple[Callable[[Kit], Any], type[Exception]]] = {
         lambda k: k.scaled(1.0, at_floor="x"),
         errors.OutOfRangeError,
     ),
+    "a norm of 0": (lambda k: k.scaled(1.0, clip_norm=0.0), errors.OutOfRangeError),
     "an unknown scaler": (
         lambda k: k.ls.AutomaticLossScaler("Backof"),
         errors.UnknownNameError,
