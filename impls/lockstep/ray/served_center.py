@@ -69,21 +69,13 @@ class SummedWeights:
 
 
 class Membership(NamedTuple):
-    """The description of a worker that joins.
+    """The description of a worker that joins."""
 
-    Attributes:
-        release: the version of lockstep.
-        backend: the name of its backend.
-        commit: the kind of its pushes.
-        layout: the dtypes and shapes of its weights.
-        groups: the names in each parameter group, if the rule has groups.
-    """
-
-    release: str
+    release: str  # The version of lockstep.
     backend: str
     commit: str
     layout: Layout
-    groups: list[list[str]]
+    groups: list[list[str]]  # The names in each parameter group, if there are groups.
 
     def rule(self) -> str:
         """Return a description of the rule, which a checkpoint must match."""
@@ -100,35 +92,21 @@ class Start(NamedTuple):
 
 
 class Sender(NamedTuple):
-    """The sender of a push.
-
-    Attributes:
-        worker: the worker's name.
-        sequence: the number of this push, larger than that of the worker's last push.
-        since: the number of rounds in its last reply, for the staleness.
-        birth: the birth of the center that the worker joined.
-    """
+    """The sender of a push."""
 
     worker: str
-    sequence: int
-    since: int
-    birth: str
+    sequence: int  # The number of this push, larger than that of its last push.
+    since: int  # The rounds in its last reply, for the staleness.
+    birth: str  # That of the center that it joined.
 
 
 class Reply(NamedTuple):
-    """The center's reply to a push or a pull.
+    """The center's reply to a push or a pull."""
 
-    Attributes:
-        weights: the shared weights of the requested names, all of the same round.
-        rounds: the number of rounds at that moment.
-        staleness: the staleness of the push; None if it was not applied now.
-        applied: False if the push was skipped because of inf or NaN.
-    """
-
-    weights: dict[str, Array]
+    weights: dict[str, Array]  # Of the requested names, all of the same round.
     rounds: int
-    staleness: int | None = None
-    applied: bool = True
+    staleness: int | None = None  # None if no push was applied now.
+    applied: bool = True  # False if a push was skipped because of inf or NaN.
 
 
 @dataclass
