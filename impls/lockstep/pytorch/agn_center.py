@@ -65,7 +65,6 @@ class Center:
         return self
 
     def join(self, own: Mapping[str, Tensor], may_add: bool) -> dict[str, Parameter]:
-        """Return all shared weights by name; new ones are copies of a worker's own."""
         unknown = [name for name in own if name not in self.parameters]
         if unknown and not may_add:
             raise UnsupportedError(
@@ -180,7 +179,6 @@ class TorchWeights:
 
     @torch.no_grad()
     def load(self, saved: Any) -> None:
-        """Load weights and state; raise for the state of another optimizer."""
         optimizer = self.center.optimizer
         state = map_leaves(as_tensor, saved["optimizer"])
         for own, group in zip(
@@ -214,7 +212,6 @@ class RemoteCenter(RemoteView, Center):
             self.parameters[name] = Parameter(as_tensor(weight))
 
     def arrays(self) -> dict[str, Array]:
-        """Return this worker's copies of the shared weights."""
         return {name: as_array(p) for name, p in self.parameters.items()}
 
     def join(self, own: Mapping[str, Tensor], may_add: bool) -> dict[str, Parameter]:

@@ -52,7 +52,6 @@ class FlatMasters:
         self.versions = [weight._version for weight in weights]
 
     def views_of(self, buffer: Tensor) -> list[Tensor]:
-        """Return a view of ``buffer`` for each weight, in its shape."""
         return [buffer[s : s + shape.numel()].view(shape) for s, shape in self.places]
 
     def fits(self) -> bool:
@@ -143,7 +142,6 @@ class FlatStep:
         self._runs: list[Run] = []
 
     def step(self, flats: Sequence[Any]) -> None:
-        """Let the optimizer take its step on the masters of these buffers."""
         optimizer = self.optimizer
         if type(optimizer) in ELEMENTWISE and not (
             "step" in vars(optimizer)
@@ -183,7 +181,6 @@ class FlatStep:
 
 
 def same(some: Sequence[Any], others: Sequence[Any]) -> bool:
-    """Whether these are the same objects."""
     return len(some) == len(others) and all(map(is_, some, others))
 
 

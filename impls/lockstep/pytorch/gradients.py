@@ -189,7 +189,6 @@ def listed(optimizer: Any, var_list: Any) -> list[Tensor]:
 
 
 def evaluate(closure: Callable[[], Any]) -> Any:
-    """Call a closure with gradients enabled."""
     with torch.enable_grad():
         return closure()
 
@@ -384,7 +383,6 @@ def is_alike(gradient: Tensor, parameter: Tensor) -> bool:
 
 
 def check_gradient(gradient: Tensor, parameter: Any, name: str, owner: str) -> None:
-    """Raise unless a gradient fits its parameter."""
     for what, error in MISMATCHES.items():
         expected, got = getattr(parameter, what), getattr(gradient, what)
         if got != expected:

@@ -177,7 +177,6 @@ class PolicyLR(LRScheduler):
         self._equal_groups = len(rates) if set(self._ratios) == {1.0} else 0
 
     def _write_each(self, rate: float) -> None:
-        """Write the rate of each group."""
         groups, ratios = self.optimizer.param_groups, self._ratios
         if len(groups) != len(ratios):
             raise OutOfRangeError(

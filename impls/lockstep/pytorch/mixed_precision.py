@@ -50,7 +50,6 @@ class StateOfWeights(MutableMapping):
         return ChainMap(self.state[master], {MASTER: master})
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """Return the state of a weight, or ``default`` if it has none."""
         return self[key] if key in self else default
 
     def __contains__(self, key: Any) -> bool:
@@ -72,7 +71,6 @@ class StateOfWeights(MutableMapping):
         return len(self.state)
 
     def master_or(self, key: Any) -> Any:
-        """Return the master of a weight, or the key itself."""
         return self.masters[key] if key in self.masters else key
 
 

@@ -19,7 +19,7 @@ from lockstep.checks import check_norm_limit, dtype_name, number_of, require
 from lockstep.interface import NO_STEP, StepReport
 from lockstep.larc import LarcPolicy, larc_policy
 from lockstep.pipeline import in_order, stages_of
-from lockstep.pytorch import foreach, optimizers
+from lockstep.pytorch import foreach, optimizers, post_process
 from lockstep.pytorch.clipping import clip_factor
 from lockstep.pytorch.gradients import (
     Pairs,
@@ -32,13 +32,6 @@ from lockstep.pytorch.loss_scales import AutomaticLossScaler
 from lockstep.pytorch.loss_scaling import ScalingWrapper
 from lockstep.pytorch.mixed_precision import MixedPrecisionOptimizerWrapper
 from lockstep.pytorch.norms import finite_flags, total_norm
-from lockstep.pytorch.post_process import (
-    Summaries,
-    TensorBoardRecorder,
-    post_process,
-    reduce_gradients,
-    requested,
-)
 from lockstep.pytorch.wrapper import OptimizerWrapper
 
 OPTIMIZER_CLS_NAMES: dict[str, Callable[..., Optimizer]] = {
@@ -158,7 +151,7 @@ def optimize_loss(
     step = TrainingStep(loss, learning_rate_decay_fn)
     step.clip_gradients, step.iter_size = clip_gradients, iter_size
     step.larc = None if larc_params is None else larc_policy(larc_params)
-    step.summaries = requested(summaries, "optimize_loss")
+    step.summaries = post_process.requested(summaries, "optimize_loss")
     step.on_horovod, step.reduction = bool(on_horovod), reduction
     step.skip_update_ph = skip_update_ph
     named = _trained(var_list, model, optimizer)
@@ -419,7 +412,6 @@ class TrainingStep:
         return is_scaled and optimizer._divides_as_it_updates(clips)
 
     def _update_in_place(self, loss: Callable[[], Any]) -> None:
-        """Train one step with the gradients in ``.grad``."""
         limit, optimizer = self.clip_gradients, self.optimizer
         clip = None if limit is None else partial(clip_factor, clip_norm=limit)
         with optimizer._gradients_in_place(loss, self.parameters, clip):
@@ -431,7 +423,6 @@ class TrainingStep:
         self._absent, self._last_pairs = absent, pairs
 
     def _add_or_update(self, pairs: Pairs, skip_update: Any) -> None:
-        """Update with these gradients, or only add a micro-batch."""
         if self.iter_size > 1:
             waits = self._waits(skip_update)
             # New tensors, so a step that fails changes no sum.
@@ -464,7 +455,7 @@ class TrainingStep:
     def _update(self, pairs: Pairs) -> None:
         """Average, check and clip the gradients, then let the optimizer update."""
         if self.on_horovod:
-            pairs = reduce_gradients(pairs, True, None, self.reduction)
+            pairs = post_process.reduce_gradients(pairs, True, None, self.reduction)
             pairs = own_pairs(pairs, in_place=True)
         present = [gradient for gradient, _ in pairs if gradient is not None]
         clips, checks = self.clip_gradients is not None, "finite check" in self.pipeline
@@ -487,15 +478,15 @@ class TrainingStep:
 
     def _post_process(self, pairs: Pairs, norm: Tensor | None) -> Pairs:
         """Clip the gradients or scale them by LARC, and record the summaries."""
-        asked = Summaries(self.summaries, self.recorder)
-        if isinstance(self.recorder, TensorBoardRecorder):
+        asked = post_process.Summaries(self.summaries, self.recorder)
+        if isinstance(self.recorder, post_process.TensorBoardRecorder):
             self.recorder.global_step = int(self.global_step) + 1
         if "learning_rate" in asked:
             self.recorder.scalar("learning_rate", self.learning_rate)
         if "loss_scale" in asked and "unscale" in self.pipeline:
             self.recorder.scalar("loss_scale", self.optimizer.loss_scale)
         rate, limit = self.learning_rate, self.clip_gradients
-        return post_process(
+        return post_process.post_process(
             pairs, asked, self.names, rate, limit, self.larc, True, norm
         )
 
@@ -545,7 +536,9 @@ class TrainingStep:
             writer: a ``torch.utils.tensorboard.SummaryWriter``, or an object with its
                 methods ``add_scalar`` and ``add_histogram``. None stops the recording.
         """
-        self.recorder = None if writer is None else TensorBoardRecorder(writer)
+        self.recorder = (
+            None if writer is None else post_process.TensorBoardRecorder(writer)
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """Return all state that the next steps depend on, except the parameters."""

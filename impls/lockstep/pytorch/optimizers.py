@@ -362,7 +362,6 @@ class AdamWOptimizer(RuleOptimizer):
 
 
 def rmsprop(hyper: Hyper, weights: Tensors, slots: Slots, gradients: Tensors) -> None:
-    """Apply the rule of :class:`RMSPropOptimizer`."""
     keep, spreads = 1 - hyper["decay"], slots["rms"]
     foreach.blend(spreads, foreach.multiply(gradients, gradients), keep)
     if hyper["centered"]:

@@ -85,13 +85,11 @@ class Summaries(NamedTuple):
         return self.recorder is not None and name in self.names
 
     def norm(self, tag: str, pairs: Pairs) -> None:
-        """Record the global norm under this tag."""
         if "global_gradient_norm" in self:
             norm = accurate_norm([g for g, _ in pairs if g is not None])
             self.recorder.scalar(tag, norm)
 
     def pairs(self, pairs: Pairs, names: Sequence[str]) -> None:
-        """Record each gradient that is present, and its parameter."""
         rows = zip(names, pairs, strict=True) if self.recorder is not None else ()
         for name, (gradient, parameter) in rows:
             if gradient is None:

@@ -208,7 +208,6 @@ class RuleOptimizer(Optimizer):
     def _update_rows(
         self, hyper: Hyper, weight: Tensor, slots: Row, gradient: Tensor
     ) -> None:
-        """Apply the rule to the rows of a sparse gradient."""
         indices, rows = sum_duplicates(gradient)
         changed = {name: [slot[indices]] for name, slot in slots.items()}
         moved = weight[indices]
