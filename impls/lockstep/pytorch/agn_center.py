@@ -181,9 +181,8 @@ class TorchWeights:
     def load(self, saved: Any) -> None:
         optimizer = self.center.optimizer
         state = map_leaves(as_tensor, saved["optimizer"])
-        for own, group in zip(
-            optimizer.param_groups, state["param_groups"], strict=True
-        ):
+        groups = zip(optimizer.param_groups, state["param_groups"], strict=True)
+        for own, group in groups:
             numbers = {k for k, v in own.items() if isinstance(v, float | tuple)}
             if not numbers <= group.keys():
                 raise UnsupportedError(

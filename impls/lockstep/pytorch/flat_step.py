@@ -215,13 +215,11 @@ def runs_in(optimizer: Optimizer, flats: Sequence[Any]) -> Iterator[Run]:
     for group in optimizer.param_groups:
         for (flat, offset, kinds), rows in groupby(enumerate(group["params"]), place):
             positions = [index + offset for index, _ in rows]
-            for run in (
-                foreach.runs_alike(flat.masters, positions, LONGEST) if flat else ()
-            ):
+            runs = foreach.runs_alike(flat.masters, positions, LONGEST) if flat else ()
+            for run in runs:
                 if len(run) > 1:
-                    yield make_run(
-                        optimizer, group, flat, slice(run[0], run[-1] + 1), kinds
-                    )
+                    part = slice(run[0], run[-1] + 1)
+                    yield make_run(optimizer, group, flat, part, kinds)
 
 
 def make_run(

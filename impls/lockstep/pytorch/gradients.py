@@ -226,11 +226,10 @@ def differentiate(
 
 def own_pairs(pairs: Pairs, in_place: bool) -> Pairs:
     """Return pairs whose gradients may be overwritten: copies if they share memory."""
-    if not in_place or not foreach.share_elements(
-        [g for g, _ in pairs if g is not None]
-    ):
-        return pairs
-    return [(None if g is None else g.clone(), p) for g, p in pairs]
+    present = [g for g, _ in pairs if g is not None]
+    if in_place and foreach.share_elements(present):
+        return [(None if g is None else g.clone(), p) for g, p in pairs]
+    return pairs
 
 
 def backward(loss: Tensor, variables: Iterable[Tensor]) -> None:

@@ -378,9 +378,8 @@ class AutomaticLossScaler(LossScale):
 
     def _load(self, group: Mapping[str, Any]) -> None:
         if set(self.keys) <= group.keys():
-            self.load_state_dict(
-                {key.removeprefix(PREFIX): group[key] for key in self.keys}
-            )
+            own = {key.removeprefix(PREFIX): group[key] for key in self.keys}
+            self.load_state_dict(own)
 
     def move(self, finite: Any) -> None:
         self.update_op(not finite, self.amax if finite else math.inf)

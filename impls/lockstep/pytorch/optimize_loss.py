@@ -426,12 +426,8 @@ class TrainingStep:
         if self.iter_size > 1:
             waits = self._waits(skip_update)
             # New tensors, so a step that fails changes no sum.
-            pairs = [
-                (_add_share(total, gradient, self.iter_size), parameter)
-                for total, (gradient, parameter) in zip(
-                    self.accumulators, pairs, strict=True
-                )
-            ]
+            rows, count = zip(self.accumulators, pairs, strict=True), self.iter_size
+            pairs = [(_add_share(total, g, count), p) for total, (g, p) in rows]
             if waits:
                 self.accumulators = [total for total, _ in pairs]
                 self.micro_step += 1

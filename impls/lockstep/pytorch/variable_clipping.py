@@ -180,7 +180,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
 
     _report: StepReport | None = NO_STEP
     """The last step's report; None if it must be made of the next three."""
-    _parameters: Sequence[Tensor] = ()
+    _count = 0
     _absent: Sequence[Tensor] = ()
     _clipped: Sequence[Clipped] = ()
 
@@ -232,9 +232,8 @@ class VariableClippingOptimizer(OptimizerWrapper):
                     f"{DIMS}: expected each parameter once, got "
                     f"{names[parameter]!r} twice; leave one of the two out."
                 )
-            limits[parameter] = RowLimit(
-                axes_of(names[parameter], dims, parameter), norm
-            )
+            axes = axes_of(names[parameter], dims, parameter)
+            limits[parameter] = RowLimit(axes, norm)
         super().__init__(opt)
         self.limits = limits
         self.name = name
@@ -254,7 +253,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
             touched = []
         inner.step()
         self._clipped = [self._clip(p, gradient) for p, gradient in touched]
-        self._parameters, self._absent = parameters, absent
+        self._count, self._absent = len(parameters), absent
         self._report = None if present else NO_GRADIENTS
 
     def _clip(self, parameter: Tensor, gradient: Tensor) -> Clipped:
@@ -286,11 +285,10 @@ class VariableClippingOptimizer(OptimizerWrapper):
         inner = getattr(self.inner_optimizer, "last_step", None)
         if inner is not None:  # It is more precise about updates.
             return inner._replace(reason=f"{inner.reason}; {ending}")
-        names, count = named_parameters(self), len(self._parameters)
+        names = named_parameters(self)
         skipped = tuple(name_in(names, p) for p in self._absent)
-        updated = f"of {count} gradients {len(skipped)} absent"
-        if not skipped:
-            updated = "every gradient was present"
+        updated = f"of {self._count} gradients {len(skipped)} absent"
+        updated = updated if skipped else "every gradient was present"
         return StepReport(True, f"{updated}; {ending}", skipped)
 
     def _counts(self) -> tuple[int, int]:

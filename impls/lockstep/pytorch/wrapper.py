@@ -187,10 +187,9 @@ class OptimizerWrapper(Optimizer):
 
     def _as_trained(self, pairs: gradients.Pairs) -> gradients.Pairs:
         """Return pairs of what the innermost optimizer trains."""
-        inner = self.inner_optimizer
-        return (
-            inner._as_trained(pairs) if isinstance(inner, OptimizerWrapper) else pairs
-        )
+        if isinstance(self.inner_optimizer, OptimizerWrapper):
+            return self.inner_optimizer._as_trained(pairs)
+        return pairs
 
     def _lend(self, is_lent: bool) -> None:
         """Tell all wrappers whether the next step has a caller's gradients."""
