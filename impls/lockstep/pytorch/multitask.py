@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from ctypes import c_float
 from itertools import compress
 from operator import not_, or_
@@ -33,7 +33,7 @@ SMALL, GROWTH = 1 << 12, 1 << 4
 SAMPLES, TINY, FEW = 8, 1 << 8, 32
 """About ``SAMPLES`` elements of a gradient are read before all of it. If there are more
 than ``FEW`` gradients, those of up to ``TINY`` elements are read together instead."""
-FLOAT = torch.float32
+FLOAT, SHOWN = torch.float32, nullcontext()
 
 
 class MultitaskOptimizerWrapper(OptimizerWrapper):
@@ -108,11 +108,12 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
         zeros = list(compress(parameters, zero))
         self._zero, self._absent, self._parameters = zero, absent, parameters
         self._reached_inner = len(zeros) < len(gradients)
-        if not zeros and gradients:
-            self._step_inside()
-        elif self._reached_inner:
-            with gradients_set_to(zeros, [None] * len(zeros)):
-                self._step_inside()
+        if self._reached_inner:
+            hiding = gradients_set_to(zeros, [None] * len(zeros)) if zeros else SHOWN
+            with hiding:
+                # Parameters may have a gradient now and have no state.
+                make_momentum(base_of(self))
+                inner.step()
         elif zeros and self._only_wants_state(zeros):
             inner.step()
         else:
@@ -122,11 +123,6 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
             with torch.no_grad():
                 foreach.zero([p.grad for p in zeros])
         self._gradients = list(map(ref, gradients)), [g._version for g in gradients]
-
-    def _step_inside(self) -> None:
-        """Let ``opt`` step. Parameters may have a gradient now and have no state."""
-        make_momentum(base_of(self))
-        self.inner_optimizer.step()
 
     def note_no_gradients(self) -> None:
         self._parameters = self._zero = self._absent = ()
