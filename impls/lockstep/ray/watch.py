@@ -31,6 +31,11 @@ def add_options(commands: Any) -> None:
 def run(given: argparse.Namespace) -> None:
     """Connect to the cluster and watch; Ctrl-C ends the command."""
     center = RayCenter(given.name)
+    if not 0 < given.seconds < float("inf"):
+        raise OutOfRangeError(
+            f"--seconds: expected a number > 0, got {given.seconds:g}; "
+            "say how long to wait between two lines."
+        )
     connect(given.address)
     with contextlib.suppress(KeyboardInterrupt):
         watch(center, given.seconds)
@@ -61,11 +66,6 @@ def connect(address: str) -> None:
 
 def watch(center: RayCenter, seconds: float) -> None:
     """Print a line every ``seconds`` seconds, until training has ended."""
-    if not 0 < seconds < float("inf"):
-        raise OutOfRangeError(
-            f"--seconds: expected a number > 0, got {seconds:g}; "
-            "say how long to wait between two lines."
-        )
     before = None
     while True:
         status = center.status()

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from lockstep.cli import main
-from lockstep.errors import OutOfRangeError
 from lockstep.ray import RayCenter, center
 from lockstep.ray.served_center import ServedCenter
 from lockstep.ray.tests.served import push, served
@@ -72,10 +71,15 @@ def test_watching_prints_lines_until_training_has_ended(
     assert waits == [0.5]
 
 
-@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf")])
-def test_a_time_that_cannot_be_meant_is_refused(seconds: float) -> None:
-    with pytest.raises(OutOfRangeError, match=r"--seconds: expected a number > 0, got"):
-        watch(RayCenter("toy"), seconds)
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf"])
+def test_a_time_that_cannot_be_meant_is_refused_before_it_connects(
+    seconds: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lockstep.ray.watch.connect", pytest.fail)
+    with pytest.raises(SystemExit) as ended:
+        main(["watch", "toy", f"--seconds={seconds}"])
+    assert ended.value.code == 2
+    assert "--seconds: expected a number > 0, got" in capsys.readouterr().err
 
 
 def test_a_cluster_that_is_not_there_is_one_sentence(
