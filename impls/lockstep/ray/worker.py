@@ -62,8 +62,8 @@ class Member:
         self.pushed_bytes = 0
         self.latest: Mapping[str, Array] = {}
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "worker": uuid.uuid4().hex, "sequence": 0}
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ |= {**state, "worker": uuid.uuid4().hex, "sequence": 0}
 
     def present(self) -> dict[str, Array]:
         """Return all weights of the center; an empty dict if there is no center yet."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import random
 from pathlib import Path
 from typing import Any, NoReturn
@@ -69,6 +71,13 @@ def joined(host: KillingHost) -> Member:
     member = Member(host, lambda: Start(SummedWeights(weights), own))
     member.join()
     return member
+
+
+def test_copies_and_what_is_loaded_twice_are_workers_of_their_own() -> None:
+    member = Member(None, dict)  # type: ignore[arg-type]
+    saved = pickle.dumps(member)
+    team = [member, copy.deepcopy(member), pickle.loads(saved), pickle.loads(saved)]
+    assert len({each.worker for each in team}) == 4
 
 
 @pytest.mark.parametrize("seed", range(5))
