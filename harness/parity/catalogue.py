@@ -27,7 +27,7 @@ import numpy as np
 from harness.errors import HarnessError
 from harness.parity import drivers
 from harness.parity.cases import FOUND, GOLDEN, Case, read_cases
-from harness.parity.distance import State, distance
+from harness.parity.distance import State
 from harness.parity.replay import recorded, replay_states
 from harness.processes.children import ROOT, run_lines
 from lockstep.interface import Array
@@ -49,8 +49,8 @@ MARKS = {
 class Quote:
     """A quoted quantity (``a/b/c``) of a recorded case after a step, counted from 1.
 
-    Without ``quantity``, only errors are quoted. Without ``index``, a large array is
-    quoted where the modes differ most. ``backend`` is BACKEND or BACKEND:MODE.
+    Without ``quantity``, only errors are quoted; without ``index``, the whole array.
+    ``backend`` is BACKEND or BACKEND:MODE.
     """
 
     case: str
@@ -139,7 +139,7 @@ def quote(anchor: str, selection: Quote, case: Case) -> Quoted:
             f"{selection.quantity!r} in step {selection.step}; see what there is with "
             "parity --case ID --explain."
         )
-    index = _apart(values) if selection.index is None else tuple(selection.index)
+    index = None if selection.index is None else tuple(selection.index)
     # A subclass of the recorded class, or the backend's equivalent, has its name.
     same = raises and isinstance(strict_error, alike)
     errors = (raises, raises if same else _name(strict_error), _name(default_error))
@@ -155,17 +155,6 @@ def _value(states: Sequence[State], selection: Quote) -> Array | None:
     if not selection.quantity or len(states) < selection.step:
         return None
     return states[selection.step - 1].get(selection.quantity)
-
-
-def _apart(values: Sequence[Array | None]) -> tuple[int, ...] | None:
-    """Return where the modes differ most in an array too large to be quoted."""
-    _, strict, default = values
-    shown = [value for value in values if value is not None]
-    if not shown or np.size(shown[0]) <= 3:
-        return None
-    if strict is None or default is None or strict.shape != default.shape:
-        return (0,) * np.ndim(shown[0])
-    return distance(default, strict).where
 
 
 def _name(error: Exception | None) -> str:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from harness.bench.compare import (
@@ -14,11 +12,9 @@ from harness.bench.compare import (
     compare,
     controls_line,
     effect_of,
-    short,
     verdict,
 )
 from harness.bench.declare import Row, find, known
-from harness.errors import HarnessError
 from harness.figures.plot import draw_one, drawings_of
 from harness.judgement.finding import Finding
 from harness.pages.sources import BENCHMARKS
@@ -124,22 +120,6 @@ def test_differences_and_times_are_microseconds_a_step() -> None:
         assert (effect.value, effect.low, effect.high) == pytest.approx(
             (expected, expected, expected), rel=1e-12
         )
-
-
-def test_intervals_of_controls_hold_1_in_95_of_100() -> None:
-    rng = np.random.default_rng(0)
-    control = Row(**ROW, arm="bare again", peer="bare", control=True)
-    count, hold = 2000, 0
-    for _ in range(count):
-        # A build is some per cent faster or slower than the next, and a round adds.
-        builds = np.exp(rng.normal(0, 0.03, size=(PROCESSES, 2)))
-        rounds = 1 + rng.exponential(0.1, size=(PROCESSES, 2, 30))
-        seconds = builds[:, :, None] * rounds
-        processes = [dict(zip(("bare", "bare again"), s, strict=True)) for s in seconds]
-        effect = effect_of(control, processes)
-        hold += effect.low <= 1 <= effect.high
-    # Four standard errors of a share of 2000 around 95%.
-    assert 0.93 <= hold / count <= 0.97
 
 
 def test_the_page_counts_the_controls_that_hold_1(tmp_path: Path) -> None:
@@ -258,14 +238,3 @@ def test_unknown_setups_are_answered_with_the_nearest(
 ) -> None:
     with pytest.raises(UnknownNameError, match=words):
         gradients(model, zeros=zeros)
-
-
-def test_an_unknown_benchmark_is_answered_with_the_nearest() -> None:
-    with pytest.raises(HarnessError, match="did you mean 'multitask_overhead'"):
-        find("multitask_overhed")
-
-
-def test_small_values_keep_two_digits() -> None:
-    texts = {1.0: "1.00", 0.613: "0.61", 0.0049: "0.0049", 0.1: "0.10", 123.4: "123"}
-    assert {value: short(value) for value in texts} == texts
-    assert math.isnan(float(short(math.nan)))

@@ -21,35 +21,15 @@ DAMAGES = {
         "expected one of keras3, pytorch, ref",
     ),
     "unknown setting": ("hidden = 32", "hiden = 32", "did you mean 'hidden'?"),
-    "unknown optimizer": ('"Adam"', '"Adan"', "did you mean 'Adam'?"),
-    "unknown argument": ("beta1 = 0.9", "beta_1 = 0.9", "did you mean 'beta1'?"),
-    "argument out of range": ("beta2 = 0.999", "beta2 = 1.0", "a number in [0, 1)"),
-    "unknown wrapper": (
-        '"default"]',
-        '"defualt"]',
-        "expected 'none', 'mean', 'default'",
-    ),
     "unknown scale": ("[scale.std]", "[scale.standard]", "did you mean 'std'?"),
-    "presence of 0": (
-        "0.02]",
-        "0.0]",
-        "presence: expected a number greater than 0",
-    ),
     "setting twice": ("batch = 32", "batch = 32\nsteps = 5", "fixed and scale.qui"),
     "setting nowhere": ("batch = 32", "", "fixed: expected batch in one of fixed"),
     "no seeds": ("seeds = 20", "seeds = 0", "scale.std.seeds: expected"),
     "no reason": ('because = "Shows', 'seeds_because = "Shows', "quick.because"),
-    "uneven checkpoints": ("checkpoints = 10", "checkpoints = 7", "even number"),
     "no list": ("presence = [1.0, 0.5, 0.1, 0.02]", "presence = 1.0", "a list"),
     "no table": ("[fixed]", "[fixed.more]", "key of fixed: expected"),
-    "a number for a table": ("[scale.full]", "[scale]\nfull = 3\n[x]", "expected"),
     "no TOML": ("[fixed]", "[fixed", "expected TOML"),
     "no budget": ("budget_minutes = 16\n", "", "budget_minutes: expected a key"),
-    "budget of 0": (
-        "budget_minutes = 16",
-        "budget_minutes = 0",
-        "a number greater than 0",
-    ),
     "seeds of [tune]": ("seeds = 20", "seeds = 1001", "less than or equal to 1000"),
 }
 """What is replaced by what, and a part of the sentence."""
@@ -100,11 +80,6 @@ ARM = 'arm = { wrapper = "none", presence = 0.02, "optimizer.name" = "Adam" }'
 BAD_PRIMARIES = {
     "unknown key": ('because = "for a', 'becaus = "for a', "mean 'because'?"),
     "no claim": ('claim = "With Adam', 'name2 = "With Adam', "got 'name2'"),
-    "empty claim": (
-        'because = "for a constant gradient, zeros in',
-        'because = " " # ',
-        "because: String should have at least 1",
-    ),
     "unknown metric": (
         'metric = "head movement"',
         'metric = "los"',
@@ -112,11 +87,6 @@ BAD_PRIMARIES = {
     ),
     "unknown effect": ('"log ratio"', '"ratio"', "effect: expected one of differ"),
     "unknown setting": (ARM, ARM.replace("wrapper", "wraper"), "mean 'wrapper'?"),
-    "unknown path": (
-        ARM,
-        ARM.replace("optimizer.name", "optimizer.rate"),
-        "setting: expected one of absence, batch",
-    ),
     "a value that no run has": (
         ARM,
         ARM.replace("0.02", "0.03"),
@@ -127,17 +97,9 @@ BAD_PRIMARIES = {
         'arm = { wrapper = "none", presence = 0.02 }',
         "arm: expected settings that exactly one combination of vary has, got 3",
     ),
-    "no configuration": (
-        ARM,
-        'arm = { wrapper = "none", presence = 0.02, "optimizer.momentum" = 0.9, '
-        '"optimizer.name" = "Adam" }',
-        "exactly one combination of vary has, got 0",
-    ),
     "no table": (ARM, 'arm = "none"', "arm: expected a table"),
     "the same arm": (ARM, ARM.replace("none", "default"), "against: expected another"),
-    "low above high": ("low = 0.0\n", "low = 1.0\nhigh = 0.5\n", "low below high"),
     "no interval": ("low = 0.0\n", "", "low: expected low, high or both"),
-    "infinite end": ("low = 0.0\n", "low = -inf\n", "low: expected a finite number"),
     "settings that no effect takes": (
         "low = 0.0\n",
         'low = 0.0\nover = ["presence"]\n',
@@ -153,22 +115,11 @@ BAD_PRIMARIES = {
         'effect = "slope per doubling"\nover = ["presence"]',
         "over: expected one setting in over, and no other arm, for a slope",
     ),
-    "a margin of 0": (
-        "low = 0.0\n",
-        "low = 0.0\nmargin = 0\n",
-        "margin: expected a number greater than 0",
-    ),
-    "a control": (
-        "low = 0.0\n",
-        "low = 0.0\ncontrol = 1\n",
-        "control: expected a boolean",
-    ),
     "a name twice": (
         'name = "heads-momentum"',
         'name = "heads-adam"',
         "name: expected a name that no comparison above it has, got 'heads-adam'",
     ),
-    "unknown kind": ('title = "', 'kind = "ilustration"\ntitle = "', "'illustration'?"),
     "illustration without a reason": (
         'title = "',
         'kind = "illustration"\ntitle = "',
