@@ -107,21 +107,38 @@ def line(panel: Axes, rows: pd.DataFrame, x: str, y: str, **look: Any) -> None:
     panel.plot(rows[x], rows[y], **look)
 
 
-def bars(
-    panel: Axes,
-    places: Sequence[float],
-    rows: pd.DataFrame,
+def curves(
     name: str,
-    texts: Sequence[str],
-    **look: Any,
-) -> None:
-    """Paint horizontal bars of a column with its intervals, and a text beside each."""
-    middle, high = rows[name], rows[f"{name}_high"]
-    spread = [middle - rows[f"{name}_low"], high - middle]
-    panel.barh(places, middle, **look)
-    panel.errorbar(middle, places, xerr=spread, fmt="none", ecolor="gray")
-    for place, end, text in zip(places, high, texts, strict=True):
-        panel.annotate(f" {text}", (end, place), va="center")
+    title: str,
+    rows: pd.DataFrame,
+    x: str,
+    y: str,
+    labels: tuple[str, str],
+    *,
+    looks: Callable[[Theme], Mapping[str, Look]],
+    alt: str,
+    caption: str,
+    axis: Callable[[Axes], object] | None = None,
+) -> Drawing:
+    """Return a figure of a line with its band for each ``method`` of some rows.
+
+    Args:
+        x, y: the columns; the interval of y is found as in :func:`line`.
+        labels: of the axes.
+        looks: returns the look of each method, with its label if that is no name.
+        axis: sets up the axes.
+    """
+
+    def paint(canvas: Canvas, theme: Theme) -> None:
+        panel, handles = canvas.subplots(), looks(theme)
+        for (method,), of in grouped(rows, "method"):
+            line(panel, of, x, y, **handles[method])
+        panel.set(xlabel=labels[0], ylabel=labels[1])
+        if axis is not None:
+            axis(panel)
+        legend(canvas, {of.get("label", m): of for m, of in handles.items()})
+
+    return Drawing(name, title, alt, caption, rows, (PANEL, 3.6), paint)
 
 
 def heat(panel: Axes, values: pd.DataFrame, low: float, color: str) -> Any:

@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure as Canvas
 
+from harness.figures.marks import curves as curves_of
 from harness.figures.marks import (
     grouped,
     heat,
     legend,
-    line,
     log_axis,
     percent,
     unique,
@@ -241,29 +241,21 @@ def over_time(finding: Finding, best: pd.DataFrame) -> Drawing:
     order = last.sort_values("accuracy", kind="stable")
     low, high = order.iloc[0], order.iloc[-1]
     table = finding.tables["curves"].merge(last[[*APART]])
-
-    def paint(canvas: Canvas, theme: Theme) -> None:
-        axes = canvas.subplots()
-        for (method,), rows in grouped(table, "method"):
-            style = look(method, theme)
-            line(axes, rows, "seconds", "median", **style)
-        axes.set_xlabel("time (mean local steps)")
-        axes.set_ylabel("held-out accuracy")
-        axes.yaxis.set_major_formatter(percent())
-        legend(canvas, {NAMES[m]: look(m, theme) for m in unique(table["method"])})
-
-    return Drawing(
+    return curves_of(
         "curves",
         f"With {workers} workers and a period of {period}, {NAMES[high['method']]} "
         f"ends at {high['accuracy']:.0%}, {NAMES[low['method']]} at "
         f"{low['accuracy']:.0%}",
+        table,
+        "seconds",
+        "median",
+        ("time (mean local steps)", "held-out accuracy"),
+        looks=lambda theme: {m: look(m, theme) for m in unique(table["method"])},
         alt=f"Held-out accuracy over simulated time with {workers} workers and a "
         f"period of {period}. {finding.answer}",
         caption="Median over seeds with 95% intervals; 0 until the first exchange. "
         "All methods do the same number of minibatches.",
-        data=table,
-        size=(PANEL, 3.4),
-        paint=paint,
+        axis=lambda panel: panel.yaxis.set_major_formatter(percent()),
     )
 
 
@@ -277,4 +269,5 @@ def look(method: str, theme: Theme) -> dict[str, Any]:
         "easgd": theme.ink,
         "synchronous": theme.faint,
     }
-    return {"color": colors[method], "ls": "--" if method == "agn-gradient" else "-"}
+    dashes = "--" if method == "agn-gradient" else "-"
+    return {"color": colors[method], "ls": dashes, "label": NAMES[method]}

@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure as Canvas
 
+from harness.figures.marks import curves as curves_of
 from harness.figures.marks import (
     dots,
     first_backend,
     grouped,
-    legend,
     line,
     log_axis,
     looks,
@@ -258,23 +258,15 @@ def draw_underflow(table: pd.DataFrame) -> Drawing:
 
 def draw_scales(table: pd.DataFrame) -> Drawing:
     """The loss scale over the steps with its interval; a line per method."""
-
-    def paint(canvas: Canvas, theme: Theme) -> None:
-        panel = canvas.subplots()
-        look = looks(unique(table["method"]), theme)
-        for (name,), rows in grouped(table, "method"):
-            line(panel, rows, "step", "scale_log2", **look[name])
-        panel.set_xlabel("step")
-        panel.set_ylabel("log2 of the loss scale")
-        legend(canvas, look)
-
-    return Drawing(
+    return curves_of(
         "scales",
         "How each loss scale moves, with one overflow in the middle",
+        table,
+        "step",
+        "scale_log2",
+        ("step", "log2 of the loss scale"),
+        looks=lambda theme: looks(unique(table["method"]), theme),
         alt="The loss scale over the steps of a run with one overflow.",
         caption=f"Median over seeds on {table['backend'].iloc[0]}, the 95% interval as "
         "a band. In the middle of every run one step has an infinite loss.",
-        data=table,
-        size=(PANEL, 3.6),
-        paint=paint,
     )

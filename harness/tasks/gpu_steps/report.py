@@ -4,25 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import get_args
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure as Canvas
 
-from harness.figures.marks import bars
+from harness.figures.marks import dots, log_axis
 from harness.figures.plot import Drawing
-from harness.figures.style import WIDTH, Theme
 from harness.judgement.finding import Finding, Judgement
 from harness.records.metrics import Metric
 from harness.records.record import Record
 from harness.tasks.cells import interval, on_gpus
-from harness.tasks.gpu_steps.task import Stack, Way
 
 APART = ("stack", "way")
 """The settings that distinguish runs in the table."""
 
 ROW = ["device", *APART]
+
+HUES = {"host": "faint", "capturable": "ink", "CUDA graph": "default"}
+"""Way -> its colour in the theme."""
 
 
 def _read(name: str, record: Record) -> float:
@@ -80,40 +79,22 @@ def drawings(finding: Finding) -> Iterator[Drawing]:
     table = finding.tables["steps"]
     device = table["device"].iloc[0]
     table = table[table["device"] == device]
-    stacks = [name for name in get_args(Stack) if (table["stack"] == name).any()]
     graphs = table[table["way"] == "CUDA graph"].set_index("stack")["time"]
     slowest = graphs.max() / graphs.get("bare", np.nan)
 
-    def paint(canvas: Canvas, theme: Theme) -> None:
-        axes = canvas.subplots()
-        colours = theme.faint, theme.ink, theme.methods["default"]
-        height = 0.26  # The bars of a stack touch.
-        for k, (way, color) in enumerate(zip(get_args(Way), colours, strict=True)):
-            rows = table[table["way"] == way]
-            places = [stacks.index(name) + (k - 1) * height for name in rows["stack"]]
-            texts = [
-                f"{row['time']:,.0f} µs, {row['waits']:.0f} wait"
-                f"{'' if round(row['waits']) == 1 else 's'}"
-                for _, row in rows.iterrows()
-            ]
-            look = {"height": height, "color": color, "label": way}
-            bars(axes, places, rows, "time", texts, **look)
-        axes.margins(x=0.3)
-        axes.set_yticks(range(len(stacks)), stacks)
-        axes.invert_yaxis()
-        axes.set_xlabel("microseconds a step")
-        axes.grid(visible=False, axis="y")
-        canvas.legend(loc="outside lower center", ncols=len(colours))
-
-    yield Drawing(
+    yield dots(
         "times",
         f"In a CUDA graph the slowest stack takes {slowest:.0f} times a bare step on "
         f"{device}",
+        table.assign(
+            case=table["stack"], hue=table["way"].map(HUES), backend="pytorch"
+        ),
+        "time",
+        "microseconds a step",
+        hues={hue: way for way, hue in HUES.items()},
         alt=f"Microseconds a step of each stack and way. {finding.answer}",
-        caption="Median over seeds with its 95% interval. Beside each bar is the time "
-        "and how often a step waits for the GPU. Host: a step as usual. Capturable: "
-        "with capturable=True, but without a graph.",
+        caption="Median over seeds with its 95% interval. Host: a step as usual. "
+        "Capturable: with capturable=True, but without a graph.",
         data=table,
-        size=(WIDTH, 4.4),
-        paint=paint,
+        axis=lambda panel: log_axis(panel, "x"),
     )

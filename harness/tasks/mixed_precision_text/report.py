@@ -7,18 +7,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure as Canvas
 
-from harness.figures.marks import (
-    dots,
-    first_backend,
-    grouped,
-    legend,
-    looks,
-    unique,
-)
+from harness.figures.marks import curves as curves_of
+from harness.figures.marks import dots, first_backend, looks, unique
 from harness.figures.plot import Drawing
-from harness.figures.style import PANEL, Theme
 from harness.judgement.finding import Finding, Judgement
 from harness.records.metrics import Metric
 from harness.records.record import Record
@@ -201,26 +193,18 @@ def ratios(finding: Finding, arms: pd.DataFrame) -> Drawing:
 
 def over_time(finding: Finding, table: pd.DataFrame) -> Drawing:
     """log2 of the loss scale over the steps; a line per arm."""
-
-    def paint(canvas: Canvas, theme: Theme) -> None:
-        panel = canvas.subplots()
-        look = looks(unique(table["method"]), theme)
-        for (method,), rows in grouped(table, "method"):
-            panel.step(rows["step"], rows["scale_log2"], where="post", **look[method])
-        panel.set_xlabel("step")
-        panel.set_ylabel("log2 of the loss scale")
-        legend(canvas, look)
-
     last = table[table["step"] == table["step"].max()].sort_values("scale_log2")
     low, high = last.iloc[0], last.iloc[-1]
-    return Drawing(
+    return curves_of(
         "scales",
         f"The loss scale ends at 2^{low['scale_log2']:.0f} ({low['method']}) to "
         f"2^{high['scale_log2']:.0f} ({high['method']})",
+        table,
+        "step",
+        "scale_log2",
+        ("step", "log2 of the loss scale"),
+        looks=lambda theme: looks(unique(table["method"]), theme),
         alt=f"log2 of the loss scale over the steps, a line an arm. {finding.answer}",
         caption="Median over seeds at checkpoints. Some steps of every run have an "
         "infinite gradient, at equal distances.",
-        data=table,
-        size=(PANEL, 3.8),
-        paint=paint,
     )

@@ -6,11 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure as Canvas
 
-from harness.figures.marks import bars
+from harness.figures.marks import dots
 from harness.figures.plot import Drawing
-from harness.figures.style import WIDTH, Theme
 from harness.judgement.finding import Finding, Judgement
 from harness.records.metrics import Metric
 from harness.records.record import Record
@@ -84,30 +82,20 @@ def drawings(finding: Finding) -> Iterator[Drawing]:
     base = "tf32" if "tf32" in speedup else "fp32"
     best = speedup.idxmax()
 
-    def paint(canvas: Canvas, theme: Theme) -> None:
-        axes = canvas.subplots()
-        places = range(len(table))
-        colours = [
-            theme.faint if mode in PEERS else theme.methods["default"]
-            for mode in table["mode"]
-        ]
-        texts = [f"{rate:,.0f} / s" for rate in table["rate"]]
-        bars(axes, places, table, "speedup", texts, color=colours, height=0.6)
-        axes.margins(x=0.25)
-        axes.set_yticks(places, table["mode"])
-        axes.invert_yaxis()
-        axes.axvline(1, color=theme.ink, lw=1, ls=":")
-        axes.set_xlabel("examples a second, over those of float32")
-        axes.grid(visible=False, axis="y")
-
-    yield Drawing(
+    yield dots(
         "rates",
         f"{best} trains {speedup[best] / speedup[base]:.1f} times as fast as "
         f"{base.upper()} on {device}",
+        table.assign(
+            case=table["mode"],
+            hue=np.where(table["mode"].isin(PEERS), "faint", "default"),
+            backend="pytorch",
+        ),
+        "speedup",
+        "examples a second, over those of float32",
+        hues={"default": "with Lockstep", "faint": "without"},
         alt=f"Examples a second of each precision over float32's. {finding.answer}",
-        caption="Median over seeds with its 95% interval; numbers are examples a "
-        "second. Grey: without any part of Lockstep.",
+        caption="Median over seeds with its 95% interval.",
         data=table,
-        size=(WIDTH, 3.0),
-        paint=paint,
+        level=1,
     )

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure as Canvas
 
-from harness.figures.marks import first_backend, grouped
+from harness.figures.marks import dots, first_backend, grouped
 from harness.figures.plot import Drawing
 from harness.figures.style import PANEL, Theme
 from harness.judgement.finding import Finding, Judgement, joined
@@ -22,12 +21,8 @@ from harness.tasks.checks import all_hold
 APART = ("optimizer", "warm_up", "learning_rate")
 """The settings that distinguish runs in the tables."""
 
-LOOKS = {
-    "NovoGrad": ("default", {"marker": "o"}),
-    "AdamW": ("none", {"marker": "s", "ls": "--"}),
-    "SGD": ("strict", {"marker": "^", "ls": ":"}),
-}
-"""Optimizer -> its colour in the theme's methods, and its look."""
+HUES = {"NovoGrad": "default", "AdamW": "none", "SGD": "strict"}
+"""Optimizer -> the method of the theme with its colour."""
 
 
 def bits(record: Record) -> float:
@@ -91,36 +86,8 @@ def drawings(finding: Finding) -> Iterator[Drawing]:
     yield state(finding, table[table["ratio"].notna()].drop_duplicates("optimizer"))
 
 
-def look(name: str, theme: Theme) -> dict[str, Any]:
-    """Return how an optimizer is drawn."""
-    method, style = LOOKS[name]
-    return {"color": theme.methods[method], **style}
-
-
 def losses(finding: Finding, table: pd.DataFrame) -> Drawing:
-    """Final loss over warm-up; a line per optimizer."""
-    apart = 0.04  # of two optimizers; two warm-ups are 1 apart
-
-    def paint(canvas: Canvas, theme: Theme) -> None:
-        axes = canvas.subplots()
-        shares = sorted(set(table["warm_up"]))
-        names = list(dict.fromkeys(table["optimizer"]))
-        for (name,), rows in grouped(table.sort_values("warm_up"), "optimizer"):
-            style = look(name, theme)
-            shift = apart * (names.index(name) - (len(names) - 1) / 2)
-            x = [shares.index(share) + shift for share in rows["warm_up"]]
-            # An interval may be infinite, if it includes runs that diverged.
-            high = rows["bits_high"].clip(upper=rows["bits"].max() + 1)
-            axes.vlines(x, rows["bits_low"], high, color=style["color"])
-            axes.plot(x, rows["bits"], ms=4.5, **style)
-            end = (len(shares) - 1 + apart * len(names) / 2, rows["bits"].iloc[-1])
-            beside: Any = {"xytext": (8, 0), "textcoords": "offset points"}
-            axes.annotate(name, end, va="center", color=style["color"], **beside)
-        axes.set_xticks(range(len(shares)), [f"{share:.0%}" for share in shares])
-        axes.set_xlim(-0.2, len(shares) - 0.7)
-        axes.set_xlabel("warm-up (share of the steps)")
-        axes.set_ylabel("held-out loss (bits a byte)")
-
+    """Final loss for each warm-up and optimizer."""
     changes = []
     for (name,), rows in grouped(table, "optimizer"):
         bare, warm = rows[rows["warm_up"] == 0], rows[rows["warm_up"] > 0]
@@ -128,16 +95,22 @@ def losses(finding: Finding, table: pd.DataFrame) -> Drawing:
             change = warm["bits"].min() - bare["bits"].iloc[0]
             changes.append(f"{change:+.2f} ({name})")
     title = f"Warm-up changes the loss by {joined(changes)} bits a byte"
-    return Drawing(
+    shown = table.sort_values("warm_up", kind="stable")
+    return dots(
         "losses",
         title if changes else "Loss at the end over warm-up",
-        alt="Held-out loss of a byte transformer at the end of training over the share "
-        f"of steps with warm-up, a line an optimizer. {finding.answer}",
+        shown.assign(
+            case=shown["warm_up"].map("warm-up {:.0%}".format),
+            hue=shown["optimizer"].map(HUES),
+        ),
+        "bits",
+        "held-out loss (bits a byte)",
+        hues={hue: name for name, hue in HUES.items()},
+        alt="Held-out loss of a byte transformer at the end of training for each share "
+        f"of steps with warm-up and each optimizer. {finding.answer}",
         caption="Each optimizer at its best learning rate with this warm-up. "
         "Medians over seeds with 95% intervals; lower is better.",
         data=table,
-        size=(PANEL, 3.4),
-        paint=paint,
     )
 
 
@@ -146,12 +119,12 @@ def state(finding: Finding, table: pd.DataFrame) -> Drawing:
 
     def paint(canvas: Canvas, theme: Theme) -> None:
         axes = canvas.subplots()
-        colors = [look(name, theme)["color"] for name in table["optimizer"]]
+        colors = [theme.hue(HUES[name]) for name in table["optimizer"]]
         bars = axes.barh(table["optimizer"], table["ratio"], color=colors, height=0.55)
         texts = [f"{size:,.0f} bytes" for size in table["state"]]
         axes.bar_label(bars, texts, padding=4, fontsize=8)
         axes.invert_yaxis()
-        axes.margins(x=0.2)
+        axes.margins(x=0.45)
         axes.grid(visible=False, axis="y")
         axes.set_xlabel("bytes of optimizer state a byte of weights")
 
