@@ -67,8 +67,12 @@ def run(given: argparse.Namespace) -> int:
             print(f"lockstep: {error}", file=sys.stderr)
             continue
         results.append(ported)
-        for line in _diff(path, ported) if given.diff else _changes(path, ported):
+        for line in _diff(path, ported) if given.diff else ():
             print(line)
+        for change in ported.changes if not given.diff else ():
+            added = f"added: {change.after}"
+            after = f"{change.before} -> {change.after}" if change.before else added
+            print(f"{path}:{change.line}: {after}")
         for left in ported.leftovers:
             places = f" ({left.places} places)" if left.places > 1 else ""
             line = f"{path}:{left.line}: left to you: {left.name}{places}"
@@ -162,14 +166,6 @@ def write(path: Path, data: bytes, mode: int) -> None:
 
 
 # -- what is printed -----------------------------------------------------------------
-
-
-def _changes(path: Path, ported: Ported) -> Iterator[str]:
-    """Yield a line for each change: its place, the old text and the new text."""
-    for change in ported.changes:
-        added = f"added: {change.after}"
-        after = f"{change.before} -> {change.after}" if change.before else added
-        yield f"{path}:{change.line}: {after}"
 
 
 def _diff(path: Path, ported: Ported) -> Iterator[str]:

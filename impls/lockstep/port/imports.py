@@ -26,12 +26,6 @@ class Target:
     name: str
     alias: str | None
 
-    @property
-    def binds_v1(self) -> str | None:
-        """The name bound to TensorFlow 1's interface, or None."""
-        is_v1 = self.module is None and self.name == V1
-        return self.alias if is_v1 else None
-
     def __str__(self) -> str:
         return f"{self.name} as {self.alias}" if self.alias else self.name
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from lockstep.port.imports import (
     STRICT_IMPORT,
+    V1,
     Target,
     bindings,
     calls_behavior,
@@ -78,7 +79,8 @@ class _Plan:
             new = targets(statement, self.old)
             if not statement.aliases or new == _unchanged(statement):
                 continue
-            names = [target.binds_v1 for target in new if target.binds_v1]
+            plain = [target for target in new if target.module is None]
+            names = [target.alias for target in plain if target.name == V1]
             calls = [f"{name}.disable_v2_behavior()" for name in names[:1]]
             self._change_import(statement, new, [] if switched else calls)
             switched = switched or bool(names)

@@ -109,8 +109,7 @@ class RayCenter:
         Raises:
             CenterLostError: a ConnectionError; there is no such center.
         """
-        status: dict[str, Any] = RayHost(self).call("status")
-        return status
+        return dict(RayHost(self).call("status"))
 
     def weights(self) -> Mapping[str, Array]:
         """Return the shared weights, by name.
@@ -120,8 +119,7 @@ class RayCenter:
             CenterEmptyError: a RuntimeError; it has no weights, or none yet after a
                 crash, because no worker has called it since then.
         """
-        weights: Mapping[str, Array] = RayHost(self).call("weights_now")
-        return weights
+        return dict(RayHost(self).call("weights_now"))
 
     def end(self) -> dict[str, Any]:
         """End training: write a last checkpoint, and accept no more pushes.
@@ -133,8 +131,7 @@ class RayCenter:
             CenterLostError: a ConnectionError; there is no such center.
             CenterEmptyError: a RuntimeError; see :meth:`weights`.
         """
-        status: dict[str, Any] = RayHost(self).call("end")
-        return status
+        return dict(RayHost(self).call("end"))
 
     def remove(self) -> None:
         """End the process of the center, if there is one; keep its checkpoint."""
