@@ -1,4 +1,4 @@
-"""What figures consist of: axes, lines with bands, dots in rows, heat maps, legends."""
+"""What figures consist of: axes, lines with bands, dots in rows, legends."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 from matplotlib.ticker import (
@@ -139,20 +138,6 @@ def curves(
         legend(canvas, {of.get("label", m): of for m, of in handles.items()})
 
     return Drawing(name, title, alt, caption, rows, (PANEL, 3.6), paint)
-
-
-def heat(panel: Axes, values: pd.DataFrame, low: float, color: str) -> Any:
-    """Color shares from ``low``, where there is no color, to 1; return the image."""
-    # The colormap begins with the same color without opacity, to show the page.
-    colors = LinearSegmentedColormap.from_list("share", [f"{color[:7]}00", color])
-    image = panel.imshow(values, colors, vmin=low, vmax=1, origin="lower")
-    panel.set_aspect("auto")
-    panel.set_xticks(range(len(values.columns)), [f"{x:g}" for x in values.columns])
-    panel.set_yticks(range(len(values.index)), [f"{y:,}" for y in values.index])
-    panel.grid(visible=False)
-    panel.tick_params(length=0)
-    panel.spines[:].set_visible(False)
-    return image
 
 
 def legend(canvas: Canvas, handles: Mapping[str, Mapping[str, Any]]) -> None:

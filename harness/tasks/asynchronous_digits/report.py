@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure as Canvas
 
 from harness.figures.marks import curves as curves_of
 from harness.figures.marks import (
     grouped,
-    heat,
     legend,
     log_axis,
     percent,
@@ -171,12 +171,19 @@ def grid(finding: Finding, table: pd.DataFrame) -> Drawing:
     lines = -(-len(methods) // COLUMNS)
 
     def paint(canvas: Canvas, theme: Theme) -> None:
+        # Light enough at its strong end for the ink of the theme.
+        ends = [f"{theme.methods['default']}{opacity}" for opacity in ("00", "99")]
+        colors = LinearSegmentedColormap.from_list("accuracy", ends)
         axes = canvas.subplots(lines, min(COLUMNS, len(methods)), squeeze=False)
         for panel, method in zip(axes.flat, methods, strict=False):
             rows = table[table["method"] == method]
             values = rows.pivot_table("accuracy", "period", "workers")
-            # Light enough at its strong end for the ink of the theme.
-            image = heat(panel, values, LOW, f"{theme.methods['default']}99")
+            image = panel.imshow(
+                values, colors, vmin=LOW, vmax=1, origin="lower", aspect="auto"
+            )
+            panel.set_xticks(range(len(values.columns)), values.columns)
+            panel.set_yticks(range(len(values.index)), values.index)
+            panel.grid(visible=False)
             for (row, column), accuracy in np.ndenumerate(values.to_numpy()):
                 text = f"{100 * accuracy:.0f}"
                 panel.text(column, row, text, ha="center", va="center", fontsize=9)

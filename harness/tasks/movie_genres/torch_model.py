@@ -6,50 +6,19 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from harness.errors import HarnessError
-from harness.tasks import own
-from harness.tasks.absent_heads.training import Recipe, by_head
+from harness.tasks.absent_heads import torch_model
+from harness.tasks.absent_heads.training import by_head
 from harness.tasks.movie_genres.task import GENRES, Plan, Ratings
-from lockstep import pytorch as lockstep
 
 
-class Trainer:
+class Trainer(torch_model.Trainer):
     """Eager training, with new parameters and a new optimizer for each run."""
-
-    def __init__(self, recipe: Recipe, device: str) -> None:
-        if recipe.wrapper == "strict":
-            raise HarnessError(
-                "wrapper: expected 'none' or 'default' on PyTorch, got 'strict'; "
-                "run it on tf, which has strict."
-            )
-        self.recipe, self.device = recipe, device
 
     def reset(self, plan: Plan) -> None:
         """Use the ratings and first weights of a plan; make a new optimizer."""
-        self.training, self.held_out = (
-            Ratings(*(torch.tensor(part, device=self.device) for part in ratings))
-            for ratings in (plan.training, plan.held_out)
-        )
-        self.trunk, *self.heads = weights = [
-            torch.nn.Parameter(torch.tensor(value, device=self.device))
-            for value in plan.weights.values()
-        ]
+        self.start(plan, Ratings)
+        self.trunk, *self.heads = self.weights.values()
         self.paths = torch.zeros(len(GENRES), device=self.device)
-        parameters, arguments = weights, dict(self.recipe.arguments)
-        if self.recipe.optimizer:
-            make = getattr(lockstep, self.recipe.optimizer)
-            self.optimizer = make(parameters, **arguments)
-        else:
-            self.optimizer = own.make(arguments, parameters, torch.optim.Optimizer)
-        if self.recipe.wrapper != "none":
-            self.optimizer = lockstep.MultitaskOptimizerWrapper(self.optimizer)
-
-    def advance(self, batches, weights) -> None:
-        """Take one step per batch: rows [steps, batch], weights [steps, genres]."""
-        rows = torch.tensor(batches, dtype=torch.int64, device=self.device)
-        factors = torch.tensor(weights, device=self.device)
-        for batch, row in zip(rows, factors, strict=True):
-            self.step(Ratings(*(part[batch] for part in self.training)), row)
 
     def step(self, ratings: Ratings, factors: Tensor) -> None:
         """Take one step; the factor of an absent genre is zero."""

@@ -6,54 +6,20 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from harness.errors import HarnessError
-from harness.tasks import own
-from harness.tasks.absent_heads.training import Recipe, by_head
+from harness.tasks.absent_heads import torch_model
+from harness.tasks.absent_heads.training import by_head
 from harness.tasks.multitask_digits.task import ABSENTEE, TASKS, Images, Plan
-from lockstep import pytorch as lockstep
 
 
-class Trainer:
+class Trainer(torch_model.Trainer):
     """Eager training, with new parameters and a new optimizer for each run."""
-
-    def __init__(self, recipe: Recipe, device: str) -> None:
-        if recipe.wrapper == "strict":
-            raise HarnessError(
-                "wrapper: expected 'none' or 'default' on PyTorch, got 'strict'; "
-                "run it on tf, which has strict."
-            )
-        self.recipe, self.device = recipe, device
 
     def reset(self, plan: Plan) -> None:
         """Use the images and first weights of a plan; make a new optimizer."""
-        self.training, self.held_out = map(self.on_device, plan[:2])
-        self.weights = {
-            name: torch.nn.Parameter(torch.tensor(value, device=self.device))
-            for name, value in plan.weights.items()
-        }
+        self.start(plan, lambda *parts: Images(*parts)._replace(digit=parts[1].long()))
         self.heads = [self.weights[f"head/{task}"] for task in TASKS]
         self.probes = [self.weights[f"probe/{task}"] for task in TASKS]
         self.paths = torch.zeros(len(TASKS), device=self.device)
-        parameters, arguments = list(self.weights.values()), dict(self.recipe.arguments)
-        if self.recipe.optimizer:
-            make = getattr(lockstep, self.recipe.optimizer)
-            self.optimizer = make(parameters, **arguments)
-        else:
-            self.optimizer = own.make(arguments, parameters, torch.optim.Optimizer)
-        if self.recipe.wrapper != "none":
-            self.optimizer = lockstep.MultitaskOptimizerWrapper(self.optimizer)
-
-    def on_device(self, images: Images) -> Images:
-        """Return the images as tensors on the device, the digits in int64."""
-        parts = Images(*(torch.tensor(part, device=self.device) for part in images))
-        return parts._replace(digit=parts.digit.long())
-
-    def advance(self, batches, weights) -> None:
-        """Take one step per batch: rows [steps, batch], weights [steps, tasks]."""
-        rows = torch.tensor(batches, dtype=torch.int64, device=self.device)
-        factors = torch.tensor(weights, device=self.device)
-        for batch, row in zip(rows, factors, strict=True):
-            self.step(Images(*(part[batch] for part in self.training)), row)
 
     def step(self, images: Images, factors: Tensor) -> None:
         """Take one step; the factor of an absent task is zero."""

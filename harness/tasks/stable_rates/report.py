@@ -8,11 +8,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure as Canvas
 
-from harness.figures.marks import dots, first_backend, heat, log_axis, unique
+from harness.figures.marks import (
+    curves,
+    dots,
+    first_backend,
+    log_axis,
+    looks,
+    percent,
+    unique,
+)
 from harness.figures.plot import Drawing
-from harness.figures.style import DARK, LIGHT, WIDTH, Theme
+from harness.figures.style import THIN
 from harness.judgement.finding import Finding, Judgement
 from harness.records.metrics import Metric
 from harness.records.record import Record
@@ -33,12 +40,6 @@ ROUNDING = 1e-6
 
 PLAIN = "none"
 """The label of training without any clipping."""
-
-CHANCE = 0.1
-"""The accuracy of a guess among ten digits; cells up to it have no color."""
-
-STRONG = {"light": 0.75, "dark": 0.72}
-"""The accuracy above which the other theme's ink is more readable on a cell."""
 
 
 def range_of(record: Record) -> Range:
@@ -120,44 +121,32 @@ def drawings(finding: Finding) -> Iterator[Drawing]:
 
 
 def draw_sweeps(table: pd.DataFrame, largest: pd.DataFrame) -> Drawing:
-    """Final accuracy over rate and batch; a heat map per method."""
-    methods, batches = unique(table["method"]), sorted(set(table["batch"]))
-
-    def paint(canvas: Canvas, theme: Theme) -> None:
-        panels = canvas.subplots(len(methods), sharex=True, squeeze=False)[:, 0]
-        for panel, method in zip(panels, methods, strict=True):
-            _heat(panel, theme, table[table["method"] == method])
-            panel.set_title(_named(method))
-        canvas.supylabel("batch (images a step)", fontsize=9)
-        panels[-1].set_xlabel("learning rate")
-
+    """Final accuracy over the rate with the largest batch; a line per method."""
     best = largest.sort_values("best").iloc[-1]
-    return Drawing(
+    rows = table[table["batch"] == best["batch"]]
+    rows = rows.assign(method=rows["method"].map(_named))
+
+    def axis(panel: Axes) -> None:
+        log_axis(panel, "x", [0.001, 0.01, 0.1, 1, 10])
+        panel.axhline(BAR, color="gray", lw=THIN)
+        panel.yaxis.set_major_formatter(percent())
+
+    return curves(
         "sweeps",
         f"With a batch of {best['batch']:,}, {_named(best['method'])} reaches "
         f"{best['best']:.0%} at its best rate",
-        alt="Accuracy of a deep net at the end of training over learning rate and "
-        "batch, one heat map a method.",
-        caption="Held-out accuracy in per cent, median over seeds; "
-        f"{100 * CHANCE:g} is chance. In bold: rates that reach {BAR:.0%}. All batches "
-        "see the same number of epochs.",
-        data=table,
-        size=(WIDTH, 0.9 + len(methods) * (0.35 + 0.27 * len(batches))),
-        paint=paint,
+        rows,
+        "rate",
+        "accuracy",
+        ("learning rate", "held-out accuracy"),
+        looks=lambda theme: looks(unique(rows["method"]), theme),
+        alt="Accuracy of a deep net at the end of training over the learning rate with "
+        "the largest batch, a line a method.",
+        caption="Held-out accuracy, median over seeds with its 95% interval. The thin "
+        f"line is {BAR:.0%}, which a good rate reaches. All batches see the same "
+        "number of epochs.",
+        axis=axis,
     )
-
-
-def _heat(panel: Axes, theme: Theme, table: pd.DataFrame) -> None:
-    """Color the cells of a method, and write their values."""
-    values = table.pivot_table("accuracy", "batch", "rate")
-    stable = table.pivot_table("stable", "batch", "rate", aggfunc="max")
-    heat(panel, values, CHANCE, theme.methods["default"])
-    other = DARK if theme is LIGHT else LIGHT
-    for (row, column), accuracy in np.ndenumerate(values.to_numpy(float)):
-        look: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 9}
-        look["weight"] = "bold" if stable.iat[row, column] else "normal"
-        ink = (other if accuracy > STRONG[theme.name] else theme).ink
-        panel.text(column, row, f"{100 * accuracy:.0f}", color=ink, **look)
 
 
 def draw_ranges(table: pd.DataFrame, largest: pd.DataFrame) -> Drawing:
