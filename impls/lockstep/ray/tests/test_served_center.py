@@ -54,18 +54,6 @@ def test_a_push_that_comes_again_is_applied_once(tmp_path: Path) -> None:
     assert (center.counters.rounds, center.counters.repeated) == (3, 2)
 
 
-def test_a_push_that_comes_again_after_a_crash_is_applied_once(tmp_path: Path) -> None:
-    for every, found in ((1, [2.0, 2.0]), (100, [1.0, 1.0])):
-        folder = tmp_path / str(every)
-        before = served(folder, every)
-        push(before, 1)
-        push(before, 2)
-        after = after_crash(before)
-        push(after, 2)
-        # With every=100 the first round is lost: the checkpoint is older.
-        assert w(after) == found
-
-
 def test_a_center_without_its_checkpoint_does_not_begin_anew(tmp_path: Path) -> None:
     center = served(tmp_path)
     center.path.unlink()
@@ -154,10 +142,6 @@ def test_a_worker_that_does_not_fit_is_refused(other: str, tmp_path: Path) -> No
     changed, told = MEMBERS[other]
     with pytest.raises(UnsupportedError, match=told):
         served(tmp_path).join(start(**changed).membership)
-
-
-def test_any_backend_may_join_where_changes_are_added(tmp_path: Path) -> None:
-    served(tmp_path).join(start(backend="keras3").membership)
 
 
 @pytest.mark.parametrize(
