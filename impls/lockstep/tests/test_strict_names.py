@@ -76,6 +76,7 @@ def test_a_strict_name_has_the_arguments_of_the_original(
     assert [p.name for p in rest[len(expected) :]] == list(beside)
 
 
+@pytest.mark.parametrize("backend", ["reference", "tf", "pytorch"], indirect=True)
 @pytest.mark.parametrize("name", SIGNATURES)
 def test_a_default_name_begins_with_the_arguments_of_the_original(
     backend: str, name: str
