@@ -33,7 +33,7 @@ DRAWN = "absent_tasks_tuned"
 """The experiment of the figure."""
 
 EXAMPLES = ROOT / "docs" / "examples"
-ILLUSTRATIONS = ("lost_updates", "policy_curves", "scaler_limits")
+ILLUSTRATIONS = ("lost_updates", "policy_curves", "scaler_limits", "adam_epsilons")
 """The scripts of tools' pages that have a function ``draw(figure)``."""
 
 SIZE = (4.4, 2.8)

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from harness.errors import HarnessError
 from harness.judgement.compare import age_of, counted_records
 from harness.judgement.finding import Finding
-from harness.pages.adams import adam_insert
 from harness.pages.claims import claims_page
 from harness.pages.differences import contents_insert, recorded_page
 from harness.pages.findings import (
@@ -89,7 +88,6 @@ def write_pages(
             **reference_inserts(BACKENDS),
             "names": names_insert(),
             "problems": problems_insert(),
-            "which_adam": adam_insert(folder / "adam"),
         }
         for name, text in inserts.items():
             _write(folder / "inserts" / f"{name}.md", text)

@@ -9,8 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from harness.processes.children import ROOT
 
 SOME_RESULTS = ("larc", "larc_overhead", "parity", "oracle")
@@ -52,32 +50,24 @@ def test_two_builds_are_the_same_to_the_byte(site: Path, tmp_path: Path) -> None
 WRITE = """
 import sys
 from pathlib import Path
-from harness.pages import write
-if sys.argv[2] == "few":
-    write.adam_insert = lambda folder: ""
-write.write_pages(Path(sys.argv[1]) / "docs", Path(sys.argv[1]) / "results")
+from harness.pages.write import write_pages
+write_pages(Path(sys.argv[1]) / "docs", Path(sys.argv[1]) / "results")
 """
 
 
-def pages(folder: Path, figures: str, **variables: str) -> dict[str, str]:
+def pages(folder: Path, **variables: str) -> dict[str, str]:
     """Write the pages in a new process; return the digests of their files."""
     (folder / "docs").mkdir(parents=True)
     for name in SOME_RESULTS:
         shutil.copytree(ROOT / "results" / name, folder / "results" / name)
-    command = [sys.executable, "-c", WRITE, str(folder), figures]
+    command = [sys.executable, "-c", WRITE, str(folder)]
     subprocess.run(command, cwd=ROOT, env={**os.environ, **variables}, check=True)
     return digests(folder / "docs" / "generated")
 
 
-# Those that are left out depend on no results.
-@pytest.mark.parametrize(
-    "figures", ["few", pytest.param("all", marks=pytest.mark.soak)]
-)
-def test_pages_depend_on_results_and_sources_alone(
-    figures: str, tmp_path: Path
-) -> None:
+def test_pages_depend_on_results_and_sources_alone(tmp_path: Path) -> None:
     # The second process has no Git and another time zone.
-    first = pages(tmp_path / "one", figures, PYTHONHASHSEED="1", TZ="UTC-9")
-    second = pages(tmp_path / "two", figures, PYTHONHASHSEED="2", TZ="UTC+9", PATH="")
+    first = pages(tmp_path / "one", PYTHONHASHSEED="1", TZ="UTC-9")
+    second = pages(tmp_path / "two", PYTHONHASHSEED="2", TZ="UTC+9", PATH="")
     assert len(first) > 100
     assert first == second

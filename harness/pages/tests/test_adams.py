@@ -1,55 +1,50 @@
-"""The page on Adams shows the rules that it says it shows."""
+"""The rules of the script on Adams are those of the frameworks."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import runpy
+from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
-from harness.pages.adams import ADAMS, adam_insert, moves
+from harness.processes.children import ROOT
+from lockstep.reference import AdamOptimizer, Variable
 
-ROUNDING = 1e-4
-"""Relative: 1 - beta2 is off by 5e-5 where it is taken in float32, as TF1 does."""
-
-
-@pytest.mark.parametrize(
-    ("name", "epsilon"),
-    [
-        ("TensorFlow 1", 1e-8 / 0.001**0.5),
-        ("Keras 3", 1e-7 / 0.001**0.5),
-        ("PyTorch", 1e-8),
-    ],
-)
-def test_the_first_step_is_that_of_the_formula(name: str, epsilon: float) -> None:
-    gradient = np.logspace(-10, 0, 21)
-    (weights,) = moves(ADAMS[name], [gradient.astype(np.float32)], [1])
-    expected = -gradient / (gradient + epsilon)
-    np.testing.assert_allclose(weights, expected, rtol=ROUNDING)
+GRADIENTS = np.random.default_rng(0).normal(size=(9, 5)) * 1e-7
 
 
-def test_the_rule_of_pytorch_is_its_own() -> None:
+@pytest.fixture(scope="module")
+def updates() -> Any:
+    """The function of the script that computes the rules."""
+    return runpy.run_path(str(ROOT / "docs/examples/adam_epsilons.py"))["updates"]
+
+
+def test_the_rule_of_tensorflow_1_is_that_of_the_reference(updates: Any) -> None:
+    optimizer, weight = AdamOptimizer(1.0), Variable("w", np.zeros(5, np.float32))
+    for gradient in GRADIENTS.astype(np.float32):
+        optimizer.apply_gradients([(gradient, weight)])
+    went = -sum(updates("TensorFlow 1", GRADIENTS))
+    np.testing.assert_allclose(weight.value, went, rtol=1e-4, atol=1e-5)
+
+
+def test_the_rule_of_pytorch_is_that_of_pytorch(updates: Any) -> None:
     torch = pytest.importorskip("torch", reason="needs torch")
-    gradients = list(np.random.default_rng(0).normal(size=(9, 5)).astype(np.float32))
-    weight = torch.zeros(5, requires_grad=True)
-    adam = torch.optim.Adam([weight], 1.0, foreach=False)
-    for gradient in gradients:
+    weight = torch.zeros(5, dtype=torch.float64, requires_grad=True)
+    adam = torch.optim.Adam([weight], 1.0)
+    for gradient in GRADIENTS:
         weight.grad = torch.tensor(gradient)
         adam.step()
-    (ours,) = moves(ADAMS["PyTorch"], gradients, [len(gradients)])
-    # torch's float32 square root is not correctly rounded on every CPU.
-    np.testing.assert_allclose(ours, weight.detach().numpy(), rtol=2e-6, atol=1e-7)
+    went = -sum(updates("PyTorch", GRADIENTS))
+    np.testing.assert_allclose(weight.detach().numpy(), went, rtol=1e-9)
 
 
-def test_the_figure_and_its_data_are_files(tmp_path: Path) -> None:
-    insert = adam_insert(tmp_path / "adam")
-    assert "generated/adam/first.dark.svg" in insert
-    data = pd.read_csv(tmp_path / "adam" / "first.csv")
-    assert len(data) > 50
-    # With the steps, TensorFlow 1's epsilon loses its factor against PyTorch's.
-    early, late = (
-        (data[f"PyTorch, step {step}"] / data[f"TensorFlow 1, step {step}"]).max()
-        for step in (1, 1000)
-    )
-    assert early > 20 and late < 2
+@pytest.mark.parametrize("backend", ["keras3"])
+def test_the_rule_of_keras_is_that_of_keras(backend: str, updates: Any) -> None:
+    keras = pytest.importorskip("keras", reason="needs keras")
+    weight = keras.Variable(np.zeros(5, np.float32))
+    adam = keras.optimizers.Adam(1.0)
+    for gradient in GRADIENTS.astype(np.float32):
+        adam.apply([keras.ops.convert_to_tensor(gradient)], [weight])
+    went = -sum(updates("Keras 3", GRADIENTS))
+    np.testing.assert_allclose(np.asarray(weight), went, rtol=1e-4, atol=1e-5)

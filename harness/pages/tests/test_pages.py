@@ -19,7 +19,6 @@ from harness.declarations import declare
 from harness.errors import HarnessError
 from harness.figures.plot import Figure
 from harness.judgement.finding import PREDICTIONS, Finding
-from harness.pages import write
 from harness.pages.differences import recorded_page
 from harness.pages.findings import Answered, results_html
 from harness.pages.parity import heat_map, parity_inserts
@@ -111,13 +110,6 @@ def test_the_same_results_give_the_same_bytes_and_import_no_framework(
     assert write_pages(docs, results, jobs=2) == []
 
 
-@pytest.fixture
-def few_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out the figures that take long and depend on no results."""
-    monkeypatch.setattr(write, "adam_insert", lambda folder: "")
-
-
-@pytest.mark.usefixtures("few_figures")
 def test_without_results_every_page_says_so(docs: Path, tmp_path: Path) -> None:
     write_pages(docs, tmp_path / "nothing")
     pages = contents(docs / "generated")
@@ -137,7 +129,6 @@ def test_without_results_every_page_says_so(docs: Path, tmp_path: Path) -> None:
     assert silent == []
 
 
-@pytest.mark.usefixtures("few_figures")
 def test_a_stale_page_disappears(docs: Path, results: Path) -> None:
     (docs / "generated").mkdir()
     (docs / "generated" / "stale.md").write_text("old", "utf-8")
@@ -171,7 +162,6 @@ def test_a_damaged_report_is_a_sentence(results: Path, content: str) -> None:
         parity_inserts(results)
 
 
-@pytest.mark.usefixtures("few_figures")
 def test_a_damaged_report_leaves_the_old_pages(docs: Path, results: Path) -> None:
     write_pages(docs, results)
     before = contents(docs)
