@@ -117,6 +117,7 @@ def curves(
     looks: Callable[[Theme], Mapping[str, Look]],
     alt: str,
     caption: str,
+    data: pd.DataFrame | None = None,
     axis: Callable[[Axes], object] | None = None,
 ) -> Drawing:
     """Return a figure of a line with its band for each ``method`` of some rows.
@@ -125,8 +126,10 @@ def curves(
         x, y: the columns; the interval of y is found as in :func:`line`.
         labels: of the axes.
         looks: returns the look of each method, with its label if that is no name.
+        data: of the figure's file; by default the rows.
         axis: sets up the axes.
     """
+    shown = rows if data is None else data
 
     def paint(canvas: Canvas, theme: Theme) -> None:
         panel, handles = canvas.subplots(), looks(theme)
@@ -137,7 +140,7 @@ def curves(
             axis(panel)
         legend(canvas, {of.get("label", m): of for m, of in handles.items()})
 
-    return Drawing(name, title, alt, caption, rows, (PANEL, 3.6), paint)
+    return Drawing(name, title, alt, caption, shown, (PANEL, 3.6), paint)
 
 
 def legend(canvas: Canvas, handles: Mapping[str, Mapping[str, Any]]) -> None:

@@ -9,19 +9,16 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure as Canvas
 
 from harness.figures.marks import (
-    Look,
+    curves,
     dots,
     first_backend,
     grouped,
-    legend,
     log_axis,
     unique,
 )
 from harness.figures.plot import Drawing
-from harness.figures.style import WIDTH, Theme
 from harness.records.record import Record
 from harness.statistics import Floats, paired_effects
 from harness.tasks.absent_heads.training import WRAPPED
@@ -134,52 +131,40 @@ def ratio(one: Floats, two: Floats) -> dict[str, Any]:
     return {k: float(np.exp(v)) for k, v in interval("ratio", effects).items()}
 
 
-def draw_sweep(table: pd.DataFrame, metric: str, unit: str) -> Drawing:
-    """The metric over the learning rate; a column per optimizer, a row per presence."""
-    table = table if "presence" in table else table.assign(presence=np.nan)
-    names, arms = unique(table[NAME]), unique(table["wrapper"])
-    shares = sorted(set(table["presence"].dropna()), reverse=True) or [np.nan]
+def draw_sweeps(table: pd.DataFrame, metric: str, unit: str) -> Iterator[Drawing]:
+    """The metric over the learning rate with the rarest tasks; one an optimizer."""
+    if "presence" in table:
+        table = table[table["presence"] == table["presence"].min()]
+    for number, ((name,), rows) in enumerate(grouped(table, NAME)):
+        low, top = rows[metric].min() / 1.15, HEADROOM * rows[metric].min()
+        chosen = rows[rows["chosen"].astype(bool)]
+        best = [f"{r[RATE]:g} ({NAMES[r['wrapper']]})" for _, r in chosen.iterrows()]
+        # Infinite values cannot be drawn, so the line leaves at the top.
+        values = rows[metric].fillna(np.inf).clip(upper=100 * top)
 
-    def paint(canvas: Canvas, theme: Theme) -> None:
-        looks: dict[str, Look] = {
-            arm: {"color": theme.methods[arm], "ls": LINES[arm]} for arm in arms
-        }
-        axes = canvas.subplots(
-            len(shares), len(names), sharex=True, sharey="row", squeeze=False
+        def axis(panel: Any, ends: tuple[float, float] = (low, top)) -> None:
+            log_axis(panel, "x", [0.0001, 0.001, 0.01, 0.1, 1])
+            log_axis(panel, "y")
+            panel.set_ylim(*ends)
+
+        yield curves(
+            f"sweep-{number + 1}",
+            f"The best rates of {name}: {', '.join(best)}",
+            rows.assign(method=rows["wrapper"], value=values, low=values, high=values),
+            RATE,
+            "value",
+            ("learning rate", f"{metric} ({unit})"),
+            looks=lambda theme: {
+                arm: {"color": theme.hue(arm), "ls": LINES[arm], "label": NAMES[arm]}
+                for arm in unique(table["wrapper"])
+            },
+            alt=f"The {metric} over the learning rate with {name}, a line an arm.",
+            caption="Medians over the validation seeds, with the rarest tasks. Lines "
+            f"leave at the top where the {metric} is over {HEADROOM:g} times the best, "
+            "or runs diverged.",
+            data=rows,
+            axis=axis,
         )
-        for panels, share in zip(axes, shares, strict=True):
-            here = table if np.isnan(share) else table[table["presence"] == share]
-            top = HEADROOM * here[metric].min()
-            for (name, arm), rows in grouped(here, NAME, "wrapper"):
-                panel, best = panels[names.index(name)], rows["chosen"].astype(bool)
-                # Infinite values cannot be drawn, so the line leaves at the top.
-                values = rows[metric].fillna(np.inf).clip(upper=100 * top)
-                panel.plot(rows[RATE], values, **looks[arm])
-                panel.plot(
-                    rows[RATE][best], values[best], "o", color=looks[arm]["color"]
-                )
-                log_axis(panel, "x", [0.0001, 0.001, 0.01, 0.1, 1])
-            log_axis(panels[0], "y")
-            panels[0].set_ylim(here[metric].min() / 1.15, top)
-            rare = "" if np.isnan(share) else f"tasks present in {share:.0%}\n"
-            panels[0].set_ylabel(f"{rare}{metric} ({unit})")
-        for panel, name in zip(axes[0], names, strict=True):
-            panel.set_title(name)
-        for panel in axes[-1]:
-            panel.set_xlabel("learning rate")
-        legend(canvas, {NAMES[arm]: look for arm, look in looks.items()})
-
-    return Drawing(
-        "sweep",
-        f"The {metric} over the learning rate, with zeros fed and with the wrapper",
-        alt=f"The {metric} over the learning rate, a line an arm, for each optimizer.",
-        caption="Medians over the validation seeds; the dot is the rate that was "
-        f"chosen. Lines leave at the top where the {metric} is over {HEADROOM:g} "
-        "times the best of the row, or runs diverged.",
-        data=table,
-        size=(WIDTH, 1.2 + 2.0 * len(shares)),
-        paint=paint,
-    )
 
 
 def draw_comparison(table: pd.DataFrame, what: str, tuned: bool = True) -> Drawing:

@@ -94,24 +94,18 @@ def _losses(cell: Cell[Settings], of: Sequence[Cell[Settings]]) -> dict[str, Any
 def _scales(cell: Cell[Settings]) -> dict[str, Any]:
     """Return the values of a scale, medians over the seeds.
 
-    ``mean_log2`` is over all steps; ``before`` and ``lowest`` are the scale's log2
-    around the injected overflow. ``recovery`` is in steps, infinite if not within the
-    run; ``unrecovered`` counts such runs. ``skipped`` counts steps. ``zero_KIND`` is
-    the share of zero gradients over all checkpoints. ``moves`` is whether the scale is
-    dynamic. ``pinned`` counts runs with the scale at 1 already before the overflow,
-    and ``nan`` runs with a final scale of NaN.
+    ``recovery`` from the injected overflow is in steps, infinite if not within the run.
+    ``skipped`` counts steps. ``zero_KIND`` is the share of zero gradients over all
+    checkpoints. ``moves`` is whether the scale is dynamic. ``pinned`` counts runs with
+    the scale at 1 already before the overflow, and ``nan`` runs with a final scale of
+    NaN.
     """
-    recovery = np.nan_to_num(cell.last("recovery"), nan=np.inf)
     moves = cell.settings.scale not in ("none", "fixed")
     zeros = {f"zero_{k}": cell.series(f"zero/{k}", np.nan) for k in KINDS}
     return {
         **cell.labels,
-        **interval("mean_log2", cell.last("mean_log2")),
-        "before": np.median(_log2(cell.last("before"))),
-        "lowest": np.median(_log2(cell.last("lowest"))),
         "moves": moves,
-        "recovery": np.median(recovery),
-        "unrecovered": int(np.isinf(recovery).sum()),
+        "recovery": np.median(np.nan_to_num(cell.last("recovery"), nan=np.inf)),
         "skipped": np.median(cell.last("skipped")),
         **{name: np.nanmean(share) for name, share in zeros.items()},
         "runs": len(cell.records),

@@ -111,10 +111,10 @@ def _presence(records: Sequence[Record], genre: str) -> float:
 def drawings(finding: Finding) -> Iterator[Drawing]:
     """Yield the figures in reading order."""
     tables = finding.tables
-    if "sweep" in tables:
-        yield arms.draw_sweep(tables["sweep"], "error", "stars")
     if len(tables["comparison"]):
         yield arms.draw_comparison(tables["comparison"], "error")
+    if "sweep" in tables:
+        yield from arms.draw_sweeps(tables["sweep"], "error", "stars")
     if tables["heads"]["ratio"].notna().any():
         yield draw_heads(tables["heads"])
 

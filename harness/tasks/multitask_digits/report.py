@@ -177,11 +177,11 @@ def checks(movement: pd.DataFrame, state: pd.DataFrame) -> list[Check]:
 def drawings(finding: Finding) -> Iterator[Drawing]:
     """Yield the figures in reading order."""
     tables = finding.tables
-    if "sweep" in tables:
-        yield arms.draw_sweep(tables["sweep"], "loss", "nats")
+    tuned = "sweep" in tables
     if len(tables["comparison"]):
-        tuned = "sweep" in tables
         yield arms.draw_comparison(tables["comparison"], "held-out loss", tuned)
+    if tuned:
+        yield from arms.draw_sweeps(tables["sweep"], "loss", "nats")
     if len(tables.get("movement", ())):
         yield draw_movement(tables["movement"])
     if len(tables.get("state", ())):
