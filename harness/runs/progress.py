@@ -31,13 +31,16 @@ class Progress:
         self.seconds: dict[str, list[float]] = {}
         self._console = console or Console()
         self._last_line = -SECONDS_BETWEEN_LINES
-        self._bar: Bar | None = None
-        if self._console.is_terminal:
-            columns = (TextColumn("{task.description}", markup=False), BarColumn())
-            counts = (MofNCompleteColumn(), TimeElapsedColumn())
-            left = TextColumn("{task.fields[left]}")
-            self._bar = Bar(*columns, *counts, left, console=self._console)
-            self._task = self._bar.add_task("all runs", total=0, left="")
+        self._bar = Bar(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[left]}"),
+            console=self._console,
+            disable=not self._console.is_terminal,
+        )
+        self._task = self._bar.add_task("all runs", total=0, left="")
 
     def expect(self, part: str, total: int) -> None:
         """Set the number of runs of a part."""
@@ -51,9 +54,9 @@ class Progress:
         Without a bar, print the first run, the last of a part, and one every 10 s.
         """
         self.seconds[part].append(seconds)
-        if self._bar is not None:
-            self._bar.update(self._task, description=part)
-            self._draw()
+        self._bar.update(self._task, description=part)
+        self._draw()
+        if self._console.is_terminal:
             return
         done, now = len(self.seconds[part]), time.monotonic()
         if done >= self.totals[part] or now - self._last_line >= SECONDS_BETWEEN_LINES:
@@ -66,12 +69,8 @@ class Progress:
         self.expect(part, len(self.seconds[part]))
 
     def write(self, text: str) -> None:
-        """Print a text, above the bar if there is one."""
-        if self._bar is None:
-            print(text, flush=True)
-        else:
-            # Brackets are not read as markup.
-            self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        """Print a text, above the bar if there is one. Brackets are no markup."""
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     @property
     def done(self) -> int:
@@ -105,20 +104,15 @@ class Progress:
         return "" if self.left is None else f", about {duration(self.left)} left"
 
     def _draw(self) -> None:
-        if self._bar is not None:
-            left = self._left().lstrip(", ")
-            self._bar.update(
-                self._task, total=self.total, completed=self.done, left=left
-            )
+        left = self._left().lstrip(", ")
+        self._bar.update(self._task, total=self.total, completed=self.done, left=left)
 
     def __enter__(self) -> Self:
-        if self._bar is not None:
-            self._bar.start()
+        self._bar.start()
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        self._bar.stop()
 
 
 def duration(seconds: float) -> str:
