@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -12,29 +12,18 @@ from harness.records.record import Record
 from harness.statistics import Floats, bootstrap, median
 
 
-class Measured(Protocol):
-    """Settings with the steps after which a run is measured."""
-
-    @property
-    def measured_at(self) -> list[int]:
-        """The numbers of steps after which a run is measured, including 0."""
-        ...
-
-
-S = TypeVar("S", bound=Measured)
-
-
 @dataclass(frozen=True)
-class Cell(Generic[S]):
+class Cell:
     """The runs that differ only in their seed, on one backend and device.
 
     Attributes:
         backend: includes the device if it is not the CPU.
+        settings: have ``measured_at``, the steps after which a run is measured.
         labels: the columns that name the cell in every table.
     """
 
     backend: str
-    settings: S
+    settings: Any
     records: Sequence[Record]
     labels: Mapping[str, Any]
 
@@ -64,9 +53,9 @@ class Cell(Generic[S]):
 
 def cells(
     records: Sequence[Record],
-    settings: Callable[..., S],
-    label: Callable[[S], Mapping[str, Any]],
-) -> list[Cell[S]]:
+    settings: Callable[..., Any],
+    label: Callable[[Any], Mapping[str, Any]],
+) -> list[Cell]:
     """Group records that differ only in their seed, in order of appearance.
 
     ``label`` returns the columns that name a cell, beside its backend.
@@ -92,12 +81,19 @@ def backend_of(record: Record) -> str:
     return backend if device == "cpu" else f"{backend} on {device}"
 
 
-def same_seeds(a: Cell[S], b: Cell[S]) -> Iterator[tuple[Cell[S], Cell[S]]]:
+def same_seeds(a: Cell, b: Cell) -> Iterator[tuple[Cell, Cell]]:
     """Yield the two cells reduced to their common seeds, if they have any."""
     common = {r.seed for r in a.records} & {r.seed for r in b.records}
     if common:
         shared = [[r for r in cell.records if r.seed in common] for cell in (a, b)]
         yield replace(a, records=shared[0]), replace(b, records=shared[1])
+
+
+def log2(scales: Floats) -> Floats:
+    """Return log2 of loss scales; NaN becomes the lowest, as it skips every step."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logarithms = np.log2(scales)
+    return np.where(np.isnan(logarithms), -np.inf, logarithms)
 
 
 def on_gpus(records: Sequence[Record]) -> list[Record]:

@@ -21,13 +21,6 @@ def all_hold(values: Any) -> Holds:
     return bool(np.all(array)) if array.size else None
 
 
-def both(*parts: Holds) -> Holds:
-    """Whether all parts hold: False if any is False, else None if any is None."""
-    if any(part is False for part in parts):
-        return False
-    return None if any(part is None for part in parts) else True
-
-
 def listed(checks: Iterable[Check]) -> list[str]:
     """Return a sentence for each check: it holds, fails, or was not made."""
     words = {

@@ -49,7 +49,7 @@ HEADROOM = 8.0
 """The upper end of a sweep's axis, relative to the best value of its row."""
 
 
-def against_zeros(of: Sequence[Cell[Any]]) -> Iterator[tuple[Cell[Any], Cell[Any]]]:
+def against_zeros(of: Sequence[Cell]) -> Iterator[tuple[Cell, Cell]]:
     """Pair the cells with zeros with the other arms, by seed.
 
     The cells of a pair differ in the wrapper and, if each arm has its own rate, in the
@@ -65,7 +65,7 @@ def against_zeros(of: Sequence[Cell[Any]]) -> Iterator[tuple[Cell[Any], Cell[Any
             yield from same_seeds(fed, other)
 
 
-def rate_of(cell: Cell[Any]) -> float:
+def rate_of(cell: Cell) -> float:
     """Return the learning rate of a cell."""
     return float(cell.settings.optimizer["learning_rate"])
 
@@ -93,7 +93,7 @@ def relative_movement(record: Record, heads: Sequence[str]) -> float:
     return movement(record, heads) / float(record.config["optimizer"]["learning_rate"])
 
 
-def comparison(of: Sequence[Cell[Any]], read: Read) -> pd.DataFrame:
+def comparison(of: Sequence[Cell], read: Read) -> pd.DataFrame:
     """Compare every arm with the one with zeros, paired by seed.
 
     ``zeros`` and ``arm`` are medians over the seeds, at the learning rates
@@ -117,7 +117,7 @@ def comparison(of: Sequence[Cell[Any]], read: Read) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*names, *COMPARISON])
 
 
-def numbers(cell: Cell[Any], read: Read) -> Floats:
+def numbers(cell: Cell, read: Read) -> Floats:
     """Return a value of each run."""
     return np.array([read(record) for record in cell.records], float)
 

@@ -26,8 +26,8 @@ from harness.judgement.finding import Finding, Judgement
 from harness.records.metrics import Metric
 from harness.records.record import Record
 from harness.statistics import Floats, paired_effects
-from harness.tasks.cells import Cell, cells, interval, same_seeds
-from harness.tasks.checks import Check, all_hold, both
+from harness.tasks.cells import Cell, cells, interval, log2, same_seeds
+from harness.tasks.checks import Check, all_hold
 from harness.tasks.deep_digits.task import HIGHEST, LOWEST, Settings
 
 APART = ("method.label",)
@@ -69,7 +69,7 @@ def judge(records: Sequence[Record]) -> Judgement:
     return Judgement(frames, checks(of, frames["scales"], frames["underflow"]))
 
 
-def _losses(cell: Cell[Settings], of: Sequence[Cell[Settings]]) -> dict[str, Any]:
+def _losses(cell: Cell, of: Sequence[Cell]) -> dict[str, Any]:
     """Return the final held-out loss and accuracy, medians over the seeds.
 
     ``ratio`` = loss / loss of float32 without a scale on the same backend, paired by
@@ -91,7 +91,7 @@ def _losses(cell: Cell[Settings], of: Sequence[Cell[Settings]]) -> dict[str, Any
     }
 
 
-def _scales(cell: Cell[Settings]) -> dict[str, Any]:
+def _scales(cell: Cell) -> dict[str, Any]:
     """Return the values of a scale, medians over the seeds.
 
     ``recovery`` from the injected overflow is in steps, infinite if not within the run.
@@ -114,24 +114,17 @@ def _scales(cell: Cell[Settings]) -> dict[str, Any]:
     }
 
 
-def _log2(scales: Floats) -> Floats:
-    """Return log2 of scales; NaN becomes the lowest, because it skips every step."""
-    with np.errstate(divide="ignore"):
-        logarithms = np.log2(scales)
-    return np.where(np.isnan(logarithms), -np.inf, logarithms)
-
-
-def curves(of: Sequence[Cell[Settings]]) -> pd.DataFrame:
+def curves(of: Sequence[Cell]) -> pd.DataFrame:
     """log2 of the scale over the steps, medians with intervals."""
     frames = []
     for cell in of:
-        columns = interval("scale_log2", _log2(cell.series("scale")))
+        columns = interval("scale_log2", log2(cell.series("scale")))
         steps = {"step": cell.settings.measured_at}
         frames.append(pd.DataFrame({**cell.labels, **steps, **columns}))
     return pd.concat(frames, ignore_index=True)
 
 
-def underflow(of: Sequence[Cell[Settings]]) -> pd.DataFrame:
+def underflow(of: Sequence[Cell]) -> pd.DataFrame:
     """The share of gradients that become 0 in float16 with a scale 2^k.
 
     Of the float32 runs on the first backend, which count them.
@@ -154,7 +147,7 @@ def flushed(summary: Mapping[str, float], kind: str, powers: Any) -> Floats:
 
 
 def checks(
-    of: Sequence[Cell[Settings]], scales: pd.DataFrame, underflow: pd.DataFrame
+    of: Sequence[Cell], scales: pd.DataFrame, underflow: pd.DataFrame
 ) -> list[Check]:
     """Return each check with whether it holds on every backend."""
     half = [each.settings for each in of if each.settings.dtype == "float16"]
@@ -167,15 +160,16 @@ def checks(
     }
     zeros = scales.set_index("method")[["zero_weights", "zero_activations"]]
     by_law = underflow[underflow["scale_log2"] == 0]
+    parts = [
+        all_hold(by_law["flushed_low"] > 0.5),
+        all_hold(zeros[zeros.index.isin(bare)] > 0.5),
+        all_hold(zeros[zeros.index.isin(scaled)] < 0.05),
+    ]
     moving = scales[scales["method"].isin(windows)]
     return [
         (
             "without a scale most gradients are 0 in float16, with one hardly any",
-            both(
-                all_hold(by_law["flushed_low"] > 0.5) if len(by_law) else None,
-                all_hold(zeros[zeros.index.isin(bare)] > 0.5),
-                all_hold(zeros[zeros.index.isin(scaled)] < 0.05),
-            ),
+            False if False in parts else None if None in parts else True,
         ),
         (
             "after one overflow dynamic and Backoff are back in a window of steps",

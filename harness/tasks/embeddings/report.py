@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import product
-from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -13,11 +12,7 @@ import pandas as pd
 from harness.records.metrics import Metric
 from harness.records.record import Record
 from harness.statistics import Floats, bootstrap, median, paired_effects
-from harness.tasks import cells
-from harness.tasks.cells import same_seeds
-
-Cell: TypeAlias = cells.Cell[Any]
-"""Runs that differ in their seed; the labels include ``optimizer`` and ``limit``."""
+from harness.tasks.cells import Cell, same_seeds
 
 RANKS = ("mrr", "mrr/validation", "hits", "ndcg", "recall")
 """The series in which larger values are better."""

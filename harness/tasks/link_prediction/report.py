@@ -11,9 +11,9 @@ from harness.figures.marks import dots, first_backend, log_axis
 from harness.figures.plot import Drawing
 from harness.judgement.finding import Finding, Judgement
 from harness.records.record import Record
-from harness.tasks import cells
+from harness.tasks.cells import Cell, cells
 from harness.tasks.embeddings import report as tables
-from harness.tasks.embeddings.report import NAMES, Cell, last, quoted, with_cases
+from harness.tasks.embeddings.report import NAMES, last, quoted, with_cases
 from harness.tasks.link_prediction.task import Settings
 
 APART = ("graph.name", "optimizer.name", "limit")
@@ -35,7 +35,7 @@ SERIES = ("mrr", "hits", "loss", "norm/median", "norm/highest", "above")
 
 def judge(records: Sequence[Record]) -> Judgement:
     """Make tables of the records."""
-    of = cells.cells(records, Settings, _label)
+    of = cells(records, Settings, _label)
     ends = tables.ends(of, SERIES).assign(max_norm=of[0].settings.max_norm)
     frames = {
         "effect": tables.differences(of, ["mrr", "hits", "loss"]),

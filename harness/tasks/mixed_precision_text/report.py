@@ -15,7 +15,7 @@ from harness.judgement.finding import Finding, Judgement
 from harness.records.metrics import Metric
 from harness.records.record import Record
 from harness.statistics import Floats, bootstrap, median, paired_effects
-from harness.tasks.cells import Cell, cells, same_seeds
+from harness.tasks.cells import Cell, cells, log2, same_seeds
 from harness.tasks.checks import all_hold
 from harness.tasks.mixed_precision_text.task import Settings
 
@@ -56,12 +56,12 @@ def judge(records: Sequence[Record]) -> Judgement:
     return Judgement(tables, [(check, holds)])
 
 
-def _bits(cell: Cell[Settings]) -> Floats:
+def _bits(cell: Cell) -> Floats:
     """Return the final held-out bits per byte, [seeds]; infinite if a run diverged."""
     return cell.column("bits")[:, -1]
 
 
-def ends(of: Sequence[Cell[Settings]]) -> pd.DataFrame:
+def ends(of: Sequence[Cell]) -> pd.DataFrame:
     """The final held-out bits per byte, medians over the seeds with intervals.
 
     ``ratio`` = bits / bits of float32 on the same backend at its best rate, paired by
@@ -69,7 +69,7 @@ def ends(of: Sequence[Cell[Settings]]) -> pd.DataFrame:
     does not reach it. ``best``: whether the rate has the fewest bits of this method and
     backend.
     """
-    best: dict[tuple[str, str], Cell[Settings]] = {}
+    best: dict[tuple[str, str], Cell] = {}
     for cell in sorted(of, key=lambda cell: float(np.median(_bits(cell)))):
         best.setdefault((cell.settings.label, cell.backend), cell)
     plain = {c.backend: c for c in best.values() if c.settings.is_plain}
@@ -96,7 +96,7 @@ def ends(of: Sequence[Cell[Settings]]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _over(cell: Cell[Settings], base: Cell[Settings] | None) -> dict[str, float]:
+def _over(cell: Cell, base: Cell | None) -> dict[str, float]:
     """Return the ratio of bits, and its interval."""
     for mine, other in same_seeds(cell, base) if base else ():
         effects = paired_effects(_bits(mine), _bits(other), "log ratio")
@@ -105,7 +105,7 @@ def _over(cell: Cell[Settings], base: Cell[Settings] | None) -> dict[str, float]
     return dict.fromkeys(("ratio", "ratio_low", "ratio_high"), np.nan)
 
 
-def scales(of: Sequence[Cell[Settings]]) -> pd.DataFrame:
+def scales(of: Sequence[Cell]) -> pd.DataFrame:
     """The values of each scale as log2, medians over the seeds.
 
     ``mean`` over all steps, the ``lowest`` and the final (``end``) scale; the number of
@@ -117,8 +117,8 @@ def scales(of: Sequence[Cell[Settings]]) -> pd.DataFrame:
             "scale": cell.settings.scale,
             "moves": cell.settings.scale not in ("none", "fixed"),
             **bootstrap(median, cell.last("mean_log2")).named("mean"),
-            "lowest": float(np.median(_log2(cell.last("lowest")))),
-            "end": float(np.median(_log2(cell.last("scale")))),
+            "lowest": float(np.median(log2(cell.last("lowest")))),
+            "end": float(np.median(log2(cell.last("scale")))),
             "injected": cell.settings.overflows,
             "skipped": float(np.median(cell.last("skipped"))),
         }
@@ -126,7 +126,7 @@ def scales(of: Sequence[Cell[Settings]]) -> pd.DataFrame:
     )
 
 
-def curves(of: Sequence[Cell[Settings]]) -> pd.DataFrame:
+def curves(of: Sequence[Cell]) -> pd.DataFrame:
     """Held-out bits and log2 of the scale over the steps, medians with intervals."""
     frames = [
         pd.DataFrame(
@@ -134,20 +134,12 @@ def curves(of: Sequence[Cell[Settings]]) -> pd.DataFrame:
                 **cell.labels,
                 "step": cell.settings.measured_at,
                 **bootstrap(median, cell.column("bits")).named("bits"),
-                **bootstrap(median, _log2(cell.series("scale"))).named("scale_log2"),
+                **bootstrap(median, log2(cell.series("scale"))).named("scale_log2"),
             }
         )
         for cell in of
     ]
     return pd.concat(frames, ignore_index=True)
-
-
-def _log2(values: Floats) -> Floats:
-    """Return log2 of scales; NaN becomes the lowest, because it skips every step."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.nan_to_num(
-            np.log2(values), nan=-np.inf, posinf=np.inf, neginf=-np.inf
-        )
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:

@@ -67,7 +67,7 @@ def _label(of: Settings) -> dict[str, Any]:
     return {"optimizer": of.optimizer["name"], "wrapper": of.wrapper}
 
 
-def heads(of: Sequence[Cell[Settings]]) -> pd.DataFrame:
+def heads(of: Sequence[Cell]) -> pd.DataFrame:
     """The ratio of movements of each genre's head, zeros over wrapper, and its law.
 
     Movements are in learning rates per step with the genre, in the second half of

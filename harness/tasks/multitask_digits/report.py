@@ -82,7 +82,7 @@ def law(of: Settings, arm: str, presence: float) -> float:
     return laws.movement(of.optimizer, arm, presence, (of.steps // 2, of.steps))
 
 
-def movement(of: Sequence[Cell[Settings]]) -> pd.DataFrame:
+def movement(of: Sequence[Cell]) -> pd.DataFrame:
     """Movement of the probes per informative step in the second half of training.
 
     ``measured`` is relative to the movement per step at p = 1, with an interval over
@@ -119,7 +119,7 @@ def movement(of: Sequence[Cell[Settings]]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def state(of: Sequence[Cell[Settings]]) -> pd.DataFrame:
+def state(of: Sequence[Cell]) -> pd.DataFrame:
     """The remaining state of parity after some steps of absence.
 
     ``kept`` = norm of the slot / its norm before the absence, median over runs of all

@@ -14,9 +14,9 @@ from harness.judgement.finding import Finding, Judgement
 from harness.records.metrics import Metric
 from harness.records.record import Record
 from harness.statistics import bootstrap, median
-from harness.tasks import cells
+from harness.tasks.cells import Cell, cells
 from harness.tasks.embeddings import report as tables
-from harness.tasks.embeddings.report import NAMES, Cell, last, quoted, with_cases
+from harness.tasks.embeddings.report import NAMES, last, quoted, with_cases
 from harness.tasks.recommender.task import Settings
 from harness.timing import AGAIN
 
@@ -78,7 +78,7 @@ limits, so a ratio is within one run."""
 
 def judge(records: Sequence[Record]) -> Judgement:
     """Make tables of the records."""
-    of = cells.cells(records, Settings, _label)
+    of = cells(records, Settings, _label)
     frames = {
         "cost": cost(of),
         "promise": promise(of),

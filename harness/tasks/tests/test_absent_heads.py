@@ -36,7 +36,7 @@ def records(losses: Mapping[tuple[str, float], float]) -> list[Record]:
     return made
 
 
-def cells_of(losses: Mapping[tuple[str, float], float]) -> list[Cell[Settings]]:
+def cells_of(losses: Mapping[tuple[str, float], float]) -> list[Cell]:
     return cells(records(losses), Settings, lambda of: {"wrapper": of.wrapper})
 
 

@@ -36,7 +36,7 @@ def record(
     )
 
 
-def cell(backend: str, *records: Record) -> Cell[Measured]:
+def cell(backend: str, *records: Record) -> Cell:
     return Cell(backend, Measured(), records, {})
 
 

@@ -181,15 +181,6 @@ def test_rows_that_no_step_names_are_normalised_as_well(backend: str) -> None:
     assert np.abs(lengths[named] - settings.max_norm).max() > 1e-3
 
 
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_run_does_not_depend_on_those_before_it(backend: str) -> None:
-    adam = {"name": "Adam", "learning_rate": 0.01}
-    alone = run(backend, seed=3, optimizer=adam)
-    run(backend, seed=4, optimizer=adam)
-    assert run(backend, seed=3, optimizer=adam) == alone
-
-
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("limit", task.LIMITS)
 @pytest.mark.parametrize("other", ("tf", "keras3"))
