@@ -62,11 +62,7 @@ def quotient(dividend: float, divisor: float) -> float:
 
 
 def number_like(number: Tensor | float, tensor: Tensor) -> Tensor:
-    """Return a 0-d tensor with the dtype and device of ``tensor``.
-
-    A Python number, or one in a tensor on the CPU, is written on the device itself,
-    because copying it to a GPU would wait.
-    """
+    """Return a 0-d tensor like ``tensor``, written on its device without waiting."""
     if isinstance(number, Tensor):
         number = number.to(tensor.dtype)
         if tensor.is_cpu or not number.is_cpu:
@@ -76,11 +72,7 @@ def number_like(number: Tensor | float, tensor: Tensor) -> Tensor:
 
 
 def moved(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return a tensor on ``device``. A copy to a GPU does not wait.
-
-    A copy to the CPU has to wait, because the CPU would otherwise read before the GPU
-    has written.
-    """
+    """Return a tensor on ``device``; only a copy to the CPU waits."""
     if tensor.device == device:
         return tensor
     return tensor.to(device, non_blocking=device.type != "cpu")
@@ -147,10 +139,7 @@ def scale_alike_in_place(tensors: Sequence[Tensor], factor: Tensor | float) -> N
 
 
 def times(gradients: Sequence[Tensor], factor: float | Tensor) -> list[Tensor]:
-    """Return gradients times a float32 factor, each rounded once to its own dtype.
-
-    The products of half precision are computed in float32.
-    """
+    """Return gradients times a float32 factor, rounded once to their own dtypes."""
     if shards.are_among(gradients):
         products = times(shards.parts_of(gradients), factor)
         return shards.laid_out(gradients, products)
@@ -184,10 +173,7 @@ def with_values(gradient: Tensor, values: Tensor) -> Tensor:
 def add_scaled(
     targets: Sequence[Tensor], terms: Sequence[Tensor], factor: Tensor | float
 ) -> None:
-    """Add terms times a number to tensors: t += x factor, rounded twice.
-
-    The terms share a device and a dtype. The targets may have less precision.
-    """
+    """Add terms times a number: t += x factor, rounded twice; the terms are alike."""
     if rounds_each_operation(terms[0]):
         # Computes 1 (x factor) + t. The product x factor is rounded by itself.
         ones = [terms[0].new_ones(())] * len(terms)
@@ -225,19 +211,13 @@ def add_quotients(
 def blend(
     targets: Sequence[Tensor], values: Sequence[Tensor], share: Tensor | float
 ) -> None:
-    """Move tensors towards values: t += (x - t) share, rounded three times.
-
-    All share a device and a dtype.
-    """
+    """Move tensors of one device and dtype: t += (x - t) share, rounded three times."""
     add_scaled(targets, torch._foreach_sub(values, targets), share)
 
 
 def rounds_each_operation(tensor: Tensor) -> bool:
-    """Whether a fused operation rounds after each of its steps, as separate ones do.
-
-    On the CPU it does. A GPU multiplies and adds with one rounding, and half precision
-    is rounded only at the end.
-    """
+    """Whether a fused operation rounds after each step, as separate ones do."""
+    # A GPU multiplies and adds with one rounding, half precision rounds at the end.
     return tensor.is_cpu and tensor.itemsize >= 4
 
 
@@ -271,10 +251,7 @@ def rsqrt(values: Tensor) -> Tensor:
 
 
 def roots(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Return the square roots of each tensor, rounded as by :func:`sqrt`.
-
-    The tensors share a device and a dtype.
-    """
+    """Return square roots of tensors of one device and dtype, see :func:`sqrt`."""
     if not tensors[0].is_cpu:
         return list(torch._foreach_sqrt(tensors))
     if len(tensors) == 1:
@@ -284,10 +261,7 @@ def roots(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 
 def roots_plus(tensors: Sequence[Tensor], number: Tensor | float) -> list[Tensor]:
-    """Return :func:`roots` plus a number.
-
-    On the CPU the number is added to all of them in one launch.
-    """
+    """Return :func:`roots` plus a number."""
     if not tensors[0].is_cpu or len(tensors) == 1:
         return plus_number(roots(tensors), number)
     flat = sqrt(torch._utils._flatten_dense_tensors(tensors))
@@ -308,11 +282,7 @@ def reciprocal_roots(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 
 def share_elements(tensors: Sequence[Tensor]) -> bool:
-    """Whether two tensors overlap in memory, or one is expanded.
-
-    Autograd may return such gradients. Overlaps of views with gaps may be missed.
-    Nothing waits for a GPU.
-    """
+    """Whether two tensors overlap, or one is expanded, as autograd may return them."""
     parts = shards.parts_of(tensors)
     values = [t._values() if t.is_sparse else t for t in parts]
     if any([0 in v.stride() for v in values if not v.is_contiguous()]):
@@ -332,10 +302,7 @@ def begin_apart(tensors: Sequence[Tensor]) -> bool:
 def part_by_part(
     tensors: Sequence[Tensor], operation: Callable[[Sequence[Tensor]], Sequence[Tensor]]
 ) -> list[Tensor]:
-    """Return the results of an operation that needs tensors of one device and dtype.
-
-    ``operation`` is called once for each device and dtype.
-    """
+    """Call an operation once for each device and dtype; return all its results."""
     parts = alike(tensors)
     if len(parts) == 1:
         return list(operation(tensors))
@@ -370,12 +337,7 @@ def runs(tensors: Sequence[Tensor], on_cpu: int = CPU_RUN) -> list[list[int]]:
 def runs_alike(
     tensors: Sequence[Tensor], positions: Sequence[int], on_cpu: int = CPU_RUN
 ) -> list[list[int]]:
-    """Split the positions of tensors that share a device and a dtype into runs.
-
-    A run has at most ``on_cpu`` elements on the CPU and ``RUN`` elsewhere, or it is one
-    larger tensor. On the CPU a launch costs little, but the result of one launch should
-    still be in the cache when the next one reads it.
-    """
+    """Split positions of tensors alike into runs that fit into the cache."""
     longest = on_cpu if tensors[positions[0]].is_cpu else RUN
     sizes = [tensors[position].numel() for position in positions]
     if sum(sizes) <= longest:

@@ -16,11 +16,7 @@ Groups = Sequence[Mapping[str, Any]]
 
 
 def is_fused(optimizer: Optimizer) -> bool:
-    """Whether ``step`` uses ``grad_scale`` and ``found_inf``.
-
-    A copy of a torch optimizer lacks the attribute that shows this, but its groups show
-    it too.
-    """
+    """Whether ``step`` uses ``grad_scale`` and ``found_inf``."""
     able = getattr(optimizer, "_step_supports_amp_scaling", None)
     groups = optimizer.param_groups
     if able is False or not all([group.get("fused", able) for group in groups]):
@@ -31,11 +27,7 @@ def is_fused(optimizer: Optimizer) -> bool:
 
 
 def path_to_divider(optimizer: Any) -> list[Any] | None:
-    """Return a stack down to an optimizer that can divide gradients as it updates.
-
-    That one is fused and comes last. All wrappers around it have ``_divides_inside``.
-    None if there is no such optimizer, or if a hook could see the gradients before.
-    """
+    """Return wrappers around one that divides as it updates, and that one, or None."""
     if has_hooks(optimizer):
         return None
     path = [optimizer]
@@ -45,10 +37,7 @@ def path_to_divider(optimizer: Any) -> list[Any] | None:
 
 
 def has_hooks(optimizer: Any) -> bool:
-    """Whether a hook or a patched ``step`` could change the gradients first.
-
-    Those of all optimizers inside count too.
-    """
+    """Whether a hook or a patched ``step``, here or inside, could change gradients."""
     if _global_optimizer_pre_hooks:
         return True
     while optimizer is not None:
@@ -120,11 +109,7 @@ def step_dividing(
     grad_scale: Tensor | None,
     found_inf: Tensor | None = None,
 ) -> None:
-    """Call ``take``; the steps of ``optimizer`` divide the gradients by ``grad_scale``.
-
-    They divide in place, or not at all for None. If ``found_inf`` is 1, they change
-    nothing.
-    """
+    """Call ``take``: fused steps divide by ``grad_scale``, skip if ``found_inf``."""
     optimizer.grad_scale, optimizer.found_inf = grad_scale, found_inf
     try:
         take()

@@ -77,11 +77,7 @@ def real_values(gradient: Tensor) -> Tensor:
 
 
 def accurate_norm(gradients: Sequence[Tensor], norm: Tensor | None = None) -> Tensor:
-    """Return :func:`total_norm` in float32; infinity if its square exceeds float32.
-
-    With an infinite norm, the clipping function does what the original did, on every
-    device. ``norm``: the total norm, if it is known.
-    """
+    """Return :func:`total_norm` in float32; infinity if its square exceeds float32."""
     norm = total_norm(gradients) if norm is None else norm
     if norm.is_cpu:
         number = norm.item()
@@ -203,11 +199,7 @@ def norm_on_cpu(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def norms_by_rows(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Return the norms of parts that together have each element once: [n] each.
-
-    A part is a row of a large tensor, a medium tensor, or a row of several small
-    tensors that are copied into one.
-    """
+    """Return norms of rows, medium tensors and joined small ones: [n] each."""
     norms: list[Tensor] = []
     small: list[Tensor] = []
     medium: list[Tensor] = []

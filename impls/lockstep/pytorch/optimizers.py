@@ -143,7 +143,6 @@ class MomentumOptimizer(RuleOptimizer):
 
     spec = OPTIMIZERS["Momentum"]
     _rule, _update_rows = staticmethod(momentum), staticmethod(momentum_rows)
-    _cpu_piece = None  # It writes only the momentum and the weights.
 
     @constructor
     def __init__(

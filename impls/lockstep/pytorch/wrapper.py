@@ -92,14 +92,17 @@ class OptimizerWrapper(Optimizer):
     def __init__(self, inner_optimizer: Optimizer) -> None:
         closure = inspect.signature(inner_optimizer.step).parameters.get("closure")
         if closure is not None and closure.default is inspect.Parameter.empty:
-            raise UnsupportedError(
-                f"{type(self).__name__}: expected an optimizer whose step() works on "
-                f"the gradients that are there, got {type(inner_optimizer).__name__}, "
-                "which evaluates its closure itself; use it without a wrapper."
-            )
+            self._refuse_closure(inner_optimizer)
         groups = inner_optimizer.param_groups
         self._refuse_sharded(p for group in groups for p in group["params"])
         self.__setstate__({"inner_optimizer": inner_optimizer})
+
+    def _refuse_closure(self, optimizer: Optimizer) -> None:
+        raise UnsupportedError(
+            f"{type(self).__name__}: expected an optimizer whose step() works on the "
+            f"gradients that are there, got {type(optimizer).__name__}, which "
+            "evaluates its closure itself; use it without a wrapper."
+        )
 
     def _refuse_sharded(self, parameters: Iterable[Tensor]) -> None:
         """Raise if a parameter is a DTensor but the wrapper needs whole parameters."""
@@ -175,8 +178,16 @@ class OptimizerWrapper(Optimizer):
         if not self._takes_shards or vars(self).get("capturable"):
             groups = self.param_groups
             self._refuse_sharded(p for group in groups for p in group["params"])
-        loss = None if closure is None else evaluate(closure)
-        self.step_inner()
+        if closure is None:
+            self.step_inner()
+            return None
+        loss = evaluate(closure)
+        try:
+            self.step_inner()
+        except (RuntimeError, AssertionError, TypeError) as error:
+            if "closure" in str(error):  # SAM takes closure=None, and fails without.
+                self._refuse_closure(pipeline.base_of(self))
+            raise
         return loss
 
     _step_with_hooks = Optimizer.profile_hook_step(_step)

@@ -316,10 +316,28 @@ def test_values_are_forwarded_and_another_stepping_method_is_not(wrap) -> None:
         wrapper.rh0  # noqa: B018
 
 
+class NeedsClosure(torch.optim.SGD):
+    """Takes no closure by default, and fails without one, as SAM does."""
+
+    def step(self, closure=None):
+        if closure is None:
+            raise RuntimeError("requires closure, but it was not provided")
+
+
 @wrappers
 def test_an_optimizer_that_calls_its_closure_itself_is_refused(wrap) -> None:
+    weight = Parameter(torch.ones(2))
     with pytest.raises(ValueError, match="LBFGS, which evaluates its closure"):
-        wrap(torch.optim.LBFGS([Parameter(torch.ones(2))]))
+        wrap(torch.optim.LBFGS([weight]))
+
+    def closure() -> torch.Tensor:
+        weight.grad = torch.ones(2)
+        return weight.sum()
+
+    wrapper = wrap(NeedsClosure([weight], lr=0.1))
+    with pytest.raises(ValueError, match="NeedsClosure, which evaluates its closure"):
+        wrapper.step(closure)
+    assert weight.tolist() == [1.0, 1.0]
 
 
 @pytest.mark.parametrize("wrong", [None, 3, torch.optim.SGD, "SGD"])
