@@ -22,8 +22,6 @@ APART = ("graph.name", "optimizer.name", "limit")
 METRICS = {
     "mrr": last("mrr", "mean reciprocal rank"),
     "validation mrr": last("mrr/validation", "mean reciprocal rank"),
-    "hits": last("hits", "share of ranks up to 10"),
-    "loss": last("loss", "margin loss"),
 }
 """The metrics by which runs are compared, at the end of training."""
 

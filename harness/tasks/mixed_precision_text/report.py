@@ -31,13 +31,8 @@ METRICS = {
         "bits a byte",
         "smaller",
     ),
-    "steps to target": Metric(
-        lambda r: float(np.nan_to_num(r.summary.get("to_target", np.inf), nan=np.inf)),
-        "steps",
-        "smaller",
-    ),
 }
-"""The metrics by which runs are compared: final held-out bits, and steps to target."""
+"""The metric by which runs are compared: the final held-out bits."""
 
 MARGIN = 0.01
 """An arm equals float32 if its interval is within this share of float32's bits."""
@@ -65,9 +60,8 @@ def ends(of: Sequence[Cell]) -> pd.DataFrame:
     """The final held-out bits per byte, medians over the seeds with intervals.
 
     ``ratio`` = bits / bits of float32 on the same backend at its best rate, paired by
-    seed; NaN without such runs. ``to_target``: steps to the target, infinite if a run
-    does not reach it. ``best``: whether the rate has the fewest bits of this method and
-    backend.
+    seed; NaN without such runs. ``best``: whether the rate has the fewest bits of this
+    method and backend.
     """
     best: dict[tuple[str, str], Cell] = {}
     for cell in sorted(of, key=lambda cell: float(np.median(_bits(cell)))):
@@ -76,7 +70,6 @@ def ends(of: Sequence[Cell]) -> pd.DataFrame:
     rows = []
     for cell in of:
         settings = cell.settings
-        to_target = np.nan_to_num(cell.last("to_target"), nan=np.inf)
         rows.append(
             {
                 **cell.labels,
@@ -88,8 +81,6 @@ def ends(of: Sequence[Cell]) -> pd.DataFrame:
                 "best": cell is best[settings.label, cell.backend],
                 **bootstrap(median, _bits(cell)).named("bits"),
                 **_over(cell, plain.get(cell.backend)),
-                **bootstrap(median, to_target).named("to_target"),
-                "reached": int(np.isfinite(to_target).sum()),
                 "seeds": len(cell.records),
             }
         )

@@ -64,13 +64,9 @@ def _time_ratio(what: str, limit: str, against: str) -> Metric:
 
 METRICS = {
     "ndcg": last("ndcg", "NDCG@10"),
-    "recall": last("recall", "recall@10"),
-    "loss": last("loss", "nats"),
     "rows above the limit": last("above", "share of the rows that are served"),
     "lookup time": _time_ratio("lookup", "lookup", "clip"),
     "step time": _time_ratio("step", "clip", "lookup"),
-    "lookup time again": _time_ratio("lookup", *IDENTICAL),
-    "step time again": _time_ratio("step", *IDENTICAL),
 }
 """The metrics by which runs are compared. A run with clipping measures the times of all
 limits, so a ratio is within one run."""

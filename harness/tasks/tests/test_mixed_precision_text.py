@@ -125,8 +125,3 @@ def test_an_arm_that_applies_an_infinite_gradient_fails_the_check() -> None:
     ]
     for given, holds in ((made, True), (first, False)):
         assert [held for _, held in report.judge(given).checks] == [holds]
-
-
-def test_a_target_that_is_not_reached_takes_infinitely_many_steps() -> None:
-    record = with_metric(records({})[0], "steps to target", float("nan"))
-    assert report.METRICS["steps to target"].read(record) == np.inf

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from harness.simulator.run import Queue
-from harness.tasks.worker_team.report import bound, throughput
+from harness.tasks.worker_team.report import throughput
 
 NETWORKS: list[tuple[float, tuple[float, ...]]] = [
     (1.0, (0.1,)),
@@ -19,6 +19,12 @@ NETWORKS: list[tuple[float, tuple[float, ...]]] = [
     (0.3, (0.1, 0.4, 0.1)),
 ]
 ROUNDING = 1e-9
+
+
+def bound(think: float, services: Sequence[float], customers: int) -> float:
+    """Return the asymptotes: all customers think, or the slowest station is busy."""
+    free = customers / (think + sum(services))
+    return min(free, 1 / max(services)) if max(services) else free
 
 
 @pytest.mark.parametrize(("think", "services"), NETWORKS)
@@ -36,7 +42,7 @@ def test_throughput_rises_from_that_of_one_to_the_asymptote(
 def test_stations_that_take_no_time_change_nothing() -> None:
     alone, beside = (throughput(1.0, s, 20) for s in ((0.2,), (0.0, 0.2, 0.0)))
     assert beside == pytest.approx(alone)
-    assert bound(2.0, (0.0,), 8) == 4.0
+    assert throughput(2.0, (0.0,), 8) == 4.0
 
 
 Duration = Callable[[], float]

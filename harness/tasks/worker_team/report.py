@@ -45,10 +45,6 @@ class Law(NamedTuple):
         queue = self.queue(record, period)
         return period * throughput(*queue, record.config["workers"])
 
-    def most(self, record: Record, period: int) -> float:
-        """Return the asymptote of :meth:`expected`."""
-        return period * bound(*self.queue(record, period), record.config["workers"])
-
 
 def ratio(read: Reader, better: Literal["smaller", "larger"] = "larger") -> Metric:
     """Return a metric that is NaN for runs that did not end well."""
@@ -118,12 +114,6 @@ def throughput(think: float, services: Sequence[float], customers: int) -> float
     return rounds
 
 
-def bound(think: float, services: Sequence[float], customers: int) -> float:
-    """Return the bound of the throughput: min(N / (Z + sum S), 1 / max S)."""
-    free = customers / (think + sum(services))
-    return min(free, 1 / max(services)) if max(services) else free
-
-
 # -- tables ----------------------------------------------------------------------------
 
 
@@ -162,7 +152,6 @@ def _numbers(record: Record, law: Law, period: int | None) -> dict[str, float]:
     return {
         "steps": steps,
         "expected": expected,
-        "most": law.most(record, period),
         "over_expected": steps / expected,
         "over_ddp": steps / ddp,
         "bytes_per_step": summary[f"bytes/{period}"],
