@@ -492,12 +492,7 @@ def config_of(optimizer: keras.optimizers.Optimizer) -> dict[str, Any]:
 
 
 class KerasWeights:
-    """The weights of a served center, with a Keras optimizer.
-
-    This is the in-process center with arrays as interface, so both give the same bits.
-    The object is sent as arrays and a configuration. The center is created at first
-    use. ``paths``: name of a weight -> the path of the worker's variable.
-    """
+    """The weights of a served center; ``paths``: name -> a worker's variable's path."""
 
     def __init__(
         self,

@@ -78,6 +78,17 @@ def require_all(var_list: Any, owner: str) -> list[Any]:
     return variables
 
 
+def refuse_overwritten(owner: str, variables: Iterable[Any]) -> None:
+    """Raise for the scales of float8, whose gradients are values to assign."""
+    for variable in tf.nest.flatten(variables):
+        if getattr(variable, "overwrite_with_gradient", False):
+            raise errors.UnsupportedError(
+                f"{owner}: expected variables that gradients update, got "
+                f"{name_of(variable)!r}, which Keras overwrites with its gradient; "
+                "train layers of float8 with Keras' own optimizer."
+            )
+
+
 def state_variable(name: str, value: float, dtype: str) -> keras.Variable:
     """Create a state variable, outside of any graph that is being built."""
     with tf.init_scope():
@@ -104,12 +115,10 @@ def check_gradients(
             f"{owner}: expected {len(variables)} gradients, one a variable, got "
             f"{len(gradients)}; pass None for a variable without a gradient."
         )
-    pairs = [
-        (as_gradient(gradient, variable, owner), value_of(variable))
-        for gradient, variable in zip(gradients, variables, strict=True)
-    ]
-    check_like(owner, pairs, lambda k: name_of(variables[k]), wide)
-    return [gradient for gradient, _ in pairs]
+    both = zip(gradients, variables, strict=True)
+    checked = [as_gradient(gradient, variable, owner) for gradient, variable in both]
+    check_like(owner, list(zip(checked, variables, strict=True)), wide)
+    return checked
 
 
 def with_dense_shape(gradient: Gradient, variable: Any) -> Gradient:
@@ -163,11 +172,7 @@ def for_all_replicas(
     gradients: Sequence[Gradient],
     variables: Sequence[Any],
 ) -> None:
-    """Take a step once for all replicas, with the sums of their gradients.
-
-    ``step`` runs outside of the strategy: it reads the first copy of a mirrored
-    variable, and assigns to every copy. ``build``, which creates state, runs in it.
-    """
+    """Take a step once for all replicas, outside of their strategy; build inside."""
 
     def merged(*shares: list[Gradient]) -> None:
         columns = zip(zip(*shares, strict=True), variables, strict=True)

@@ -17,6 +17,7 @@ from lockstep.keras3.gradients import (
     Gradient,
     Pairs,
     TrainV1,
+    refuse_overwritten,
     require_loss,
     state_variable,
     value_of,
@@ -232,6 +233,11 @@ class ScalingWrapper(stack.Wrapper, keras.optimizers.LossScaleOptimizer):
             )
         return super().__getattr__(name)
 
+    def build(self, variables: Sequence[Any]) -> None:
+        """Create the state for ``variables``, none of which float8 overwrites."""
+        refuse_overwritten(type(self).__name__, variables)
+        super().build(variables)
+
     @property
     def loss_scale(self) -> tf.Tensor:
         """The scale of the next step: float32, 0-d."""
@@ -311,14 +317,10 @@ class ScalingWrapper(stack.Wrapper, keras.optimizers.LossScaleOptimizer):
         return self.unscaled(pairs)
 
     def unscaled(self, pairs: Pairs) -> Pairs:
-        """Return the pairs, divided by the stored factor, but not scales of float8."""
+        """Return the pairs, divided by the stored factor."""
+        gradients, variables = zip(*pairs, strict=True)
         divisor = self._divisor.take(self._iterations.value)
-        kept = [self._overwrite_variable_with_gradient(v) for _, v in pairs]
-        gradients = [
-            None if keep else g for (g, _), keep in zip(pairs, kept, strict=True)
-        ]
-        everything = zip(unscaled(gradients, divisor), pairs, kept, strict=True)
-        return [(g if keep else q, v) for q, (g, v), keep in everything]
+        return list(zip(unscaled(gradients, divisor), variables, strict=True))
 
     # -- steps -------------------------------------------------------------------------
 
@@ -326,10 +328,7 @@ class ScalingWrapper(stack.Wrapper, keras.optimizers.LossScaleOptimizer):
         self, pairs: Pairs, variables: Sequence[Any], values: Sequence[Any]
     ) -> ScaledStep:
         """Return a step on unscaled gradients after the check of these values."""
-        overwrites = self._overwrite_variable_with_gradient
-        unclipped = [k for k, variable in enumerate(variables) if overwrites(variable)]
-        names = [name_of(variable) for variable in variables]
-        step = ScaledStep(pairs, names, values, unclipped)
+        step = ScaledStep(pairs, [name_of(variable) for variable in variables], values)
         step.look(self.clip_norm)
         if self._never_scaled:
             settled = scaling.warn_unless_scaled(
@@ -347,11 +346,7 @@ class ScalingWrapper(stack.Wrapper, keras.optimizers.LossScaleOptimizer):
         self._scale.move(step.finite)
 
     def step_or_skip(self, step: ScaledStep) -> None:
-        """Take a checked step, or skip it.
-
-        Raises:
-            ScaleStalledError: a RuntimeError; eager, see ``at_floor``.
-        """
+        """Take a checked step, or skip it."""
         before = self._scale()
         if None in self._by_hand.values() and not tf.executing_eagerly():
             # Later calls of a function do not run this code.

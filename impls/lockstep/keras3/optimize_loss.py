@@ -126,6 +126,7 @@ def optimize_loss(
         )
     kind, as_variable = keras.Variable | tf.Variable, gradients_of.as_variable
     variables = shared.find_trained(var_list, model, (), kind, as_variable)
+    gradients_of.refuse_overwritten(OWNER, variables)
     strategies = [
         variable.distribute_strategy
         for variable in map(value_of, variables)
@@ -244,18 +245,6 @@ class TrainingStep(shared.TrainingStep):
         else:
             take(gradients)
         return values[-1]
-
-    def post_process(self, pairs: Pairs, record: Any) -> Pairs:
-        """Clip or scale by LARC; record the requested summaries.
-
-        The scales of float8 are unchanged. Keras overwrites them with their gradients.
-        """
-        overwrites = self.optimizer._overwrite_variable_with_gradient
-        kept = [overwrites(variable) for _, variable in pairs]
-        both = list(zip(pairs, kept, strict=True))
-        others = [pair for pair, is_kept in both if not is_kept]
-        done = iter(super().post_process(others, record))
-        return [pair if is_kept else next(done) for pair, is_kept in both]
 
     def checked(self, pairs: Pairs) -> Pairs:
         """Return the pairs; raise unless they fit and a gradient is present."""

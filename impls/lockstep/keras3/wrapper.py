@@ -37,10 +37,7 @@ SLOT_NAMES: Mapping[str, Mapping[str, str]] = {
 
 
 class Slots:
-    """The state of each trained variable, by TensorFlow 1's slot names.
-
-    A variable that is trained through a master has the same state as its master.
-    """
+    """The slots of variables by TensorFlow 1's names; a master shares its own."""
 
     def __init__(self) -> None:
         self.by_variable: dict[Any, dict[str, Any]] = {}
@@ -139,11 +136,8 @@ def observed(optimizer: keras.optimizers.Optimizer, slots: Slots) -> Iterator[No
 def preserved(
     states: Sequence[Sequence[tf.Variable]], flags: Sequence[tf.Tensor] | tf.Tensor
 ) -> Iterator[None]:
-    """Restore the k-th of ``states`` exactly after the block if ``flags[k]`` is true.
-
-    A condition around each update would not cover weight decay and constraints, which
-    Keras applies apart from the update.
-    """
+    """Restore the k-th of ``states`` after the block if ``flags[k]`` is true."""
+    # A condition around each update would not cover weight decay and constraints.
     before = [[tf.identity(part) for part in state] for state in states]
     yield
     for k, (state, old) in enumerate(zip(states, before, strict=True)):

@@ -182,10 +182,7 @@ class AGNCustomGetter(tf.Module):
         return {**kwargs, "regularizer": None}
 
     def _check_placement(self, own: tf.Variable, center: tf.Variable) -> None:
-        """Raise for a reference variable that is shared with another process.
-
-        An update there may read values while another worker writes them.
-        """
+        """Raise for a reference variable that another process shares: a race."""
         if not is_reference(center) or not center.device:
             return
         places = [tf.DeviceSpec.from_string(v.device) for v in (own, center)]

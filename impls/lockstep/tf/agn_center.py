@@ -93,11 +93,7 @@ class Center(tf.Module):
 
     @contextlib.contextmanager
     def lending(self, base: Optimizer) -> Iterator[None]:
-        """Lend ``base`` the slots of the shared variables; keep the slots it creates.
-
-        In a graph ``base`` keeps them too, because old code asks it for them. In eager
-        mode they are removed from it, or checkpoints of objects would have them twice.
-        """
+        """Lend ``base`` the slots of shared variables, and keep those it creates."""
         before = {slot: set(entries) for slot, entries in base._slots.items()}
         for slot, entries in self.slots._slots.items():
             base._slot_dict(slot).update(entries)
@@ -109,6 +105,7 @@ class Center(tf.Module):
                 lent = entries.keys() - before.get(slot, set())
                 new = {key: entries[key] for key in lent - own.keys()}
                 own.update(new)
+                # Old code asks for slots in a graph; a checkpoint would have two.
                 if not builds_graph():
                     for key in lent:
                         del entries[key]
@@ -131,10 +128,7 @@ class Center(tf.Module):
 
 
 class OptimizerPickler(pickle.Pickler):
-    """Pickles an optimizer, with shared variables as names and without their slots.
-
-    A worker's variables that are no slots, its powers of beta, are sent with it.
-    """
+    """Pickles an optimizer, with shared variables as names and without their slots."""
 
     def __init__(self, file: io.BytesIO, shared: Mapping[str, tf.Variable]) -> None:
         super().__init__(file)
@@ -199,11 +193,7 @@ def sent(optimizer: Optimizer, shared: Mapping[str, tf.Variable]) -> bytes:
 
 
 class TensorFlowWeights:
-    """The weights of a center on Ray: an in-process center with arrays as interface.
-
-    Each push brings the worker's optimizer, so both centers give the same bits. The
-    object is sent as arrays and bytes. The center is created at first use.
-    """
+    """The weights of a center on Ray; pushes bring their worker's optimizer."""
 
     def __init__(self, rule: bytes, weights: Mapping[str, Array]) -> None:
         self.rule = rule

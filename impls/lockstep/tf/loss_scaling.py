@@ -375,12 +375,7 @@ class Entry(NamedTuple):
 
 
 class ByHand:
-    """Tracks whether gradients are scaled, from ``scale_loss`` to the step.
-
-    There is one entry per replica. In a ``tf.function`` this code runs only during
-    tracing, so eager code cannot see later calls of the function. If both are mixed,
-    less is checked.
-    """
+    """Tracks a replica's gradients, scaled or not, from ``scale_loss`` to the step."""
 
     def __init__(self) -> None:
         self._entries: dict[int, Entry] = {}

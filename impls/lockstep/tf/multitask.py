@@ -99,11 +99,7 @@ class MultitaskOptimizerWrapper(Wrapper):
     def _apply_in_graph(
         self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
     ) -> tf.Operation:
-        """Build three updates, one of which runs: all variables, some, or none.
-
-        Most steps have no all-zero gradient. They run the plain update behind a single
-        condition. Only the update of some variables has a condition per variable.
-        """
+        """Build three updates, one of which runs: all variables, some, or none."""
         present = [(g, v) for g, v in pairs if g is not None]
         gradients, variables = map(list, zip(*present, strict=True))
         base.require_resources(variables)
@@ -139,11 +135,7 @@ class MultitaskOptimizerWrapper(Wrapper):
 
 
 def report(pairs: Pairs) -> tuple[StepReport, list[bool]]:
-    """Return an eager step's report, and for each pair whether its gradient is zero.
-
-    One value per gradient tells most of them apart: a sum of squares that is neither 0
-    nor infinite.
-    """
+    """Return an eager step's report, and for each pair whether its gradient is zero."""
     present = [gradient for gradient, _ in pairs if gradient is not None]
     squares = np.zeros(0)
     if present:

@@ -129,11 +129,7 @@ class NovoGrad(v1.train.MomentumOptimizer):
     def _create_or_restore_slot_variable(
         self, slot_variable_position: Any, slot_name: str, variable: tf.Variable
     ) -> None:
-        """Restore a slot from a ``tf.train.Checkpoint``.
-
-        TensorFlow would create it with its variable's shape, but a second moment is
-        0-d.
-        """
+        """Restore a slot; TensorFlow would not restore a second moment as 0-d."""
         if slot_name == MOMENT and tf.executing_eagerly():
             self._moment_of(variable)
         super()._create_or_restore_slot_variable(
@@ -174,10 +170,7 @@ class NovoGrad(v1.train.MomentumOptimizer):
         return momentum_step(direction, var)
 
     def _move_half(self, direction: tf.Tensor, var: tf.Variable) -> tf.Operation:
-        """Take the momentum step in float32, and round slot and weight once.
-
-        TensorFlow's kernel would round the rate and b1 to the variable's dtype.
-        """
+        """Take the momentum step in float32, and round slot and weight once."""
         rate = tf.cast(self._learning_rate_tensor, tf.float32)
         beta1 = tf.cast(self._momentum_tensor, tf.float32)
         slot = self.get_slot(var, "momentum")

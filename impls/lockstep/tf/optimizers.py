@@ -218,10 +218,7 @@ class AdamWOptimizer(AdamOptimizer):
             return super()._apply_sparse_shared(grad, var, indices, scatter_add)
 
     def _decay(self, var: tf.Variable, grad: tf.Tensor) -> tf.Operation:
-        """Decay a variable after its gradient is computed.
-
-        All inputs of the gradient, such as the norm of the weight, are read before.
-        """
+        """Decay a variable after its gradient is computed."""
         with tf.control_dependencies([grad]):
             share = self._share(var)
         return var.assign_sub(share, use_locking=self._use_locking, read_value=False)
@@ -320,10 +317,7 @@ class FtrlOptimizer(v1.train.FtrlOptimizer):
     def _keep_nan(
         self, hook: Callable[..., Any], grad: tf.Tensor, var: tf.Variable
     ) -> Any:
-        """Update; then set weights with NaN in ``linear`` to NaN.
-
-        TensorFlow's kernel sets them to 0.
-        """
+        """Update; then set weights with NaN in ``linear``, TensorFlow's 0, to NaN."""
         with tf.control_dependencies([hook(grad, var)]):
             linear = self.get_slot(var, "linear").read_value()
             # Not is_nan: TensorFlow's graph optimizer moves that before the update, if
@@ -344,10 +338,7 @@ class FtrlOptimizer(v1.train.FtrlOptimizer):
 
 
 def check_arguments(optimizer: str, **given: Any) -> None:
-    """Raise OutOfRangeError for a number that is outside of its range.
-
-    Tensors, variables and callables are not checked: their values are not known yet.
-    """
+    """Raise for a number out of its range; tensors and functions are not known yet."""
     spec = RULES[optimizer]
     for parameter in spec.parameters:
         value = given.get(parameter.name)
@@ -358,10 +349,7 @@ def check_arguments(optimizer: str, **given: Any) -> None:
 def check_scalars(
     owner: str, var_list: Iterable[tf.Variable], rests: Mapping[str, Any], epsilon: Any
 ) -> None:
-    """Raise for a variable whose dtype rounds a scalar that is not 0 to 0.
-
-    ``rests``: name of 1 - beta -> beta. ``epsilon`` is added to a denominator.
-    """
+    """Raise for a variable whose dtype rounds 1 - beta or epsilon to 0."""
     by_dtype = {variable.dtype.base_dtype: variable for variable in var_list}
     for dtype in [dtype for dtype in HALF if dtype in by_dtype]:
         kind = dtype.as_numpy_dtype

@@ -45,6 +45,7 @@ from lockstep.tf.shared.variable_clipping import resolved_axes
 from lockstep.tf.strict_scaling import AutomaticLossScaler as AutomaticLossScaler
 from lockstep.tf.strict_scaling import DynamicLossScale as DynamicLossScale
 from lockstep.tf.strict_scaling import FixedLossScale as FixedLossScale
+from lockstep.tf.strict_scaling import HiddenState
 from lockstep.tf.strict_scaling import (
     MixedPrecisionLossScaleOptimizer as MixedPrecisionLossScaleOptimizer,
 )
@@ -62,6 +63,7 @@ from lockstep.tf.wrapper import (
     make_conditional,
     old_name,
     refuse_cross_replica,
+    require_optimizer,
 )
 
 if not TYPE_CHECKING:  # A type checker reads what is imported as itself.
@@ -100,10 +102,7 @@ class MultitaskOptimizerWrapper(default.MultitaskOptimizerWrapper):
 
     @staticmethod
     def _is_zero(gradient: Values, variable: tf.Variable) -> tf.Tensor:
-        """Whether a gradient, in which duplicate rows are summed, is all zero.
-
-        The original makes the sparse gradient of a reference variable dense.
-        """
+        """Whether a gradient is all zero, duplicate rows summed."""
         is_sparse = isinstance(gradient, tf.IndexedSlices)
         if is_sparse and gradient.dense_shape is None:
             raise errors.UnsupportedError(
@@ -155,13 +154,7 @@ class VariableClippingOptimizer(default.VariableClippingOptimizer):
         colocate_clip_ops_with_vars: bool = False,
         name: str = "VariableClipping",
     ) -> None:
-        methods = "compute_gradients apply_gradients get_slot get_slot_names".split()
-        if isinstance(opt, type) or any(not hasattr(opt, name) for name in methods):
-            raise errors.NotAnOptimizerError(
-                f"{self.owner}: expected an object with the methods "
-                f"{', '.join(methods)}, got {opt!r}; pass the optimizer whose steps "
-                "come first."
-            )
+        require_optimizer(opt, self.owner)
         axes_of = variable_clipping.listed_axes(vars_to_clip_dims)
         limits = dict.fromkeys(axes_of, max_norm)
         options = use_locking, colocate_clip_ops_with_vars, name
@@ -217,7 +210,7 @@ class VariableClippingOptimizer(default.VariableClippingOptimizer):
         )
 
     def variables(self) -> list[tf.Variable]:
-        """Return an empty list, as the original."""
+        """Return an empty list."""
         return []
 
 
@@ -243,7 +236,7 @@ class AGNCustomGetter(default.AGNCustomGetter):
         """Accept any."""
 
 
-class AGNOptimizer(default.AGNOptimizer):
+class AGNOptimizer(HiddenState, default.AGNOptimizer):
     """``tf.contrib.opt.AGNOptimizer``.
 
     ``local_step`` is on the current device, row clipping inside clips no shared rows,
@@ -261,14 +254,8 @@ class AGNOptimizer(default.AGNOptimizer):
         use_locking: bool = True,
         name: str = "AGNOptimizer",
     ) -> None:
-        super().__init__(
-            optimizer,
-            num_worker,
-            custom_getter,
-            communication_period,
-            use_locking,
-            name,
-        )
+        getter = num_worker, custom_getter, communication_period
+        super().__init__(optimizer, *getter, use_locking, name)
 
     def _make_local_step(self) -> tf.Variable:
         return agn.make_local_step()
@@ -290,17 +277,6 @@ class AGNOptimizer(default.AGNOptimizer):
 
     def _share_row_limits(self, variables: Any) -> None:
         """Leave shared rows as they are."""
-
-    def get_slot(self, var: Any, name: str) -> None:
-        """Return None."""
-
-    def get_slot_names(self) -> list[str]:
-        """Return an empty list."""
-        return []
-
-    def variables(self) -> list[tf.Variable]:
-        """Return an empty list."""
-        return []
 
 
 class AdamWOptimizer(default.AdamWOptimizer):
@@ -396,11 +372,7 @@ class NovoGrad(default.NovoGrad):
         )
 
     def _normalized(self, pairs: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
-        """Return the pairs with the original's gradients.
-
-        The original keeps this call's tensor instead of the variable, so it never
-        writes the second moment back. A later call in a graph averages with it.
-        """
+        """Return the pairs with the original's gradients, whose average is lost."""
         self._make_unwritten(len(pairs))
         directions = []
         for position, (gradient, variable) in enumerate(pairs):
@@ -410,6 +382,7 @@ class NovoGrad(default.NovoGrad):
             earlier = tf.convert_to_tensor(self._of_last_call[position])
             average = novograd.average(self._arguments["beta2"], earlier, square)
             moment = tf.where(tf.not_equal(earlier, 0), average, square)
+            # It keeps this tensor, not the variable, and a later call averages it.
             if not v1.executing_eagerly_outside_functions():
                 self._of_last_call[position] = moment
             given = self._arguments, moment, variable, gradient
@@ -417,10 +390,7 @@ class NovoGrad(default.NovoGrad):
         return directions
 
     def _make_unwritten(self, count: int) -> None:
-        """Create the variables for the original's averages, which it never writes.
-
-        Their names conflict with those of another instance in the same graph.
-        """
+        """Create the variables for the original's averages, which it never writes."""
         zeros = v1.zeros_initializer()
         with tf.init_scope():
             for position in range(len(self._unwritten), count):
@@ -544,10 +514,7 @@ def clip_gradients_by_global_norm(
 
 
 def rounded_limit(clip_norm: Any, dtype: tf.DType) -> tf.Tensor:
-    """Return ``clip_norm`` rounded once to ``dtype``; infinite if it is too large.
-
-    Eager TensorFlow 2 raises for a number that is too large. The original did not.
-    """
+    """Return ``clip_norm`` rounded once to ``dtype``; infinite if it is too large."""
     if isinstance(clip_norm, Real):
         with np.errstate(over="ignore"):
             clip_norm = np.asarray(clip_norm).astype(dtype.as_numpy_dtype)

@@ -101,7 +101,22 @@ class AutomaticLossScaler(default.AutomaticLossScaler):
         super().__init__(algorithm, params, strict=True)
 
 
-class OriginalScaling(ScalingWrapper):
+class HiddenState:
+    """Hides slots and variables, as wrappers of the originals do."""
+
+    def get_slot(self, var: Any, name: str) -> None:
+        """Return None."""
+
+    def get_slot_names(self) -> list[str]:
+        """Return an empty list."""
+        return []
+
+    def variables(self) -> list[tf.Variable]:
+        """Return an empty list."""
+        return []
+
+
+class OriginalScaling(HiddenState, ScalingWrapper):
     """What both original wrappers with a loss scale do otherwise.
 
     Slots and variables are hidden, skips are not counted, products with 1 / scale are
@@ -176,17 +191,6 @@ class OriginalScaling(ScalingWrapper):
         with tf.control_dependencies([done]), v1.name_scope(moving):
             moved = self._move_scale(step)
         return tf.group(done, moved, name=name or self.get_name())
-
-    def get_slot(self, var: Any, name: str) -> None:
-        """Return None."""
-
-    def get_slot_names(self) -> list[str]:
-        """Return an empty list."""
-        return []
-
-    def variables(self) -> list[tf.Variable]:
-        """Return an empty list."""
-        return []
 
 
 class MixedPrecisionLossScaleOptimizer(

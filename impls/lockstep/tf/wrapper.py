@@ -75,7 +75,7 @@ def check_pairs(
     for gradient, key in as_pairs(grads_and_vars, owner):
         variable = require_variable(owner, key)
         pairs.append((as_gradient(gradient, variable, owner), variable))
-    check_like(owner, pairs, lambda k: name_of(pairs[k][1]), takes_wide)
+    check_like(owner, pairs, takes_wide)
     require_gradients(owner, *zip(*pairs, strict=True))
     return pairs
 
@@ -155,11 +155,7 @@ def routed(optimizer: Optimizer, skip: Skip) -> Iterator[None]:
 
 
 def skips_of(optimizer: Optimizer) -> tuple[Skip, ...]:
-    """Return the tests of the :func:`routed` blocks around the caller.
-
-    A wrapper that changes variables without the hooks of ``optimizer``, the innermost
-    one, must skip a variable if any of these tests is true.
-    """
+    """Return the tests of the :func:`routed` blocks; a true one forbids changes."""
     return vars(optimizer).get(SKIPS, ())
 
 
@@ -203,10 +199,7 @@ def is_reference(variable: tf.Variable) -> bool:
 
 
 def require_resources(variables: Iterable[tf.Variable]) -> None:
-    """Raise for reference variables under control flow v2.
-
-    Its conditions are functions, which cannot capture reference variables.
-    """
+    """Raise for reference variables, which control flow v2 cannot capture."""
     if not tf.compat.v1.control_flow_v2_enabled():
         return
     for variable in variables:
@@ -286,11 +279,7 @@ def make_together(make: Callable[[], Any]) -> None:
 
 
 def sums_over_replicas(pairs: Pairs) -> Pairs:
-    """Return the pairs with each gradient summed over the
-
-    A gradient is absent only if it is absent on all  It stays sparse unless
-    it is dense on a replica.
-    """
+    """Return gradients summed over the replicas; absent if absent on all of them."""
     context = tf.distribute.get_replica_context()
     if context.num_replicas_in_sync == 1:
         return pairs
@@ -330,10 +319,7 @@ def as_kind(gradient: Gradient, variable: tf.Variable, kind: int) -> Any:
 
 
 def whole_step(done: tf.Operation | None) -> tf.Operation | None:
-    """Return the operation of a step on all replicas, given one replica's; graph only.
-
-    It replaces the replicas' operations in the collection of training operations.
-    """
+    """Return a graph's operation of a step on all replicas, given one replica's."""
     if tf.executing_eagerly():
         return done
 
@@ -366,11 +352,7 @@ def apply_with(
 
 
 def as_train_op(build: Callable[[], tf.Operation | None]) -> tf.Operation | None:
-    """Register the result of ``build`` in the graph's collection of training ops.
-
-    It replaces the operations that ``build`` registered. Those are parts of it, or
-    belong to branches, where a session cannot fetch them.
-    """
+    """Register one training op in a graph for all those that ``build`` registered."""
     if tf.executing_eagerly():
         return build()
     train_ops = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.TRAIN_OP)

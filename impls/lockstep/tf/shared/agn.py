@@ -89,12 +89,7 @@ def layout_of(variable: Any) -> str:
 def check_joining(
     shared: Mapping[str, Any], variables: Mapping[str, Any], may_add: bool
 ) -> None:
-    """Raise unless a worker's variables fit the shared ones, both by name.
-
-    Raises:
-        UnsupportedError: a ValueError; a variable differs from the shared variable of
-            its name, or there is none and the worker may not add it.
-    """
+    """Raise unless a worker's variables fit the shared ones, both by name."""
     unknown = [name for name in variables if name not in shared]
     if unknown and not may_add:
         raise errors.UnsupportedError(

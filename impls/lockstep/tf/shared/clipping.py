@@ -25,7 +25,6 @@ from lockstep.tf.shared.gradients import (
     as_variable,
     check_dtypes,
     check_shapes,
-    name_of,
     require_floats,
     require_variable,
     saturating_cast,
@@ -104,7 +103,7 @@ def clip_gradients_by_global_norm(
     variables = [as_variable(variable) for _, variable in pairs]
     both = zip(gradients, variables, strict=True)
     fitting = [(g, v) for g, v in both if isinstance(v, tf.Variable)]
-    check_shapes(owner, fitting, lambda k: name_of(fitting[k][1]))
+    check_shapes(owner, fitting)
     with tf.name_scope("global_norm"):
         norm = global_norm(require_floats(owner, gradients))
     if error_if_nonfinite:
@@ -296,11 +295,17 @@ class Summaries(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A gradient or None, its variable, and the variable's name for tags."""
+    """A gradient or None, its variable, and the variable as the caller gave it."""
 
     gradient: Any
     variable: tf.Variable
-    name: str
+    key: Any
+
+    @property
+    def name(self) -> str:
+        """The variable's name for tags."""
+        model = getattr(self.key, MODEL, self.key)
+        return str(getattr(model, "path", self.variable.name))
 
 
 def tag_of(kind: str, variable: str = "") -> str:
@@ -340,10 +345,11 @@ def record_entries(asked: Summaries, entries: Sequence[Entry]) -> None:
     """Record the summaries of each present gradient and its variable."""
     if not asked.wants("gradients", "gradient_norm", "variables", "variable_norm"):
         return
-    for gradient, variable, name in entries:
-        if gradient is not None:
-            record_values(asked, "gradient", summed_values(gradient), name)
-            record_values(asked, "variable", tf.convert_to_tensor(variable), name)
+    for entry in entries:
+        if entry.gradient is not None:
+            values, weight = summed_values(entry.gradient), entry.variable
+            record_values(asked, "gradient", values, entry.name)
+            record_values(asked, "variable", tf.convert_to_tensor(weight), entry.name)
 
 
 def record_values(asked: Summaries, what: str, values: tf.Tensor, name: str) -> None:
@@ -360,10 +366,7 @@ def record_values(asked: Summaries, what: str, values: tf.Tensor, name: str) -> 
 
 
 class Processing:
-    """Clip gradients by their global norm, then scale them by LARC; record summaries.
-
-    The arguments are those of ``post_process_gradients``.
-    """
+    """Clips gradients by their global norm, then scales by LARC; records summaries."""
 
     checks = True
     """Whether numbers must be in their ranges."""
@@ -410,8 +413,7 @@ class Processing:
 
     def check(self, entries: Sequence[Entry]) -> None:
         """Raise unless gradients have their variables' shapes."""
-        pairs = [(entry.gradient, entry.variable) for entry in entries]
-        check_shapes(self.owner, pairs, lambda k: entries[k].name)
+        check_shapes(self.owner, [(entry.gradient, entry.key) for entry in entries])
 
     def norm(self, entries: Sequence[Entry]) -> tf.Tensor:
         """Return the global norm of all gradients that are present: float32, 0-d."""
@@ -447,17 +449,13 @@ class Processing:
         rate: tf.Tensor,
         asked: Summaries,
     ) -> list[Gradient]:
-        """Return the gradients times their ratios, and record these; None stays None.
-
-        Recorded are where LARC lowers the rate, the ratios, and rate times ratio.
-        """
+        """Return the gradients times their ratios; record these; None stays None."""
         present = [entry for entry in entries if entry.gradient is not None]
         if not present:
             return [None for _ in entries]
-        pairs = [(entry.gradient, entry.variable) for entry in present]
-        check_dtypes(LARC, pairs, lambda k: present[k].name)
-        gradients = require_floats(LARC, [gradient for gradient, _ in pairs])
-        weights = [tf.convert_to_tensor(variable) for _, variable in pairs]
+        check_dtypes(LARC, [(entry.gradient, entry.key) for entry in present])
+        gradients = require_floats(LARC, [entry.gradient for entry in present])
+        weights = [tf.convert_to_tensor(entry.variable) for entry in present]
         norms = tensor_norms(weights), tensor_norms(gradients)
         raw = self.raw_ratio(policy, rate, *norms)
         ratios = tf.minimum(raw, 1.0) if policy.larc_mode == "clip" else raw
@@ -610,18 +608,15 @@ def processed(
     recorder: Recorder | None,
 ) -> list[tuple[Gradient, Any]]:
     """Return processed pairs; the recorder gets the requested summaries."""
-    entries, variables = as_entries(grads_and_vars, process.owner)
-    return list(zip(process(entries, lr, recorder), variables, strict=True))
+    entries = as_entries(grads_and_vars, process.owner)
+    keys = [entry.key for entry in entries]
+    return list(zip(process(entries, lr, recorder), keys, strict=True))
 
 
-def as_entries(
-    grads_and_vars: Iterable[Any], owner: str
-) -> tuple[list[Entry], list[Any]]:
-    """Return pairs as entries, and their variables as they were given."""
-    pairs = as_pairs(grads_and_vars, owner)
+def as_entries(grads_and_vars: Iterable[Any], owner: str) -> list[Entry]:
+    """Return pairs as entries."""
     entries = []
-    for gradient, key in pairs:
+    for gradient, key in as_pairs(grads_and_vars, owner):
         variable = require_variable(owner, key, "variable")
-        name = str(getattr(getattr(key, MODEL, key), "path", variable.name))
-        entries.append(Entry(as_gradient(gradient, name, owner), variable, name))
-    return entries, [variable for _, variable in pairs]
+        entries.append(Entry(as_gradient(gradient, key, owner), variable, key))
+    return entries

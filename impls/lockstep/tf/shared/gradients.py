@@ -6,7 +6,7 @@ Everything here has no state of its own. :mod:`lockstep.keras3` uses it, too.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -24,8 +24,6 @@ from lockstep.interface import StepReport
 Values = tf.Tensor | tf.IndexedSlices
 Gradient = Values | None
 Pairs = Sequence[tuple[Gradient, Any]]
-NameAt = Callable[[int], str]
-"""The position of a pair -> the name of its variable in messages."""
 
 HALF = (tf.float16, tf.bfloat16)
 LARGEST = {tf.float16: 65504.0, tf.bfloat16: (2 - 2.0**-7) * 2.0**127}
@@ -49,6 +47,7 @@ def as_variable(variable: Any) -> Any:
 
 def name_of(variable: Any) -> str:
     """Return a variable's path or name; a master has that of the model's variable."""
+    variable = variable.deref() if hasattr(variable, "deref") else variable
     variable = getattr(variable, MODEL, variable)
     name = getattr(variable, "path", None) or getattr(variable, "name", variable)
     return str(name).removesuffix(":0")
@@ -132,45 +131,41 @@ def extended_report(
     return report._replace(reason=f"{report.reason}; {ending}")
 
 
-def check_like(
-    owner: str, pairs: Pairs, name_at: NameAt, takes_wide: bool = False
-) -> None:
+def check_like(owner: str, pairs: Pairs, takes_wide: bool = False) -> None:
     """Raise unless gradients match their variables' shapes and dtypes."""
-    check_shapes(owner, pairs, name_at)
-    check_dtypes(owner, pairs, name_at, takes_wide)
+    check_shapes(owner, pairs)
+    check_dtypes(owner, pairs, takes_wide)
 
 
-def check_dtypes(
-    owner: str, pairs: Pairs, name_at: NameAt, takes_wide: bool = False
-) -> None:
+def check_dtypes(owner: str, pairs: Pairs, takes_wide: bool = False) -> None:
     """Raise unless gradients have their variables' dtypes, or wide ones are fine."""
-    for position, (gradient, variable) in enumerate(pairs):
+    for gradient, variable in pairs:
         if gradient is None:
             continue
-        got, expected = gradient.dtype, variable.dtype.base_dtype
+        got, expected = gradient.dtype, as_variable(variable).dtype.base_dtype
         is_wide = takes_wide and got == tf.float32 and expected in HALF
         if got != expected and not is_wide:
             raise DtypeError(
                 f"{owner}: expected a gradient of dtype {expected.name} for "
-                f"{name_at(position)!r}, got {got.name}; cast the gradient to the "
+                f"{name_of(variable)!r}, got {got.name}; cast the gradient to the "
                 "variable's dtype."
             )
 
 
-def check_shapes(owner: str, pairs: Pairs, name_at: NameAt) -> None:
+def check_shapes(owner: str, pairs: Pairs) -> None:
     """Raise unless gradients, or their rows, have their variables' known shapes."""
-    for position, (gradient, variable) in enumerate(pairs):
+    for gradient, variable in pairs:
         if gradient is None:
             continue
         if isinstance(gradient, tf.IndexedSlices):
             # Their own shape may be a list, or unknown.
-            shape, expected = gradient.values.shape[1:], variable.shape[1:]
+            shape, expected = gradient.values.shape[1:], as_variable(variable).shape[1:]
         else:
-            shape, expected = gradient.shape, variable.shape
+            shape, expected = gradient.shape, as_variable(variable).shape
         if not shape.is_compatible_with(expected):
             raise ShapeError(
                 f"{owner}: expected a gradient of shape {list(expected)} for "
-                f"{name_at(position)!r}, got {list(shape)}; pass the gradient of this "
+                f"{name_of(variable)!r}, got {list(shape)}; pass the gradient of this "
                 "variable."
             )
 
@@ -290,11 +285,7 @@ def all_zero_flags(gradients: Sequence[Values]) -> tf.Tensor:
 
 
 def some_may_be_zero(gradients: Sequence[Values]) -> tf.Tensor:
-    """Return whether some gradients may be all zero, from a few elements: bool, 0-d.
-
-    False is certain: each gradient has an element whose square is not 0. After True,
-    call :func:`all_zero_flags`, which reads every element.
-    """
+    """Return whether some gradients may be all zero, from a few elements: bool, 0-d."""
     squares = [square_sum(gradient, GLIMPSE) for gradient in gradients]
     return tf.reduce_any(tf.equal(tf.stack(squares), 0))
 
@@ -310,10 +301,7 @@ def square_sum(gradient: Values, count: int | None = None) -> tf.Tensor:
 
 
 def finite_flags(gradients: Sequence[Values]) -> tf.Tensor:
-    """Return whether every element of each of n gradients is finite: bool, [n].
-
-    Duplicate rows of a sparse gradient are summed first.
-    """
+    """Return whether each of n gradients is finite, rows summed first: bool, [n]."""
     if not gradients:
         return tf.ones([0], tf.bool)
     values = map(summed_values, gradients)
@@ -330,11 +318,7 @@ def saturating_cast(values: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
 
 
 def follow(master: tf.Tensor, model: tf.Tensor) -> tf.Tensor:
-    """Return the current master of ``model``: float32, the shape of both.
-
-    An element of ``master`` is kept if it rounds to the element of ``model``.
-    Otherwise the model was changed from outside, and the result is float32(model).
-    """
+    """Return a master in float32, with the elements of ``model`` that were changed."""
     rounded = saturating_cast(master, model.dtype)
     both_nan = tf.logical_and(tf.math.is_nan(rounded), tf.math.is_nan(model))
     same = tf.logical_or(tf.equal(rounded, model), both_nan)

@@ -255,11 +255,7 @@ class TrainingStep(tf.Module):
         return tf.group(results)
 
     def update(self, pairs: Pairs) -> tuple[tf.Operation | None, SummaryRecord | None]:
-        """Process the gradients and pass them to the optimizer.
-
-        Returns:
-            The operation, and the summaries of a graph.
-        """
+        """Process and apply gradients: the operation, and the summaries of a graph."""
         if self.task.on_horovod and not self.is_replica:
             pairs = reduce_gradients(pairs, True, reduction=self.task.reduction)
         record = None if host_recorder() is None else SummaryRecord()
@@ -270,7 +266,7 @@ class TrainingStep(tf.Module):
             record = None
         else:
             self.record_state(record)
-            pairs = self.post_process(pairs, record)
+            pairs = processed(self.process, pairs, self._rate, record)
         pairs = self.checked(pairs)
         if not self.in_graph:
             write_summaries(record, self.global_step + 1, fits)
@@ -281,10 +277,6 @@ class TrainingStep(tf.Module):
             report = getattr(self.optimizer, "last_step", None)
             self.last_step = report or applied(pairs)
         return done, record
-
-    def post_process(self, pairs: Pairs, record: SummaryRecord | None) -> Pairs:
-        """Clip or scale by LARC; record the requested summaries."""
-        return processed(self.process, pairs, self._rate, record)
 
     def checked(self, pairs: Pairs) -> Pairs:
         """Return the pairs; raise unless they fit and a gradient is present."""
@@ -615,16 +607,16 @@ def reduce_gradients(
             f"{owner}: expected on_horovod=True, got False; gradients of several towers"
             " in one process were never reduced; add them."
         )
-    entries, keys = as_entries(grads_and_vars, owner)
+    entries = as_entries(grads_and_vars, owner)
     reduction = ReplicaReduction() if reduction is None else reduction
     if reduction.size == 1:
-        return [(e.gradient, key) for e, key in zip(entries, keys, strict=True)]
+        return [(entry.gradient, entry.key) for entry in entries]
     present = reduction.any([entry.gradient is not None for entry in entries])
-    both = compress(entries, present)
-    added = [densify(gradient, variable) for gradient, variable, _ in both]
+    kept = compress(entries, present)
+    added = [densify(entry.gradient, entry.variable) for entry in kept]
     means = iter(reduction.all_reduce(added) if added else ())
-    both = zip(keys, present, strict=True)
-    return [(next(means) if is_present else None, key) for key, is_present in both]
+    both = zip(entries, present, strict=True)
+    return [(next(means) if known else None, entry.key) for entry, known in both]
 
 
 class ReplicaReduction:
@@ -673,12 +665,7 @@ class ReplicaReduction:
 
 
 def sum_losses(losses: Any, name: str, scope: str | None = None) -> tf.Tensor:
-    """Return the sum of 0-d losses in float32, in their order, each cast first.
-
-    ``losses``: a mapping name -> loss, of which those whose names match ``scope`` are
-    added, or an iterable. Losses of None, which a deferred regularizer returns, are
-    ignored.
-    """
+    """Return the sum of 0-d losses, or of those matching ``scope``, each in float32."""
     if isinstance(losses, Mapping):
         names = [key for key in losses if re.match(scope or "", str(key))]
         losses = [losses[key] for key in names]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import compress
 from typing import Any, NamedTuple
 
@@ -70,8 +70,6 @@ class ScaledStep:
         pairs: (gradient or None, variable) of the step.
         names: the names of all variables, as the user knows them.
         present: the n tensors to check instead of the gradients that are not None.
-        unclipped: positions of pairs whose gradients are values to assign, such as the
-            scales of float8: they are checked, but not clipped.
 
     Attributes:
         flags: whether each present gradient is finite: bool, [n].
@@ -95,11 +93,9 @@ class ScaledStep:
         pairs: Pairs,
         names: list[str],
         present: Sequence[Values] | None = None,
-        unclipped: Collection[int] = (),
     ) -> None:
         self.pairs = pairs
         self.names = names
-        self.unclipped = unclipped
         if present is None:
             present = [gradient for gradient, _ in pairs if gradient is not None]
         self.present = present
@@ -114,7 +110,7 @@ class ScaledStep:
             self.finite = tf.reduce_all(self.flags)
             return
         sums = half_square_sums(self.present, tf.float32)
-        self.norm = norm = tf.sqrt(tf.reduce_sum(self._clipped(sums)) * 2.0)
+        self.norm = norm = tf.sqrt(tf.reduce_sum(sums) * 2.0)
         # If the sum of squares is finite, every element is, so one read suffices.
         self.flags = tf.cond(
             tf.reduce_all(tf.math.is_finite(sums)),
@@ -125,14 +121,6 @@ class ScaledStep:
         # At or below the limit nothing is multiplied: c (1/c) is not 1 for every c.
         factor = clip_factor(norm, clip_norm) if clip_norm < math.inf else 1.0
         self.clip_factor = tf.where(norm > clip_norm, factor, 1.0)
-
-    def _clipped(self, sums: tf.Tensor) -> tf.Tensor:
-        """Return the entries of the gradients that are clipped, of one per present."""
-        if not self.unclipped:
-            return sums
-        present = [k for k, (g, _) in enumerate(self.pairs) if g is not None]
-        clipped = [place for place, k in enumerate(present) if k not in self.unclipped]
-        return tf.gather(sums, tf.constant(clipped, tf.int32))
 
     def look_at_largest(self, pairs: Pairs, check_grads: Callable[..., Any]) -> None:
         """Compute the input of an automatic scaler, which learns of every overflow."""
@@ -147,8 +135,6 @@ class ScaledStep:
             return take(self.pairs)
         gradients, variables = zip(*self.pairs, strict=True)
         clipped = scale_gradients(gradients, self.clip_factor)
-        for position in self.unclipped:
-            clipped[position] = gradients[position]
         return take(list(zip(clipped, variables, strict=True)))
 
     @property
@@ -184,10 +170,7 @@ class ScaledStep:
 
 
 def warn_unless_scaled(owner: str, scale: Any, values: Sequence[Values]) -> bool:
-    """Warn about a step whose loss was never scaled, unless its gradients are zero.
-
-    Return whether the question is settled: in a graph the scale may be unknown.
-    """
+    """Warn if a loss was never scaled; return whether that is settled."""
     if tf.executing_eagerly():
         number = float(scale())
         if not any(np.any(getattr(value, "values", value)) for value in values):
@@ -262,10 +245,7 @@ class Skips(NamedTuple):
     def _count_in_graph(
         self, step: ScaledStep, scale: Any, at_floor: str, patience: int
     ) -> tf.Operation:
-        """Count; at a stall print once, or fail at each step.
-
-        XLA has no strings, so a graph that XLA compiles only counts.
-        """
+        """Count; at a stall print once, or fail at each step."""
         zero, before = tf.zeros((), tf.int64), self.in_a_row()
         skips = tf.where(step.finite, zero, before + 1)
         row = tf.where(tf.equal(skips, 0), before * UPPER, skips)
@@ -273,6 +253,7 @@ class Skips(NamedTuple):
         counted = self.variable.assign(total, read_value=False)
         graph = tf.compat.v1.get_default_graph()
         quiet = at_floor == "ignore" or not is_first_replica()
+        # XLA has no strings.
         if quiet or GraphOrParentsInXlaContext(graph):
             return counted
         reached = tf.greater_equal if at_floor == "raise" else tf.equal
