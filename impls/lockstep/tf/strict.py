@@ -63,7 +63,6 @@ from lockstep.tf.wrapper import (
     make_conditional,
     old_name,
     refuse_cross_replica,
-    require_optimizer,
 )
 
 if not TYPE_CHECKING:  # A type checker reads what is imported as itself.
@@ -154,7 +153,13 @@ class VariableClippingOptimizer(default.VariableClippingOptimizer):
         colocate_clip_ops_with_vars: bool = False,
         name: str = "VariableClipping",
     ) -> None:
-        require_optimizer(opt, self.owner)
+        methods = "compute_gradients apply_gradients get_slot get_slot_names".split()
+        if isinstance(opt, type) or any(not hasattr(opt, name) for name in methods):
+            raise errors.NotAnOptimizerError(
+                f"{self.owner}: expected an object with the methods "
+                f"{', '.join(methods)}, got {opt!r}; pass the optimizer whose steps "
+                "come first."
+            )
         axes_of = variable_clipping.listed_axes(vars_to_clip_dims)
         limits = dict.fromkeys(axes_of, max_norm)
         options = use_locking, colocate_clip_ops_with_vars, name
