@@ -12,7 +12,7 @@ import contextlib
 import io
 import pickle
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -93,30 +93,27 @@ class Center(tf.Module):
 
     @contextlib.contextmanager
     def lending(self, base: Optimizer) -> Iterator[None]:
-        """Lend ``base`` the slots of shared variables, and keep those it creates."""
-        before = {slot: set(entries) for slot, entries in base._slots.items()}
-        for slot, entries in self.slots._slots.items():
-            base._slot_dict(slot).update(entries)
+        """Let ``base`` use, and create, the slots of shared variables in the block."""
+        own, slots = base._slots, self.slots._slots
+        known = {slot: set(entries) for slot, entries in slots.items()}
+        base._slots = slots
         try:
             yield
         finally:
-            for slot, entries in base._slots.items():
-                own = self.slots._slot_dict(slot)
-                lent = entries.keys() - before.get(slot, set())
-                new = {key: entries[key] for key in lent - own.keys()}
-                own.update(new)
-                # Old code asks for slots in a graph; a checkpoint would have two.
-                if not builds_graph():
-                    for key in lent:
-                        del entries[key]
-                    self._track(slot, new.values())
+            base._slots = own
+            if builds_graph():  # Old code asks the optimizer for them.
+                for slot, entries in slots.items():
+                    base._slot_dict(slot).update(entries)
+            elif known != {slot: set(entries) for slot, entries in slots.items()}:
+                self._track_slots()
 
-    def _track(self, slot: str, new: Collection[tf.Variable]) -> None:
-        """Let checkpoints of objects save and restore new slots of this name."""
-        for name, variable in self.shared.items() if new else ():
-            value = self.slots.get_slot(variable, slot)
-            if any(value is one for one in new):
-                self._track_trackable(value, f"{slot} of {name}")
+    def _track_slots(self) -> None:
+        """Let checkpoints of objects save and restore the slots."""
+        for slot in self.slots.get_slot_names():
+            for name, variable in self.shared.items():
+                value = self.slots.get_slot(variable, slot)
+                if value is not None:
+                    self._track_trackable(value, f"{slot} of {name}")
 
     def slot(self, variable: Any, name: str) -> tf.Variable | None:
         """Return a slot of a shared variable; None before it is created."""
