@@ -518,11 +518,4 @@ class MixedPrecisionLossScaleOptimizer(ScalingWrapper):
 
     def _take_step(self, pairs: Pairs) -> None:
         """Take the step on gradients in their variables' dtypes; some are float32."""
-        narrow: Pairs = []
-        for gradient, variable in pairs:
-            dtype = value_of(variable).dtype
-            if gradient is not None and gradient.dtype != dtype and dtype.size <= 2:
-                values = tf.cast(getattr(gradient, "values", gradient), dtype)
-                gradient = with_values(gradient, values)
-            narrow.append((gradient, variable))
-        super()._take_step(narrow)
+        super()._take_step(scaling.narrowed(pairs))

@@ -37,7 +37,7 @@ from lockstep.tf.shared.gradients import (
     times,
     widen,
 )
-from lockstep.tf.shared.loss_scales import LossScale, StaticScale, scale_number
+from lockstep.tf.shared.loss_scales import LossScale, scale_of
 from lockstep.tf.shared.scaling import (
     PATIENCE,
     ScaledStep,
@@ -50,16 +50,8 @@ OWNER = "MixedPrecisionOptimizerWrapper"
 Regularizer = Callable[[Any], Any]
 registered = keras.saving.register_keras_serializable(package="lockstep")
 
-
-def scale_of(argument: Any) -> tuple[Any, Any]:
-    """Return the scale that users know for an argument, and it as a loss scale."""
-    if isinstance(argument, AutomaticLossScaler | FixedLossScale | DynamicLossScale):
-        return argument, argument
-    if isinstance(argument, str) and argument == "dynamic":
-        scale = DynamicLossScale()
-        return scale, scale
-    number = scale_number(argument)
-    return number, StaticScale(number)
+SCALES = AutomaticLossScaler | FixedLossScale | DynamicLossScale
+"""The loss scales that are objects."""
 
 
 @registered
@@ -138,7 +130,7 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
                 "AGNOptimizer, which shares the variables themselves; train float32 "
                 "variables with AGN."
             )
-        scales = scale_of(loss_scale)
+        scales = scale_of(loss_scale, DynamicLossScale, SCALES)
         super().__init__(optimizer, *scales, clip_norm, at_floor, floor_patience)
 
     @property

@@ -509,11 +509,4 @@ class MixedPrecisionLossScaleOptimizer(ScalingWrapper):
 
     def _prepared(self, pairs: Pairs) -> Pairs:
         """Return unscaled gradients in the dtypes of their variables."""
-        narrow: Pairs = []
-        for gradient, variable in self._unscaled(pairs):
-            dtype = variable.dtype.base_dtype
-            if gradient is not None and gradient.dtype != dtype:
-                values = tf.cast(getattr(gradient, "values", gradient), dtype)
-                gradient = with_values(gradient, values)
-            narrow.append((gradient, variable))
-        return narrow
+        return scaling.narrowed(self._unscaled(pairs))

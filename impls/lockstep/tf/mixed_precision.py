@@ -28,8 +28,7 @@ from lockstep.tf.shared.gradients import (
 from lockstep.tf.shared.loss_scales import (
     AutomaticLossScaler,
     LossScale,
-    StaticScale,
-    scale_number,
+    scale_of,
 )
 from lockstep.tf.variable_clipping import VariableClippingOptimizer
 from lockstep.tf.wrapper import (
@@ -51,16 +50,8 @@ SCOPE = "FP32-master-copy"
 MASTERS, REGULARIZERS = "FP32_MASTER_COPIES", "REGULARIZATION_FUNCTIONS"
 """The names of the two collections of a graph."""
 
-
-def scale_of(argument: Any) -> tuple[Any, Any]:
-    """Return the scale that users know for an argument, and it as a loss scale."""
-    if isinstance(argument, AutomaticLossScaler | LossScale):
-        return argument, argument
-    if isinstance(argument, str) and argument == "dynamic":
-        scale = DynamicLossScale()
-        return scale, scale
-    number = scale_number(argument)
-    return number, StaticScale(number)
+SCALES = AutomaticLossScaler | LossScale
+"""The loss scales that are objects."""
 
 
 class MixedPrecisionOptimizerWrapper(ScalingWrapper):
@@ -135,7 +126,7 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
             base.become_strict(self, optimizer, loss_scale, **options)
             return
         base.require_optimizer(optimizer, self.owner, errors.NotScalableError)
-        self._wrap(optimizer, *scale_of(loss_scale))
+        self._wrap(optimizer, *scale_of(loss_scale, DynamicLossScale, SCALES))
         self._set_options(clip_norm, at_floor, floor_patience)
 
     def _wrap(self, optimizer: Optimizer, scale_object: Any, scale: Any) -> None:

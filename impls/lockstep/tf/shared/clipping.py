@@ -266,11 +266,9 @@ class Recorder(Protocol):
 
     def scalar(self, tag: str, value: Any) -> None:
         """Record a 0-d value."""
-        ...
 
     def histogram(self, tag: str, values: Any) -> None:
         """Record values of any shape; all are finite."""
-        ...
 
 
 class Summaries(NamedTuple):

@@ -37,26 +37,6 @@ def fixed_value(value: Any) -> float:
     return number
 
 
-def scale_number(argument: Any) -> float:
-    """Return a static scale of any size as a float; None is 1."""
-    owner = "MixedPrecisionOptimizerWrapper: loss_scale"
-    if argument is None:
-        return 1.0
-    if isinstance(argument, bool) or not isinstance(argument, Real):
-        raise errors.UnknownNameError(
-            f"{owner}: expected a number, None, 'dynamic', an AutomaticLossScaler or a "
-            f"loss scale, got {argument!r}; for OpenSeq2Seq's scalers pass "
-            "AutomaticLossScaler('Backoff')."
-        )
-    number = number_of(argument)
-    if not is_scale(number):
-        raise errors.OutOfRangeError(
-            f"{owner}: expected {HELD}, got {argument!r}; give the factor for the loss,"
-            " 1 for none."
-        )
-    return number
-
-
 def scale_for(
     identifier: Any, fixed: Callable[[Any], Any], dynamic: Callable[[], Any], kinds: Any
 ) -> LossScale:
@@ -74,6 +54,29 @@ def scale_for(
         "loss_scale: expected a number, 'dynamic' or a loss scale, got "
         f"{identifier!r:.80}; for one that follows the gradients give 'dynamic'."
     )
+
+
+def scale_of(argument: Any, dynamic: Callable[[], Any], kinds: Any) -> tuple[Any, Any]:
+    """Return the scale that users know for an argument, and it as a loss scale."""
+    owner = "MixedPrecisionOptimizerWrapper: loss_scale"
+    if isinstance(argument, str) and argument == "dynamic":
+        argument = dynamic()
+    if isinstance(argument, kinds):
+        return argument, argument
+    argument = 1.0 if argument is None else argument
+    if isinstance(argument, bool) or not isinstance(argument, Real):
+        raise errors.UnknownNameError(
+            f"{owner}: expected a number, None, 'dynamic', an AutomaticLossScaler or a "
+            f"loss scale, got {argument!r}; for OpenSeq2Seq's scalers pass "
+            "AutomaticLossScaler('Backoff')."
+        )
+    number = number_of(argument)
+    if not is_scale(number):
+        raise errors.OutOfRangeError(
+            f"{owner}: expected {HELD}, got {argument!r}; give the factor for the loss,"
+            " 1 for none."
+        )
+    return number, StaticScale(number)
 
 
 # -- loss scales -----------------------------------------------------------------------

@@ -548,15 +548,12 @@ class Reduction(Protocol):
     @property
     def size(self) -> int:
         """Return the number of ranks."""
-        ...
 
     def any(self, flags: Sequence[bool]) -> Sequence[bool]:
         """Return, for each flag, whether it is set on any rank."""
-        ...
 
     def all_reduce(self, tensors: Sequence[Any]) -> Sequence[Any]:
         """Return, for each dense tensor, its mean over the ranks."""
-        ...
 
 
 @tf.autograph.experimental.do_not_convert

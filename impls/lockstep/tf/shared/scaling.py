@@ -17,13 +17,17 @@ from lockstep.interface import StepReport
 from lockstep.pipeline import stages_of
 from lockstep.tf.shared.clipping import clip_factor, half_square_sums, scale_gradients
 from lockstep.tf.shared.gradients import (
+    HALF,
     Gradient,
     Values,
     as_gradient,
+    as_variable,
     finite_flags,
     is_first_replica,
     require_floats,
+    values_of,
     widen,
+    with_values,
 )
 
 Pairs = list[tuple[Gradient, Any]]
@@ -55,6 +59,17 @@ def refuse_scaled(optimizer: Any, owner: str) -> None:
             f"{type(optimizer).__name__}; let one of the two scale, and give it the "
             "loss scale."
         )
+
+
+def narrowed(pairs: Pairs) -> Pairs:
+    """Return gradients in their variables' dtypes; some of half precision are wide."""
+    narrow: Pairs = []
+    for gradient, variable in pairs:
+        dtype = as_variable(variable).dtype.base_dtype
+        if gradient is not None and gradient.dtype != dtype and dtype in HALF:
+            gradient = with_values(gradient, tf.cast(values_of(gradient), dtype))
+        narrow.append((gradient, variable))
+    return narrow
 
 
 # -- a step ----------------------------------------------------------------------------
