@@ -104,9 +104,13 @@ class VariableClippingOptimizer(Wrapper):
         shared.check_arguments(opt, vars_to_clip_dims, name)
         super().__init__(opt, name)
         listed = listed_axes(vars_to_clip_dims)
-        limits = named_limits(max_norm, [name_of(key) for key, _ in listed])
+        names = [name_of(key) for key, _ in listed]
+        limits = shared.limits_of(max_norm, names, name_of, False)
+        limits = {name: float(norm) for name, norm in limits.items()}
+        own = limits if isinstance(max_norm, Mapping) else float(max_norm)
         # Not setattr: Keras and TensorFlow would track the attributes.
-        vars(self).update(_listed=listed, _positions={}, _rows={}, max_norm=limits)
+        vars(self).update(_listed=listed, _positions={}, _rows={})
+        vars(self).update(_limits=limits, max_norm=own)
 
     def build(self, variables: Sequence[Any]) -> None:
         """Create the state for ``variables``; find the listed ones."""
@@ -120,8 +124,7 @@ class VariableClippingOptimizer(Wrapper):
                         f"{DIMS}: expected each variable once, got "
                         f"{name_of(variable)!r} twice; list it once, with all axes."
                     )
-                limit = self.max_norm
-                limit = limit[name_of(key)] if isinstance(limit, dict) else limit
+                limit = self._limits[name_of(key)]
                 name, rank = name_of(variable), len(variable.shape)
                 rows[key_of(variable)] = shared.resolved_axes(name, rank, axes), limit
             vars(self)["_rows"] = rows
@@ -250,23 +253,6 @@ def listed_axes(
             )
         listed.append((key, shared.checked_axes(name_of(key), dims)))
     return listed
-
-
-def named_limits(max_norm: Any, names: Sequence[str]) -> float | dict[str, float]:
-    """Return the limit as a float, or one for each name; raise unless all are > 0."""
-    limits = {None: max_norm}
-    if isinstance(max_norm, Mapping):
-        limits = {name_of(as_variable(key)): norm for key, norm in max_norm.items()}
-        for name in {*limits} ^ {*names}:
-            raise errors.UnknownNameError(
-                f"{OWNER}: max_norm: expected the keys of vars_to_clip_dims, got "
-                f"{'one' if name in limits else 'none'} for {name!r}; give each listed "
-                "variable a norm."
-            )
-    for norm in limits.values():
-        shared.check_max_norm(norm)
-    limits = {name: float(norm) for name, norm in limits.items()}
-    return limits if isinstance(max_norm, Mapping) else limits[None]
 
 
 def place_of(key: Any, variables: Sequence[Any], positions: Mapping[str, int]) -> int:

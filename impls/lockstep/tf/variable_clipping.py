@@ -107,7 +107,7 @@ class VariableClippingOptimizer(Wrapper):
             if variable.shape.rank is not None:
                 rank = variable.shape.rank
                 axes_of[reference] = shared.resolved_axes(name_of(variable), rank, axes)
-        limits = limits_of(max_norm, axes_of)
+        limits = shared.limits_of(max_norm, axes_of, reference_of, True)
         for layer in layers_of(opt):
             trains_master = getattr(type(layer), "trains_master", None)
             for variable in [reference.deref() for reference in axes_of]:
@@ -242,24 +242,7 @@ def listed_axes(vars_to_clip_dims: Mapping[Any, Any]) -> dict[Any, tuple[int, ..
     return axes_of
 
 
-def limits_of(max_norm: Any, listed: Iterable[Any]) -> dict[Any, Any]:
-    """Return ``variable.ref()`` -> the largest norm; raise unless all are > 0."""
-    if not isinstance(max_norm, Mapping):
-        check_max_norm(max_norm)
-        return dict.fromkeys(listed, max_norm)
-    keys = [base.as_variable(key) for key in max_norm]
-    refs = [key.ref() if isinstance(key, tf.Variable) else key for key in keys]
-    if {*refs} != {*listed}:
-        raise errors.UnknownNameError(
-            f"{OWNER}: max_norm: expected the keys of vars_to_clip_dims, got "
-            f"{', '.join(map(name_of, keys))}; give each listed variable a norm."
-        )
-    for norm in max_norm.values():
-        check_max_norm(norm)
-    return dict(zip(refs, max_norm.values(), strict=True))
-
-
-def check_max_norm(max_norm: Any) -> None:
-    """Raise unless ``max_norm`` is a tensor, or a finite number > 0."""
-    if not tf.is_tensor(max_norm):
-        shared.check_max_norm(max_norm)
+def reference_of(key: Any) -> Any:
+    """Return the ``ref()`` of a variable; return other objects unchanged."""
+    variable = base.as_variable(key)
+    return variable.ref() if isinstance(variable, tf.Variable) else key

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import tensorflow as tf
@@ -109,10 +109,22 @@ def check_arguments(opt: Any, vars_to_clip_dims: Any, name: Any) -> None:
         )
 
 
-def check_max_norm(max_norm: Any) -> None:
-    """Raise unless a norm is a finite number > 0."""
-    fine = is_positive(number_of(max_norm))
-    require(OWNER, "max_norm", max_norm, fine, "a finite number > 0", CHOOSE)
+def limits_of(
+    max_norm: Any, listed: Iterable[Any], key_of: Callable[[Any], Any], tensors: bool
+) -> dict[Any, Any]:
+    """Return key -> the largest norm for ``listed`` keys; raise unless all are > 0."""
+    limits = dict.fromkeys(listed, max_norm)
+    if isinstance(max_norm, Mapping):
+        keys, limits = set(limits), {key_of(k): norm for k, norm in max_norm.items()}
+        if limits.keys() != keys:
+            raise errors.UnknownNameError(
+                f"{OWNER}: max_norm: expected the keys of vars_to_clip_dims, got "
+                f"{', '.join(map(name_of, max_norm))}; give each variable a norm."
+            )
+    for norm in limits.values() if isinstance(max_norm, Mapping) else [max_norm]:
+        fine = (tensors and tf.is_tensor(norm)) or is_positive(number_of(norm))
+        require(OWNER, "max_norm", norm, fine, "a finite number > 0", CHOOSE)
+    return limits
 
 
 def refuse_master(variable: Any) -> NoReturn:
