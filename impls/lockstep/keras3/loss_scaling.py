@@ -341,10 +341,6 @@ class ScalingWrapper(stack.Wrapper, keras.optimizers.LossScaleOptimizer):
         """Take the step of the wrapped optimizer."""
         self.inner_optimizer.apply(*map(list, zip(*pairs, strict=True)))
 
-    def move_scale(self, step: ScaledStep) -> None:
-        """Update the scale after a step."""
-        self._scale.move(step.finite)
-
     def step_or_skip(self, step: ScaledStep) -> None:
         """Take a checked step, or skip it."""
         before = self._scale()
@@ -361,7 +357,7 @@ class ScalingWrapper(stack.Wrapper, keras.optimizers.LossScaleOptimizer):
         applied = tf.cond(step.finite, update, lambda: skip)
         # A step that fails does not change the scale.
         with tf.control_dependencies([applied]):
-            self.move_scale(step)
+            step.move(self._scale)
             if tf.executing_eagerly():
                 step.applied = bool(applied)
                 step.scales = float(before), float(self._scale())

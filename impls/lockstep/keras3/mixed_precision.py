@@ -40,7 +40,6 @@ from lockstep.tf.shared.gradients import (
 from lockstep.tf.shared.loss_scales import LossScale, scale_of
 from lockstep.tf.shared.scaling import (
     PATIENCE,
-    ScaledStep,
     penalty_gradient,
     require_callable,
 )
@@ -271,13 +270,6 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
                 own, model = value_of(master), value_of(variable)
                 values = saturating_cast(own.read_value(), model.dtype)
                 model.assign(values, read_value=False)
-
-    def move_scale(self, step: ScaledStep) -> None:
-        """Update the scale after a step."""
-        if step.largest is None:
-            super().move_scale(step)
-        else:
-            self.scale_object.update_op(*step.largest)
 
     def finalize_variable_values(self, var_list: Sequence[Any]) -> None:
         """After training, assign the wrapped optimizer's moving averages."""

@@ -301,10 +301,6 @@ class ScalingWrapper(base.Wrapper):
         """Take the step of the wrapped optimizer."""
         return self.apply_inside(pairs, global_step, name)
 
-    def _move_scale(self, step: scaling.ScaledStep) -> tf.Operation | None:
-        """Update the scale after a step; return the operation."""
-        return self._scale.move(step.finite)
-
     def _count(self, step: scaling.ScaledStep) -> tf.Operation | None:
         """Count a step, and report a stall."""
         return self._skips.count(step, self._scale, self.at_floor, self.floor_patience)
@@ -343,7 +339,7 @@ class ScalingWrapper(base.Wrapper):
         self.create_slots(touched)
         done = tf.cond(step.finite, run, tf.no_op)
         with tf.control_dependencies([done]):
-            moved = self._move_scale(step)
+            moved = step.move(self._scale)
         with tf.control_dependencies([moved]):
             counted = self._count(step)
         return tf.group(done, moved, counted, name=name or self.get_name())
@@ -359,7 +355,7 @@ class ScalingWrapper(base.Wrapper):
         else:
             # As in a graph: the slots exist even if the first step is skipped.
             done = self.create_slots([v for g, v in step.pairs if g is not None])
-        self._move_scale(step)
+        step.move(self._scale)
         step.scales = before, float(self._scale())
         self.last_step = step.report(getattr(self.inner_optimizer, "last_step", None))
         self._count(step)

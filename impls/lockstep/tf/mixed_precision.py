@@ -301,12 +301,6 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
             copies = [self._round(v) for g, v in pairs if g is not None]
         return tf.group(done, *[copy for copy in copies if copy is not None])
 
-    def _move_scale(self, step: scaling.ScaledStep) -> tf.Operation | None:
-        """Update the scale after a step; return the operation."""
-        if step.largest is None:
-            return super()._move_scale(step)
-        return self.scale_object.update_op(*step.largest)
-
     # -- state -------------------------------------------------------------------------
 
     def create_slots(self, var_list: Iterable[Any]) -> None:

@@ -189,7 +189,7 @@ class OriginalScaling(HiddenState, ScalingWrapper):
                 self.create_slots(touched)
         done = tf.cond(step.finite, run, tf.no_op, name=holding)
         with tf.control_dependencies([done]), v1.name_scope(moving):
-            moved = self._move_scale(step)
+            moved = step.move(self._scale)
         return tf.group(done, moved, name=name or self.get_name())
 
 

@@ -152,6 +152,12 @@ class ScaledStep:
         clipped = scale_gradients(gradients, self.clip_factor)
         return take(list(zip(clipped, variables, strict=True)))
 
+    def move(self, scale: Any) -> Any:
+        """Update a loss scale after the step; return the operation."""
+        if self.largest is None:
+            return scale.move(self.finite)
+        return scale.update_op(*self.largest)
+
     @property
     def names_present(self) -> list[str]:
         """The names of the variables that have a gradient."""
