@@ -9,17 +9,6 @@ from keras import ops
 
 from lockstep import keras3 as ls
 
-__all__ = [
-    "HOW",
-    "INPUTS",
-    "PARTS",
-    "START",
-    "rate",
-    "step_of",
-    "variable",
-    "weight_in",
-]
-
 INPUTS = np.random.default_rng(7).integers(-4, 5, (32, 3)).astype(np.float32)
 """Whole numbers: their sums and means over powers of two are exact."""
 PARTS = np.split(INPUTS, 4)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import socket
 from contextlib import ExitStack
 
-__all__ = ["free_addresses"]
-
 
 def free_addresses(count: int) -> list[str]:
     """Return addresses with different ports that nobody uses."""

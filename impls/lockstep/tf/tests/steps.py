@@ -6,8 +6,6 @@ import tensorflow as tf
 
 from lockstep import tf as ls
 
-__all__ = ["START", "rate", "step_of", "weight_in"]
-
 v1 = tf.compat.v1
 START = [0.5, -1.0, 2.0]
 
