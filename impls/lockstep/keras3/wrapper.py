@@ -255,6 +255,9 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
 
     report_class: type[StepReport] = StepReport
 
+    _count_before_build: int | None = None
+    """The number of the wrapper's own variables before ``build`` creates the others."""
+
     def __init__(
         self, inner_optimizer: keras.optimizers.Optimizer, name: str | None = None
     ) -> None:
@@ -325,6 +328,7 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
         if self.built:
             return
         variables = gradients_of.require_all(variables, type(self).__name__)
+        vars(self)["_count_before_build"] = len(self._variables)
         slots = self.build_inner(variables)
         # Not setattr: the wrapped optimizer already tracks these.
         vars(self)["_slots"] = slots
@@ -450,7 +454,8 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
     def load_own_variables(self, store: Any) -> None:
         """Load the variables of ``save_own_variables``.
 
-        The state of another wrapper, or of one that was not built, is left out with a
+        A file of an optimizer that was not built lacks the variables of ``build``,
+        which keep their initial values. The state of another wrapper is left out with a
         warning, as in Keras' optimizers. Files have no names: dtypes tell a scale from
         a count.
         """
@@ -460,7 +465,7 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
             [(tuple(v.shape), keras.backend.standardize_dtype(v.dtype)) for v in values]
             for values in (saved, own)
         )
-        if found != expected:
+        if found not in (expected, expected[: self._count_before_build]):
             errors.warn_user(
                 f"{type(self).__name__}.load_own_variables: expected a file with the "
                 f"{len(own)} variables of this wrapper, got {len(saved)} that do not "
@@ -468,7 +473,7 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
                 "that was saved, with the same kind of loss scale."
             )
             return
-        for variable, value in zip(own, saved, strict=True):
+        for variable, value in zip(own, saved, strict=False):
             variable.assign(value)
 
     def get_config(self) -> dict[str, Any]:
