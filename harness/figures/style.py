@@ -14,9 +14,6 @@ from typing import Any
 
 from lockstep.registry import BACKENDS
 
-WIDTH = 7.6
-"""The width of a figure in inches, which is the width of a page's text."""
-
 PANEL = 4.2
 """The width of a figure with one panel, in inches: 420 pixels."""
 

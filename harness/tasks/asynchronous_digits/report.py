@@ -8,19 +8,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.colors import LinearSegmentedColormap
-from matplotlib.figure import Figure as Canvas
+from matplotlib.axes import Axes
 
 from harness.figures.marks import curves as curves_of
-from harness.figures.marks import (
-    grouped,
-    legend,
-    log_axis,
-    percent,
-    unique,
-)
+from harness.figures.marks import log_axis, percent, unique
 from harness.figures.plot import Drawing
-from harness.figures.style import PANEL, WIDTH, Theme
+from harness.figures.style import Theme
 from harness.judgement.finding import Finding, Judgement
 from harness.records.metrics import Metric
 from harness.records.record import Record
@@ -144,8 +137,9 @@ def drawings(finding: Finding) -> Iterator[Drawing]:
     """Yield the final accuracies, and the accuracy over time."""
     table = finding.tables["ends"]
     table = table[table["best"]]
-    several = table["workers"].nunique() > 1
-    yield grid(finding, table) if several else over_periods(finding, table)
+    yield over(finding, table, "period", "workers")
+    if table["workers"].nunique() > 1:
+        yield over(finding, table, "workers", "period")
     yield over_time(finding, table)
 
 
@@ -158,85 +152,30 @@ def title(table: pd.DataFrame) -> str:
     )
 
 
-COLUMNS = 3
-"""The number of panels side by side."""
+def over(finding: Finding, table: pd.DataFrame, x: str, other: str) -> Drawing:
+    """Final accuracy over the period or the workers, with the most of the other."""
+    most = table[other].max()
+    rows = table[table[other] == most].sort_values(x, kind="stable")
+    at = f"{most} workers" if other == "workers" else f"a period of {most}"
+    what = "period: local steps between exchanges" if x == "period" else x
 
-LOW = 0.5
-"""The lower end of a heat map's color scale."""
+    def axis(panel: Axes) -> None:
+        log_axis(panel, "x", sorted(set(rows[x])))
+        panel.yaxis.set_major_formatter(percent())
 
-
-def grid(finding: Finding, table: pd.DataFrame) -> Drawing:
-    """Final accuracy over workers and period; a heat map per method."""
-    methods = list(dict.fromkeys(table["method"]))
-    lines = -(-len(methods) // COLUMNS)
-
-    def paint(canvas: Canvas, theme: Theme) -> None:
-        # Light enough at its strong end for the ink of the theme.
-        ends = [f"{theme.methods['default']}{opacity}" for opacity in ("00", "99")]
-        colors = LinearSegmentedColormap.from_list("accuracy", ends)
-        axes = canvas.subplots(lines, min(COLUMNS, len(methods)), squeeze=False)
-        for panel, method in zip(axes.flat, methods, strict=False):
-            rows = table[table["method"] == method]
-            values = rows.pivot_table("accuracy", "period", "workers")
-            image = panel.imshow(
-                values, colors, vmin=LOW, vmax=1, origin="lower", aspect="auto"
-            )
-            panel.set_xticks(range(len(values.columns)), values.columns)
-            panel.set_yticks(range(len(values.index)), values.index)
-            panel.grid(visible=False)
-            for (row, column), accuracy in np.ndenumerate(values.to_numpy()):
-                text = f"{100 * accuracy:.0f}"
-                panel.text(column, row, text, ha="center", va="center", fontsize=9)
-            panel.set_title(NAMES[method])
-        for panel in axes.flat[len(methods) :]:
-            panel.set_axis_off()
-        canvas.supxlabel("workers", fontsize=9)
-        canvas.supylabel("period: local steps between exchanges", fontsize=9)
-        bar = canvas.colorbar(image, ax=axes, extend="min", aspect=30, format=percent())
-        bar.set_label("held-out accuracy at the end")
-        bar.outline.set_visible(False)
-
-    return Drawing(
-        "grid",
-        title(table),
-        alt="Accuracy of the shared weights at the end, over the number of workers and "
-        f"the period, one heat map a method. {finding.answer}",
-        caption="Held-out accuracy in per cent, median over seeds, at the same "
-        f"learning rate. At {LOW:.0%} and below, cells have no color.",
-        data=table,
-        size=(WIDTH, 0.5 + 2.2 * lines),
-        paint=paint,
-    )
-
-
-def over_periods(finding: Finding, table: pd.DataFrame) -> Drawing:
-    """Final accuracy over the period, for runs with one number of workers."""
-    table = table.sort_values("period", kind="stable")
-    workers = table["workers"].iloc[0]
-
-    def paint(canvas: Canvas, theme: Theme) -> None:
-        axes = canvas.subplots()
-        for (method,), rows in grouped(table, "method"):
-            style = look(method, theme)
-            band = rows["accuracy_low"], rows["accuracy_high"]
-            axes.vlines(rows["period"], *band, color=style["color"])
-            axes.plot(rows["period"], rows["accuracy"], marker="o", ms=4, **style)
-        log_axis(axes, "x", sorted(set(table["period"])))
-        axes.yaxis.set_major_formatter(percent())
-        axes.set_xlabel("period: local steps between exchanges")
-        axes.set_ylabel("held-out accuracy at the end")
-        legend(canvas, {NAMES[m]: look(m, theme) for m in unique(table["method"])})
-
-    return Drawing(
-        "periods",
-        title(table),
-        alt="Accuracy of the shared weights at the end over the period, with "
-        f"{workers} workers, a line a method. {finding.answer}",
-        caption=f"{workers} workers, each method at its best learning rate. "
-        "Medians over seeds with 95% intervals.",
-        data=table,
-        size=(PANEL, 3.4),
-        paint=paint,
+    return curves_of(
+        {"period": "periods"}.get(x, x),
+        title(rows),
+        rows,
+        x,
+        "accuracy",
+        (what, "held-out accuracy at the end"),
+        looks=lambda theme: {m: look(m, theme) for m in unique(rows["method"])},
+        alt=f"Accuracy of the shared weights at the end over the {x}, with {at}, a "
+        f"line a method. {finding.answer}",
+        caption=f"With {at}, at the same learning rate or, where several were tried, "
+        "each method at its best. Medians over seeds with 95% intervals.",
+        axis=axis,
     )
 
 
