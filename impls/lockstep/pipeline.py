@@ -7,30 +7,22 @@ stacked freely as long as the stages keep the order below.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from lockstep.errors import NotAnOptimizerError, with_article
 from lockstep.interface import WRAPPERS
 
-
-class Stage(NamedTuple):
-    """A stage: its name and its description."""
-
-    name: str
-    sentence: str
-
-
-STAGES: tuple[Stage, ...] = (
-    Stage("unscale", "Gradients of a scaled loss are divided by the scale, once."),
-    Stage("accumulate", "The shares of iter_size micro-batches are added up."),
-    Stage("reduce", "Gradients are averaged over the ranks."),
-    Stage("zero filter", "A gradient without a nonzero element becomes absent."),
-    Stage("finite check", "One gradient that is not finite skips the whole step."),
-    Stage("norm", "The global norm of what is left is taken, in float32."),
-    Stage("clip", "All gradients are multiplied by one factor, for their norm."),
-    Stage("larc", "Each gradient is multiplied by a factor of its own, for LARC."),
-    Stage("update", "The base optimizer moves the variables and its slots."),
-    Stage("row clip", "Rows of the variables that have become too long are cut."),
+STAGES = (
+    "unscale",  # Gradients of a scaled loss are divided by the scale, once.
+    "accumulate",  # The shares of iter_size micro-batches are added up.
+    "reduce",  # Gradients are averaged over the ranks.
+    "zero filter",  # A gradient without a nonzero element becomes absent.
+    "finite check",  # One gradient that is not finite skips the whole step.
+    "norm",  # The global norm of what is left is taken, in float32.
+    "clip",  # All gradients are multiplied by one factor, for their norm.
+    "larc",  # Each gradient is multiplied by a factor of its own, for LARC.
+    "update",  # The base optimizer moves the variables and its slots.
+    "row clip",  # Rows of the variables that have become too long are cut.
 )
 """The stages in order. A pipeline cannot have both "clip" and "larc"."""
 
@@ -39,19 +31,6 @@ PERFORMED: Mapping[str, tuple[str, ...]] = {
     "LossScaleOptimizer": ("unscale", "finite check"),  # That of Keras.
 }
 """Class of a wrapper -> its stages."""
-
-ARGUMENTS: Mapping[str, str] = {
-    "unscale": 'dtype="mixed"',
-    "accumulate": "iter_size",
-    "reduce": "on_horovod",
-    "finite check": 'dtype="mixed"',
-    "norm": "clip_gradients",
-    "clip": "clip_gradients",
-    "larc": "larc_params",
-    "update": "optimizer",
-}
-"""Stage -> the argument of ``optimize_loss`` that enables it."""
-
 
 METHODS = (("apply_gradients",), ("step", "param_groups"), ("inner_optimizer",))
 """Attributes of an optimizer of TF or Keras, of one of torch, and of a wrapper."""
@@ -121,7 +100,7 @@ def has_layer(optimizer: Any, name: str) -> bool:
 def in_order(names: Iterable[str]) -> tuple[str, ...]:
     """Return these stage names without duplicates, in the order of the pipeline."""
     active = set(names)
-    return tuple(stage.name for stage in STAGES if stage.name in active)
+    return tuple(stage for stage in STAGES if stage in active)
 
 
 def strictly_ordered(pipeline: tuple[str, ...]) -> tuple[str, ...]:
