@@ -35,9 +35,6 @@ WIDTH, NAMED, SMALL = 64, 512, 10_000
 LIMIT, SHORT, LONG = 1.0, 0.05, 0.5
 """The limit of a row's norm; the elements of rows of norm 0.4 and of norm 4."""
 
-COMPILERS = {"": None, "xla": True}
-"""The setting ``jit`` of a row -> ``jit_compile`` of ``tf.function``."""
-
 ZEROS = {"none": 0.0, "quarter": 0.25, "half": 0.5, "most": 0.75, "all": 1.0}
 """Name -> the share of a model's elements with zero gradients."""
 

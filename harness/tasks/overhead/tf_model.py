@@ -37,9 +37,8 @@ def on_variables(
 
 def traced(step: Callable[[], Any], jit: str = "") -> Step:
     """Return ``step`` as a ``tf.function``; ``jit`` is ``xla`` or empty."""
-    compiled: Step = tf.function(
-        step, autograph=False, jit_compile=shapes.COMPILERS[jit]
-    )
+    xla = True if jit == "xla" else None
+    compiled: Step = tf.function(step, autograph=False, jit_compile=xla)
     return compiled
 
 

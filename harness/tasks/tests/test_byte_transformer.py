@@ -45,14 +45,6 @@ def test_windows_are_pieces_of_the_text() -> None:
     assert all(row.astype(np.uint8).tobytes() in text.tobytes() for row in windows[0])
 
 
-def test_windows_follow_from_the_stream() -> None:
-    text = split().training
-    first, again = (draw_windows(text, 3, 2, 8, stream()) for _ in range(2))
-    other = draw_windows(text, 3, 2, 8, np.random.default_rng(1))
-    assert np.array_equal(first, again)
-    assert not np.array_equal(first, other)
-
-
 def test_held_out_windows_begin_at_the_start_and_stop_at_the_end() -> None:
     text = split().held_out
     windows = held_out_windows(text, 5, 8)

@@ -105,9 +105,6 @@ def test_a_clipped_gradient_is_still_multiplied_by_the_rate() -> None:
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 
-# -- settings --------------------------------------------------------------------------
-
-
 # -- tables and sentences --------------------------------------------------------------
 
 
