@@ -144,12 +144,6 @@ def oracle(session: nox.Session) -> None:
 
 
 @nox.session
-def catalogue(session: nox.Session) -> None:
-    """Replay what docs/differences.md quotes of the recorded cases, and publish it."""
-    run(session, "core", "harness", "catalogue")
-
-
-@nox.session
 def slow(session: nox.Session) -> None:
     """Run what `tests` leaves out: failures, clusters, all scripts of pages."""
     by_framework(session, "-m", "slow and not soak", *session.posargs)

@@ -9,14 +9,14 @@ from typing import Annotated
 
 import typer
 
-from harness.commands.findings import compare, pages, plot, readme
+from harness.commands.findings import compare, pages, plot
 from harness.commands.measurements import (
     bench,
     check,
     list_everything,
     run_experiments,
 )
-from harness.commands.parity import catalogue, frozen, oracle, parity
+from harness.commands.parity import frozen, oracle, parity
 from harness.errors import HarnessError
 from lockstep import __version__
 from lockstep.errors import LockstepError, sentence
@@ -61,14 +61,12 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
     "list": list_everything,
     "parity": parity,
     "oracle": oracle,
-    "catalogue": catalogue,
     "run": run_experiments,
     "check": check,
     "bench": bench,
     "compare": compare,
     "plot": plot,
     "pages": pages,
-    "readme": readme,
 }
 """Name of a command -> its function, in the order of ``--help``."""
 

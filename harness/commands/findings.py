@@ -131,10 +131,23 @@ def pages(
     name: Annotated[
         str | None, typer.Argument(help="Only the page of this one.")
     ] = None,
+    docs: Annotated[
+        bool,
+        typer.Option(
+            "--docs",
+            help="Write costs, figures, scripts and outputs into README.md and docs/ "
+            "instead.",
+        ),
+    ] = False,
 ) -> None:
     """Draw the plots and write the pages of docs/generated from results."""
+    from harness.pages.readme import write_docs
     from harness.pages.write import questions, write_page, write_pages
 
+    if docs:
+        for path in write_docs():
+            print(f"wrote {path}")
+        return
     known = list(questions())
     if name is not None:
         if name not in known:
@@ -145,22 +158,6 @@ def pages(
     with typer.progressbar(length=len(known), label="pages") as bar:
         changed = write_pages(jobs=os.cpu_count() or 1, done=partial(bar.update, 1))
     print(f"changed {len(changed)} files in docs/generated")
-
-
-def readme() -> None:
-    """Write costs and figure of README.md, and the scripts and outputs on pages."""
-    from harness.pages.readme import (
-        README,
-        write_costs,
-        write_figure,
-        write_illustrations,
-        write_quoted,
-    )
-
-    write_costs()
-    drawn = (*write_figure(), *write_illustrations())
-    for path in (README, *drawn, *write_quoted()):
-        print(f"wrote {path}")
 
 
 def _finding(

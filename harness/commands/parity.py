@@ -28,6 +28,7 @@ from harness.commands.options import (
 from harness.errors import HarnessError
 from harness.parity import report
 from harness.parity.cases import FAMILIES, GOLDEN
+from harness.parity.catalogue import RECORD, record_quotes
 from harness.parity.command import Request, run_parity
 from lockstep.errors import unknown_name
 
@@ -49,9 +50,19 @@ def parity(
         bool,
         typer.Option("--default", help="Compare the default with strict instead."),
     ] = False,
+    quotes: Annotated[
+        bool,
+        typer.Option(
+            "--quotes",
+            help="Replay what docs/differences.md quotes, and publish it, instead.",
+        ),
+    ] = False,
     device: Device = "cpu",
 ) -> None:
     """Replay recorded cases through the backends and measure the distance in ULPs."""
+    if quotes:
+        print(f"wrote {len(record_quotes())} quotes to {RECORD}")
+        return
     if explain and case is None:
         raise HarnessError("--explain: expected one case, got none; add --case ID.")
     if report_file is not None:
@@ -102,13 +113,6 @@ def oracle(
         raise typer.Exit(record_cases(golden, family or (), cases, seed))
     chosen = (golden, family or (), program or (), record, report_file)
     raise typer.Exit(replay(*chosen))
-
-
-def catalogue() -> None:
-    """Replay what docs/differences.md quotes of the recorded cases."""
-    from harness.parity.catalogue import RECORD, record_quotes
-
-    print(f"wrote {len(record_quotes())} quotes to {RECORD}")
 
 
 @contextmanager

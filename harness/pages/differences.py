@@ -18,7 +18,7 @@ from lockstep.errors import sentence
 from lockstep.registry import BACKENDS
 
 PAGE = ROOT / "docs" / "differences.md"
-COMMAND = ".venv/bin/nox -s catalogue"
+COMMAND = ".venv/bin/nox -s parity -- --quotes"
 HEADING = re.compile(r"^(##+) (.+?)(?: \{ #([\w-]+) \})?$", re.MULTILINE)
 
 SENTENCE = re.compile(r"^\*\*(\w+):\*\* (.+?[.])(?=\s+[A-Z`]|\s*$)", re.M | re.S)

@@ -1,4 +1,4 @@
-"""What `harness readme` writes: costs and figure of the README, figures of scripts."""
+"""What `harness pages --docs` writes: costs, figures, scripts and their outputs."""
 
 from __future__ import annotations
 
@@ -40,6 +40,12 @@ SIZE = (4.4, 2.8)
 """The size of their figures in inches, 422 pixels wide in a browser."""
 
 START, END = "<!-- costs:", "<!-- end of the costs -->"
+
+
+def write_docs() -> list[Path]:
+    """Write costs and figure of README.md, and the scripts and outputs on pages."""
+    write_costs()
+    return [README, *write_figure(), *write_illustrations(), *write_quoted()]
 
 
 def costs(results: Path = RESULTS) -> str:

@@ -55,14 +55,14 @@ def test_the_costs_are_those_of_the_published_records(tmp_path: Path) -> None:
     copy = tmp_path / "README.md"
     copy.write_text(README, "utf-8")
     write_costs(copy)
-    assert copy.read_text("utf-8") == README, "run python -m harness readme"
+    assert copy.read_text("utf-8") == README, "run python -m harness pages --docs"
 
 
 def test_pages_show_scripts_and_outputs_as_they_are() -> None:
     pages = [path.read_text("utf-8") for path in DOCS.rglob("*.md")]
     assert sum("<!-- examples/" in page for page in pages) > 10
     changed = [page[:40] for page in pages if with_files(page) != page]
-    assert changed == [], "run python -m harness readme"
+    assert changed == [], "run python -m harness pages --docs"
 
 
 def test_a_page_gets_the_text_of_a_changed_script() -> None:
@@ -81,7 +81,7 @@ def test_the_committed_figures_are_those_that_are_drawn(
         committed = (ASSETS / fresh.name).read_text("utf-8")
         words, numbers = parts_of(fresh.read_text("utf-8"))
         committed_words, committed_numbers = parts_of(committed)
-        assert words == committed_words, "run python -m harness readme"
+        assert words == committed_words, "run python -m harness pages --docs"
         # In points: another processor may round the last digits of a law otherwise.
         assert numbers == pytest.approx(committed_numbers, abs=0.01)
 

@@ -81,7 +81,7 @@ def test_the_published_quotes_are_what_a_replay_gives(
     published = [quoted for quoted in recorded if quoted.backend == backend]
     # The mode v1 changes TensorFlow for good.
     now = quotes_of(backend) if backend == "tf:v1" else quoted_here(backend)
-    assert now == published, "write them anew: nox -s catalogue"
+    assert now == published, "write them anew: nox -s parity -- --quotes"
 
 
 def quoted_here(backend: str) -> list[Quoted]:
