@@ -11,7 +11,6 @@ from harness.statistics.effects import (
     median,
     paired_effects,
     ratio_of_sums,
-    relative_gap,
     steps_to_target,
 )
 from harness.statistics.intervals import (
@@ -32,7 +31,6 @@ __all__ = [
     "median",
     "paired_effects",
     "ratio_of_sums",
-    "relative_gap",
     "sign_flip",
     "steps_to_target",
     "t_interval",

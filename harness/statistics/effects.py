@@ -51,14 +51,6 @@ def paired_effects(a: npt.ArrayLike, b: npt.ArrayLike, kind: Effect) -> Floats:
     return np.where(one == other, 0.0, effects)
 
 
-def relative_gap(a: npt.ArrayLike, b: npt.ArrayLike) -> Floats:
-    """|a - b| / max(|a|, |b|), entry by entry; 0 where both are equal."""
-    one, other = np.asarray(a, np.float64), np.asarray(b, np.float64)
-    with np.errstate(invalid="ignore"):
-        gap = np.abs(one - other) / np.maximum(np.abs(one), np.abs(other))
-    return np.where(one == other, 0.0, gap)
-
-
 def steps_to_target(
     steps: npt.ArrayLike,
     values: npt.ArrayLike,

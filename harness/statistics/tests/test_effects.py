@@ -9,7 +9,6 @@ from harness.errors import HarnessError
 from harness.statistics import (
     median,
     paired_effects,
-    relative_gap,
     steps_to_target,
 )
 
@@ -58,8 +57,3 @@ def test_steps_to_target_is_the_first_evaluation_that_is_good_enough() -> None:
     assert steps_to_target([], [], 0.5) == INF
     with pytest.raises(HarnessError, match="got 4 steps and 1 values"):
         steps_to_target(steps, [1.0], 2.0)
-
-
-def test_a_relative_gap_is_none_between_equals_and_of_the_larger_else() -> None:
-    gap = relative_gap([0.0, INF, 3.0, -2.0], [0.0, INF, 4.0, 2.0])
-    assert gap.tolist() == [0, 0, 0.25, 2]
