@@ -88,10 +88,16 @@ def reproduce(session: nox.Session) -> None:
 
     With arguments (experiments, options of `harness run`) it runs no benchmark.
     """
+    began = [time.monotonic()]
     run(session, "core", "harness", "run", "--scale", "quick", *session.posargs)
+    began.append(time.monotonic())
     if not session.posargs:
         run(session, "core", "harness", "bench", "--quick")
+    began.append(time.monotonic())
     site(session)
+    began.append(time.monotonic())
+    for part, start, end in zip(("runs", "bench", "site"), began, began[1:]):
+        print(f"  {part:<10}{end - start:9.1f} s", flush=True)
     session.log(
         f"The site is in {ROOT / 'site'}; to look at it: .venv/bin/nox -s serve"
     )
