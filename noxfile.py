@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import os
 import shutil
 import socket
@@ -96,7 +97,8 @@ def reproduce(session: nox.Session) -> None:
     began.append(time.monotonic())
     site(session)
     began.append(time.monotonic())
-    for part, start, end in zip(("runs", "bench", "site"), began, began[1:]):
+    spans = itertools.pairwise(began)
+    for part, (start, end) in zip(("runs", "bench", "site"), spans, strict=True):
         print(f"  {part:<10}{end - start:9.1f} s", flush=True)
     session.log(
         f"The site is in {ROOT / 'site'}; to look at it: .venv/bin/nox -s serve"
