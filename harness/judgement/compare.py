@@ -110,22 +110,10 @@ def _judge(experiment: Experiment, records: Sequence[Record]) -> Finding | None:
     if declared - recorded or len(declared) < len(experiment.arms(scale)):
         return None
     apart, left_out = _told_apart(experiment, scale, usable)
-    judgement, predictions, notices = Judgement(), pd.DataFrame(), list[str]()
-    # A fault in one user's experiment must not break the pages of all others.
-    try:
-        judgement = part(experiment.task, "report").judge(apart)
-        if not experiment.reason:
-            predictions = verdicts.results(experiment, usable)
-    except HarnessError:
-        raise
-    except Exception as error:
-        got = f"{type(error).__name__}: {error}".splitlines()[0]
-        note = f"These records cannot be judged: harness.tasks.{experiment.task} got "
-        judgement = dataclasses.replace(judgement, note=f"{note}{got}.")
+    judgement, predictions = _by_task(experiment, apart, usable)
     tables, by_claim = dict(judgement.tables), dict[str, str]()
-    if experiment.reason:
-        notices = [experiment.reason]
-    elif len(predictions):
+    notices = [experiment.reason] if experiment.reason else []
+    if len(predictions):
         notices = list(verdicts.notices(experiment, usable, predictions))
         if scale == UNJUDGED_SCALE:
             predictions = predictions.assign(outcome=verdicts.NOT_JUDGED)
@@ -158,6 +146,25 @@ def _judge(experiment: Experiment, records: Sequence[Record]) -> Finding | None:
     if judgement.note:
         return finding
     return with_words(finding, experiment, judgement.checks)
+
+
+def _by_task(
+    experiment: Experiment, apart: Sequence[Record], usable: Sequence[Record]
+) -> tuple[Judgement, pd.DataFrame]:
+    """Return what the task's report says and the predictions; a fault is a note."""
+    judgement, predictions = Judgement(), pd.DataFrame()
+    # A fault in one user's experiment must not break the pages of all others.
+    try:
+        judgement = part(experiment.task, "report").judge(apart)
+        if not experiment.reason:
+            predictions = verdicts.results(experiment, usable)
+    except HarnessError:
+        raise
+    except Exception as error:
+        got = f"{type(error).__name__}: {error}".splitlines()[0]
+        note = f"These records cannot be judged: harness.tasks.{experiment.task} got "
+        judgement = dataclasses.replace(judgement, note=f"{note}{got}.")
+    return judgement, predictions
 
 
 def _tuning(experiment: Experiment, choices: pd.DataFrame) -> str:
