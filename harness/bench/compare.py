@@ -227,6 +227,8 @@ def _goals(present: Sequence[tuple[Row, Mapping[str, Any]]]) -> pd.DataFrame:
 def _counts(entries: Sequence[Mapping[str, Any]]) -> str:
     """Return how many rows are faster, slower and so on: ``3 faster, 1 slower``."""
     verdicts = [entry["verdict"] for entry in entries]
+    if any(entry["unit"] for entry in entries):  # Microseconds have no verdict.
+        return ""
     kinds = [kind for kind in (FASTER, SAME, SLOWER, UNDECIDED) if kind in verdicts]
     return ", ".join(f"{verdicts.count(kind)} {kind}" for kind in kinds)
 
@@ -258,9 +260,10 @@ def _small_print(records: Sequence[Record]) -> Iterator[str]:
     )
     yield (
         f"{' or '.join(map(str, processes))} processes; the interval is that of "
-        "Student's t over them (95%). Ours is called faster or slower if the whole "
-        "interval, and that of the setup's control, is on one side of 1; as fast if it "
-        f"is within 5% of 1; else undecided. At least {PROCESSES} processes are needed."
+        "Student's t over them (95%). Ours is called faster if the whole interval is "
+        "below 1 and below that of the setup's control, slower if it is above both, as "
+        "fast if it is within 5% of 1, else undecided; from "
+        f"{PROCESSES} processes on."
     )
     yield "Absolute times hold for this machine only; the ratios may hold elsewhere."
 

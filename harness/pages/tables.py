@@ -119,7 +119,7 @@ STYLES = {
     verdicts.REPRODUCED: "good",
     verdicts.PARTLY: "partly",
     verdicts.NOT_REPRODUCED: "bad",
-    verdicts.NO_DIFFERENCE: "bad",
+    verdicts.NO_DIFFERENCE: "open",
     verdicts.UNDECIDED: "open",
 }
 

@@ -135,7 +135,7 @@ def draw_sweeps(table: pd.DataFrame, metric: str, unit: str) -> Iterator[Drawing
     """The metric over the learning rate with the rarest tasks; one an optimizer."""
     if "presence" in table:
         table = table[table["presence"] == table["presence"].min()]
-    for number, ((name,), rows) in enumerate(grouped(table, NAME)):
+    for (name,), rows in grouped(table, NAME):
         low, top = rows[metric].min() / 1.15, HEADROOM * rows[metric].min()
         chosen = rows[rows["chosen"].astype(bool)]
         best = [f"{r[RATE]:g} ({NAMES[r['wrapper']]})" for _, r in chosen.iterrows()]
@@ -148,7 +148,7 @@ def draw_sweeps(table: pd.DataFrame, metric: str, unit: str) -> Iterator[Drawing
             panel.set_ylim(*ends)
 
         yield curves(
-            f"sweep-{number + 1}",
+            f"sweep_{name.lower()}",
             f"The best rates of {name}: {', '.join(best)}",
             rows.assign(method=rows["wrapper"], value=values, low=values, high=values),
             RATE,
