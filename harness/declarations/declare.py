@@ -108,9 +108,8 @@ class Experiment(Table):
         budget_minutes: time limit for the runs of scale std on two cores.
         tune: the sweep of every arm; None if nothing is tuned.
         choices: the values chosen from records, by scale (``tune.with_choices``).
-        reason: why an illustration has no verdict; otherwise empty.
-        primaries: the comparisons that are judged, with their predictions; empty for an
-            illustration.
+        primaries: the comparisons that are judged, with their predictions. Without any,
+            there is no verdict.
     """
 
     name: str
@@ -126,8 +125,6 @@ class Experiment(Table):
     scales: Annotated[dict[str, Scale], Field(alias="scale")]
     tune: Tune | None = None
     choices: Mapping[str, Sequence[Choice]] = Field({}, exclude=True)
-    kind: Annotated[str, one_of("kind", ("experiment", "illustration"))] = "experiment"
-    reason: str = ""
     primaries: Annotated[
         tuple[Primary, ...], Field(alias="primary", min_length=1, max_length=MOST)
     ] = ()
@@ -165,22 +162,6 @@ class Experiment(Table):
 
     @model_validator(mode="after")
     def _require_judgement(self) -> Self:
-        illustrates = self.kind == "illustration"
-        if illustrates != bool(self.reason.strip()):
-            raise wrong(
-                'expected kind = "illustration" and a reason, or neither, got kind = '
-                f"{self.kind!r} and reason = {self.reason!r}; say why there is nothing "
-                "to judge, or predict what runs will show.",
-                "reason" if self.reason else "kind",
-            )
-        if illustrates == bool(self.primaries):
-            raise wrong(
-                "expected [[primary]] comparisons in an experiment, none in an "
-                f"illustration, got {'some' if illustrates else 'none'} and kind = "
-                f'"{self.kind}"; predict what runs will show, or say why there is '
-                "nothing to judge.",
-                "primary",
-            )
         metrics = metrics_of(self.task) if self.primaries or self.tune else {}
         kind = f"metric of {self.task}"
         if self.tune and self.tune.metric not in metrics:

@@ -31,7 +31,7 @@ NO_RECORD = "not tested"
 NOT_MEASURED = "not measured yet"
 """Shown instead of a verdict: an experiment tests the claim, but has no results."""
 
-NO_VERDICT = "illustration"
+ILLUSTRATED, NO_VERDICT = "illustration", "measured"
 """Shown instead of a verdict: the claim restates arithmetic."""
 
 
@@ -104,7 +104,7 @@ def answer(claim: Claim, finding: Finding | None) -> tuple[str, list[dict[Any, A
         outcome = verdicts.REFUTED if equal == count else verdicts.UNDECIDED
         return verdicts.verdict_of([outcome]), []
     if claim.page:
-        return NO_VERDICT, []
+        return ILLUSTRATED, []
     if not claim.test:
         return NO_RECORD, []
     if finding is None:

@@ -112,7 +112,7 @@ def _judge(experiment: Experiment, records: Sequence[Record]) -> Finding | None:
     apart, left_out = _told_apart(experiment, scale, usable)
     judgement, predictions = _by_task(experiment, apart, usable)
     tables, by_claim = dict(judgement.tables), dict[str, str]()
-    notices = [experiment.reason] if experiment.reason else []
+    notices = list[str]()
     if len(predictions):
         notices = list(verdicts.notices(experiment, usable, predictions))
         if scale == UNJUDGED_SCALE:
@@ -156,7 +156,7 @@ def _by_task(
     # A fault in one user's experiment must not break the pages of all others.
     try:
         judgement = part(experiment.task, "report").judge(apart)
-        if not experiment.reason:
+        if experiment.primaries:
             predictions = verdicts.results(experiment, usable)
     except HarnessError:
         raise

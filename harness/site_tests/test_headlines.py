@@ -195,7 +195,7 @@ def shown(page: Path) -> Iterator[tuple[str, str, float, int]]:
 def test_a_page_leads_with_what_its_records_say(name: str, site: Path) -> None:
     declared = tomllib.loads((ROOT / f"experiments/{name}.toml").read_text("utf-8"))
     if "primary" not in declared:
-        pytest.skip("it is an illustration, or no experiment, and predicts nothing")
+        pytest.skip("it is no experiment, or predicts nothing")
     if not (ROOT / "results" / name).is_dir():
         pytest.skip("no results are published yet")
     runs = runs_of(name, declared)

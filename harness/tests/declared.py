@@ -12,8 +12,6 @@ title = "Tiny"
 task = "multitask_digits"
 backends = ["pytorch"]
 budget_minutes = 1
-kind = "illustration"
-reason = "It is tiny."
 [fixed]
 batch = 2
 hidden = 2

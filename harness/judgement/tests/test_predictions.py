@@ -18,7 +18,7 @@ from harness.records.files import RESULTS, folder, read
 from harness.records.record import Record
 from harness.tests.makers import made_up
 
-JUDGED = [name for name in declare.known() if not declare.find(name).reason]
+JUDGED = [name for name in declare.known() if declare.find(name).primaries]
 
 
 def git(*words: str) -> str:

@@ -368,12 +368,12 @@ def with_row(**changes: object) -> Finding:
     return replace(FINDING, tables={PREDICTIONS: frame, **FINDING.tables})
 
 
-def test_predictions_that_are_not_judged_are_no_illustration() -> None:
+def test_predictions_that_are_not_judged_are_more_than_measured() -> None:
     question = declare.find(FINDING.experiment)
     predicted = replace(with_row(outcome="not judged"), verdict="")
     assert Answered(question, predicted, True).badges == [Badge("not judged")]
     drawn = Answered(question, replace(FINDING, verdict=""), True)
-    assert drawn.badges == [Badge("illustration")]
+    assert drawn.badges == [Badge("measured")]
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())

@@ -22,8 +22,6 @@ title = "Toy"
 task = "toy"
 backends = ["reference"]
 budget_minutes = 1
-kind = "illustration"
-reason = "toy"
 [fixed]
 steps = 1
 rate = 0.1
