@@ -170,6 +170,7 @@ class ScalingWrapper(OptimizerWrapper):
             product.register_hook(lambda _: self._begin_backward(scale))
         return product
 
+    @torch._disable_dynamo  # torch 2.10 would compile the hook.
     def _begin_backward(self, scale: Any) -> None:
         """Note that gradients with this factor come next; raise if they may not."""
         contents, self._was_scaled = self._contents, True
