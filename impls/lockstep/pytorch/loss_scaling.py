@@ -28,7 +28,6 @@ from lockstep.pytorch.loss_scales import SCALE, LossScale, get
 from lockstep.pytorch.scaled_step import (
     PLAIN,
     SCALED,
-    SPOILED,
     Contents,
     Step,
     divide_in_place,
@@ -214,7 +213,7 @@ class ScalingWrapper(OptimizerWrapper):
                 try:
                     self._divide(step, pieces, divisor)
                 except BaseException:
-                    self._mark(SPOILED)
+                    contents.spoil(p.grad for p in self._model_parameters())
                     raise
         contents.use()
         contents.checked = step
@@ -339,7 +338,7 @@ class ScalingWrapper(OptimizerWrapper):
                 divisor = divisor / clip if clip else math.inf
                 self._update(step, pieces, divisor, take)
         except BaseException:
-            self._mark(SPOILED)
+            contents.spoil(p.grad for p in self._model_parameters())
             raise
         is_divided = step.finite is not False or divisor == 1
         is_plain = is_divided and self._divides_grad()

@@ -17,7 +17,7 @@ from lockstep.errors import UnscaledTwiceError, UnsupportedError
 from lockstep.pytorch import foreach, norms, shards
 from lockstep.pytorch.gradients import name_in
 
-SPOILED, SCALED, PLAIN = "spoiled", "scaled", "plain"
+SCALED, PLAIN = "scaled", "plain"
 """What a step leaves in ``.grad``, see :class:`Contents`."""
 
 
@@ -35,10 +35,13 @@ class Contents:
     ======= ================================ ==========================================
     mark    the step                         until the gradients are cleared, there is
     ======= ================================ ==========================================
-    SPOILED raised, and may have divided     no step and no scaled backward pass
-    SCALED  divided copies, or was skipped   the same, while the gradient is unchanged
+    SCALED  divided copies, or was skipped   no step and no scaled backward pass, while
+                                             the gradient is unchanged
     PLAIN   divided the gradients            no scaled backward pass, while unchanged
     ======= ================================ ==========================================
+
+    A step that raised may have divided some of the gradients: until all of them are
+    cleared, there is no step and no scaled backward pass.
 
     Attributes:
         factor: what the backward passes of scaled losses multiplied the gradients by;
@@ -60,6 +63,7 @@ class Contents:
         self.known_finite = False
         self.clip: Callable[[float], float] | None = None
         self._mark: tuple[str, weakref.ref[Tensor], int] | None = None
+        self._spoiled: list[weakref.ref[Tensor]] = []
 
     def use(self) -> bool:
         """Note that a step uses the gradients; return whether they hold a factor."""
@@ -80,6 +84,7 @@ class Contents:
         A loss may have been scaled before that.
         """
         self.factor = self.checked = self._mark = None
+        self._spoiled = []
 
     def note(self, owner: str, scale: Any) -> None:
         """Note the backward pass of a loss that was multiplied by ``scale``.
@@ -103,6 +108,17 @@ class Contents:
         """Note what a step has left in the first gradient of the model."""
         self._mark = what, weakref.ref(gradient), gradient._version
 
+    def spoil(self, grads: Iterable[Tensor | None]) -> None:
+        """Note that a step raised, and may have divided some of these."""
+        if self.is_grad:
+            self._mark = None
+            self._spoiled = [weakref.ref(grad) for grad in grads if grad is not None]
+
+    def are_spoiled(self, grads: Iterable[Tensor]) -> bool:
+        """Whether a step that raised may have divided one of these."""
+        spoiled = {id(reference()) for reference in self._spoiled}
+        return not spoiled.isdisjoint(map(id, grads))
+
     def marked(self, what: str) -> Tensor | None:
         """Return the gradient with this mark; None if it is gone."""
         return self._mark[1]() if self._mark and self._mark[0] == what else None
@@ -119,7 +135,7 @@ class Contents:
         Reading these waits for a GPU, so ``may_look`` says whether to.
         """
         first = grads[0]
-        is_left = self.is_unchanged(first)
+        is_left = self.is_unchanged(first) or self.are_spoiled(grads)
         # One that a step has left, and that has changed since, was cleared. On a GPU it
         # is not read, because that would be a host sync in each step.
         of_step = first is self.marked(SCALED) or first is self.marked(PLAIN)
@@ -142,11 +158,11 @@ class Contents:
 
     def refuse_used(self, owner: str, parameters: Iterable[Tensor]) -> None:
         """Raise for gradients that a step has used, and that are not plain since."""
-        spoiled, scaled = self.marked(SPOILED), self.marked(SCALED)
-        if not self.is_grad or (spoiled is None and scaled is None):
+        scaled = self.marked(SCALED)
+        if not self.is_grad or (scaled is None and not self._spoiled):
             return
-        there = [parameter.grad for parameter in parameters]
-        if any([gradient is spoiled for gradient in there if gradient is not None]):
+        there = [p.grad for p in parameters if p.grad is not None]
+        if self.are_spoiled(there):
             raise UnsupportedError(
                 f"{owner}.step: expected new gradients after the step that raised, got "
                 "some that it may have divided by the loss scale; call zero_grad() and "

@@ -56,6 +56,21 @@ def no_answer():
     raise ConnectionError
 
 
+def test_every_gradient_of_a_failed_step_has_to_be_cleared() -> None:
+    weights = [Parameter(torch.ones(20_000)) for _ in range(2)]
+    optimizer = MixedPrecisionLossScaleOptimizer(Fussy(weights, lr=1.0), 8.0)
+    optimizer.scale_loss((weights[0] + weights[1]).sum()).backward()
+    with pytest.raises(MemoryError):
+        optimizer.step()
+    weights[0].grad, optimizer.inner_optimizer.fails = None, False
+    with pytest.raises(UnsupportedError, match="after the step that raised"):
+        optimizer.step()
+    weights[1].grad = None
+    optimizer.scale_loss((weights[0] + weights[1]).sum()).backward()
+    optimizer.step()
+    assert not any(weight.any() for weight in weights)
+
+
 def test_a_reduction_that_fails_may_be_tried_again() -> None:
     weight, engine = Parameter(torch.zeros(2)), Unreliable()
     options = {"iter_size": 2, "on_horovod": True, "reduction": engine}
