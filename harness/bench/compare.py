@@ -227,7 +227,8 @@ def _goals(present: Sequence[tuple[Row, Mapping[str, Any]]]) -> pd.DataFrame:
 def _counts(entries: Sequence[Mapping[str, Any]]) -> str:
     """Return how many rows are faster, slower and so on: ``3 faster, 1 slower``."""
     verdicts = [entry["verdict"] for entry in entries]
-    if any(entry["unit"] for entry in entries):  # Microseconds have no verdict.
+    # If most rows are microseconds, which have no verdict, it would mislead.
+    if sum(entry["unit"] != "" for entry in entries) > sum(map(bool, verdicts)):
         return ""
     kinds = [kind for kind in (FASTER, SAME, SLOWER, UNDECIDED) if kind in verdicts]
     return ", ".join(f"{verdicts.count(kind)} {kind}" for kind in kinds)

@@ -17,7 +17,7 @@ from harness.figures.plot import Drawing
 from harness.figures.style import Theme, symbol
 from harness.judgement.finding import Finding
 
-LINE = 78
+LINE = 58
 """Characters of a label that fit on one line."""
 
 TINY = 0.1
@@ -55,7 +55,7 @@ def _effects(finding: Finding, table: pd.DataFrame, name: str, title: str) -> Dr
         alt=f"For each row a point with an interval. {finding.answer}",
         caption=side + READING.format(what=what),
         data=table,
-        size=(5.6, 1.1 + 0.68 * len(table)),
+        size=(4.2, 1.1 + 0.68 * len(table)),
         paint=partial(_paint_effects, table=table, ratios=name == "ratios"),
     )
 

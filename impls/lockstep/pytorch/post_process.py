@@ -247,10 +247,8 @@ def larc_rate(lr: Tensor | float | Sequence[float], pairs: Pairs) -> Tensor:
         if not is_list:
             return torch.full((), float(lr), dtype=torch.float32, device=device)
         rates = torch.tensor(lr, dtype=torch.float32)
-    fits, expected = (
-        rates.shape in ((), (len(pairs),)),
-        "a number, or one for each pair",
-    )
+    fits = rates.shape in ((), (len(pairs),))
+    expected = "a number, or one for each pair"
     require(LARC, "lr", list(rates.shape), fits, expected, remedy)
     positions = [k for k, (gradient, _) in enumerate(pairs) if gradient is not None]
     if rates.dim() and len(positions) < len(pairs):
@@ -432,8 +430,17 @@ def get_regularization_loss(
     if isinstance(losses, Mapping):
         pattern = re.compile(scope or "")
         losses = [loss for key, loss in losses.items() if pattern.match(str(key))]
+    present = [loss for loss in losses if loss is not None]
+    # TensorFlow adds two to nine losses first, then sums of eight.
+    first = (len(present) - 2) % 8 + 2
+    starts = range(first, len(present), 8)
+    groups = [present[:first], *(present[start : start + 8] for start in starts)]
+    return _in_turn([_in_turn(group) for group in groups])
+
+
+def _in_turn(losses: Sequence[Tensor]) -> Tensor:
+    """Return the sum of 0-d losses in float32, in order, on the device of the last."""
     total = torch.zeros((), dtype=torch.float32, device="cpu")
     for loss in losses:
-        if loss is not None:
-            total = total.to(loss.device) + loss.float()
+        total = total.to(loss.device) + loss.float()
     return total

@@ -11,6 +11,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import distribute_tensor
 from torch.nn import Parameter
 
+from lockstep import reference
 from lockstep.pytorch import (
     TensorBoardRecorder,
     get_regularization_loss,
@@ -112,6 +113,17 @@ def test_a_total_of_penalties_can_be_differentiated():
     total = get_regularization_loss(losses={"enc/w": l2(weight), "dec/w": half})
     total.backward()
     assert torch.equal(weight.grad, weight.detach())
+
+
+@pytest.mark.parametrize("count", range(2, 30))
+def test_penalties_are_added_in_the_order_of_tensorflow(count):
+    generator = torch.Generator().manual_seed(count)
+    sizes = torch.logspace(-2, 3, count).flip(0)
+    penalties = torch.randn(count, generator=generator) * sizes
+    losses = {f"w{k}": penalty for k, penalty in enumerate(penalties)}
+    total = get_regularization_loss(losses=losses)
+    as_arrays = {name: penalty.numpy() for name, penalty in losses.items()}
+    assert total.item() == reference.get_regularization_loss(losses=as_arrays).item()
 
 
 @pytest.mark.parametrize(
