@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.parity.cases import Case, array
+from harness.parity.cases import CannotInterpretError, Case, array
 from harness.parity.drivers.protocol import Driver
 from harness.parity.trajectory import flat_list, lone_gradients
 from lockstep.interface import Array, Rows
@@ -26,12 +26,15 @@ State = Mapping[str, Array]
 
 def replay(case: Case, driver: Driver) -> Iterator[State]:
     """Clip once, with the function that the case names."""
+    function = case.inputs.get("function")
     if "t_list_is" in case.inputs:
         yield _refused(case, driver)
-    elif "t_list" in case.inputs:
+    elif function == "_clip_by_global_norm":
         yield _list_clipped(case, driver)
-    else:
+    elif function == "_clip_gradients_by_norm":
         yield _pairs_clipped(case, driver)
+    else:
+        raise CannotInterpretError(f"the function {function!r}")
 
 
 def expectations(case: Case) -> Iterator[State]:
@@ -89,8 +92,10 @@ def _refused(case: Case, driver: Driver) -> State:
             "tensor": tensors[0],
             "generator": (tensor for tensor in tensors),
         }
-        given = kinds[case.inputs["t_list_is"]]
-        clipped, _ = driver.names.clip_by_global_norm(given, 1.0, tensors[0])
+        kind = case.inputs["t_list_is"]
+        if kind not in kinds:
+            raise CannotInterpretError(f"a t_list that is {kind!r}")
+        clipped, _ = driver.names.clip_by_global_norm(kinds[kind], 1.0, tensors[0])
         return list(clipped)
 
     results = driver.compile(function)([np.array(1, np.float32)])

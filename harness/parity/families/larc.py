@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.parity.cases import Case, array, gradient
+from harness.parity.cases import CannotInterpretError, Case, array, gradient
 from harness.parity.drivers.protocol import Driver
 from harness.parity.trajectory import flat
 from lockstep.interface import Array
@@ -25,6 +25,8 @@ def replay(case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
     recorded, kind = case.variables, case.inputs.get("variable_kind")
     variables = [driver.variable(v.name, v.value, kind) for v in recorded]
     rate_is = case.inputs.get("learning_rate_is", "tensor")
+    if rate_is not in ("tensor", "python number"):
+        raise CannotInterpretError(f"a learning rate that is {rate_is!r}")
 
     def function(arrays: list[Any]) -> Any:
         *gradients, rate = arrays

@@ -177,6 +177,9 @@ def _wrapped(case: Case, driver: Driver) -> State:
 
 def _not_an_optimizer(case: Case, driver: Driver) -> State:
     """Pass a wrapper around Adam to the wrapper, which the original refuses."""
+    argument = case.inputs["argument"]
+    if argument != "MultitaskOptimizerWrapper(Adam)":
+        raise CannotInterpretError(f"the argument {argument!r}")
     training = Training(case.assuming(ADAM), driver)
     wrapped = driver.names.MultitaskOptimizerWrapper(training.base)
     driver.names.MixedPrecisionLossScaleOptimizer(wrapped, 2.0)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.parity.cases import Case
+from harness.parity.cases import CannotInterpretError, Case
 from harness.parity.drivers.protocol import Driver
 from harness.parity.families.loss_scale import ASSUMED as OF_FLOAT32
 from harness.parity.trajectory import (
@@ -124,6 +124,8 @@ def _loss_scale(case: Case, driver: Driver) -> Any:
         return int(scale)
     if isinstance(scale, Mapping):
         return driver.names.AutomaticLossScaler(scale["algorithm"], scale["params"])
+    if kind not in (None, "string", "null"):
+        raise CannotInterpretError(f"a loss scale that is {kind!r}")
     return scale
 
 

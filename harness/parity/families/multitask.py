@@ -24,11 +24,13 @@ expectations = recorded_trajectory
 def replay(case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
     """Build the wrappers named by ``wrapper`` and apply the gradients to them."""
     if "argument" in case.inputs:
-        _wrapped_twice(driver)
+        _wrapped_twice(case, driver)
         return
     training = Training(case, driver)
     spelled = case.inputs.get("wrapper", "MultitaskOptimizerWrapper")
     construction, _, rest = spelled.partition(" built, then ")
+    if rest not in ("", "'optimizer' itself applied"):
+        raise CannotInterpretError(f"the wrapper {spelled!r}")
     wrapper = _construct(construction, case, training)
     yield from training.run(training.base if rest else wrapper)
 
@@ -47,8 +49,11 @@ def _construct(spelled: str, case: Case, training: Training) -> Any:
     return clipped(inner, dims, case.inputs["max_norm"], training)
 
 
-def _wrapped_twice(driver: Driver) -> None:
+def _wrapped_twice(case: Case, driver: Driver) -> None:
     """Pass a wrapper to the wrapper, which the original refuses."""
+    argument = case.inputs["argument"]
+    if argument != "MultitaskOptimizerWrapper":
+        raise CannotInterpretError(f"the argument {argument!r}")
     momentum = {"learning_rate": 0.1, "momentum": 0.9}
     base = driver.optimizer("Momentum", momentum, [])
     wrapper = driver.names.MultitaskOptimizerWrapper

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from harness.parity.cases import Case, array
+from harness.parity.cases import CannotInterpretError, Case, array
 from harness.parity.drivers.protocol import Driver
 from harness.parity.trajectory import (
     Training,
@@ -56,6 +56,8 @@ def _clip(case: Case, driver: Driver) -> Mapping[str, Array]:
 
 
 def _clip_then_apply(case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
+    if case.inputs.get("wrapper") != "MultitaskOptimizerWrapper":
+        raise CannotInterpretError(f"the wrapper {case.inputs.get('wrapper')!r}")
     training = Training(case, driver)
     wrapper = driver.names.MultitaskOptimizerWrapper(training.base)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.parity.cases import Case, array
+from harness.parity.cases import CannotInterpretError, Case, array
 from harness.parity.drivers.protocol import Driver
 from harness.parity.trajectory import Training, recorded_trajectory
 from lockstep.interface import Array
@@ -49,6 +49,8 @@ def _with_optimizer(case: Case, **inputs: Any) -> Case:
 
 def _replay_second_call(case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
     """Build two updates of one variable with the same object; run only the second."""
+    if case.inputs["run"] != "second only" or len(case.variables) != 1:
+        raise CannotInterpretError(f"run {case.inputs['run']!r}")
     steps = [[case.inputs[SECOND]]]
     training = Training(_with_optimizer(case, gradients=steps), driver)
     (recorded,), (variable,) = case.variables, training.variables

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.parity.cases import Case
+from harness.parity.cases import CannotInterpretError, Case
 from harness.parity.drivers.protocol import Driver
 from harness.parity.families.loss_scale import ASSUMED, loss_scaled, scale_state
 from harness.parity.trajectory import Training, recorded_trajectory
@@ -37,6 +37,8 @@ def replay(case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
     if "loss_scale" in case.inputs and outside:
         optimizer = scaled = loss_scaled(optimizer, case, driver)
     given_as = case.inputs.get("grads_and_vars_given_as", "list")
+    if given_as not in ("list", "one-shot iterator"):
+        raise CannotInterpretError(f"pairs given as {given_as!r}")
 
     def apply(gradients: list[Any]) -> Mapping[str, Any]:
         pairs = list(zip(gradients, training.variables, strict=True))
