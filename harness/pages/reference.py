@@ -123,10 +123,14 @@ def _names(
             raise HarnessError(
                 sentence(f"lockstep.{backend}", expected, "none", remedy)
             )
-        own = ast.unparse(assigned[name]) if name in assigned else None
+        own, path, value = None, name, assigned.get(name)
         module = folder / f"{name}.py"
-        defines = module.exists() and f"\ndef {name}(" in module.read_text("utf-8")
-        path = f"{name}.{name}" if defines else name
+        if module.exists() and f"\ndef {name}(" in module.read_text("utf-8"):
+            path = f"{name}.{name}"
+        elif isinstance(value, ast.Call):  # with_strict(clipping.NAME)
+            path = f"shared.{ast.unparse(value.args[0])}"
+        elif value is not None:
+            own = ast.unparse(value)
         names.append(Name(name, places[name], path, own))
     return names
 

@@ -35,7 +35,7 @@ def test_a_class_that_users_do_not_import_is_where_its_page_says(
 @pytest.mark.parametrize("backend", HUBS)
 def test_every_public_name_is_on_one_page(backend: str) -> None:
     text = "\n".join(page for path, page in PAGES.items() if path.startswith(backend))
-    shown = re.findall(rf"^::: lockstep\.{backend}\.(?:\w+\.)?(\w+)$", text, re.M)
+    shown = re.findall(rf"^::: lockstep\.{backend}\.(?:\w+\.)*(\w+)$", text, re.M)
     shown += re.findall(r"^`(\w+)` is `tf\.", text, re.M)
     assert len(shown) == len(set(shown))
     assert set(EXPORTS) <= set(shown)

@@ -4,7 +4,7 @@ Each wrapper is a ``tf.compat.v1.train.Optimizer``; functions such as clipping w
 its (gradient, variable) pairs. The optimizers are TensorFlow's own, except for AdamW,
 which TensorFlow 2 lacks, Ftrl, which fails there at a rate of 0, and OpenSeq2Seq's
 NovoGrad. Adam and RMSProp raise for variables whose dtype cannot represent their
-scalars.
+scalars. With ``strict=True`` each name is that of :mod:`lockstep.tf.strict`.
 """
 
 from typing import TYPE_CHECKING
@@ -19,9 +19,6 @@ import tensorflow as tf
 from lockstep.pipeline import pipeline_of as pipeline_of
 from lockstep.tf.agn import AGNCustomGetter as AGNCustomGetter
 from lockstep.tf.agn import AGNOptimizer as AGNOptimizer
-from lockstep.tf.clipping import clip_by_global_norm as clip_by_global_norm
-from lockstep.tf.clipping import clip_gradients_by_norm as clip_gradients_by_norm
-from lockstep.tf.clipping import post_process_gradients as post_process_gradients
 from lockstep.tf.loss_scaling import DynamicLossScale as DynamicLossScale
 from lockstep.tf.loss_scaling import FixedLossScale as FixedLossScale
 from lockstep.tf.loss_scaling import (
@@ -32,9 +29,6 @@ from lockstep.tf.mixed_precision import (
 )
 from lockstep.tf.mixed_precision import mp_regularizer_wrapper as mp_regularizer_wrapper
 from lockstep.tf.multitask import MultitaskOptimizerWrapper as MultitaskOptimizerWrapper
-from lockstep.tf.multitask import (
-    clip_gradients_by_global_norm as clip_gradients_by_global_norm,
-)
 from lockstep.tf.novograd import NovoGrad as NovoGrad
 from lockstep.tf.optimize_loss import OPTIMIZER_CLS_NAMES as OPTIMIZER_CLS_NAMES
 from lockstep.tf.optimize_loss import get_regularization_loss as get_regularization_loss
@@ -43,6 +37,7 @@ from lockstep.tf.optimizers import AdamOptimizer as AdamOptimizer
 from lockstep.tf.optimizers import AdamWOptimizer as AdamWOptimizer
 from lockstep.tf.optimizers import FtrlOptimizer as FtrlOptimizer
 from lockstep.tf.optimizers import RMSPropOptimizer as RMSPropOptimizer
+from lockstep.tf.shared import clipping
 from lockstep.tf.shared import lr_policies as lr_policies
 from lockstep.tf.shared.clipping import OPTIMIZER_SUMMARIES as OPTIMIZER_SUMMARIES
 from lockstep.tf.shared.loss_scales import AutomaticLossScaler as AutomaticLossScaler
@@ -51,6 +46,12 @@ from lockstep.tf.shared.optimize_loss import reduce_gradients as reduce_gradient
 from lockstep.tf.variable_clipping import (
     VariableClippingOptimizer as VariableClippingOptimizer,
 )
+from lockstep.tf.wrapper import with_strict
+
+clip_by_global_norm = with_strict(clipping.clip_by_global_norm)
+clip_gradients_by_global_norm = with_strict(clipping.clip_gradients_by_global_norm)
+clip_gradients_by_norm = with_strict(clipping.clip_gradients_by_norm)
+post_process_gradients = with_strict(clipping.post_process_gradients)
 
 AdagradOptimizer = tf.compat.v1.train.AdagradOptimizer
 GradientDescentOptimizer = tf.compat.v1.train.GradientDescentOptimizer

@@ -30,13 +30,13 @@ from lockstep.tf.wrapper import (
     Wrapper,
     advance,
     as_train_op,
-    become_strict,
     builds_graph,
     is_reference,
     listed,
     require_optimizer,
     require_resources,
     skips_of,
+    with_strict,
 )
 
 v1 = tf.compat.v1
@@ -70,6 +70,7 @@ class VariableMap(Mapping[tf.Variable, Any]):
         return len(self._values)
 
 
+@with_strict
 class AGNCustomGetter(tf.Module):
     """Make the shared variable and the accumulator of each of a worker's variables.
 
@@ -96,9 +97,6 @@ class AGNCustomGetter(tf.Module):
         center: the :class:`Center` of the other workers, their getter's ``center``;
             None creates one. ``"ray://NAME"`` or a :class:`~lockstep.ray.RayCenter` is
             a center in its own process, for workers of other processes and machines.
-        strict: as in the original: until the init op has run an accumulator has the
-            variable's initial value; a regularizer counts three times; reference
-            variables are accepted in a cluster.
 
     Attributes:
         center: the weights that the workers share.
@@ -124,11 +122,7 @@ class AGNCustomGetter(tf.Module):
         self,
         worker_device: Any,
         center: Center | RayCenter | str | None = None,
-        strict: bool = False,
     ) -> None:
-        if strict:
-            become_strict(self, worker_device, center)
-            return
         super().__init__()
         self.worker_device = worker_device
         self.center: Center = shared.center_for_worker(center, Center, RemoteCenter)
@@ -240,6 +234,7 @@ def make_like(
     return tf.Variable(start, trainable=False, name=f"{prefix}/{name}")
 
 
+@with_strict
 class AGNOptimizer(Wrapper):
     """Train a worker's own weights; every P steps push a mean gradient to shared ones.
 
@@ -265,10 +260,6 @@ class AGNOptimizer(Wrapper):
         use_locking: without effect; the wrapped optimizer's own argument is used.
         name: the name that ``get_name`` returns.
         commit: ``"gradient"`` or ``"delta"``.
-        strict: as in the original: pairs from a one-shot iterator raise, arguments are
-            not checked, ``local_step`` is on the current device, ``get_slot`` and
-            ``variables()`` return nothing, row clipping inside does not clip shared
-            rows.
 
     Attributes:
         inner_optimizer: ``optimizer``.
@@ -314,14 +305,7 @@ class AGNOptimizer(Wrapper):
         use_locking: bool = True,
         name: str = "AGNOptimizer",
         commit: str = GRADIENT,
-        strict: bool = False,
     ) -> None:
-        if strict:
-            arguments = optimizer, num_worker, custom_getter, communication_period
-            # The original has no such argument, so its class raises for another one.
-            options = {} if commit == GRADIENT else {"commit": commit}
-            become_strict(self, *arguments, use_locking, name, **options)
-            return
         require_optimizer(optimizer, "AGNOptimizer")
         getter = custom_getter, AGNCustomGetter
         shared.check_worker(
@@ -503,7 +487,7 @@ class AGNOptimizer(Wrapper):
         """Return a slot of a worker's variable or of its shared variable.
 
         The shared variable and the accumulator are slots too, with this class'
-        constants as names. Strict: None.
+        constants as names.
         """
         getter = self.custom_getter
         if name == GLOBAL_VARIABLE_NAME:
@@ -521,7 +505,6 @@ class AGNOptimizer(Wrapper):
         """Return all variables of state: of the optimizer, the worker and the center.
 
         A ``tf.compat.v1.train.Saver`` of these and of the model saves the whole state.
-        Strict: an empty list.
         """
         getter = self.custom_getter
         own = [*getter._grad_map.values(), self.local_step]

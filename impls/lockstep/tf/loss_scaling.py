@@ -29,13 +29,12 @@ Update = Callable[[Pairs], tf.Operation | None]
 Optimizer = tf.compat.v1.train.Optimizer
 
 
+@base.with_strict
 class FixedLossScale(shared.StaticScale):
     """A loss scale that never moves.
 
     Args:
         loss_scale_value: the factor, a number >= 1 that float32 can hold.
-        strict: also accept NaN, infinity and bools; an optimizer with this scale
-            applies gradients that are not finite.
 
     Raises:
         OutOfRangeError: a ValueError; no number, or one that is out of range.
@@ -48,13 +47,11 @@ class FixedLossScale(shared.StaticScale):
         (FixedLossScale(8.0), 8.0)
     """
 
-    def __init__(self, loss_scale_value: float, strict: bool = False) -> None:
-        if strict:
-            base.become_strict(self, loss_scale_value)
-            return
+    def __init__(self, loss_scale_value: float) -> None:
         super().__init__(shared.fixed_value(loss_scale_value))
 
 
+@base.with_strict
 class DynamicLossScale(shared.PolicyScale):
     """A loss scale that grows while gradients are finite and shrinks when they are not.
 
@@ -70,7 +67,7 @@ class DynamicLossScale(shared.PolicyScale):
         increment_period: steps from one growth to the next, >= 1.
         multiplier: the factor of growth, > 1; an overflow divides by it.
         floor: the smallest scale, not above the initial one; None: 1, or the initial
-            scale if that is smaller. Strict: always 1.
+            scale if that is smaller.
         ceiling: the largest scale, not below the initial one; None: float32's maximum.
         growth_factor: the factor of growth, > 1; None: ``multiplier``.
         backoff_factor: the factor at an overflow, in (0, 1); None: divide by
@@ -78,9 +75,6 @@ class DynamicLossScale(shared.PolicyScale):
         hysteresis: overflows since the last growth until the scale is lowered, >= 1.
         tolerance: the share of steps since the scale last changed that may overflow, in
             [0, 1); not together with ``hysteresis``.
-        strict: as the original: nothing is checked, an overflow raises a scale below 1
-            to 1, a sparse gradient needs a dense_shape; the options after
-            ``multiplier`` are refused with a TypeError.
 
     Raises:
         OutOfRangeError: a ValueError; an argument is out of its range.
@@ -107,23 +101,18 @@ class DynamicLossScale(shared.PolicyScale):
         backoff_factor: float | None = None,
         hysteresis: int = 1,
         tolerance: float = 0.0,
-        strict: bool = False,
     ) -> None:
-        options = {
-            "growth_factor": growth_factor,
-            "backoff_factor": backoff_factor,
-            "hysteresis": hysteresis,
-            "tolerance": tolerance,
-        }
-        numbers = initial_loss_scale, increment_period, multiplier
-        if strict:
-            bounds = {"floor": floor, "ceiling": ceiling}
-            defaults = scalers.DynamicPolicy._field_defaults
-            chosen = {k: v for k, v in options.items() if v != defaults[k]}
-            chosen |= {k: v for k, v in bounds.items() if v is not None}
-            base.become_strict(self, *numbers, **chosen)
-            return
-        policy = scalers.dynamic_policy(*numbers, floor, ceiling, **options)
+        policy = scalers.dynamic_policy(
+            initial_loss_scale,
+            increment_period,
+            multiplier,
+            floor,
+            ceiling,
+            growth_factor=growth_factor,
+            backoff_factor=backoff_factor,
+            hysteresis=hysteresis,
+            tolerance=tolerance,
+        )
         super().__init__(policy)
 
 
@@ -428,6 +417,7 @@ def in_float32(gradient: Gradient) -> Gradient:
     return widen(gradient)
 
 
+@base.with_strict
 class MixedPrecisionLossScaleOptimizer(ScalingWrapper):
     """Scale the loss, unscale the gradients, skip a step that is not finite.
 
@@ -447,10 +437,6 @@ class MixedPrecisionLossScaleOptimizer(ScalingWrapper):
             ``tf.errors.InvalidArgumentError`` when it runs); ``ignore``. Code compiled
             by XLA only counts skips.
         floor_patience: steps.
-        strict: as in TensorFlow 1.15: with a fixed scale, non-finite gradients are
-            applied, float16 is refused, ``get_slot`` returns None, ``variables()`` is
-            empty, subnormals are flushed; ``clip_norm`` is a TypeError, and the other
-            options have no effect.
         clip_norm: the largest global norm of the unscaled gradients, > 0. n is that
             norm in float32; if n > clip_norm, each gradient g becomes g clip_norm / n.
             If n is not finite, the step is skipped. inf: only measure the norm. None:
@@ -463,7 +449,7 @@ class MixedPrecisionLossScaleOptimizer(ScalingWrapper):
             :class:`~lockstep.scalers.ScaledStepReport`. Steps in graphs and inside of a
             ``tf.function`` are not reported.
         skipped_steps, skipped_in_a_row: all skipped steps, and those since the last
-            step that was not skipped: int64 tensors, saved; not under ``strict``.
+            step that was not skipped: int64 tensors, saved.
 
     Raises:
         NotScalableError: a ValueError and TypeError; ``opt`` is no v1 optimizer.
@@ -472,7 +458,6 @@ class MixedPrecisionLossScaleOptimizer(ScalingWrapper):
         UnsupportedError: a ValueError; ``opt`` scales the loss itself.
 
     Origin: ``tf.train.experimental.MixedPrecisionLossScaleOptimizer``, TensorFlow 1.15.
-    By default we differ in what ``strict`` lists.
 
     Example:
         >>> w = tf.Variable([1.0, 2.0])
@@ -488,14 +473,9 @@ class MixedPrecisionLossScaleOptimizer(ScalingWrapper):
         loss_scale: float | str | shared.LossScale,
         at_floor: str = "warn",
         floor_patience: int = scaling.PATIENCE,
-        strict: bool = False,
         *,
         clip_norm: float | None = None,
     ) -> None:
-        if strict:
-            options = {} if clip_norm is None else {"clip_norm": clip_norm}
-            base.become_strict(self, opt, loss_scale, **options)
-            return
         base.require_optimizer(opt, self.owner, errors.NotScalableError)
         scale = shared.scale_for(
             loss_scale, FixedLossScale, DynamicLossScale, shared.LossScale

@@ -54,6 +54,7 @@ SCALES = AutomaticLossScaler | LossScale
 """The loss scales that are objects."""
 
 
+@base.with_strict
 class MixedPrecisionOptimizerWrapper(ScalingWrapper):
     """Train half-precision variables through float32 masters, with a scaled loss.
 
@@ -75,14 +76,6 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
         clip_norm, at_floor, floor_patience: as in
             :class:`~lockstep.tf.MixedPrecisionLossScaleOptimizer`. A number never
             changes, so it is always at its floor.
-        strict: as in OpenSeq2Seq: only an ``AutomaticLossScaler`` skips steps, only
-            float16 has masters, and a half-precision variable needs a gradient. In a
-            graph each call of ``compute_gradients`` creates its own masters and adds
-            the penalties to REGULARIZATION_LOSSES. Values written into a weight are
-            overwritten, ``get_slot`` returns None, ``variables()`` is empty,
-            subnormals are flushed. A loss scale that is no float, None or
-            ``AutomaticLossScaler`` raises ``UnusableScaleError`` at its first use.
-            ``clip_norm`` is a TypeError; the other options have no effect.
 
     Attributes:
         inner_optimizer: ``optimizer``; its slots belong to the masters.
@@ -91,7 +84,7 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
             :class:`~lockstep.scalers.ScaledStepReport`. Steps in graphs and inside of a
             ``tf.function`` are not reported.
         skipped_steps, skipped_in_a_row: all skipped steps, and those since the last
-            step that was not skipped: int64 tensors, saved; not under ``strict``.
+            step that was not skipped: int64 tensors, saved.
 
     Raises:
         NotScalableError: a ValueError and TypeError; ``optimizer`` is no v1 optimizer.
@@ -100,7 +93,7 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
             scales the loss itself.
 
     Origin: OpenSeq2Seq, ``MixedPrecisionOptimizerWrapper``; P. Micikevicius et al.,
-    "Mixed Precision Training". By default we differ in what ``strict`` lists.
+    "Mixed Precision Training".
 
     Example:
         >>> w = tf.Variable([1.0, 2.0], dtype=tf.float16)
@@ -119,12 +112,7 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
         clip_norm: float | None = None,
         at_floor: str = "warn",
         floor_patience: int = scaling.PATIENCE,
-        strict: bool = False,
     ) -> None:
-        if strict:
-            options = {} if clip_norm is None else {"clip_norm": clip_norm}
-            base.become_strict(self, optimizer, loss_scale, **options)
-            return
         base.require_optimizer(optimizer, self.owner, errors.NotScalableError)
         self._wrap(optimizer, *scale_of(loss_scale, DynamicLossScale, SCALES))
         self._set_options(clip_norm, at_floor, floor_patience)
@@ -363,9 +351,8 @@ def share_row_limits(masters: Iterable[tuple[Any, Any]], inner: Optimizer) -> No
 # -- regularizers ----------------------------------------------------------------------
 
 
-def mp_regularizer_wrapper(
-    regularizer: Regularizer, strict: bool = False
-) -> Regularizer:
+@base.with_strict
+def mp_regularizer_wrapper(regularizer: Regularizer) -> Regularizer:
     """Leave the regularization of half-precision weights to the optimizer.
 
     ``MixedPrecisionOptimizerWrapper`` adds d regularizer(master)/d master to the
@@ -380,8 +367,6 @@ def mp_regularizer_wrapper(
 
     Args:
         regularizer: weight -> penalty, 0-d, or None.
-        strict: as in the original: bfloat16 weights are regularized directly, float16
-            tensors that are not variables are registered too, every call adds a pair.
 
     Raises:
         DtypeError: a TypeError; ``regularizer`` cannot be called.
@@ -394,10 +379,6 @@ def mp_regularizer_wrapper(
         >>> regularizer(half) is None, float(regularizer(tf.constant([1.0, 2.0])))
         (True, 2.5)
     """
-    if strict:
-        from lockstep.tf import strict as originals
-
-        return originals.mp_regularizer_wrapper(regularizer)
     scaling.require_callable(regularizer)
 
     @tf.autograph.experimental.do_not_convert

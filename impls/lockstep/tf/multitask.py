@@ -1,8 +1,7 @@
-"""The multitask wrapper and its clipping function, for v1-style optimizers."""
+"""The multitask wrapper for v1-style optimizers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import partial
 from itertools import compress
 from typing import Any
@@ -10,15 +9,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from lockstep.errors import UnsupportedError
 from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.tf import wrapper as base
-from lockstep.tf.shared import clipping as shared
 from lockstep.tf.shared import gradients as tensors
-from lockstep.tf.shared.gradients import Gradient, name_of
-from lockstep.tf.wrapper import Optimizer, Pairs, Wrapper, become_strict
+from lockstep.tf.shared.gradients import name_of
+from lockstep.tf.wrapper import Optimizer, Pairs, Wrapper, with_strict
 
 
+@with_strict
 class MultitaskOptimizerWrapper(Wrapper):
     """Skip the update of a variable and its state if its gradient is all zero.
 
@@ -33,10 +31,6 @@ class MultitaskOptimizerWrapper(Wrapper):
 
     Args:
         opt: a ``tf.compat.v1.train.Optimizer``, or a wrapper around one.
-        strict: reproduce the original bit for bit, with its quirks: the hooks of
-            ``opt`` are replaced permanently, which has no effect around another
-            wrapper; the shared powers advance on every call; a multitask wrapper as
-            ``opt`` raises.
 
     Attributes:
         inner_optimizer: ``opt``.
@@ -61,10 +55,7 @@ class MultitaskOptimizerWrapper(Wrapper):
         ([0.5, 2.0], [1.0, 0.0])
     """
 
-    def __init__(self, opt: Optimizer, strict: bool = False) -> None:
-        if strict:
-            become_strict(self, opt)
-            return
+    def __init__(self, opt: Optimizer) -> None:
         base.require_optimizer(opt, self.owner)
         super().__init__(opt)
 
@@ -156,59 +147,3 @@ def report(pairs: Pairs) -> tuple[StepReport, list[bool]]:
     if parts:
         reason = f"of {len(pairs)} gradients {', '.join(parts)}"
     return StepReport(len(skipped) < len(pairs), reason, skipped), zero
-
-
-def clip_gradients_by_global_norm(
-    gradients_variables: Iterable[tuple[Gradient, Any]],
-    clip_norm: float = 20.0,
-    error_if_nonfinite: bool = False,
-    strict: bool = False,
-) -> tuple[list[tuple[Gradient, Any]], tf.Tensor]:
-    """Scale all gradients so that their global norm is at most ``clip_norm``.
-
-    norm = sqrt(sum g^2) over the gradients that are present and not all zero;
-    s = clip_norm min(1 / norm, 1 / clip_norm); each g becomes g s. A norm that is not
-    finite makes every gradient NaN.
-
-    Args:
-        gradients_variables: iterable of (gradient or None, variable), dense or sparse.
-        clip_norm: the largest global norm that is not clipped, > 0 and finite.
-        error_if_nonfinite: raise instead of returning NaN; in a graph an assertion,
-            which raises ``tf.errors.InvalidArgumentError`` when it runs.
-        strict: as the original: the norm has the gradients' dtype (in float16 it
-            overflows), sparse gradients and mixed dtypes are refused, ``clip_norm`` is
-            not checked.
-
-    Returns:
-        The pairs with clipped gradients, and the norm: 0-d, float32 by default.
-
-    Raises:
-        OutOfRangeError: a ValueError; ``clip_norm`` is not a finite number > 0.
-        MalformedPairsError: a TypeError; not pairs of a gradient and a variable.
-        NoGradientsError: a ValueError; the list is empty.
-        ShapeError: a ValueError; a gradient has another shape than its variable.
-        NonFiniteNormError: a ValueError; see ``error_if_nonfinite``.
-        UnsupportedError, DtypeError: strict and sparse, strict and mixed dtypes.
-
-    Origin: ``tf.contrib.opt.clip_gradients_by_global_norm``, TensorFlow 1.15. The
-    default mode computes the norm in float32 and accepts sparse and mixed gradients.
-
-    Example:
-        >>> w = tf.Variable([0.0, 0.0])
-        >>> pairs = [(tf.constant([3.0, 4.0]), w)]
-        >>> clipped, norm = clip_gradients_by_global_norm(pairs, 2.5)
-        >>> float(norm), clipped[0][0].numpy().tolist()
-        (5.0, [1.5, 2.0])
-    """
-    if strict:
-        from lockstep.tf import strict as originals
-
-        if error_if_nonfinite:
-            raise UnsupportedError(
-                "clip_gradients_by_global_norm: expected strict or error_if_nonfinite, "
-                "got both; the original has no such option: leave one of them off."
-            )
-        return originals.clip_gradients_by_global_norm(gradients_variables, clip_norm)
-    return shared.clip_gradients_by_global_norm(
-        gradients_variables, clip_norm, error_if_nonfinite
-    )

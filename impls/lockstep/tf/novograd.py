@@ -9,13 +9,14 @@ import tensorflow as tf
 
 from lockstep.tf.optimizers import Number, check_arguments
 from lockstep.tf.shared.gradients import HALF, densify
-from lockstep.tf.wrapper import as_counter, become_strict, check_pairs
+from lockstep.tf.wrapper import as_counter, check_pairs, with_strict
 
 v1 = tf.compat.v1
 
 MOMENT = "second_moment"
 
 
+@with_strict
 class NovoGrad(v1.train.MomentumOptimizer):
     """Momentum of gradients, each divided by a running norm of its tensor.
 
@@ -36,18 +37,11 @@ class NovoGrad(v1.train.MomentumOptimizer):
         grad_averaging: multiply g', its decay included, by 1 - b1.
         use_locking: lock a variable while it is updated.
         name: name of the operations, and of the slots in checkpoints.
-        strict: as in OpenSeq2Seq: v is |g|^2 of the step, for any b2 (in a graph, a
-            second ``apply_gradients`` of the same object averages with the first); the
-            pairs must be a list, which is overwritten; absent gradients, dtypes other
-            than float32 and a second instance in a graph raise; arguments are not
-            checked.
 
     Raises:
         OutOfRangeError: a ValueError; an argument is out of its range.
 
-    Slots: ``momentum``, and ``second_moment`` for v: 0-d float32, initially 0. Under
-    strict v is not a slot but a variable ``nvgrad2_emaN`` for the N-th pair, which is
-    always 0.
+    Slots: ``momentum``, and ``second_moment`` for v: 0-d float32, initially 0.
 
     Origin: OpenSeq2Seq, ``open_seq2seq.optimizers.novograd.NovoGrad``; Ginsburg et al.,
     2019 (arXiv 1905.11286).
@@ -70,15 +64,10 @@ class NovoGrad(v1.train.MomentumOptimizer):
         grad_averaging: bool = False,
         use_locking: bool = False,
         name: str = "NovoGrad",
-        strict: bool = False,
     ) -> None:
         moments = {"beta1": beta1, "beta2": beta2, "epsilon": epsilon}
         decay = {"weight_decay": weight_decay, "grad_averaging": grad_averaging}
         self._arguments = {**moments, **decay}
-        if strict:
-            options = {**self._arguments, "use_locking": use_locking, "name": name}
-            become_strict(self, learning_rate, **options)
-            return
         check_arguments("NovoGrad", learning_rate=learning_rate, **self._arguments)
         super().__init__(learning_rate, beta1, use_locking, name)
 

@@ -32,6 +32,7 @@ from lockstep.tf.wrapper import (
     require_resources,
     summed_gradients,
     sums_over_replicas,
+    with_strict,
 )
 
 v1 = tf.compat.v1
@@ -54,7 +55,7 @@ RATES = ("_lr", "_learning_rate")
 """The names of v1 optimizers' attributes for the rate."""
 
 
-@tf.autograph.experimental.do_not_convert
+@with_strict
 def optimize_loss(
     loss: tf.Tensor | Callable[..., tf.Tensor],
     optimizer: str | Callable[..., Optimizer] | Optimizer,
@@ -73,7 +74,6 @@ def optimize_loss(
     model: Any = None,
     *,
     reduction: shared.Reduction | None = None,
-    strict: bool = False,
 ) -> tf.Tensor | TrainingStep | ReplicatedStep:
     """Build the training step of a graph, or return an object that takes one.
 
@@ -117,11 +117,6 @@ def optimize_loss(
         model: an object whose ``trainable_variables`` are trained if ``var_list`` is
             None. Without that attribute it has no effect, as in OpenSeq2Seq.
         reduction: computes the average; None: the replicas of ``tf.distribute``.
-        strict: as in OpenSeq2Seq, quirks included: ``optimizer_params`` of "AdamW" are
-            changed in place; ``iter_size`` is ignored without ``on_horovod`` and needs
-            ``skip_update_ph`` with it, then absent and sparse gradients are refused;
-            clipping comes before the finite check; an absent gradient is refused with
-            the default summaries; a named scaler is created even without "mixed".
 
     Returns:
         In a graph the loss before the update, evaluated after it. Its attribute
@@ -151,12 +146,7 @@ def optimize_loss(
         >>> int(step.global_step), step.pipeline
         (1, ('norm', 'clip', 'update'))
     """
-    arguments = dict(locals())
-    if arguments.pop("strict"):
-        from lockstep.tf import strict as originals
-
-        return originals.optimize_loss(**arguments)
-    return start(arguments, TrainingStep)
+    return start(dict(locals()), TrainingStep)
 
 
 def start(

@@ -17,7 +17,7 @@ import tensorflow as tf
 from lockstep.errors import UnsupportedError
 from lockstep.optimizers import RULES
 from lockstep.tf.shared.gradients import HALF, name_of
-from lockstep.tf.wrapper import become_strict, unless
+from lockstep.tf.wrapper import unless, with_strict
 
 v1 = tf.compat.v1
 
@@ -25,6 +25,7 @@ Number = float | tf.Tensor | Callable[[], Any]
 """A number, a 0-d tensor or variable, or a function that returns one."""
 
 
+@with_strict
 class AdamOptimizer(v1.train.AdamOptimizer):
     """TensorFlow's Adam; raises for variables whose dtype would make it divide by 0.
 
@@ -42,7 +43,6 @@ class AdamOptimizer(v1.train.AdamOptimizer):
         use_locking: lock a variable while it is updated.
         name: name of the operations, and of the slots in checkpoints.
         use_own_namescope_for_non_slot_vars: as in TensorFlow 2.
-        strict: TensorFlow's own optimizer, which raises for no dtype.
 
     Raises:
         UnsupportedError: a ValueError, from ``apply_gradients``; such a variable.
@@ -65,12 +65,8 @@ class AdamOptimizer(v1.train.AdamOptimizer):
         use_locking: bool = False,
         name: str = "Adam",
         use_own_namescope_for_non_slot_vars: bool = False,
-        strict: bool = False,
     ) -> None:
         arguments = learning_rate, beta1, beta2, epsilon, use_locking, name
-        if strict:
-            become_strict(self, *arguments)
-            return
         super().__init__(*arguments, use_own_namescope_for_non_slot_vars)
 
     def _create_slots(self, var_list: Iterable[tf.Variable]) -> None:
@@ -79,6 +75,7 @@ class AdamOptimizer(v1.train.AdamOptimizer):
         super()._create_slots(var_list)
 
 
+@with_strict
 class RMSPropOptimizer(v1.train.RMSPropOptimizer):
     """TensorFlow's RMSProp; raises if a variable's dtype rounds its scalars to 0.
 
@@ -98,7 +95,6 @@ class RMSPropOptimizer(v1.train.RMSPropOptimizer):
         use_locking: lock a variable while it is updated.
         centered: subtract the square of the mean gradient.
         name: name of the operations, and of the slots in checkpoints.
-        strict: TensorFlow's own optimizer, which raises for no dtype.
 
     Raises:
         UnsupportedError: a ValueError, from ``apply_gradients``; such a variable.
@@ -121,12 +117,8 @@ class RMSPropOptimizer(v1.train.RMSPropOptimizer):
         use_locking: bool = False,
         centered: bool = False,
         name: str = "RMSProp",
-        strict: bool = False,
     ) -> None:
         arguments = learning_rate, decay, momentum, epsilon, use_locking, centered, name
-        if strict:
-            become_strict(self, *arguments)
-            return
         super().__init__(*arguments)
 
     def _create_slots(self, var_list: Iterable[tf.Variable]) -> None:
@@ -135,6 +127,7 @@ class RMSPropOptimizer(v1.train.RMSPropOptimizer):
         super()._create_slots(var_list)
 
 
+@with_strict
 class AdamWOptimizer(AdamOptimizer):
     """Adam after a decay of the weights that is not multiplied by the rate.
 
@@ -152,7 +145,6 @@ class AdamWOptimizer(AdamOptimizer):
         epsilon: eps >= 0, added to the root of the uncorrected v.
         use_locking: lock a variable while it is updated.
         name: name of the operations, and of the slots in checkpoints.
-        strict: as in the original, check no arguments.
 
     Raises:
         OutOfRangeError: a ValueError; an argument is out of its range.
@@ -180,12 +172,7 @@ class AdamWOptimizer(AdamOptimizer):
         epsilon: float = 1e-8,
         use_locking: bool = False,
         name: str = "AdamW",
-        strict: bool = False,
     ) -> None:
-        if strict:
-            adam = learning_rate, beta1, beta2, epsilon, use_locking, name
-            become_strict(self, weight_decay, *adam)
-            return
         rule = {"weight_decay": weight_decay, "learning_rate": learning_rate}
         rule |= {"beta1": beta1, "beta2": beta2, "epsilon": epsilon}
         check_arguments("AdamW", **rule)
@@ -228,6 +215,7 @@ class AdamWOptimizer(AdamOptimizer):
         return tf.cast(self._weight_decay_tensor, weights.dtype) * weights
 
 
+@with_strict
 class FtrlOptimizer(v1.train.FtrlOptimizer):
     """FTRL-proximal that takes no step at a rate of 0, as in a warm-up.
 
@@ -247,9 +235,6 @@ class FtrlOptimizer(v1.train.FtrlOptimizer):
         accum_name, linear_name: suffixes of the slots' names, or None.
         l2_shrinkage_regularization_strength: s >= 0.
         beta: added to the square root of ``accum``; None: 0.
-        strict: as in the original, fail at a rate of 0 with
-            ``tf.errors.InvalidArgumentError``. A NaN in a dense gradient sets its
-            weight to 0.
 
     Raises:
         OutOfRangeError: a ValueError; a ``learning_rate`` out of its range.
@@ -277,7 +262,6 @@ class FtrlOptimizer(v1.train.FtrlOptimizer):
         linear_name: str | None = None,
         l2_shrinkage_regularization_strength: float = 0.0,
         beta: float | None = None,
-        strict: bool = False,
     ) -> None:
         arguments = (
             learning_rate,
@@ -292,9 +276,6 @@ class FtrlOptimizer(v1.train.FtrlOptimizer):
             l2_shrinkage_regularization_strength,
             beta,
         )
-        if strict:
-            become_strict(self, *arguments)
-            return
         check_arguments("Ftrl", learning_rate=learning_rate)
         super().__init__(*arguments)
 

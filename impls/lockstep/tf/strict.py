@@ -79,7 +79,8 @@ RMSPropOptimizer = v1.train.RMSPropOptimizer
 class MultitaskOptimizerWrapper(default.MultitaskOptimizerWrapper):
     """``tf.contrib.opt.MultitaskOptimizerWrapper``, which replaces hooks of ``opt``.
 
-    This has no effect around another wrapper. Shared powers advance on every call.
+    They stay replaced, and it has no effect around another wrapper. Shared powers
+    advance on every call. A multitask wrapper as ``opt`` raises.
     """
 
     strict = True
@@ -131,7 +132,13 @@ class MultitaskOptimizerWrapper(default.MultitaskOptimizerWrapper):
 
 
 class VariableClippingOptimizer(default.VariableClippingOptimizer):
-    """``tf.contrib.opt.VariableClippingOptimizer``, which subtracts from rows."""
+    """``tf.contrib.opt.VariableClippingOptimizer``, which subtracts from rows.
+
+    Rows below the norm change by rounding. A row that is listed k times is corrected k
+    times. A negative axis for dimension 0 covers only the listed rows. float16 squares
+    overflow. Pairs from a one-shot iterator are not clipped. ``max_norm`` is not
+    checked, and ``variables()`` is empty.
+    """
 
     strict = True
     _opt = old_name("inner_optimizer")
@@ -222,8 +229,9 @@ class VariableClippingOptimizer(default.VariableClippingOptimizer):
 class AGNCustomGetter(default.AGNCustomGetter):
     """``tf.contrib.opt.AGNCustomGetter``; workers of one process share the ``center``.
 
-    An accumulator starts at its variable's value, a regularizer is applied to all three
-    variables, and reference variables may be in another process.
+    Until the init op has run an accumulator has its variable's initial value. A
+    regularizer is applied to all three variables. Reference variables may be in another
+    process.
     """
 
     def __init__(self, worker_device: Any, center: Any = None) -> None:
@@ -245,7 +253,8 @@ class AGNOptimizer(HiddenState, default.AGNOptimizer):
     """``tf.contrib.opt.AGNOptimizer``.
 
     ``local_step`` is on the current device, row clipping inside clips no shared rows,
-    and slots and variables are not listed.
+    arguments are not checked, and slots and variables are not listed. Pairs from a
+    one-shot iterator raise.
     """
 
     strict = True
@@ -303,7 +312,11 @@ class AdamWOptimizer(default.AdamWOptimizer):
 
 
 class FtrlOptimizer(v1.train.FtrlOptimizer):
-    """``tf.train.FtrlOptimizer``, which fails at a rate of 0."""
+    """``tf.train.FtrlOptimizer``.
+
+    It fails with ``tf.errors.InvalidArgumentError`` at a rate of 0. A NaN in a dense
+    gradient sets its weight to 0.
+    """
 
     def _prepare(self) -> None:
         super()._prepare()
@@ -317,8 +330,11 @@ class FtrlOptimizer(v1.train.FtrlOptimizer):
 class NovoGrad(default.NovoGrad):
     """OpenSeq2Seq's NovoGrad, whose second moment is |g|^2 of the step, for any b2.
 
+    In a graph a second ``apply_gradients`` of the same object averages with the first.
     The pairs must be a list, into which normalized gradients are written. All gradients
-    must be present, and variables float32.
+    must be present, and variables float32; arguments are not checked. The moments are
+    not slots but variables ``nvgrad2_emaN`` for the N-th pair, which are always 0, so
+    one graph has one instance.
     """
 
     def __init__(
@@ -483,7 +499,11 @@ class Processing(clipping.Processing):
 def clip_by_global_norm(
     t_list: Sequence[Any], clip_norm: Any, use_norm: Any, name: str | None = None
 ) -> tuple[list[Any], tf.Tensor]:
-    """Clip tensors by a given norm, as OpenSeq2Seq does; a scalar gets shape [1]."""
+    """Clip tensors by a given norm, as OpenSeq2Seq does.
+
+    A scalar comes out with shape [1]. ``clip_norm`` is not checked, and iterators are
+    refused.
+    """
     tensors = clipping.as_tensors(t_list)
     with tf.name_scope(name or "clip_by_global_norm"):
         norm = tf.cast(use_norm, tf.float32)
@@ -495,7 +515,10 @@ def clip_by_global_norm(
 def clip_gradients_by_global_norm(
     gradients_variables: Iterable[tuple[Any, Any]], clip_norm: Any = 20.0
 ) -> tuple[list[tuple[Any, Any]], tf.Tensor]:
-    """Clip by the global norm in the dtype of the gradients, as ``tf.contrib.opt``."""
+    """Clip by the global norm in the dtype of the gradients, as ``tf.contrib.opt``.
+
+    In float16 the norm overflows. Sparse gradients and mixed dtypes are refused.
+    """
     owner = "clip_gradients_by_global_norm"
     pairs = as_pairs(gradients_variables, owner)
     gradients = [as_gradient(g, v, owner) for g, v in pairs]
@@ -530,7 +553,11 @@ def rounded_limit(clip_norm: Any, dtype: tf.DType) -> tf.Tensor:
 def clip_gradients_by_norm(
     grads_and_vars: Iterable[tuple[Any, Any]], clip_gradients: Any
 ) -> list[tuple[Any, Any]]:
-    """Clip by the global norm in float32, as OpenSeq2Seq does."""
+    """Clip by the global norm in float32, as OpenSeq2Seq does.
+
+    Duplicate rows are not summed in the norm, a scalar comes out with shape [1], and an
+    absent gradient is an error.
+    """
     limit = as_tensor(clip_gradients, tf.float32)
     process = Processing(clipping.BY_NORM, (), limit)
     return processed(process, grads_and_vars, None, None)
@@ -547,7 +574,9 @@ def post_process_gradients(
 ) -> list[tuple[Any, Any]]:
     """Clip gradients and scale them by LARC, as OpenSeq2Seq does.
 
-    ``recorder`` receives the summaries outside of a graph.
+    The ratio of a zero weight is ``min_update``, or NaN if lr is 0 too. Sparse
+    gradients become dense. Absent gradients are an error, and so is a rate in a tensor
+    that is not float32. ``recorder`` receives the summaries outside of a graph.
     """
     process = Processing(clipping.OWNER, summaries, clip_gradients, larc_params)
     recorder = host_recorder() if recorder is None else recorder
@@ -656,6 +685,10 @@ def optimize_loss(
 ) -> Any:
     """Build or run the training step of OpenSeq2Seq.
 
+    ``optimizer_params`` of "AdamW" are changed in place. ``iter_size`` is ignored
+    without ``on_horovod`` and needs ``skip_update_ph`` with it; then absent and sparse
+    gradients are refused. Clipping comes before the finite check. An absent gradient is
+    refused with the default summaries. A named scaler is created even without "mixed".
     ``reduction`` averages over the ranks instead of Horovod.
     """
     return start(dict(locals()), TrainingStep)

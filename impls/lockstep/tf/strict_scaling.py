@@ -42,7 +42,10 @@ Optimizer = v1.train.Optimizer
 
 
 class FixedLossScale(default.FixedLossScale):
-    """``tf.train.experimental.FixedLossScale``; any number but those below 1."""
+    """``tf.train.experimental.FixedLossScale``; any number but those below 1.
+
+    An optimizer with this scale applies gradients that are not finite.
+    """
 
     def __init__(self, loss_scale_value: float) -> None:
         value, owner, name = loss_scale_value, "FixedLossScale", "loss_scale_value"
@@ -52,7 +55,10 @@ class FixedLossScale(default.FixedLossScale):
 
 
 class DynamicLossScale(default.DynamicLossScale):
-    """``tf.train.experimental.DynamicLossScale``; unchecked, and the floor is 1."""
+    """``tf.train.experimental.DynamicLossScale``; unchecked, and the floor is 1.
+
+    An overflow raises a scale below 1 to 1. A sparse gradient needs a dense_shape.
+    """
 
     _initial_loss_scale = old_name("initial_loss_scale")
     _increment_period = old_name("increment_period")
@@ -198,8 +204,8 @@ class MixedPrecisionLossScaleOptimizer(
 ):
     """``tf.train.experimental.MixedPrecisionLossScaleOptimizer``.
 
-    Only a dynamic scale skips steps. Among replicas each checks its own gradients, and
-    ``opt`` sums them.
+    Only a dynamic scale skips steps, and float16 is refused. Among replicas each checks
+    its own gradients, and ``opt`` sums them.
     """
 
     # The original's name: its checkpoints of objects load here, and ours there.
@@ -319,7 +325,11 @@ class MixedPrecisionOptimizerWrapper(
 ):
     """``MixedPrecisionOptimizerWrapper`` of OpenSeq2Seq.
 
-    Only an ``AutomaticLossScaler`` skips steps, by its own check of the gradients.
+    Only an ``AutomaticLossScaler`` skips steps, by its own check of the gradients. Only
+    float16 has masters, and a half-precision variable needs a gradient. In a graph each
+    call of ``compute_gradients`` creates its own masters and adds the penalties to
+    REGULARIZATION_LOSSES. Values written into a weight are overwritten. A loss scale
+    that is no float, None or ``AutomaticLossScaler`` raises at its first use.
     """
 
     def __init__(self, optimizer: Optimizer, loss_scale: Any = None) -> None:
@@ -415,7 +425,11 @@ class MixedPrecisionOptimizerWrapper(
 
 
 def mp_regularizer_wrapper(regularizer: Any) -> Any:
-    """Regularize float32 masters instead of float16 weights, as OpenSeq2Seq does."""
+    """Regularize float32 masters instead of float16 weights, as OpenSeq2Seq does.
+
+    bfloat16 weights are regularized directly, float16 tensors that are not variables
+    are registered too, and every call adds a pair.
+    """
     require_callable(regularizer)
 
     @tf.autograph.experimental.do_not_convert

@@ -28,6 +28,7 @@ class RowLimit(NamedTuple):
     max_norm: Any
 
 
+@base.with_strict
 class VariableClippingOptimizer(Wrapper):
     """After each update, hold the norm of a variable's rows to a limit.
 
@@ -49,11 +50,6 @@ class VariableClippingOptimizer(Wrapper):
         use_locking: lock the variable while it is clipped; reference variables only.
         colocate_clip_ops_with_vars: compute norms on the device of the variable.
         name: the result of ``get_name``, and the name scope in a graph.
-        strict: reproduce ``tf.contrib.opt.VariableClippingOptimizer`` (1.15) with its
-            quirks: rows below the norm change by rounding, a row listed k times is
-            corrected k times, a negative axis for dimension 0 covers only the listed
-            rows, float16 squares overflow, pairs from a one-shot iterator are not
-            clipped, ``max_norm`` is not checked, and ``variables()`` is empty.
 
     Attributes:
         inner_optimizer: ``opt``.
@@ -70,9 +66,8 @@ class VariableClippingOptimizer(Wrapper):
     Cost: one read and one write of the gradient's rows. A norm over axis 0 reads the
     whole variable; with a sparse gradient this causes a warning.
 
-    Origin: ``tf.contrib.opt.VariableClippingOptimizer``, TensorFlow 1.15. The default
-    differs as listed under ``strict``, and ``variables()`` returns the wrapped
-    optimizer's.
+    Origin: ``tf.contrib.opt.VariableClippingOptimizer``, TensorFlow 1.15. It
+    differs as ``lockstep.tf.strict`` lists.
 
     Example:
         >>> w = tf.Variable([[3.0, 4.0], [0.25, 0.5]])
@@ -93,12 +88,8 @@ class VariableClippingOptimizer(Wrapper):
         use_locking: bool = False,
         colocate_clip_ops_with_vars: bool = False,
         name: str = "VariableClipping",
-        strict: bool = False,
     ) -> None:
         options = use_locking, colocate_clip_ops_with_vars, name
-        if strict:
-            base.become_strict(self, opt, vars_to_clip_dims, max_norm, *options)
-            return
         base.require_optimizer(opt, self.owner)
         shared.check_arguments(opt, vars_to_clip_dims, name)
         axes_of = listed_axes(vars_to_clip_dims)

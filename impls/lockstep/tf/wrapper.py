@@ -8,9 +8,11 @@ wrapper that skips a variable in a graph puts a condition around the hooks.
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import tensorflow as tf
 
@@ -30,6 +32,7 @@ from lockstep.tf.shared.gradients import (
     require_variable,
 )
 
+T = TypeVar("T")
 Optimizer = tf.compat.v1.train.Optimizer
 Pairs = list[tuple[Gradient, tf.Variable]]
 Skip = Callable[[Any, tf.Variable], tf.Tensor]
@@ -647,19 +650,43 @@ class Wrapper(Optimizer):
         return [name for name in super().__dir__() if name != "get_slot_names"]
 
 
-def become_strict(own: Any, *arguments: Any, **options: Any) -> None:
-    """Turn a new object into one of the strict class of its name."""
-    from lockstep.tf import strict
+def with_strict(default: T) -> T:
+    """Add the keyword ``strict`` to a class or a function.
 
-    cls = type(own)
-    ours = next(c for c in cls.__mro__ if c.__module__.startswith("lockstep.tf."))
-    if cls is not ours:
-        raise errors.UnsupportedError(
-            f"{cls.__name__}: expected strict=False for a class of your own, got True; "
-            f"derive it from lockstep.tf.strict.{ours.__name__}."
-        )
-    own.__class__ = getattr(strict, cls.__name__)
-    own.__init__(*arguments, **options)
+    With ``strict=True`` a call is one of the same name in ``lockstep.tf.strict``.
+    """
+    name, is_class = default.__name__, isinstance(default, type)
+    function = default.__init__ if is_class else default
+
+    @tf.autograph.experimental.do_not_convert
+    @functools.wraps(function)
+    def call(*arguments: Any, strict: bool = False, **options: Any) -> Any:
+        if not strict:
+            return function(*arguments, **options)
+        from lockstep.tf import strict as originals
+
+        if not is_class:
+            return getattr(originals, name)(*arguments, **options)
+        own, *rest = arguments
+        if type(own) is not default:
+            raise errors.UnsupportedError(
+                f"{type(own).__name__}: expected strict=False for a class of your own, "
+                f"got True; derive it from lockstep.tf.strict.{name}."
+            )
+        own.__class__ = getattr(originals, name)
+        return own.__init__(*rest, **options)
+
+    keyword = inspect.Parameter(
+        "strict", inspect.Parameter.KEYWORD_ONLY, default=False, annotation="bool"
+    )
+    signature = inspect.signature(function)
+    known = [*signature.parameters.values(), keyword]
+    call.__signature__ = signature.replace(parameters=known)
+    if not is_class:
+        call.__module__ = "lockstep.tf"
+        return call
+    default.__init__ = call
+    return default
 
 
 def old_name(attribute: str) -> Any:

@@ -120,7 +120,7 @@ def test_a_reference_variable_under_control_flow_v2_is_refused_in_a_sentence(
     with tf.Graph().as_default():
         w = v1.Variable([1.0], name="old", use_resource=False)
         strict = sys.argv[1] == "True"
-        opt = MultitaskOptimizerWrapper(MomentumOptimizer(0.1, 0.9), strict)
+        opt = MultitaskOptimizerWrapper(MomentumOptimizer(0.1, 0.9), strict=strict)
         try:
             opt.apply_gradients([(v1.placeholder(tf.float32, [1]), w)])
         except ValueError as error:
