@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -47,13 +46,3 @@ def test_no_text_of_a_figure_lies_outside_of_it(
     window.goto(address + figure)
     assert window.locator('g[id^="text_"]').count() > 2
     assert window.evaluate(OUTSIDE) == []
-
-
-def test_a_text_outside_of_a_figure_would_be_found(window: Any, tmp_path: Path) -> None:
-    path = tmp_path / "wide.svg"
-    group = '<g id="text_{}" transform="translate({} 5)"><path d="M 0 0 L 20 3"/></g>'
-    groups = "".join(group.format(at, at) for at in (50, 90))
-    head = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 100 10" width="300">'
-    path.write_text(f"{head}{groups}</svg>", "utf-8")
-    window.goto(path.as_uri())
-    assert window.evaluate(OUTSIDE) == ["text_90"]

@@ -67,15 +67,6 @@ def test_every_internal_link_and_anchor_holds(
     assert broken(site, pages) == []
 
 
-def test_a_broken_link_and_a_broken_anchor_would_be_found(
-    site: Path, pages: dict[str, Page]
-) -> None:
-    page = Page(site / "index.html")
-    page.links = ["nowhere.html", "parity.html#nothing", "parity.html"]
-    expected = ["index.html: nowhere.html", "index.html: parity.html#nothing"]
-    assert broken(site, {**pages, "index.html": page})[:2] == expected
-
-
 def test_no_reference_is_left_unresolved(site: Path) -> None:
     texts = {path.name: path.read_text("utf-8") for path in site.rglob("*.html")}
     marks = ("</code>][", "<autoref")

@@ -225,11 +225,6 @@ def test_nothing_keeps_people_from_using_it(visit: Visit) -> None:
     assert dark == []
 
 
-def test_what_keeps_people_from_using_it_would_be_found(page: Any) -> None:
-    page.set_content('<html lang="en"><title>x</title><main><button></button></main>')
-    assert [text.split()[0] for text in serious(page, {})] == ["button-name"]
-
-
 # These two are last, so that they notice what the checks above loaded.
 
 
