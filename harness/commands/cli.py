@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Callable, Mapping
-from typing import Annotated
 
 import typer
 
@@ -18,11 +17,7 @@ from harness.commands.measurements import (
 )
 from harness.commands.parity import frozen, oracle, parity
 from harness.errors import HarnessError
-from lockstep import __version__
 from lockstep.errors import LockstepError, sentence
-
-PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
-"""Settings of a command that passes its arguments to another parser."""
 
 INTERRUPTED = 130
 """The exit status after Ctrl-C."""
@@ -33,28 +28,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-
-
-def _print_version(is_asked: bool) -> None:
-    if is_asked:
-        print(__version__)
-        raise typer.Exit
-
-
-Version = Annotated[
-    bool,
-    typer.Option(
-        "--version",
-        callback=_print_version,
-        is_eager=True,
-        help="Print the version of Lockstep and exit.",
-    ),
-]
-
-
-@app.callback()
-def harness(version: Version = False) -> None:
-    """Replay recorded cases, run experiments, draw plots, write pages."""
 
 
 COMMANDS: Mapping[str, Callable[..., None]] = {
@@ -73,14 +46,6 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
 for name, command in COMMANDS.items():
     app.command(name)(command)
 app.add_typer(frozen, name="frozen")
-
-
-@app.command(add_help_option=False, context_settings=PASSED_ON)
-def schedule(context: typer.Context) -> None:
-    """Draw a learning-rate policy; the same as the installed `lockstep schedule`."""
-    from lockstep.cli import main as lockstep
-
-    lockstep(["schedule", *context.args])
 
 
 def main() -> None:

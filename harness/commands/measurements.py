@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import functools
-import json
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from harness.bench import declare as benchmarks
-from harness.bench.declare import Benchmark
 from harness.commands.options import (
-    AsJson,
     Backends,
     Device,
     Names,
@@ -26,25 +21,30 @@ from harness.commands.options import (
     Publish,
 )
 from harness.declarations import declare
-from harness.declarations.declare import Experiment
-from harness.declarations.tune import Tune
 from harness.errors import HarnessError
-from harness.judgement.compare import counted_records
 from harness.parity.cases import FAMILIES
 from harness.records.code import require_committed
-from harness.records.files import RESULTS, folder
+from harness.records.files import folder
 from harness.runs import run
 from harness.runs.check import check as compare_arms
 from harness.tasks import own
 from lockstep import registry
 
 
-def list_everything(as_json: AsJson = False) -> None:
+def list_everything() -> None:
     """List the experiments, benchmarks, backends and families."""
-    if as_json:
-        print(json.dumps(everything(), indent=1))
-    else:
-        print_everything(everything(), Console())
+    # Brackets in a question are not markup.
+    write = partial(Console().print, markup=False)
+    for experiment in map(declare.find, declare.known()):
+        write(f"experiment  {experiment.name}: {experiment.question}")
+        write(f"{'':<11} at most {experiment.budget_minutes:g} min at scale std")
+    for benchmark in map(benchmarks.find, benchmarks.known()):
+        write(f"benchmark   {benchmark.name}: {benchmark.question}")
+    for backend in registry.BACKENDS.values():
+        state = "" if registry.installed(backend.name) else " (not installed)"
+        write(f"backend     {backend.name}: {', '.join(backend.modes)}{state}")
+    for family in FAMILIES:
+        write(f"family      {family}")
 
 
 def run_experiments(
@@ -145,7 +145,6 @@ def bench(
         bool, typer.Option("--again", help="Measure anew what is recorded already.")
     ] = False,
     optimizer: Optimizer = None,
-    as_json: AsJson = False,
 ) -> None:
     """Time what the wrappers cost; print each row with its interval and verdict."""
     from harness.bench import command, report
@@ -175,109 +174,6 @@ def bench(
     )
     for benchmark in request.benchmarks if publish else ():
         require_committed(benchmark.path)
-    out = sys.stderr if as_json else sys.stdout
-    records = command.bench(request, partial(print, file=out, flush=True))
-    if as_json:
-        print(json.dumps([record.as_json() for record in records], indent=1))
-    else:
-        report.print_benchmarks(request, Console(width=report.width()))
+    records = command.bench(request, partial(print, flush=True))
+    report.print_benchmarks(request, Console(width=report.width()))
     raise typer.Exit(int(any(record.status != "ok" for record in records)))
-
-
-def everything(root: Path = RESULTS) -> dict[str, list[dict[str, Any]]]:
-    """Return everything that can be run, as a JSON object.
-
-    ``root`` is the folder of the results whose records are counted.
-    """
-    experiments = [declare.find(name) for name in declare.known()]
-    timed = [benchmarks.find(name) for name in benchmarks.known()]
-    return {
-        "experiments": [
-            {
-                "name": experiment.name,
-                "title": experiment.title,
-                "question": experiment.question,
-                "task": experiment.task,
-                "backends": list(experiment.backends),
-                "seeds": {name: s.seeds for name, s in experiment.scales.items()},
-                "budget_minutes": experiment.budget_minutes,
-                "tune": _sweep(experiment.tune),
-                **_counts(experiment, root),
-            }
-            for experiment in experiments
-        ],
-        "benchmarks": [
-            {
-                "name": benchmark.name,
-                "title": benchmark.title,
-                "question": benchmark.question,
-                **_counts(benchmark, root),
-            }
-            for benchmark in timed
-        ],
-        "backends": [
-            {
-                "name": backend.name,
-                "modes": list(backend.modes),
-                "installed": registry.installed(backend.name),
-            }
-            for backend in registry.BACKENDS.values()
-        ],
-        "families": [{"name": name} for name in FAMILIES],
-    }
-
-
-def _sweep(tune: Tune | None) -> dict[str, Any] | None:
-    if tune is None:
-        return None
-    sweep = {"path": tune.path, "values": tune.values}
-    return {"seeds": tune.seeds, "metric": tune.metric, **sweep}
-
-
-def _counts(of: Experiment | Benchmark, root: Path) -> dict[str, Any]:
-    """Return the number of records, published and the user's own."""
-    counts: dict[str, Any] = {}
-    for place, publish in (("published", True), ("local", False)):
-        try:
-            home = folder(of.name, publish, root)
-            counts[place] = {"records": len(counted_records(of, home))}
-        except HarnessError as error:
-            counts[place] = {"records": None, "problem": str(error)}
-    return counts
-
-
-def _planned(entry: Mapping[str, Any]) -> str:
-    """Return an experiment's budget and its tuned setting as text."""
-    budget = f"at most {entry['budget_minutes']:g} min at scale std"
-    sweep = entry["tune"]
-    if sweep is None:
-        return budget
-    return f"{budget}; tunes {sweep['path']}, {len(sweep['values'])} values"
-
-
-def _counted(entry: Mapping[str, Any]) -> str:
-    """Return the counts of an entry as text."""
-    parts = []
-    for place in ("published", "local"):
-        counts = entry[place]
-        if "problem" in counts:
-            parts.append(f"{place} records cannot be read: {counts['problem']}")
-        elif counts["records"] or place == "published":
-            parts.append(f"{counts['records']} {place} records")
-    return "; ".join(parts)
-
-
-def print_everything(lists: dict[str, list[dict[str, Any]]], console: Console) -> None:
-    """Print one line per entry. Brackets in a question are not read as markup."""
-    write = functools.partial(console.print, markup=False)
-    for kind in ("experiment", "benchmark"):
-        for entry in lists[f"{kind}s"]:
-            write(f"{kind:<11} {entry['name']}: {entry['question']}")
-            planned = [_planned(entry)] if "tune" in entry else []
-            write(f"{'':<11} {'; '.join([*planned, _counted(entry)])}")
-    for backend in lists["backends"]:
-        state = "" if backend["installed"] else " (not installed)"
-        modes = ", ".join(backend["modes"])
-        write(f"backend     {backend['name']}: {modes}{state}")
-    for family in lists["families"]:
-        write(f"family      {family['name']}")

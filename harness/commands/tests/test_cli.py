@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from harness.commands import cli, measurements
+from harness.commands import cli
 from harness.declarations import declare
 from harness.errors import HarnessError
-from harness.records.files import folder
 from harness.runs import run
 from harness.runs.run import Report
 
@@ -23,43 +20,6 @@ def said(*arguments: str) -> str:
     result = CliRunner().invoke(cli.app, arguments)
     assert result.exit_code == 0, result.output
     return result.stdout
-
-
-def test_the_list_as_json_names_everything(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    # Reading all published records takes long.
-    few = ("absent_tasks", "larc_overhead")
-    monkeypatch.setattr(
-        measurements,
-        "folder",
-        lambda name, publish, root: folder(
-            name, publish, root if name in few else tmp_path
-        ),
-    )
-    listed = json.loads(said("list", "--json"))
-    names = [entry["name"] for entry in listed["experiments"]]
-    assert names == declare.known()
-    untuned = listed["experiments"][names.index("absent_tasks")]
-    assert untuned["seeds"].keys() == set(declare.SCALES)
-    assert {"name": "reference", "modes": ["numpy"], "installed": True} in listed[
-        "backends"
-    ]
-    for entry in listed["experiments"] + listed["benchmarks"]:
-        counted = entry["published"]["records"]
-        assert bool(counted) == (entry["name"] in few), entry["name"]
-    assert untuned["budget_minutes"] > 0
-    assert untuned["tune"] is None
-    lines = said("list").splitlines()
-    assert any(line.startswith(f"experiment  {names[0]}: ") for line in lines)
-
-
-def test_a_comparison_as_json_holds_answer_verdict_and_tables() -> None:
-    found = json.loads(said("compare", "link_prediction", "--json"))
-    assert found["verdict"] and found["answer"].endswith(".")
-    assert found["small_print"] and len(found["tables"]["ends"]) > 1
-    assert {"claim", "outcome", "p"} <= found["tables"]["predictions"][0].keys()
-    assert found["provenance"]["backends"]
 
 
 @pytest.mark.parametrize("where", ["a file", "below a file"])
@@ -81,12 +41,6 @@ def test_a_folder_that_cannot_be_made_is_one_sentence(
     assert len(said.splitlines()) == 1 and path.read_text("utf-8") == "kept"
 
 
-def test_a_schedule_is_that_of_the_installed_command() -> None:
-    arguments = ("poly_decay", "learning_rate=0.1", "decay_steps=100", "--steps", "7")
-    assert "poly_decay(learning_rate=0.1" in said("schedule", *arguments)
-    assert "usage: lockstep schedule" in said("schedule", "--help")
-
-
 def test_a_run_takes_seeds_and_names_the_next_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -102,32 +56,6 @@ def test_a_run_takes_seeds_and_names_the_next_command(
     assert (requests[0].seeds, requests[0].jobs) == (2, 3)
     assert lines[-1].startswith("Next: ")
     assert "-m harness compare absent_tasks" in lines[-1]
-
-
-@pytest.mark.parametrize(("words", "scale"), [([], "std"), (["--quick"], "quick")])
-def test_benchmarks_as_json_are_their_records(
-    words: list[str], scale: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from harness.bench import command
-
-    requests = []
-
-    class Made:
-        status = "ok"
-
-        def as_json(self) -> dict[str, int]:
-            return {"seed": 0}
-
-    def bench(request: command.Request, report: Callable[[str], None]) -> list[Made]:
-        requests.append(request)
-        report("this is no JSON and goes to standard error")
-        return [Made()]
-
-    monkeypatch.setattr(command, "bench", bench)
-    assert json.loads(said("bench", "larc_overhead", "--json", *words)) == [{"seed": 0}]
-    assert [(r.benchmarks[0].name, r.scale) for r in requests] == [
-        ("larc_overhead", scale)
-    ]
 
 
 @pytest.mark.parametrize(
