@@ -66,7 +66,9 @@ def parity(
     if explain and case is None:
         raise HarnessError("--explain: expected one case, got none; add --case ID.")
     if report_file is not None:
-        report.check_writable(report_file)
+        # Raises before any work if it cannot be written at the end.
+        report_file.parent.mkdir(parents=True, exist_ok=True)
+        report_file.touch()
     if explain and default:
         text = "--explain: expected a comparison with the recording, got --default"
         raise HarnessError(f"{text}; leave one of them out.")

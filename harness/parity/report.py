@@ -13,40 +13,22 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from harness.errors import HarnessError
 from harness.parity.command import Result
 from harness.parity.row import WAYS, Row
 from harness.processes.environment import device_name, version
 from lockstep import __version__, registry
 
 
-def check_writable(report: Path) -> None:
-    """Raise before any work if the report could not be written at the end."""
-    try:
-        report.parent.mkdir(parents=True, exist_ok=True)
-        # Creating a file is the only reliable test.
-        _write_whole(report.with_name(f"{report.name}.test"), "")
-        report.with_name(f"{report.name}.test").unlink()
-        got = "a folder" if report.is_dir() else ""
-    except OSError as error:
-        got = str(error.strerror)
-    if got:
-        raise HarnessError(
-            f"--report: expected a file that can be written, got {report} ({got}); "
-            "choose another place."
-        )
-
-
 def write_report(rows: Sequence[Row], report: Path, device: str = "cpu") -> None:
-    """Write the rows as a JSON list, one row per line, completely or not at all.
+    """Write the rows as a JSON list, one row per line.
 
     ``NAME.environment.json`` is written next to ``NAME.json``. It has the versions that
     the rows depend on, and the model of a GPU.
     """
     lines = ",\n".join(json.dumps(row.as_json(), ensure_ascii=False) for row in rows)
-    _write_whole(report, f"[\n{lines}\n]\n")
+    report.write_text(f"[\n{lines}\n]\n", "utf-8")
     about = json.dumps(_environment(rows, device), indent=2)
-    _write_whole(report.with_suffix(".environment.json"), f"{about}\n")
+    report.with_suffix(".environment.json").write_text(f"{about}\n", "utf-8")
 
 
 def print_rows(result: Result, console: Console) -> None:
@@ -80,12 +62,6 @@ def print_explanation(result: Result, console: Console) -> None:
             texts = [str(cell) for cell in (step, *cells, line["ulp"], line["raw"])]
             table.add_row(*(Text(text) for text in texts))
         console.print(table)
-
-
-def _write_whole(path: Path, text: str) -> None:
-    unfinished = path.with_name(f"{path.name}.part")
-    unfinished.write_text(text, "utf-8")
-    unfinished.replace(path)
 
 
 def _environment(rows: Sequence[Row], device: str) -> dict[str, str]:

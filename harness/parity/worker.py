@@ -32,6 +32,9 @@ from harness.parity.replay import (
 from harness.parity.row import Row
 from harness.processes.child import unsearched
 
+OPTIONAL = ("matplotlib", "pandas", "sklearn")
+"""What Keras imports where it is installed: a quarter of the start of TensorFlow."""
+
 
 def main(arguments: list[str]) -> None:
     """Replay the cases named on standard input, in their order."""
@@ -40,6 +43,7 @@ def main(arguments: list[str]) -> None:
     # A new driver for every replay, so that no state is shared.
     strict = backend not in WITHOUT_STRICT
     make_driver = partial(drivers.load, backend, mode, device=device)
+    sys.modules.update(dict.fromkeys(OPTIONAL))  # type: ignore[arg-type]
     with unsearched():
         make_driver(strict).close()
     for identifier in filter(None, sys.stdin.read().split("\n")):
