@@ -7,6 +7,7 @@ The content comes from the task (``harness.tasks.TASK.report``), or from
 from __future__ import annotations
 
 import importlib
+import re
 import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -22,7 +23,6 @@ from matplotlib.text import Text
 
 from harness.errors import HarnessError
 from harness.figures.style import DARK, LIGHT, Theme, in_dark
-from harness.figures.svg import compact
 from harness.judgement.finding import PREDICTIONS, Finding
 from harness.tasks import TASKS, part
 
@@ -132,7 +132,8 @@ def svg_of(painted: Canvas) -> str:
     """Return a painted figure as SVG; ``savefig`` would draw it twice."""
     content, target = StringIO(), FigureCanvasSVG(painted)
     target.print_svg(content, metadata=SVG_METADATA)  # type: ignore[no-untyped-call]
-    return compact(content.getvalue())
+    # A path stands on one line.
+    return re.sub(r" *\n(?=[MLQCz\"])", " ", content.getvalue())
 
 
 def _write(path: Path, svg: str) -> None:
