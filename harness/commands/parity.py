@@ -28,7 +28,6 @@ from harness.commands.options import (
 from harness.errors import HarnessError
 from harness.parity import report
 from harness.parity.cases import FAMILIES, GOLDEN
-from harness.parity.catalogue import RECORD, record_quotes
 from harness.parity.command import Request, run_parity
 from lockstep.errors import unknown_name
 
@@ -50,19 +49,9 @@ def parity(
         bool,
         typer.Option("--default", help="Compare the default with strict instead."),
     ] = False,
-    quotes: Annotated[
-        bool,
-        typer.Option(
-            "--quotes",
-            help="Replay what docs/differences.md quotes, and publish it, instead.",
-        ),
-    ] = False,
     device: Device = "cpu",
 ) -> None:
     """Replay recorded cases through the backends and measure the distance in ULPs."""
-    if quotes:
-        print(f"wrote {len(record_quotes())} quotes to {RECORD}")
-        return
     if explain and case is None:
         raise HarnessError("--explain: expected one case, got none; add --case ID.")
     if report_file is not None:

@@ -18,7 +18,7 @@ from harness.errors import HarnessError
 from harness.judgement.compare import age_of, counted_records
 from harness.judgement.finding import Finding
 from harness.pages.claims import claims_page
-from harness.pages.differences import contents_insert, recorded_page
+from harness.pages.differences import contents_insert
 from harness.pages.findings import (
     Answered,
     finding_page,
@@ -91,7 +91,6 @@ def write_pages(
         }
         for name, text in inserts.items():
             _write(folder / "inserts" / f"{name}.md", text)
-        _write(folder / "recorded_values.md", recorded_page(results))
         for path, text in reference_pages(BACKENDS).items():
             _write(folder / "reference" / path, text)
     return sorted(changed)

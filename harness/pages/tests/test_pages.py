@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,6 @@ from harness.declarations import declare
 from harness.errors import HarnessError
 from harness.figures.plot import Figure
 from harness.judgement.finding import PREDICTIONS, Finding
-from harness.pages.differences import recorded_page
 from harness.pages.findings import Answered, results_html
 from harness.pages.parity import heat_map, parity_inserts
 from harness.pages.sources import EXPERIMENTS, Question
@@ -27,7 +26,6 @@ from harness.pages.tables import Badge
 from harness.pages.write import write_findings, write_pages
 from harness.parity import drivers
 from harness.parity.cases import GOLDEN, read_cases
-from harness.parity.catalogue import Quoted
 from harness.parity.replay import replay
 from harness.parity.row import Row
 from harness.processes.children import ROOT
@@ -134,25 +132,6 @@ def test_a_stale_page_disappears(docs: Path, results: Path) -> None:
     (docs / "generated" / "stale.md").write_text("old", "utf-8")
     write_pages(docs, results)
     assert not (docs / "generated" / "stale.md").exists()
-
-
-def test_the_page_shows_what_was_recorded_beside_both_modes(results: Path) -> None:
-    assert "not replayed yet" in recorded_page(results)
-    values = ("original <1>", "strictly 2", "by default 3")
-    quoted = Quoted("dynamic-scale-floor", "case-7", "tf:v1", "scale", "there", *values)
-    record = json.dumps([asdict(quoted)])
-    (results / "parity" / "catalogue.json").write_text(record, "utf-8")
-    page = recorded_page(results)
-    places = [page.index(v) for v in ("original &lt;1&gt;", *values[1:])]
-    assert places == sorted(places)
-    assert "case-7</span> on tf v1" in page
-
-
-@pytest.mark.parametrize("content", ["[{", "{}", '[{"anchor": 1}]'])
-def test_a_damaged_catalogue_is_a_sentence(results: Path, content: str) -> None:
-    (results / "parity" / "catalogue.json").write_text(content, "utf-8")
-    with pytest.raises(HarnessError, match=r"parity/catalogue\.json: expected .*, got"):
-        recorded_page(results)
 
 
 @pytest.mark.parametrize("content", ["[{", "{}", '[{"id": 1}]'])
