@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import get_args
 
 from harness.oracle.old_programs import find, programs
-from harness.oracle.report import ProgramRow, Report, Status, read_report
+from harness.oracle.report import ProgramRow, Report, read_report
 from harness.pages.parity import ulps
-from harness.pages.tables import CARDS, Cell, Notes, table
+from harness.pages.tables import CARDS, Cell, table
 from harness.pages.templating import number, render
 
 COMMAND = ".venv/bin/nox -s oracle -- --report results/oracle/report.json"
-STATUSES = get_args(Status)
 
 
 def oracle_inserts(results: Path) -> dict[str, str]:
@@ -21,14 +19,8 @@ def oracle_inserts(results: Path) -> dict[str, str]:
     report = read_report(results / "oracle/report.json")
     if report is None:
         nothing = render("not_measured.md.jinja", command=COMMAND)
-        texts = dict.fromkeys(("summary", "families", "programs"), nothing)
-    else:
-        texts = {
-            "summary": _summary(report),
-            "families": _families(report),
-            "programs": _programs(report),
-        }
-    return {f"oracle_{name}": text for name, text in texts.items()}
+        return dict.fromkeys(("oracle_summary", "oracle_programs"), nothing)
+    return {"oracle_summary": _summary(report), "oracle_programs": _programs(report)}
 
 
 def _summary(report: Report) -> str:
@@ -52,45 +44,33 @@ def _summary(report: Report) -> str:
     return " ".join([*sentences, f"Run on {about}."]) + "\n"
 
 
-def _families(report: Report) -> str:
-    rows: list[list[Cell | str]] = []
-    for family, rows_of_family in report.families().items():
-        counts = Counter(row.status for row in rows_of_family)
-        numbers = [Cell(str(counts[s]), float(counts[s])) for s in STATUSES]
-        worst = max(row.ulp for row in rows_of_family)
-        live = counts["not live"] < len(rows_of_family)
-        apart = Cell(ulps(worst), worst) if live else Cell("–", None)
-        rows.append([Cell(family, family, "code"), *numbers, apart])
-    columns = ["Family", *(status.capitalize() for status in STATUSES), "Largest"]
-    return table("Recorded cases on the live originals", columns, rows)
-
-
 def _programs(report: Report) -> str:
-    notes = Notes()
     rows: list[list[Cell | str]] = [
         [
             Cell(row.name, row.name, "code"),
-            Cell(find(row.name).shows.replace("`", ""), None, "wrap"),
+            Cell(find(row.name).shows.replace("`", ""), None, "wrap", _why(row)),
             row.status,
-            _apart(row, notes.mark(_why(row))),
+            _apart(row),
         ]
         for row in report.programs
         if row.name in programs()
     ]
     columns = ["Program", "Shows", "On the original, live", "On Lockstep"]
     title = "Old programs: what they printed, recorded and now"
-    return f"{table(title, columns, rows, style=CARDS)}\n{notes.listed()}"
+    return table(title, columns, rows, style=CARDS)
 
 
-def _apart(row: ProgramRow, notes: tuple[str, ...]) -> Cell:
+def _apart(row: ProgramRow) -> Cell:
     """Return the distance between Lockstep and the recording."""
     if row.ulp is None:
-        return Cell("not run", None, "none", notes)
+        return Cell("not run", None, "none")
     worst = max(row.ulp, row.exchanged or 0.0)
     within = row.status in ("identical", "not live")
-    return Cell(ulps(worst), worst, "good" if within else "bad", notes)
+    return Cell(ulps(worst), worst, "good" if within else "bad")
 
 
-def _why(row: ProgramRow) -> str:
+def _why(row: ProgramRow) -> tuple[str, ...]:
+    """Return the note of a program that did not run, or printed other numbers."""
     apart = row.ulp or row.exchanged
-    return row.reason or (find(row.name).reason if apart else "")
+    why = row.reason or (find(row.name).reason if apart else "")
+    return (why,) if why else ()

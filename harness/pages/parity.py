@@ -1,18 +1,15 @@
-"""Inserts of the parity report: counts a family and backend, reasons, tolerances."""
+"""Inserts of the parity report: counts a family and backend, and reasons."""
 
 from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
-
-from markupsafe import Markup
 
 from harness.errors import HarnessError
 from harness.pages.tables import CARDS, Cell, table
@@ -22,7 +19,6 @@ from harness.parity.row import WAYS, Row
 from lockstep.errors import sentence
 from lockstep.registry import BACKENDS
 
-TOLERANCES = Path(__file__).resolve().parent.parent / "parity" / "tolerances.toml"
 COMMAND = ".venv/bin/nox -s parity -- --all --report results/parity/report.json"
 ON_GPU = (
     "python -m harness parity --backend pytorch --all --device cuda "
@@ -118,7 +114,6 @@ def parity_inserts(results: Path) -> dict[str, str]:
         "matrix": _matrix("Parity by family and backend", report),
         "reasons": _reasons(report) if report else _missing(COMMAND),
         "environment": _facts(report) if report else _missing(COMMAND),
-        "tolerances": _tolerances(),
         "gpu": _on_gpu(gpu) if gpu else _missing(ON_GPU),
         **{n: _matrix(t.title, report, t.families) for n, t in TOOLS.items()},
     }
@@ -291,44 +286,3 @@ def _label(row: Row) -> str:
     known = BACKENDS.get(row.backend)
     one_mode = known is not None and len(known.modes) == 1
     return row.backend if one_mode else f"{row.backend} {row.mode}"
-
-
-def _tolerances() -> str:
-    """Return the tables of tolerances, which decide whether a case passes."""
-    tables = tomllib.loads(TOLERANCES.read_text("utf-8"))
-    allowed = _allowed("the recording", tables["tolerance"])
-    by_rule = _allowed("the framework's own rule in NumPy", tables["rule"])
-    rest = (
-        "Where no line matches, nothing but equality passes. Counters, flags, step "
-        "counts and\nwhich entries are finite must be equal everywhere.\n"
-    )
-    return f"{allowed}\n{by_rule}\n\n{rest}"
-
-
-def _allowed(of: str, entries: Sequence[Mapping[str, Any]]) -> Markup:
-    rows: list[list[Cell | str]] = [
-        [
-            ", ".join(entry.get("backend", [])) or "any",
-            _subjects(entry),
-            {True: "sparse", False: "dense", None: "any"}[entry.get("sparse")],
-            Cell(f"{number(entry['ulp'])} ULP", float(entry["ulp"])),
-            Cell(entry["reason"], entry["reason"], "wrap"),
-        ]
-        for entry in entries
-    ]
-    columns = ["Backend", "Family or optimizer", "Gradients", "Allowed", "Why not less"]
-    title = f"Tolerances from {of}; the first line that matches decides"
-    return table(title, columns, rows, style=CARDS)
-
-
-def _subjects(entry: Mapping[str, Any]) -> str:
-    """Return which cases an entry is about."""
-    subjects = [
-        *entry.get("family", []),
-        *entry.get("kind", []),
-        *entry.get("optimizer", []),
-        *(f"with {name}" for name in entry.get("given", [])),
-    ]
-    if "elements" in entry:
-        subjects.append(f"from {entry['elements']} elements on")
-    return ", ".join(subjects) or "any"

@@ -42,23 +42,6 @@ class Cell:
         return isinstance(self.sort, float) and self.text == f"{self.sort:.0f}"
 
 
-class Notes:
-    """Sentences that are too long for a cell: cells refer to a numbered list."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
-
-    def mark(self, text: str) -> tuple[str, ...]:
-        """Return a cell's reference to ``text``, or no reference if it is empty."""
-        if not text:
-            return ()
-        return (f"note {self._numbers.setdefault(text, len(self._numbers) + 1)}",)
-
-    def listed(self) -> str:
-        """Return all notes as a numbered list in Markdown."""
-        return render("notes.md.jinja", notes=list(self._numbers))
-
-
 def table(
     caption: str,
     columns: Sequence[str],

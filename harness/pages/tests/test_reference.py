@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 
 import pytest
 
 import lockstep
-from harness.errors import HarnessError
 from harness.pages.reference import (
     HUBS,
     RETURNED,
@@ -50,14 +48,3 @@ def test_a_shared_name_is_on_the_page_of_the_same_capability(export: str) -> Non
         if name.name == export
     }
     assert len(pages) == 1
-
-
-def test_a_name_without_a_capability_is_a_sentence(tmp_path: Path) -> None:
-    for backend in HUBS:
-        (tmp_path / backend).mkdir()
-        shutil.copy(IMPLS / backend / "__init__.py", tmp_path / backend)
-    file = tmp_path / "pytorch" / "__init__.py"
-    text = file.read_text("utf-8").replace(".lr_policies import", ".new import")
-    file.write_text(text.replace(".schedules.new", ".new"), "utf-8")
-    with pytest.raises(HarnessError, match="an import of PolicyLR from a module"):
-        public_names(tmp_path)
