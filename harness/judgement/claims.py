@@ -49,7 +49,6 @@ class Claim(Table):
         benchmark: name of the benchmark that tests the claim, instead of an experiment.
         peer: denominator of the benchmark's ratios, as named in its file.
         low: the claim predicts ratios above this one.
-        picture: name of a figure of the experiment or benchmark.
         page: the tool's page, with an anchor, that shows the claim by a short script.
         cases: the family of recorded cases that test the claim, on this page.
         missing: what would answer the claim, if neither tests it.
@@ -65,7 +64,6 @@ class Claim(Table):
     benchmark: Text = ""
     peer: Text = ""
     low: Positive = 0.0
-    picture: Text = ""
     page: Text = ""
     cases: Text = ""
     missing: Text = ""

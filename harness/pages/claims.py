@@ -46,7 +46,6 @@ def _row(claim: Claim, answered: Mapping[str, Answered]) -> dict[str, Any]:
     folder = "benchmarks" if claim.benchmark else "experiments"
     page = f"../{claim.page.replace('.md', '.html')}" if claim.page else ""
     title = "On the tool's page" if claim.page else ""
-    has_picture = each is not None and claim.picture in [f.name for f in each.figures]
     measured = [_ratio(r, claim) if claim.benchmark else _result(r) for r in results]
     return {
         "claim": claim,
@@ -55,7 +54,6 @@ def _row(claim: Claim, answered: Mapping[str, Answered]) -> dict[str, Any]:
         "page": page or f"{folder}/{claim.test}.html",
         "results": list(zip(measured, forest(measured), strict=True)),
         "note": _norms() if claim.cases else claim.missing,
-        "picture": claim.picture if has_picture else "",
     }
 
 
