@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 import lockstep
 from lockstep.ray import RayCenter
-from lockstep.ray.tests.limits import time_limit
 
 # Ray reads these when it is imported, and so do the processes that it starts.
 os.environ |= {
@@ -30,14 +30,32 @@ os.environ |= {
 SOURCES = str(Path(lockstep.__file__).parents[1])
 
 SECONDS = 240.0
-"""How long a test may wait for a process; one of the soak has limits of its own."""
+"""How long a test may wait for a process."""
+
+
+@contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raise a TimeoutError in the main thread after so long, where signals exist."""
+    if not hasattr(signal, "SIGALRM"):
+        yield
+        return
+
+    def fail(*_: Any) -> NoReturn:
+        raise TimeoutError(f"no answer for {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, fail)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture(autouse=True)
-def limit(request: pytest.FixtureRequest) -> Iterator[None]:
+def limit() -> Iterator[None]:
     """Let a test fail that waits for a process which does not answer."""
-    is_long = request.node.get_closest_marker("soak") is not None
-    with time_limit(SECONDS) if not is_long else nullcontext():
+    with time_limit(SECONDS):
         yield
 
 

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,9 +14,6 @@ from typing import Any
 from lockstep.ray import RayCenter
 from lockstep.ray.center import RayHost
 from lockstep.ray.tests.conftest import SOURCES
-
-SECONDS = 120.0
-"""After so many the process is killed, and whoever asks it gets no answer."""
 
 
 class OrdinaryWorker:
@@ -57,18 +53,20 @@ def ordinary_worker(
         text=True,
         env={**os.environ, **variables},
     )
-    limit = threading.Timer(SECONDS, process.kill)
-    limit.start()
     try:
         yield OrdinaryWorker(process)
     finally:
-        limit.cancel()
         process.kill()
         process.communicate()
 
 
-def process_of(ray: Any, center: RayCenter) -> int:
-    """Return the id of the process that a center is in."""
+def place_of(ray: Any, center: RayCenter) -> tuple[str, int]:
+    """Return the node on which a center is, and the id of its process."""
     host = RayHost(center)
     assert host.exists()
-    return int(ray.get(host._handle.__ray_call__.remote(lambda actor: os.getpid())))
+
+    def place(actor: Any) -> tuple[str, int]:
+        return ray.get_runtime_context().get_node_id(), os.getpid()
+
+    found: tuple[str, int] = ray.get(host._handle.__ray_call__.remote(place))
+    return found

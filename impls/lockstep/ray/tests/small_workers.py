@@ -8,6 +8,10 @@ from typing import Any
 import numpy as np
 
 from lockstep import registry
+from lockstep.interface import Array
+from lockstep.ray import RayCenter
+from lockstep.ray.center import RayHost
+from lockstep.ray.worker import RemoteView
 
 START = np.float32([1.0, -2.0])
 RATE = 0.3
@@ -109,6 +113,24 @@ class TensorFlow(SmallWorker):
 
     def tensor(self, gradient: Any) -> Any:
         return self.tensorflow.constant(gradient)
+
+
+class NumpyView(RemoteView):
+    """The view of a worker that has one weight, ``w``, and no framework."""
+
+    backend = "numpy"
+
+    def __init__(self, center: RayCenter, weight: Array) -> None:
+        super().__init__(RayHost(center))
+        self.weight = weight
+        self.begin("delta")
+        self.pull()
+
+    def arrays(self) -> dict[str, Array]:
+        return {"w": self.weight}
+
+    def pull(self) -> None:
+        self.weight = np.array(self.member.pull(["w"])["w"])
 
 
 WORKERS: dict[str, type[SmallWorker]] = {

@@ -24,10 +24,6 @@ def assert_same_bits(one: Any, other: Any) -> None:
 
 RULES = [
     ("Adam", {"lr": 0.1}, "gradient"),
-    pytest.param("SGD", {"lr": 0.1}, "gradient", marks=pytest.mark.slow),
-    pytest.param(
-        "SGD", {"lr": 0.1, "momentum": 0.9}, "gradient", marks=pytest.mark.slow
-    ),
     pytest.param("Adam", {"lr": 0.1}, "delta", marks=pytest.mark.slow),
 ]
 
@@ -103,7 +99,7 @@ def test_a_task_with_a_worker_of_numpy_shares_the_center(
 
     @ray.remote(num_cpus=0)
     def train() -> float:
-        from lockstep.ray.tests.soak import NumpyView
+        from lockstep.ray.tests.small_workers import NumpyView
 
         view = NumpyView(center, np.zeros(size, np.float32))
         view.send({"w": -np.ones(size, np.float32)})

@@ -10,9 +10,7 @@ import pytest
 
 from lockstep import registry
 from lockstep.errors import (
-    DtypeError,
     GetterError,
-    TrainingEndedError,
     UnsupportedError,
 )
 from lockstep.ray.tests.local_host import LocalHost
@@ -21,8 +19,6 @@ from lockstep.ray.tests.small_workers import (
     SmallWorker,
     remote_center,
 )
-
-ORDER = [0, 1, 1, 0, 0, 0, 1, 1, 0, 0]
 
 
 @pytest.fixture(params=WORKERS)
@@ -56,23 +52,6 @@ def train(workers: list[SmallWorker], order: list[int]) -> None:
         workers[chosen].step(gradients(number))
 
 
-def test_the_center_moves_as_that_of_one_process(backend: str, tmp_path: Path) -> None:
-    """Crashes and lost replies change no bit."""
-    host = LocalHost(tmp_path)
-    ours = [worker(backend, host).start() for _ in range(2)]
-    first = WORKERS[backend](None)
-    theirs = [first, WORKERS[backend](first.getter.center)]
-    for number, chosen in enumerate(ORDER):
-        host.crash()
-        host.lost = 1
-        for team in (ours, theirs):
-            team[chosen].step(gradients(number))
-    for one, other in zip(ours, theirs, strict=True):
-        assert one.value().tobytes() == other.value().tobytes()
-    assert host.center is not None
-    assert host.center.counters.rounds == 5
-
-
 def test_workers_of_all_backends_share_one_center(tmp_path: Path) -> None:
     host = LocalHost(tmp_path)
     names = [require(name) for name in WORKERS]
@@ -87,15 +66,6 @@ def test_workers_of_all_backends_share_one_center(tmp_path: Path) -> None:
     np.testing.assert_allclose(shared(host), center.parameters["w"].detach(), rtol=1e-6)
     assert host.center is not None
     assert host.center.counters.rounds == 8
-
-
-def test_a_worker_of_another_shape_is_refused(backend: str, tmp_path: Path) -> None:
-    host = LocalHost(tmp_path)
-    worker(backend, host)
-    with pytest.raises(UnsupportedError, match=r"expected 'w' to be .*float32.* \[2\]"):
-        worker(backend, host, np.zeros(3, np.float32))
-    with pytest.raises(UnsupportedError, match=r"expected 'w' to be .*got .*float64"):
-        worker(backend, host, np.zeros(2))
 
 
 @pytest.mark.parametrize("name", ["keras3", "tf"])
@@ -116,27 +86,10 @@ def test_a_getter_without_variables_is_refused(tmp_path: Path) -> None:
         package.AGNOptimizer(rule, 1, getter, commit="delta")
 
 
-def test_after_the_end_a_round_is_refused(backend: str, tmp_path: Path) -> None:
-    host = LocalHost(tmp_path)
-    made = worker(backend, host).start()
-    host.call("end")
-    made.step(gradients(0))
-    with pytest.raises(TrainingEndedError, match="stop this worker"):
-        made.step(gradients(1))
-
-
 def test_text_that_is_no_name_is_refused(backend: str) -> None:
     getter = registry.load(backend).AGNCustomGetter
     with pytest.raises(GetterError, match="expected 'ray://NAME' with a NAME of lett"):
         getter("cpu", center="ray://10.0.0.1:10001")
-
-
-@pytest.mark.parametrize("name", ["keras3", "tf"])
-def test_a_dtype_that_numpy_lacks_is_refused(name: str, tmp_path: Path) -> None:
-    tensorflow = pytest.importorskip("tensorflow", reason="needs TensorFlow")
-    start = tensorflow.constant([1.0, 2.0], tensorflow.bfloat16)
-    with pytest.raises(DtypeError, match="got bfloat16 for 'w'; train float32"):
-        worker(require(name), LocalHost(tmp_path), start)
 
 
 def test_a_step_in_a_graph_is_refused(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """What fails on real processes of one machine, and what is left of it.
 
-Elsewhere: a reply that is lost in ``test_actor.py``, nodes and random kills in
-``test_soak.py``, and kills in the middle of a checkpoint in ``test_random_kills.py``.
+Elsewhere: a reply that is lost in ``test_actor.py``, nodes in ``test_lost_nodes.py``,
+a full disk in ``test_served_center.py``, and kills at random moments, also in the
+middle of a checkpoint, in ``test_random_kills.py``.
 """
 
 from __future__ import annotations
@@ -20,10 +21,9 @@ pytest.importorskip("torch", reason="needs PyTorch")
 
 from lockstep.errors import CenterLostError, TrainingEndedError, UnsupportedError
 from lockstep.ray import RayCenter
-from lockstep.ray.center import RayHost
-from lockstep.ray.tests.processes import ordinary_worker, process_of
+from lockstep.ray.tests.processes import ordinary_worker, place_of
 from lockstep.ray.tests.small_workers import WORKERS
-from lockstep.ray.tests.trainer import FullDisk, Trainer
+from lockstep.ray.tests.trainer import Trainer
 
 pytestmark = pytest.mark.slow
 
@@ -54,10 +54,10 @@ def test_a_killed_center_goes_on_from_its_checkpoint(
     trainer = Trainer(0, center, commit="delta")
     for number in range(3):
         trainer.round(2 * number)
-    before = process_of(ray, center)
+    _, before = place_of(ray, center)
     os.kill(before, signal.SIGKILL)
     trainer.round(6)
-    assert process_of(ray, center) != before
+    assert place_of(ray, center)[1] != before
     # Of the three rounds before, the checkpoint has two.
     assert center.status()["rounds"] == 3
 
@@ -108,29 +108,6 @@ def test_a_worker_of_another_kind_is_refused_and_the_first_goes_on(
     first.step(np.float32([1, 1]))
     status = center.status()
     assert (status["rounds"], status["workers"]) == (1, 1)
-
-
-def test_a_full_disk_costs_rounds_only_if_the_center_is_killed(
-    ray: Any, center: RayCenter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The system refuses the center to write more than a few bytes to a file."""
-    monkeypatch.setattr(RayHost, "actor", FullDisk)
-    center = RayCenter(center.name, directory=tmp_path, every=1)
-    trainer = Trainer(0, center, commit="delta")
-    trainer.round(0)
-    (tmp_path / "full").touch()
-    trainer.round(2)
-    status = center.status()
-    assert (status["rounds"], status["checkpoint_rounds"]) == (2, 1)
-    assert "File too large" in status["checkpoint_error"]
-    os.kill(process_of(ray, center), signal.SIGKILL)
-    trainer.round(4)
-    # The checkpoint is that of the first round.
-    assert center.status()["rounds"] == 2
-    (tmp_path / "full").unlink()
-    trainer.round(6)
-    status = center.status()
-    assert (status["checkpoint_rounds"], status["checkpoint_error"]) == (3, None)
 
 
 def test_late_callers_hear_that_training_ended(center: RayCenter) -> None:

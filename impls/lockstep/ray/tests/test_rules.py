@@ -15,7 +15,7 @@ pytest.importorskip("tensorflow", reason="needs TensorFlow")
 
 from lockstep import registry
 from lockstep.ray import RayCenter
-from lockstep.ray.tests.processes import process_of
+from lockstep.ray.tests.processes import place_of
 from lockstep.ray.tests.small_workers import WORKERS
 
 pytestmark = pytest.mark.slow
@@ -58,7 +58,7 @@ def test_a_rule_moves_the_center_by_the_bits_of_one_process(
     for turn, chosen in enumerate(ORDER):
         gradient = np.random.default_rng(turn).normal(size=2).astype(np.float32)
         if turn == 7:
-            os.kill(process_of(ray, center), signal.SIGKILL)
+            os.kill(place_of(ray, center)[1], signal.SIGKILL)
         for team in (ours, theirs):
             team[chosen].step(gradient)
     for one, other in zip(ours, theirs, strict=True):

@@ -78,21 +78,6 @@ class DyingCenter(CenterActor):
         return reply
 
 
-class FullDisk(CenterActor):
-    """A center that can write no whole file as long as there is one named ``full``."""
-
-    def call(self, method: str, *arguments: Any) -> Any:
-        import resource  # Not on every system.
-
-        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-        if Path(self.center.path.parent, "full").exists():
-            resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
-        try:
-            return super().call(method, *arguments)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-
-
 def main(address: str, name: str, directory: str) -> None:
     """Train in a process of its own: a round for each line that it reads."""
     import ray
