@@ -98,21 +98,12 @@ class AGNCustomGetter:
         self._grad_map: dict[Variable, Variable] = {}
 
     def __call__(self, variables: Iterable[Variable]) -> list[Variable]:
-        """Register trainable variables and return them; known variables do not change.
-
-        Raises:
-            UnsupportedError: a ValueError; two variables of one name.
-        """
+        """Register trainable variables, which have different names; return them."""
         entered = list(variables)
         for variable in entered:
             if variable in self._global_map:
                 continue
             name = variable.name
-            if name in [known.name for known in self._global_map]:
-                raise errors.UnsupportedError(
-                    f"{GETTER}: expected variables with names of their own, got "
-                    f"{name!r} twice; workers share what has the same name."
-                )
             start = variable.value
             if not self.strict:  # agn-accumulator-start
                 start = np.zeros_like(start)

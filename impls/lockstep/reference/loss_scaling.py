@@ -19,7 +19,7 @@ from lockstep.pipeline import stages_of
 from lockstep.reference import arrays, clipping
 from lockstep.reference.arrays import Pairs, Variable, is_finite, times
 from lockstep.reference.multitask import MultitaskOptimizerWrapper
-from lockstep.reference.optimizers import Optimizer, Wrapper
+from lockstep.reference.optimizers import Optimizer, Wrapper, called
 
 # -- loss scales -----------------------------------------------------------------------
 
@@ -328,11 +328,12 @@ class ScalingWrapper(Wrapper):
             return np.float32(1) / self.loss_scale
 
     def scaled_pairs(
-        self, loss: Any, variables: list[Variable], scale: Callable[[Gradient], Any]
+        self, loss: Any, var_list: Iterable[Variable], scale: Callable[[Gradient], Any]
     ) -> Pairs:
         """Return the gradients after ``scale``; functions of d loss get the number."""
-        gradients = [g(self.loss_scale) if callable(g) else scale(g) for g in loss()]
-        return self.inner_optimizer.compute_gradients(lambda: gradients, variables)
+        number, gradients = self.loss_scale, called(loss)
+        scaled = [g(number) if callable(g) else scale(g) for g in gradients]
+        return self.inner_optimizer.compute_gradients(lambda: scaled, var_list)
 
     def apply_or_skip(self, pairs: Pairs, update: Callable[[Pairs], None]) -> None:
         """Call ``update`` with the clipped pairs unless the step is skipped."""
@@ -459,8 +460,9 @@ class MixedPrecisionLossScaleOptimizer(ScalingWrapper):
         # loss-scale-fixed
         self.skips = not (strict and isinstance(self.scale_object, FixedLossScale))
 
-    def differentiate(self, loss: Any, variables: list[Variable]) -> Pairs:
+    def compute_gradients(self, loss: Any, var_list: Iterable[Variable]) -> Pairs:
         """Return the gradients times the scale, times its reciprocal."""
+        variables = list(var_list)
         for variable in variables:
             if self.strict and variable.dtype == np.float16:  # loss-scale-float16
                 raise errors.DtypeError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -82,7 +82,20 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
                 "MixedPrecisionLossScaleOptimizer around it to scale the loss."
             )
         # masters-scale-type
-        self.scale_object = loss_scale if strict else scale_of(loss_scale)
+        known = AutomaticLossScaler | FixedLossScale | DynamicLossScale
+        if not strict and isinstance(loss_scale, str):
+            if loss_scale != "dynamic":
+                raise errors.UnknownNameError(
+                    f"{OWNER}: loss_scale: expected a number, None, 'dynamic' or a "
+                    f"loss scale, got {loss_scale!r}; pass AutomaticLossScaler, for "
+                    "example."
+                )
+            loss_scale = DynamicLossScale()
+        if not strict and loss_scale is not None and not isinstance(loss_scale, known):
+            number = number_of(loss_scale)
+            require(OWNER, "loss_scale", loss_scale, is_scale(number), HELD, CHOOSE)
+            loss_scale = number
+        self.scale_object = loss_scale
         # masters-static-scale
         self.skips = not strict or isinstance(loss_scale, AutomaticLossScaler)
         self.masters: dict[Variable, Variable] = {}
@@ -103,7 +116,7 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
         """Return the master of a variable, or the variable itself if it has none."""
         return self.masters.get(variable, variable)
 
-    def differentiate(self, loss: Any, variables: list[Variable]) -> Pairs:
+    def compute_gradients(self, loss: Any, var_list: Iterable[Variable]) -> Pairs:
         """Return the unscaled float32 gradients with the masters."""
         scale = self.loss_scale
         self.adopt_changes()
@@ -112,26 +125,21 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
             # As in a float16 model, where a scale above 65504 is infinite.
             return arrays.map_values(lambda v: v * v.dtype.type(scale), gradient)
 
-        pairs = self.scaled_pairs(loss, variables, scaled)
-        of_masters = [self.to_master(g, v, scale) for g, v in pairs]
-        return [(times(g, self.reciprocal()), master) for g, master in of_masters]
-
-    def to_master(
-        self, gradient: Gradient, variable: Variable, scale: np.float32
-    ) -> tuple[Gradient, Variable]:
-        """Return the gradient of a variable's master, still scaled, and the master."""
-        has_master = self.trains_master(variable)
-        if gradient is None and has_master and self.strict:  # masters-absent
-            raise errors.UnsupportedError(
-                f"{OWNER}: expected a gradient for the float16 variable "
-                f"{variable.name!r}, got None; the original cannot leave it out; leave "
-                "strict off."
-            )
-        wide, master = self.for_master(gradient, variable)
-        regularizer = REGISTERED.get(variable)
-        if regularizer is not None and has_master:
-            wide = add_penalty(wide, regularizer(master) * scale)
-        return wide, master
+        of_masters: Pairs = []
+        for gradient, variable in self.scaled_pairs(loss, var_list, scaled):
+            has_master = self.trains_master(variable)
+            if gradient is None and has_master and self.strict:  # masters-absent
+                raise errors.UnsupportedError(
+                    f"{OWNER}: expected a gradient for the float16 variable "
+                    f"{variable.name!r}, got None; the original cannot leave it out; "
+                    "leave strict off."
+                )
+            wide, master = self.for_master(gradient, variable)
+            regularizer = REGISTERED.get(variable)
+            if regularizer is not None and has_master:
+                wide = add_penalty(wide, regularizer(master) * scale)
+            of_masters.append((times(wide, self.reciprocal()), master))
+        return of_masters
 
     def for_master(
         self, gradient: Gradient, variable: Variable
@@ -183,24 +191,6 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
     def get_slot(self, var: Variable, name: str) -> Array | None:
         """Return a slot of the variable's master."""
         return super().get_slot(self.master(var), name)
-
-
-def scale_of(loss_scale: Any) -> Any:
-    """Return the number or scale object for an argument ``loss_scale``."""
-    if loss_scale is None:
-        return 1.0
-    if isinstance(loss_scale, str):
-        if loss_scale == "dynamic":
-            return DynamicLossScale()
-        raise errors.UnknownNameError(
-            f"{OWNER}: loss_scale: expected a number, None, 'dynamic' or a loss scale, "
-            f"got {loss_scale!r}; pass AutomaticLossScaler('Backoff'), for example."
-        )
-    if isinstance(loss_scale, AutomaticLossScaler | FixedLossScale | DynamicLossScale):
-        return loss_scale
-    fine = is_scale(number_of(loss_scale))
-    require(OWNER, "loss_scale", loss_scale, fine, HELD, CHOOSE)
-    return number_of(loss_scale)
 
 
 def mp_regularizer_wrapper(regularizer: Regularizer) -> Callable[[Variable], Any]:

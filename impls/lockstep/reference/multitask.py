@@ -146,11 +146,9 @@ def clip_gradients_by_global_norm(
     """
     pairs = arrays.as_pairs(gradients_variables, CLIP)
     gradients: list[Gradient] = [gradient for gradient, _ in pairs]
-    dtype = arrays.SINGLE
-    if strict:
-        dtype = dtype_of_all(gradients)
-    else:
+    if not strict:
         check_norm_limit(CLIP, "clip_norm", clip_norm)
+    dtype = dtype_of_all(gradients) if strict else arrays.SINGLE
     clipped, norm = clipped_in(dtype, gradients, clip_norm, flush=strict)
     if error_if_nonfinite and not np.isfinite(norm):
         raise NonFiniteNormError(

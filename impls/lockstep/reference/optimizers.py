@@ -201,8 +201,6 @@ class Optimizer:
     or :class:`~lockstep.interface.Rows` of its variable's shape and dtype, or None. It
     may also be a function from d loss (1, or the loss scale) to these, for sums whose
     terms must be scaled first, as with a penalty.
-
-    A subclass has :meth:`apply`, and may have its own :meth:`differentiate`.
     """
 
     strict = False
@@ -218,12 +216,8 @@ class Optimizer:
             LossNotCallableError: a RuntimeError; ``loss`` is no function.
             ValueError: the number of gradients differs from that of the variables.
         """
-        if not callable(loss):
-            raise LossNotCallableError(
-                f"{type(self).__name__}: loss: expected a function that returns "
-                f"gradients, got {type(loss).__name__}; pass lambda: [g]."
-            )
-        return self.differentiate(loss, list(var_list))
+        gradients = [g(np.float32(1)) if callable(g) else g for g in called(loss)]
+        return list(zip(gradients, var_list, strict=True))
 
     def minimize(
         self,
@@ -259,11 +253,6 @@ class Optimizer:
             )
         self.apply(pairs, global_step)
 
-    def differentiate(self, loss: Any, variables: list[Variable]) -> Pairs:
-        """Return the pairs of gradients and variables."""
-        gradients = [g(np.float32(1)) if callable(g) else g for g in loss()]
-        return list(zip(gradients, variables, strict=True))
-
     def apply(self, pairs: Pairs, global_step: Variable | None) -> None:
         """Take a step with checked pairs."""
         raise NotImplementedError
@@ -273,15 +262,28 @@ class Optimizer:
         raise NotImplementedError
 
 
+def called(loss: Any) -> Iterable[Any]:
+    """Return the gradients of a loss; raise unless it is a function."""
+    if not callable(loss):
+        raise LossNotCallableError(
+            "compute_gradients: loss: expected a function that returns gradients, got "
+            f"{type(loss).__name__}; pass lambda: [g]."
+        )
+    gradients: Iterable[Any] = loss()
+    return gradients
+
+
 class Wrapper(Optimizer):
     """Base of the wrappers; the slots are those of the optimizer inside."""
 
     inner_optimizer: Optimizer
     last_step: StepReport = NO_STEP
 
-    def differentiate(self, loss: Any, variables: list[Variable]) -> Pairs:
+    def compute_gradients(
+        self, loss: Callable[[], Iterable[Any]], var_list: Iterable[Variable]
+    ) -> Pairs:
         """Return the pairs of the wrapped optimizer, which may scale the loss."""
-        return self.inner_optimizer.differentiate(loss, variables)
+        return self.inner_optimizer.compute_gradients(loss, var_list)
 
     def report(self, pairs: Pairs, ending: str) -> StepReport:
         """Return the inner optimizer's report, or a plain one's, with an ending."""

@@ -9,7 +9,7 @@ import pytest
 
 from lockstep import reference
 from lockstep.interface import Rows
-from lockstep.reference import AGNCustomGetter, Variable, strict
+from lockstep.reference import Variable, strict
 
 ONES = np.ones(2, np.float32)
 
@@ -77,28 +77,11 @@ def test_the_init_op_pulls_and_forgets() -> None:
     assert gathered(late, other) == [0.0, 0.0]
 
 
-def test_strict_gathers_on_top_of_the_value_before_the_init_op() -> None:
-    for names, expected in ((reference, [0.5, 1.5]), (strict, [0.0, 0.5])):
-        w = weight()
-        worker = worker_of(w, names=names, communication_period=1)
-        worker.apply_gradients([(ONES, w)])
-        assert w.value.tolist() == expected
-
-
 def test_strict_divides_by_any_period() -> None:
     w = weight()
     worker = worker_of(w, names=strict, communication_period=0)
     with pytest.raises(ZeroDivisionError):
         worker.apply_gradients([(ONES, w)])
-
-
-def test_an_iterator_of_pairs_is_kept_by_default_and_refused_under_strict() -> None:
-    w = weight()
-    worker_of(w).apply_gradients(iter([(ONES, w)]))
-    assert w.value.tolist() == [0.5, 1.5]
-    with pytest.raises(ValueError):
-        worker_of(w, names=strict).apply_gradients(iter([(ONES, w)]))
-    assert w.value.tolist() == [0.5, 1.5]
 
 
 def test_what_a_step_did_says_when_the_next_push_is_due() -> None:
@@ -116,35 +99,12 @@ def test_what_a_step_did_says_when_the_next_push_is_due() -> None:
     assert worker.last_step.skipped == ("v",)
 
 
-def test_the_report_is_that_of_the_local_step_inside() -> None:
-    w, v = weight(), weight("v")
-    base = reference.MultitaskOptimizerWrapper(reference.GradientDescentOptimizer(0.5))
-    worker = worker_of(w, v, base=base, communication_period=1)
-    worker.apply_gradients([(ONES, w), (0 * ONES, v)])
-    assert worker.last_step.skipped == ("v",)
-    assert worker.last_step.reason.startswith("of 2 gradients 1 all zero; local step 1")
-
-
 def test_a_sparse_gradient_is_gathered_as_its_sum() -> None:
     table = Variable("t", np.zeros((3, 1)), np.float32)
     worker = worker_of(table)
     rows = Rows(np.array([2, 0, 2]), np.float32([[1], [2], [3]]), (3, 1))
     worker.apply_gradients([(rows, table)])
     assert gathered(worker, table) == [[2], [0], [4]]
-
-
-def test_masters_are_refused_inside_and_around() -> None:
-    variable = weight()
-    worker = worker_of(variable)
-    masters = reference.MixedPrecisionOptimizerWrapper(worker.inner_optimizer, 8.0)
-    with pytest.raises(ValueError):
-        worker_of(weight(), base=reference.MultitaskOptimizerWrapper(masters))
-    with pytest.raises(ValueError):
-        reference.MixedPrecisionOptimizerWrapper(worker, 8.0)
-    with pytest.raises(ValueError):
-        reference.optimize_loss(
-            lambda: [ONES], worker, None, lambda step: 0.5, [variable], dtype="mixed"
-        )
 
 
 def test_a_variable_that_the_getter_was_not_given_is_refused_before_the_step() -> None:
@@ -154,32 +114,3 @@ def test_a_variable_that_the_getter_was_not_given_is_refused_before_the_step() -
         worker.apply_gradients([(ONES, w), (ONES, stranger)])
     assert w.value.tolist() == [1.0, 2.0]
     assert int(worker.local_step.value) == 0
-
-
-def test_row_clipping_inside_cuts_the_shared_rows_too_but_not_under_strict() -> None:
-    for names, expected in ((reference, [1.5, 2.0]), (strict, [3.0, 4.0])):
-        w = weight("w", 3.0, 4.0)
-        base = reference.GradientDescentOptimizer(0.5)
-        rows = names.VariableClippingOptimizer(base, {w: [0]}, 2.5)
-        worker = worker_of(w, names=names, base=rows, communication_period=1)
-        worker.get_init_op(0)
-        worker.apply_gradients([(0 * ONES, w)])
-        np.testing.assert_allclose(shared(worker, w), expected, rtol=1e-6)
-        assert w.value.tolist() == shared(worker, w)
-
-
-@pytest.mark.parametrize(
-    ("options", "error"),
-    [
-        ({"base": 3}, TypeError),
-        ({"communication_period": 0}, ValueError),
-    ],
-)
-def test_what_cannot_be_meant_is_refused(options: Any, error: Any) -> None:
-    with pytest.raises(error):
-        worker_of(weight(), **options)
-
-
-def test_two_variables_of_a_worker_do_not_share_weights_by_accident() -> None:
-    with pytest.raises(ValueError):
-        AGNCustomGetter("/cpu:0")([weight("w"), weight("w")])

@@ -15,7 +15,6 @@ from lockstep.reference import (
     MixedPrecisionLossScaleOptimizer,
     Rows,
     Variable,
-    strict,
 )
 
 NAN = float("nan")
@@ -49,15 +48,6 @@ def test_the_share_of_overflows_reaches_the_tolerance_or_nothing_is_lowered() ->
 def test_growth_starts_the_share_anew() -> None:
     found = walk("....x..xx", increment_period=4, tolerance=0.4)
     assert found == [64, 64, 64, 128, 64, 64, 64, 64, 32]
-
-
-def test_only_a_strict_dynamic_scale_needs_the_shape_of_sparse_gradients() -> None:
-    rows = Rows(np.array([0]), np.ones((1, 2), np.float32), None)
-    assert DynamicLossScale().update([rows]) == (None, True)
-    with pytest.raises(ValueError):
-        strict.DynamicLossScale().update([rows])
-    shaped = rows._replace(dense_shape=(2, 2))
-    assert strict.DynamicLossScale().update([shaped]) == (None, True)
 
 
 def test_factors_of_their_own_replace_the_multiplier() -> None:

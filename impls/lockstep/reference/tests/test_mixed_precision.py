@@ -7,9 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lockstep.errors import (
-    UnsupportedError,
-)
 from lockstep.reference import (
     AutomaticLossScaler,
     GradientDescentOptimizer,
@@ -18,7 +15,6 @@ from lockstep.reference import (
     MultitaskOptimizerWrapper,
     Rows,
     Variable,
-    VariableClippingOptimizer,
 )
 
 HALF = np.float16
@@ -83,17 +79,6 @@ def test_a_multitask_wrapper_around_does_not_claim_a_skipped_step(wrapped: Any) 
     assert opt.last_step.nonfinite == ("w",)
     opt.apply_gradients([(np.float32([1.0]), w)])
     assert opt.last_step.applied
-
-
-def test_row_clipping_limits_masters_inside_and_is_refused_around() -> None:
-    w = Variable("w", np.array([[3, 4], [0.25, 0.5]], HALF), HALF)
-    inner = VariableClippingOptimizer(GradientDescentOptimizer(1.0), {w: [1]}, 2.5)
-    opt = MixedPrecisionOptimizerWrapper(inner, 8.0)
-    opt.apply_gradients([(np.zeros((2, 2), HALF), w)])
-    assert opt.master(w).value.tolist() == [[1.5, 2], [0.25, 0.5]]
-    assert w.value.tolist() == [[1.5, 2], [0.25, 0.5]]
-    with pytest.raises(UnsupportedError):
-        VariableClippingOptimizer(MultitaskOptimizerWrapper(opt), {w: [1]}, 2.5)
 
 
 def test_what_others_write_into_the_model_goes_into_the_masters() -> None:

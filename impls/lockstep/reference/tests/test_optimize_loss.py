@@ -160,12 +160,6 @@ def test_the_rate_waits_with_the_steps() -> None:
     assert step.global_step.value == 2
 
 
-def test_the_callers_arguments_stay_as_they_were() -> None:
-    given = {"weight_decay": 0.25}
-    trained([PER_EXAMPLE], weight(), optimizer="AdamW", optimizer_params=given)
-    assert given == {"weight_decay": 0.25}
-
-
 def test_a_class_of_adamw_decays_as_it_says() -> None:
     variable = weight()
     before = variable.value
@@ -178,14 +172,6 @@ def test_a_class_of_adamw_decays_as_it_says() -> None:
     )
     step()
     np.testing.assert_array_equal(variable.value, before * np.float32(0.75))
-
-
-def test_an_optimizer_that_is_made_already_gets_the_rate_of_each_step() -> None:
-    variable = weight()
-    adam = ls.AdamOptimizer(0.5)
-    step = trained([PER_EXAMPLE], variable, optimizer=adam, optimizer_params=None)
-    assert step.optimizer is adam
-    assert adam.arguments["learning_rate"] == np.float32(0.1)
 
 
 def made(**options: Any) -> Callable[[], Any]:
@@ -302,15 +288,3 @@ def taken(a: Array | None, b: Array | None, **options: Any) -> Any:
 def test_a_variable_without_a_gradient_is_named() -> None:
     report = taken(ONES, None).last_step
     assert report == (True, "1 of 2 variables updated", ("b",))
-
-
-def test_only_the_gradient_that_is_not_finite_is_named_though_all_are_clipped() -> None:
-    # A norm of NaN would make the other gradient NaN, too.
-    step = taken(
-        ONES * np.float32(np.nan),
-        ONES,
-        dtype="mixed",
-        loss_scaling="Backoff",
-        clip_gradients=1.0,
-    )
-    assert step.last_step.nonfinite == ("a",)

@@ -74,18 +74,6 @@ def as_float32(gradient: Any) -> Any:
     return gradient.astype(np.float32)
 
 
-@pytest.mark.parametrize("make", [MAKES["Adam"], MAKES["AdamW"]])
-def test_strict_adam_computes_in_the_dtype_of_the_variable(
-    make: Any, dtype: np.dtype[Any]
-) -> None:
-    half = Variable("half", np.ones((6, 3), dtype))
-    ours = make(strict)
-    for gradient in gradients(1e-4, dtype, sparse=True):
-        ours.apply_gradients([(gradient, half)])
-    assert {slot.dtype for slot in ours.slots[half].values()} == {dtype}
-    assert not ours.slots[half]["v"].any(), "1 - beta2, or a square, is 0"
-
-
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "rows"])
 @rules
@@ -106,14 +94,6 @@ def test_arrays_from_before_a_step_stay_as_they_were(
             np.testing.assert_array_equal(array, earlier)
         for new in (w.value, *optimizer.slots[w].values()):
             assert not any(np.shares_memory(new, given) for given in held)
-
-
-def test_ftrl_at_rate_zero_changes_nothing_and_strict_fails() -> None:
-    w, ones = Variable("w", np.float32([1, 2])), np.float32([1, 1])
-    reference.FtrlOptimizer(0.0).apply_gradients([(ones, w)])
-    assert w.value.tolist() == [1, 2]
-    with pytest.raises(ValueError):
-        strict.FtrlOptimizer(0.0).apply_gradients([(ones, w)])
 
 
 @pytest.mark.parametrize(("names", "dense"), [(reference, np.nan), (strict, 0.0)])
