@@ -28,9 +28,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
             sys.exit(command.run(options))
         if options.command == "watch":
             watch.run(options)
+        elif options.command == "schedule":
+            values, folder = parse(options.arguments), options.out
+            drawn = schedule(options.policy, values, options.steps, options.strict)
+            files = write_files(drawn, folder) if folder is not None else []
+            print(as_text(drawn, shutil.get_terminal_size().columns), *files, sep="\n")
         else:
-            shows_policy = options.command == "schedule"
-            print(_schedule(options) if shows_policy else _versions())
+            print(f"lockstep {__version__}")
+            for package in dict.fromkeys(
+                p for b in BACKENDS.values() for p in b.packages
+            ):
+                print(f"{package} {_version(package) or 'not installed'}")
     except LockstepError as error:
         print(f"lockstep: {error}", file=sys.stderr)
         sys.exit(2)
@@ -56,23 +64,6 @@ def _parser() -> argparse.ArgumentParser:
     command.add_options(commands)
     watch.add_options(commands)
     return parser
-
-
-def _schedule(given: argparse.Namespace) -> str:
-    """Return the drawing, followed by the paths of the written files."""
-    values = parse(given.arguments)
-    drawn = schedule(given.policy, values, given.steps, given.strict)
-    files = write_files(drawn, given.out) if given.out is not None else []
-    width = shutil.get_terminal_size().columns
-    return "\n".join([as_text(drawn, width), *map(str, files)])
-
-
-def _versions() -> str:
-    lines = [f"lockstep {__version__}"]
-    packages = dict.fromkeys(p for b in BACKENDS.values() for p in b.packages)
-    for package in packages:
-        lines.append(f"{package} {_version(package) or 'not installed'}")
-    return "\n".join(lines)
 
 
 def _version(package: str) -> str | None:

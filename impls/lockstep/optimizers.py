@@ -130,12 +130,6 @@ def _is_finite(value: Any) -> bool:
     return is_number and math.isfinite(value)
 
 
-def _positive(name: str, default: Any) -> Parameter:
-    return Parameter(
-        name, default, "a finite number > 0", lambda v: _is_finite(v) and v > 0
-    )
-
-
 def _at_least_zero(name: str, default: Any = 0.0) -> Parameter:
     return Parameter(
         name, default, "a finite number >= 0", lambda v: _is_finite(v) and v >= 0
@@ -181,7 +175,15 @@ OPTIMIZERS: Mapping[str, OptimizerSpec] = {
         OptimizerSpec("Adam", _ADAM, _MOMENTS, _POWERS),
         OptimizerSpec(
             "Adagrad",
-            (_RATE, _positive("initial_accumulator_value", 0.1)),
+            (
+                _RATE,
+                Parameter(
+                    "initial_accumulator_value",
+                    0.1,
+                    "a finite number > 0",
+                    lambda v: _is_finite(v) and v > 0,
+                ),
+            ),
             (Slot("accumulator", "initial_accumulator_value"),),
         ),
         OptimizerSpec(

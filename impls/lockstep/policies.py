@@ -102,30 +102,26 @@ def checked(policy: Policy) -> Policy:
         if "lr" in kw:
             with_full_name(name, {**given, "lr": kw["lr"]})
             kw = with_full_name(name, kw)
-        check_step(name, global_step, strict)
+        # The values in a tensor may not be known yet.
+        if isinstance(global_step, np.ndarray):
+            fine = global_step.dtype.kind in "iu" and (
+                strict or not (global_step < 0).any()
+            )
+        elif is_tensor(global_step):
+            fine = strict or "int" in dtype_name(global_step.dtype)
+        else:
+            fine = whole(global_step) or (
+                strict and isinstance(global_step, numbers.Integral)
+            )
+        if not fine:
+            raise OutOfRangeError(
+                f"{name}: global_step: expected an integer >= 0 or a tensor of integers, "
+                f"got {global_step!r}; count optimizer steps from 0."
+            )
         check_ranges(name, {**given, **kw}, strict)
         return policy(global_step, *args, strict=strict, **kw)
 
     return cast(Policy, call)
-
-
-def check_step(name: str, step: Any, strict: bool = False) -> None:
-    """Raise OutOfRangeError unless the step is an integer >= 0, or a tensor of such.
-
-    The values in a tensor are not checked, because they may not be known yet.
-    """
-    unchecked = strict
-    if isinstance(step, np.ndarray):
-        fine = step.dtype.kind in "iu" and (unchecked or not np.any(step < 0))
-    elif is_tensor(step):
-        fine = unchecked or "int" in dtype_name(step.dtype)
-    else:
-        fine = whole(step) or (unchecked and isinstance(step, numbers.Integral))
-    if not fine:
-        raise OutOfRangeError(
-            f"{name}: global_step: expected an integer >= 0 or a tensor of integers, "
-            f"got {step!r}; count optimizer steps from 0."
-        )
 
 
 def check_ranges(name: str, given: Mapping[str, Any], strict: bool) -> None:

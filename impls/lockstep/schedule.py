@@ -123,8 +123,9 @@ def as_text(drawn: Schedule, width: int) -> str:
     lines = [drawn.title]
     for row in range(HEIGHT - 1, -1, -1):
         label = f"{top * (row + 1) / HEIGHT:10.3g} " if row % 4 == 1 else " " * 11
-        cells = (_cell(value / top * HEIGHT - row) for value in highest)
-        lines.append(f"{label}│{''.join(cells)}")
+        eighths = (round(8 * (value / top * HEIGHT - row)) for value in highest)
+        cells = "".join(BLOCKS[min(max(count, 0), 8)] for count in eighths)
+        lines.append(f"{label}│{cells}")
     last = str(len(drawn.rates) - 1)
     rates = drawn.rates
     ends = f"first {rates[0]:.6g}, largest {rates.max():.6g}, last {rates[-1]:.6g}"
@@ -157,16 +158,14 @@ def write_files(drawn: Schedule, folder: Path) -> list[Path]:
             files = [folder / f"{drawn.policy}{end}" for end in METADATA]
             for path in files:
                 canvas.savefig(path, metadata=METADATA[path.suffix])
-            return [*files, _write_rates(drawn, folder / f"{drawn.policy}.csv")]
+            rows = (f"{step},{rate:.6g}" for step, rate in enumerate(drawn.rates))
+            files.append(folder / f"{drawn.policy}.csv")
+            text = "\n".join(["step,rate", *rows, ""])
+            files[-1].write_text(text, "utf-8", newline="\n")
+            return files
         except OSError as error:
             expected = "a folder to write into"
             raise _refused("--out", expected, str(folder), str(error)) from error
-
-
-def _write_rates(drawn: Schedule, path: Path) -> Path:
-    rows = (f"{step},{rate:.6g}" for step, rate in enumerate(drawn.rates))
-    path.write_text("\n".join(["step,rate", *rows, ""]), "utf-8", newline="\n")
-    return path
 
 
 def _settled_after(arguments: Mapping[str, Any]) -> int:
@@ -179,12 +178,6 @@ def _settled_after(arguments: Mapping[str, Any]) -> int:
         *(per_epoch * boundary for boundary in arguments.get("boundaries", ())),
     ]
     return min(int(1.15 * max(*numbers, 10)) + 1, MANY_STEPS)
-
-
-def _cell(filled: float) -> str:
-    """Return the block character for a cell whose filled share is ``filled``."""
-    eighths = round(8 * min(max(filled, 0.0), 1.0))
-    return BLOCKS[eighths]
 
 
 def _refused(subject: str, expected: str, got: str, remedy: str) -> OutOfRangeError:

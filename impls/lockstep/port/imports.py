@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import accumulate, groupby
 
@@ -99,45 +99,39 @@ def has_new_name(full: str) -> bool:
 def targets(statement: Import, old: dict[str, Binding]) -> list[Target]:
     """Return the replacements of an import statement's names, in order."""
     return [
-        target
+        _of_import(alias, old)
+        if statement.module is None
+        else _of_from(statement.module, alias, old)
         for alias in statement.aliases
-        for target in (
-            _of_import(alias, old)
-            if statement.module is None
-            else _of_from(statement.module, alias, old)
-        )
     ]
 
 
-def _of_import(alias: Alias, old: dict[str, Binding]) -> Iterator[Target]:
+def _of_import(alias: Alias, old: dict[str, Binding]) -> Target:
     name, same = alias.name, Target(None, alias.name, alias.alias)
     if name == "tensorflow":
-        yield Target(None, V1, alias.alias or name)
-    elif alias.alias or not name.startswith("tensorflow."):
+        return Target(None, V1, alias.alias or name)
+    if alias.alias or not name.startswith("tensorflow."):
         binding = old.get(alias.alias or name.split(".")[0])
         moved = moved_module(binding) if binding else None
         if moved is None and is_v1(name):
             moved = Target(None, _in_v1(name), alias.alias)
-        yield moved or same
-    elif is_v1(name) or name in MODULES:
-        # Such an import binds the name ``tensorflow`` itself.
-        yield Target(None, V1, "tensorflow")
-    else:
-        yield same
+        return moved or same
+    # Such an import binds the name ``tensorflow`` itself.
+    is_old = is_v1(name) or name in MODULES
+    return Target(None, V1, "tensorflow") if is_old else same
 
 
-def _of_from(module: str, alias: Alias, old: dict[str, Binding]) -> Iterator[Target]:
+def _of_from(module: str, alias: Alias, old: dict[str, Binding]) -> Target:
     full = f"{module}.{alias.name}"
     target, binding = new_name(full), old.get(alias.alias or alias.name)
     moved = moved_module(binding) if binding else None
+    if target is None and moved is not None:
+        return moved
     if target is not None:
-        yield Target(target[0], alias.name, alias.alias)
-    elif moved is not None:
-        yield moved
+        module = target[0]
     elif is_v1(full):
-        yield Target(_in_v1(module), alias.name, alias.alias)
-    else:
-        yield Target(module, alias.name, alias.alias)
+        module = _in_v1(module)
+    return Target(module, alias.name, alias.alias)
 
 
 def _in_v1(name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lockstep.port.imports import (
@@ -120,12 +120,22 @@ class _Plan:
         self.changes.append(Change(self.source.line_of(start), "", line))
 
     def output(self) -> bytes:
-        """Return the program after all edits."""
-        below = (
-            self.source.edit_below(statement.span.end, added)
-            for statement, added in self.below.items()
-        )
-        return self.source.edited([*self.edits, *below])
+        """Return the program after all edits, which do not overlap."""
+        edits, newline = list(self.edits), self.source.newline
+        for statement, added in self.below.items():
+            place = statement.span.end
+            begin, end = (
+                newline + self.source.indent(place),
+                self.source.line_end(place),
+            )
+            text = "".join(begin + line if line else newline for line in added)
+            edits.append(Edit(Span(end, end), text))
+        data = self.source.data
+        last_first = sorted(edits, key=lambda e: (e.span.start, e.span.end))[::-1]
+        for edit in last_first:
+            before, after = data[: edit.span.start], data[edit.span.end :]
+            data = before + edit.text.encode() + after
+        return data
 
     def _change_import(
         self, statement: Import, new: Sequence[Target], calls: Sequence[str]
@@ -138,18 +148,16 @@ class _Plan:
         if statement.module is not None and len(modules) == 1 and same_names:
             self.edits.append(Edit(statement.module_span, str(*modules)))
         else:
-            alone = self._is_alone(statement)
-            self._edit_statement(statement, texts if alone else [*texts, *calls])
+            # Comments inside the statement are moved above it.
+            comments = re.findall(r"#[^\r\n]*", self.source.text(statement.span))
+            indent = self.source.indent(statement.span.start)
+            separator = "; " if statement.inline else self.source.newline + indent
+            added = [] if self._is_alone(statement) else calls
+            text = separator.join([*comments, *texts, *added])
+            self.edits.append(Edit(statement.span, text))
         if calls and self._is_alone(statement):
             self.below[statement] = ["", *calls] if statement.at_top else [*calls]
         self._report(statement.span, "; ".join([*texts, *calls]))
-
-    def _edit_statement(self, statement: Import, texts: Sequence[str]) -> None:
-        """Replace a statement; comments inside it are moved above it."""
-        comments = re.findall(r"#[^\r\n]*", self.source.text(statement.span))
-        indent = self.source.indent(statement.span.start)
-        separator = "; " if statement.inline else self.source.newline + indent
-        self.edits.append(Edit(statement.span, separator.join([*comments, *texts])))
 
     def _new_spelling(self, spelling: Spelling) -> str | None:
         """Return the replacement of a full name; None if it does not change."""
@@ -172,8 +180,10 @@ class _Plan:
         return is_old and statement.at_top and self._is_alone(statement)
 
     def _is_alone(self, statement: Import) -> bool:
-        """Whether lines can be added below the statement."""
-        return not statement.inline and self.source.ends_line(statement.span.end)
+        """Whether lines can be added below: only a comment follows it in its line."""
+        end = statement.span.end
+        rest = self.source.data[end : self.source.line_end(end)].strip()
+        return not statement.inline and (not rest or rest.startswith(b"#"))
 
     def _replace(self, span: Span, text: str) -> None:
         self.edits.append(Edit(span, text))
@@ -236,23 +246,3 @@ class Source:
         begins = (self.data.rfind(newline, 0, place) for newline in (b"\n", b"\r"))
         match = re.match(rb"[ \t]*", self.data[max(begins) + 1 :])
         return match.group().decode() if match else ""
-
-    def ends_line(self, place: int) -> bool:
-        """Whether the rest of the line is empty or a comment."""
-        rest = self.data[place : self.line_end(place)].strip()
-        return not rest or rest.startswith(b"#")
-
-    def edit_below(self, place: int, lines: Iterable[str]) -> Edit:
-        """Return the edit that adds lines below the line with the byte at ``place``."""
-        end, begin = self.line_end(place), self.newline + self.indent(place)
-        text = "".join(begin + line if line else self.newline for line in lines)
-        return Edit(Span(end, end), text)
-
-    def edited(self, edits: Iterable[Edit]) -> bytes:
-        """Return the program after all edits; they must not overlap."""
-        data = self.data
-        last_first = sorted(edits, key=lambda e: (e.span.start, e.span.end))[::-1]
-        for edit in last_first:
-            before, after = data[: edit.span.start], data[edit.span.end :]
-            data = before + edit.text.encode() + after
-        return data
