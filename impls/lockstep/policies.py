@@ -102,21 +102,18 @@ def checked(policy: Policy) -> Policy:
         if "lr" in kw:
             with_full_name(name, {**given, "lr": kw["lr"]})
             kw = with_full_name(name, kw)
+        step = global_step
         # The values in a tensor may not be known yet.
-        if isinstance(global_step, np.ndarray):
-            fine = global_step.dtype.kind in "iu" and (
-                strict or not (global_step < 0).any()
-            )
-        elif is_tensor(global_step):
-            fine = strict or "int" in dtype_name(global_step.dtype)
+        if isinstance(step, np.ndarray):
+            fine = step.dtype.kind in "iu" and (strict or not np.any(step < 0))
+        elif is_tensor(step):
+            fine = strict or "int" in dtype_name(step.dtype)
         else:
-            fine = whole(global_step) or (
-                strict and isinstance(global_step, numbers.Integral)
-            )
+            fine = whole(step) or (strict and isinstance(step, numbers.Integral))
         if not fine:
             raise OutOfRangeError(
-                f"{name}: global_step: expected an integer >= 0 or a tensor of integers, "
-                f"got {global_step!r}; count optimizer steps from 0."
+                f"{name}: global_step: expected an integer >= 0 or a tensor of "
+                f"integers, got {step!r}; count optimizer steps from 0."
             )
         check_ranges(name, {**given, **kw}, strict)
         return policy(global_step, *args, strict=strict, **kw)
