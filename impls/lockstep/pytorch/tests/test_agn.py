@@ -16,21 +16,14 @@ from torch.nn import Parameter
 from lockstep import pytorch, reference
 from lockstep.errors import (
     GetterError,
-    NotAnOptimizerError,
     NotFromGetterError,
-    OutOfRangeError,
-    UnknownNameError,
     UnsupportedError,
 )
 from lockstep.interface import NO_GRADIENTS
 from lockstep.pytorch import (
     AGNCustomGetter,
     AGNOptimizer,
-    MixedPrecisionLossScaleOptimizer,
-    MixedPrecisionOptimizerWrapper,
     MomentumOptimizer,
-    MultitaskOptimizerWrapper,
-    VariableClippingOptimizer,
 )
 from lockstep.pytorch.agn_center import Center
 from lockstep.pytorch.tests.agn_teams import (
@@ -123,21 +116,6 @@ def test_a_group_that_differs_from_another_workers_is_not_added() -> None:
     second.add_param_group({"params": [own["later"]]})
 
 
-def test_absent_gradients_are_neither_pushed_nor_pulled() -> None:
-    a, b = vector(), vector()
-    getter = AGNCustomGetter("cpu")
-    opt = torch.optim.SGD(getter([("a", a), ("b", b)]), lr=0.5)
-    worker = AGNOptimizer(opt, 1, getter, 2)
-    a.grad, b.grad = torch.ones(2), torch.ones(2)
-    worker.step()
-    b.grad = None
-    worker.step()
-    assert a.tolist() == b.tolist() == [0.5, 0.5]
-    assert getter.center.parameters["b"].tolist() == [1.0, 1.0]
-    assert worker.get_slot(b, GATHERED).tolist() == [1.0, 1.0]
-    assert worker.last_step.skipped == ("param_groups[0]['params'][1]",)
-
-
 def test_a_step_without_any_gradient_is_no_local_step() -> None:
     weight, worker = single()
     worker.apply_gradients([(torch.ones(3), weight)])
@@ -146,25 +124,6 @@ def test_a_step_without_any_gradient_is_no_local_step() -> None:
     assert worker.last_step == NO_GRADIENTS
     with pytest.raises(ValueError, match="expected a gradient, got None"):
         worker.apply_gradients([(None, weight)])
-
-
-def test_global_step_counts_the_rounds_of_all_workers() -> None:
-    counter = torch.zeros((), dtype=torch.int64)
-    team = Team(sgd, period=3).start()
-    for number in (0, 1, 0, 1, 0, 1, 1):
-        pairs = [(torch.ones_like(p), p) for p in team.models[number].parameters()]
-        team.workers[number].apply_gradients(iter(pairs), counter)
-    assert counter.item() == 2
-
-
-def test_a_sparse_gradient_is_gathered_as_its_sum() -> None:
-    table = nn.Embedding(4, 2, sparse=True)
-    getter = AGNCustomGetter("cpu")
-    worker = AGNOptimizer(torch.optim.SGD(getter(table), lr=0.5), 1, getter, 2)
-    table(torch.tensor([1, 1, 3])).sum().backward()
-    worker.step()
-    gathered = worker.get_slot(table.weight, GATHERED)
-    assert gathered.tolist() == [[0, 0], [2, 2], [0, 0], [1, 1]]
 
 
 @commits
@@ -226,44 +185,6 @@ def test_a_center_may_live_on_another_device_than_its_workers() -> None:
 # Other wrappers
 
 
-def test_wrappers_go_inside_and_row_clipping_clips_the_shared_rows() -> None:
-    weight = Parameter(torch.tensor([3.0, 4.0]))
-    getter = AGNCustomGetter("cpu")
-    opt = torch.optim.SGD(getter([("w", weight)]), lr=1.0)
-    opt = VariableClippingOptimizer(opt, {weight: [0]}, max_norm=2.5)
-    worker = AGNOptimizer(MultitaskOptimizerWrapper(opt), 1, getter, 1)
-    worker.get_init_op(0)
-    weight.grad = torch.tensor([1e-30, 0.0])
-    worker.step()
-    assert weight.tolist() == [1.5, 2.0]
-    assert getter.center.parameters["w"].tolist() == [1.5, 2.0]
-    assert "a nonzero element; local step 1" in worker.last_step.reason
-
-
-def test_a_loss_scale_goes_outside() -> None:
-    weight, worker = single(period=1)
-    scaled = MixedPrecisionLossScaleOptimizer(worker, 8.0)
-    scaled.scale_loss((weight * torch.tensor([1.0, 2.0, 4.0])).sum()).backward()
-    scaled.step()
-    assert weight.tolist() == [0.5, 1.0, 1.0]
-    with pytest.raises(UnsupportedError):
-        AGNOptimizer(scaled, 1, worker.custom_getter)
-
-
-def test_masters_are_refused_inside_and_around() -> None:
-    weight = Parameter(torch.ones(2).half())
-    getter = AGNCustomGetter("cpu")
-    opt = MixedPrecisionOptimizerWrapper(torch.optim.SGD(getter([weight]), lr=1.0))
-    with pytest.raises(UnsupportedError):
-        AGNOptimizer(opt, 1, getter)
-    weight, worker = single()
-    for opt in (worker, MultitaskOptimizerWrapper(worker)):
-        with pytest.raises(UnsupportedError):
-            MixedPrecisionOptimizerWrapper(opt, 8.0)
-        with pytest.raises(UnsupportedError):
-            pytorch.optimize_loss(weight.sum, opt, None, lambda _: 0.5, dtype="mixed")
-
-
 # The getter, and arguments
 
 
@@ -318,26 +239,6 @@ def test_the_getter_refuses_other_centers() -> None:
     for center in (AGNCustomGetter("cpu"), "c"):
         with pytest.raises(GetterError):
             AGNCustomGetter("cpu", center=center)
-
-
-@pytest.mark.parametrize(
-    ("argument", "error"),
-    [
-        ({"optimizer": 3}, NotAnOptimizerError),
-        ({"custom_getter": None}, GetterError),
-        ({"num_worker": 0}, OutOfRangeError),
-        ({"communication_period": 0}, OutOfRangeError),
-        ({"communication_period": 2.5}, OutOfRangeError),
-        ({"communication_period": True}, OutOfRangeError),
-        ({"commit": "sum"}, UnknownNameError),
-    ],
-    ids=str,
-)
-def test_wrong_arguments_are_refused(argument, error) -> None:
-    getter = AGNCustomGetter("cpu")
-    arguments = {"optimizer": sgd(getter([vector()])), "custom_getter": getter}
-    with pytest.raises(error):
-        AGNOptimizer(**{"num_worker": 1, **arguments, **argument})
 
 
 def test_a_parameter_that_the_getter_does_not_have_is_refused_before_the_step() -> None:

@@ -123,13 +123,6 @@ def test_without_a_nonzero_element_nothing_changes(clip, gradients):
 
 
 @each
-@pytest.mark.parametrize("limit", [0, -1.0, math.inf, math.nan, "1", None, True, 1e-45])
-def test_a_limit_that_is_no_positive_number_is_refused(clip, limit):
-    with pytest.raises(ValueError, match="clip"):
-        clip([torch.ones(2)], limit)
-
-
-@each
 @pytest.mark.parametrize("clip_norm", [0.5, 1 / 3, 7.0])
 @pytest.mark.parametrize("norm", [1.0, 1.7, 3e-39, 1e-45, 1e19])
 def test_the_factor_has_the_bits_of_float32_arithmetic(clip, norm, clip_norm):
@@ -137,12 +130,6 @@ def test_the_factor_has_the_bits_of_float32_arithmetic(clip, norm, clip_norm):
     factor = limit * torch.minimum(1 / number, 1 / limit)
     (clipped,) = clip([number.reshape(1)], clip_norm)
     assert torch.equal(clipped, number.reshape(1) * factor)
-
-
-def test_the_default_limit_is_twenty_and_the_norm_is_returned():
-    pairs, norm = clip_gradients_by_global_norm([(torch.tensor([40.0]), "w")])
-    assert pairs[0][0].item() == 20.0
-    assert (norm.shape, norm.dtype, norm.item()) == ((), torch.float32, 40.0)
 
 
 def test_a_norm_that_is_not_finite_can_be_an_error():
@@ -202,39 +189,6 @@ def test_the_norm_may_be_given_left_out_or_come_with_an_iterator():
 def test_norms_of_gradients_that_vanished_or_overflowed_are_taken(norm):
     _, given = clip_by_global_norm([torch.ones(2)], 1.0, norm)
     torch.testing.assert_close(given, torch.tensor(norm), equal_nan=True)
-
-
-PAIR = (torch.ones(2), Parameter(torch.ones(2)))
-BAD = {
-    "a tensor": (lambda: clip_by_global_norm(torch.ones(2, 2), 1.0), TypeError),
-    "a string": (lambda: clip_by_global_norm("ab", 1.0), TypeError),
-    "a dict": (lambda: clip_by_global_norm({"a": torch.ones(2)}, 1.0), TypeError),
-    "no tensor": (lambda: clip_by_global_norm([torch.ones(2), "b"], 1.0), TypeError),
-    "a norm of two": (
-        lambda: clip_by_global_norm([torch.ones(2)], 1.0, torch.ones(2)),
-        ValueError,
-    ),
-    "a negative norm": (
-        lambda: clip_by_global_norm([torch.ones(2)], 1.0, -2.0),
-        ValueError,
-    ),
-    "no pairs": (lambda: clip_gradients_by_global_norm([]), ValueError),
-    "None": (lambda: clip_gradients_by_global_norm(None), TypeError),
-    "a float": (lambda: clip_gradients_by_global_norm([(1.0, None)]), TypeError),
-    "no pair": (lambda: clip_gradients_by_norm([torch.ones(2)], 1.0), TypeError),
-    "swapped": (lambda: clip_gradients_by_norm([PAIR[::-1]], 1.0), TypeError),
-    "a name": (lambda: clip_gradients_by_norm([(PAIR[0], "w")], 1.0), TypeError),
-    "a shape": (
-        lambda: clip_gradients_by_norm([PAIR, (torch.ones(3), PAIR[1])], 1.0),
-        ValueError,
-    ),
-}
-
-
-@pytest.mark.parametrize(("call", "error"), BAD.values(), ids=BAD)
-def test_bad_input_is_refused(call, error):
-    with pytest.raises(error):
-        call()
 
 
 def test_clipping_in_place_writes_only_above_the_limit_and_where_gradients_are():

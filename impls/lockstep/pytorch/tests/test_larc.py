@@ -166,8 +166,3 @@ def test_bad_input_is_refused_before_anything_is_written(pairs, lr, params, erro
     with pytest.raises(error):
         post_process_gradients(pairs, [], lr, None, params, in_place=True)
     assert torch.equal(PAIRS[0][0], before)
-
-
-def test_the_nearest_name_is_proposed():
-    with pytest.raises(ValueError, match="did you mean 'larc_eta'"):
-        larc(PAIRS, larc_etta=1.0)

@@ -16,7 +16,6 @@ from torch.nn import Parameter
 from torch.optim import SGD, Adam, Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, SequentialLR
 
-from lockstep.errors import LockstepError
 from lockstep.pytorch import (
     MomentumOptimizer,
     MultitaskOptimizerWrapper,
@@ -33,7 +32,6 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "inv_poly_decay": {"decay_steps": 2100, "min_lr": 0.02, "warmup_steps": 3},
     "transformer_policy": {"d_model": 16, "warmup_steps": 600, "dtype": "float16"},
 }
-UNSORTED = {"boundaries": [8, 4], "decay_rates": [0.5, 0.1]}
 
 
 def optimizer(*rates: Any, default: float = 0.1) -> Optimizer:
@@ -86,23 +84,6 @@ def test_rates_are_those_of_the_policy_at_any_step(name: str) -> None:
     for step in (2000, 3, 1024, 0):
         scheduler.step(step)
         assert rates_of(made) == scheduler.get_last_lr() == [policy(step)] * 2
-
-
-def test_strict_is_the_original() -> None:
-    made = optimizer(0.5)
-    scheduler = PolicyLR(made, "cosine_decay", strict=True, decay_steps=4, min_lr=0.5)
-    assert walk(made, scheduler, 6)[-1] == [0.25]
-
-
-def test_unsorted_boundaries_hold_until_a_step_is_in_two_ranges() -> None:
-    made = optimizer(1.0)
-    scheduler = PolicyLR(made, "piecewise_constant", **UNSORTED)
-    walk(made, scheduler, 4)
-    made.step()
-    with pytest.raises(LockstepError):
-        scheduler.step()
-    scheduler.step(9)
-    assert rates_of(made) == [pytest.approx(0.1)]
 
 
 def test_a_callable_may_be_given_instead_of_a_name() -> None:

@@ -16,8 +16,6 @@ from lockstep.pytorch import (
     AutomaticLossScaler,
     DynamicLossScale,
     MixedPrecisionOptimizerWrapper,
-    MultitaskOptimizerWrapper,
-    VariableClippingOptimizer,
 )
 from lockstep.pytorch.tests.half_models import (
     SCALES,
@@ -299,16 +297,6 @@ def test_zero_grad_clears_the_models_gradients_and_the_masters(set_to_none):
     assert optimizer.master(model.a.weight).grad is None
 
 
-def test_other_wrappers_work_inside():
-    model = mixed()
-    sgd = TORCH["SGD momentum"](model.named_parameters())
-    rows = VariableClippingOptimizer(sgd, {"a.weight": [1]}, 0.125)
-    optimizer = MixedPrecisionOptimizerWrapper(MultitaskOptimizerWrapper(rows), 8)
-    train(model, optimizer, "++")
-    assert (model.a.weight.float().norm(dim=1) <= 0.1251).all()
-    assert optimizer.get_name() == "VariableClipping-MP"
-
-
 def test_an_adafactor_that_has_trained_half_precision_goes_on_in_float32():
     """Its state has the dtype of the weights, but the means of rows and columns."""
     weight = torch.nn.Parameter(torch.ones(3, 2, dtype=torch.bfloat16))
@@ -379,15 +367,6 @@ def test_the_clip_is_folded_into_the_unscaling(name):
             torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("wrong", ["Backoff", "8", 0, -1.0, float("nan"), True, [8]])
-def test_what_is_no_scale_is_refused_and_the_optimizer_left_alone(wrong):
-    model = mixed()
-    adam = TORCH["Adam"](model.parameters())
-    with pytest.raises(ValueError, match="loss_scale"):
-        MixedPrecisionOptimizerWrapper(adam, wrong)
-    assert adam.param_groups[0]["params"][0] is model.body.weight
-
-
 @pytest.mark.parametrize("name", ["SGD", "Adam fused"])
 def test_gradients_that_were_given_keep_their_values(name):
     model = mixed()
@@ -407,19 +386,6 @@ def test_gradients_that_overflow_when_they_are_unscaled_are_not_applied():
     optimizer.step()
     assert optimizer.last_step.nonfinite == ("weight",)
     assert weight.item() == 1.0
-
-
-def test_an_overflow_lowers_the_scale_only_with_patience():
-    model = mixed()
-    scale = DynamicLossScale(64.0, 10, backoff_factor=0.25, hysteresis=2)
-    optimizer = wrapped(model, "SGD", scale)
-    seen = []
-    for letter in "!+!":
-        train(model, optimizer, letter)
-        seen.append(optimizer.loss_scale.item())
-    assert seen == [64.0, 64.0, 16.0]
-    group = optimizer.state_dict()["param_groups"][0]
-    assert group["loss_scale_overflows"] == 1
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from lockstep.pytorch import (
     MixedPrecisionLossScaleOptimizer,
     MixedPrecisionOptimizerWrapper,
     MultitaskOptimizerWrapper,
-    VariableClippingOptimizer,
 )
 from lockstep.pytorch.tests.half_models import wrapped_weight
 
@@ -32,55 +31,10 @@ def sgd(*weights: Parameter) -> torch.optim.SGD:
     return torch.optim.SGD(named, lr=1.0)
 
 
-def test_row_clipping_around_masters_is_refused() -> None:
-    weight, other = half(), single()
-    inner = MixedPrecisionOptimizerWrapper(sgd(weight, other))
-    with pytest.raises(ValueError, match="put the row clipping inside"):
-        VariableClippingOptimizer(inner, {other: [1]}, 1.0)
-
-
-def test_multitask_around_masters_is_multitask_inside() -> None:
-    ends = []
-    for around in (True, False):
-        weights = [half(), half(), single()]
-        base = adam(weights)
-        if around:
-            optimizer = MultitaskOptimizerWrapper(
-                MixedPrecisionOptimizerWrapper(base, 4.0)
-            )
-        else:
-            optimizer = MixedPrecisionOptimizerWrapper(
-                MultitaskOptimizerWrapper(base), 4.0
-            )
-        for step in range(4):
-            optimizer.zero_grad()
-            sums = [weight.float().square().sum() for weight in weights]
-            loss = sums[0] * (step % 2) + sums[1] + sums[2] * (step % 3 == 0)
-            optimizer.scale_loss(loss).backward()
-            optimizer.step()
-        ends.append(
-            [w.detach().clone() for w in (*weights, *optimizer.master_params())]
-        )
-    assert all(map(torch.equal, *ends))
-
-
 SCALED = {
     "scaled": lambda opt: MixedPrecisionLossScaleOptimizer(opt, "dynamic"),
     "masters": lambda opt: MixedPrecisionOptimizerWrapper(opt, "dynamic"),
 }
-
-
-@pytest.mark.parametrize("between", [False, True], ids=["at once", "at any depth"])
-@pytest.mark.parametrize("outer", SCALED)
-@pytest.mark.parametrize("inner", SCALED)
-def test_a_loss_is_not_scaled_twice(inner, outer, between) -> None:
-    made = SCALED[inner](sgd(single()))
-    before = dict(made.param_groups[0])
-    if between:
-        made = MultitaskOptimizerWrapper(made)
-    with pytest.raises(ValueError, match="whose loss is not scaled yet"):
-        SCALED[outer](made)
-    assert made.param_groups[0] == before
 
 
 @pytest.mark.parametrize("kind", SCALED)

@@ -120,22 +120,6 @@ def test_a_number_in_place_of_the_parameters_is_refused(
         getattr(ls, name)(*arguments)
 
 
-@pytest.mark.parametrize(
-    ("other", "make"),
-    [
-        ("use_nesterov", lambda p: ls.MomentumOptimizer(p, 0.1, 0.9, True)),
-        ("centered", lambda p: ls.RMSPropOptimizer(p, 0.1, 0.9, 0.0, 0.1, True)),
-        (
-            "l2_shrinkage_regularization_strength",
-            lambda p: ls.FtrlOptimizer(p, 0.1, -0.5, 0.1, 0, 0, True),
-        ),
-    ],
-)
-def test_use_locking_has_the_place_that_it_has_in_tf(other: str, make: Make) -> None:
-    group = make([weight(1.0)]).param_groups[0]
-    assert not group[other] and "use_locking" not in group
-
-
 @rules
 def test_every_group_has_its_own_hyper_parameters(make: Make) -> None:
     together, alone = [weight(1.0), weight(2.0)], weight(2.0)
@@ -237,16 +221,6 @@ def test_slots_have_at_least_float32(make: Make, dtype: torch.dtype) -> None:
 
 
 @rules
-def test_absent_gradients_leave_everything_as_it_is(make: Make) -> None:
-    model = TwoHeads()
-    optimizer = make(model.parameters())
-    before, group = snapshot(model, optimizer), dict(optimizer.param_groups[0])
-    optimizer.step()
-    assert_same_bits(snapshot(model, optimizer), before)
-    assert optimizer.param_groups[0] == group
-
-
-@rules
 def test_step_returns_the_loss_of_its_closure(make: Make) -> None:
     model = TwoHeads()
     optimizer = make(model.parameters())
@@ -306,24 +280,6 @@ def test_a_large_tensor_moves_as_its_parts_do(make: Make) -> None:
 
 
 @rules
-def test_rows_named_twice_count_as_their_sum(make: Make) -> None:
-    summed, twice = weight(1.0, 2.0, 3.0), weight(1.0, 2.0, 3.0)
-    optimizer, other = make([summed]), make([twice])
-    for parameter, indices, values in (
-        (summed, [2, 0], [0.75, 1.0]),
-        (twice, [2, 0, 2], [0.5, 1.0, 0.25]),
-    ):
-        parameter.grad = torch.sparse_coo_tensor(
-            [indices], values, (3,), check_invariants=True
-        )
-    for _ in range(3):
-        optimizer.step()
-        other.step()
-    assert torch.equal(summed, twice)
-    assert summed[2] != 3.0
-
-
-@rules
 def test_rows_that_are_not_named_stay_except_in_adam_and_novograd(make: Make) -> None:
     parameter = weight(1.0, 2.0)
     optimizer = make([parameter])
@@ -348,35 +304,6 @@ def test_what_a_rule_cannot_update_is_refused_before_any_change(
     with pytest.raises((TypeError, ValueError)):
         ls.MomentumOptimizer([first, second], 0.1, 0.9).step()
     assert first.item() == 1.0
-
-
-def test_ftrl_at_rate_zero_leaves_everything_as_it_is() -> None:
-    parameter = weight(1.0)
-    optimizer = ls.FtrlOptimizer([parameter], 0.0)
-    optimizer.step()
-    assert parameter.item() == 1.0
-    assert optimizer.get_slot(parameter, "linear").item() == 0.0
-
-
-@pytest.mark.parametrize(
-    "gradient",
-    [torch.tensor([torch.nan, 1.0]), sparse(torch.tensor([torch.nan, 1]), [0])],
-)
-def test_ftrl_shows_a_nan(gradient: Tensor) -> None:
-    parameter = weight(1.0, 1.0)
-    parameter.grad = gradient
-    ls.FtrlOptimizer([parameter], learning_rate=0.25).step()
-    assert parameter.isnan().tolist() == [True, False]
-
-
-def test_powers_of_beta_are_float32_numbers_that_advance_once_a_step() -> None:
-    optimizer = ls.AdamOptimizer([weight(1.0), weight(2.0)])
-    power = torch.tensor(0.9)
-    for _ in range(5):
-        assert optimizer.param_groups[0]["beta1_power"] == power.item()
-        assert type(optimizer.param_groups[0]["beta1_power"]) is float
-        optimizer.step()
-        power *= torch.tensor(0.9)
 
 
 # Half precision: the rule of float32, rounded once a step
