@@ -50,6 +50,17 @@ def test_at_the_floor_it_can_raise_and_names_the_tensors() -> None:
     assert torch.equal(model.a.weight, before["a.weight"])
 
 
+def test_300_zero_gradients_that_grow_the_scale_each_step_keep_it_finite() -> None:
+    model, optimizer = started("SGD", DynamicLossScale(increment_period=1))
+    for _ in range(300):
+        optimizer.zero_grad()
+        for parameter in model.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+        optimizer.step()
+    assert torch.isfinite(optimizer.loss_scale)
+    assert optimizer.loss_scale == 2.0**127
+
+
 def test_gradients_are_divided_once_whatever_comes_first() -> None:
     found = []
     for way in ("plain", "step", "pairs", "again"):
