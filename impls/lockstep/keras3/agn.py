@@ -8,20 +8,19 @@ a :class:`RemoteCenter` each; the center on Ray applies their pushes with
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
+from types import SimpleNamespace
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from lockstep import errors, pipeline
 from lockstep.errors import UnsupportedError
 from lockstep.interface import Array
 from lockstep.keras3 import wrapper as stack
-from lockstep.keras3.gradients import Gradient, key_of, value_of
+from lockstep.keras3.gradients import Gradient, value_of
 from lockstep.ray.center import RayCenter
 from lockstep.tf.shared import agn as shared
 from lockstep.tf.shared.gradients import (
@@ -40,7 +39,7 @@ registered = keras.saving.register_keras_serializable(package="lockstep")
 
 
 @registered
-class AGNCustomGetter:
+class AGNCustomGetter(shared.Getter):
     """Make the shared variable and the accumulator of each of a worker's variables.
 
     Keras has no variable scopes with custom getters. So it is called with a model or
@@ -77,13 +76,9 @@ class AGNCustomGetter:
     def __init__(
         self, worker_device: str, center: Center | RayCenter | str | None = None
     ) -> None:
-        self.worker_device = worker_device
-        self.center: Center = shared.center_for_worker(center, Center, RemoteCenter)
+        center = shared.center_for_worker(center, Center, RemoteCenter)
+        super().__init__(worker_device, center)
         self.takes_all = False
-        self.may_add = False
-        self.names: dict[Any, str] = {}
-        self._global_map: dict[Any, keras.Variable] = {}
-        self._grad_map: dict[Any, keras.Variable] = {}
 
     def __call__(
         self, variables: keras.Model | Iterable[Any] | Iterable[tuple[str, Any]]
@@ -106,20 +101,7 @@ class AGNCustomGetter:
                 another shape or dtype; a name is already used. Then no variable is
                 registered.
         """
-        pairs = shared.named_pairs(variables)
-        with self.center.lock:
-            taken = self.names.values()
-            new = shared.new_names(pairs, self._global_map, taken, key_of)
-            self.may_add = self.may_add or not self.center.shared
-            self.center.check(new, self.may_add)
-            for name, variable in new.items():
-                key = key_of(variable)
-                self._global_map[key] = self.center.join(name, variable)
-                self.names[key] = name
-                path = f"{GRAD_VARIABLE_NAME}/{name}"
-                with tf.device(self.worker_device):
-                    self._grad_map[key] = make_like(variable, path, zeros=True)
-        return [variable for _, variable in pairs]
+        return self._register(variables, make_like)
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments, without the center."""
@@ -235,7 +217,7 @@ class AGNOptimizer(stack.Wrapper):
         if getter.takes_all and not self.built:
             getter(variables)
         for variable in variables:
-            if key_of(variable) not in getter._global_map:
+            if variable not in getter.names:
                 raise errors.NotFromGetterError(
                     "AGNOptimizer: expected variables of its AGNCustomGetter, got "
                     f"{name_of(variable)!r}; call the getter with it first."
@@ -245,12 +227,11 @@ class AGNOptimizer(stack.Wrapper):
     def build_state(self, variables: Sequence[Any]) -> None:
         """Add the getter's variables and the center's optimizer to the state."""
         getter, center = self.custom_getter, self.custom_getter.center
-        owned = {getter.names[key_of(variable)]: variable for variable in variables}
+        owned = {getter.names[variable]: variable for variable in variables}
         with center.lock:
             center.follow(self.inner_optimizer, owned)
         for variable in variables:
-            total = getter._grad_map[key_of(variable)]
-            weight = getter._global_map[key_of(variable)]
+            total, weight = getter._grad_map[variable], getter._global_map[variable]
             self._slots.add(variable, GRAD_VARIABLE_NAME, total)
             self._slots.add(variable, GLOBAL_VARIABLE_NAME, weight)
             self._track_variable(total)
@@ -300,13 +281,13 @@ class AGNOptimizer(stack.Wrapper):
 
     def _accumulators(self, variables: Iterable[Any]) -> list[tf.Variable]:
         totals = self.custom_getter._grad_map
-        return [value_of(totals[key_of(variable)]) for variable in variables]
+        return [value_of(totals[variable]) for variable in variables]
 
     def _communicate(self, variables: Sequence[Any], rate: tf.Tensor) -> None:
         """Push the means of these variables, and pull the shared ones."""
         getter = self.custom_getter
         sums = [total.read_value() for total in self._accumulators(variables)]
-        names = [getter.names[key_of(variable)] for variable in variables]
+        names = [getter.names[variable] for variable in variables]
         means = [total / self.communication_period for total in sums]
         pushed_rate = None if self.commit == DELTA else rate
         getter.center.push(dict(zip(names, means, strict=True)), pushed_rate)
@@ -314,7 +295,7 @@ class AGNOptimizer(stack.Wrapper):
 
     def _begin_round(self, variables: Sequence[Any]) -> None:
         """Copy the shared variables to these, and reset their accumulators to 0."""
-        names = [self.custom_getter.names[key_of(variable)] for variable in variables]
+        names = [self.custom_getter.names[variable] for variable in variables]
         pulled = self.custom_getter.center.pull(names)
         for variable, name in zip(variables, names, strict=True):
             value_of(variable).assign(pulled[name])
@@ -330,7 +311,7 @@ class AGNOptimizer(stack.Wrapper):
         Raises:
             NoGradientsError: a ValueError; the getter has no variables.
         """
-        variables = [reference.deref() for reference in self.custom_getter._global_map]
+        variables = list(self.custom_getter.names)
         if not variables:
             raise errors.NoGradientsError(
                 "AGNOptimizer.get_init_op: expected at least one trainable variable, "
@@ -384,71 +365,41 @@ class AGNOptimizer(stack.Wrapper):
 # -- the shared variables --------------------------------------------------------------
 
 
-class Center:
+class Center(shared.Center):
     """Shared variables with their own optimizer, which is a copy of the workers'.
 
     It has the configuration of the first worker's optimizer. Before each push it gets
     the learning rate of the pushing worker, so schedules and callbacks have an effect.
-    Its state is saved with a worker's, unless it ``saves_itself``.
     """
 
-    saves_itself = False
-
     def __init__(self) -> None:
-        self.shared: dict[str, keras.Variable] = {}
+        super().__init__()
         self.optimizer: keras.optimizers.Optimizer | None = None
         self.slots = stack.Slots()
-        self.lock = threading.RLock()
-
-    def for_worker(self) -> Center:
-        """Return the center for another worker."""
-        return self
-
-    def begin(self, commit: str, optimizer: Any = None) -> None:
-        """Prepare for the pushes of a worker with this ``commit``."""
-
-    def leave(self) -> None:
-        """Note that a worker is done."""
-
-    def check(self, variables: Mapping[str, Any], may_add: bool) -> None:
-        """Raise unless these may join: name -> a worker's variable."""
-        shared.check_joining(self.shared, variables, may_add)
-
-    def join(self, name: str, variable: Any) -> keras.Variable:
-        """Return the shared variable of this name; the first worker's creates it."""
-        if name not in self.shared:
-            self.shared[name] = make_like(variable, f"{GLOBAL_VARIABLE_NAME}/{name}")
-        return self.shared[name]
 
     def follow(self, optimizer: Any, owned: Mapping[str, Any]) -> None:
         """Create an optimizer like that of a worker with these variables, by name."""
         if self.optimizer is None:
             config = config_of(optimizer)
             self.optimizer = keras.saving.deserialize_keras_object(config)
-            variables = [self.shared[name] for name in owned]
-            for weight, variable in zip(variables, owned.values(), strict=True):
+            for name, variable in owned.items():
                 # Row clipping inside finds variables by the worker's paths.
-                vars(weight)[MODEL] = variable
+                vars(self.shared[name])[MODEL] = variable
+            variables = [self.shared[name] for name in owned]
             self.slots = stack.build_observed(self.optimizer, variables)
         require_same(self.shared, owned)
-
-    def pull(self, names: Iterable[str]) -> dict[str, tf.Tensor]:
-        """Return the values of the shared variables of these names."""
-        with self.lock:
-            return {name: self.shared[name].value.read_value() for name in names}
 
     def push(self, changes: Mapping[str, Any], rate: Any) -> None:
         """Take a step on mean gradients, or add differences.
 
         ``rate``: the worker's learning rate; None: ``changes`` are added.
         """
+        if rate is None:
+            self.add(changes)
+            return
         with self.lock:
-            variables = [self.shared[name] for name in changes]
-            if rate is None:
-                for variable, change in zip(variables, changes.values(), strict=True):
-                    variable.value.assign_add(change)
-                return
             pipeline.base_of(self.optimizer)._learning_rate.value.assign(rate)
+            variables = [self.shared[name] for name in changes]
             self.optimizer.apply(list(changes.values()), variables)
 
 
@@ -462,22 +413,24 @@ def require_same(weights: Mapping[str, Any], owned: Mapping[str, Any]) -> None:
         )
 
 
-def make_like(variable: Any, path: str, zeros: bool = False) -> keras.Variable:
-    """Create a variable at this path with the value of another, or zeros like it."""
+def make_like(name: str, variable: Any, prefix: str, zeros: bool) -> keras.Variable:
+    """Create a variable with the value of another, or zeros like it."""
     value = value_of(variable)
-    start = tf.zeros_like(value) if zeros else value.read_value()
-    *outer, last = path.split("/")
+    start = tf.zeros_like(value) if zeros else tf.identity(value)
+    *outer, last = f"{prefix}/{name}".split("/")
     with contextlib.ExitStack() as scopes:
         for part in outer:
             scopes.enter_context(keras.name_scope(part))
         # A function, because Keras copies no tensor: it would share the memory.
-        return keras.Variable(
+        made = keras.Variable(
             lambda shape, dtype=None: tf.identity(start),
             shape=value.shape,
             dtype=value.dtype.name,
             trainable=False,
             name=last,
         )
+    vars(made)[MODEL] = variable
+    return made
 
 
 def config_of(optimizer: keras.optimizers.Optimizer) -> dict[str, Any]:
@@ -491,7 +444,7 @@ def config_of(optimizer: keras.optimizers.Optimizer) -> dict[str, Any]:
     return config
 
 
-class KerasWeights:
+class KerasWeights(shared.ServedTensors):
     """The weights of a served center; ``paths``: name -> a worker's variable's path."""
 
     def __init__(
@@ -507,14 +460,12 @@ class KerasWeights:
     @cached_property
     def center(self) -> Center:
         """The center, created like the worker's own."""
+        center = Center()
         with tf.device("/cpu:0"):
-            center = Center()
-            owned = {
-                name: make_like(tf.Variable(array), self.paths[name])
-                for name, array in self.weights.items()
-            }
-            for name, variable in owned.items():
-                center.join(name, variable)
+            for name, weight in self.weights.items():
+                own = tf.Variable(weight)
+                make = partial(make_like, name, own, GLOBAL_VARIABLE_NAME, False)
+                center.join(name, make)
             try:
                 optimizer = keras.saving.deserialize_keras_object(self.config)
             except (TypeError, ImportError) as error:
@@ -523,15 +474,10 @@ class KerasWeights:
                     "AGNOptimizer: expected an optimizer that the center's process can "
                     f"import, got {name}; define it in a module that all machines have."
                 ) from error
-            center.follow(optimizer, owned)
+            paths = {name: SimpleNamespace(path=p) for name, p in self.paths.items()}
+            center.follow(optimizer, paths)
         self.weights = {}
         return center
-
-    def pull(self, names: Iterable[str] | None = None) -> dict[str, Array]:
-        """Return copies of weights."""
-        chosen = self.center.shared if names is None else names
-        pulled = self.center.pull(chosen).items()
-        return {name: np.asarray(tensor.numpy()) for name, tensor in pulled}
 
     def push(self, changes: Mapping[str, Array], options: Any) -> None:
         """Take a step on mean gradients with a worker's learning rate."""
@@ -539,26 +485,12 @@ class KerasWeights:
             gradients = {name: tf.constant(c) for name, c in changes.items()}
             self.center.push(gradients, options[RATE] if options else None)
 
-    def saved(self) -> Any:
-        """Return the weights and the optimizer's state, as arrays."""
-        state = [np.asarray(v.numpy()) for v in self.center.optimizer.variables]
-        return {"weights": self.pull(), "kinds": self._kinds(), "state": state}
-
-    def _kinds(self) -> list[str]:
-        """Return descriptions of the optimizer and of each of its variables."""
-        optimizer = self.center.optimizer
-        names = [type(layer).__name__ for layer in pipeline.layers_of(optimizer)]
-        state = [f"{v.name} {v.dtype} {list(v.shape)}" for v in optimizer.variables]
-        return [" around ".join(names), *state]
-
-    def load(self, saved: Any) -> None:
-        """Load weights and state; raise for the state of another optimizer."""
-        shared.require_kinds(saved["kinds"], self._kinds())
-        for name, weight in saved["weights"].items():
-            self.center.shared[name].assign(weight)
+    def state(self) -> dict[str, Any]:
+        """Return the optimizer's variables."""
         variables = self.center.optimizer.variables
-        for variable, value in zip(variables, saved["state"], strict=True):
-            variable.assign(value)
+        return {
+            f"{k} {variable.name}": variable for k, variable in enumerate(variables)
+        }
 
 
 class RemoteCenter(shared.RemoteTensors, Center):
@@ -566,31 +498,18 @@ class RemoteCenter(shared.RemoteTensors, Center):
 
     backend = "keras3"
 
-    def __init__(self, host: Any) -> None:
-        super().__init__(host)
-        self.paths: dict[str, str] = {}
-
-    def join(self, name: str, variable: Any) -> keras.Variable:
-        """Return the shared variable of this name, with the center's value."""
-        self.paths[name] = name_of(variable)
-        return super().join(name, variable)
-
     def rule_of(self, optimizer: Any, clips_rows: bool) -> dict[str, Any]:
         """Return the configuration of an optimizer."""
         return config_of(optimizer)
 
     def make_weights(self, rule: Any, weights: dict[str, Array]) -> KerasWeights:
         """Return weights with this configuration, for another process."""
-        return KerasWeights(rule, self.paths, weights)
+        paths = {name: name_of(variable) for name, variable in self.shared.items()}
+        return KerasWeights(rule, paths, weights)
 
     def follow(self, optimizer: Any, owned: Mapping[str, Any]) -> None:
         """Raise if the worker trains other variables; no optimizer is needed here."""
         require_same(self.shared, owned)
-
-    def pull(self, names: Iterable[str]) -> dict[str, tf.Tensor]:
-        """Return the values of the shared variables of these names."""
-        self.fetch(names)
-        return super().pull(names)
 
     def push(self, changes: Mapping[str, Any], rate: Any) -> None:
         """Push the accumulated changes, and the worker's learning rate."""

@@ -51,16 +51,6 @@ def value_of(variable: Any) -> tf.Variable:
     return variable.value if isinstance(variable, keras.Variable) else variable
 
 
-def key_of(variable: Any) -> Any:
-    """Return a dictionary key for a variable; copies of a mirrored one share it."""
-    value = value_of(as_variable(variable))
-    if not isinstance(value, tf.distribute.DistributedValues):
-        handle = getattr(value, "handle", None)
-        container = getattr(handle, "_distributed_container", None)
-        value = value if container is None else container()
-    return value.ref()
-
-
 def model_of(variable: Any) -> Any:
     """Return the variable that this one was made for; return others unchanged."""
     return getattr(variable, MODEL, variable)

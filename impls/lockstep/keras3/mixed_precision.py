@@ -15,7 +15,6 @@ from lockstep.keras3.gradients import (
     Gradient,
     Pairs,
     TrainV1,
-    key_of,
     merge,
     refuse_unbuilt,
     replica_count,
@@ -32,6 +31,7 @@ from lockstep.pipeline import has_layer
 from lockstep.tf.shared.gradients import (
     HALF,
     follow,
+    key_of,
     name_of,
     saturating_cast,
     times,

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from lockstep.interface import StepReport
-from lockstep.keras3.gradients import Gradient, Pairs, key_of, value_of
+from lockstep.keras3.gradients import Gradient, Pairs, value_of
 from lockstep.keras3.wrapper import (
     ACCUMULATOR,
     AVERAGE,
@@ -20,6 +20,7 @@ from lockstep.keras3.wrapper import (
 from lockstep.tf.shared.gradients import (
     all_zero_flags,
     densify,
+    key_of,
     name_of,
     some_may_be_zero,
 )

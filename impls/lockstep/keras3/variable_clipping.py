@@ -14,14 +14,13 @@ from lockstep.keras3.gradients import (
     Gradient,
     as_variable,
     is_variable,
-    key_of,
     model_of,
     require_all,
     value_of,
 )
 from lockstep.keras3.wrapper import Wrapper
 from lockstep.tf.shared import variable_clipping as shared
-from lockstep.tf.shared.gradients import name_of
+from lockstep.tf.shared.gradients import key_of, name_of
 
 OWNER, DIMS = shared.OWNER, shared.DIMS
 

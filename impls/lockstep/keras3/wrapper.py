@@ -17,9 +17,9 @@ import tensorflow as tf
 from lockstep import errors
 from lockstep.interface import NO_EAGER_STEP, NO_GRADIENTS, StepReport
 from lockstep.keras3 import gradients as gradients_of
-from lockstep.keras3.gradients import Gradient, Pairs, StateList, TrainV1, key_of
+from lockstep.keras3.gradients import Gradient, Pairs, StateList, TrainV1
 from lockstep.pipeline import base_of, layers_of
-from lockstep.tf.shared.gradients import extended_report
+from lockstep.tf.shared.gradients import extended_report, key_of
 
 ACCUMULATOR = "gradient_accumulator"
 """Keras' slot name for the gradient accumulated between two updates."""

@@ -5,9 +5,8 @@ The shared variables are in :mod:`lockstep.tf.agn_center`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from functools import partial
 from typing import Any
 
 import tensorflow as tf
@@ -45,33 +44,11 @@ GLOBAL_VARIABLE_NAME = shared.GLOBAL_VARIABLE_NAME
 GRAD_VARIABLE_NAME = shared.GRAD_VARIABLE_NAME
 GRADIENT, DELTA = shared.COMMITS
 
-# Makes a variable, given the prefix of its name, and whether it is zero.
-Make = Callable[[str, bool], tf.Variable]
-
 LOCAL, GLOBAL = v1.GraphKeys.LOCAL_VARIABLES, v1.GraphKeys.GLOBAL_VARIABLES
 
 
-class VariableMap(Mapping[tf.Variable, Any]):
-    """A mapping from variables, which TensorFlow 2 does not allow in a dict."""
-
-    def __init__(self) -> None:
-        self._values: dict[Any, Any] = {}
-
-    def __getitem__(self, key: Any) -> Any:
-        return self._values[as_variable(key).ref()]
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        self._values[as_variable(key).ref()] = value
-
-    def __iter__(self) -> Iterator[tf.Variable]:
-        return (reference.deref() for reference in self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-
 @with_strict
-class AGNCustomGetter(tf.Module):
+class AGNCustomGetter(shared.Getter, tf.Module):
     """Make the shared variable and the accumulator of each of a worker's variables.
 
     As ``custom_getter`` of a variable scope, for each trainable variable N:
@@ -123,13 +100,8 @@ class AGNCustomGetter(tf.Module):
         worker_device: Any,
         center: Center | RayCenter | str | None = None,
     ) -> None:
-        super().__init__()
-        self.worker_device = worker_device
-        self.center: Center = shared.center_for_worker(center, Center, RemoteCenter)
-        self.may_add = False
-        self.names: set[str] = set()
-        self._global_map = VariableMap()
-        self._grad_map = VariableMap()
+        center = shared.center_for_worker(center, Center, RemoteCenter)
+        super().__init__(worker_device, center)
 
     def __call__(
         self, getter: Any, name: str | None = None, *args: Any, **kwargs: Any
@@ -142,8 +114,13 @@ class AGNCustomGetter(tf.Module):
             args: arguments of ``getter``.
             kwargs: arguments of ``getter``.
         """
+        if name is None and builds_graph():
+            raise errors.UnsupportedError(
+                "AGNCustomGetter: expected to make the variables of a graph, got "
+                "variables; use it as custom_getter of a tf.compat.v1.variable_scope."
+            )
         if name is None:
-            return self._register(getter)
+            return self._register(getter, make_like)
         if not kwargs.get("trainable"):
             return getter(name, *args, **kwargs)
         with v1.device(self.worker_device):
@@ -166,7 +143,7 @@ class AGNCustomGetter(tf.Module):
             options = self._options_beside(kwargs) | options
             return getter(f"{prefix}/{name}", *args, **options)
 
-        new = shared.unused_name(name, self.names)
+        new = shared.unused_name(name, {*self.names.values()})
         self._check({new: own})
         self._enter(new, own, make)
         return own
@@ -189,47 +166,19 @@ class AGNCustomGetter(tf.Module):
                 "enable_resource_variables()."
             )
 
-    def _register(self, variables: Any) -> list[Any]:
-        """Register existing variables; return them."""
-        pairs = shared.named_pairs(variables)
-        if builds_graph():
-            raise errors.UnsupportedError(
-                "AGNCustomGetter: expected to make the variables of a graph, got "
-                "variables; use it as custom_getter of a tf.compat.v1.variable_scope."
-            )
-        known = {variable.ref() for variable in self._global_map}
-        with self.center.lock, tf.init_scope():
-            new = shared.new_names(
-                pairs, known, self.names, lambda v: as_variable(v).ref()
-            )
-            self._check(new)
-            for name, variable in new.items():
-                own = as_variable(variable)
-                self._enter(name, own, partial(make_like, name, own))
-        return [variable for _, variable in pairs]
-
-    def _check(self, new: Mapping[str, tf.Variable]) -> None:
-        """Raise unless all of these may join the center; none has joined yet."""
-        self.may_add = self.may_add or not self.center.shared
-        self.center.check(new, self.may_add)
-
-    def _enter(self, name: str, own: tf.Variable, make: Make) -> None:
+    def _enter(self, name: str, own: tf.Variable, make: shared.Make) -> None:
         """Register a variable by its name at the center."""
-        center = self.center.join(name, partial(make, GLOBAL_VARIABLE_NAME, False))
-        self._check_placement(own, center)
-        with v1.device(self.worker_device):
-            total = make(GRAD_VARIABLE_NAME, True)
-        self._global_map[own] = center
-        self._grad_map[own] = total
+        super()._enter(name, own, make)
+        self._check_placement(own, self._global_map[own])
+        total = self._grad_map[own]
         self._track_trackable(total, f"{GRAD_VARIABLE_NAME}/{name}")
-        self.names.add(name)
 
 
 def make_like(
     name: str, variable: tf.Variable, prefix: str, zeros: bool
 ) -> tf.Variable:
     """Create a variable with the value of another, or zeros like it."""
-    value = variable.read_value()
+    value = as_variable(variable).read_value()
     start = tf.zeros_like(value) if zeros else value
     return tf.Variable(start, trainable=False, name=f"{prefix}/{name}")
 
@@ -274,8 +223,8 @@ class AGNOptimizer(Wrapper):
         OutOfRangeError: a ValueError; a period or count below 1.
         UnknownNameError: a ValueError; an unknown ``commit``.
         UnsupportedError: a ValueError; ``optimizer`` scales losses or trains masters,
-            a second instance in a variable scope of a graph, or a
-            ``ParameterServerStrategy``, whose variables all workers share.
+            or a ``ParameterServerStrategy``, whose variables all workers share.
+        ValueError: TensorFlow's; a second instance in a variable scope of a graph.
 
     Origin: TensorFlow 1.15, ``tf.contrib.opt.AGNOptimizer``; J. Hermans, G. Spanakis,
     R. Moeckel, "Accumulated Gradient Normalization", 2017 (arXiv:1710.02368).
@@ -337,7 +286,12 @@ class AGNOptimizer(Wrapper):
 
     def _prepared(self, pairs: Pairs) -> Pairs:
         """Raise for a variable without a center."""
-        self._centers([variable for _, variable in pairs])
+        for _, variable in pairs:
+            if variable not in self.custom_getter.names:
+                raise errors.NotFromGetterError(
+                    "AGNOptimizer: expected variables of its AGNCustomGetter, got "
+                    f"{name_of(variable)!r}; call the getter with it first."
+                )
         return pairs
 
     def _apply(
@@ -402,9 +356,9 @@ class AGNOptimizer(Wrapper):
         # These tensors are pushed: a variable that is written meanwhile would race.
         means = [total / self.communication_period for total in sums]
         self._share_row_limits(variables)
+        changes = dict(zip(self._names(variables), means, strict=True))
         optimizer = None if self.commit == DELTA else self.inner_optimizer
-        pairs = list(zip(means, self._centers(variables), strict=True))
-        pushed = self.custom_getter.center.push(pairs, optimizer)
+        pushed = self.custom_getter.center.push(changes, optimizer)
         with tf.control_dependencies([pushed, *means]):
             done = tf.group(advance(global_step), self._begin_round(variables))
         with tf.control_dependencies([done]):
@@ -412,9 +366,12 @@ class AGNOptimizer(Wrapper):
 
     def _begin_round(self, variables: Sequence[tf.Variable]) -> tf.Operation | None:
         """Copy the shared variables to these, and reset their accumulators to 0."""
-        values = self.custom_getter.center.pull(self._centers(variables))
-        pairs = zip(variables, values, strict=True)
-        pulls = [variable.assign(value, read_value=False) for variable, value in pairs]
+        names = self._names(variables)
+        values = self.custom_getter.center.pull(names)
+        pulls = [
+            variable.assign(values[name], read_value=False)
+            for variable, name in zip(variables, names, strict=True)
+        ]
         totals = self._accumulators(variables)
         resets = [a.assign(tf.zeros_like(a), read_value=False) for a in totals]
         return tf.group(*pulls, *resets)
@@ -424,16 +381,11 @@ class AGNOptimizer(Wrapper):
         pairs = zip(variables, self._centers(variables), strict=True)
         share_row_limits(pairs, self.inner_optimizer)
 
+    def _names(self, variables: Iterable[tf.Variable]) -> list[str]:
+        return [self.custom_getter.names[variable] for variable in variables]
+
     def _centers(self, variables: Iterable[tf.Variable]) -> list[tf.Variable]:
-        """Return the shared variables; raise for a variable without one."""
-        known, variables = self.custom_getter._global_map, list(variables)
-        for variable in variables:
-            if variable not in known:
-                raise errors.NotFromGetterError(
-                    "AGNOptimizer: expected variables of its AGNCustomGetter, got "
-                    f"{name_of(variable)!r}; call the getter with it first."
-                )
-        return [known[variable] for variable in variables]
+        return [self.custom_getter._global_map[variable] for variable in variables]
 
     def _accumulators(self, variables: Iterable[tf.Variable]) -> list[tf.Variable]:
         return [self.custom_getter._grad_map[variable] for variable in variables]
@@ -508,7 +460,8 @@ class AGNOptimizer(Wrapper):
         """
         getter = self.custom_getter
         own = [*getter._grad_map.values(), self.local_step]
-        entries = [*super().variables(), *own, *getter.center.state()]
+        slots = getter.center.state().values()
+        entries = [*super().variables(), *own, *getter.center.shared.values(), *slots]
         return list({variable.ref(): variable for variable in entries}.values())
 
 
@@ -532,15 +485,10 @@ def make_local_step() -> tf.Variable:
     if not builds_graph():
         with tf.init_scope():
             return tf.Variable(0, False, dtype=tf.int32, name="local_step")
-    try:
-        return v1.get_variable(
-            "local_step",
-            initializer=tf.constant(0, tf.int32),
-            trainable=False,
-            collections=[LOCAL],
-        )
-    except ValueError as error:
-        raise errors.UnsupportedError(
-            "AGNOptimizer: expected one instance in a variable scope, got a second; "
-            "give each worker a graph, or a tf.compat.v1.variable_scope of its own."
-        ) from error
+    # TensorFlow raises for a second worker in a variable scope.
+    return v1.get_variable(
+        "local_step",
+        initializer=tf.constant(0, tf.int32),
+        trainable=False,
+        collections=[LOCAL],
+    )

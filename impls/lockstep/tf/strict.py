@@ -145,8 +145,8 @@ class VariableClippingOptimizer(default.VariableClippingOptimizer):
     _max_norm = old_name("max_norm")
 
     @property
-    def _vars_to_clip_dims(self) -> agn.VariableMap:
-        axes = agn.VariableMap()
+    def _vars_to_clip_dims(self) -> agn.shared.VariableMap:
+        axes = agn.shared.VariableMap()
         for variable, limit in self.rows.items():
             axes[variable] = list(limit.axes)
         return axes
@@ -241,7 +241,7 @@ class AGNCustomGetter(default.AGNCustomGetter):
         """Keep the regularizer."""
         return dict(kwargs)
 
-    def _enter(self, name: str, own: tf.Variable, make: agn.Make) -> None:
+    def _enter(self, name: str, own: tf.Variable, make: agn.shared.Make) -> None:
         """Let the accumulator have the value of its variable."""
         super()._enter(name, own, lambda prefix, zeros: make(prefix, False))
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterable, Mapping
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,12 +15,87 @@ from lockstep import errors, pipeline
 from lockstep.checks import check_integer
 from lockstep.interface import Array
 from lockstep.ray.center import as_ray_host
+from lockstep.ray.served_center import check_fit
 from lockstep.ray.worker import RemoteView
-from lockstep.tf.shared.gradients import as_variable, refuse_parameter_servers
+from lockstep.tf.shared.gradients import as_variable, key_of, refuse_parameter_servers
 
 GLOBAL_VARIABLE_NAME = "global_center_variable"
 GRAD_VARIABLE_NAME = "grad_variable"
 GRADIENT, DELTA = COMMITS = ("gradient", "delta")
+
+Make = Callable[[str, bool], Any]
+"""Makes a variable, given the prefix of its name, and whether it is zero."""
+
+# -- a worker's variables --------------------------------------------------------------
+
+
+class VariableMap(Mapping[Any, Any]):
+    """A mapping from variables, which TensorFlow 2 does not allow in a dict."""
+
+    def __init__(self) -> None:
+        self._values: dict[Any, Any] = {}
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._values[key_of(key)]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._values[key_of(key)] = value
+
+    def __iter__(self) -> Iterator[tf.Variable]:
+        return (reference.deref() for reference in self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
+class Getter:
+    """A worker's variables: their names, shared variables and accumulators."""
+
+    def __init__(self, worker_device: Any, center: Any) -> None:
+        super().__init__()
+        self.worker_device = worker_device
+        self.center = center
+        self.may_add = False
+        self.names = VariableMap()
+        self._global_map = VariableMap()
+        self._grad_map = VariableMap()
+
+    def _register(self, variables: Any, make: Callable[..., Any]) -> list[Any]:
+        """Register existing variables, whose copies ``make`` makes; return them."""
+        pairs = named_pairs(variables)
+        with self.center.lock, tf.init_scope():
+            new: dict[str, Any] = {}
+            known = {key_of(variable) for variable in self.names}
+            for own_name, variable in pairs:
+                if not variable.trainable or key_of(variable) in known:
+                    continue
+                taken = {*self.names.values(), *new}
+                if own_name in taken:
+                    raise errors.UnsupportedError(
+                        "AGNCustomGetter: expected one variable of each name, got "
+                        f"another {own_name!r}; use other names."
+                    )
+                default = getattr(variable, "path", variable.name).removesuffix(":0")
+                new[own_name or unused_name(default, taken)] = variable
+                known.add(key_of(variable))
+            self._check(new)
+            for name, variable in new.items():
+                self._enter(name, variable, partial(make, name, variable))
+        return [variable for _, variable in pairs]
+
+    def _check(self, new: Mapping[str, Any]) -> None:
+        """Raise unless all of these may join the center; none has joined yet."""
+        self.may_add = self.may_add or not self.center.shared
+        self.center.check(new, self.may_add)
+
+    def _enter(self, name: str, own: Any, make: Make) -> None:
+        """Register a variable by its name at the center."""
+        self._global_map[own] = self.center.join(
+            name, partial(make, GLOBAL_VARIABLE_NAME, False)
+        )
+        with tf.compat.v1.device(self.worker_device):
+            self._grad_map[own] = make(GRAD_VARIABLE_NAME, True)
+        self.names[own] = name
 
 
 def center_for_worker(center: Any, local: type, remote: type) -> Any:
@@ -50,60 +127,18 @@ def named_pairs(variables: Any) -> list[tuple[str | None, Any]]:
     return [(name, v.deref() if hasattr(v, "deref") else v) for name, v in pairs]
 
 
-def new_names(
-    pairs: Iterable[tuple[str | None, Any]],
-    known: Collection[Any],
-    taken: Collection[str],
-    key_of: Callable[[Any], Any],
-) -> dict[str, Any]:
-    """Return name -> variable of the trainable ones whose keys are not ``known``."""
-    new: dict[str, Any] = {}
-    known, taken = set(known), set(taken)
-    for own_name, variable in pairs:
-        if not variable.trainable or key_of(variable) in known:
-            continue
-        if own_name in taken:
-            raise errors.UnsupportedError(
-                "AGNCustomGetter: expected one variable of each name, got another "
-                f"{own_name!r}; use other names."
-            )
-        default = getattr(variable, "path", variable.name).removesuffix(":0")
-        name = own_name or unused_name(default, taken)
-        new[name] = variable
-        known.add(key_of(variable))
-        taken.add(name)
-    return new
-
-
-def unused_name(name: str, taken: Collection[str]) -> str:
+def unused_name(name: str, taken: Iterable[str]) -> str:
     """Return a name, with a number if it is taken, in the order of registration."""
     numbered = (f"{name}#{count}" for count in itertools.count(1))
     return next(n for n in itertools.chain([name], numbered) if n not in taken)
 
 
-def layout_of(variable: Any) -> str:
-    """Return the dtype and the shape of a variable."""
-    return f"{as_variable(variable).dtype.base_dtype.name} {list(variable.shape)}"
-
-
-def check_joining(
-    shared: Mapping[str, Any], variables: Mapping[str, Any], may_add: bool
-) -> None:
-    """Raise unless a worker's variables fit the shared ones, both by name."""
-    unknown = [name for name in variables if name not in shared]
-    if unknown and not may_add:
-        raise errors.UnsupportedError(
-            f"AGNCustomGetter: expected names that the center has, got {unknown}; give "
-            "each worker's variables the same names, or pass pairs (name, variable). "
-            "Only the first worker adds names."
-        )
-    for name, variable in variables.items():
-        expected, own = layout_of(shared.get(name, variable)), layout_of(variable)
-        if expected != own:
-            raise errors.UnsupportedError(
-                f"AGNCustomGetter: expected {name!r} to be {expected}, as the shared "
-                f"one, got {own}; use another name."
-            )
+def layouts(variables: Mapping[str, Any]) -> dict[str, str]:
+    """Return the dtype and the shape of each variable."""
+    return {
+        name: f"{as_variable(v).dtype.base_dtype.name} {list(v.shape)}"
+        for name, v in variables.items()
+    }
 
 
 def check_worker(
@@ -137,32 +172,136 @@ def check_worker(
     check_integer(owner, "communication_period", communication_period)
 
 
+# -- the shared variables --------------------------------------------------------------
+
+
+class Center:
+    """Shared variables.
+
+    Attributes:
+        shared: name of a worker's variable -> the shared variable.
+        lock: held while a thread pushes, pulls, or adds variables or slots.
+        saves_itself: whether the center's state is not saved with a worker's.
+    """
+
+    saves_itself = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shared: dict[str, Any] = {}
+        self.lock: threading.RLock
+        # Not setattr: TensorFlow would track it.
+        vars(self)["lock"] = threading.RLock()
+
+    def for_worker(self) -> Center:
+        """Return the center for another worker."""
+        return self
+
+    def begin(self, commit: str, optimizer: Any) -> None:
+        """Prepare for the pushes of a worker with this ``commit`` and optimizer."""
+
+    def leave(self) -> None:
+        """Note that a worker is done."""
+
+    def check(self, variables: Mapping[str, Any], may_add: bool) -> None:
+        """Raise unless these may join: name -> a worker's variable."""
+        own = layouts(variables)
+        known = layouts(self.shared)
+        check_fit(own | known if may_add else known, own)
+
+    def join(self, name: str, make: Callable[[], Any]) -> Any:
+        """Return the shared variable of this name; the first worker makes it."""
+        if name not in self.shared:
+            self.shared[name] = make()
+        return self.shared[name]
+
+    def pull(self, names: Iterable[str]) -> dict[str, tf.Tensor]:
+        """Return the values of the shared variables of these names."""
+        with self.lock:
+            return {name: as_variable(self.shared[name]).read_value() for name in names}
+
+    def add(self, changes: Mapping[str, tf.Tensor]) -> tf.Operation | None:
+        """Add changes to the shared variables of their names."""
+        with self.lock:
+            adds = [
+                as_variable(self.shared[name]).assign_add(
+                    change, use_locking=True, read_value=False
+                )
+                for name, change in changes.items()
+            ]
+            return tf.group(*adds)
+
+
+class ServedTensors:
+    """The weights of a center in its own process, and their optimizer.
+
+    A subclass creates ``center`` there, and returns the optimizer's ``state``.
+    """
+
+    center: Any
+
+    def state(self) -> Mapping[str, Any]:
+        """Return the variables of the optimizer, by names that only it has."""
+        raise NotImplementedError
+
+    def pull(self, names: Iterable[str] | None = None) -> dict[str, Array]:
+        """Return copies of weights."""
+        names = self.center.shared if names is None else names
+        pulled = self.center.pull(names)
+        return {name: np.array(tensor.numpy()) for name, tensor in pulled.items()}
+
+    def saved(self) -> Any:
+        """Return the weights and the optimizer's state, as arrays."""
+        state = {name: np.array(v.numpy()) for name, v in self.state().items()}
+        return {"weights": self.pull(), "optimizer": state}
+
+    def load(self, saved: Any) -> None:
+        """Load weights and state; raise for the state of another optimizer."""
+        own, state = self.state(), saved["optimizer"]
+        if state.keys() != own.keys():
+            raise errors.UnsupportedError(
+                "AGNOptimizer: expected the checkpoint of a center with the state "
+                f"{list(own)}, got one with {list(state)}; start with the optimizer "
+                "that was saved, or in another directory."
+            )
+        for name, weight in saved["weights"].items():
+            self.center.shared[name].assign(weight)
+        for name, variable in own.items():
+            variable.assign(state[name])
+
+
 class RemoteTensors(RemoteView):
-    """A worker's view of a center on Ray, with its copies of the shared variables."""
+    """A worker's view of a center on Ray, with its copies of the shared variables.
+
+    In the list of base classes it is before the backend's ``Center``.
+    """
 
     shared: dict[str, Any]
 
     def arrays(self) -> dict[str, Array]:
         """Return this worker's copies of the shared weights."""
+        self.require_eager()
         return {name: variable.numpy() for name, variable in self.shared.items()}
 
     def check(self, variables: Mapping[str, Any], may_add: bool) -> None:
         """Raise unless these may join: name -> a worker's variable."""
-        self.require_fit({name: layout_of(v) for name, v in variables.items()})
+        self.require_fit(layouts(variables))
 
-    def join(self, name: str, make: Any) -> Any:
+    def join(self, name: str, make: Callable[[], Any]) -> Any:
         """Return the shared variable of this name, with the center's value."""
         variable = super().join(name, make)
         if name in self.known:
             variable.assign(self.known[name])
         return variable
 
-    def fetch(self, names: Iterable[str]) -> None:
-        """Update the copies of these weights from the center."""
+    def pull(self, names: Iterable[str]) -> dict[str, tf.Tensor]:
+        """Return the values of the shared variables, which the center sends."""
         self.require_eager()
+        names = list(names)
         for name, weight in self.member.pull(names).items():
             # TensorFlow may share the memory of an array, and Ray's is read-only.
             self.shared[name].assign(np.array(weight))
+        return super().pull(names)
 
     def require_eager(self) -> None:
         """Raise in a graph or a ``tf.function``, where tensors have no values yet."""
@@ -172,13 +311,3 @@ class RemoteTensors(RemoteView):
                 " graph; train outside of tf.function, and with run_eagerly=True in "
                 "Keras' compile()."
             )
-
-
-def require_kinds(saved: list[str], own: list[str]) -> None:
-    """Raise for the checkpoint of a center with another optimizer."""
-    if saved != own:
-        raise errors.UnsupportedError(
-            f"AGNOptimizer: expected the checkpoint of a center with {own}, got one "
-            f"with {saved}; start with the optimizer that was saved, or in another "
-            "directory."
-        )

@@ -45,6 +45,16 @@ def as_variable(variable: Any) -> Any:
     return value if isinstance(value, tf.Variable) else variable
 
 
+def key_of(variable: Any) -> Any:
+    """Return a dictionary key for a variable; copies of a mirrored one share it."""
+    value = as_variable(variable)
+    if not isinstance(value, tf.distribute.DistributedValues):
+        handle = getattr(value, "handle", None)
+        container = getattr(handle, "_distributed_container", None)
+        value = value if container is None else container()
+    return value.ref()
+
+
 def name_of(variable: Any) -> str:
     """Return a variable's path or name; a master has that of the model's variable."""
     variable = variable.deref() if hasattr(variable, "deref") else variable

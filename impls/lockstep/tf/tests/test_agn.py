@@ -496,17 +496,6 @@ def test_nothing_has_changed_when_a_step_is_refused() -> None:
 
 
 @BOTH
-def test_a_second_instance_in_a_scope_of_a_graph_is_refused(names: Any) -> None:
-    with tf.Graph().as_default():
-        getter = names.AGNCustomGetter("/cpu:0")
-        names.AGNOptimizer(GradientDescentOptimizer(0.1), 2, getter)
-        with pytest.raises(UnsupportedError):
-            names.AGNOptimizer(GradientDescentOptimizer(0.1), 2, getter)
-        with v1.variable_scope("second"):
-            names.AGNOptimizer(GradientDescentOptimizer(0.1), 2, getter)
-
-
-@BOTH
 def test_under_parameter_servers_it_is_refused(
     names: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
