@@ -116,7 +116,7 @@ class AGNCustomGetter(shared.Getter):
 
 
 @registered
-class AGNOptimizer(stack.Wrapper):
+class AGNOptimizer(shared.Worker, stack.Wrapper):
     """Train a worker's own weights; every P steps push a mean gradient to shared ones.
 
     With P = ``communication_period``, g a gradient at the worker's weights w, a the
@@ -267,57 +267,14 @@ class AGNOptimizer(stack.Wrapper):
         for total, change in zip(self._accumulators(present), changes, strict=True):
             total.assign_add(densify(change, total))
         self.local_step.assign_add(1)
-        tf.cond(self._is_due(), lambda: self._communicate(present, rate), lambda: None)
+        tf.cond(self._is_due(), lambda: self._end_round(present, rate), tf.no_op)
         if tf.executing_eagerly():
-            step = int(self.local_step.numpy())
-            left = -step % self.communication_period
-            ending = f"{left} more before the push" if left else "pushed and pulled"
-            self._extend_report(gradients, variables, f"local step {step}, {ending}")
+            self._extend_report(gradients, variables, self._place_in_round())
 
     def _is_due(self) -> tf.Tensor:
         """Whether the round ends with this local step."""
         step = self.local_step.value.read_value()
         return tf.equal(step % self.communication_period, 0)
-
-    def _accumulators(self, variables: Iterable[Any]) -> list[tf.Variable]:
-        totals = self.custom_getter._grad_map
-        return [value_of(totals[variable]) for variable in variables]
-
-    def _communicate(self, variables: Sequence[Any], rate: tf.Tensor) -> None:
-        """Push the means of these variables, and pull the shared ones."""
-        getter = self.custom_getter
-        sums = [total.read_value() for total in self._accumulators(variables)]
-        names = [getter.names[variable] for variable in variables]
-        means = [total / self.communication_period for total in sums]
-        pushed_rate = None if self.commit == DELTA else rate
-        getter.center.push(dict(zip(names, means, strict=True)), pushed_rate)
-        self._begin_round(variables)
-
-    def _begin_round(self, variables: Sequence[Any]) -> None:
-        """Copy the shared variables to these, and reset their accumulators to 0."""
-        names = [self.custom_getter.names[variable] for variable in variables]
-        pulled = self.custom_getter.center.pull(names)
-        for variable, name in zip(variables, names, strict=True):
-            value_of(variable).assign(pulled[name])
-        for total in self._accumulators(variables):
-            total.assign(tf.zeros_like(total))
-
-    def get_init_op(self, task_index: int) -> None:
-        """Set a worker's variables to the shared ones and its accumulators to 0.
-
-        This is done when the call returns; TensorFlow 1 returns an operation.
-        ``task_index`` has no effect.
-
-        Raises:
-            NoGradientsError: a ValueError; the getter has no variables.
-        """
-        variables = list(self.custom_getter.names)
-        if not variables:
-            raise errors.NoGradientsError(
-                "AGNOptimizer.get_init_op: expected at least one trainable variable, "
-                "got none; call the AGNCustomGetter with the worker's variables first."
-            )
-        self._begin_round(variables)
 
     def make_session_run_hook(
         self, is_chief: bool, task_index: int
@@ -389,18 +346,18 @@ class Center(shared.Center):
             self.slots = stack.build_observed(self.optimizer, variables)
         require_same(self.shared, owned)
 
-    def push(self, changes: Mapping[str, Any], rate: Any) -> None:
+    def push(self, changes: Mapping[str, Any], rate: Any) -> tf.Operation | None:
         """Take a step on mean gradients, or add differences.
 
         ``rate``: the worker's learning rate; None: ``changes`` are added.
         """
         if rate is None:
-            self.add(changes)
-            return
+            return self.add(changes)
         with self.lock:
             pipeline.base_of(self.optimizer)._learning_rate.value.assign(rate)
             variables = [self.shared[name] for name in changes]
             self.optimizer.apply(list(changes.values()), variables)
+            return tf.no_op()
 
 
 def require_same(weights: Mapping[str, Any], owned: Mapping[str, Any]) -> None:

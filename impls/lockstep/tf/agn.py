@@ -184,7 +184,7 @@ def make_like(
 
 
 @with_strict
-class AGNOptimizer(Wrapper):
+class AGNOptimizer(shared.Worker, Wrapper):
     """Train a worker's own weights; every P steps push a mean gradient to shared ones.
 
     With P = ``communication_period``, g a gradient at the worker's weights w, a the
@@ -311,10 +311,7 @@ class AGNOptimizer(Wrapper):
         done = as_train_op(lambda: self._take_step(pairs, global_step, name))
         self.last_step = NO_EAGER_STEP
         if tf.executing_eagerly():
-            step = int(self.local_step.read_value())
-            left = -step % self.communication_period
-            ending = f"{left} more before the push" if left else "pushed and pulled"
-            self._report(pairs, f"local step {step}, {ending}")
+            self._report(pairs, self._place_in_round())
         return done
 
     def _take_step(
@@ -351,44 +348,21 @@ class AGNOptimizer(Wrapper):
     def _communicate(
         self, variables: Sequence[tf.Variable], global_step: tf.Variable | None
     ) -> tf.Operation | None:
-        """Push the means of these variables, then pull the shared ones."""
-        sums = [total.read_value() for total in self._accumulators(variables)]
-        # These tensors are pushed: a variable that is written meanwhile would race.
-        means = [total / self.communication_period for total in sums]
+        """End the round of these variables, and count it."""
         self._share_row_limits(variables)
-        changes = dict(zip(self._names(variables), means, strict=True))
-        optimizer = None if self.commit == DELTA else self.inner_optimizer
-        pushed = self.custom_getter.center.push(changes, optimizer)
-        with tf.control_dependencies([pushed, *means]):
-            done = tf.group(advance(global_step), self._begin_round(variables))
-        with tf.control_dependencies([done]):
+        ended = self._end_round(variables, self.inner_optimizer)
+        with tf.control_dependencies([ended]):
+            counted = advance(global_step)
+        with tf.control_dependencies([counted]):
             return tf.no_op()
-
-    def _begin_round(self, variables: Sequence[tf.Variable]) -> tf.Operation | None:
-        """Copy the shared variables to these, and reset their accumulators to 0."""
-        names = self._names(variables)
-        values = self.custom_getter.center.pull(names)
-        pulls = [
-            variable.assign(values[name], read_value=False)
-            for variable, name in zip(variables, names, strict=True)
-        ]
-        totals = self._accumulators(variables)
-        resets = [a.assign(tf.zeros_like(a), read_value=False) for a in totals]
-        return tf.group(*pulls, *resets)
 
     def _share_row_limits(self, variables: Sequence[tf.Variable]) -> None:
         """Make row clipping inside apply these variables' limits to shared ones."""
         pairs = zip(variables, self._centers(variables), strict=True)
         share_row_limits(pairs, self.inner_optimizer)
 
-    def _names(self, variables: Iterable[tf.Variable]) -> list[str]:
-        return [self.custom_getter.names[variable] for variable in variables]
-
     def _centers(self, variables: Iterable[tf.Variable]) -> list[tf.Variable]:
         return [self.custom_getter._global_map[variable] for variable in variables]
-
-    def _accumulators(self, variables: Iterable[tf.Variable]) -> list[tf.Variable]:
-        return [self.custom_getter._grad_map[variable] for variable in variables]
 
     def create_slots(self, var_list: Iterable[Any]) -> None:
         """Create the slots of these variables and of their shared ones now.
@@ -407,23 +381,6 @@ class AGNOptimizer(Wrapper):
         if self.commit == GRADIENT and not center.saves_itself:
             with center.lock, center.lending(self.base_optimizer):
                 super().create_slots(self._centers(variables))
-
-    def get_init_op(self, task_index: int) -> tf.Operation | None:
-        """Return an operation that pulls all shared variables and resets accumulators.
-
-        Run it before training, and in a worker that joins later. In eager mode this is
-        done when the call returns. ``task_index`` has no effect.
-
-        Raises:
-            NoGradientsError: a ValueError; the getter has no variables.
-        """
-        variables = list(self.custom_getter._global_map)
-        if not variables:
-            raise errors.NoGradientsError(
-                "AGNOptimizer.get_init_op: expected at least one trainable variable, "
-                "got none; make the variables through the AGNCustomGetter first."
-            )
-        return self._begin_round(variables)
 
     def make_session_run_hook(
         self, is_chief: bool, task_index: int

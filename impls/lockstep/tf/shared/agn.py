@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -170,6 +170,66 @@ def check_worker(
         raise errors.unknown_name(f"{owner}: commit", commit, COMMITS)
     check_integer(owner, "num_worker", num_worker)
     check_integer(owner, "communication_period", communication_period)
+
+
+# -- rounds ----------------------------------------------------------------------------
+
+
+class Worker:
+    """The rounds of an ``AGNOptimizer``, apart from the steps of its optimizer."""
+
+    def _accumulators(self, variables: Iterable[Any]) -> list[tf.Variable]:
+        return [as_variable(self.custom_getter._grad_map[v]) for v in variables]
+
+    def _end_round(self, variables: Sequence[Any], rule: Any) -> tf.Operation | None:
+        """Push the means of these variables, then pull the shared ones."""
+        sums = [total.read_value() for total in self._accumulators(variables)]
+        # These tensors are pushed: a variable that is written meanwhile would race.
+        means = [total / self.communication_period for total in sums]
+        names = [self.custom_getter.names[variable] for variable in variables]
+        changes = dict(zip(names, means, strict=True))
+        rule = None if self.commit == DELTA else rule
+        pushed = self.custom_getter.center.push(changes, rule)
+        with tf.control_dependencies([pushed, *means]):
+            return self._begin_round(variables)
+
+    def _begin_round(self, variables: Sequence[Any]) -> tf.Operation | None:
+        """Copy the shared variables to these, and reset their accumulators to 0."""
+        names = [self.custom_getter.names[variable] for variable in variables]
+        values = self.custom_getter.center.pull(names)
+        pulls = [
+            as_variable(variable).assign(values[name], read_value=False)
+            for variable, name in zip(variables, names, strict=True)
+        ]
+        totals = self._accumulators(variables)
+        resets = [a.assign(tf.zeros_like(a), read_value=False) for a in totals]
+        return tf.group(*pulls, *resets)
+
+    def get_init_op(self, task_index: int) -> tf.Operation | None:
+        """Set a worker's variables to the shared ones and its accumulators to 0.
+
+        Do this before training, and in a worker that joins later. In a graph the result
+        is an operation to run; elsewhere it is done when the call returns.
+        ``task_index`` has no effect.
+
+        Raises:
+            NoGradientsError: a ValueError; the getter has no variables.
+        """
+        variables = list(self.custom_getter.names)
+        if not variables:
+            raise errors.NoGradientsError(
+                "AGNOptimizer.get_init_op: expected at least one trainable variable, "
+                "got none; call the AGNCustomGetter with the worker's variables, or "
+                "make them through it, first."
+            )
+        return self._begin_round(variables)
+
+    def _place_in_round(self) -> str:
+        """Return the end of an eager step's report."""
+        step = int(self.local_step.numpy())
+        left = -step % self.communication_period
+        ending = f"{left} more before the push" if left else "pushed and pulled"
+        return f"local step {step}, {ending}"
 
 
 # -- the shared variables --------------------------------------------------------------
