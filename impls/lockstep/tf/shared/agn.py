@@ -222,7 +222,10 @@ class Worker:
                 "got none; call the AGNCustomGetter with the worker's variables, or "
                 "make them through it, first."
             )
-        return self._begin_round(variables)
+        done = self._begin_round(variables)
+        # A tf.function runs it, and cannot return it.
+        is_graph = not tf.compat.v1.executing_eagerly_outside_functions()
+        return done if is_graph else None
 
     def _place_in_round(self) -> str:
         """Return the end of an eager step's report."""
