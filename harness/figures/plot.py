@@ -7,7 +7,6 @@ The content comes from the task (``harness.tasks.TASK.report``), or from
 from __future__ import annotations
 
 import importlib
-import re
 import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -132,8 +131,7 @@ def svg_of(painted: Canvas) -> str:
     """Return a painted figure as SVG; ``savefig`` would draw it twice."""
     content, target = StringIO(), FigureCanvasSVG(painted)
     target.print_svg(content, metadata=SVG_METADATA)  # type: ignore[no-untyped-call]
-    # A path stands on one line.
-    return re.sub(r" *\n(?=[MLQCz\"])", " ", content.getvalue())
+    return content.getvalue()
 
 
 def _write(path: Path, svg: str) -> None:

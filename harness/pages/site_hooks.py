@@ -1,4 +1,4 @@
-"""A hook of MkDocs that adds pages to the navigation.
+"""Hooks of MkDocs: pages of the navigation, and files of the theme.
 
 In ``nav`` of ``mkdocs.yml``, a folder of ``docs/generated/`` is replaced by all of its
 pages. So new experiments, benchmarks and API pages need no entry.
@@ -20,6 +20,14 @@ def on_config(config: Any) -> Any:
     """Replace folders by their pages after MkDocs has read its settings."""
     config["nav"] = with_pages(config["nav"])
     return config
+
+
+def on_files(files: Any, **_: object) -> Any:
+    """Leave out what no page loads: source maps, and search in other languages."""
+    for file in list(files):
+        if file.src_uri.endswith(".map") or "/lunr/" in file.src_uri:
+            files.remove(file)
+    return files
 
 
 def with_pages(entries: Any) -> Any:

@@ -14,7 +14,7 @@ FIGURES = sorted(
     path.relative_to(SITE).as_posix()
     for path in (SITE / "generated").rglob("*.light.svg")
 )
-# Texts are paths (svg.fonttype), each in its own group. One pixel is for strokes.
+# Each text is in its own group. One pixel is for strokes.
 OUTSIDE = """() => {
     const whole = document.documentElement.viewBox.baseVal;
     const [right, bottom] = [whole.x + whole.width, whole.y + whole.height];
