@@ -12,8 +12,9 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from rich.table import Table
@@ -177,6 +178,17 @@ def compared(row: Row, benchmark: str, sides: Times) -> Comparison:
         float(np.exp(np.log(spent[side]).mean())) * MICROSECONDS for side in SIDES
     )
     return Comparison(*names, before, after, math.exp(logs.mean()), low, high)
+
+
+def as_json(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
+    """Return the comparisons for JSON, which has no NaN."""
+    return [
+        {
+            key: None if isinstance(value, float) and math.isnan(value) else value
+            for key, value in {**asdict(row), "verdict": row.verdict}.items()
+        }
+        for row in comparisons
+    ]
 
 
 def as_table(comparisons: Sequence[Comparison], revisions: str) -> Table:

@@ -19,6 +19,9 @@ from harness.commands.parity import frozen, oracle, parity
 from harness.errors import HarnessError
 from lockstep.errors import LockstepError, sentence
 
+PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
+"""Settings of a command that passes its arguments to another parser."""
+
 INTERRUPTED = 130
 """The exit status after Ctrl-C."""
 
@@ -46,6 +49,14 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
 for name, command in COMMANDS.items():
     app.command(name)(command)
 app.add_typer(frozen, name="frozen")
+
+
+@app.command(add_help_option=False, context_settings=PASSED_ON)
+def schedule(context: typer.Context) -> None:
+    """Draw a learning-rate policy; the same as the installed `lockstep schedule`."""
+    from lockstep.cli import main as lockstep
+
+    lockstep(["schedule", *context.args])
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from functools import partial
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from harness.commands.options import Backends, Device, Optimizer
+from harness.commands.options import AsJson, Backends, Device, Optimizer
 from harness.declarations import declare
 from harness.errors import HarnessError
 from harness.tasks import own
@@ -40,6 +41,7 @@ def compare(
         typer.Option(help="With A..B: exit with 1 if an interval lies above this."),
     ] = 1.05,
     optimizer: Optimizer = None,
+    as_json: AsJson = False,
 ) -> None:
     """Print the answer that the recorded results give, or time two commits.
 
@@ -49,7 +51,7 @@ def compare(
     from harness.judgement.words import tables_digest
 
     if ".." in name:
-        _compare_commits(name, benchmarks, backend, device, quick, limit)
+        _compare_commits(name, benchmarks, backend, device, quick, limit, as_json)
         return
     if benchmarks:
         raise HarnessError(
@@ -57,6 +59,9 @@ def compare(
             f"{name} and {' '.join(benchmarks)}; compare one at a time."
         )
     finding = _finding(name, optimizer, backend)
+    if as_json:
+        print(json.dumps(finding.as_json(), indent=1))
+        return
     print(finding.question)
     for result in filter(None, (finding, finding.local)):
         beside = "your own runs: " if result is finding.local else ""
@@ -88,6 +93,7 @@ def _compare_commits(
     device: str,
     quick: bool,
     limit: float,
+    as_json: bool,
 ) -> None:
     from harness.bench import commits, report
     from harness.bench import declare as known
@@ -98,7 +104,10 @@ def _compare_commits(
     request = Request(chosen, scale, backend or (), device)
     say = partial(print, file=sys.stderr, flush=True)
     rows = commits.compare_commits(revisions, request, say)
-    Console(width=report.width()).print(commits.as_table(rows, revisions))
+    if as_json:
+        print(json.dumps(commits.as_json(rows), indent=1))
+    else:
+        Console(width=report.width()).print(commits.as_table(rows, revisions))
     raise typer.Exit(int(any(row.low > limit for row in rows)))
 
 

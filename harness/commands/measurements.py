@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import sys
@@ -14,6 +15,7 @@ from rich.console import Console
 
 from harness.bench import declare as benchmarks
 from harness.commands.options import (
+    AsJson,
     Backends,
     Device,
     Names,
@@ -145,6 +147,7 @@ def bench(
         bool, typer.Option("--again", help="Measure anew what is recorded already.")
     ] = False,
     optimizer: Optimizer = None,
+    as_json: AsJson = False,
 ) -> None:
     """Time what the wrappers cost; print each row with its interval and verdict."""
     from harness.bench import command, report
@@ -174,6 +177,10 @@ def bench(
     )
     for benchmark in request.benchmarks if publish else ():
         require_committed(benchmark.path)
-    records = command.bench(request, partial(print, flush=True))
-    report.print_benchmarks(request, Console(width=report.width()))
+    out = sys.stderr if as_json else sys.stdout
+    records = command.bench(request, partial(print, file=out, flush=True))
+    if as_json:
+        print(json.dumps([record.as_json() for record in records], indent=1))
+    else:
+        report.print_benchmarks(request, Console(width=report.width()))
     raise typer.Exit(int(any(record.status != "ok" for record in records)))

@@ -33,6 +33,9 @@ Optimizer = Annotated[
         help="Your own optimizer beside the others: a function in a file, mine.py:make."
     ),
 ]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")
+]
 
 TABLE_WIDTH = 170
 """Width of tables when the output is not a terminal."""

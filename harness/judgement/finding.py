@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -66,3 +67,14 @@ class Finding:
     notices: Sequence[str] = ()
     verdicts: Mapping[str, str] = field(default_factory=dict)
     local: Finding | None = field(default=None, repr=False)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the finding as a JSON object: tables as lists of rows."""
+        return {
+            **vars(self),
+            "tables": {
+                name: json.loads(frame.to_json(orient="records", double_precision=15))
+                for name, frame in self.tables.items()
+            },
+            "local": self.local and self.local.as_json(),
+        }

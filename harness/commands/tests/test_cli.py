@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,14 @@ def said(*arguments: str) -> str:
     result = CliRunner().invoke(cli.app, arguments)
     assert result.exit_code == 0, result.output
     return result.stdout
+
+
+def test_a_comparison_as_json_holds_answer_verdict_and_tables() -> None:
+    found = json.loads(said("compare", "link_prediction", "--json"))
+    assert found["verdict"] and found["answer"].endswith(".")
+    assert found["small_print"] and len(found["tables"]["ends"]) > 1
+    assert {"claim", "outcome", "p"} <= found["tables"]["predictions"][0].keys()
+    assert found["provenance"]["backends"]
 
 
 @pytest.mark.parametrize("where", ["a file", "below a file"])
@@ -41,6 +51,12 @@ def test_a_folder_that_cannot_be_made_is_one_sentence(
     assert len(said.splitlines()) == 1 and path.read_text("utf-8") == "kept"
 
 
+def test_a_schedule_is_that_of_the_installed_command() -> None:
+    arguments = ("poly_decay", "learning_rate=0.1", "decay_steps=100", "--steps", "7")
+    assert "poly_decay(learning_rate=0.1" in said("schedule", *arguments)
+    assert "usage: lockstep schedule" in said("schedule", "--help")
+
+
 def test_a_run_takes_seeds_and_names_the_next_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -56,6 +72,32 @@ def test_a_run_takes_seeds_and_names_the_next_command(
     assert (requests[0].seeds, requests[0].jobs) == (2, 3)
     assert lines[-1].startswith("Next: ")
     assert "-m harness compare absent_tasks" in lines[-1]
+
+
+@pytest.mark.parametrize(("words", "scale"), [([], "std"), (["--quick"], "quick")])
+def test_benchmarks_as_json_are_their_records(
+    words: list[str], scale: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from harness.bench import command
+
+    requests = []
+
+    class Made:
+        status = "ok"
+
+        def as_json(self) -> dict[str, int]:
+            return {"seed": 0}
+
+    def bench(request: command.Request, report: Callable[[str], None]) -> list[Made]:
+        requests.append(request)
+        report("this is no JSON and goes to standard error")
+        return [Made()]
+
+    monkeypatch.setattr(command, "bench", bench)
+    assert json.loads(said("bench", "larc_overhead", "--json", *words)) == [{"seed": 0}]
+    assert [(r.benchmarks[0].name, r.scale) for r in requests] == [
+        ("larc_overhead", scale)
+    ]
 
 
 @pytest.mark.parametrize(
