@@ -60,14 +60,16 @@ from lockstep.keras3.variable_clipping import (
     VariableClippingOptimizer as VariableClippingOptimizer,
 )
 from lockstep.pipeline import pipeline_of as pipeline_of
-from lockstep.tf.shared.clipping import OPTIMIZER_SUMMARIES as OPTIMIZER_SUMMARIES
 from lockstep.tf.shared.clipping import clip_by_global_norm as clip_by_global_norm
 from lockstep.tf.shared.clipping import (
     clip_gradients_by_global_norm as clip_gradients_by_global_norm,
 )
 from lockstep.tf.shared.clipping import clip_gradients_by_norm as clip_gradients_by_norm
-from lockstep.tf.shared.clipping import post_process_gradients as post_process_gradients
-from lockstep.tf.shared.optimize_loss import reduce_gradients as reduce_gradients
+from lockstep.tf.shared.post_process import OPTIMIZER_SUMMARIES as OPTIMIZER_SUMMARIES
+from lockstep.tf.shared.post_process import (
+    post_process_gradients as post_process_gradients,
+)
+from lockstep.tf.shared.post_process import reduce_gradients as reduce_gradients
 
 if not TYPE_CHECKING:  # A type checker reads what is imported as itself.
     __all__ = list(BACKENDS["keras3"].public_names())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import keras
@@ -18,6 +19,7 @@ from lockstep.keras3.mixed_precision import MixedPrecisionOptimizerWrapper
 from lockstep.pipeline import base_of
 from lockstep.tf.shared import optimize_loss as shared
 from lockstep.tf.shared.gradients import require_gradients
+from lockstep.tf.shared.post_process import sum_losses
 
 Optimizer = keras.optimizers.Optimizer
 OWNER = shared.OWNER
@@ -51,7 +53,7 @@ def optimize_loss(
     skip_update_ph: Any = None,
     model: Any = None,
     *,
-    reduction: shared.Reduction | None = None,
+    reduction: Any = None,
 ) -> TrainingStep:
     """Return an object that takes one step of training each time it is called.
 
@@ -124,8 +126,8 @@ def optimize_loss(
             f"{OWNER}: loss: expected a function, got {type(loss).__name__}; write "
             "lambda: loss, so that each step computes it."
         )
-    kind, as_variable = keras.Variable | tf.Variable, gradients_of.as_variable
-    variables = shared.find_trained(var_list, model, (), kind, as_variable)
+    chosen = shared.to_train(var_list, model)
+    variables = gradients_of.require_all(chosen, OWNER)
     gradients_of.refuse_overwritten(OWNER, variables)
     strategies = [
         variable.distribute_strategy
@@ -216,30 +218,19 @@ class TrainingStep(shared.TrainingStep):
             The loss before the update. If the loss function returns a tuple, that
             tuple, with the loss first.
         """
-        replicas = gradients_of.replica_count()
-        if replicas > 1 and not self.task.on_horovod:
-            raise errors.UnsupportedError(
-                f"{OWNER}: expected on_horovod with several replicas, got {replicas} of"
-                " them; pass on_horovod=True, so that their gradients are averaged."
-            )
         values: list[Any] = []
-
-        def loss() -> tf.Tensor:
-            value = self.compute_loss(inputs, values)
-            return value if replicas == 1 else value / replicas
-
         self._rate = self.next_rate()
+        loss = partial(self.compute_loss, inputs, values)
         pairs = self.optimizer.compute_gradients(loss, self.trained)
-        variables = [variable for _, variable in pairs]
+        gradients, variables = map(list, zip(*pairs, strict=True))
 
         def begin(gradients: list[Gradient]) -> None:
             if self._sums is not None:
-                self._sums.begin(list(zip(gradients, variables, strict=True)))
+                self._sums.begin(gradients)
 
         def take(gradients: list[Gradient]) -> None:
             self.advance(list(zip(gradients, variables, strict=True)), skip_update)
 
-        gradients = [gradient for gradient, _ in pairs]
         if tf.distribute.has_strategy():
             gradients_of.for_all_replicas(OWNER, begin, take, gradients, variables)
         else:
@@ -253,7 +244,7 @@ class TrainingStep(shared.TrainingStep):
         require_gradients(OWNER, gradients, variables)
         return list(zip(gradients, variables, strict=True))
 
-    def apply(self, pairs: Pairs, record: Any) -> None:
+    def apply(self, pairs: Pairs) -> None:
         """Update with the optimizer, at the rate of this step."""
         self.optimizer.learning_rate = self._rate
         present = [(g, v) for g, v in pairs if g is not None]
@@ -297,4 +288,4 @@ def get_regularization_loss(
             "get_regularization_loss: expected losses, because there is no collection "
             "of them here, got None; pass losses=model.losses."
         )
-    return shared.sum_losses(losses, name, scope)
+    return sum_losses(losses, name, scope)

@@ -37,12 +37,12 @@ from lockstep.tf.optimizers import AdamOptimizer as AdamOptimizer
 from lockstep.tf.optimizers import AdamWOptimizer as AdamWOptimizer
 from lockstep.tf.optimizers import FtrlOptimizer as FtrlOptimizer
 from lockstep.tf.optimizers import RMSPropOptimizer as RMSPropOptimizer
-from lockstep.tf.shared import clipping
+from lockstep.tf.shared import clipping, post_process
 from lockstep.tf.shared import lr_policies as lr_policies
-from lockstep.tf.shared.clipping import OPTIMIZER_SUMMARIES as OPTIMIZER_SUMMARIES
 from lockstep.tf.shared.loss_scales import AutomaticLossScaler as AutomaticLossScaler
 from lockstep.tf.shared.loss_scales import LossScale as LossScale
-from lockstep.tf.shared.optimize_loss import reduce_gradients as reduce_gradients
+from lockstep.tf.shared.post_process import OPTIMIZER_SUMMARIES as OPTIMIZER_SUMMARIES
+from lockstep.tf.shared.post_process import reduce_gradients as reduce_gradients
 from lockstep.tf.variable_clipping import (
     VariableClippingOptimizer as VariableClippingOptimizer,
 )
@@ -51,7 +51,7 @@ from lockstep.tf.wrapper import with_strict
 clip_by_global_norm = with_strict(clipping.clip_by_global_norm)
 clip_gradients_by_global_norm = with_strict(clipping.clip_gradients_by_global_norm)
 clip_gradients_by_norm = with_strict(clipping.clip_gradients_by_norm)
-post_process_gradients = with_strict(clipping.post_process_gradients)
+post_process_gradients = with_strict(post_process.post_process_gradients)
 
 AdagradOptimizer = tf.compat.v1.train.AdagradOptimizer
 GradientDescentOptimizer = tf.compat.v1.train.GradientDescentOptimizer

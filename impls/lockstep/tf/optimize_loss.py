@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
@@ -13,21 +12,22 @@ from lockstep import errors
 from lockstep.tf import optimizers as rules
 from lockstep.tf.mixed_precision import MixedPrecisionOptimizerWrapper
 from lockstep.tf.shared import optimize_loss as shared
-from lockstep.tf.shared.gradients import apart
 from lockstep.tf.shared.loss_scales import AutomaticLossScaler, state_variable
+from lockstep.tf.shared.post_process import sum_losses
 from lockstep.tf.wrapper import (
     Optimizer,
     Pairs,
     Wrapper,
     apply_with,
     as_train_op,
-    as_variable,
     awaits_sums,
     base_of,
     builds_graph,
     check_pairs,
+    listed,
     make_together,
     replica_count,
+    require_mirrored,
     require_optimizer,
     require_resources,
     summed_gradients,
@@ -73,8 +73,8 @@ def optimize_loss(
     skip_update_ph: Any = None,
     model: Any = None,
     *,
-    reduction: shared.Reduction | None = None,
-) -> tf.Tensor | TrainingStep | ReplicatedStep:
+    reduction: Any = None,
+) -> tf.Tensor | TrainingStep:
     """Build the training step of a graph, or return an object that takes one.
 
     rate = learning_rate_decay_fn(steps applied so far); g = gradients of the loss,
@@ -122,8 +122,7 @@ def optimize_loss(
         In a graph the loss before the update, evaluated after it. Its attribute
         ``training_step`` is the step; operations of the collection UPDATE_OPS run
         before it. Otherwise the step: see
-        :class:`~lockstep.tf.optimize_loss.TrainingStep`; for variables of a strategy
-        with several replicas a ``ReplicatedStep``.
+        :class:`~lockstep.tf.optimize_loss.TrainingStep`.
 
     Raises:
         ValueError: an unknown name (the nearest is given), a value out of its range,
@@ -151,7 +150,7 @@ def optimize_loss(
 
 def start(
     arguments: Mapping[str, Any], step_class: type[TrainingStep]
-) -> tf.Tensor | TrainingStep | ReplicatedStep:
+) -> tf.Tensor | TrainingStep:
     """Build the step of a graph, or return the step with these arguments."""
     loss, in_graph = arguments["loss"], builds_graph()
     if not callable(loss) and not in_graph:
@@ -160,24 +159,18 @@ def start(
             f"{errors.with_article(type(loss).__name__)}; each step calls it: pass "
             "lambda: ..., or a function of a batch."
         )
+    if in_graph and (replica_count() > 1 or tf.distribute.in_cross_replica_context()):
+        raise errors.UnsupportedError(
+            f"{OWNER}: expected no strategy in a graph, or strategy.run of a single "
+            "replica, got another; train several replicas eagerly or in a tf.function."
+        )
     default = v1.trainable_variables() if in_graph else ()
-    trained = shared.find_trained(
-        arguments["var_list"], arguments["model"], default, tf.Variable, as_variable
-    )
-    copies = copies_of(trained, arguments["on_horovod"])
+    chosen = shared.to_train(arguments["var_list"], arguments["model"], default)
+    step = step_class(arguments, listed(chosen, OWNER))
     if in_graph:
-        return build(step_class(arguments, trained))
-    # In the scope of a strategy with one replica all state is mirrored like them.
-    are_ranks = is_mirrored(trained) and not tf.distribute.has_strategy()
-    steps = [step_class(arguments, c) for c in (copies if are_ranks else [trained])]
-    for step in steps:
-        step.assemble()
-    if not are_ranks:
-        return steps[0]
-    for step in steps:
-        step.is_replica = True
-        make_slots(step.optimizer, step.trained)
-    return ReplicatedStep(steps)
+        return build(step)
+    step.assemble()
+    return step
 
 
 def build(step: TrainingStep) -> tf.Tensor:
@@ -186,29 +179,25 @@ def build(step: TrainingStep) -> tf.Tensor:
     with v1.variable_scope(SCOPE):
         loss = step.task.loss
         with tf.control_dependencies(v1.get_collection(v1.GraphKeys.UPDATE_OPS)):
-            loss = loss() if callable(loss) else loss
-            if isinstance(loss, tuple):
-                raise errors.OutOfRangeError(
-                    f"{OWNER}: loss: expected a loss that is one tensor in a graph, "
-                    "got a tuple; return the loss alone, and fetch the other tensors "
-                    "beside it."
-                )
-            loss = tf.identity(loss)
+            loss = tf.identity(step.compute_loss((), []) if callable(loss) else loss)
         step.assemble()
         pairs = step.optimizer.compute_gradients(
             loss, step.trained, colocate_gradients_with_ops=True
         )
+        summaries = []
+
+        def advance() -> tf.Operation | None:
+            done, made = step.advance(pairs)
+            summaries.append(made)
+            return done
+
         # Without this, a loss that no gradient reads could be computed after the
         # update.
         with tf.control_dependencies([loss]):
-            updated = as_train_op(lambda: step.advance(pairs))
+            updated = as_train_op(advance)
         with tf.control_dependencies([updated]):
             done = tf.identity(loss, name="train_loss")
-    if step.record is not None:
-        for tag, value in step.record.scalars.items():
-            v1.summary.scalar(tag, value)
-        for tag, values in step.record.histograms.items():
-            v1.summary.histogram(tag, values)
+    summaries[0].collect()
     done.training_step = step
     return done
 
@@ -225,14 +214,17 @@ class TrainingStep(shared.TrainingStep):
     In a graph the step is already built. It is the attribute ``training_step`` of the
     returned tensor, for inspection.
 
+    For the replicas of a strategy the step is made in ``strategy.scope()``, and
+    ``strategy.run(step, args)`` calls it. Replicas average their gradients, so they
+    stay equal and skip the same steps. With ``iter_size`` > 1 each micro-batch is
+    averaged, because replicas cannot communicate inside a condition.
+
     Attributes:
         optimizer: the optimizer; with "mixed", the wrapper with masters.
         trained: the variables that are trained.
         global_step: the number of applied steps, an int64 variable.
         scaler: the automatic loss scaler, or None.
         last_step: the report of the last eager call; calls in graphs are not reported.
-        record: the summaries of a graph, by tag; None in other modes.
-        is_replica: whether it is the step of one of several replicas.
     """
 
     classes: ClassVar[Mapping[str, Any]] = OPTIMIZER_CLS_NAMES
@@ -298,36 +290,38 @@ class TrainingStep(shared.TrainingStep):
             The loss before the update. If the loss function returns a tuple, that
             tuple, with the loss first.
         """
-        if replica_count() > 1 and not self.is_replica:
-            raise errors.UnsupportedError(
-                f"{OWNER}: expected variables made in the strategy's scope, got "
-                f"{replica_count()} replicas; make them inside strategy.scope(), so "
-                "that each replica has a copy."
+        if tf.distribute.in_cross_replica_context():
+            raise errors.CrossReplicaError(
+                f"{OWNER}: expected a replica context, got a cross-replica context; "
+                "call it inside strategy.run."
             )
         values: list[Any] = []
         self._rate = self.next_rate()
         loss = partial(self.compute_loss, inputs, values)
         pairs = self.optimizer.compute_gradients(loss, self.trained)
-        if self.is_replica:
-            reduction = self.task.reduction
-            pairs = shared.reduce_gradients(pairs, True, reduction=reduction)
         self.advance(pairs, skip_update)
         return values[-1]
 
-    def advance(self, pairs: Pairs, skip_update: Any = None) -> tf.Operation | None:
-        """Take a step with these gradients or accumulate them; return the operation."""
-        if not awaits_sums() or self.is_replica:
+    def advance(self, pairs: Pairs, skip_update: Any = None) -> shared.Done:
+        """Take a step with these gradients, or add them to the sums."""
+        if not awaits_sums():
             return super().advance(pairs, skip_update)
-        # The only replica of a strategy: state cannot be created inside a condition.
+        # Inside of a condition, replicas can neither communicate nor create state.
+        require_mirrored(OWNER, [*self.trained, self.global_step])
         pairs = sums_over_replicas(pairs)
-        touched = [v for g, v in pairs if g is not None]
-        make_together(lambda: make_slots(self.optimizer, touched))
+        make_together(lambda: self.make_state(pairs))
         with summed_gradients():
             return super().advance(pairs, skip_update)
 
+    def make_state(self, pairs: Pairs) -> None:
+        """Create the slots and sums for these gradients, unless they exist."""
+        make_slots(self.optimizer, [v for g, v in pairs if g is not None])
+        if self._sums is not None:
+            self._sums.begin([gradient for gradient, _ in pairs])
+
     def add_up(
         self, sums: shared.Accumulators, pairs: Pairs, skip_update: Any
-    ) -> tf.Operation | None:
+    ) -> shared.Done:
         """Add a micro-batch, and take a step with the sums unless they must wait."""
         touched = [v for g, v in pairs if g is not None]
         if tf.executing_eagerly():
@@ -341,20 +335,13 @@ class TrainingStep(shared.TrainingStep):
         """Return the pairs; raise unless they fit and a gradient is present."""
         return check_pairs(pairs, OWNER)
 
-    def apply(
-        self, pairs: Pairs, record: shared.SummaryRecord | None
-    ) -> tf.Operation | None:
+    def apply(self, pairs: Pairs) -> tf.Operation | None:
         """Update with the optimizer, at the rate of this step."""
         base = base_of(self.optimizer)
         for name in RATES:
             if name in vars(base):
                 setattr(base, name, self._rate)
-        # The summary has the scale before the step, which then updates it.
-        scale = [] if record is None else record.scalars.get("loss_scale", [])
-        # A replica updates its own copies, outside of the strategy.
-        own = apart() if self.is_replica else contextlib.nullcontext()
-        with tf.control_dependencies(shared.as_list(scale)), own:
-            return apply_with(self.optimizer, pairs, self.global_step)
+        return apply_with(self.optimizer, pairs, self.global_step)
 
 
 def make_slots(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
@@ -364,90 +351,6 @@ def make_slots(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
         return
     with tf.init_scope():
         optimizer._create_slots(variables)
-
-
-# -- replicas as ranks, for optimize_loss ----------------------------------------------
-
-
-def is_mirrored(variables: Sequence[tf.Variable]) -> bool:
-    """Whether a strategy has a copy of each variable on each of its replicas."""
-    return all(isinstance(v, tf.distribute.DistributedValues) for v in variables)
-
-
-def copies_of(
-    variables: Sequence[tf.Variable], on_horovod: bool
-) -> list[list[tf.Variable]]:
-    """Return each replica's copies of the variables; one list without replicas."""
-    if replica_count() > 1:
-        raise errors.CrossReplicaError(
-            "optimize_loss: expected no strategy's scope, got one of several replicas; "
-            "call it outside; the variables alone are made in the scope."
-        )
-    if not is_mirrored(variables):
-        return [list(variables)]
-    strategy = variables[0].distribute_strategy
-    by_variable = [
-        strategy.experimental_local_results(variable) for variable in variables
-    ]
-    copies = [list(copy) for copy in zip(*by_variable, strict=True)]
-    if len(copies) > 1 and not on_horovod:
-        raise errors.UnsupportedError(
-            "optimize_loss: expected on_horovod with several replicas, got "
-            f"{len(copies)} of them; pass on_horovod=True, so that their gradients are "
-            "averaged."
-        )
-    return copies
-
-
-class ReplicatedStep(tf.Module):
-    """One step per replica of a strategy; ``strategy.run(step, args)`` calls it.
-
-    As with Horovod, each rank has its own optimizer and scaler and updates its own copy
-    of the variables. All ranks start equal and get the same averaged gradients, so they
-    stay equal and skip the same steps. With ``iter_size`` > 1 each micro-batch is
-    averaged, because replicas cannot communicate inside a condition. All other
-    attributes are those of the first replica's ``TrainingStep``.
-
-    Attributes:
-        steps: the steps of this process' replicas.
-    """
-
-    def __init__(self, steps: Sequence[Any]) -> None:
-        super().__init__()
-        self.steps = tuple(steps)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.steps[0]!r}, replicas={len(self.steps)})"
-
-    @tf.autograph.experimental.do_not_convert
-    def __call__(self, *inputs: Any, skip_update: Any = None) -> Any:
-        """Take the step of the calling replica; see ``TrainingStep``.
-
-        Raises:
-            CrossReplicaError: a RuntimeError; called outside of ``strategy.run``.
-        """
-        context, count = tf.distribute.get_replica_context(), len(self.steps)
-        here = 1
-        if context is not None and tf.distribute.has_strategy():
-            here = len(context.strategy.extended.worker_devices)
-        if context is None or here != count:
-            raise errors.CrossReplicaError(
-                "optimize_loss: expected a replica context, got a cross-replica "
-                "context; call it inside strategy.run."
-            )
-        # The replicas of one process have consecutive numbers.
-        position = int(tf.get_static_value(context.replica_id_in_sync_group)) % count
-        return self.steps[position](*inputs, skip_update=skip_update)
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "steps" or name.startswith("_"):
-            raise AttributeError(name)
-        return getattr(self.steps[0], name)
-
-    @property
-    def pipeline(self) -> tuple[str, ...]:
-        """The stages of a step that change its gradients, in order."""
-        return tuple(self.steps[0].pipeline)
 
 
 # -- regularization losses -------------------------------------------------------------
@@ -488,11 +391,11 @@ def get_regularization_loss(
         1.5
     """
     if losses is not None:
-        return shared.sum_losses(losses, name, scope)
+        return sum_losses(losses, name, scope)
     if tf.executing_eagerly():
         raise errors.UnsupportedError(
             "get_regularization_loss: expected losses=, because only a TensorFlow "
             "graph collects them, got None; pass losses={name: regularizer(weight)}."
         )
     key = v1.GraphKeys.REGULARIZATION_LOSSES
-    return shared.sum_losses(v1.get_collection(key, scope), name)
+    return sum_losses(v1.get_collection(key, scope), name)

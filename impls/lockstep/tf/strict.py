@@ -16,6 +16,7 @@ import tensorflow as tf
 from lockstep import errors
 from lockstep import tf as default
 from lockstep.interface import NO_EAGER_STEP
+from lockstep.larc import LarcPolicy, larc_policy
 from lockstep.pipeline import strictly_ordered
 from lockstep.policies import strict_module
 from lockstep.registry import BACKENDS
@@ -30,8 +31,8 @@ from lockstep.tf import pipeline_of as pipeline_of
 from lockstep.tf import reduce_gradients as reduce_gradients
 from lockstep.tf.optimize_loss import TrainingStep as DefaultStep
 from lockstep.tf.optimize_loss import start
-from lockstep.tf.shared import clipping
-from lockstep.tf.shared.clipping import Entry, host_recorder, processed
+from lockstep.tf.shared import clipping, post_process
+from lockstep.tf.shared.clipping import checked_pairs
 from lockstep.tf.shared.gradients import (
     Values,
     as_tensor,
@@ -445,56 +446,6 @@ OPTIMIZER_CLS_NAMES = {
 }
 
 
-class Processing(clipping.Processing):
-    """Clipping and LARC of OpenSeq2Seq; arguments are not checked."""
-
-    checks = False
-
-    def check(self, entries: Sequence[Entry]) -> None:
-        """Raise if a gradient is None, unless the pairs are only returned."""
-        reads_norm = clipping.GLOBAL_NORM in self.names
-        if self.limit is None and self.policy is None and not reads_norm:
-            return
-        for entry in entries:
-            if entry.gradient is None:
-                raise errors.UnsupportedError(
-                    f"{self.owner}: expected a gradient for {entry.name!r}, got None; "
-                    "the original cannot leave it out; use lockstep.tf."
-                )
-
-    def norm(self, entries: Sequence[Entry]) -> tf.Tensor:
-        """Return the global norm in float32; duplicate rows are not summed first."""
-        return clipping.global_norm([values_of(entry.gradient) for entry in entries])
-
-    def clip(
-        self, entries: Sequence[Entry], norm: tf.Tensor | None = None
-    ) -> list[Any]:
-        """Clip by the norm; a scalar gets the shape [1]."""
-        clipped = super().clip(entries, norm)
-        return [tf.reshape(g, [1]) if g.shape.rank == 0 else g for g in clipped]
-
-    def scale(self, entries: Sequence[Entry], *arguments: Any) -> list[Any]:
-        """Scale by LARC; sparse gradients become dense."""
-        dense = [
-            entry._replace(gradient=densify(entry.gradient, entry.variable))
-            for entry in entries
-        ]
-        return super().scale(dense, *arguments)
-
-    def raw_ratio(
-        self,
-        policy: clipping.LarcPolicy,
-        rate: tf.Tensor,
-        weight: tf.Tensor,
-        gradient: tf.Tensor,
-    ) -> tf.Tensor:
-        """Return LARC's ratios, also where a norm or the rate is 0."""
-        divisor = gradient + policy.epsilon
-        if policy.larc_mode == "clip":
-            divisor = rate * divisor
-        return tf.maximum(policy.larc_eta * weight / divisor, policy.min_update)
-
-
 @tf.autograph.experimental.do_not_convert
 def clip_by_global_norm(
     t_list: Sequence[Any], clip_norm: Any, use_norm: Any, name: str | None = None
@@ -558,9 +509,31 @@ def clip_gradients_by_norm(
     Duplicate rows are not summed in the norm, a scalar comes out with shape [1], and an
     absent gradient is an error.
     """
+    pairs = checked_pairs(clipping.BY_NORM, grads_and_vars)
+    refuse_absent(clipping.BY_NORM, pairs)
     limit = as_tensor(clip_gradients, tf.float32)
-    process = Processing(clipping.BY_NORM, (), limit)
-    return processed(process, grads_and_vars, None, None)
+    norm = norm_of(clipping.BY_NORM, pairs)
+    return without_scalars(clipping.clip_pairs(pairs, norm, limit))
+
+
+def refuse_absent(owner: str, pairs: Sequence[tuple[Any, Any]]) -> None:
+    """Raise if a gradient is None."""
+    for gradient, variable in pairs:
+        if gradient is None:
+            raise errors.UnsupportedError(
+                f"{owner}: expected a gradient for {name_of(variable)!r}, got None; "
+                "the original cannot leave it out; use lockstep.tf."
+            )
+
+
+def norm_of(owner: str, pairs: Sequence[tuple[Any, Any]]) -> tf.Tensor:
+    """Return the global norm in float32; duplicate rows are not summed first."""
+    return clipping.global_norm([values_of(gradient) for gradient, _ in pairs])
+
+
+def without_scalars(pairs: Sequence[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    """Return the pairs; a scalar gets the shape [1]."""
+    return [(tf.reshape(g, [1]) if g.shape.rank == 0 else g, v) for g, v in pairs]
 
 
 @tf.autograph.experimental.do_not_convert
@@ -578,9 +551,38 @@ def post_process_gradients(
     gradients become dense. Absent gradients are an error, and so is a rate in a tensor
     that is not float32. ``recorder`` receives the summaries outside of a graph.
     """
-    process = Processing(clipping.OWNER, summaries, clip_gradients, larc_params)
-    recorder = host_recorder() if recorder is None else recorder
-    return processed(process, grads_and_vars, lr, recorder)
+    owner = post_process.OWNER
+    names = post_process.requested(summaries, owner)
+    policy = None if larc_params is None else larc_policy(larc_params, False)
+    recorder = post_process.host_recorder() if recorder is None else recorder
+    asked = post_process.Summaries(names, recorder)
+    pairs = checked_pairs(owner, grads_and_vars)
+    needs_norm = clip_gradients is not None or post_process.GLOBAL_NORM in names
+    if needs_norm or policy is not None:
+        refuse_absent(owner, pairs)
+    pairs = post_process.clip_and_record(pairs, clip_gradients, asked, norm_of)
+    if clip_gradients is not None:
+        pairs = without_scalars(pairs)
+    if policy is None:
+        return pairs
+    if tf.is_tensor(lr) and lr.dtype.base_dtype != tf.float32:
+        raise errors.DtypeError(
+            f"{owner}: lr: expected a number or a float32 tensor, as the original, got "
+            f"{lr.dtype.base_dtype.name}; use lockstep.tf."
+        )
+    dense = [(densify(g, as_variable(v)), v) for g, v in pairs]
+    rate = as_tensor(lr, tf.float32)
+    return post_process.scale_by_larc(dense, rate, policy, asked, larc_ratios)
+
+
+def larc_ratios(
+    policy: LarcPolicy, rate: tf.Tensor, weight: tf.Tensor, gradient: tf.Tensor
+) -> tf.Tensor:
+    """Return LARC's ratios for the norms, also where a norm or the rate is 0."""
+    divisor = gradient + policy.epsilon
+    if policy.larc_mode == "clip":
+        divisor = rate * divisor
+    return tf.maximum(policy.larc_eta * weight / divisor, policy.min_update)
 
 
 _clip_by_global_norm = clip_by_global_norm
@@ -593,7 +595,7 @@ class TrainingStep(DefaultStep):
     classes = OPTIMIZER_CLS_NAMES
     make_scaler = AutomaticLossScaler
     make_masters = MixedPrecisionOptimizerWrapper
-    make_processing = Processing
+    post_process = staticmethod(post_process_gradients)
 
     def check(self) -> None:
         """Raise for a missing flag, and for a scale that cannot be used."""
@@ -620,9 +622,9 @@ class TrainingStep(DefaultStep):
         """The stages in the original's order: the finite check is late."""
         return strictly_ordered(super().pipeline)
 
-    def fits(self, record: Any, gradients: Sequence[Any]) -> bool | tf.Tensor:
+    def fits(self, listens: bool, gradients: Sequence[Any]) -> bool | tf.Tensor:
         """Whether all gradients are finite. They are clipped even if they are not."""
-        finite = super().fits(record, gradients)
+        finite = super().fits(listens, gradients)
         return tf.constant(False) if finite is False else finite
 
     def scale_source(self) -> Any:
@@ -645,9 +647,7 @@ class TrainingStep(DefaultStep):
         self.task.optimizer_params["weight_decay"] = decay
         return decay
 
-    def add_up(
-        self, sums: Any, pairs: list[tuple[Any, Any]], skip_update: Any
-    ) -> tf.Operation | None:
+    def add_up(self, sums: Any, pairs: list[tuple[Any, Any]], skip_update: Any) -> Any:
         """Add a micro-batch; raise for absent and sparse gradients."""
         for gradient, variable in pairs:
             expected = f"expected a dense gradient for {name_of(variable)!r}"

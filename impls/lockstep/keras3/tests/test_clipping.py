@@ -14,7 +14,7 @@ from lockstep.keras3 import (
     post_process_gradients,
     reduce_gradients,
 )
-from lockstep.tf.shared.optimize_loss import SummaryRecord
+from lockstep.reference.post_process import SummaryRecord
 
 LARC = {"larc_eta": 0.01}
 

@@ -1,58 +1,37 @@
-"""Clipping by the global norm and of rows, and LARC, on tensors and slices.
+"""Clipping by the global norm, on tensors and slices.
 
 ``clip_gradients_by_global_norm`` is that of ``tf.contrib.opt``. The other functions are
-OpenSeq2Seq's, of which ``post_process_gradients`` is a :class:`Processing`.
+OpenSeq2Seq's.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence, ValuesView
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterable, Iterator, Sequence, ValuesView
+from typing import Any
 
 import tensorflow as tf
 
 from lockstep import errors
 from lockstep.checks import check_norm_limit, require
-from lockstep.larc import LARC, LarcPolicy, larc_policy
 from lockstep.tf.shared.gradients import (
-    HALF,
-    MODEL,
     Gradient,
     as_gradient,
     as_pairs,
     as_tensor,
     as_variable,
-    check_dtypes,
     check_shapes,
     require_floats,
     require_variable,
-    saturating_cast,
     summed_values,
     times,
     widen,
 )
 
+Pairs = list[tuple[Gradient, Any]]
+
 BY_GLOBAL_NORM = "clip_gradients_by_global_norm"
 BY_NORM = "clip_gradients_by_norm"
 OF_LIST = "clip_by_global_norm"
-OWNER = "post_process_gradients"
-
-GLOBAL_NORM = "global_gradient_norm"
-OPTIMIZER_SUMMARIES = [
-    "learning_rate",
-    "gradients",
-    "gradient_norm",
-    "global_gradient_norm",
-    "variables",
-    "variable_norm",
-    "larc_summaries",
-    "loss_scale",
-]
-"""The names of all summaries."""
-
-DEFAULT_SUMMARIES = ["learning_rate", "global_gradient_norm", "loss_scale"]
-"""The summaries for ``summaries=None``."""
 
 
 # -- tf.contrib.opt's clipping by the global norm --------------------------------------
@@ -63,7 +42,7 @@ def clip_gradients_by_global_norm(
     gradients_variables: Iterable[tuple[Any, Any]],
     clip_norm: float = 20.0,
     error_if_nonfinite: bool = False,
-) -> tuple[list[tuple[Gradient, Any]], tf.Tensor]:
+) -> tuple[Pairs, tf.Tensor]:
     """Scale all gradients so that their global norm is at most ``clip_norm``.
 
     norm = sqrt(sum g^2) over the gradients that are present and not all zero;
@@ -249,264 +228,10 @@ def as_tensors(t_list: Any) -> list[Gradient]:
     return tensors
 
 
-# -- LARC ------------------------------------------------------------------------------
-
-
-def tensor_norms(tensors: Iterable[tf.Tensor | tf.IndexedSlices]) -> tf.Tensor:
-    """Return the 2-norms of n tensors, duplicate rows summed first, in float32: [n]."""
-    values = [tf.cast(summed_values(tensor), tf.float32) for tensor in tensors]
-    return tf.sqrt(tf.stack([tf.reduce_sum(tf.square(value)) for value in values]))
-
-
-# -- summaries -------------------------------------------------------------------------
-
-
-class Recorder(Protocol):
-    """Interface of a recorder of summaries, such as the module ``tf.summary``."""
-
-    def scalar(self, tag: str, value: Any) -> None:
-        """Record a 0-d value."""
-
-    def histogram(self, tag: str, values: Any) -> None:
-        """Record values of any shape; all are finite."""
-
-
-class Summaries(NamedTuple):
-    """The requested summaries and their recorder; without one none is computed."""
-
-    names: frozenset[str]
-    recorder: Recorder | None
-
-    def wants(self, *names: str) -> bool:
-        """Return whether any of these summaries is to be recorded."""
-        return self.recorder is not None and not self.names.isdisjoint(names)
-
-    def scalar(self, name: str, kind: str, value: Any, variable: str = "") -> None:
-        """Record ``value`` under the tag of ``kind`` if ``name`` was requested."""
-        if self.recorder is not None and name in self.names:
-            self.recorder.scalar(tag_of(kind, variable), value)
-
-    def histogram(self, name: str, values: Any, variable: str) -> None:
-        """Record the finite ``values`` if ``name`` was requested."""
-        if self.recorder is not None and name in self.names:
-            self.recorder.histogram(tag_of(name, variable), values)
-
-
-class Entry(NamedTuple):
-    """A gradient or None, its variable, and the variable as the caller gave it."""
-
-    gradient: Any
-    variable: tf.Variable
-    key: Any
-
-    @property
-    def name(self) -> str:
-        """The variable's name for tags."""
-        model = getattr(self.key, MODEL, self.key)
-        return str(getattr(model, "path", self.variable.name))
-
-
-def tag_of(kind: str, variable: str = "") -> str:
-    """Return the tag KIND, or KIND/VARIABLE with ":" replaced by "_"."""
-    return f"{kind}/{variable.replace(':', '_')}" if variable else kind
-
-
-def check_summaries(summaries: Iterable[str] | None, owner: str) -> frozenset[str]:
-    """Return the requested names; None means the default summaries."""
-    if isinstance(summaries, str):
-        raise errors.DtypeError(
-            f"{owner}: summaries: expected a list of names or None, got {summaries!r}; "
-            f"write [{summaries!r}]."
-        )
-    names = DEFAULT_SUMMARIES if summaries is None else list(summaries)
-    for name in names:
-        if name not in OPTIMIZER_SUMMARIES:
-            raise errors.unknown_name(f"{owner}: summaries", name, OPTIMIZER_SUMMARIES)
-    return frozenset(names)
-
-
-def host_recorder() -> Recorder | None:
-    """Return TensorFlow's own recorder; None if nothing is recorded.
-
-    In a graph its operations are in the collection SUMMARIES. In other modes it writes
-    to the default writer, at its current step.
-    """
-    with tf.init_scope():
-        eager = tf.executing_eagerly()
-    if not eager:
-        return tf.compat.v1.summary
-    listens = tf.get_static_value(tf.summary.should_record_summaries())
-    return tf.summary if listens is None or listens else None
-
-
-def record_entries(asked: Summaries, entries: Sequence[Entry]) -> None:
-    """Record the summaries of each present gradient and its variable."""
-    if not asked.wants("gradients", "gradient_norm", "variables", "variable_norm"):
-        return
-    for entry in entries:
-        if entry.gradient is not None:
-            values, weight = summed_values(entry.gradient), entry.variable
-            record_values(asked, "gradient", values, entry.name)
-            record_values(asked, "variable", tf.convert_to_tensor(weight), entry.name)
-
-
-def record_values(asked: Summaries, what: str, values: tf.Tensor, name: str) -> None:
-    """Record the finite values of a tensor, and its norm in float32."""
-    if asked.wants(f"{what}s"):
-        finite = tf.where(tf.math.is_finite(values), values, tf.zeros_like(values))
-        asked.histogram(f"{what}s", finite, name)
-    if asked.wants(f"{what}_norm"):
-        norm = tf.sqrt(tf.reduce_sum(tf.square(tf.cast(values, tf.float32))))
-        asked.scalar(f"{what}_norm", f"{what}_norm", norm, name)
-
-
-# -- what post_process_gradients does --------------------------------------------------
-
-
-class Processing:
-    """Clips gradients by their global norm, then scales by LARC; records summaries."""
-
-    checks = True
-    """Whether numbers must be in their ranges."""
-
-    def __init__(
-        self,
-        owner: str,
-        summaries: Iterable[str] | None = (),
-        clip_gradients: float | tf.Tensor | None = None,
-        larc_params: Mapping[str, Any] | None = None,
-    ) -> None:
-        self.owner = owner
-        self.names = check_summaries(summaries, owner)
-        self.limit = clip_gradients
-        self.policy: LarcPolicy | None = None
-        if clip_gradients is not None and self.checks:
-            check_limit(owner, "clip_gradients", clip_gradients)
-        if larc_params is not None:
-            self.policy = larc_policy(larc_params, self.checks)
-
-    def __call__(
-        self, entries: Sequence[Entry], lr: Any, recorder: Recorder | None
-    ) -> list[Gradient]:
-        """Return the processed gradients; None stays None."""
-        asked = Summaries(self.names, recorder)
-        self.check(entries)
-        rate = None if self.policy is None else self.rate(lr)
-        norm = None
-        if asked.wants(GLOBAL_NORM):
-            norm = self.norm(entries)
-            asked.scalar(GLOBAL_NORM, GLOBAL_NORM, norm)
-        if self.limit is not None:
-            clipped = self.clip(entries, norm)
-            pairs = zip(clipped, entries, strict=True)
-            entries = [entry._replace(gradient=gradient) for gradient, entry in pairs]
-        if recorder is not None:
-            record_entries(asked, entries)
-        if self.limit is not None and asked.wants(GLOBAL_NORM):
-            norm = self.norm(entries)
-            asked.scalar(GLOBAL_NORM, "global_clipped_gradient_norm", norm)
-        if self.policy is None:
-            return [entry.gradient for entry in entries]
-        return self.scale(entries, self.policy, rate, asked)
-
-    def check(self, entries: Sequence[Entry]) -> None:
-        """Raise unless gradients have their variables' shapes."""
-        check_shapes(self.owner, [(entry.gradient, entry.key) for entry in entries])
-
-    def norm(self, entries: Sequence[Entry]) -> tf.Tensor:
-        """Return the global norm of all gradients that are present: float32, 0-d."""
-        gradients = [entry.gradient for entry in entries]
-        return global_norm(require_floats(self.owner, gradients))
-
-    def clip(
-        self, entries: Sequence[Entry], norm: tf.Tensor | None = None
-    ) -> list[Gradient]:
-        """Clip by the norm, known or not; cast gradients to their variables' dtypes."""
-        norm = self.norm(entries) if norm is None else norm
-        factor = limited(norm, self.limit)
-        clipped = scale_in_float32([entry.gradient for entry in entries], factor)
-        dtypes = [entry.variable.dtype.base_dtype for entry in entries]
-        pairs = zip(clipped, dtypes, strict=True)
-        return [None if g is None else tf.cast(g, dtype) for g, dtype in pairs]
-
-    def rate(self, lr: Any) -> tf.Tensor:
-        """Return the learning rate in float32: 0-d."""
-        rate = tf.cast(lr, tf.float32)
-        in_range = not isinstance(lr, int | float) or 0 <= lr < math.inf
-        if not in_range or not rate.shape.is_compatible_with([]):
-            raise errors.OutOfRangeError(
-                f"{LARC}: lr: expected a finite number >= 0 or a 0-d tensor, got "
-                f"{lr!r}; pass the learning rate of this step."
-            )
-        return rate
-
-    def scale(
-        self,
-        entries: Sequence[Entry],
-        policy: LarcPolicy,
-        rate: tf.Tensor,
-        asked: Summaries,
-    ) -> list[Gradient]:
-        """Return the gradients times their ratios; record these; None stays None."""
-        present = [entry for entry in entries if entry.gradient is not None]
-        if not present:
-            return [None for _ in entries]
-        check_dtypes(LARC, [(entry.gradient, entry.key) for entry in present])
-        gradients = require_floats(LARC, [entry.gradient for entry in present])
-        weights = [tf.convert_to_tensor(entry.variable) for entry in present]
-        norms = tensor_norms(weights), tensor_norms(gradients)
-        raw = self.raw_ratio(policy, rate, *norms)
-        ratios = tf.minimum(raw, 1.0) if policy.larc_mode == "clip" else raw
-        if asked.wants("larc_summaries"):
-            kinds = {"larc_grad_update": ratios, "larc_final_lr": rate * ratios}
-            if policy.larc_mode == "clip":
-                kinds = {"larc_clip_on": tf.cast(raw < 1.0, tf.int32), **kinds}
-            for kind, values in kinds.items():
-                for k, entry in enumerate(present):
-                    asked.scalar("larc_summaries", kind, values[k], entry.name)
-        results = []
-        for gradient, ratio in zip(gradients, tf.unstack(ratios), strict=True):
-            if gradient.dtype in HALF:
-                ratio = saturating_cast(ratio, gradient.dtype)
-            results.append(times(gradient, ratio))
-        rest = iter(results)
-        return [None if e.gradient is None else next(rest) for e in entries]
-
-    def raw_ratio(
-        self,
-        policy: LarcPolicy,
-        rate: tf.Tensor,
-        weight: tf.Tensor,
-        gradient: tf.Tensor,
-    ) -> tf.Tensor:
-        """Return the ratios before mode "clip" limits them to 1: float32, [n].
-
-        clip:  max(eta |w| / (lr (|g| + epsilon)), min_update)
-        scale: max(eta |w| / (|g| + epsilon), min_update)
-
-        If both norms are finite, the ratio is 1 where a norm is 0, and in mode "clip"
-        where lr is 0. The norms have shape [n], the rate is 0-d.
-        """
-        divisor = gradient + policy.epsilon
-        still = tf.logical_or(tf.equal(weight, 0.0), tf.equal(gradient, 0.0))
-        if policy.larc_mode == "clip":
-            divisor = rate * divisor
-            still = tf.logical_or(still, tf.equal(rate, 0.0))
-        alone = tf.logical_and(still, tf.math.is_finite(weight + gradient))
-        # Division by 0 would stop a program under tf.debugging.enable_check_numerics.
-        one = tf.constant(1.0)
-        divisor = tf.where(alone, one, divisor)
-        ratio = tf.maximum(policy.larc_eta * weight / divisor, policy.min_update)
-        return tf.where(alone, one, ratio)
-
-
-# -- OpenSeq2Seq's functions of pairs --------------------------------------------------
-
-
 @tf.autograph.experimental.do_not_convert
 def clip_gradients_by_norm(
     grads_and_vars: Iterable[tuple[Any, Any]], clip_gradients: float | tf.Tensor
-) -> list[tuple[Gradient, Any]]:
+) -> Pairs:
     """Clip gradients by their global norm, each in its variable's dtype afterwards.
 
     Norm and products are computed in float32, as by :func:`clip_by_global_norm`.
@@ -535,86 +260,31 @@ def clip_gradients_by_norm(
         [1.5, 2.0]
     """
     check_limit(BY_NORM, "clip_gradients", clip_gradients)
-    process = Processing(BY_NORM, (), clip_gradients)
-    return processed(process, grads_and_vars, None, None)
+    pairs = checked_pairs(BY_NORM, grads_and_vars)
+    check_shapes(BY_NORM, pairs)
+    return clip_pairs(pairs, norm_of(BY_NORM, pairs), clip_gradients)
 
 
-@tf.autograph.experimental.do_not_convert
-def post_process_gradients(
-    grads_and_vars: Iterable[tuple[Any, Any]],
-    summaries: Iterable[str] | None,
-    lr: float | tf.Tensor,
-    clip_gradients: float | tf.Tensor | None,
-    larc_params: Mapping[str, Any] | None,
-    recorder: Recorder | None = None,
-) -> list[tuple[Gradient, Any]]:
-    """Clip gradients by their global norm if asked to, then scale them by LARC.
-
-    LARC multiplies each gradient g of a variable w by a ratio r, norms in float32:
-
-    clip:  r = min(max(eta |w| / (lr (|g| + epsilon)), min_update), 1)
-    scale: r = max(eta |w| / (|g| + epsilon), min_update)
-
-    If both norms are finite, r is 1 where a norm is 0, and in mode "clip" where lr is
-    0. Gradients of a scaled loss must be unscaled first, because the weights are not
-    scaled.
-
-    Args:
-        grads_and_vars: iterable of (gradient or None, variable); for LARC a gradient
-            has its variable's shape and dtype.
-        summaries: names out of ``OPTIMIZER_SUMMARIES``; None for the default ones.
-        lr: the learning rate of this step, 0-d, >= 0 and finite; tensors are not
-            checked.
-        clip_gradients: as in :func:`clip_gradients_by_norm`; None does not clip.
-        larc_params: ``larc_eta`` (required), ``larc_mode`` ("clip" or "scale"),
-            ``min_update`` and ``epsilon`` (1e-7), all float; None for no LARC.
-        recorder: receives the summaries. None: in a graph ``tf.compat.v1.summary``;
-            otherwise ``tf.summary``, if there is a default writer.
-
-    Returns:
-        The pairs, with processed gradients.
-
-    Raises:
-        OutOfRangeError, UnknownNameError: ValueErrors; a parameter or a summary that
-            is missing, unknown, of another type or out of range.
-        ShapeError: a ValueError; a gradient has another shape than its variable.
-        DtypeError: a TypeError; LARC with a gradient of another dtype, or a recorder
-            that is none.
-        MalformedPairsError: a TypeError; not pairs of a gradient and a variable.
-        NoGradientsError: a ValueError; the list is empty.
-
-    Origin: OpenSeq2Seq (8681d381ed40), ``post_process_gradients``; You, Gitman,
-    Ginsburg: Large Batch Training of Convolutional Networks, 2017.
-
-    Example:
-        >>> w = tf.Variable([3.0, 4.0])
-        >>> pairs = [(tf.constant([48.0, 64.0]), w)]
-        >>> parameters = {"larc_eta": 0.0625}
-        >>> result = post_process_gradients(pairs, [], 0.125, None, parameters)
-        >>> result[0][0].numpy().tolist()  # r = 0.0625 * 5 / (0.125 * 80) = 0.03125
-        [1.5, 2.0]
-    """
-    process = Processing(OWNER, summaries, clip_gradients, larc_params)
-    recorder = host_recorder() if recorder is None else recorder
-    return processed(process, grads_and_vars, lr, recorder)
-
-
-def processed(
-    process: Processing,
-    grads_and_vars: Iterable[Any],
-    lr: Any,
-    recorder: Recorder | None,
-) -> list[tuple[Gradient, Any]]:
-    """Return processed pairs; the recorder gets the requested summaries."""
-    entries = as_entries(grads_and_vars, process.owner)
-    keys = [entry.key for entry in entries]
-    return list(zip(process(entries, lr, recorder), keys, strict=True))
-
-
-def as_entries(grads_and_vars: Iterable[Any], owner: str) -> list[Entry]:
-    """Return pairs as entries."""
-    entries = []
+def checked_pairs(owner: str, grads_and_vars: Iterable[Any]) -> Pairs:
+    """Return (gradient or None, variable as given) pairs; raise for other objects."""
+    pairs: Pairs = []
     for gradient, key in as_pairs(grads_and_vars, owner):
-        variable = require_variable(owner, key, "variable")
-        entries.append(Entry(as_gradient(gradient, key, owner), variable, key))
-    return entries
+        require_variable(owner, key, "variable")
+        pairs.append((as_gradient(gradient, key, owner), key))
+    return pairs
+
+
+def norm_of(owner: str, pairs: Pairs) -> tf.Tensor:
+    """Return the global norm of the gradients that are present: float32, 0-d."""
+    return global_norm(require_floats(owner, [gradient for gradient, _ in pairs]))
+
+
+def clip_pairs(pairs: Pairs, norm: tf.Tensor, limit: float | tf.Tensor) -> Pairs:
+    """Clip gradients, whose norm is known; return them in their variables' dtypes."""
+    scaled = scale_in_float32([g for g, _ in pairs], limited(norm, limit))
+    dtypes = [as_variable(variable).dtype.base_dtype for _, variable in pairs]
+    clipped = [
+        None if gradient is None else tf.cast(gradient, dtype)
+        for gradient, dtype in zip(scaled, dtypes, strict=True)
+    ]
+    return [(g, v) for g, (_, v) in zip(clipped, pairs, strict=True)]

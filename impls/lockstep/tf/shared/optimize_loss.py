@@ -1,42 +1,39 @@
 """What ``optimize_loss`` does alike for TensorFlow and Keras.
 
-:class:`TrainingStep` is the base of both steps. The functions at the end average
-gradients over ranks, and add up regularization losses.
+:class:`TrainingStep` is the base of both steps. It has :class:`Accumulators` if
+gradients are summed over micro-batches.
 """
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import compress
+from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import tensorflow as tf
 
 from lockstep import errors
 from lockstep.checks import check_integer, dtype_name, number_of
 from lockstep.interface import NO_EAGER_STEP, StepReport
+from lockstep.larc import larc_policy
 from lockstep.pipeline import base_of, in_order, stages_of
-from lockstep.tf.shared.clipping import (
-    Processing,
+from lockstep.tf.shared.clipping import check_limit
+from lockstep.tf.shared.gradients import Gradient, finite_flags, name_of
+from lockstep.tf.shared.post_process import (
     Summaries,
-    as_entries,
     host_recorder,
-    processed,
+    post_process_gradients,
+    reduce_gradients,
+    requested,
 )
-from lockstep.tf.shared.gradients import Gradient, densify, finite_flags, name_of
 
 Pairs = list[tuple[Gradient, Any]]
+Done = tuple[tf.Operation | None, "GraphSummaries"]
+"""The operation of a call, and the summaries of a graph."""
 
 OWNER = "optimize_loss"
 CLIP_AND_LARC = f"{OWNER}: expected clipping or LARC, got both; leave one out."
-NEEDED = {
-    "AdamW": ("weight_decay", errors.MissingDecayError),
-    "Momentum": ("momentum", errors.MissingArgumentError),
-}
-"""The argument that an optimizer of this name must have, and the error without it."""
 
 
 class TrainingStep(tf.Module):
@@ -50,35 +47,45 @@ class TrainingStep(tf.Module):
     classes: ClassVar[Mapping[str, Any]]
     make_scaler: ClassVar[Any]
     make_masters: ClassVar[Any]
-    make_processing: ClassVar[type[Processing]] = Processing
+    post_process: ClassVar[Any] = staticmethod(post_process_gradients)
 
     optimizer: Any
     last_step: StepReport = NO_EAGER_STEP
-    record: SummaryRecord | None = None
     in_graph: Any = False
-    is_replica = False
 
     def __init__(self, arguments: Mapping[str, Any], trained: Sequence[Any]) -> None:
         super().__init__()
         # A namespace, because a module tracks lists and dicts.
         self.task = task = SimpleNamespace(**arguments)
         self.mixed = isinstance(task.dtype, str) and task.dtype == "mixed"
+        if not trained or len(set(map(id, trained))) < len(trained):
+            raise errors.VarListError(
+                f"{OWNER}: var_list: expected variables, each once, or a model that "
+                f"has trainable ones, got {trained!r:.80} and "
+                f"{errors.with_article(type(task.model).__name__)}; list what this "
+                "optimizer is to train."
+            )
         if task.clip_gradients is not None and task.larc_params is not None:
             raise errors.ClipAndLarcError(CLIP_AND_LARC)
         self.check()
-        limits = task.clip_gradients, task.larc_params
-        self.process = self.make_processing(OWNER, task.summaries, *limits)
         self.trained = tuple(trained)
         self.global_step = self.make_count("global_step")
         self.scaler: Any = None
         self._sums: Accumulators | None = None
         if self.accumulates:
-            self._sums = Accumulators(task.iter_size, self.make_count("micro_step"))
+            shapes = tuple(tuple(variable.shape) for variable in trained)
+            count = self.make_count("micro_step")
+            self._sums = Accumulators(task.iter_size, count, shapes)
         self._rate: Any = None
 
     def check(self) -> None:
         """Raise for an argument that is out of its range, or has no effect."""
         task, dtype = self.task, dtype_name(self.task.dtype)
+        requested(task.summaries, OWNER)
+        if task.clip_gradients is not None:
+            check_limit(OWNER, "clip_gradients", task.clip_gradients)
+        if task.larc_params is not None:
+            larc_policy(task.larc_params)
         if dtype not in ("float32", "float16", "mixed"):
             raise errors.UnknownNameError(
                 f"{OWNER}: dtype: expected float32, float16 or 'mixed', got {dtype!r}; "
@@ -102,21 +109,21 @@ class TrainingStep(tf.Module):
         """Create a count of steps: int64, 0-d."""
         raise NotImplementedError
 
+    def make_optimizer(self) -> Any:
+        """Return the optimizer for the argument ``optimizer``."""
+        raise NotImplementedError
+
     def assemble(self) -> None:
         """Create the optimizer, its loss scaler, and the wrapper with masters."""
         scale = self.task.loss_scaling
         self.optimizer = optimizer = self.make_optimizer()
-        if self.process.policy is not None and "clip" in stages_of(optimizer):
+        if self.task.larc_params is not None and "clip" in stages_of(optimizer):
             raise errors.ClipAndLarcError(CLIP_AND_LARC)
         if isinstance(scale, str):
             scale = self.make_scaler(scale, self.task.loss_scaling_params)
             self.scaler = scale
         if self.mixed:
             self.optimizer = self.make_masters(optimizer, scale)
-
-    def make_optimizer(self) -> Any:
-        """Return the optimizer for the argument ``optimizer``."""
-        raise NotImplementedError
 
     def call_optimizer(self, arguments: Mapping[str, Any], rate: Any) -> Any:
         """Return the optimizer that a name, a class or a function stands for."""
@@ -126,11 +133,10 @@ class TrainingStep(tf.Module):
                 raise errors.unknown_name(
                     f"{OWNER}: optimizer", optimizer, self.classes
                 )
-            needed, error = NEEDED.get(optimizer, ("", errors.MissingArgumentError))
-            if needed and needed not in arguments:
-                raise error(
-                    f"{OWNER}: optimizer_params of {optimizer}: expected {needed!r}, "
-                    "got none; add it."
+            if optimizer == "AdamW" and "weight_decay" not in arguments:
+                raise errors.MissingDecayError(
+                    f"{OWNER}: optimizer_params of AdamW: expected 'weight_decay', got "
+                    "none; add it."
                 )
             optimizer = self.classes[optimizer]
         if not callable(optimizer):
@@ -152,8 +158,8 @@ class TrainingStep(tf.Module):
         """The stages of a step that change its gradients, in order."""
         own = ["accumulate"] * self.accumulates
         own += ["reduce"] * bool(self.task.on_horovod)
-        own += ["norm", "clip"] * (self.process.limit is not None)
-        own += ["larc"] * (self.process.policy is not None) + ["update"]
+        own += ["norm", "clip"] * (self.task.clip_gradients is not None)
+        own += ["larc"] * (self.task.larc_params is not None) + ["update"]
         return in_order([*stages_of(self.optimizer), *own])
 
     @property
@@ -169,12 +175,7 @@ class TrainingStep(tf.Module):
 
     def __repr__(self) -> str:
         base = type(base_of(self.optimizer)).__name__
-        stages = " -> ".join(self.pipeline)
-        if not tf.executing_eagerly():
-            return f"{OWNER}({base}, in a graph; {stages})"
-        trained = f"{len(self.trained)} variable" + "s" * (len(self.trained) != 1)
-        step, rate = int(self.global_step.read_value()), float(self.next_rate())
-        return f"{OWNER}({base}, {trained}; step {step}, rate {rate:.6g}; {stages})"
+        return f"{OWNER}({base}; {' -> '.join(self.pipeline)})"
 
     # -- parts of a step ---------------------------------------------------------------
 
@@ -193,7 +194,17 @@ class TrainingStep(tf.Module):
         return rate
 
     def compute_loss(self, inputs: Sequence[Any], values: list[Any]) -> tf.Tensor:
-        """Return the loss; append what the call of the step returns to ``values``."""
+        """Return the loss; append what the call of the step returns to ``values``.
+
+        The gradients of a strategy's replicas are summed, so a replica's loss is
+        divided by their number.
+        """
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        if replicas > 1 and not self.task.on_horovod:
+            raise errors.UnsupportedError(
+                f"{OWNER}: expected on_horovod with several replicas, got {replicas} of"
+                " them; pass on_horovod=True, so that their gradients are averaged."
+            )
         answer = self.task.loss(*inputs)
         first, *rest = answer if isinstance(answer, tuple) else (answer,)
         if first is None or isinstance(first, str):
@@ -203,92 +214,83 @@ class TrainingStep(tf.Module):
             )
         value = tf.convert_to_tensor(first)
         values.append((value, *rest) if isinstance(answer, tuple) else value)
-        return value
+        return value if replicas == 1 else value / replicas
 
-    def waits(self, skip_update: Any, count: tf.Tensor) -> tf.Tensor:
-        """Whether the sums of ``count`` micro-batches wait for more: bool."""
-        flag = self.task.skip_update_ph if skip_update is None else skip_update
-        flag = flag() if callable(flag) else flag
-        if flag is None:
-            return count < self.task.iter_size
-        return tf.convert_to_tensor(flag, tf.bool)
-
-    def advance(self, pairs: Pairs, skip_update: Any = None) -> tf.Operation | None:
-        """Take a step with these gradients or accumulate them; return the operation."""
+    def advance(self, pairs: Pairs, skip_update: Any = None) -> Done:
+        """Take a step with these gradients, or add them to the sums."""
         if self._sums is not None:
             return self.add_up(self._sums, pairs, skip_update)
-        done, self.record = self.update(pairs)
-        return done
+        return self.update(pairs)
 
-    def add_up(
-        self, sums: Accumulators, pairs: Pairs, skip_update: Any
-    ) -> tf.Operation | None:
+    def add_up(self, sums: Accumulators, pairs: Pairs, skip_update: Any) -> Done:
         """Add a micro-batch, and take a step with the sums unless they must wait."""
         totals = sums.add(pairs)
         count = sums.micro_step.read_value() + 1
-        made: list[SummaryRecord | None] = []
+        flag = self.task.skip_update_ph if skip_update is None else skip_update
+        flag = flag() if callable(flag) else flag
+        waits = count < self.task.iter_size
+        if flag is not None:
+            waits = tf.convert_to_tensor(flag, tf.bool)
 
-        def wait() -> list[tf.Tensor]:
+        made: list[GraphSummaries] = []
+
+        def wait() -> list[Any]:
             if tf.executing_eagerly():
                 reason = f"accumulated micro-batch {int(count)} of {sums.iter_size}"
                 self.last_step = StepReport(False, reason, ())
-            results = [tf.constant(False), *blank(made[0] if made else None)]
-            return after(sums.keep(totals, count), results)
+            summaries = made[0].blank() if made else GraphSummaries({}, {})
+            return after(sums.keep(totals, count), [tf.constant(False), summaries])
 
-        def update() -> list[tf.Tensor]:
-            done, record = self.update(totals)
-            made.append(record)
+        def update() -> list[Any]:
+            done, summaries = self.update(totals)
+            made.append(summaries)
             with tf.control_dependencies(as_list(done)):
                 cleared = sums.clear()
-            return after(cleared, [tf.constant(True), *flat(record)])
+            return after(cleared, [tf.constant(True), summaries])
 
-        waits = self.waits(skip_update, count)
         known = tf.get_static_value(waits)
         if known is None:
             # The update is traced first: the other branch must return as many values.
-            results = tf.cond(tf.logical_not(waits), update, wait)
+            updated, summaries = tf.cond(tf.logical_not(waits), update, wait)
         else:
-            results = wait() if known else update()
-        if made:
-            self.record = made[0]
-            refill(self.record, results[1:])
-        return tf.group(results)
+            updated, summaries = wait() if known else update()
+        return tf.group(updated), summaries
 
-    def update(self, pairs: Pairs) -> tuple[tf.Operation | None, SummaryRecord | None]:
-        """Process and apply gradients: the operation, and the summaries of a graph."""
-        if self.task.on_horovod and not self.is_replica:
-            pairs = reduce_gradients(pairs, True, reduction=self.task.reduction)
-        record = None if host_recorder() is None else SummaryRecord()
-        fits: bool | tf.Tensor = True
-        if not self.in_graph:
-            fits = self.fits(record, [g for g, _ in pairs if g is not None])
-        if fits is False:
-            record = None
-        else:
-            self.record_state(record)
-            pairs = processed(self.process, pairs, self._rate, record)
+    def update(self, pairs: Pairs) -> Done:
+        """Process and apply gradients."""
+        task, in_graph = self.task, self.in_graph
+        if task.on_horovod and task.reduction is not None:
+            pairs = reduce_gradients(pairs, True, reduction=task.reduction)
+        summaries, fits = GraphSummaries({}, {}), True
+        recorder: Any = summaries
+        if not in_graph:
+            listens = host_recorder() is not None
+            fits = self.fits(listens, [g for g, _ in pairs if g is not None])
+            recorder = StepRecorder(self.global_step, fits) if listens else None
+        if fits is not False:
+            asked = Summaries(requested(task.summaries, OWNER), recorder)
+            self.record_state(asked)
+            given = task.clip_gradients, task.larc_params, recorder
+            pairs = self.post_process(pairs, task.summaries, self._rate, *given)
         pairs = self.checked(pairs)
-        if not self.in_graph:
-            write_summaries(record, self.global_step + 1, fits)
-            record = None
-        done = self.apply(pairs, record)
+        # The summary has the scale before the step, which then updates it.
+        with tf.control_dependencies(as_list(summaries.scalars.get("loss_scale"))):
+            done = self.apply(pairs)
         self.last_step = NO_EAGER_STEP
         if tf.executing_eagerly():
             report = getattr(self.optimizer, "last_step", None)
             self.last_step = report or applied(pairs)
-        return done, record
+        return done, summaries
 
     def checked(self, pairs: Pairs) -> Pairs:
         """Return the pairs; raise unless they fit and a gradient is present."""
         raise NotImplementedError
 
-    def apply(self, pairs: Pairs, record: SummaryRecord | None) -> tf.Operation | None:
+    def apply(self, pairs: Pairs) -> tf.Operation | None:
         """Update with the optimizer, at the rate of this step."""
         raise NotImplementedError
 
-    def fits(
-        self, record: SummaryRecord | None, gradients: Sequence[Any]
-    ) -> bool | tf.Tensor:
+    def fits(self, listens: bool, gradients: Sequence[Any]) -> bool | tf.Tensor:
         """Whether all gradients are finite; True if the check is not needed.
 
         A step that is not finite is skipped, and has no summaries. In eager mode the
@@ -296,26 +298,33 @@ class TrainingStep(tf.Module):
         non-finite too. In a graph without summaries no check is needed: clipped
         gradients are not finite either, so the step is skipped as well.
         """
-        limits = self.process.limit, self.process.policy
+        limits = self.task.clip_gradients, self.task.larc_params
         changes = any(limit is not None for limit in limits)
-        needed = record is not None or (changes and tf.executing_eagerly())
+        needed = listens or (changes and tf.executing_eagerly())
         if not needed or "finite check" not in self.pipeline:
             return True
         finite = tf.reduce_all(finite_flags(gradients))
         return bool(finite) if tf.executing_eagerly() else finite
 
-    def record_state(self, record: SummaryRecord | None) -> None:
+    def record_state(self, asked: Summaries) -> None:
         """Record the rate and the loss scale of this step, if requested."""
-        asked = Summaries(self.process.names, record)
-        asked.scalar("learning_rate", "learning_rate", self._rate)
-        if asked.wants("loss_scale"):
-            scaled = self.scale_source()
-            if scaled is not None:
-                asked.scalar("loss_scale", "loss_scale", scaled.loss_scale)
+        if "learning_rate" in asked:
+            asked.recorder.scalar("learning_rate", self._rate)
+        scaled = self.scale_source() if "loss_scale" in asked else None
+        if scaled is not None:
+            asked.recorder.scalar("loss_scale", scaled.loss_scale)
 
     def scale_source(self) -> Any:
         """Return the object whose ``loss_scale`` is recorded, or None."""
         return self.optimizer if "unscale" in self.pipeline else None
+
+
+def to_train(var_list: Any, model: Any, default: Any = ()) -> Any:
+    """Return the variables to train: those listed, of the model, or by default."""
+    if var_list is not None:
+        return list(var_list) if isinstance(var_list, Iterator) else var_list
+    of_model = getattr(model, "trainable_variables", None)
+    return default if of_model is None else of_model
 
 
 def applied(pairs: Pairs) -> StepReport:
@@ -330,35 +339,11 @@ def as_list(operation: Any) -> list[Any]:
     return [] if operation is None or isinstance(operation, list) else [operation]
 
 
-def after(operation: Any, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+def after(operation: Any, values: list[Any]) -> list[Any]:
     """Return tensors that can be read only after an operation has run."""
     with tf.control_dependencies(as_list(operation)):
-        return [tf.identity(tensor) for tensor in tensors]
-
-
-def find_trained(
-    var_list: Any,
-    model: Any,
-    default: Any,
-    kind: Any,
-    as_variable: Callable[[Any], Any],
-) -> list[Any]:
-    """Return the variables to train: those listed, of the model, or by default."""
-    chosen = getattr(model, "trainable_variables", None)
-    chosen = default if chosen is None else chosen
-    chosen = chosen if var_list is None else var_list
-    if isinstance(chosen, Iterator):
-        chosen = list(chosen)
-    variables = [as_variable(entry) for entry in tf.nest.flatten(chosen)]
-    ids = {id(v) for v in variables if isinstance(v, kind)}
-    if not variables or len(ids) < len(variables):
-        raise errors.VarListError(
-            f"{OWNER}: var_list: expected variables, each once, or a model that has "
-            f"trainable ones, got {variables!r:.80} and "
-            f"{errors.with_article(type(model).__name__)}; list what this optimizer is "
-            "to train."
-        )
-    return variables
+        tensors = [tf.identity(tensor) for tensor in tf.nest.flatten(values)]
+    return tf.nest.pack_sequence_as(values, tensors)
 
 
 # -- sums over micro-batches -----------------------------------------------------------
@@ -370,35 +355,35 @@ class Accumulators(tf.Module):
     ``sums`` has the variables of each: the dense sum, or rows and indices, or none.
     """
 
-    def __init__(self, iter_size: int, micro_step: tf.Variable) -> None:
+    def __init__(
+        self, iter_size: int, micro_step: tf.Variable, shapes: tuple[Any, ...]
+    ) -> None:
         super().__init__()
         self.iter_size = iter_size
         self.micro_step = micro_step
+        self.shapes = shapes
         self.sums: tuple[tuple[tf.Variable, ...], ...] = ()
-        self.shapes: list[tuple[int, ...]] = []
 
     @property
     def values(self) -> list[Gradient]:
         """The sums so far, one per variable; None if there is none."""
         values: list[Gradient] = []
-        for variables, shape in zip(self.sums, self.shapes, strict=True):
+        for variables, shape in zip(self.sums, self.shapes, strict=False):
             parts = [variable.read_value() for variable in variables]
             if len(parts) == 2:
                 parts = [tf.IndexedSlices(*parts, tf.constant(shape, tf.int64))]
             values.append(parts[0] if parts else None)
         return values
 
-    def begin(self, pairs: Pairs) -> None:
+    def begin(self, gradients: Sequence[Gradient]) -> None:
         """Create the sums for these gradients, if there are none yet."""
         if not self.sums:
-            self.shapes = [tuple(map(int, variable.shape)) for _, variable in pairs]
-            gradients = [gradient for gradient, _ in pairs]
             with tf.init_scope():
                 self.sums = tuple(map(make_sum, gradients, self.shapes))
 
     def add(self, pairs: Pairs) -> Pairs:
         """Return the sums plus a micro-batch; a failed step must not store them."""
-        self.begin(pairs)
+        self.begin([gradient for gradient, _ in pairs])
         totals: Pairs = []
         for total, (gradient, variable) in zip(self.values, pairs, strict=True):
             if len(parts_of(total)) != len(parts_of(gradient)):
@@ -446,231 +431,76 @@ def parts_of(gradient: Gradient) -> list[tf.Tensor]:
 
 def make_sum(gradient: Gradient, shape: tuple[int, ...]) -> tuple[tf.Variable, ...]:
     """Create the variables of an empty sum like a gradient."""
+
+    def part(name: str, value: tf.Tensor, shape: Any = None) -> tf.Variable:
+        return tf.compat.v1.Variable(
+            value,
+            trainable=False,
+            name=f"{name}_accum",
+            shape=shape,
+            validate_shape=shape is None,
+            use_resource=True,  # Conditions can change it, with any TensorFlow.
+        )
+
     if gradient is None:
         return ()
     if not isinstance(gradient, tf.IndexedSlices):
-        return (make_part("total", tf.zeros(shape, gradient.dtype), None),)
-    rows = tf.zeros([0, *shape[1:]], gradient.dtype)
-    indices = make_part("indices", tf.zeros([0], tf.int64), [None])
-    return make_part("values", rows, [None, *shape[1:]]), indices
-
-
-def make_part(name: str, value: tf.Tensor, shape: Any) -> tf.Variable:
-    """Create a variable that conditions can change, with any TensorFlow behaviour."""
-    return tf.compat.v1.Variable(
-        value,
-        trainable=False,
-        name=f"{name}_accum",
-        shape=shape,
-        validate_shape=shape is None,
-        use_resource=True,
-    )
+        return (part("total", tf.zeros(shape, gradient.dtype)),)
+    values = tf.zeros([0, *shape[1:]], gradient.dtype)
+    indices = part("indices", tf.zeros([0], tf.int64), [None])
+    return part("values", values, [None, *shape[1:]]), indices
 
 
 # -- summaries of a step ---------------------------------------------------------------
 
 
-class SummaryRecord:
-    """A recorder that stores the last value of each tag."""
+class GraphSummaries(NamedTuple):
+    """A recorder of a graph's summaries by tag: values, which conditions can return."""
 
-    def __init__(self) -> None:
-        self.scalars: dict[str, Any] = {}
-        self.histograms: dict[str, Any] = {}
+    scalars: dict[str, tf.Tensor]
+    histograms: dict[str, tf.Tensor]
 
     def scalar(self, tag: str, value: Any) -> None:
-        """Store a 0-d value."""
-        self.scalars[tag] = value
+        """Record a 0-d value."""
+        self.scalars[tag] = tf.cast(value, tf.float32)
 
-    def histogram(self, tag: str, values: Any) -> None:
-        """Store values of any shape."""
+    def histogram(self, tag: str, values: tf.Tensor) -> None:
+        """Record values of any shape."""
         self.histograms[tag] = values
 
+    def blank(self) -> GraphSummaries:
+        """Return values for a call without an update.
 
-def write_summaries(
-    record: SummaryRecord | None, step: tf.Tensor, wanted: tf.Tensor | bool
-) -> None:
-    """Write to the default writer of ``tf.summary``, if this step is ``wanted``."""
-    if record is None:
-        return
-    both = tf.logical_and(tf.summary.should_record_summaries(), wanted)
-    with tf.summary.record_if(both):
-        for tag, value in record.scalars.items():
-            tf.summary.scalar(tag, value, step)
-        for tag, values in record.histograms.items():
-            tf.summary.histogram(tag, values, step)
-
-
-def flat(record: SummaryRecord | None) -> list[tf.Tensor]:
-    """Return the values of a record as a list, which a condition can return."""
-    if record is None:
-        return []
-    values = [*record.scalars.values(), *record.histograms.values()]
-    return [tf.convert_to_tensor(value) for value in values]
-
-
-def blank(record: SummaryRecord | None) -> list[tf.Tensor]:
-    """Return placeholders for the values of a record, for a call without an update.
-
-    A number becomes NaN, which TensorBoard does not draw. A histogram becomes zeros,
-    because histograms do not accept NaN, not even those of a 0-d variable.
-    """
-    numbers = 0 if record is None else len(record.scalars)
-    return [
-        tf.constant(float("nan"), value.dtype)
-        if value.dtype.is_floating and place < numbers
-        else tf.zeros([size or 0 for size in value.shape], value.dtype)
-        for place, value in enumerate(flat(record))
-    ]
-
-
-def refill(record: SummaryRecord | None, values: list[tf.Tensor]) -> None:
-    """Replace a record's values from a branch by the values of the condition."""
-    if record is None:
-        return
-    left = iter(values)
-    for kind in (record.scalars, record.histograms):
-        kind.update({tag: next(left) for tag in kind})
-
-
-# -- ranks -----------------------------------------------------------------------------
-
-
-class Reduction(Protocol):
-    """Interface of an object that averages over ranks.
-
-    Every rank calls ``any`` and ``all_reduce`` in the same order, with lists of the
-    same length and tensors of the same shapes and dtypes.
-
-    Attributes:
-        size: the number of ranks; with a single rank nothing else is called.
-    """
-
-    @property
-    def size(self) -> int:
-        """Return the number of ranks."""
-
-    def any(self, flags: Sequence[bool]) -> Sequence[bool]:
-        """Return, for each flag, whether it is set on any rank."""
-
-    def all_reduce(self, tensors: Sequence[Any]) -> Sequence[Any]:
-        """Return, for each dense tensor, its mean over the ranks."""
-
-
-@tf.autograph.experimental.do_not_convert
-def reduce_gradients(
-    grads_and_vars: Iterable[tuple[Any, Any]],
-    on_horovod: bool,
-    model: object = None,
-    reduction: Reduction | None = None,
-) -> Pairs:
-    """Return each gradient's mean over the ranks.
-
-    g = sum over ranks of (g / ranks). A gradient that is absent on some ranks counts as
-    zeros there. A gradient that is absent on all ranks stays absent. A sparse gradient
-    becomes dense.
-
-    Keras' optimizers sum the gradients of a strategy's replicas themselves, so with
-    Keras this function is for custom training loops.
-
-    Args:
-        grads_and_vars: iterable of (gradient or None, variable), the same variables in
-            the same order on every rank.
-        on_horovod: must be True; the original raises otherwise.
-        model: as in OpenSeq2Seq; without effect.
-        reduction: an object with ``size``, ``any`` and ``all_reduce``, as in
-            :class:`lockstep.tf.shared.optimize_loss.Reduction`. None: average over the
-            replicas of the current ``tf.distribute`` strategy; without a strategy this
-            rank is the only one.
-
-    Returns:
-        The pairs, with averaged gradients; unchanged for a single rank.
-
-    Raises:
-        NotReducedError: a NotImplementedError; ``on_horovod`` is False.
-        MalformedPairsError, NoGradientsError: not pairs, or an empty list.
-        CrossReplicaError: a RuntimeError; called outside of ``strategy.run``.
-
-    Origin: OpenSeq2Seq (8681d381ed40), ``reduce_gradients``, on Horovod.
-
-    Example:
-        >>> w = tf.Variable([0.0, 0.0])
-        >>> pairs = reduce_gradients([(tf.ones([2]), w)], on_horovod=True)
-        >>> pairs[0][0].numpy().tolist()
-        [1.0, 1.0]
-    """
-    owner = "reduce_gradients"
-    if not on_horovod:
-        raise errors.NotReducedError(
-            f"{owner}: expected on_horovod=True, got False; gradients of several towers"
-            " in one process were never reduced; add them."
-        )
-    entries = as_entries(grads_and_vars, owner)
-    reduction = ReplicaReduction() if reduction is None else reduction
-    if reduction.size == 1:
-        return [(entry.gradient, entry.key) for entry in entries]
-    present = reduction.any([entry.gradient is not None for entry in entries])
-    kept = compress(entries, present)
-    added = [densify(entry.gradient, entry.variable) for entry in kept]
-    means = iter(reduction.all_reduce(added) if added else ())
-    both = zip(entries, present, strict=True)
-    return [(next(means) if known else None, entry.key) for entry, known in both]
-
-
-class ReplicaReduction:
-    """Means over the replicas of the current strategy, for calls inside its ``run``.
-
-    The replicas of one process agree on absent gradients while they are traced. Several
-    workers have to agree by themselves.
-    """
-
-    def __init__(self) -> None:
-        if tf.distribute.in_cross_replica_context():
-            raise errors.CrossReplicaError(
-                "reduce_gradients: expected a replica context, got a cross-replica "
-                "context; call it inside strategy.run."
-            )
-        self.context = tf.distribute.get_replica_context()
-
-    @property
-    def size(self) -> int:
-        """Return the number of replicas."""
-        return int(self.context.num_replicas_in_sync)
-
-    def any(self, flags: Sequence[bool]) -> list[bool]:
-        """Return, for each flag, whether it is set on any replica."""
-
-        def set_anywhere(strategy: tf.distribute.Strategy, flag: bool) -> bool:
-            return any(strategy.experimental_local_results(flag))
-
-        return [self.context.merge_call(set_anywhere, args=(flag,)) for flag in flags]
-
-    def all_reduce(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Return each tensor's mean; divide before the sum, which could overflow.
-
-        One collective per dtype, because a strategy concatenates tensors.
+        A number is NaN, which TensorBoard does not draw. Histograms do not accept NaN.
         """
-        means: dict[int, tf.Tensor] = {}
-        for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
-            alike = [k for k, tensor in enumerate(tensors) if tensor.dtype == dtype]
-            shares = [tensors[k] / tf.cast(self.size, dtype) for k in alike]
-            summed = self.context.all_reduce(tf.distribute.ReduceOp.SUM, shares)
-            means.update(zip(alike, summed, strict=True))
-        return [means[k] for k in range(len(tensors))]
+        numbers = dict.fromkeys(self.scalars, tf.constant(float("nan")))
+        zeros = {
+            tag: tf.zeros([size or 0 for size in values.shape], values.dtype)
+            for tag, values in self.histograms.items()
+        }
+        return GraphSummaries(numbers, zeros)
+
+    def collect(self) -> None:
+        """Add the summaries to the graph's collection SUMMARIES."""
+        for tag, value in self.scalars.items():
+            tf.compat.v1.summary.scalar(tag, value)
+        for tag, values in self.histograms.items():
+            tf.compat.v1.summary.histogram(tag, values)
 
 
-# -- regularization losses -------------------------------------------------------------
+class StepRecorder:
+    """A recorder that writes the summaries of the next step, if it is ``wanted``."""
 
+    def __init__(self, global_step: tf.Variable, wanted: bool | tf.Tensor) -> None:
+        self.step = global_step + 1
+        self.wanted = tf.logical_and(tf.summary.should_record_summaries(), wanted)
 
-def sum_losses(losses: Any, name: str, scope: str | None = None) -> tf.Tensor:
-    """Return the sum of 0-d losses, or of those matching ``scope``, each in float32."""
-    if isinstance(losses, Mapping):
-        names = [key for key in losses if re.match(scope or "", str(key))]
-        losses = [losses[key] for key in names]
-    elif hasattr(losses, "dtype") or scope is not None:
-        raise errors.MalformedPairsError(
-            "get_regularization_loss: losses: expected a mapping, or an iterable of "
-            f"losses without a scope, got {type(losses).__name__} with scope={scope!r};"
-            " pass {name: loss}, or a list such as [loss]."
-        )
-    wide = [tf.cast(loss, tf.float32) for loss in losses if loss is not None]
-    return tf.add_n(wide, name) if wide else tf.constant(0.0)
+    def scalar(self, tag: str, value: Any) -> None:
+        """Write a 0-d value."""
+        with tf.summary.record_if(self.wanted):
+            tf.summary.scalar(tag, value, self.step)
+
+    def histogram(self, tag: str, values: tf.Tensor) -> None:
+        """Write values of any shape."""
+        with tf.summary.record_if(self.wanted):
+            tf.summary.histogram(tag, values, self.step)

@@ -90,14 +90,15 @@ def loss_step(strategy: Any, rank: int, batches: Sequence[Any], **options: Any) 
     def loss(x: tf.Tensor) -> tf.Tensor:
         return tf.reduce_sum(tf.cast(weight, tf.float32) * x)
 
-    made = ls.optimize_loss(
-        loss, "SGD", {}, lambda _: 0.5, [weight], on_horovod=True, **options
-    )
+    with strategy.scope():
+        made = ls.optimize_loss(
+            loss, "SGD", {}, lambda _: 0.5, [weight], on_horovod=True, **options
+        )
     train = tf.function(lambda x: strategy.run(made, args=(x,)))
     for ranks in batches:
         train(tf.constant(ranks[rank]))
     scale = None if made.scaler is None else float(made.scaler.loss_scale)
-    return [weight.numpy().tolist(), int(made.global_step), scale]
+    return [weight.numpy().tolist(), int(made.global_step.numpy()), scale]
 
 
 def main() -> None:

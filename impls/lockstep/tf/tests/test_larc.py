@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 from lockstep import errors, reference
+from lockstep.reference.post_process import SummaryRecord
 from lockstep.tf import post_process_gradients, strict
-from lockstep.tf.shared.optimize_loss import SummaryRecord
 
 v1 = tf.compat.v1
 LARC = {"larc_eta": 0.01}
