@@ -244,11 +244,12 @@ class TrainingStep(shared.TrainingStep):
         require_gradients(OWNER, gradients, variables)
         return list(zip(gradients, variables, strict=True))
 
-    def apply(self, pairs: Pairs) -> None:
+    def apply(self, pairs: Pairs) -> tf.Operation:
         """Update with the optimizer, at the rate of this step."""
         self.optimizer.learning_rate = self._rate
         present = [(g, v) for g, v in pairs if g is not None]
         self.optimizer.apply_gradients(present, self.global_step)
+        return tf.no_op()
 
 
 @tf.autograph.experimental.do_not_convert

@@ -17,7 +17,7 @@ from lockstep import errors
 from lockstep.checks import check_integer, dtype_name, number_of
 from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.larc import larc_policy
-from lockstep.pipeline import base_of, in_order, stages_of
+from lockstep.pipeline import in_order, stages_of
 from lockstep.tf.shared.clipping import check_limit
 from lockstep.tf.shared.gradients import Gradient, finite_flags, name_of
 from lockstep.tf.shared.post_process import (
@@ -33,6 +33,11 @@ Done = tuple[tf.Operation | None, "GraphSummaries"]
 """The operation of a call, and the summaries of a graph."""
 
 OWNER = "optimize_loss"
+NEEDED: Mapping[str, tuple[str, Any]] = {
+    "AdamW": ("weight_decay", errors.MissingDecayError),
+    "Momentum": ("momentum", errors.MissingArgumentError),
+}
+"""The argument that an optimizer of this name must have, and the error without it."""
 CLIP_AND_LARC = f"{OWNER}: expected clipping or LARC, got both; leave one out."
 
 
@@ -44,7 +49,12 @@ class TrainingStep(tf.Module):
     attributes of ``task``, and the variables to train.
     """
 
+    # The names of optimizers, and four methods, which a subclass has.
     classes: ClassVar[Mapping[str, Any]]
+    make_count: Any
+    make_optimizer: Any
+    checked: Any
+    apply: Any
     make_scaler: ClassVar[Any]
     make_masters: ClassVar[Any]
     post_process: ClassVar[Any] = staticmethod(post_process_gradients)
@@ -105,14 +115,6 @@ class TrainingStep(tf.Module):
 
     # -- what it is made of ------------------------------------------------------------
 
-    def make_count(self, name: str) -> tf.Variable:
-        """Create a count of steps: int64, 0-d."""
-        raise NotImplementedError
-
-    def make_optimizer(self) -> Any:
-        """Return the optimizer for the argument ``optimizer``."""
-        raise NotImplementedError
-
     def assemble(self) -> None:
         """Create the optimizer, its loss scaler, and the wrapper with masters."""
         scale = self.task.loss_scaling
@@ -133,10 +135,11 @@ class TrainingStep(tf.Module):
                 raise errors.unknown_name(
                     f"{OWNER}: optimizer", optimizer, self.classes
                 )
-            if optimizer == "AdamW" and "weight_decay" not in arguments:
-                raise errors.MissingDecayError(
-                    f"{OWNER}: optimizer_params of AdamW: expected 'weight_decay', got "
-                    "none; add it."
+            needed, error = NEEDED.get(optimizer, ("", None))
+            if error is not None and needed not in arguments:
+                raise error(
+                    f"{OWNER}: optimizer_params of {optimizer}: expected {needed!r}, "
+                    "got none; add it."
                 )
             optimizer = self.classes[optimizer]
         if not callable(optimizer):
@@ -172,10 +175,6 @@ class TrainingStep(tf.Module):
     def micro_step(self) -> tf.Variable | None:
         """The number of micro-batches in the sums: int64, 0-d; None without sums."""
         return None if self._sums is None else self._sums.micro_step
-
-    def __repr__(self) -> str:
-        base = type(base_of(self.optimizer)).__name__
-        return f"{OWNER}({base}; {' -> '.join(self.pipeline)})"
 
     # -- parts of a step ---------------------------------------------------------------
 
@@ -239,14 +238,16 @@ class TrainingStep(tf.Module):
                 reason = f"accumulated micro-batch {int(count)} of {sums.iter_size}"
                 self.last_step = StepReport(False, reason, ())
             summaries = made[0].blank() if made else GraphSummaries({}, {})
-            return after(sums.keep(totals, count), [tf.constant(False), summaries])
+            with tf.control_dependencies([sums.keep(totals, count)]):
+                return tf.nest.map_structure(tf.identity, [False, summaries])
 
         def update() -> list[Any]:
             done, summaries = self.update(totals)
             made.append(summaries)
-            with tf.control_dependencies(as_list(done)):
+            with tf.control_dependencies([done]):
                 cleared = sums.clear()
-            return after(cleared, [tf.constant(True), summaries])
+            with tf.control_dependencies([cleared]):
+                return tf.nest.map_structure(tf.identity, [True, summaries])
 
         known = tf.get_static_value(waits)
         if known is None:
@@ -269,26 +270,23 @@ class TrainingStep(tf.Module):
             recorder = StepRecorder(self.global_step, fits) if listens else None
         if fits is not False:
             asked = Summaries(requested(task.summaries, OWNER), recorder)
-            self.record_state(asked)
+            if "learning_rate" in asked:
+                recorder.scalar("learning_rate", self._rate)
+            scaled = self.scale_source() if "loss_scale" in asked else None
+            if scaled is not None:
+                recorder.scalar("loss_scale", scaled.loss_scale)
             given = task.clip_gradients, task.larc_params, recorder
             pairs = self.post_process(pairs, task.summaries, self._rate, *given)
         pairs = self.checked(pairs)
         # The summary has the scale before the step, which then updates it.
-        with tf.control_dependencies(as_list(summaries.scalars.get("loss_scale"))):
+        scale = [v for tag, v in summaries.scalars.items() if tag == "loss_scale"]
+        with tf.control_dependencies(scale):
             done = self.apply(pairs)
         self.last_step = NO_EAGER_STEP
         if tf.executing_eagerly():
             report = getattr(self.optimizer, "last_step", None)
             self.last_step = report or applied(pairs)
         return done, summaries
-
-    def checked(self, pairs: Pairs) -> Pairs:
-        """Return the pairs; raise unless they fit and a gradient is present."""
-        raise NotImplementedError
-
-    def apply(self, pairs: Pairs) -> tf.Operation | None:
-        """Update with the optimizer, at the rate of this step."""
-        raise NotImplementedError
 
     def fits(self, listens: bool, gradients: Sequence[Any]) -> bool | tf.Tensor:
         """Whether all gradients are finite; True if the check is not needed.
@@ -305,14 +303,6 @@ class TrainingStep(tf.Module):
             return True
         finite = tf.reduce_all(finite_flags(gradients))
         return bool(finite) if tf.executing_eagerly() else finite
-
-    def record_state(self, asked: Summaries) -> None:
-        """Record the rate and the loss scale of this step, if requested."""
-        if "learning_rate" in asked:
-            asked.recorder.scalar("learning_rate", self._rate)
-        scaled = self.scale_source() if "loss_scale" in asked else None
-        if scaled is not None:
-            asked.recorder.scalar("loss_scale", scaled.loss_scale)
 
     def scale_source(self) -> Any:
         """Return the object whose ``loss_scale`` is recorded, or None."""
@@ -332,18 +322,6 @@ def applied(pairs: Pairs) -> StepReport:
     absent = tuple(name_of(v) for gradient, v in pairs if gradient is None)
     reason = f"{len(pairs) - len(absent)} of {len(pairs)} variables updated"
     return StepReport(True, reason, absent)
-
-
-def as_list(operation: Any) -> list[Any]:
-    """Return an operation or tensor in a list; an empty list for None and for []."""
-    return [] if operation is None or isinstance(operation, list) else [operation]
-
-
-def after(operation: Any, values: list[Any]) -> list[Any]:
-    """Return tensors that can be read only after an operation has run."""
-    with tf.control_dependencies(as_list(operation)):
-        tensors = [tf.identity(tensor) for tensor in tf.nest.flatten(values)]
-    return tf.nest.pack_sequence_as(values, tensors)
 
 
 # -- sums over micro-batches -----------------------------------------------------------

@@ -104,11 +104,6 @@ def tag_of(kind: str, key: Any) -> str:
 
 def requested(summaries: Iterable[str] | None, owner: str) -> frozenset[str]:
     """Return the names of requested summaries; None means the default ones."""
-    if isinstance(summaries, str):
-        raise errors.DtypeError(
-            f"{owner}: summaries: expected a list of names or None, got {summaries!r}; "
-            f"write [{summaries!r}]."
-        )
     names = DEFAULT_SUMMARIES if summaries is None else list(summaries)
     for name in names:
         if name not in OPTIMIZER_SUMMARIES:
@@ -362,11 +357,7 @@ class ReplicaReduction:
                 "context; call it inside strategy.run."
             )
         self.context = tf.distribute.get_replica_context()
-
-    @property
-    def size(self) -> int:
-        """Return the number of replicas."""
-        return int(self.context.num_replicas_in_sync)
+        self.size = int(self.context.num_replicas_in_sync)
 
     def any(self, flags: Sequence[bool]) -> list[bool]:
         """Return, for each flag, whether it is set on any replica."""

@@ -387,7 +387,7 @@ REFUSED = [
     ({"optimizer": scaled, "dtype": "mixed"}, ValueError),
     ({"optimizer": clipping, "larc_params": {"larc_eta": 0.1}}, ValueError),
     ({"summaries": ["learning_rat"]}, ValueError),
-    ({"summaries": "learning_rate"}, TypeError),
+    ({"summaries": "learning_rate"}, ValueError),
     ({"dtype": tf.float64}, ValueError),
     ({"dtype": "mixed", "loss_scaling": "Bakoff"}, ValueError),
     ({"dtype": "mixed", "loss_scaling_params": {"scale_max": 8.0}}, ValueError),
