@@ -46,29 +46,14 @@ def trained(weight, batches, run, **options):
     return step
 
 
-ALL = list(product(HOW, LIMITS, SCALES, ["float32", "float16"]))
-WAYS = {("eager", "float32"), ("function", "float16")}
-"""Each way to run with one dtype; the soak has both."""
-TRACED = {
-    ("plain", "backoff"),
-    ("clipped", "scaled"),
-    ("larc, clip", "backoff"),
-    ("larc, scale", "not scaled"),
-}
-"""Limits and scales inside of functions; the others are tested eagerly."""
-
-
-def is_long(run: str, limit: str, scale: str, dtype: str) -> bool:
-    """Tell what waits for the soak."""
-    traced = run == "function" and (limit, scale) not in TRACED
-    return traced or (run, dtype) not in WAYS
+CASES = [("eager", *case, "float32") for case in product(LIMITS, SCALES)]
+CASES += [
+    ("function", *case, "float16") for case in zip(LIMITS, [*SCALES] * 2, strict=False)
+]
 
 
 @pytest.mark.sample(4)
-@pytest.mark.parametrize(
-    ("run", "limit", "scale", "dtype"),
-    [pytest.param(*case, marks=[pytest.mark.soak] * is_long(*case)) for case in ALL],
-)
+@pytest.mark.parametrize(("run", "limit", "scale", "dtype"), CASES)
 def test_four_micro_batches_of_8_are_one_batch_of_32(run, limit, scale, dtype) -> None:
     run, limit, scale = HOW[run], LIMITS[limit], SCALES[scale]
     parts, whole = weight_in(dtype), weight_in(dtype)
@@ -93,39 +78,17 @@ def test_the_loss_scale_changes_no_bit_of_an_update(run, limit) -> None:
     assert weights[0] == weights[1]
 
 
-OPTIMIZERS = {
-    "SGD": {},
-    "Momentum": {"momentum": 0.5},
-    "Adam": {},
-    "Adagrad": {},
-    "RMSProp": {},
-    "Ftrl": {},
-    "AdamW": {"weight_decay": 0.25},
-}
-
-
-@pytest.mark.sample(1)
-@pytest.mark.parametrize(
-    "optimizer",
-    [
-        pytest.param(n, marks=[pytest.mark.soak] * (n not in ("Momentum", "AdamW")))
-        for n in OPTIMIZERS
-    ],
-)
-def test_a_function_does_what_eager_calls_do_and_is_traced_twice_at_most(
-    optimizer,
-) -> None:
+def test_a_function_does_what_eager_calls_do_and_is_traced_twice_at_most() -> None:
     weights, traces = [], 0
     for run in HOW.values():
         weight = weight_in("float16")
         step = step_of(
             weight,
-            optimizer=optimizer,
-            optimizer_params=OPTIMIZERS[optimizer],
-            dtype="mixed",
-            loss_scaling="Backoff",
+            optimizer="AdamW",
+            optimizer_params={"weight_decay": 0.25},
             clip_gradients=1.0,
             iter_size=2,
+            **SCALES["backoff"],
         )
 
         @run

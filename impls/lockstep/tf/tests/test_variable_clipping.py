@@ -412,3 +412,17 @@ def test_strict_wraps_whatever_has_the_methods() -> None:
     opt.minimize(lambda: tf.reduce_sum(w), var_list=[w])
     assert np.linalg.norm(w) == pytest.approx(1)
     assert opt.get_slot(w, "momentum").numpy().tolist() == [[1.0, 1.0]]
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+def test_every_table_has_its_own_limit(sparse: bool) -> None:
+    a, b = (tf.Variable([[3.0, 4.0], [6.0, 8.0]], name=name) for name in "ab")
+    dims = {a.ref(): [1], b.ref(): [1]}
+    opt = VariableClippingOptimizer(
+        v1.train.GradientDescentOptimizer(1.0), dims, {a.ref(): 2.5, b.ref(): 7.5}
+    )
+    zero = tf.zeros([2, 2])
+    rows = tf.IndexedSlices(zero, tf.constant([0, 1]))
+    opt.apply_gradients([(rows if sparse else zero, w) for w in (a, b)])
+    assert tf.norm(a, axis=1).numpy().tolist() == pytest.approx([2.5, 2.5], rel=1e-6)
+    assert tf.norm(b, axis=1).numpy().tolist() == pytest.approx([5.0, 7.5], rel=1e-6)
