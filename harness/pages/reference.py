@@ -63,7 +63,7 @@ RETURNED: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("keras3", "base"): ("wrapper.Wrapper",),
     ("reference", "base"): ("optimizers.Optimizer",),
     ("pytorch", "step"): ("optimize_loss.TrainingStep",),
-    ("tf", "step"): ("optimize_loss.TrainingStep", "optimize_loss.ReplicatedStep"),
+    ("tf", "step"): ("optimize_loss.TrainingStep",),
     ("keras3", "step"): ("optimize_loss.TrainingStep",),
     ("reference", "step"): ("optimize_loss.TrainingStep",),
 }
