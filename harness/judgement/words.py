@@ -25,7 +25,7 @@ from harness.declarations.primaries import LOG_RATIO
 from harness.errors import HarnessError
 from harness.judgement.finding import PREDICTIONS, Finding, joined
 from harness.records.record import digest
-from harness.statistics.intervals import LEVEL
+from harness.statistics import LEVEL
 from harness.tasks.checks import Check
 
 DIGITS = 6

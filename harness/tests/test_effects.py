@@ -28,19 +28,9 @@ def test_one_diverged_run_is_infinitely_worse_and_two_are_equal(kind: str) -> No
     assert effects.tolist() == [INF, -INF, 0, 0]
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "kind", "message"),
-    [
-        ([1.0], [1.0, 2.0], "difference", "as many values of each arm, got 1 and 2"),
-        ([], [], "difference", "a vector of numbers"),
-        ([np.nan], [1.0], "difference", "NaN among them; count a run that diverged"),
-        ([1.0], [-2.0], "log ratio", "at least 0, got -2; set effect = "),
-        ([1.0], [2.0], "quotient", "'log ratio' or 'difference', got 'quotient'"),
-    ],
-)
-def test_pairs_that_have_no_effect_are_refused(a, b, kind, message) -> None:
-    with pytest.raises(HarnessError, match=message):
-        paired_effects(a, b, kind)
+def test_a_negative_metric_has_no_ratio() -> None:
+    with pytest.raises(HarnessError, match="at least 0, got -2; set effect = "):
+        paired_effects([1.0], [-2.0], "log ratio")
 
 
 def test_a_median_of_infinities_of_both_signs_is_no_nan() -> None:
@@ -55,5 +45,3 @@ def test_steps_to_target_is_the_first_evaluation_that_is_good_enough() -> None:
     assert steps_to_target(steps, losses, 2.5, best="largest") == 10
     assert steps_to_target(steps, losses, 0.5) == INF
     assert steps_to_target([], [], 0.5) == INF
-    with pytest.raises(HarnessError, match="got 4 steps and 1 values"):
-        steps_to_target(steps, [1.0], 2.0)
