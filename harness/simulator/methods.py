@@ -11,9 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from harness.errors import HarnessError
 from lockstep import reference
-from lockstep.errors import sentence, unknown_name
 from lockstep.interface import Array, Gradient, Rows
 from lockstep.reference.optimizers import RuleOptimizer, Slots
 
@@ -23,7 +21,7 @@ Weights: TypeAlias = Mapping[str, Array]
 Gradients: TypeAlias = Mapping[str, Gradient]
 """Name of a variable -> its gradient; absent ones are None or left out."""
 
-GRADIENT, DELTA = COMMITS = ("gradient", "delta")
+GRADIENT, DELTA = ("gradient", "delta")
 
 
 class RuleState(NamedTuple):
@@ -136,8 +134,6 @@ class Downpour:
     """Whether the server waits for all workers and applies their pushes together."""
 
     def __init__(self, rule: Rule, period: int, commit: str = GRADIENT) -> None:
-        if commit not in COMMITS:
-            raise unknown_name("AGNOptimizer: commit", commit, COMMITS)
         self.rule, self.period, self.commit = rule, period, commit
 
     def committed(self, gathered: Array) -> Array:
@@ -255,10 +251,6 @@ class EASGD(Downpour):
     """
 
     def __init__(self, rule: Rule, period: int, alpha: float) -> None:
-        if not 0 < alpha < 1:
-            remedy = "give 0.9 / n for n workers"
-            text = sentence("EASGD: alpha", "0 < alpha < 1", repr(alpha), remedy)
-            raise HarnessError(text)
         super().__init__(rule, period)
         self.alpha = alpha
 

@@ -20,9 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from harness.errors import HarnessError
 from harness.simulator.methods import Downpour, Gradients, Pushed, Weights
-from lockstep.errors import sentence
 
 Gradient = Callable[[Weights, int, np.random.Generator], Gradients]
 """(weights, number of the worker, its generator) -> gradients at these weights."""
@@ -88,10 +86,6 @@ class Interleaving:
     """
 
     def __init__(self, method: Downpour, weights: Weights, workers: int) -> None:
-        if workers < 1:
-            remedy = "give how many workers there are"
-            text = sentence("workers", "an integer >= 1", repr(workers), remedy)
-            raise HarnessError(text)
         self.method = method
         self.server = method.server(weights)
         self.workers = [method.worker(weights) for _ in range(workers)]
@@ -125,18 +119,13 @@ class Interleaving:
         self.workers[worker] = self.method.pull(self.workers[worker], reply)
 
 
-def simulate(
-    method: Downpour,
-    weights: Weights,
-    gradient: Gradient,
-    workers: int,
-    steps: int,
-    latency: float = 0.0,
-    spread: float = 0.25,
-    seed: int = 0,
-    observe: Callable[[Weights], Any] | None = None,
-) -> Run:
-    """Run the workers of a method in simulated time.
+def simulate(method: Downpour, weights: Weights, *args: Any, **options: Any) -> Run:
+    """Run the workers of a method; the arguments are those of :class:`Simulation`."""
+    return Simulation(method, weights, *args, **options).run()
+
+
+class Simulation:
+    """The workers of a method in simulated time.
 
     Each worker computes P local steps, sends, waits for the reply and continues. Every
     worker has two generators, for times and for data, seeded with the seed and its
@@ -155,13 +144,6 @@ def simulate(
         seed: the seed of times and data.
         observe: called with the server's weights after each change.
     """
-    return _Simulation(
-        method, weights, gradient, workers, steps, latency, spread, seed, observe
-    ).run()
-
-
-class _Simulation:
-    """The events of one simulation."""
 
     def __init__(
         self,
@@ -170,10 +152,10 @@ class _Simulation:
         gradient: Gradient,
         workers: int,
         steps: int,
-        latency: float,
-        spread: float,
-        seed: int,
-        observe: Callable[[Weights], Any] | None,
+        latency: float = 0.0,
+        spread: float = 0.25,
+        seed: int = 0,
+        observe: Callable[[Weights], Any] | None = None,
     ) -> None:
         self.state = Interleaving(method, weights, workers)
         self.method, self.queue, self.result = method, Queue(), Run(weights)

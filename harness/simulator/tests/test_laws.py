@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.errors import HarnessError
 from harness.simulator import run as runs
 from harness.simulator.methods import (
     AGN,
@@ -23,7 +22,6 @@ from harness.simulator.methods import (
 )
 from harness.simulator.run import Push, Run, simulate
 from harness.simulator.tests.interleaving import interleave
-from lockstep.errors import UnknownNameError
 
 START = {"w": np.array([1.0, -2.0]), "b": np.array(0.5)}
 SGD = Rule("GradientDescent", learning_rate=0.05)
@@ -197,19 +195,6 @@ def test_what_is_observed_stands_with_its_time() -> None:
     found = run("agn gradient", observe=lambda weights: float(weights["b"]))
     assert [seconds for seconds, _ in found.trace] == [p.seconds for p in found.pushes]
     assert found.trace[-1][1] == found.weights["b"]
-
-
-@pytest.mark.parametrize(
-    ("make", "error"),
-    [
-        (lambda: AGN(SGD, 3, commit="sum"), UnknownNameError),
-        (lambda: EASGD(SGD, 3, alpha=1.5), HarnessError),
-        (lambda: run("downpour", workers=0), HarnessError),
-    ],
-)
-def test_what_cannot_be_meant_is_refused(make: Any, error: type[Exception]) -> None:
-    with pytest.raises(error):
-        make()
 
 
 def test_the_example_runs() -> None:
