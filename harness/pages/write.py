@@ -17,19 +17,20 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from harness.errors import HarnessError
 from harness.judgement.compare import age_of, counted_records
 from harness.judgement.finding import Finding
-from harness.pages.claims import claims_page
+from harness.pages.claims import OF_SOURCES, claims_page, ledger
 from harness.pages.differences import contents_insert
 from harness.pages.findings import (
     Answered,
     finding_page,
     index_page,
     table_files,
+    thumbnails,
 )
-from harness.pages.home import home_inserts
 from harness.pages.library import parallel_table, problems_insert
 from harness.pages.names import names_insert
 from harness.pages.oracle import oracle_inserts
-from harness.pages.parity import parity_inserts
+from harness.pages.parity import heat_map, parity_inserts
+from harness.pages.readme import DRAWN
 from harness.pages.reference import reference_inserts, reference_pages
 from harness.pages.sources import (
     BENCHMARKS,
@@ -37,15 +38,19 @@ from harness.pages.sources import (
     Question,
     Source,
 )
-from harness.pages.summaries import coverage, summaries, summary_page
+from harness.pages.summaries import Summary, coverage, summaries, summary_page
 from harness.pages.templating import render
 from harness.records.files import folder as records
+from harness.tasks import part
 
 if TYPE_CHECKING:
     from harness.figures.plot import Figure
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 BACKENDS = ROOT / "impls" / "lockstep"
+
+SHOWN = 6
+"""The number of cards of experiments on the home page."""
 
 Spread: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 
@@ -122,6 +127,32 @@ def write_page(name: str, docs: Path = ROOT / "docs") -> Path:
         shutil.copytree(new / name, home / name)
         shutil.copy(new / f"{name}.md", home)
     return home / f"{name}.md"
+
+
+def home_inserts(
+    pages: Sequence[Summary],
+    experiments: Sequence[Answered],
+    benchmarks: Sequence[Answered],
+    results: Path,
+) -> dict[str, str]:
+    """Return the inserts of the home page by name.
+
+    The caption beside its figure is empty without results.
+    """
+    claims = ledger([*experiments, *benchmarks])[OF_SOURCES]
+    tested = [row for row in claims if row["badge"].style != "none"]
+    drawn = (
+        answered.finding
+        for answered in experiments
+        if answered.question.name == DRAWN and answered.published and answered.finding
+    )
+    heads = (part(each.task, "report").brief(each).caption for each in drawn)
+    return {
+        "home_claims": render("home_claims.html.jinja", rows=tested),
+        "home_heads": "".join(heads),
+        "home_experiments": thumbnails(pages[:SHOWN], "generated/experiments/"),
+        "home_parity": heat_map(results),
+    }
 
 
 def _costs(timed: list[Answered]) -> dict[str, str]:

@@ -1,1 +1,0 @@
-"""Draw figures: themes, axes, and files of several formats."""

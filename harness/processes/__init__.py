@@ -1,1 +1,0 @@
-"""Child processes of this Python: how they are started, watched and stopped."""
