@@ -48,12 +48,6 @@ def test_the_torch_of_the_lock_is_that_of_the_noxfile() -> None:
     assert version in GROUPS["gpu_torch"]
 
 
-def test_torch_comes_from_one_index() -> None:
-    text = (ROOT / "noxfile.py").read_text("utf-8")
-    assert "--extra-index-url" not in text
-    assert '"--index-url", TORCH_INDEX' in text
-
-
 def found_nox() -> str:
     """Return the path of nox; skip where there is none."""
     beside = ROOT / ".venv" / ("Scripts" if sys.platform == "win32" else "bin")
