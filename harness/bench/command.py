@@ -110,7 +110,7 @@ def _plan(
             setups = [
                 setup
                 for benchmark in request.benchmarks
-                for setup in benchmark.setups(backend).values()
+                for setup in benchmark.setups(backend, request.scale).values()
                 if not any(
                     record.process == number
                     and record.id == setup.id

@@ -93,7 +93,7 @@ def compare_commits(
             setups = [
                 setup
                 for benchmark in request.benchmarks
-                for setup in benchmark.setups(backend).values()
+                for setup in benchmark.setups(backend, scale).values()
             ]
             native = Path(temporary) / "times.json"
             of_process = (backend, number, request.device, scale, setups, declared)

@@ -137,7 +137,7 @@ def judge(benchmark: Benchmark, home: Path) -> Finding | None:
         missing=[
             f"{row.backend}: {row.what}: not measured yet."
             for row, entry in judged
-            if entry is None
+            if entry is None and not row.control
         ],
         provenance=_provenance({**on_gpu, **records}),
     )

@@ -47,7 +47,8 @@ def chosen_setups(config: pytest.Config) -> Iterator[Setup]:
     """Yield the setups that this process measures."""
     option = config.getoption
     for benchmark in map(read, option("--declared")):
-        for setup in benchmark.setups(option("--backend")).values():
+        setups = benchmark.setups(option("--backend"), option("--scale"))
+        for setup in setups.values():
             if setup.key in option("--setup"):
                 yield setup
 

@@ -1,7 +1,7 @@
 """Benchmarks as data: the setups that are timed, their peers, and the goals.
 
-Every ``[[row]]`` is a row of the table. In a ``[[control]]`` a variant is timed against
-itself, built twice.
+Every ``[[row]]`` is a row of the table. With ``twice``, its peer is also timed against
+itself, built a second time: a control, at scale std.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class Row(Table):
         goal: the largest value that we aim at; no verdict depends on it.
         headline: text that follows the value in the answer. Rows without one are not in
             the answer.
-        control: whether arm and peer are the same variant, built twice.
+        twice: whether there is a control of the peer.
+        control: whether this row is one: arm and peer are the same, built twice.
     """
 
     backend: Annotated[str, one_of("backend", MEASURED)]
@@ -59,6 +60,7 @@ class Row(Table):
     measure: Annotated[str, one_of("measure", MEASURES)] = "ratio"
     goal: Positive | None = None
     headline: str = ""
+    twice: bool = False
     control: bool = False
 
     @property
@@ -95,14 +97,6 @@ class Setup:
         return f"{self.benchmark}/{self.id}"
 
 
-class Control(Table):
-    """A ``[[control]]``: a variant against itself."""
-
-    backend: Annotated[str, one_of("backend", MEASURED)]
-    setup: dict[str, str]
-    peer: str
-
-
 class Rounds(Table):
     """The number of rounds for each variant in a process, by scale."""
 
@@ -129,24 +123,17 @@ class Benchmark(Table):
     peers: dict[str, Text]
     rounds_: Annotated[Rounds, Field(alias="rounds")]
     row: tuple[Row, ...]
-    control: tuple[Control, ...] = ()
 
     @model_validator(mode="after")
     def _require_peers(self) -> Self:
         """Require a known peer where a measure compares."""
-        for kind in ("row", "control"):
-            for place, entry in enumerate(getattr(self, kind)):
-                if getattr(entry, "measure", "") == "time":
-                    if entry.peer:
-                        text = "expected no peer, since a time is compared with nothing"
-                        raise wrong(f"{text}; leave it out.", kind, place, "peer")
-                elif not entry.peer:
-                    peers = ", ".join(self.peers)
-                    text = f"expected one of {peers}, got none; write it there."
-                    raise wrong(text, kind, place, "peer")
-                elif entry.peer not in self.peers:
-                    text = str(unknown_name("peer", entry.peer, self.peers))
-                    raise wrong(text, kind, place, "peer")
+        for place, row in enumerate(self.row):
+            if row.measure == "time" and row.peer:
+                text = "expected no peer, since a time is compared with nothing"
+                raise wrong(f"{text}; leave it out.", "row", place, "peer")
+            if row.measure != "time" and row.peer not in self.peers:
+                text = str(unknown_name("peer", row.peer, self.peers))
+                raise wrong(text, "row", place, "peer")
         return self
 
     @property
@@ -158,16 +145,18 @@ class Benchmark(Table):
     def rows(self) -> list[Row]:
         """The rows of the table, and of controls."""
         rows = list(self.row)
-        for control in self.control:
-            what = ", ".join(control.setup.values())
-            rows.append(
-                Row(
-                    **dict(control),
-                    what=f"{what}: {self.peers[control.peer]}, built twice",
-                    arm=control.peer + AGAIN,
+        for row in self.row:
+            if row.twice:
+                what = f"{', '.join(row.setup.values())}: {self.peers[row.peer]}"
+                control = Row(
+                    backend=row.backend,
+                    setup=row.setup,
+                    what=f"{what}, built twice",
+                    arm=row.peer + AGAIN,
+                    peer=row.peer,
                     control=True,
                 )
-            )
+                rows.append(control)
         return rows
 
     @property
@@ -175,24 +164,21 @@ class Benchmark(Table):
         """The backends that have rows, without duplicates."""
         return list(dict.fromkeys(row.backend for row in self.rows))
 
-    def setups(self, backend: str) -> dict[str, Setup]:
-        """Return the setups of a backend by their ids."""
-        rows = [row for row in self.rows if row.backend == backend]
-        configs = {row.setup_id: row.setup for row in rows}
+    def setups(self, backend: str, scale: str = "std") -> dict[str, Setup]:
+        """Return the setups of a backend by their ids; at scale quick, no controls."""
+        variants: dict[str, list[str]] = {}
+        configs = {}
+        for row in self.rows:
+            if row.backend == backend and (scale == "std" or not row.control):
+                configs[row.setup_id] = row.setup
+                variants.setdefault(row.setup_id, []).extend(row.variants)
         return {
             key: Setup(
                 benchmark=self.name,
                 task=self.task,
                 id=key,
                 config=config,
-                variants=list(
-                    dict.fromkeys(
-                        name
-                        for row in rows
-                        if row.setup_id == key
-                        for name in row.variants
-                    )
-                ),
+                variants=list(dict.fromkeys(variants[key])),
                 rounds=self.rounds,
             )
             for key, config in configs.items()

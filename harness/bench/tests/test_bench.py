@@ -172,7 +172,7 @@ def test_rows_without_records_are_listed(tmp_path: Path) -> None:
     write_times(OVERHEAD, tmp_path, {})
     (tmp_path / OVERHEAD.name / "tf.jsonl").unlink()
     finding = finding_of(tmp_path)
-    assert len(finding.missing) == sum(row.backend == "tf" for row in OVERHEAD.rows)
+    assert len(finding.missing) == sum(row.backend == "tf" for row in OVERHEAD.row)
     assert all(line.endswith("not measured yet.") for line in finding.missing)
 
 

@@ -34,10 +34,12 @@ peer = "bare"
 headline = "as long"
 what = "four small tensors"
 
-[[control]]
+[[row]]
 backend = "{backend}"
 setup = {{ model = "smoke", zeros = "none" }}
 peer = "bare"
+twice = true
+what = "the same, every gradient present"
 """
 
 
@@ -69,7 +71,7 @@ def test_native_entries_have_the_times_that_are_recorded(
     request = smoke(tmp_path, backend)
     bench(request, print)
     records = {record.id: record for record in records_of(request, backend)}
-    setups = request.benchmarks[0].setups(backend)
+    setups = request.benchmarks[0].setups(backend, request.scale)
     assert set(records) == set(setups)
     content = json.loads((request.native / f"{backend}-quick-0.json").read_text())
     entries = {entry["extra_info"]["setup"]: entry for entry in content["benchmarks"]}

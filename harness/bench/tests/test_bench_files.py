@@ -21,30 +21,26 @@ rounds = { quick = 2, std = 3 }
 backend = "pytorch"
 setup = { model = "smoke", zeros = "half" }
 peer = "bare"
+twice = true
 what = "four small tensors"
-
-[[control]]
-backend = "pytorch"
-setup = { model = "smoke", zeros = "none" }
-peer = "bare"
 """
 
 
-def test_rows_and_controls_are_rows_of_a_few_setups(tmp_path: Path) -> None:
+def test_a_control_is_a_row_of_the_setup_of_its_peer(tmp_path: Path) -> None:
     path = tmp_path / "smoke.toml"
     path.write_text(GOOD, "utf-8")
     benchmark = read(path)
     assert len(benchmark.rows) == 2
-    setups = benchmark.setups("pytorch").values()
-    variants = {s.config["model"] + s.config["zeros"]: s.variants for s in setups}
-    assert variants == {
-        "smokehalf": ["ours", "bare"],
-        "smokenone": ["bare again", "bare"],
-    }
+    for scale, expected in (
+        ("std", ["ours", "bare", "bare again"]),
+        ("quick", ["ours", "bare"]),
+    ):
+        (setup,) = benchmark.setups("pytorch", scale).values()
+        assert setup.variants == expected
 
 
 ROW = 'backend = "pytorch"\nsetup = { model'
-PEER = 'peer = "bare"\nwhat = "four'
+PEER = 'peer = "bare"\ntwice = true\nwhat = "four'
 WHAT = 'what = "four'
 
 
@@ -56,7 +52,7 @@ WHAT = 'what = "four'
         ("{ quick = 2, std = 3 }", "{ quick = 2 }", 7, "rounds.std: expected a key"),
         ("quick = 2", "quick = 0", 7, "rounds.quick: expected a number greater than 0"),
         (PEER, 'peer = "bear"\n' + WHAT, 12, "did you mean 'bare'"),
-        (PEER, WHAT, 9, r"row\[0\].peer: expected one of bare, got none"),
+        (PEER, WHAT, 9, r"row\[0\].peer: expected one of bare, got ''"),
         (PEER, 'measure = "speed"\n' + PEER, 12, "measure: .*ratio"),
         (PEER, 'measure = "time"\n' + PEER, 13, "peer: expected no peer"),
         (ROW, 'backend = "torch"\nsetup = { model', 10, "backend: .*keras3"),
