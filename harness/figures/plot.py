@@ -21,7 +21,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.text import Text
 
 from harness.errors import HarnessError
-from harness.figures.style import DARK, LIGHT, Theme, in_dark
+from harness.figures.style import LIGHT, Theme, in_dark
 from harness.judgement.finding import PREDICTIONS, Finding
 from harness.tasks import TASKS, part
 
@@ -115,12 +115,9 @@ def draw_one(drawing: Drawing, folder: Path) -> Figure:
     with mpl.rc_context(LIGHT.rc):
         painted = canvas(drawing, LIGHT)
         svg = svg_of(painted)
-    _write(light, svg)
-    if "<image" in svg:  # its pixels have their colours in them
-        with mpl.rc_context(DARK.rc):
-            _write(dark, svg_of(canvas(drawing, DARK)))
-    else:  # painting it again would take much longer
-        _write(dark, in_dark(svg))
+    # Painting it again for the dark theme would take much longer.
+    for path, text in ((light, svg), (dark, in_dark(svg))):
+        path.write_text(text, "utf-8", newline="\n")
     drawing.data.to_csv(csv, index=False, float_format="%.6g", lineterminator="\n")
     words = (drawing.name, drawing.title, drawing.alt, drawing.caption)
     width, height = painted.bbox.size
@@ -132,10 +129,6 @@ def svg_of(painted: Canvas) -> str:
     content, target = StringIO(), FigureCanvasSVG(painted)
     target.print_svg(content, metadata=SVG_METADATA)  # type: ignore[no-untyped-call]
     return content.getvalue()
-
-
-def _write(path: Path, svg: str) -> None:
-    path.write_text(svg, "utf-8", newline="\n")
 
 
 def canvas(drawing: Drawing, theme: Theme) -> Canvas:

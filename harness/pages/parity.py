@@ -30,59 +30,30 @@ FEW = 0.25
 
 
 class Tool(NamedTuple):
-    """A tool: its name, the title of its table, and its families of cases."""
+    """A tool: its name, and its families of cases."""
 
     name: str
-    title: str
     families: tuple[str, ...]
 
 
+SCALING = (
+    "loss_scale_fixed",
+    "loss_scale_dynamic",
+    "auto_loss_scaler_backoff",
+    "auto_loss_scaler_logmax",
+)
+CLIPPING = ("larc", "clip_by_global_norm", "regularization_loss")
 TOOLS = {
-    "multitask": Tool(
-        "Multitask",
-        "Parity of the multitask wrapper and its clipping function",
-        ("multitask", "multitask_clip"),
-    ),
-    "rows": Tool("Row clipping", "Parity of row clipping", ("variable_clipping",)),
-    "scaling": Tool(
-        "Loss scaling",
-        "Parity of loss scaling",
-        (
-            "loss_scale_fixed",
-            "loss_scale_dynamic",
-            "auto_loss_scaler_backoff",
-            "auto_loss_scaler_logmax",
-        ),
-    ),
-    "masters": Tool(
-        "Float32 masters",
-        "Parity of the float32 masters",
-        ("mixed_precision_wrapper",),
-    ),
-    "agn": Tool(
-        "Asynchronous workers",
-        "Parity of accumulated gradient normalization",
-        ("agn",),
-    ),
-    "larc": Tool(
-        "LARC and clipping",
-        "Parity of LARC, clipping and the total of penalties",
-        ("larc", "clip_by_global_norm", "regularization_loss"),
-    ),
-    "novograd": Tool("NovoGrad", "Parity of NovoGrad", ("novograd",)),
-    "policies": Tool(
-        "Learning-rate policies",
-        "Parity of the learning-rate policies",
-        ("lr_policies",),
-    ),
-    "optimize_loss": Tool(
-        "optimize_loss", "Parity of optimize_loss", ("optimize_loss",)
-    ),
-    "base_optimizers": Tool(
-        "TensorFlow 1's optimizers",
-        "Parity of the optimizers of TensorFlow 1",
-        ("base_optimizers",),
-    ),
+    "multitask": Tool("Multitask", ("multitask", "multitask_clip")),
+    "rows": Tool("Row clipping", ("variable_clipping",)),
+    "scaling": Tool("Loss scaling", SCALING),
+    "masters": Tool("Float32 masters", ("mixed_precision_wrapper",)),
+    "agn": Tool("Asynchronous workers", ("agn",)),
+    "larc": Tool("LARC and clipping", CLIPPING),
+    "novograd": Tool("NovoGrad", ("novograd",)),
+    "policies": Tool("Learning-rate policies", ("lr_policies",)),
+    "optimize_loss": Tool("optimize_loss", ("optimize_loss",)),
+    "base_optimizers": Tool("TensorFlow 1's optimizers", ("base_optimizers",)),
 }
 """Insert of a tool's page -> the tool."""
 
@@ -115,7 +86,10 @@ def parity_inserts(results: Path) -> dict[str, str]:
         "reasons": _reasons(report) if report else _missing(COMMAND),
         "environment": _facts(report) if report else _missing(COMMAND),
         "gpu": _on_gpu(gpu) if gpu else _missing(ON_GPU),
-        **{n: _matrix(t.title, report, t.families) for n, t in TOOLS.items()},
+        **{
+            n: _matrix(f"{t.name}: parity", report, t.families)
+            for n, t in TOOLS.items()
+        },
     }
     return {f"parity_{name}": text for name, text in inserts.items()}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -78,18 +77,6 @@ def test_a_dark_figure_equals_one_that_is_painted_in_the_dark_theme(
             for svg in (painted, figure.dark.read_text("utf-8"))
         )
         assert one == other, figure.name
-
-
-def test_an_image_is_painted_in_both_themes(
-    drawings: list[Drawing], tmp_path: Path
-) -> None:
-    def paint(canvas: plot.Canvas, theme: style.Theme) -> None:
-        canvas.subplots().imshow([[mpl.colors.to_rgb(theme.ink)]])
-
-    figure = plot.draw_one(replace(drawings[0], paint=paint), tmp_path)
-    light, dark = (p.read_text("utf-8") for p in (figure.light, figure.dark))
-    assert "<image" in light
-    assert style.in_dark(light) != dark
 
 
 def test_light_and_dark_have_the_same_methods_and_backends() -> None:
