@@ -1,8 +1,7 @@
-"""TOML files, checked by pydantic, whose errors name the file, the line and the key."""
+"""TOML files, checked by pydantic, whose errors name the file and the key."""
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -27,10 +26,7 @@ Key: TypeAlias = tuple[str | int, ...]
 
 
 def wrong(text: str, *key: str | int) -> PydanticCustomError:
-    """Return the error of a validator: its sentence, and the key below its table.
-
-    A text that begins with "expected" gets the key as its subject.
-    """
+    """Return the error of a validator: its sentence, and the key below its table."""
     return PydanticCustomError("wrong", "{text}", {"text": text, "key": key})
 
 
@@ -73,7 +69,7 @@ Model = TypeVar("Model", bound=Table)
 
 
 class TomlFile:
-    """The content of a TOML file, and errors that name its lines and keys.
+    """The content of a TOML file, and errors that name its keys.
 
     Raises:
         HarnessError: the file cannot be read, or is not valid TOML.
@@ -82,13 +78,11 @@ class TomlFile:
     def __init__(self, path: Path) -> None:
         self.name = path.name
         try:
-            text = path.read_text("utf-8")
-            self.content: dict[str, Any] = tomllib.loads(text)
+            self.content: dict[str, Any] = tomllib.loads(path.read_text("utf-8"))
         except (OSError, ValueError, RecursionError) as error:
             remedy = "write the file as TOML in UTF-8"
             got = getattr(error, "strerror", None) or str(error)
             raise HarnessError(sentence(self.name, "TOML", got, remedy)) from error
-        self._lines = text.splitlines(keepends=True)
 
     def checked(self, model: type[Model], content: Any, *above: str | int) -> Model:
         """Return a table as its model.
@@ -105,54 +99,16 @@ class TomlFile:
         except ValidationError as invalid:
             error: Any = invalid.errors()[0]
         key = (*above, *error["loc"], *error.get("ctx", {}).get("key", ()))
-        raise HarnessError(f"{self.name}, line {self.line(key)}: {said(error, key)}")
-
-    def line(self, key: Key) -> int:
-        """Return the line at which the statement of a key, or of its table, begins.
-
-        The file is parsed line by line: a statement ends where the lines so far are
-        valid TOML, and its new keys begin at its first line.
-        """
-        begin, found = 1, (0, 1)
-        for number in range(1, len(self._lines) + 1):
-            try:
-                content = tomllib.loads("".join(self._lines[:number]))
-            except tomllib.TOMLDecodeError:
-                continue
-            depth = depth_of(key, content)
-            if depth > found[0]:
-                found = depth, begin
-            begin = number + 1
-        return found[1]
+        raise HarnessError(f"{self.name}: {said(error, key)}")
 
 
 def said(error: Any, key: Key) -> str:
     """Return one of pydantic's errors about a key as a sentence."""
     text: str = error.get("ctx", {}).get("text", "")
-    if text:
-        return f"{dotted(key)}: {text}" if text.startswith("expected") else text
-    if error["type"] == "value_error":
-        return str(error["ctx"]["error"])
-    if error["type"] == "missing":
-        beside = ", ".join(error["input"]) or "others"
-        expected = f"a key of this name, beside {beside}"
-        return sentence(dotted(key), expected, "none", "write it there")
-    got = "a table" if isinstance(error["input"], dict) else repr(error["input"])
-    expected = error["msg"].replace("Input should be", "expected")
-    expected = re.sub(r"^expected (greater|less)", r"expected a number \1", expected)
-    expected = expected.replace("valid dictionary", "table")
-    expected = expected.replace("valid integer", "whole number").replace("valid ", "")
-    return f"{dotted(key)}: {expected}, got {got}; change it there."
-
-
-def depth_of(key: Key, content: Any) -> int:
-    """Return how many parts of a key the content has."""
-    for depth, part in enumerate(key):
-        try:
-            content = content[part]
-        except (KeyError, IndexError, TypeError):
-            return depth
-    return len(key)
+    if not text:
+        got = "" if error["type"] == "missing" else f", got {error['input']!r}"
+        text = f"{error['msg']}{got}."
+    return f"{dotted(key)}: {text}" if key else text
 
 
 def dotted(key: Key) -> str:

@@ -1,4 +1,4 @@
-"""The files of benchmarks: what they declare, and errors that name their lines."""
+"""The files of benchmarks: what they declare, and errors that name their keys."""
 
 from __future__ import annotations
 
@@ -45,27 +45,27 @@ WHAT = 'what = "four'
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "line", "words"),
+    ("old", "new", "words"),
     [
-        ('title = "Smoke"', 'titel = "Smoke"', 3, "did you mean 'title'"),
-        ('title = "Smoke"', "title = 3", 3, "title: expected a string, got 3"),
-        ("{ quick = 2, std = 3 }", "{ quick = 2 }", 7, "rounds.std: expected a key"),
-        ("quick = 2", "quick = 0", 7, "rounds.quick: expected a number greater than 0"),
-        (PEER, 'peer = "bear"\n' + WHAT, 12, "did you mean 'bare'"),
-        (PEER, WHAT, 9, r"row\[0\].peer: expected one of bare, got ''"),
-        (PEER, 'measure = "speed"\n' + PEER, 12, "measure: .*ratio"),
-        (PEER, 'measure = "time"\n' + PEER, 13, "peer: expected no peer"),
-        (ROW, 'backend = "torch"\nsetup = { model', 10, "backend: .*keras3"),
-        ('zeros = "half"', "zeros = 2", 11, "setup.zeros: expected a string"),
-        (WHAT, 'goal = "low"\n' + WHAT, 13, "goal: expected a number, got"),
-        (WHAT, "gaol = 1.0\n" + WHAT, 13, "did you mean 'goal'"),
+        ('title = "Smoke"', 'titel = "Smoke"', "titel: .*did you mean 'title'"),
+        ('title = "Smoke"', "title = 3", "title: Input .* string, got 3"),
+        ("{ quick = 2, std = 3 }", "{ quick = 2 }", "rounds.std: Field required"),
+        ("quick = 2", "quick = 0", "rounds.quick: Input .* greater than 0"),
+        (PEER, 'peer = "bear"\n' + WHAT, r"row\[0\].peer: .*did you mean 'bare'"),
+        (PEER, WHAT, "peer: expected one of bare, got ''"),
+        (PEER, 'measure = "speed"\n' + PEER, "measure: .*ratio"),
+        (PEER, 'measure = "time"\n' + PEER, "peer: expected no peer"),
+        (ROW, 'backend = "torch"\nsetup = { model', "backend: .*keras3"),
+        ('zeros = "half"', "zeros = 2", "setup.zeros: Input .* string"),
+        (WHAT, 'goal = "low"\n' + WHAT, "goal: Input .* number, got"),
+        (WHAT, "gaol = 1.0\n" + WHAT, "did you mean 'goal'"),
     ],
 )
-def test_an_error_names_the_line_the_key_and_what_is_allowed(
-    old: str, new: str, line: int, words: str, tmp_path: Path
+def test_an_error_names_the_key_and_what_is_allowed(
+    old: str, new: str, words: str, tmp_path: Path
 ) -> None:
     assert old in GOOD
     path = tmp_path / "smoke.toml"
     path.write_text(GOOD.replace(old, new, 1), "utf-8")
-    with pytest.raises(HarnessError, match=rf"smoke.toml, line {line}: .*{words}"):
+    with pytest.raises(HarnessError, match=rf"smoke.toml: .*{words}"):
         read(path)

@@ -21,15 +21,23 @@ DAMAGES = {
         "expected one of keras3, pytorch, ref",
     ),
     "unknown setting": ("hidden = 32", "hiden = 32", "did you mean 'hidden'?"),
-    "unknown scale": ("[scale.std]", "[scale.standard]", "did you mean 'std'?"),
+    "unknown scale": (
+        "[scale.std]",
+        "[scale.standard]",
+        "expected the scales quick, std, full",
+    ),
     "setting twice": ("batch = 32", "batch = 32\nsteps = 5", "fixed and scale.qui"),
-    "setting nowhere": ("batch = 32", "", "fixed: expected batch in one of fixed"),
-    "no seeds": ("seeds = 20", "seeds = 0", "scale.std.seeds: expected"),
+    "setting nowhere": (
+        "batch = 32",
+        "",
+        "expected batch in one of fixed, vary, scale.quick",
+    ),
+    "no seeds": ("seeds = 20", "seeds = 0", "scale.std.seeds: Input"),
     "no reason": ('because = "Shows', 'seeds_because = "Shows', "quick.because"),
-    "no list": ("presence = [1.0, 0.5, 0.1, 0.02]", "presence = 1.0", "a list"),
-    "no table": ("[fixed]", "[fixed.more]", "key of fixed: expected"),
+    "no list": ("presence = [1.0, 0.5, 0.1, 0.02]", "presence = 1.0", "valid list"),
+    "no table": ("[fixed]", "[fixed.more]", "setting: expected one of"),
     "no TOML": ("[fixed]", "[fixed", "expected TOML"),
-    "no budget": ("budget_minutes = 16\n", "", "budget_minutes: expected a key"),
+    "no budget": ("budget_minutes = 16\n", "", "budget_minutes: Field required"),
     "seeds of [tune]": ("seeds = 20", "seeds = 1001", "less than or equal to 1000"),
 }
 """What is replaced by what, and a part of the sentence."""
@@ -97,7 +105,7 @@ BAD_PRIMARIES = {
         'arm = { wrapper = "none", presence = 0.02 }',
         "arm: expected settings that exactly one combination of vary has, got 3",
     ),
-    "no table": (ARM, 'arm = "none"', "arm: expected a table"),
+    "no table": (ARM, 'arm = "none"', "arm: Input should be"),
     "the same arm": (ARM, ARM.replace("none", "default"), "against: expected another"),
     "no interval": ("low = 0.0\n", "", "low: expected low, high or both"),
     "settings that no effect takes": (

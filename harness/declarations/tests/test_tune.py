@@ -199,9 +199,8 @@ DAMAGES = {
     "four values": (", 1.0]", "]", "expected at least 5 numbers > 0"),
     "twice the same": ("0.03,", "0.01,", "in increasing order, got [0.01, 0.01"),
     "two settings": ("] }", "], batch = [1] }", "one setting with its values"),
-    "no table": (SWEEP[SWEEP.index("{") :], "[0.1]", "expected a table"),
+    "no table": (SWEEP[SWEEP.index("{") :], "[0.1]", "valid dictionary"),
     "unknown setting": ('"optimizer.l', '"optimiser.l', "mean 'optimizer'?"),
-    "inside no table": ('"optimizer.', '"presence.', "one that an arm has not"),
     "set in an arm too": ('"optimizer.learning_rate"', "batch", "got fixed and"),
 }
 """What is replaced by what, and a part of the sentence."""
@@ -213,15 +212,9 @@ def test_a_damaged_sweep_is_one_sentence(
 ) -> None:
     old, new, expected = damage
     assert old in SWEEP
-    with pytest.raises(HarnessError, match=r"^tiny\.toml, line \d+: .+$") as raised:
+    with pytest.raises(HarnessError, match=r"^tiny\.toml: .+$") as raised:
         declared(tmp_path, 2, changes=ARMS, more=SWEEP.replace(old, new))
     assert expected in str(raised.value)
-
-
-def test_the_tuned_setting_of_an_optimizer_stands_in_no_arm(tmp_path: Path) -> None:
-    changes = {key: new for key, new in ARMS.items() if "learning_rate" not in key}
-    with pytest.raises(HarnessError, match="got a second place for it"):
-        declared(tmp_path, 2, changes=changes, more=SWEEP)
 
 
 def test_a_path_needs_no_quotation_marks(tmp_path: Path) -> None:

@@ -91,9 +91,17 @@ def test_damaged_records(experiment: declare.Experiment, tmp_path: Path) -> None
     ("old", "new", "error"),
     [
         ('backends = ["pytorch", "tf"]', 'backends = ["numpy"]', "backend"),
-        ("checkpoints = 10 ", 'checkpoints = "x" ', "checkpoints: expected a whole"),
+        (
+            "checkpoints = 10 ",
+            'checkpoints = "x" ',
+            "checkpoints: Input should be a valid integer",
+        ),
         ('"none", "default"]', '"none", "none"]', "expected different combinations"),
-        ("presence = [1.0", 'presence = ["a"', "presence: expected a number"),
+        (
+            "presence = [1.0",
+            'presence = ["a"',
+            "presence: Input should be a valid number",
+        ),
     ],
 )
 def test_what_a_task_cannot_run_is_refused_in_one_sentence(
