@@ -45,18 +45,15 @@ def has_hooks(optimizer: Any) -> bool:
         hooks = own.get("_optimizer_step_pre_hooks")
         if hooks and not all(getattr(h, "only_checks", False) for h in hooks.values()):
             return True
-        if is_patched(optimizer):
+        # Not by a scheduler, which only counts the steps.
+        step = own.get("step")
+        is_original = getattr(step, "__wrapped__", None) is type(optimizer).step
+        if step is not None and not (
+            is_original and hasattr(step, "_wrapped_by_lr_sched")
+        ):
             return True
         optimizer = own.get("inner_optimizer")
     return False
-
-
-def is_patched(optimizer: Any) -> bool:
-    """Whether ``step`` was replaced, by others than a scheduler, which only counts."""
-    step = vars(optimizer).get("step")
-    original = getattr(step, "__wrapped__", None) is type(optimizer).step
-    counts = original and hasattr(step, "_wrapped_by_lr_sched")
-    return step is not None and not counts
 
 
 def overwrites_gradients(group: Mapping[str, Any]) -> bool:
@@ -71,15 +68,6 @@ def overwrites_gradients(group: Mapping[str, Any]) -> bool:
     if at_once is None and not group.get("fused"):
         return not all([parameter.is_cpu for parameter in group["params"]])
     return bool(at_once)
-
-
-def given_gradients(
-    parameters: Sequence[Tensor], gradients: Sequence[Tensor | None], groups: Groups
-) -> list[Tensor | None]:
-    """Return the gradients of a caller for a step that must not change them."""
-    if any(map(overwrites_gradients, groups)):
-        gradients = [None if g is None else g.clone() for g in gradients]
-    return in_layouts(parameters, gradients, groups)
 
 
 def in_layouts(

@@ -278,7 +278,9 @@ def apply_gradients(
         groups = self.param_groups
         parameters = [p for group in groups for p in group["params"]]
         given = [gradients.get(id(parameter)) for parameter in parameters]
-        given = fused.given_gradients(parameters, given, groups)
+        if any(map(fused.overwrites_gradients, groups)):
+            given = [None if g is None else g.clone() for g in given]
+        given = fused.in_layouts(parameters, given, groups)
         with gradients_set_to(parameters, given):
             self.step()
         took_step = self.took_step()

@@ -102,7 +102,10 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
             parameters = list(compress(parameters, map(not_, is_frozen)))
             absent = [p.grad is None for p in parameters]
             gradients = [gradient for gradient in gradients if gradient is not None]
-        limit = 0.0 if self._undivided_by == 1 else vanishing(self._undivided_by)
+        limit = 0.0
+        if self._undivided_by != 1:
+            # The largest |g| whose quotient is rounded to 0, which is up to 2^-150.
+            limit = math.floor(self._undivided_by / 2) * 2.0**-149
         flags = iter(zero_flags(gradients, limit))
         zero = [not is_absent and next(flags) for is_absent in absent]
         zeros = list(compress(parameters, zero))
@@ -258,8 +261,3 @@ def is_all_zero(gradient: Tensor, limit: float) -> bool:
             return False
         start, size = start + size, size * GROWTH
     return True
-
-
-def vanishing(divisor: float) -> float:
-    """Return the largest |g| of which g / divisor is rounded to 0: up to 2^-150."""
-    return math.floor(divisor / 2) * 2.0**-149

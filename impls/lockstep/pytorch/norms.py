@@ -136,7 +136,8 @@ def tensor_norms(tensors: Sequence[Tensor]) -> Tensor:
     """Return the norm of each tensor: [n], float64, on the device of the first."""
     if shards.are_among(tensors):
         whole = shards.added_up(tensors)
-        return shards.combined_norms(tensor_norms(shards.parts_of(whole)), whole)
+        parts = tensor_norms(shards.parts_of(whole)).double()
+        return shards.sums(parts.square(), whole).sqrt()
     norms = foreach.part_by_part(stored_values(tensors), norms_alike)
     return together(norms, tensors[0].device).double()
 
@@ -150,16 +151,14 @@ def norms_alike(tensors: Sequence[Tensor]) -> list[Tensor]:
     tensors = [tensor.contiguous() for tensor in tensors]
     short = [tensor for tensor in tensors if tensor.numel() <= BLOCK]
     norms = iter(torch._foreach_norm(short, dtype=torch.float32) if short else ())
-    return [
-        next(norms) if tensor.numel() <= BLOCK else norm_by_rows(tensor)
-        for tensor in tensors
-    ]
-
-
-def norm_by_rows(tensor: Tensor) -> Tensor:
-    """Return the norm of a large tensor on the CPU: 0-d, float32."""
-    rows = torch.cat(norms_in_order(tensor.reshape(-1)))
-    return torch.linalg.vector_norm(rows.double()).float()
+    found: list[Tensor] = []
+    for tensor in tensors:
+        if tensor.numel() <= BLOCK:
+            found.append(next(norms))
+        else:
+            rows = torch.cat(norms_in_order(tensor.reshape(-1)))
+            found.append(torch.linalg.vector_norm(rows.double()).float())
+    return found
 
 
 def float64_norms(tensors: Sequence[Tensor], order: float = 2) -> list[Tensor]:

@@ -370,6 +370,7 @@ class TrainingStep:
         self._last_pairs = []
         self.learning_rate = self.next_rate()
         answer: Any = None
+        waits = False
 
         def loss() -> Any:
             nonlocal answer
@@ -380,7 +381,18 @@ class TrainingStep:
             self._update_in_place(loss)
         else:
             pairs = gradients_for_step(self.optimizer, loss, self.parameters)
-            self._add_or_update(pairs, skip_update)
+            if self.iter_size > 1:
+                waits = self._waits(skip_update)
+                # New tensors, so a step that fails changes no sum.
+                rows, count = zip(self.accumulators, pairs, strict=True), self.iter_size
+                pairs = [(_add_share(total, g, count), p) for total, (g, p) in rows]
+            if waits:
+                self.accumulators = [total for total, _ in pairs]
+                self.micro_step += 1
+            else:
+                self._update(pairs)
+                self.clear()
+                self._last_pairs = pairs
         if isinstance(answer, tuple):
             return tree_map_only(Tensor, Tensor.detach, answer)
         return answer.detach()
@@ -421,20 +433,6 @@ class TrainingStep:
             optimizer.step()
         self.global_step += optimizer.took_step()
         self._absent, self._last_pairs = absent, pairs
-
-    def _add_or_update(self, pairs: Pairs, skip_update: Any) -> None:
-        if self.iter_size > 1:
-            waits = self._waits(skip_update)
-            # New tensors, so a step that fails changes no sum.
-            rows, count = zip(self.accumulators, pairs, strict=True), self.iter_size
-            pairs = [(_add_share(total, g, count), p) for total, (g, p) in rows]
-            if waits:
-                self.accumulators = [total for total, _ in pairs]
-                self.micro_step += 1
-                return
-        self._update(pairs)
-        self.clear()
-        self._last_pairs = pairs
 
     def _waits(self, skip_update: Any) -> bool:
         """Whether this call only adds a micro-batch, without an update."""

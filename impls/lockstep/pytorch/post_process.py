@@ -382,16 +382,11 @@ def reduce_gradients(
         return pairs
     present = list(reduction.any([gradient is not None for gradient, _ in pairs]))
     chosen = [pair for pair, on_any in zip(pairs, present, strict=True) if on_any]
-    means = list(reduction.all_reduce([_dense(*pair) for pair in chosen]))
+    # A rank without a gradient sends zeros.
+    dense = [torch.zeros_like(p) if g is None else g.to_dense() for g, p in chosen]
+    means = list(reduction.all_reduce(dense))
     left = {id(p): mean for (_, p), mean in zip(chosen, means, strict=True)}
     return [(left.get(id(parameter)), parameter) for _, parameter in pairs]
-
-
-def _dense(gradient: Tensor | None, parameter: Tensor) -> Tensor:
-    """Return the gradient as a dense tensor; zeros if this rank has no gradient."""
-    if gradient is None:
-        return torch.zeros_like(parameter)
-    return gradient.to_dense() if gradient.is_sparse else gradient
 
 
 def get_regularization_loss(

@@ -86,24 +86,12 @@ def laid_out(tensors: Sequence[Tensor], parts: Sequence[Tensor]) -> list[Tensor]
     ]
 
 
-def split_axes(tensor: Tensor) -> set[int]:
-    """Return the axes along which a tensor is split over ranks."""
-    if not are_among([tensor]):
-        return set()
-    return {p.dim for p in tensor.placements if not p.is_replicate()}
-
-
 def all_ranks(flags: Sequence[bool], tensors: Sequence[Tensor]) -> list[bool]:
     """Return, for each tensor, whether all ranks that have a part set its flag."""
     # Ranks exchange numbers on the device of a DTensor.
     device = next(tensor.device for tensor in tensors if are_among([tensor]))
     numbers = torch.tensor(flags, dtype=torch.int32, device=device)
     return [bool(k) for k in over_ranks(numbers, tensors, dist.ReduceOp.MIN).tolist()]
-
-
-def combined_norms(norms: Tensor, tensors: Sequence[Tensor]) -> Tensor:
-    """Return the norm of each tensor from the norms of its parts: [n], float64."""
-    return sums(norms.double().square(), tensors).sqrt()
 
 
 def sums(numbers: Tensor, tensors: Sequence[Tensor]) -> Tensor:

@@ -358,7 +358,9 @@ def axes_of(name: str, dims: Any, parameter: Tensor) -> tuple[int, ...]:
     expected = f"axes below {rank}, each once"
     require(OWNER, f"axes of {name!r}", axes, fine, expected, CHOOSE)
     # Otherwise a norm would need the parts of several ranks.
-    if split := shards.split_axes(parameter) & {*resolved}:
+    placements = parameter.placements if shards.are_among([parameter]) else ()
+    split = {p.dim for p in placements if not p.is_replicate()} & {*resolved}
+    if split:
         raise errors.UnsupportedError(
             f"{OWNER}: expected the axes {resolved} of {name!r} whole on each rank, "
             f"got a DTensor that is split along {sorted(split)}; "
