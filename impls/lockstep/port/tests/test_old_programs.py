@@ -48,37 +48,6 @@ def test_a_line_of_the_page_becomes_what_the_page_says(before: str, after: str) 
     assert lines[-len(expected) :] == expected
 
 
-OLD_LINES = (
-    "from tensorflow.contrib.opt import MultitaskOptimizerWrapper",
-    "from tensorflow.contrib.opt import clip_gradients_by_global_norm",
-    "from tensorflow.contrib.opt import AGNOptimizer, AGNCustomGetter",
-    "from tensorflow.contrib.opt import VariableClippingOptimizer as Clipping",
-    "from tensorflow.contrib import opt",
-    "from open_seq2seq.optimizers import optimize_loss, get_regularization_loss",
-    "from open_seq2seq.optimizers import lr_policies",
-    "from open_seq2seq.optimizers.optimizers import optimize_loss, reduce_gradients",
-    "from open_seq2seq.optimizers.optimizers import post_process_gradients",
-    "from open_seq2seq.optimizers.optimizers import OPTIMIZER_CLS_NAMES",
-    "from open_seq2seq.optimizers.optimizers import OPTIMIZER_SUMMARIES",
-    "from open_seq2seq.optimizers.optimizers import _clip_gradients_by_norm",
-    "from open_seq2seq.optimizers.optimizers import get_regularization_loss",
-    "from open_seq2seq.optimizers.novograd import NovoGrad",
-    "from open_seq2seq.optimizers.automatic_loss_scaler import AutomaticLossScaler",
-    "from open_seq2seq.optimizers.mp_wrapper import MixedPrecisionOptimizerWrapper",
-    "from open_seq2seq.optimizers.mp_wrapper import mp_regularizer_wrapper",
-    "from open_seq2seq.optimizers.lr_policies import fixed_lr, piecewise_constant",
-    "from open_seq2seq.optimizers.lr_policies import exp_decay, poly_decay",
-    "from open_seq2seq.optimizers.lr_policies import cosine_decay, inv_poly_decay",
-    "from open_seq2seq.optimizers.lr_policies import transformer_policy",
-)
-
-
-@pytest.mark.backend("tf")
-@pytest.mark.parametrize("line", OLD_LINES)
-def test_what_a_ported_line_imports_is_there(line: str) -> None:
-    exec(ported(f"{line}\n").output.decode(), {})
-
-
 def in_full(program: str) -> str:
     """Return a program in which names of old modules are written in full."""
     for module, name in MODULE.findall(program):
