@@ -21,6 +21,7 @@ from lockstep.pipeline import base_of
 from lockstep.tf.shared.gradients import (
     MODEL,
     apart,
+    as_counter,
     as_gradient,
     as_pairs,
     check_like,
@@ -339,14 +340,7 @@ class TrainV1:
         """
         owner = type(self).__name__
         pairs = as_pairs(grads_and_vars, owner)
-        counter = None if global_step is None else value_of(global_step)
-        is_counter = isinstance(counter, tf.Variable) and counter.dtype.is_integer
-        if counter is not None and not is_counter:
-            raise errors.DtypeError(
-                f"{owner}: expected global_step to be None or an integer variable, got "
-                f"{type(global_step).__name__}; make one with keras.Variable(0, "
-                "dtype='int64', trainable=False)."
-            )
+        counter = as_counter(global_step, owner)
         self._train(*zip(*pairs, strict=True), counter)
         return self._iterations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
@@ -23,13 +23,6 @@ from lockstep.tf.shared import variable_clipping as shared
 from lockstep.tf.shared.gradients import key_of, name_of
 
 OWNER, DIMS = shared.OWNER, shared.DIMS
-
-
-class Clipped(NamedTuple):
-    """Which norms of one variable were too large; the rows of a sparse gradient."""
-
-    indices: tf.Tensor | None
-    too_large: tf.Tensor
 
 
 @keras.saving.register_keras_serializable(package="lockstep")
@@ -145,7 +138,7 @@ class VariableClippingOptimizer(Wrapper):
         listed = [(g, v) for g, v in pairs if key_of(v) in self._rows]
         due = tf.equal((self._iterations.value + 1) % period, 0) if period else None
         super().update(gradients, variables)
-        clipped: list[Clipped] = []
+        clipped: list[tuple[tf.Tensor | None, tf.Tensor]] = []
 
         def clip() -> None:
             clipped.extend(self._clip(*pair) for pair in listed)
@@ -155,10 +148,22 @@ class VariableClippingOptimizer(Wrapper):
         else:
             tf.cond(due, clip, lambda: None)
         if tf.executing_eagerly():
-            self._report(gradients, variables, clipped)
+            flags = [np.asarray(too_large) for _, too_large in clipped]
+            for k, (indices, _) in enumerate(clipped):
+                if indices is not None:  # Each row counts once.
+                    flags[k] = flags[k][np.unique(indices, return_index=True)[1]]
+            count = sum(int(flag.sum()) for flag in flags)
+            size = sum(flag.size for flag in flags)
+            ending = f"{count} of {size} rows clipped"
+            self._extend_report(gradients, variables, ending)
 
-    def _clip(self, gradient: Gradient, variable: Any) -> Clipped:
-        """Clip a variable, or the rows of a sparse gradient; duplicates twice."""
+    def _clip(
+        self, gradient: Gradient, variable: Any
+    ) -> tuple[tf.Tensor | None, tf.Tensor]:
+        """Clip a variable, or the rows of a sparse gradient; duplicates twice.
+
+        Return the indices of the rows, and which of their norms were too large.
+        """
         (axes, max_norm), value = self._rows[key_of(variable)], value_of(variable)
         is_sparse = isinstance(gradient, tf.IndexedSlices)
         indices = gradient.indices if is_sparse else None
@@ -170,7 +175,7 @@ class VariableClippingOptimizer(Wrapper):
         if indices is None:
             rows, too_large = shared.clip_rows(value.read_value(), axes, max_norm)
             value.assign(rows, read_value=False)
-            return Clipped(None, too_large)
+            return None, too_large
         # A mirrored variable has no sparse_read of its own outside of a replica.
         first, is_mirrored = value, isinstance(value, tf.distribute.DistributedValues)
         if is_mirrored:
@@ -188,22 +193,7 @@ class VariableClippingOptimizer(Wrapper):
             strategy.extended.update(value, write, group=False)
         else:
             write(value)
-        return Clipped(indices, too_large)
-
-    def _report(
-        self,
-        gradients: list[Gradient],
-        variables: list[Any],
-        clipped: Sequence[Clipped],
-    ) -> None:
-        """Report an eager step; each row of a sparse gradient counts once."""
-        flags = [np.asarray(entry.too_large) for entry in clipped]
-        for k, (indices, _) in enumerate(clipped):
-            if indices is not None:
-                flags[k] = flags[k][np.unique(indices, return_index=True)[1]]
-        count = sum(int(flag.sum()) for flag in flags)
-        size = sum(flag.size for flag in flags)
-        self._extend_report(gradients, variables, f"{count} of {size} rows clipped")
+        return indices, too_large
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments; variables are replaced by their paths.

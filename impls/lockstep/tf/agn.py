@@ -279,13 +279,9 @@ class AGNOptimizer(shared.Worker, Wrapper):
         with v1.device(self.custom_getter.worker_device), v1.device("/cpu:0"):
             return make_local_step()
 
-    def _check_context(self) -> None:
-        """Raise where no step can be taken, as under a parameter server."""
-        refuse_parameter_servers(self.owner)
-        super()._check_context()
-
     def _prepared(self, pairs: Pairs) -> Pairs:
-        """Raise for a variable without a center."""
+        """Raise for a variable without a center, and under a parameter server."""
+        refuse_parameter_servers(self.owner)
         for _, variable in pairs:
             if variable not in self.custom_getter.names:
                 raise errors.NotFromGetterError(

@@ -55,7 +55,7 @@ from lockstep.tf.strict_scaling import (
 )
 from lockstep.tf.strict_scaling import mp_regularizer_wrapper as mp_regularizer_wrapper
 from lockstep.tf.wrapper import (
-    as_counter,
+    Wrapper,
     as_gradient,
     as_pairs,
     as_variable,
@@ -63,7 +63,6 @@ from lockstep.tf.wrapper import (
     is_reference,
     make_conditional,
     old_name,
-    refuse_cross_replica,
 )
 
 if not TYPE_CHECKING:  # A type checker reads what is imported as itself.
@@ -122,9 +121,7 @@ class MultitaskOptimizerWrapper(default.MultitaskOptimizerWrapper):
         name: str | None = None,
     ) -> tf.Operation | None:
         """Pass all gradients to the wrapped optimizer, whose hooks test them."""
-        pairs = check_pairs(grads_and_vars, self.owner, self.takes_wide)
-        global_step = as_counter(global_step, self.owner, any_dtype=True)
-        refuse_cross_replica(self.owner)
+        pairs, global_step = self._checked(grads_and_vars, global_step)
         if not tf.executing_eagerly():
             self.last_step = NO_EAGER_STEP
             return self.apply_inside(pairs, global_step, name)
@@ -169,10 +166,11 @@ class VariableClippingOptimizer(default.VariableClippingOptimizer):
                 "come first."
             )
         axes_of = variable_clipping.listed_axes(vars_to_clip_dims)
-        limits = dict.fromkeys(axes_of, max_norm)
-        options = use_locking, colocate_clip_ops_with_vars, name
-        self._set_up(opt, axes_of, limits, *options)
+        Wrapper.__init__(self, opt, name, use_locking)
         self.max_norm = max_norm
+        self.use_locking, self.colocate = use_locking, colocate_clip_ops_with_vars
+        row_limit = variable_clipping.RowLimit
+        self.rows = {ref: row_limit(axes, max_norm) for ref, axes in axes_of.items()}
 
     @tf.autograph.experimental.do_not_convert
     def apply_gradients(
@@ -187,15 +185,13 @@ class VariableClippingOptimizer(default.VariableClippingOptimizer):
         wrapped optimizer sums the gradients over the replicas.
         """
         is_once = isinstance(grads_and_vars, Iterator)
-        pairs = check_pairs(grads_and_vars, self.owner, self.takes_wide)
-        counter = as_counter(global_step, self.owner, any_dtype=True)
-        refuse_cross_replica(self.owner)
+        pairs, counter = self._checked(grads_and_vars, global_step)
         listed = [] if is_once else self._listed(pairs)
         for _, variable in listed:
             axes, rank = self.rows[variable.ref()].axes, variable.shape.rank
             if rank is not None:
                 resolved_axes(name_of(variable), rank, axes)
-        return self._update_and_clip(pairs, listed, counter, name)
+        return self._apply(pairs, counter, name, listed)
 
     def _clip_now(
         self,

@@ -89,7 +89,6 @@ class VariableClippingOptimizer(Wrapper):
         colocate_clip_ops_with_vars: bool = False,
         name: str = "VariableClipping",
     ) -> None:
-        options = use_locking, colocate_clip_ops_with_vars, name
         base.require_optimizer(opt, self.owner)
         shared.check_arguments(opt, vars_to_clip_dims, name)
         axes_of = listed_axes(vars_to_clip_dims)
@@ -104,21 +103,9 @@ class VariableClippingOptimizer(Wrapper):
             for variable in [reference.deref() for reference in axes_of]:
                 if trains_master is not None and trains_master(layer, variable):
                     shared.refuse_master(variable)
-        self._set_up(opt, axes_of, limits, *options)
-        self.max_norm = max_norm
-
-    def _set_up(
-        self,
-        opt: Any,
-        axes_of: Mapping[Any, tuple[int, ...]],
-        limits: Mapping[Any, Any],
-        use_locking: bool,
-        colocate: bool,
-        name: str,
-    ) -> None:
-        """Set the attributes, from arguments that are checked."""
         super().__init__(opt, name, use_locking)
-        self.use_locking, self.colocate = use_locking, colocate
+        self.max_norm = max_norm
+        self.use_locking, self.colocate = use_locking, colocate_clip_ops_with_vars
         self.rows = {ref: RowLimit(axes_of[ref], limits[ref]) for ref in axes_of}
 
     def _prepared(self, pairs: Pairs) -> Pairs:
@@ -130,18 +117,14 @@ class VariableClippingOptimizer(Wrapper):
         return [(g, v) for g, v in pairs if g is not None and v.ref() in self.rows]
 
     def _apply(
-        self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
-    ) -> tf.Operation | None:
-        return self._update_and_clip(pairs, self._listed(pairs), global_step, name)
-
-    def _update_and_clip(
         self,
         pairs: Pairs,
-        listed: Pairs,
         global_step: tf.Variable | None,
         name: str | None,
+        listed: Pairs | None = None,
     ) -> tf.Operation | None:
         """Update, then clip the listed variables."""
+        listed = self._listed(pairs) if listed is None else listed
         too_large: list[tf.Tensor] = []
 
         def update_and_clip() -> tf.Operation | None:

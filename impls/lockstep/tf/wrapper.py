@@ -20,6 +20,7 @@ from lockstep import errors
 from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.tf.shared.gradients import (
     Gradient,
+    as_counter,
     as_gradient,
     as_pairs,
     as_variable,
@@ -81,23 +82,6 @@ def check_pairs(
     check_like(owner, pairs, takes_wide)
     require_gradients(owner, *zip(*pairs, strict=True))
     return pairs
-
-
-def as_counter(
-    global_step: Any, owner: str, any_dtype: bool = False
-) -> tf.Variable | None:
-    """Return the variable that counts steps, or None; raise if it cannot count."""
-    if global_step is None:
-        return None
-    variable = as_variable(global_step)
-    is_variable = isinstance(variable, tf.Variable)
-    fine = is_variable and (any_dtype or variable.dtype.base_dtype.is_integer)
-    if not fine or not variable.shape.is_compatible_with([]):
-        raise errors.DtypeError(
-            f"{owner}: global_step: expected a 0-d variable of integers, or None, got "
-            f"{global_step!r:.80}; pass tf.compat.v1.train.get_or_create_global_step()."
-        )
-    return variable
 
 
 def require_optimizer(
@@ -234,19 +218,6 @@ def refuse_cross_replica(owner: str) -> None:
             f"{owner}.apply_gradients: expected a replica context, got a cross-replica "
             "context; call it inside strategy.run, or use _distributed_apply."
         )
-
-
-def require_mirrored(owner: str, variables: Iterable[Any]) -> None:
-    """Raise for a variable that is not mirrored, if there are several"""
-    if replica_count() == 1:
-        return
-    for variable in variables:
-        if not isinstance(variable, tf.distribute.DistributedValues):
-            raise errors.UnsupportedError(
-                f"{owner}: expected variables of which every replica has a copy, got "
-                f"{name_of(variable)!r}, which has none; make model, optimizer and "
-                "step counter inside strategy.scope()."
-            )
 
 
 def sums_known() -> bool:
@@ -532,14 +503,18 @@ class Wrapper(Optimizer):
             CrossReplicaError: a RuntimeError; called outside of ``strategy.run``.
             ScaleStalledError: a RuntimeError; with a loss scale, see ``at_floor``.
         """
-        pairs = check_pairs(grads_and_vars, self.owner, self.takes_wide)
-        counter = as_counter(global_step, self.owner)
-        self._check_context()
+        pairs, counter = self._checked(grads_and_vars, global_step)
         return self._apply_together(self._prepared(pairs), counter, name)
 
-    def _check_context(self) -> None:
-        """Raise where no step can be taken."""
+    def _checked(
+        self, grads_and_vars: Iterable[tuple[Any, Any]], global_step: Any
+    ) -> tuple[Pairs, tf.Variable | None]:
+        """Return the arguments of a step; raise unless one can be taken here."""
+        pairs = check_pairs(grads_and_vars, self.owner, self.takes_wide)
+        # The originals count in any dtype.
+        counter = as_counter(global_step, self.owner, any_dtype=self.strict)
         refuse_cross_replica(self.owner)
+        return pairs, counter
 
     def _prepared(self, pairs: Pairs) -> Pairs:
         """Return the pairs of a step, before the gradients of replicas are summed."""
@@ -559,7 +534,14 @@ class Wrapper(Optimizer):
             return self._apply(pairs, global_step, name)
         counters = [] if global_step is None else [global_step]
         variables = [variable for _, variable in pairs]
-        require_mirrored(self.owner, [*variables, *counters, *self.variables()])
+        for variable in [*variables, *counters, *self.variables()]:
+            is_mirrored = isinstance(variable, tf.distribute.DistributedValues)
+            if not is_mirrored and replica_count() > 1:
+                raise errors.UnsupportedError(
+                    f"{self.owner}: expected variables of which every replica has a "
+                    f"copy, got {name_of(variable)!r}, which has none; make model, "
+                    "optimizer and step counter inside strategy.scope()."
+                )
         pairs = sums_over_replicas(pairs)
         touched = [variable for gradient, variable in pairs if gradient is not None]
         make_together(lambda: self.create_slots(touched))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from lockstep import keras3
-from lockstep.errors import GetterError, NotFromGetterError, UnsupportedError
+from lockstep.errors import NotFromGetterError, UnsupportedError
 from lockstep.keras3 import (
     AGNCustomGetter,
     AGNOptimizer,
@@ -22,7 +21,6 @@ from lockstep.keras3 import (
     VariableClippingOptimizer,
 )
 from lockstep.keras3.tests.agn_teams import INPUTS, TARGETS, Team, model, single
-from lockstep.tests.registering import assert_second_waits
 
 SHARED, GATHERED = AGNOptimizer.GLOBAL_VARIABLE_NAME, AGNOptimizer.GRAD_VARIABLE_NAME
 SGD = keras.optimizers.SGD
@@ -154,14 +152,6 @@ def unnamed() -> keras.Model:
     return keras.Sequential([keras.Input((2,)), *layers])
 
 
-def test_a_worker_waits_until_another_has_registered_all_variables(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    first = AGNCustomGetter("/cpu:0")
-    variables = lambda: [weight("v"), weight("w")]  # noqa: E731
-    assert_second_waits(first, beside(first), variables, monkeypatch)
-
-
 def test_models_join_by_the_names_of_layers_or_of_pairs() -> None:
     first = filled(*unnamed().trainable_variables)
     known, second = list(first.center.shared), beside(first)
@@ -190,37 +180,6 @@ def test_equal_names_are_numbered_unless_they_were_given() -> None:
     fixed = keras.Variable([1.0], trainable=False)
     assert getter([weight(), fixed])[1] is fixed
     assert list(getter.center.shared) == ["w", "w#1"]
-
-
-@pytest.mark.parametrize("misfit", [("c", (1.0, 2.0)), ("b", (1.0,))])
-def test_nothing_joins_if_one_of_them_does_not_fit(misfit: Any) -> None:
-    second = beside(filled(weight("a"), weight("b")))
-    with pytest.raises(UnsupportedError):
-        second([weight("a"), weight(*misfit)])
-    assert not second._global_map
-
-
-def test_the_worker_that_filled_the_center_adds_and_others_follow() -> None:
-    first, later = filled(), weight("later")
-    second = beside(first)
-    with pytest.raises(UnsupportedError):
-        second([later])
-    first([weight("later")])
-    second([later])
-    assert second._global_map[later.value.ref()] is first.center.shared["later"]
-
-
-WRONG_VARIABLES: dict[str, Callable[[], Any]] = {
-    "a word": lambda: "w",
-    "a variable": weight,
-    "a model without variables": lambda: keras.Sequential([keras.layers.Dense(2)]),
-}
-
-
-@pytest.mark.parametrize("name", WRONG_VARIABLES)
-def test_the_getter_takes_only_variables(name: str) -> None:
-    with pytest.raises(GetterError):
-        AGNCustomGetter("/cpu:0")(WRONG_VARIABLES[name]())
 
 
 def test_what_cannot_be_inside_or_around_is_refused() -> None:

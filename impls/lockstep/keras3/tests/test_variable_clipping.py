@@ -40,10 +40,6 @@ def norms(table: Any) -> Any:
     return np.linalg.norm(np.asarray(table, np.float32), axis=-1)
 
 
-def pairs(*entries: tuple[Any, Any]) -> list[tuple[Any, Any]]:
-    return [(None if g is None else tf.constant(g), v) for g, v in entries]
-
-
 def rows_of(indices: list[int], values: Any, count: int) -> tf.IndexedSlices:
     shape = tf.constant([count, values.shape[1]], tf.int64)
     return tf.IndexedSlices(
@@ -67,49 +63,6 @@ def test_fit_clips_the_rows_of_the_batch(way: str) -> None:
     assert named == pytest.approx([1, 1, 1], rel=1e-2)
     assert after[others].tobytes() == before[others].tobytes()
     assert (norms(after)[others] > 1.5).all()
-
-
-@pytest.mark.parametrize("policy", ["mixed_float16", "float16"])
-def test_half_precision_is_clipped_in_float32(policy: str) -> None:
-    trained = model(dtype=policy)
-    table = trained.get_layer("table").embeddings
-    table.assign(table * 200)
-    trained.compile(clipping(), "mse")
-    trained.optimizer.apply(
-        [tf.zeros(v.shape, v.dtype) for v in trained.trainable_variables],
-        trained.trainable_variables,
-    )
-    assert table.dtype == ("float16" if policy == "float16" else "float32")
-    # An element in float16 is rounded by up to 2^-11 of it.
-    assert norms(table) == pytest.approx([1] * 8, rel=1e-3)
-
-
-def test_a_configuration_has_paths() -> None:
-    a, b = keras.Variable([[1.0]], name="a"), keras.Variable([1.0], name="b")
-    listed = {ref(a): [-1], "c": (0,), ref(b): []}
-    opt = VariableClippingOptimizer(keras.optimizers.SGD(), listed, 2, name="Rows")
-    config = opt.get_config()
-    assert config["vars_to_clip_dims"] == {"a": [-1], "c": [0], "b": []}
-    twin = VariableClippingOptimizer.from_config(config)
-    assert twin.get_config() == config
-    assert (twin.max_norm, twin.get_name()) == (2.0, "Rows")
-
-
-def ref(variable: Any) -> Any:
-    return variable.value.ref()
-
-
-def test_an_absent_gradient_is_not_clipped_and_a_zero_one_is() -> None:
-    a = keras.Variable([[3.0, 4.0]], name="a")
-    b = keras.Variable([[3.0, 4.0]], name="b")
-    opt = VariableClippingOptimizer(
-        keras.optimizers.SGD(1.0), {"a": [1], "b": [0, 1]}, 1
-    )
-    with pytest.warns(UserWarning, match="Gradients do not exist for variables"):
-        opt.apply_gradients(pairs((None, a), (np.zeros((1, 2), np.float32), b)))
-    assert (norms(a), norms(b)) == (5, pytest.approx([1]))
-    assert opt.last_step.skipped == ("a",)
-    assert opt.last_step.reason == "of 2 gradients 1 absent; 1 of 1 rows clipped"
 
 
 def test_a_row_that_is_named_several_times_is_counted_once() -> None:
@@ -229,23 +182,6 @@ def test_a_bad_axis_is_found_before_anything_changes() -> None:
         opt.apply_gradients([(tf.ones([2]), w)])
     assert w.numpy().tolist() == [3, 4]
     assert int(sgd.iterations) == 0
-
-
-@pytest.mark.parametrize(
-    ("listed", "max_norm", "error"),
-    [
-        ({"w": 1}, 1, TypeError),
-        ({3: [1]}, 1, TypeError),
-        ({"w": [1]}, float("nan"), ValueError),
-        ({"w": [1]}, {"w": 0}, ValueError),
-        ({"w": [1]}, {"w": 1.0, "v": 1.0}, ValueError),
-    ],
-)
-def test_bad_input_is_refused(
-    listed: Any, max_norm: Any, error: type[Exception]
-) -> None:
-    with pytest.raises(error):
-        VariableClippingOptimizer(keras.optimizers.SGD(), listed, max_norm)
 
 
 def test_an_unknown_path_is_answered_with_the_nearest() -> None:

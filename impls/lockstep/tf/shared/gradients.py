@@ -117,6 +117,23 @@ def require_variable(owner: str, key: Any, kind: str = "tf.Variable") -> tf.Vari
     return variable
 
 
+def as_counter(
+    global_step: Any, owner: str, any_dtype: bool = False
+) -> tf.Variable | None:
+    """Return the variable that counts steps, or None; raise if it cannot count."""
+    if global_step is None:
+        return None
+    variable = as_variable(global_step)
+    is_variable = isinstance(variable, tf.Variable)
+    fine = is_variable and (any_dtype or variable.dtype.base_dtype.is_integer)
+    if not fine or not variable.shape.is_compatible_with([]):
+        raise DtypeError(
+            f"{owner}: global_step: expected a 0-d variable of integers, or None, got "
+            f"{global_step!r:.80}; make one with tf.Variable(0, dtype=tf.int64)."
+        )
+    return variable
+
+
 def require_gradients(owner: str, gradients: Iterable[Any], variables: Any) -> None:
     """Raise if every gradient is absent."""
     if all(gradient is None for gradient in gradients):

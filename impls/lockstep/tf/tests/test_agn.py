@@ -251,19 +251,6 @@ def test_slots_are_seen_through_the_wrapper_but_not_under_strict() -> None:
     assert worker.get_slot_names() == worker.variables() == []
 
 
-def test_the_keyword_strict_makes_objects_of_the_strict_classes() -> None:
-    getter = AGNCustomGetter("/cpu:0", strict=True)
-    getter([tf.Variable([4.0], name="w")])
-    rule = GradientDescentOptimizer(0.5)
-    worker = AGNOptimizer(rule, 1, getter, strict=True)
-    assert type(getter) is strict.AGNCustomGetter
-    assert type(worker) is strict.AGNOptimizer
-    (gathered,) = getter._grad_map.values()
-    assert gathered.numpy() == [4.0]
-    with pytest.raises(TypeError):
-        AGNOptimizer(rule, 1, getter, commit="delta", strict=True)
-
-
 @pytest.mark.parametrize(("names", "start"), [(lockstep_tf, 0.0), (strict, 3.0)])
 def test_regularizer_and_reuse_of_a_variable(names: Any, start: float) -> None:
     with tf.Graph().as_default() as graph, v1.Session() as session:

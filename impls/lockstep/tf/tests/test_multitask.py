@@ -13,7 +13,6 @@ import tensorflow as tf
 from harness.parity import drivers
 from lockstep import reference
 from lockstep import tf as lockstep_tf
-from lockstep.interface import NO_EAGER_STEP
 from lockstep.reference import strict as reference_strict
 from lockstep.tf import MultitaskOptimizerWrapper
 from lockstep.tf import strict as lockstep_strict
@@ -149,18 +148,6 @@ def test_it_works_around_other_wrappers(
     steps = PATTERNS["dense"]
     single = replay(new_driver(), "Adam", MultitaskOptimizerWrapper, VALUES, steps)
     assert_same_bits(replay(new_driver(), "Adam", wrap, VALUES, steps), single)
-
-
-def test_an_eager_step_reports_what_it_left_alone(names: Any) -> None:
-    a, b, c = (tf.Variable(1.0, name=name) for name in "abc")
-    wrapper = names.MultitaskOptimizerWrapper(names.AdamOptimizer())
-    assert wrapper.last_step == NO_EAGER_STEP
-    wrapper.apply_gradients([(tf.ones([]), a), (tf.zeros([]), b), (None, c)])
-    assert wrapper.last_step.applied
-    assert wrapper.last_step.skipped == ("b", "c")
-    assert wrapper.last_step.reason == "of 3 gradients 1 all zero, 1 absent"
-    wrapper.apply_gradients([(tf.zeros([]), a)])
-    assert not wrapper.last_step.applied
 
 
 def test_a_compiled_step_with_zeros_survives_garbage_collection() -> None:

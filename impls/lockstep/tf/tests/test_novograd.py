@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
 from typing import Any
 
@@ -124,17 +123,6 @@ def test_the_rate_may_change_from_step_to_step(kind: str, traced: bool) -> None:
     assert w.numpy().tolist() == [6.25]
 
 
-def test_a_rate_may_be_fed_in_a_session() -> None:
-    with tf.Graph().as_default(), v1.Session() as session:
-        w = v1.Variable([8.0], name="w", use_resource=True)
-        rate = v1.placeholder(tf.float32, [])
-        train = NovoGrad(rate, beta1=0.0).apply_gradients([(tf.constant([2.0]), w)])
-        session.run(v1.global_variables_initializer())
-        for value in (1.0, 0.5, 0.25):
-            session.run(train, {rate: value})
-        assert session.run(w).tolist() == [6.25]
-
-
 # -- strict --------------------------------------------------------------------------
 
 
@@ -194,31 +182,3 @@ def test_strict_refuses_before_anything_changes() -> None:
         with pytest.raises(error):
             optimizer.apply_gradients(given)
     assert w.numpy() == 1.0 and optimizer.variables() == []
-
-
-W = tf.ones([2])
-
-
-@pytest.mark.parametrize(
-    ("pairs", "error"),
-    [
-        (lambda w: [(W, w[0]), (tf.ones([3]), w[1])], ValueError),
-        (lambda w: [(W, w[0]), (tf.ones([2], tf.int32), w[1])], TypeError),
-        (lambda w: [(W, w[0]), (w[1], W)], TypeError),
-        (lambda w: [], ValueError),
-        (lambda w: [(None, w[0])], ValueError),
-    ],
-)
-@ways
-def test_refused_pairs_change_nothing(
-    pairs: Any, error: type[Exception], traced: bool
-) -> None:
-    w = [tf.Variable([8.0, 1.0], name=name) for name in "ab"]
-    optimizer = NovoGrad(0.1)
-    optimizer.apply_gradients([(tf.constant([3.0, 4.0]), v) for v in w])
-    state = [*w, *optimizer.variables()]
-    before = [value.numpy().tolist() for value in state]
-    step = functools.partial(optimizer.apply_gradients, pairs(w))
-    with pytest.raises(error):
-        (tf.function(step) if traced else step)()
-    assert [value.numpy().tolist() for value in state] == before

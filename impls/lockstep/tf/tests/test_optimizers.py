@@ -180,26 +180,3 @@ def test_the_remedy_trains(dtype: tf.DType) -> None:
     for _ in range(5):
         opt.apply_gradients([(tf.cast(2 * w, tf.float32), w)])
     assert 0.4 < float(w[0]) < 0.5
-
-
-# -- strict ----------------------------------------------------------------------------
-
-
-def test_strict_is_the_class_of_the_strict_module() -> None:
-    for name, arguments in (
-        ("AdamOptimizer", ()),
-        ("RMSPropOptimizer", (0.1,)),
-        ("AdamWOptimizer", (0.1,)),
-        ("FtrlOptimizer", (0.1,)),
-        ("NovoGrad", ()),
-    ):
-        made = getattr(ls, name)(*arguments, strict=True)
-        assert type(made) is getattr(strict, name)
-
-
-def test_a_subclass_has_no_strict_class() -> None:
-    class Own(ls.AdamOptimizer):
-        pass
-
-    with pytest.raises(UnsupportedError, match=r"strict\.AdamOptimizer"):
-        Own(strict=True)

@@ -15,7 +15,6 @@ from lockstep import tf as lockstep_tf
 from lockstep.interface import NO_EAGER_STEP, Rows
 from lockstep.tf import (
     MomentumOptimizer,
-    MultitaskOptimizerWrapper,
     VariableClippingOptimizer,
 )
 from lockstep.tf import strict as lockstep_strict
@@ -179,35 +178,11 @@ def test_clipped_rows_are_at_most_the_limit_and_stay(dtype: tf.DType) -> None:
     assert np.array_equal(clip_rows(clipped, [1], 1 / 3)[0], clipped)
 
 
-def test_unnamed_rows_move_as_without_clipping(new_driver: Drivers, names: Any) -> None:
-    steps, values = [[rows([1, 3], np.ones((2, 2)), 4, 2)]], [VALUES[1] * 10]
-    (bare,) = replay(new_driver(names), "Adam", lambda opt: opt, values, steps)
-    wrap = clipping(names, [[1]])
-    (got,) = replay_listed(new_driver(names), "Adam", wrap, values, steps)
-    assert got.variables[0][::2].tobytes() == bare.variables[0][::2].tobytes()
-    norms = np.linalg.norm(got.variables[0], axis=1)
-    assert norms[[1, 3]] == pytest.approx([1, 1])
-
-
 def test_no_rows_clip_nothing(new_driver: Drivers, names: Any) -> None:
     wrap, steps = clipping(names, [[1]], 0.1), [[rows([], [], 4, 2)]]
     (got,) = replay_listed(new_driver(names), "Momentum", wrap, VALUES[1:2], steps)
     assert got.variables[0].tobytes() == VALUES[1].tobytes()
     assert got.global_step == 1
-
-
-@pytest.mark.sample(4)
-@pytest.mark.parametrize(
-    ("nest", "clipped"), [("multitask(clip)", False), ("clip(multitask)", True)]
-)
-def test_a_skipped_variable_is_clipped_from_outside_only(
-    new_driver: Drivers, nest: str, clipped: bool
-) -> None:
-    wrap, steps = NESTS[nest](lockstep_tf), SOME_ZERO[:1]
-    (state,) = replay_listed(new_driver(), "Momentum", wrap, VALUES, steps)
-    changed = state.variables[0].tobytes() != VALUES[0].tobytes()
-    assert changed is clipped
-    assert np.linalg.norm(state.variables[1], axis=1) == pytest.approx([0.5] * 4)
 
 
 def test_strict_clips_nothing_after_a_one_shot_iterator(
@@ -250,15 +225,6 @@ def test_an_eager_step_counts_the_rows_it_clipped(names: Any) -> None:
     opt.apply_gradients([(tf.zeros([2, 2]), a), (None, b)])
     assert (opt.last_step.applied, opt.last_step.skipped) == (True, ("b",))
     assert opt.last_step.reason == "of 2 gradients 1 absent; 1 of 2 rows clipped"
-
-
-def test_a_report_tells_what_the_multitask_wrapper_inside_did() -> None:
-    a, b = tf.Variable([3.0, 4.0], name="a"), tf.Variable(1.0, name="b")
-    inner = MultitaskOptimizerWrapper(lockstep_tf.AdamOptimizer())
-    opt = VariableClippingOptimizer(inner, {a.ref(): [0]}, 1.0)
-    opt.apply_gradients([(tf.zeros([2]), a), (tf.ones([]), b)])
-    assert opt.last_step.skipped == ("a",)
-    assert opt.last_step.reason.endswith("; 1 of 1 rows clipped")
 
 
 def test_a_jit_compiled_step_clips(names: Any) -> None:
