@@ -331,30 +331,21 @@ def check_scalars(
     owner: str, var_list: Iterable[tf.Variable], rests: Mapping[str, Any], epsilon: Any
 ) -> None:
     """Raise for a variable whose dtype rounds 1 - beta or epsilon to 0."""
-    by_dtype = {variable.dtype.base_dtype: variable for variable in var_list}
-    for dtype in [dtype for dtype in HALF if dtype in by_dtype]:
-        kind = dtype.as_numpy_dtype
-        betas = {name: known_value(beta) for name, beta in rests.items()}
-        lost = {
-            name: 1 - beta
-            for name, beta in betas.items()
-            if beta is not None and beta < 1 and kind(1) - kind(beta) == 0
-        }
-        known = known_value(epsilon)
-        if known and kind(known) == 0:
-            lost["epsilon"] = known
-        if lost:
-            scalar, value = next(iter(lost.items()))
-            raise UnsupportedError(
-                f"{owner}: expected a dtype that can hold {scalar} = {value:g} for "
-                f"{name_of(by_dtype[dtype])!r}, got {dtype.name}, to which "
-                "TensorFlow's kernel rounds it as 0; train through "
-                "MixedPrecisionOptimizerWrapper, or choose a larger one."
-            )
-
-
-def known_value(number: Any) -> float | None:
-    """Return the value of a hyper-parameter, or None if it is not known yet."""
-    number = number() if callable(number) else number
-    known = tf.get_static_value(number) if tf.is_tensor(number) else number
-    return None if known is None else float(np.asarray(known, np.float64))
+    for variable in [v for v in var_list if v.dtype.base_dtype in HALF]:
+        kind = variable.dtype.base_dtype.as_numpy_dtype
+        for name, number in {**rests, "epsilon": epsilon}.items():
+            number = number() if callable(number) else number
+            number = tf.get_static_value(number) if tf.is_tensor(number) else number
+            if number is None:  # Not known yet.
+                continue
+            number = float(np.asarray(number))
+            scalar, rounded = 1 - number, kind(1) - kind(number)
+            if name == "epsilon":
+                scalar, rounded = number, kind(number)
+            if scalar > 0 and rounded == 0:
+                raise UnsupportedError(
+                    f"{owner}: expected a dtype that can hold {name} = {scalar:g} for "
+                    f"{name_of(variable)!r}, got {variable.dtype.base_dtype.name}, to "
+                    "which TensorFlow's kernel rounds it as 0; train through "
+                    "MixedPrecisionOptimizerWrapper, or choose a larger one."
+                )
