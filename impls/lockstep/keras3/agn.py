@@ -134,6 +134,9 @@ class AGNOptimizer(shared.Worker, stack.Wrapper):
     made to w, and step 4 is c = c + a / P. A variable whose gradient is absent in the
     call that ends a round is neither pushed nor pulled. ``fit`` does all of this.
 
+    ``get_init_op(task_index)`` sets w = c and a = 0 for every variable. Call it before
+    training.
+
     Args:
         optimizer: any Keras optimizer, or a wrapper, without gradient accumulation.
         num_worker: the number of workers, >= 1; it changes no result.

@@ -201,6 +201,9 @@ class AGNOptimizer(shared.Worker, Wrapper):
     made to w, and step 4 is c = c + a / P. A variable whose gradient is absent in the
     call that ends a round is neither pushed nor pulled.
 
+    ``get_init_op(task_index)`` sets w = c and a = 0 for every variable; in a graph it
+    returns an operation that does so. Run it before training.
+
     Args:
         optimizer: a ``tf.compat.v1.train.Optimizer`` of this worker, or a wrapper.
         num_worker: the number of workers, >= 1; it changes no result.
