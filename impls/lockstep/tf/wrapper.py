@@ -220,8 +220,20 @@ def refuse_cross_replica(owner: str) -> None:
         )
 
 
+def require_mirrored(owner: str, variables: Iterable[Any]) -> None:
+    """Raise for a variable that is not mirrored, if there are several replicas."""
+    for variable in variables:
+        is_mirrored = isinstance(variable, tf.distribute.DistributedValues)
+        if not is_mirrored and replica_count() > 1:
+            raise errors.UnsupportedError(
+                f"{owner}: expected variables of which every replica has a copy, got "
+                f"{name_of(variable)!r}, which has none; make model, optimizer and "
+                "step counter inside strategy.scope()."
+            )
+
+
 def sums_known() -> bool:
-    """Whether the gradients in this thread are already summed over the"""
+    """Whether the gradients in this thread are already summed over the replicas."""
     return getattr(_thread, "summed", False)
 
 
@@ -241,7 +253,7 @@ def summed_gradients() -> Iterator[None]:
 
 
 def make_together(make: Callable[[], Any]) -> None:
-    """Call ``make``, which creates variables, once for all"""
+    """Call ``make``, which creates variables, once for all replicas."""
     if not awaits_sums() or tf.distribute.in_cross_replica_context():
         make()
         return
@@ -523,7 +535,7 @@ class Wrapper(Optimizer):
     def _apply(
         self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
     ) -> tf.Operation | None:
-        """Take a step with gradients that are summed over the"""
+        """Take a step with gradients that are summed over the replicas."""
         raise NotImplementedError
 
     def _apply_together(
@@ -534,14 +546,7 @@ class Wrapper(Optimizer):
             return self._apply(pairs, global_step, name)
         counters = [] if global_step is None else [global_step]
         variables = [variable for _, variable in pairs]
-        for variable in [*variables, *counters, *self.variables()]:
-            is_mirrored = isinstance(variable, tf.distribute.DistributedValues)
-            if not is_mirrored and replica_count() > 1:
-                raise errors.UnsupportedError(
-                    f"{self.owner}: expected variables of which every replica has a "
-                    f"copy, got {name_of(variable)!r}, which has none; make model, "
-                    "optimizer and step counter inside strategy.scope()."
-                )
+        require_mirrored(self.owner, [*variables, *counters, *self.variables()])
         pairs = sums_over_replicas(pairs)
         touched = [variable for gradient, variable in pairs if gradient is not None]
         make_together(lambda: self.create_slots(touched))
