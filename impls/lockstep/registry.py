@@ -26,7 +26,6 @@ class Backend:
     Attributes:
         name: the name of its package in ``lockstep``.
         framework: the package that it needs; None for the reference.
-        extra: the extra of ``pip install`` that installs the framework.
         extras: public names besides those of every backend.
         modes: the execution modes. The first is the one in which parity replays a case
             by default.
@@ -40,7 +39,6 @@ class Backend:
 
     name: str
     framework: str | None
-    extra: str | None
     modes: tuple[str, ...]
     extras: tuple[str, ...] = ()
     runs_on: str | None = None
@@ -67,7 +65,6 @@ BACKENDS: dict[str, Backend] = {
         Backend(
             name="reference",
             framework=None,
-            extra=None,
             modes=("numpy",),
             extras=("Rows", "Variable"),
             alias="numpy",
@@ -78,7 +75,6 @@ BACKENDS: dict[str, Backend] = {
         Backend(
             name="tf",
             framework="tensorflow",
-            extra="tensorflow",
             modes=("eager", "function", "graph", "v1"),
             extras=("LossScale", *AS_OPENSEQ2SEQ_SPELLS),
             alias="tensorflow",
@@ -89,7 +85,6 @@ BACKENDS: dict[str, Backend] = {
         Backend(
             name="keras3",
             framework="keras",
-            extra="keras3",
             modes=("eager", "function"),
             extras=("PolicySchedule",),
             runs_on="tensorflow",
@@ -101,7 +96,6 @@ BACKENDS: dict[str, Backend] = {
         Backend(
             name="pytorch",
             framework="torch",
-            extra="torch",
             modes=("eager",),
             extras=("PolicyLR", "TensorBoardRecorder"),
             alias="torch",

@@ -144,7 +144,6 @@ class AGNOptimizer(Wrapper):
             clipping inside does not clip shared rows.
 
     Raises:
-        TypeError: ``optimizer`` or ``custom_getter`` is none of the reference.
         ValueError: a period or count below 1, an ``optimizer`` that scales losses.
 
     Origin: TensorFlow 1.15, ``tf.contrib.opt.AGNOptimizer``; J. Hermans, G. Spanakis,
@@ -162,22 +161,11 @@ class AGNOptimizer(Wrapper):
         commit: str = "gradient",
         strict: bool = False,
     ) -> None:
-        if not isinstance(optimizer, Optimizer):
-            raise errors.NotAnOptimizerError(
-                f"{OWNER}: expected a lockstep.reference optimizer, got "
-                f"{type(optimizer).__name__}; pass the optimizer of this worker."
-            )
         if has_layer(optimizer, OWNER) or "unscale" in stages_of(optimizer):
             raise errors.UnsupportedError(
                 f"{OWNER}: expected an optimizer of unscaled gradients and a worker's "
                 f"own float32 variables, got {type(optimizer).__name__}; wrap "
                 "AGNOptimizer in MixedPrecisionLossScaleOptimizer instead."
-            )
-        if not isinstance(custom_getter, AGNCustomGetter):
-            raise errors.GetterError(
-                f"{OWNER}: custom_getter: expected an AGNCustomGetter, got "
-                f"{type(custom_getter).__name__}; pass the one that made the worker's "
-                "variables."
             )
         if not strict:  # agn-workers
             check_integer(OWNER, "num_worker", num_worker)

@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from lockstep.errors import (
     DtypeError,
-    MalformedPairsError,
     NoGradientsError,
     ShapeError,
 )
@@ -206,21 +205,14 @@ def lane_sum(values: Array) -> Array:
 
 
 def as_pairs(grads_and_vars: Iterable[Any], owner: str) -> list[tuple[Any, Any]]:
-    """Return (gradient, variable) pairs as a list; raise for anything else."""
-    entries = list(grads_and_vars) if isinstance(grads_and_vars, Iterable) else [None]
-    for position, entry in enumerate(entries):
-        if not isinstance(entry, tuple | list) or len(entry) != 2:
-            raise MalformedPairsError(
-                f"{owner}: expected an iterable of (gradient, variable) pairs, got "
-                f"{type(entry).__name__} at position {position}; "
-                "pass a list such as [(gradient, variable), ...]."
-            )
-    if not entries:
+    """Return (gradient, variable) pairs as a list; raise if there are none."""
+    pairs = [(gradient, variable) for gradient, variable in grads_and_vars]
+    if not pairs:
         raise NoGradientsError(
             f"{owner}: expected at least one (gradient, variable) pair, got an empty "
             "list; pass what compute_gradients returned."
         )
-    return [(gradient, variable) for gradient, variable in entries]
+    return pairs
 
 
 def check_pairs(
@@ -232,11 +224,6 @@ def check_pairs(
     """
     pairs = as_pairs(grads_and_vars, owner)
     for gradient, variable in pairs:
-        if not isinstance(variable, Variable):
-            raise MalformedPairsError(
-                f"{owner}: expected pairs (gradient, lockstep.reference.Variable), got "
-                f"{type(variable).__name__}; put the gradient first."
-            )
         if gradient is None:
             continue
         check_shape(gradient, variable, owner)

@@ -144,7 +144,6 @@ def clip_gradients_by_norm(
     Raises:
         ValueError: ``clip_gradients`` is out of range, the list is empty, a gradient
             has another shape than its variable.
-        MalformedPairsError: a TypeError; not pairs of a gradient and a variable.
 
     Origin: OpenSeq2Seq (8681d381ed40), ``_clip_gradients_by_norm``.
 

@@ -19,7 +19,7 @@ from lockstep.pipeline import stages_of
 from lockstep.reference import arrays, clipping
 from lockstep.reference.arrays import Pairs, Variable, is_finite, times
 from lockstep.reference.multitask import MultitaskOptimizerWrapper
-from lockstep.reference.optimizers import Optimizer, Wrapper, called
+from lockstep.reference.optimizers import Optimizer, Wrapper
 
 # -- loss scales -----------------------------------------------------------------------
 
@@ -331,8 +331,8 @@ class ScalingWrapper(Wrapper):
         self, loss: Any, var_list: Iterable[Variable], scale: Callable[[Gradient], Any]
     ) -> Pairs:
         """Return the gradients after ``scale``; functions of d loss get the number."""
-        number, gradients = self.loss_scale, called(loss)
-        scaled = [g(number) if callable(g) else scale(g) for g in gradients]
+        number = self.loss_scale
+        scaled = [g(number) if callable(g) else scale(g) for g in loss()]
         return self.inner_optimizer.compute_gradients(lambda: scaled, var_list)
 
     def apply_or_skip(self, pairs: Pairs, update: Callable[[Pairs], None]) -> None:

@@ -134,7 +134,7 @@ def clip_gradients_by_global_norm(
 
     Raises:
         ValueError: ``clip_norm`` is out of range, the list is empty; strict: sparse.
-        TypeError: not pairs; strict: mixed dtypes.
+        TypeError: strict: mixed dtypes.
 
     Origin: TensorFlow 1.15, ``tf.contrib.opt.clip_gradients_by_global_norm``.
 

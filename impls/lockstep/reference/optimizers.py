@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from lockstep.errors import DtypeError, LossNotCallableError, OutOfRangeError
+from lockstep.errors import DtypeError, OutOfRangeError
 from lockstep.interface import NO_STEP, Array, Gradient, Rows, StepReport
 from lockstep.optimizers import OPTIMIZERS, OptimizerSpec
 from lockstep.reference import arrays
@@ -213,10 +213,9 @@ class Optimizer:
         """Pair the gradients that ``loss()`` returns with ``var_list``.
 
         Raises:
-            LossNotCallableError: a RuntimeError; ``loss`` is no function.
             ValueError: the number of gradients differs from that of the variables.
         """
-        gradients = [g(np.float32(1)) if callable(g) else g for g in called(loss)]
+        gradients = [g(np.float32(1)) if callable(g) else g for g in loss()]
         return list(zip(gradients, var_list, strict=True))
 
     def minimize(
@@ -240,7 +239,6 @@ class Optimizer:
             global_step: an integer variable.
 
         Raises:
-            MalformedPairsError: a TypeError; an entry is no (gradient, variable).
             NoGradientsError: a ValueError; an empty list, or every gradient is None.
             ShapeError, DtypeError: a gradient does not fit its variable.
         """
@@ -260,17 +258,6 @@ class Optimizer:
     def get_slot(self, var: Variable, name: str) -> Array | None:
         """Return the state array ``name`` of ``var``; None before its first update."""
         raise NotImplementedError
-
-
-def called(loss: Any) -> Iterable[Any]:
-    """Return the gradients of a loss; raise unless it is a function."""
-    if not callable(loss):
-        raise LossNotCallableError(
-            "compute_gradients: loss: expected a function that returns gradients, got "
-            f"{type(loss).__name__}; pass lambda: [g]."
-        )
-    gradients: Iterable[Any] = loss()
-    return gradients
 
 
 class Wrapper(Optimizer):

@@ -135,7 +135,6 @@ def post_process_gradients(
     Raises:
         ValueError: a parameter or a summary that is missing, unknown, of another type
             or out of range, a gradient of another shape than its variable.
-        MalformedPairsError: a TypeError; not pairs of a gradient and a variable.
 
     Origin: OpenSeq2Seq (8681d381ed40), ``post_process_gradients``; You, Gitman,
     Ginsburg: Large Batch Training of Convolutional Networks, 2017.
@@ -236,7 +235,7 @@ def reduce_gradients(
 
     Raises:
         NotReducedError: a NotImplementedError; ``on_horovod`` is False.
-        MalformedPairsError, NoGradientsError: not pairs, or an empty list.
+        NoGradientsError: a ValueError; an empty list.
 
     Origin: OpenSeq2Seq (8681d381ed40), ``reduce_gradients``, on Horovod.
     """

@@ -12,7 +12,6 @@ import numpy as np
 from lockstep.checks import CHOOSE, is_positive, number_of, require
 from lockstep.errors import (
     AxesError,
-    NotAnOptimizerError,
     OutOfRangeError,
     UnsupportedError,
 )
@@ -149,7 +148,6 @@ class VariableClippingOptimizer(Wrapper):
             from a one-shot iterator are not clipped, ``max_norm`` is not checked.
 
     Raises:
-        NotAnOptimizerError: a TypeError; ``opt`` is no optimizer of the reference.
         AxesError: a TypeError; the axes of a variable are no list of integers.
         ValueError: ``max_norm``, an axis that a variable does not have.
 
@@ -175,11 +173,6 @@ class VariableClippingOptimizer(Wrapper):
         name: str = "VariableClipping",
         strict: bool = False,
     ) -> None:
-        if not isinstance(opt, Optimizer):
-            raise NotAnOptimizerError(
-                f"{OWNER}: expected a lockstep.reference optimizer, got "
-                f"{type(opt).__name__}; pass the optimizer whose steps come first."
-            )
         try:
             listed = dict(vars_to_clip_dims)
             self.axes = {w: tuple(map(index, axes)) for w, axes in listed.items()}

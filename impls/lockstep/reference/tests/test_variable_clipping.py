@@ -103,7 +103,6 @@ def test_rows_that_only_the_base_optimizer_moves_are_not_clipped(
 
 W = Variable("w", np.full((2, 3), 7.0), np.float32)
 BAD: dict[str, tuple[dict[str, Any], type[Exception]]] = {
-    "no optimizer": ({"opt": 3}, TypeError),
     "no mapping": ({"dims": [W]}, TypeError),
     "an integer": ({"dims": {W: 1}}, TypeError),
     "an axis too far": ({"dims": {W: [2]}}, ValueError),
