@@ -62,10 +62,6 @@ class Laboratory:
         [link] = self.team.call(
             1, "call", machines.measure, *machines.answer(address(0))
         )
-
-        def sent() -> int:
-            return sum(self.network.sent_bytes(k + 1) for k in range(settings.workers))
-
         center = RayCenter(
             f"center-{folder.name}",
             directory=folder / "center",
@@ -74,9 +70,7 @@ class Laboratory:
         # Workers start together, so their first pushes queue at the center's link.
         transfer = settings.model_bytes / (1e6 * settings.link_mbit / 8)
         settling = (settings.workers + 1) * transfer
-        measurement = workers.Measurement(
-            settings, self.team, center, sent, own_links=True, settling=settling
-        )
+        measurement = workers.Measurement(settings, self.team, center, settling)
         outcome = measurement.run(folder / "ranks")
         of_link = {f"link/{name}": value for name, value in link._asdict().items()}
         return replace(outcome, summary={**of_link, **outcome.summary})

@@ -20,7 +20,6 @@ from statistics import median
 from typing import NamedTuple
 
 from harness.errors import HarnessError
-from harness.tasks.worker_team.task import sent_bytes
 from lockstep.errors import UnsupportedError, sentence
 
 INTERFACE = "eth0"
@@ -114,10 +113,6 @@ class Network:
             ends = (machine, INTERFACE), (self._middle, f"port{number}")
             for process, name in ends:
                 _run_inside(process, f"tc qdisc replace dev {name} root {shape}")
-
-    def sent_bytes(self, machine: int) -> int:
-        """Return the bytes that a machine has sent, including headers."""
-        return sent_bytes(Path(f"/proc/{self.machines[machine]}/net/dev"), INTERFACE)
 
     def _connect(self, process: int) -> None:
         """Link the namespace of a process to the bridge."""

@@ -26,24 +26,7 @@ def queue(record: Record, period: int) -> tuple[float, tuple[float, float, float
     return think, (transfer, numbers["seconds/center"], transfer)
 
 
-def reduced(record: Record) -> float:
-    """Return the steps per second that a ring all-reduce in every step allows.
-
-    N / (t + 2 (N - 1) (B / (N W) + l)): the ring takes 2 (N - 1) consecutive messages
-    of B / N bytes.
-    """
-    numbers, workers = record.summary, record.config["workers"]
-    share = Settings(**record.config).model_bytes / workers / numbers["link/bandwidth"]
-    reduce = 2 * (workers - 1) * (share + numbers["link/latency"])
-    return float(workers / (numbers["seconds/step"] + reduce))
-
-
-LAW = team.Law(queue, reduced)
-
-METRICS = {
-    **team.metrics(LAW),
-    "DDP over expected": team.ratio(lambda r: r.summary["steps/ddp"] / reduced(r)),
-}
+METRICS = team.metrics(queue)
 """The metrics of a run, which are all comparisons within it."""
 
 
@@ -52,7 +35,7 @@ def judge(records: Sequence[Record]) -> Judgement:
     good = [record for record in records if record.status == "ok"]
     if not good:
         return Judgement()
-    return Judgement(tables={"steps": team.modes(good, LAW)})
+    return Judgement(tables={"steps": team.modes(good, queue)})
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:

@@ -37,16 +37,13 @@ class Settings(TeamSettings):
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
     """Do one run; nothing is random, so a seed is a repetition.
 
-    Summary, in seconds, steps per second of all workers, and bytes that a worker's
-    interface sends per step:
+    Summary, in seconds, and in steps per second of all workers:
 
     - of the link of one worker: ``link/bandwidth``, bytes per second, and
       ``link/latency``, one way;
     - of one worker: ``seconds/step`` without an exchange, ``seconds/exchange``, the
       additional time of an exchange, ``seconds/center``, its CPU time at the center;
-    - ``steps/ddp``, ``steps/PERIOD``, ``bytes/ddp`` and ``bytes/PERIOD``.
-
-    Series: ``staleness`` and, for each of its values, ``pushes/PERIOD``.
+    - ``steps/ddp`` and ``steps/PERIOD``.
 
     Raises:
         UnsupportedError: this computer does not allow slow links.

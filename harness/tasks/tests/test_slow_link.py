@@ -20,13 +20,13 @@ from harness.records.record import Record
 from harness.runs.worker import attempt
 from harness.runs.workers import Worker
 from harness.tasks.slow_link import machines, report
-from harness.tasks.slow_link.report import LAW, queue, reduced
-from harness.tasks.slow_link.task import Settings
+from harness.tasks.slow_link.report import queue
 from harness.tasks.tests.test_worker_throughput import (
     SECONDS_TO_END,
     marked,
     require_end,
 )
+from harness.tasks.worker_team.report import expected as expected_steps
 from harness.tasks.worker_team.task import PERIODS
 from harness.tests.makers import made_up
 from lockstep.errors import UnsupportedError
@@ -56,7 +56,8 @@ def records(expected: float = 1.0, ddp: float = 50.0) -> list[Record]:
         summary = {**record.summary, "link/bandwidth": 12.5e6, "steps/ddp": ddp}
         record = dataclasses.replace(record, summary=summary)
         for period in PERIODS:
-            summary[f"steps/{period}"] = expected * LAW.expected(record, period)
+            steps = expected_steps(queue, record, period)
+            summary[f"steps/{period}"] = expected * steps
         made.append(record)
     return made
 
@@ -106,10 +107,9 @@ def test_a_link_carries_what_it_was_slowed_down_to() -> None:
         timeout=60,
     )
     assert not done.returncode, done.stderr
-    megabits, sent = map(float, done.stdout.split())
+    megabits = float(done.stdout)
     # Of a packet of 1514 bytes, 66 are headers; a burst of 32 kB is not slowed down.
     assert 17 < megabits < 20
-    assert sent == pytest.approx(machines.BYTES * 1514 / 1448, rel=0.02)
 
 
 def test_a_link_is_measured_by_whoever_answers() -> None:
@@ -139,12 +139,7 @@ def test_a_run_measures_ddp_and_every_period_and_leaves_no_process(
     made = made_up(run, "pytorch", np.random.default_rng(0))
     assert set(answer["summary"]) == set(made.summary)
     assert min(answer["summary"].values()) > 0
-    settings = Settings(**run.config)
-    for period in PERIODS:
-        sent = period * answer["summary"][f"bytes/{period}"]
-        # All weights went over the link, with headers and what Ray says beside them.
-        assert settings.model_bytes < sent < 3 * settings.model_bytes
-    assert answer["summary"]["link/bandwidth"] < 1e6 * settings.link_mbit / 8
+    assert answer["summary"]["link/bandwidth"] < 1e6 * run.config["link_mbit"] / 8
 
 
 @pytest.mark.soak
@@ -184,19 +179,16 @@ def test_the_model_is_asked_with_what_was_measured() -> None:
     transfer, center, outgoing = queue(record, 10)[1]
     assert transfer == outgoing == pytest.approx(0.7e6 / 12.5e6)
     assert center == record.summary["seconds/center"]
-    reduce = 6 * (transfer / 4 + record.summary["link/latency"])
-    assert reduced(record) == pytest.approx(4 / (5e-3 + reduce))
 
 
 def test_the_table_compares_with_ddp_and_with_the_model() -> None:
     _, of_four = sorted(records(), key=lambda r: r.config["workers"])
-    ddp = reduced(of_four)
-    judgement = report.judge(records(expected=0.9, ddp=0.8 * ddp))
-    gains = [0.9 * LAW.expected(of_four, period) / ddp / 0.8 for period in PERIODS]
+    judgement = report.judge(records(expected=0.9, ddp=40.0))
+    gains = [0.9 * expected_steps(queue, of_four, p) / 40 for p in PERIODS]
     steps = judgement.tables["steps"]
     rows = steps[steps["workers"] == 4]
     assert rows["over_ddp"].dropna().tolist() == pytest.approx(gains)
-    assert rows["over_expected"].tolist() == pytest.approx([0.8] + 3 * [0.9])
+    assert rows["over_expected"].dropna().tolist() == pytest.approx(3 * [0.9])
 
 
 def test_without_a_run_that_ended_well_there_is_no_answer() -> None:

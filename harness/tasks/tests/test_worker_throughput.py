@@ -19,9 +19,10 @@ from harness.declarations import declare
 from harness.processes.children import Children
 from harness.records.record import Record
 from harness.runs.workers import Worker
-from harness.tasks.worker_team.report import DDP, mean_staleness
+from harness.tasks.worker_team.report import expected as expected_steps
 from harness.tasks.worker_team.task import PERIODS, start_ray
-from harness.tasks.worker_throughput import report, task
+from harness.tasks.worker_throughput import report
+from harness.tasks.worker_throughput.report import queue
 from harness.tests.makers import made_up
 
 RUNS = declare.find("worker_throughput").runs("quick")
@@ -37,7 +38,8 @@ def records(expected: float = 1.0, ddp: float = 50.0, **changed: float) -> list[
         summary = {**record.summary, **alone, "steps/ddp": ddp}
         record = dataclasses.replace(record, summary=summary)
         for period in PERIODS:
-            summary[f"steps/{period}"] = expected * report.LAW.expected(record, period)
+            steps = expected_steps(queue, record, period)
+            summary[f"steps/{period}"] = expected * steps
         made.append(record)
     return made
 
@@ -54,18 +56,18 @@ def with_workers(count: int, **changed: float) -> Record:
 @pytest.mark.parametrize("period", PERIODS)
 def test_one_worker_takes_its_step_and_its_exchange(period: int) -> None:
     alone = period / (period * 5e-3 + 4e-3)
-    assert report.LAW.expected(with_workers(1), period) == pytest.approx(alone)
+    assert expected_steps(queue, with_workers(1), period) == pytest.approx(alone)
 
 
 def test_many_workers_take_what_the_center_takes() -> None:
     many = with_workers(2000)
-    assert report.LAW.expected(many, 10) == pytest.approx(10 / 1e-3, rel=0.01)
+    assert expected_steps(queue, many, 10) == pytest.approx(10 / 1e-3, rel=0.01)
 
 
 def test_a_center_slower_than_an_exchange_leaves_no_part_to_the_worker() -> None:
     alone = 1 / (5e-3 + 6e-3)
     slow = with_workers(1, center=6e-3)
-    assert report.LAW.expected(slow, 1) == pytest.approx(alone)
+    assert expected_steps(queue, slow, 1) == pytest.approx(alone)
 
 
 # -- what is measured ------------------------------------------------------------------
@@ -129,10 +131,6 @@ def test_a_run_measures_ddp_and_every_period_and_leaves_no_process(
     assert min(record.summary.values()) > 0
     # A step waits for 5 ms, and two workers cannot take more of them.
     assert max(record.summary[f"steps/{p}"] for p in PERIODS) < 2 / 5e-3
-    for period in PERIODS:
-        sent = period * record.summary[f"bytes/{period}"]
-        assert sent == pytest.approx(task.Settings(**config).model_bytes)
-    assert mean_staleness(record, 1) == pytest.approx(1, abs=0.5)
 
 
 @pytest.mark.parametrize("failures", [0, 2, 3])
@@ -163,25 +161,12 @@ def test_a_start_of_ray_that_timed_out_is_tried_again(
 
 def test_the_table_compares_with_ddp_and_with_the_model() -> None:
     [of_eight] = [r for r in records() if r.config["workers"] == 8]
-    steps = report.LAW.expected(of_eight, 10)
+    steps = expected_steps(queue, of_eight, 10)
     judgement = report.judge(records(expected=0.9, ddp=steps * 0.9 / 4))
     rows = judgement.tables["steps"].set_index(["workers", "mode"])
     assert rows.loc[(8, "period 10"), "over_ddp"] == pytest.approx(4)
     expected = rows["over_expected"].dropna().tolist()
     assert expected == pytest.approx([0.9] * len(expected))
-
-
-def test_bytes_that_are_not_counted_are_missing() -> None:
-    uncounted = [
-        dataclasses.replace(
-            r, summary={k: v for k, v in r.summary.items() if k != "bytes/ddp"}
-        )
-        for r in records()
-    ]
-    steps = report.judge(uncounted).tables["steps"]
-    assert steps[steps["mode"] == DDP]["bytes_per_step"].isna().all()
-    metric = report.METRICS["round over DDP's step in bytes, period 10"]
-    assert np.isnan(metric.read(uncounted[0]))
 
 
 def test_without_a_run_that_ended_well_there_is_no_answer() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -19,7 +19,8 @@ from harness.records.record import Record
 from harness.tasks.cells import by_config, interval
 from harness.tasks.worker_team.task import PERIODS
 
-Reader = Callable[[Record], float]
+Queue: TypeAlias = Callable[[Record, int], tuple[float, Sequence[float]]]
+"""Returns Z and S of :func:`throughput` for a run at a period."""
 
 APART = ("workers",)
 """The settings that distinguish runs in the tables."""
@@ -27,59 +28,35 @@ APART = ("workers",)
 DDP = "DDP"
 
 
-class Law(NamedTuple):
-    """The queueing model of a run, from other measurements in it.
-
-    Attributes:
-        queue: returns Z and S of :func:`throughput` at a
-            period.
-        reduced: returns steps per second with an all-reduce in every step; None without
-            a prediction.
-    """
-
-    queue: Callable[[Record, int], tuple[float, Sequence[float]]]
-    reduced: Reader | None = None
-
-    def expected(self, record: Record, period: int) -> float:
-        """Return the steps per second of all workers by mean value analysis."""
-        queue = self.queue(record, period)
-        return period * throughput(*queue, record.config["workers"])
+def expected(queue: Queue, record: Record, period: int) -> float:
+    """Return the steps per second of all workers by mean value analysis."""
+    return period * throughput(*queue(record, period), record.config["workers"])
 
 
-def ratio(read: Reader, better: Literal["smaller", "larger"] = "larger") -> Metric:
-    """Return a metric that is NaN for runs that did not end well."""
-    return Metric(lambda r: read(r) if r.status == "ok" else np.nan, "ratio", better)
-
-
-def metrics(law: Law) -> dict[str, Metric]:
+def metrics(queue: Queue) -> dict[str, Metric]:
     """Return the comparisons within a run, for each period.
 
-    With a round's bytes equal to those of a step of DDP, a worker sends 1 / period of
-    a rank's bytes per step.
+    They are NaN for runs that did not end well.
     """
 
     def over_ddp(period: int, record: Record) -> float:
         return _steps(record, period) / _steps(record, "ddp")
 
     def over_expected(period: int, record: Record) -> float:
-        return _steps(record, period) / law.expected(record, period)
+        return _steps(record, period) / expected(queue, record, period)
 
-    def bytes_over_ddp(period: int, record: Record) -> float:
-        of_ddp = record.summary.get("bytes/ddp", np.nan)
-        return period * record.summary[f"bytes/{period}"] / of_ddp
-
-    made = {}
-    for period in PERIODS:
-        expected = ratio(partial(over_expected, period))
-        sent = ratio(partial(bytes_over_ddp, period), "smaller")
-        made[f"steps over DDP, period {period}"] = ratio(partial(over_ddp, period))
-        made[f"steps over expected, period {period}"] = expected
-        made[f"round over DDP's step in bytes, period {period}"] = sent
-    return made
+    readers = {"DDP": over_ddp, "expected": over_expected}
+    return {
+        f"steps over {base}, period {period}": Metric(
+            partial(read, period), "ratio", "larger"
+        )
+        for period in PERIODS
+        for base, read in readers.items()
+    }
 
 
 def _steps(record: Record, mode: int | str) -> float:
-    return float(record.summary[f"steps/{mode}"])
+    return float(record.summary.get(f"steps/{mode}", np.nan))
 
 
 # -- the queueing model ----------------------------------------------------------------
@@ -117,55 +94,28 @@ def throughput(think: float, services: Sequence[float], customers: int) -> float
 # -- tables ----------------------------------------------------------------------------
 
 
-def modes(records: Sequence[Record], law: Law) -> pd.DataFrame:
+def modes(records: Sequence[Record], queue: Queue) -> pd.DataFrame:
     """Steps per second of all workers, a row per mode; medians over seeds.
 
-    ``expected`` is computed by the law from other values of the same run. The ratios
-    ``over_expected`` and ``over_ddp`` are also computed within a run.
-    ``bytes_per_step``: the bytes that a worker sends. ``staleness``: the mean of all
-    pushes, in rounds of the center; DDP has none. Medians have intervals.
+    ``expected`` is computed from other values of the same run. The ratios
+    ``over_expected`` and ``over_ddp`` are also computed within a run. Medians have
+    intervals.
     """
     rows = []
     for group in by_config(records):
-        workers, seeds = group[0].config["workers"], len(group)
-        for period in (None, *PERIODS):
-            row: dict[str, Any] = {"workers": workers}
-            row["mode"] = f"period {period}" if period else DDP
-            row |= {"period": period or 1, "seeds": seeds}
-            numbers = [_numbers(record, law, period) for record in group]
-            for name in numbers[0]:
-                row |= interval(name, [each[name] for each in numbers])
-            rows.append(row)
+        labels = {"workers": group[0].config["workers"], "seeds": len(group)}
+        of_ddp = [_steps(record, "ddp") for record in group]
+        ddp = {"mode": DDP, "period": 1, **interval("steps", of_ddp)}
+        rows.append({**labels, **ddp})
+        for period in PERIODS:
+            row: dict[str, Any] = {"mode": f"period {period}", "period": period}
+            steps = np.array([_steps(record, period) for record in group])
+            model = [expected(queue, record, period) for record in group]
+            row |= interval("steps", steps) | interval("expected", model)
+            row |= interval("over_expected", steps / model)
+            row |= interval("over_ddp", steps / of_ddp)
+            rows.append({**labels, **row})
     return pd.DataFrame(rows)
-
-
-def _numbers(record: Record, law: Law, period: int | None) -> dict[str, float]:
-    """Return the numbers of a mode in one run; a period of None is DDP."""
-    ddp, summary = _steps(record, "ddp"), record.summary
-    if period is None:
-        of_ddp = {"steps": ddp, "bytes_per_step": summary.get("bytes/ddp", np.nan)}
-        if law.reduced is None:
-            return of_ddp
-        expected = law.reduced(record)
-        return of_ddp | {"expected": expected, "over_expected": ddp / expected}
-    steps, expected = _steps(record, period), law.expected(record, period)
-    return {
-        "steps": steps,
-        "expected": expected,
-        "over_expected": steps / expected,
-        "over_ddp": steps / ddp,
-        "bytes_per_step": summary[f"bytes/{period}"],
-        "staleness": mean_staleness(record, period),
-    }
-
-
-def mean_staleness(record: Record, period: int) -> float:
-    """Return the mean staleness of all pushes of a run."""
-    values, pushes = (
-        np.asarray(record.series[name], float)
-        for name in ("staleness", f"pushes/{period}")
-    )
-    return float(values @ pushes / pushes.sum())
 
 
 # -- figures ---------------------------------------------------------------------------

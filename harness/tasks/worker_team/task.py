@@ -11,8 +11,7 @@ import logging
 import os
 import secrets
 import time
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -189,10 +188,6 @@ class Measurement:
         settings: the settings of the run.
         team: the processes.
         center: the center that the workers share; the first worker starts it.
-        sent: returns the bytes that the workers' network interfaces have sent so far;
-            None on systems that do not count them.
-        own_links: whether no other process sends on these interfaces. Otherwise the
-            bytes of asynchronous workers are those of the weights that they push.
         settling: additional seconds until the order of pushes is settled.
     """
 
@@ -201,28 +196,24 @@ class Measurement:
         settings: TeamSettings,
         team: Team,
         center: RayCenter,
-        sent: Callable[[], int] | None,
-        own_links: bool = False,
         settling: float = 0.0,
     ) -> None:
-        self.settings, self.team, self.center = settings, team, center
-        self.sent, self.own_links, self.settling = sent, own_links, settling
+        self.settings, self.team = settings, team
+        self.center, self.settling = center, settling
         self.summary: dict[str, float] = {}
 
     def run(self, meeting: Path) -> Outcome:
-        """Measure everything; the ranks of DDP meet in the file ``meeting``.
-
-        Series: ``staleness`` and, for each of its values, ``pushes/PERIOD``.
-        """
+        """Measure everything; the ranks of DDP meet in the file ``meeting``."""
         self.one_worker()
         self.synchronous(meeting)
-        stale = {period: self.asynchronous(period) for period in PERIODS}
+        for period in PERIODS:
+            before = self.center.status()["rounds"]
+            steps = self.rate(self.settings.workers, period)
+            if self.center.status()["rounds"] == before:
+                raise HarnessError(f"no worker pushed at a period of {period}.")
+            self.summary[f"steps/{period}"] = steps
         self.center.remove()
-        values = range(1 + max(max(counts, default=0) for counts in stale.values()))
-        series = {"staleness": [float(k) for k in values]}
-        for period, counts in stale.items():
-            series[f"pushes/{period}"] = [float(counts[k]) for k in values]
-        return Outcome("ok", "", series, self.summary)
+        return Outcome("ok", "", {}, self.summary)
 
     def one_worker(self) -> None:
         """Measure the time of a step without an exchange, and of an exchange."""
@@ -255,42 +246,13 @@ class Measurement:
         counts = self.team.call(workers, "train", begin, end)
         return float(sum(counts) / self.settings.window)
 
-    def asynchronous(self, period: int) -> Counter[int]:
-        """Measure steps and bytes; return the staleness of the pushes."""
-        before, sent = self.center.status(), self.sent() if self.sent else 0
-        self.summary[f"steps/{period}"] = self.rate(self.settings.workers, period)
-        after = self.center.status()
-        pushes, pushed = (after[k] - before[k] for k in ("rounds", "bytes_pushed"))
-        if not pushes:
-            raise HarnessError(f"no worker pushed at a period of {period}.")
-        if self.own_links and self.sent:
-            pushed = self.sent() - sent
-        self.summary[f"bytes/{period}"] = pushed / pushes / period
-        return Counter(after["staleness"]) - Counter(before["staleness"])
-
     def synchronous(self, meeting: Path) -> None:
-        """Measure steps and bytes of DDP."""
+        """Measure the steps of DDP."""
         ranks, settings = self.settings.workers, self.settings
         places = [(settings, str(meeting), ranks, rank) for rank in range(ranks)]
         self.team.call_each("connect", places)
         seconds = max(self.team.call(ranks, "reduce", TRIAL)) / TRIAL
         steps = max(TRIAL, round(settings.window / seconds))
-        sent = self.sent() if self.sent else 0
         seconds = max(self.team.call(ranks, "reduce", steps))
-        if self.sent:
-            self.summary["bytes/ddp"] = (self.sent() - sent) / ranks / steps
         self.team.call(ranks, "disconnect")
         self.summary["steps/ddp"] = ranks * steps / seconds
-
-
-def sent_bytes(counters: Path, interface: str) -> int:
-    """Return the bytes that a network interface has sent.
-
-    Args:
-        counters: ``/proc/net/dev``, or the same file of a process in another network
-            namespace.
-        interface: the name of the interface.
-    """
-    pairs = (line.partition(":") for line in counters.read_text("utf-8").splitlines())
-    [counts] = [counts for name, _, counts in pairs if name.strip() == interface]
-    return int(counts.split()[8])

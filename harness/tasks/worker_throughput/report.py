@@ -9,8 +9,6 @@ of the center's process per exchange.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -31,19 +29,7 @@ def queue(record: Record, period: int) -> tuple[float, tuple[float]]:
     return period * step + max(0.0, exchange - center), (center,)
 
 
-LAW = team.Law(queue)
-
-
-def over_adder(size: str, record: Record) -> float:
-    """Return the pushes of the center, relative to those of the plain actor."""
-    return record.summary[f"center/{size}"] / record.summary[f"adder/{size}"]
-
-
-METRICS = {
-    **team.metrics(LAW),
-    "center over adder, small": team.ratio(partial(over_adder, "small")),
-    "center over adder, large": team.ratio(partial(over_adder, "large")),
-}
+METRICS = team.metrics(queue)
 """The metrics of a run, which are all comparisons within it."""
 
 
@@ -52,26 +38,26 @@ def judge(records: Sequence[Record]) -> Judgement:
     good = [record for record in records if record.status == "ok"]
     if not good:
         return Judgement()
-    return Judgement({"steps": team.modes(good, LAW), "center": center(good)})
+    return Judgement({"steps": team.modes(good, queue), "center": center(good)})
 
 
 def center(records: Sequence[Record]) -> pd.DataFrame:
-    """Pushes per second of the center, and of an actor that only adds.
+    """Pushes of a large model per second of the center, over those of a plain actor.
 
     Over all runs, because the number of workers that train later has no effect here.
     """
-    rows = []
-    for size, setting in (("small", "model_mb"), ("large", "large_mb")):
-        pushes = {
-            what: np.array([r.summary[f"{what}/{size}"] for r in records])
-            for what in ("center", "adder")
-        }
-        values = {**pushes, "ratio": pushes["center"] / pushes["adder"]}
-        row: dict[str, Any] = {"model_mb": records[0].config[setting]}
-        for what, of_runs in values.items():
-            row |= bootstrap(median, of_runs).named(what)
-        rows.append({**row, "runs": len(records)})
-    return pd.DataFrame(rows)
+    center, adder = (
+        np.array([record.summary[f"{what}/large"] for record in records])
+        for what in ("center", "adder")
+    )
+    row = {
+        "model_mb": records[0].config["large_mb"],
+        **bootstrap(median, center).named("center"),
+        **bootstrap(median, adder).named("adder"),
+        **bootstrap(median, center / adder).named("ratio"),
+        "runs": len(records),
+    }
+    return pd.DataFrame([row])
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:

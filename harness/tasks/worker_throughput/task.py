@@ -16,21 +16,15 @@ from harness.tasks.worker_team.task import (
     Measurement,
     Team,
     TeamSettings,
-    sent_bytes,
     start_ray,
     weights_of,
 )
 from harness.tasks.worker_team.task import prepare as prepare
 from lockstep.ray import RayCenter
 
-PUSHERS = 2
-"""The number of workers that push without pauses to measure the center alone."""
-
-PUSHES = {"small": 100, "large": 3}
-"""The pushes of each worker to measure the center alone."""
-
-COUNTERS = Path("/proc/net/dev")
-"""The file of Linux with the bytes of each network interface."""
+PUSHERS, PUSHES = 2, 3
+"""The workers that push without pauses, and how often each of them, to measure the
+center alone."""
 
 
 @settings
@@ -43,17 +37,13 @@ class Settings(TeamSettings):
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
     """Do one run; nothing is random, so a seed is a repetition.
 
-    Summary, in seconds, steps per second of all workers, rounds per second, and bytes
-    that a worker sends per step:
+    Summary, in seconds, and in steps per second of all workers:
 
     - of one worker: ``seconds/step`` without an exchange, ``seconds/exchange``, the
       additional time of an exchange, ``seconds/center``, its CPU time at the center;
-    - ``steps/ddp``, ``steps/PERIOD``, ``bytes/ddp`` (if the system counts them) and
-      ``bytes/PERIOD``;
-    - ``center/small``, ``adder/small``, ``center/large`` and ``adder/large``: pushes
-      per second of the center, and of an actor that only adds.
-
-    Series: ``staleness`` and, for each of its values, ``pushes/PERIOD``.
+    - ``steps/ddp`` and ``steps/PERIOD``;
+    - ``center/large`` and ``adder/large``: pushes of the large model per second of the
+      center, and of an actor that only adds.
     """
     of = Settings(**config)
     module = backends.model("worker_throughput", backend)
@@ -79,26 +69,21 @@ def _team(kind: type) -> Team:
 def _measured(of: Settings, team: Team, adder: type, folder: Path) -> Outcome:
     """Do a run; the name of its folder is in the centers' names."""
     center = RayCenter(f"center-{folder.name}", directory=folder / "center")
-    sent = functools.partial(sent_bytes, COUNTERS, "lo") if COUNTERS.exists() else None
-    outcome = Measurement(of, team, center, sent).run(folder / "ranks")
-    small = _pushes("small", of.weights, team, adder, folder)
-    large = _pushes("large", weights_of(of.large_mb), team, adder, folder)
-    return replace(outcome, summary={**outcome.summary, **small, **large})
+    outcome = Measurement(of, team, center).run(folder / "ranks")
+    pushes = _pushes(weights_of(of.large_mb), team, adder, folder)
+    return replace(outcome, summary={**outcome.summary, **pushes})
 
 
-def _pushes(
-    size: str, weights: int, team: Team, kind: type, folder: Path
-) -> dict[str, float]:
+def _pushes(weights: int, team: Team, kind: type, folder: Path) -> dict[str, float]:
     """Return pushes per second of a center, and of an actor that only adds."""
-    center = RayCenter(f"{size}-{folder.name}", directory=folder / size)
+    center = RayCenter(f"large-{folder.name}", directory=folder / "large")
     adder = team.ray.remote(num_cpus=0)(kind).remote(weights)
     team.call(1, "push", center, weights, 1)
     rates = {}
     for what, method, target in ("center", "push", center), ("adder", "add", adder):
-        times = team.call(PUSHERS, method, target, weights, PUSHES[size])
+        times = team.call(PUSHERS, method, target, weights, PUSHES)
         begins, ends = zip(*times, strict=True)
-        seconds = max(ends) - min(begins)
-        rates[f"{what}/{size}"] = PUSHERS * PUSHES[size] / seconds
+        rates[f"{what}/large"] = PUSHERS * PUSHES / (max(ends) - min(begins))
     center.remove()
     team.ray.kill(adder)
     return rates
