@@ -137,17 +137,21 @@ def _named(experiment: Experiment, record: Record) -> str:
 def compare_outcomes(
     before: Outcome, after: Outcome
 ) -> tuple[Literal["equal", "close", "different"], str]:
-    """Return how two outcomes of a run agree, and their largest difference."""
+    """Return how two outcomes of a run agree, and their largest difference.
+
+    Numbers that runs no longer measure are counted, and are no difference.
+    """
     if (before.status, before.reason) != (after.status, after.reason):
         states = (f"{each.status} {each.reason}".strip() for each in (before, after))
         return "different", "recorded {}, now {}".format(*states)
     old, new = dict(_numbers(before)), dict(_numbers(after))
-    if other := sorted(old.keys() ^ new.keys()):
-        return "different", f"{len(other)} numbers on one side only, such as {other[0]}"
-    gaps = {name: _relative(old[name], new[name]) for name in old}
+    if other := sorted(new.keys() - old.keys()):
+        return "different", f"{len(other)} numbers without a record, such as {other[0]}"
+    gaps = {name: _relative(old[name], new[name]) for name in new}
     worst = max(gaps, key=lambda name: gaps[name], default="")
     if not worst or gaps[worst] == 0:
-        return "equal", ""
+        gone = len(old) - len(new)
+        return "equal", f"{gone} numbers are no longer measured" if gone else ""
     detail = f"{worst}: recorded {old[worst]:.9g}, now {new[worst]:.9g}"
     return "close" if gaps[worst] <= TOLERANCE else "different", detail
 

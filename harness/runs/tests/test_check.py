@@ -49,13 +49,13 @@ def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
     return experiment
 
 
-def change(root: Path, to: Callable[[float], float]) -> None:
-    """Change the numbers of the records of the wrapped arm."""
+def change(root: Path, to: Callable[[dict[str, float]], dict[str, float]]) -> None:
+    """Change the summaries of the records of the wrapped arm."""
     path = root / "toy" / "reference.jsonl"
     lines: list[Any] = list(map(json.loads, path.read_text("utf-8").splitlines()))
     for line in lines:
         if line["config"]["arm"] == "wrapped":
-            line["summary"] = {k: to(value) for k, value in line["summary"].items()}
+            line["summary"] = to(line["summary"])
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
 
 
@@ -70,12 +70,23 @@ def change(root: Path, to: Callable[[float], float]) -> None:
 def test_one_seed_of_each_arm_is_compared_and_nothing_is_written(
     to: Callable[[float], float], expected: str, published: Experiment, tmp_path: Path
 ) -> None:
-    change(tmp_path, to)
+    change(tmp_path, lambda summary: {k: to(v) for k, v in summary.items()})
     before = {path: path.read_bytes() for path in tmp_path.rglob("*.jsonl")}
     checks = list(check.check(published, root=tmp_path))
     assert [each.result for each in checks] == ["equal", expected]
     assert str(checks[0]) == 'reference, arm "plain", seed 0: equal to the bit'
     assert before == {path: path.read_bytes() for path in tmp_path.rglob("*.jsonl")}
+
+
+def test_a_number_that_runs_no_longer_measure_is_counted_and_a_new_one_differs(
+    published: Experiment, tmp_path: Path
+) -> None:
+    change(tmp_path, lambda summary: {**summary, "old": 1.0})
+    _, wrapped = check.check(published, root=tmp_path)
+    assert (wrapped.result, wrapped.detail[:9]) == ("equal", "1 numbers")
+    change(tmp_path, lambda summary: {})
+    _, wrapped = check.check(published, root=tmp_path)
+    assert wrapped.result == "different" and "without a record" in wrapped.detail
 
 
 def test_a_run_that_crashes_is_different(

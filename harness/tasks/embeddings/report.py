@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import product
 
 import numpy as np
@@ -11,10 +11,10 @@ import pandas as pd
 
 from harness.records.metrics import Metric
 from harness.records.record import Record
-from harness.statistics import Floats, bootstrap, median, paired_effects
-from harness.tasks.cells import Cell, same_seeds
+from harness.statistics import Floats, bootstrap, median
+from harness.tasks.cells import Cell
 
-RANKS = ("mrr", "mrr/validation", "hits", "ndcg", "recall")
+RANKS = ("mrr", "mrr/validation", "ndcg")
 """The series in which larger values are better."""
 
 NAMES = {
@@ -51,35 +51,6 @@ def measured(cell: Cell, name: str) -> Floats:
     After a run diverged, its ranks are 0 and all other values are infinite.
     """
     return cell.column(name, _worst(name))
-
-
-def differences(
-    of: Sequence[Cell], names: Sequence[str], against: str = "none"
-) -> pd.DataFrame:
-    """Return the effect of each limit at the end of training.
-
-    ``estimate`` = median over seeds of (this limit - ``against``), paired by seed, with
-    its interval; ``what`` is the series.
-    """
-    rows = []
-    for (mine, other), name in product(_paired(of, against), names):
-        a, b = (measured(cell, name)[:, -1] for cell in (mine, other))
-        interval = bootstrap(median, paired_effects(a, b, "difference"))
-        rows.append({**mine.labels, "what": name, **interval.columns("estimate")})
-    columns = [*of[0].labels, "what", "estimate", "low", "high"]
-    return pd.DataFrame(rows, columns=columns)
-
-
-def _paired(of: Sequence[Cell], against: str) -> Iterator[tuple[Cell, Cell]]:
-    """Pair the cells of all limits with those of ``against``, by seed.
-
-    The learning rate is no label, so the cells of a pair may have different ones.
-    """
-    limits = list(dict.fromkeys(cell.labels["limit"] for cell in of))
-    for limit, a, b in product(limits, of, of):
-        alike = {**a.labels, "limit": against} == b.labels
-        if a.labels["limit"] == limit != against and alike:
-            yield from same_seeds(a, b)
 
 
 def ends(of: Sequence[Cell], names: Sequence[str]) -> pd.DataFrame:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
 import pandas as pd
 
 from harness.figures.marks import dots, first_backend, log_axis
 from harness.figures.plot import Drawing
 from harness.judgement.finding import Finding, Judgement
 from harness.records.record import Record
-from harness.tasks.cells import Cell, cells
+from harness.tasks.cells import cells
 from harness.tasks.embeddings import report as tables
 from harness.tasks.embeddings.report import NAMES, last, quoted, with_cases
 from harness.tasks.link_prediction.task import Settings
@@ -25,42 +24,20 @@ METRICS = {
 }
 """The metrics by which runs are compared, at the end of training."""
 
-NEGLIGIBLE = 0.01
-"""A negligible difference in mean reciprocal rank."""
-
-SERIES = ("mrr", "hits", "loss", "norm/median", "norm/highest", "above")
+SERIES = ("mrr", "norm/highest")
 
 
 def judge(records: Sequence[Record]) -> Judgement:
-    """Make tables of the records."""
+    """Make a table of the records; ``chance`` is the mean reciprocal rank by chance."""
     of = cells(records, Settings, _label)
+    chance = {cell.settings.graph.name: cell.last("mrr/chance")[0] for cell in of}
     ends = tables.ends(of, SERIES).assign(max_norm=of[0].settings.max_norm)
-    frames = {
-        "effect": tables.differences(of, ["mrr", "hits", "loss"]),
-        "ends": ends.merge(chance(of)),
-    }
-    return Judgement(tables=frames)
+    return Judgement({"ends": ends.assign(chance=ends["graph"].map(chance))})
 
 
 def _label(of: Settings) -> dict[str, str]:
     optimizer = of.optimizer["name"]
     return {"optimizer": optimizer, "graph": of.graph.name, "limit": of.limit}
-
-
-def chance(of: Sequence[Cell]) -> pd.DataFrame:
-    """Return the metrics of random ranks on each graph.
-
-    ``chance`` is a mean reciprocal rank; ``hits_chance`` a share of ranks up to 10.
-    """
-    rows = [
-        {
-            "graph": cell.labels["graph"],
-            "chance": np.fmax.reduce(cell.last("mrr/chance")),
-            "hits_chance": np.fmax.reduce(cell.last("hits/chance")),
-        }
-        for cell in of
-    ]
-    return pd.DataFrame(rows).groupby("graph", sort=False, as_index=False).max()
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
@@ -73,15 +50,15 @@ def draw_ranks(finding: Finding) -> Drawing:
     """The mean reciprocal rank of each arm."""
     ends = finding.tables["ends"]
     chosen = ends[ends["what"] == "mrr"]
-    effect = first_backend(finding.tables["effect"])
-    clipped = effect[(effect["limit"] == "clip") & (effect["what"] == "mrr")]
+    shown = first_backend(chosen).pivot_table(
+        "median", index=["graph", "optimizer"], columns="limit"
+    )
     title = "Mean reciprocal rank at the end of training"
-    if len(clipped):
-        better = int((clipped["low"] > NEGLIGIBLE).sum())
-        worse = int((clipped["high"] < -NEGLIGIBLE).sum())
+    if {"none", "clip"} <= set(shown):
+        better = (shown["none"] > shown["clip"]).sum()
         title = (
-            f"Clipped rows rank better than rows without a limit in {better} of "
-            f"{len(clipped)} cases, and worse in {worse}"
+            "Without a limit the median rank is better than with clipped rows in "
+            f"{better} of {len(shown)} cases"
         )
     return dots(
         "ranks",

@@ -23,19 +23,13 @@ from harness.timing import AGAIN
 APART = ("optimizer.name", "limit")
 """The settings that distinguish runs in the tables."""
 
-SERIES = (
-    *("loss", "ndcg", "recall", "norm/frequent", "norm/rare"),
-    *("highest/named", "highest/stored", "highest/served", "above"),
-)
-BASELINES = ("ndcg/popularity", "recall/popularity", "ndcg/chance", "recall/chance")
+SERIES = ("ndcg", "highest/named", "highest/stored", "highest/served", "above")
+POPULAR = "ndcg/popularity"
 
 IDENTICAL = (f"clip{AGAIN}", "clip")
 """Two names of the same work, which is timed twice on other tables: the control."""
 
-RATIOS = (
-    *(("clip", "none"), ("lookup", "none"), ("clip", "lookup"), ("lookup", "clip")),
-    IDENTICAL,
-)
+RATIOS = (("clip", "none"), ("lookup", "none"), IDENTICAL)
 """The compared pairs of times."""
 
 TIMES = {"lookup": "lookup at serving", "step": "training step"}
@@ -43,8 +37,6 @@ SHOWN = {
     "highest/named": "rows just named",
     "highest/stored": "all rows, as stored",
     "highest/served": "all rows, as used",
-    "norm/frequent": "frequent films",
-    "norm/rare": "rare films",
 }
 """Series -> its name in a figure."""
 
@@ -78,7 +70,6 @@ def judge(records: Sequence[Record]) -> Judgement:
     frames = {
         "cost": cost(of),
         "promise": promise(of),
-        "effect": tables.differences(of, ["ndcg", "recall", "loss"], "clip"),
         "ends": tables.ends(of, SERIES),
         "baselines": baselines(of),
     }
@@ -95,7 +86,7 @@ def cost(of: Sequence[Cell]) -> pd.DataFrame:
     For a training step, and for a lookup in a served model. The ratio is computed in
     each run: the median over the seeds with its interval, the ``lowest`` and the
     ``highest`` run. ``microseconds`` = the median time of ``limit`` on the measuring
-    machine; ``per_second`` = its reciprocal.
+    machine.
     """
     rows = []
     clipped = [cell for cell in of if cell.settings.limit == "clip"]
@@ -113,11 +104,10 @@ def cost(of: Sequence[Cell]) -> pd.DataFrame:
             "lowest": ratios.min(),
             "highest": ratios.max(),
             "microseconds": 1e6 * float(np.median(mine)),
-            "per_second": 1 / float(np.median(mine)),
         }
         rows.append(row)
     numbers = ["against", "estimate", "low", "high", "lowest", "highest"]
-    columns = ["what", *of[0].labels, *numbers, "microseconds", "per_second"]
+    columns = ["what", *of[0].labels, *numbers, "microseconds"]
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -146,16 +136,8 @@ def promise(of: Sequence[Cell]) -> pd.DataFrame:
 
 
 def baselines(of: Sequence[Cell]) -> pd.DataFrame:
-    """NDCG@10 and recall@10 of the most popular films and of random films.
-
-    One row: the median over the seeds, of the first arm that has them.
-    """
-    for cell in of:
-        values = np.array([cell.last(name) for name in BASELINES])
-        known = values[:, np.isfinite(values[0])]
-        if known.size:
-            return pd.DataFrame([np.median(known, axis=1)], columns=list(BASELINES))
-    return pd.DataFrame(columns=list(BASELINES))
+    """NDCG@10 of the most popular films, the median over the seeds of the first arm."""
+    return pd.DataFrame({POPULAR: [np.median(of[0].last(POPULAR))]})
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
@@ -163,7 +145,6 @@ def drawings(finding: Finding) -> Iterator[Drawing]:
     if len(finding.tables["cost"]):
         yield draw_cost(finding)
     yield draw_promise(finding)
-    yield draw_norms(finding)
     yield draw_ranks(finding)
 
 
@@ -225,32 +206,6 @@ def draw_promise(finding: Finding) -> Drawing:
     )
 
 
-def draw_norms(finding: Finding) -> Drawing:
-    """The median norms of frequent and of rare items at the end."""
-    rows = _shown(finding, "norm/frequent", "norm/rare")
-    free = rows[rows["limit"] == "none"].groupby("what")["median"]
-    parts = {str(what): quoted(values, ".1f") for what, values in free}
-    title = "The norms of frequent and of rare films"
-    if parts:
-        title = (
-            f"Without a limit frequent films end at norm {parts['norm/frequent']}, "
-            f"rare ones at {parts['norm/rare']}"
-        )
-    return dots(
-        "norms",
-        title,
-        rows,
-        "median",
-        "median norm",
-        hues=NAMES,
-        alt="Median norm of the rows of frequent and of rare films at the end, for the "
-        "three ways to limit norms.",
-        caption="Median norm of the rows of the most rated tenth and of the least "
-        "rated half of the films, as the model uses them; the median over seeds with "
-        "its 95% interval.",
-    )
-
-
 def draw_ranks(finding: Finding) -> Drawing:
     """NDCG at the end, beside that of the most popular items."""
     rows = finding.tables["ends"].query("what == 'ndcg'")
@@ -259,7 +214,7 @@ def draw_ranks(finding: Finding) -> Drawing:
         f"{quoted(values)} ({NAMES[str(hue)]})"
         for hue, values in rows.groupby("hue", sort=False)["median"]
     ]
-    popular = finding.tables["baselines"]["ndcg/popularity"]
+    popular = finding.tables["baselines"][POPULAR].iloc[0]
     return dots(
         "ranks",
         f"NDCG@10 ends at {', '.join(parts)}",
@@ -271,7 +226,7 @@ def draw_ranks(finding: Finding) -> Drawing:
         "most popular films reach.",
         caption="NDCG@10 of held-out ratings among all films that a user has not rated "
         "in training. Right is better. Median over seeds with its 95% interval.",
-        level=float(popular.iloc[0]) if len(popular) else None,
+        level=popular,
     )
 
 

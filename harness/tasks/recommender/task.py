@@ -1,8 +1,6 @@
 """A recommender of films on MovieLens 100K, by the dot product of two rows.
 
-Each user and each film has a row. A few films have many ratings and most have very few,
-so the norms of frequent and of rare rows can be compared. The cost of a lookup and of a
-step is also measured.
+Each user and each film has a row. The cost of a lookup and of a step is also measured.
 """
 
 from __future__ import annotations
@@ -120,9 +118,7 @@ def measure(
     """Measure tables after ``step`` steps.
 
     ``loss``: the mean training loss over held-out ``examples``, in nats.
-    ``ndcg``, ``recall``: of the 10 best items, the mean over the users.
-    ``norm/frequent``, ``norm/rare``: the median norm of the rows of the most popular
-    tenth of the items and of the least popular half, as used by the model.
+    ``ndcg``: of the 10 best items, the mean over the users.
     ``highest/named``: the highest norm, relative to the limit, of the item rows of the
     latest step; before the first step, of all item rows. ``highest/stored``,
     ``highest/served``: the same for all item rows, as stored and as used.
@@ -134,12 +130,9 @@ def measure(
     user, item, other = examples.T
     chosen, others = ((users[user] * items[each]).sum(axis=1) for each in (item, other))
     loss = np.logaddexp(0, -chosen) + np.logaddexp(0, others)
-    popular, count = np.argsort(-split.rated.sum(axis=0), kind="stable"), len(items)
     return {
         "loss": float(loss.mean()),
-        **quality(users @ items.T, split.rated, split.wanted),
-        "norm/frequent": float(np.median(lengths[popular[: count // 10]])),
-        "norm/rare": float(np.median(lengths[popular[count // 2 :]])),
+        "ndcg": ndcg(users @ items.T, split.rated, split.wanted),
         "highest/named": float(of_latest.max() / of.max_norm),
         "highest/stored": float(stored.max() / of.max_norm),
         "highest/served": float(lengths.max() / of.max_norm),
@@ -155,12 +148,11 @@ def served(table: Array, of: Settings) -> Array:
     return rows * (of.max_norm / np.maximum(norms(table), of.max_norm))[:, None]
 
 
-def quality(scores: Array, rated: Array, wanted: Array) -> dict[str, float]:
-    """Return NDCG@10 and recall@10, the mean over users with a held-out rating.
+def ndcg(scores: Array, rated: Array, wanted: Array) -> float:
+    """Return NDCG@10, the mean over users with a held-out rating.
 
-    NDCG@10 = sum over held-out items at rank k <= 10 of 1 / log2(k + 1), relative to
-    the sum if all held-out items had the first ranks. recall@10: the share of held-out
-    items at these ranks.
+    It is the sum over held-out items at rank k <= 10 of 1 / log2(k + 1), relative to
+    the sum if all held-out items had the first ranks.
     """
     costs = np.where(rated, np.inf, -scores)
     best = np.argpartition(costs, TOP, axis=1)[:, :TOP]
@@ -169,40 +161,14 @@ def quality(scores: Array, rated: Array, wanted: Array) -> dict[str, float]:
     right = np.take_along_axis(wanted, best, axis=1)
     counts = wanted.sum(axis=1)
     some = counts > 0
-    ndcg = (right @ GAINS)[some] / _ideal(counts[some])
-    recall = right.sum(axis=1)[some] / counts[some]
-    return {"ndcg": float(ndcg.mean()), "recall": float(recall.mean())}
-
-
-def baselines(rated: Array, wanted: Array) -> dict[str, float]:
-    """Return the metrics of the most popular items, and of random items.
-
-    Of n items, each is at one of the first ranks with probability 10 / n.
-    """
-    popularity = np.broadcast_to(rated.sum(axis=0), rated.shape)
-    popular = quality(popularity, rated, wanted)
-    counts = wanted.sum(axis=1)
-    some = counts > 0
-    unrated = (~rated).sum(axis=1)[some]
-    ndcg = counts[some] / unrated * GAINS.sum() / _ideal(counts[some])
-    return {
-        "ndcg/popularity": popular["ndcg"],
-        "recall/popularity": popular["recall"],
-        "ndcg/chance": float(ndcg.mean()),
-        "recall/chance": float((TOP / unrated).mean()),
-    }
-
-
-def _ideal(counts: Array) -> Array:
-    """Return the sum of gains if ``counts`` held-out items have the first ranks."""
-    ideal: Array = np.cumsum(GAINS)[np.minimum(counts, TOP) - 1]
-    return ideal
+    ideal = np.cumsum(GAINS)[np.minimum(counts[some], TOP) - 1]
+    return float(((right @ GAINS)[some] / ideal).mean())
 
 
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
     """Do one run; a run with clipping also measures the times of every limit.
 
-    Summary: NDCG@10 and recall@10 of two baselines, and the seconds of a step and of a
+    Summary: NDCG@10 of the most popular items, and the seconds of a step and of a
     lookup.
     """
     of, split = Settings(**config), draw_split(seed)
@@ -213,7 +179,8 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
     trainer = trainer_of("recommender", of, plan, backend, device)
     measured = partial(measure, of=of, plan=plan, split=split, examples=examples)
     outcome = walk(of, plan, trainer, measured)
-    summary = baselines(split.rated, split.wanted)
+    popularity = np.broadcast_to(split.rated.sum(axis=0), split.rated.shape)
+    summary = {"ndcg/popularity": ndcg(popularity, split.rated, split.wanted)}
     if outcome.status == "ok" and of.limit == "clip":
         summary |= _times(of, plan, split.training, seed, backend, device)
     return replace(outcome, summary=summary)
