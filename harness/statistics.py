@@ -51,27 +51,6 @@ def paired_effects(a: npt.ArrayLike, b: npt.ArrayLike, kind: Effect) -> Floats:
     return np.where(one == other, 0.0, effects)
 
 
-def steps_to_target(
-    steps: npt.ArrayLike,
-    values: npt.ArrayLike,
-    target: float,
-    best: Literal["smallest", "largest"] = "smallest",
-) -> float:
-    """Return the first step at which the value reaches the target.
-
-    Return infinity if no value does. NaN never does.
-
-    Args:
-        steps: optimizer steps at which a run was evaluated, ascending.
-        values: metric of the run at these steps.
-        target: value to reach.
-        best: whether smaller or larger values are better.
-    """
-    when, values = np.asarray(steps, np.float64), np.asarray(values, np.float64)
-    good = values <= target if best == "smallest" else values >= target
-    return float(when[good.argmax()]) if good.any() else float("inf")
-
-
 def median(values: Floats) -> Floats:
     """Return the median over the seeds, the second axis.
 

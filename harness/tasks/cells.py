@@ -89,13 +89,6 @@ def same_seeds(a: Cell, b: Cell) -> Iterator[tuple[Cell, Cell]]:
         yield replace(a, records=shared[0]), replace(b, records=shared[1])
 
 
-def log2(scales: Floats) -> Floats:
-    """Return log2 of loss scales; NaN becomes the lowest, as it skips every step."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        logarithms = np.log2(scales)
-    return np.where(np.isnan(logarithms), -np.inf, logarithms)
-
-
 def on_gpus(records: Sequence[Record]) -> list[Record]:
     """Return the records of runs on a GPU that ended well."""
     return [

@@ -9,7 +9,6 @@ from harness.errors import HarnessError
 from harness.statistics import (
     median,
     paired_effects,
-    steps_to_target,
 )
 
 INF = np.inf
@@ -37,11 +36,3 @@ def test_a_median_of_infinities_of_both_signs_is_no_nan() -> None:
     values = np.array([[-INF, -INF, INF, INF], [-INF, 1, 2, INF], [1, INF, INF, INF]])
     assert median(values).tolist() == [0, 1.5, INF]
     assert np.isnan(median(np.array([[np.nan, 1.0]])))
-
-
-def test_steps_to_target_is_the_first_evaluation_that_is_good_enough() -> None:
-    steps, losses = [10, 20, 30, 40], [3.0, np.nan, 1.0, 2.0]
-    assert steps_to_target(steps, losses, 2.0) == 30
-    assert steps_to_target(steps, losses, 2.5, best="largest") == 10
-    assert steps_to_target(steps, losses, 0.5) == INF
-    assert steps_to_target([], [], 0.5) == INF

@@ -7,26 +7,23 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure as Canvas
+from matplotlib.axes import Axes
 
 from harness.figures.marks import curves as curves_of
 from harness.figures.marks import (
     dots,
     first_backend,
-    grouped,
-    line,
     log_axis,
     looks,
     percent,
     unique,
 )
 from harness.figures.plot import Drawing
-from harness.figures.style import PANEL, Theme
 from harness.judgement.finding import Finding, Judgement
 from harness.records.metrics import Metric
 from harness.records.record import Record
 from harness.statistics import Floats, paired_effects
-from harness.tasks.cells import Cell, cells, interval, log2, same_seeds
+from harness.tasks.cells import Cell, cells, interval, same_seeds
 from harness.tasks.checks import Check, all_hold
 from harness.tasks.deep_digits.task import HIGHEST, LOWEST, Settings
 
@@ -41,9 +38,6 @@ def loss(record: Record) -> float:
 
 METRICS = {"loss": Metric(loss, "nats", "smaller")}
 """The metrics by which runs are compared."""
-
-KINDS = ("weights", "activations")
-"""The kinds of counted gradients."""
 
 EXPONENTS = np.arange(LOWEST, HIGHEST + 1)
 
@@ -70,7 +64,7 @@ def judge(records: Sequence[Record]) -> Judgement:
 
 
 def _losses(cell: Cell, of: Sequence[Cell]) -> dict[str, Any]:
-    """Return the final held-out loss and accuracy, medians over the seeds.
+    """Return the final held-out loss, the median over the seeds.
 
     ``ratio`` = loss / loss of float32 without a scale on the same backend, paired by
     seed; NaN without such a run.
@@ -85,7 +79,6 @@ def _losses(cell: Cell, of: Sequence[Cell]) -> dict[str, Any]:
         "dtype": cell.settings.dtype,
         "scale": cell.settings.scale,
         **interval("loss", cell.column("loss")[:, -1]),
-        **interval("accuracy", np.nan_to_num(cell.last("accuracy"), nan=0.0)),
         **{name: np.exp(value) for name, value in effects.items()},
         "seeds": len(cell.records),
     }
@@ -95,53 +88,53 @@ def _scales(cell: Cell) -> dict[str, Any]:
     """Return the values of a scale, medians over the seeds.
 
     ``recovery`` from the injected overflow is in steps, infinite if not within the run.
-    ``skipped`` counts steps. ``zero_KIND`` is the share of zero gradients over all
+    ``skipped`` counts steps. ``zero_weights`` is the share of zero gradients over all
     checkpoints. ``moves`` is whether the scale is dynamic. ``pinned`` counts runs with
-    the scale at 1 already before the overflow, and ``nan`` runs with a final scale of
-    NaN.
+    the scale at 1 already before the overflow.
     """
     moves = cell.settings.scale not in ("none", "fixed")
-    zeros = {f"zero_{k}": cell.series(f"zero/{k}", np.nan) for k in KINDS}
     return {
         **cell.labels,
         "moves": moves,
         "recovery": np.median(np.nan_to_num(cell.last("recovery"), nan=np.inf)),
         "skipped": np.median(cell.last("skipped")),
-        **{name: np.nanmean(share) for name, share in zeros.items()},
+        "zero_weights": np.nanmean(cell.series("zero/weights", np.nan)),
         "runs": len(cell.records),
         "pinned": int((moves & (cell.last("before") == 1)).sum()),
-        "nan": int(np.isnan(cell.last("scale")).sum()),
     }
 
 
 def curves(of: Sequence[Cell]) -> pd.DataFrame:
-    """log2 of the scale over the steps, medians with intervals."""
+    """log2 of the scale over the steps, medians with intervals.
+
+    A scale of NaN counts as the lowest, because it skips every step.
+    """
     frames = []
     for cell in of:
-        columns = interval("scale_log2", log2(cell.series("scale")))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            scales = np.log2(cell.series("scale"))
+        columns = interval("scale_log2", np.where(np.isnan(scales), -np.inf, scales))
         steps = {"step": cell.settings.measured_at}
         frames.append(pd.DataFrame({**cell.labels, **steps, **columns}))
     return pd.concat(frames, ignore_index=True)
 
 
 def underflow(of: Sequence[Cell]) -> pd.DataFrame:
-    """The share of gradients that become 0 in float16 with a scale 2^k.
+    """The share of weights' gradients that become 0 in float16 with a scale 2^k.
 
     Of the float32 runs on the first backend, which count them.
     """
-    frames = [pd.DataFrame(columns=["gradients", "scale_log2", "flushed"])]
     plain = [cell for cell in of if cell.settings.dtype == "float32"][:1]
     runs = [r.summary for c in plain for r in c.records if r.status == "ok"]
-    for kind in KINDS if runs else ():
-        shares = interval("flushed", [flushed(run, kind, POWERS) for run in runs])
-        columns = {"gradients": kind, "scale_log2": POWERS, **shares}
-        frames.append(pd.DataFrame(columns))
-    return pd.concat(frames[1:] or frames, ignore_index=True)
+    if not runs:
+        return pd.DataFrame(columns=["scale_log2", "flushed", "flushed_low"])
+    shares = interval("flushed", [flushed(run, POWERS) for run in runs])
+    return pd.DataFrame({"scale_log2": POWERS, **shares})
 
 
-def flushed(summary: Mapping[str, float], kind: str, powers: Any) -> Floats:
+def flushed(summary: Mapping[str, float], powers: Any) -> Floats:
     """Return the share of counted gradients that become 0 with each scale 2**power."""
-    counts = np.array([summary.get(f"{kind}/{each}", 0.0) for each in EXPONENTS], float)
+    counts = np.array([summary.get(f"weights/{each}", 0.0) for each in EXPONENTS])
     below = EXPONENTS + np.asarray(powers)[:, None] < FLUSHED
     return np.asarray(below @ counts / counts.sum())
 
@@ -158,7 +151,7 @@ def checks(
         for each in half
         if each.scale in WINDOWS and not each.strict
     }
-    zeros = scales.set_index("method")[["zero_weights", "zero_activations"]]
+    zeros = scales.set_index("method")["zero_weights"]
     by_law = underflow[underflow["scale_log2"] == 0]
     parts = [
         all_hold(by_law["flushed_low"] > 0.5),
@@ -218,29 +211,24 @@ def draw_losses(table: pd.DataFrame) -> Drawing:
 def draw_underflow(table: pd.DataFrame) -> Drawing:
     """The share of gradients that float16 flushes to 0, over the loss scale."""
 
-    def paint(canvas: Canvas, theme: Theme) -> None:
-        panel = canvas.subplots()
-        look = {"weights": "default", "activations": "none"}
-        for (kind,), rows in grouped(table, "gradients"):
-            color = theme.methods[look[kind]]
-            line(panel, rows, "scale_log2", "flushed", color=color, label=kind)
-        panel.set_xlim(0, 20)
-        panel.set_ylim(0, 1)
+    def axis(panel: Axes) -> None:
+        panel.set(xlim=(0, 20), ylim=(0, 1))
         panel.yaxis.set_major_formatter(percent())
-        panel.set_xlabel("log2 of the loss scale")
-        panel.set_ylabel("share flushed to zero")
-        panel.legend()
 
     share = table["flushed"].iloc[0]
-    return Drawing(
+    return curves_of(
         "underflow",
         f"Unscaled, float16 flushes {share:.0%} of this net's weight gradients to zero",
+        table.assign(method="weights"),
+        "scale_log2",
+        "flushed",
+        ("log2 of the loss scale", "share flushed to zero"),
+        looks=lambda theme: {"weights": {"color": theme.methods["default"]}},
         alt="The share of gradients that a loss scale leaves at zero in float16.",
         caption="Gradients of the float32 runs at all checkpoints. A number up to "
         "2^-25 is zero in float16.",
         data=table,
-        size=(PANEL, 3.2),
-        paint=paint,
+        axis=axis,
     )
 
 

@@ -114,10 +114,9 @@ def make_plan(of: Settings, seed: int) -> Plan:
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
     """Do one run; it has diverged if a held-out loss is not finite.
 
-    Series: ``step``, ``loss`` (held out, nats), ``accuracy`` (held out, a share),
-    ``scale`` (of the next step), ``skipped`` (steps so far), ``zero/weights`` and
-    ``zero/activations`` (the share of zero gradients of one batch).
-    Summary: the last value of each series, the values of :func:`around` and, in
+    Series: ``step``, ``loss`` (held out, nats), ``scale`` (of the next step),
+    ``skipped`` (steps so far) and ``zero/weights`` (the share of zero gradients of one
+    batch). Summary: the last value of each series, the values of :func:`around` and, in
     float32, the counts of :func:`count`.
     """
     of = Settings(**config)
@@ -134,13 +133,11 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
         gradients = trainer.gradients(rows, plan.factors[0])
         if of.dtype == "float32":
             count(counts, gradients)
-        loss, accuracy = trainer.measure()
         return {
-            "loss": loss,
-            "accuracy": accuracy,
+            "loss": trainer.measure(),
             "scale": scales[-1],
             "skipped": float(step - trainer.applied()),
-            **{f"zero/{k}": float(np.mean(g == 0)) for k, g in gradients.items()},
+            "zero/weights": float(np.mean(gradients == 0)),
         }
 
     outcome = training.walk(of.measured_at, advance, measure)
@@ -161,30 +158,22 @@ def _trainer(config: str, backend: str, device: str) -> Any:
 def around(scales: Sequence[float], overflow: int) -> dict[str, float]:
     """Return the reaction of a scale to one overflow; ``scales[k]`` is for step k.
 
-    The scale ``before`` and ``after`` the step and its ``lowest`` value since;
-    ``mean_log2`` of all steps; and ``recovery``, the steps from the overflow until the
-    scale is above half of ``before`` again: 0 if it did not fall, NaN if it does not
-    recover.
+    The scale ``before`` the step, and ``recovery``, the steps from the overflow until
+    the scale is above half of ``before`` again: 0 if it did not fall, NaN if it does
+    not recover.
     """
     values = np.asarray(scales, float)
     before, later = values[overflow], values[overflow + 1 :]
     back = np.flatnonzero(later > before / 2)
-    return {
-        "before": float(before),
-        "after": float(later[0]),
-        "lowest": float(later.min()),
-        "mean_log2": float(np.log2(values[np.isfinite(values)]).mean()),
-        "recovery": float(back[0]) if len(back) else float("nan"),
-    }
+    recovery = float(back[0]) if len(back) else float("nan")
+    return {"before": float(before), "recovery": recovery}
 
 
-def count(counts: dict[str, int], gradients: Mapping[str, Array]) -> None:
-    """Add a histogram of floor(log2 |g|) to ``counts``: KIND/EXPONENT and KIND/zero."""
-    for kind, values in gradients.items():
-        mantissa, exponent = np.frexp(np.abs(values[np.isfinite(values)]))
-        # frexp's mantissa is in [0.5, 1), so the floor of log2 is one less.
-        bins = np.clip(exponent[mantissa > 0] - 1, LOWEST, HIGHEST)
-        numbers = dict(zip(*np.unique(bins, return_counts=True), strict=True))
-        for name, number in {**numbers, "zero": np.sum(mantissa == 0)}.items():
-            key = f"{kind}/{name}"
-            counts[key] = counts.get(key, 0) + int(number)
+def count(counts: dict[str, int], gradients: Array) -> None:
+    """Add a histogram of floor(log2 |g|) to ``counts``: weights/EXPONENT."""
+    mantissa, exponent = np.frexp(np.abs(gradients[np.isfinite(gradients)]))
+    # frexp's mantissa is in [0.5, 1), so the floor of log2 is one less.
+    bins = np.clip(exponent[mantissa > 0] - 1, LOWEST, HIGHEST)
+    for each, number in zip(*np.unique(bins, return_counts=True), strict=True):
+        key = f"weights/{each}"
+        counts[key] = counts.get(key, 0) + int(number)

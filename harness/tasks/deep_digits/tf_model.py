@@ -65,17 +65,15 @@ class Trainer:
         """Return the scale of the next step."""
         return float(self.optimizer.loss_scale)
 
-    def gradients(self, rows: Array, factor: float) -> dict[str, Array]:
+    def gradients(self, rows: Array, factor: float) -> Array:
         """Return the gradients of the scaled loss before they are unscaled, flat."""
         features, digit = (part[rows] for part in self.training)
         product = tf.constant(float(factor) * self.scale(), tf.float32)
-        weights, activations = self.flat_gradients(features, digit, product)
-        return {"weights": weights.numpy(), "activations": activations.numpy()}
+        return self.flat_gradients(features, digit, product).numpy()
 
-    def measure(self) -> tuple[float, float]:
-        """Return the held-out loss in nats, and the accuracy."""
-        loss, right = self.loss_and_accuracy(*self.held_out)
-        return float(loss), float(right)
+    def measure(self) -> float:
+        """Return the held-out loss in nats."""
+        return float(self.loss(*self.held_out))
 
     @tf.function
     def steps(self, features, digit, batches, factors):
@@ -86,9 +84,7 @@ class Trainer:
             rows = batches[step]
             x, y = tf.gather(features, rows), tf.gather(digit, rows)
             pairs = self.optimizer.compute_gradients(
-                lambda x=x, y=y, factor=factors[step]: (
-                    loss_of(self.forward(x)[0], y) * factor
-                ),
+                lambda x=x, y=y, factor=factors[step]: self.loss(x, y) * factor,
                 self.weights,
             )
             self.optimizer.apply_gradients(pairs, self.count)
@@ -97,33 +93,19 @@ class Trainer:
 
     @tf.function
     def flat_gradients(self, features, digit, factor):
-        """Return the gradients of weights and of activations, [n] float32 each."""
+        """Return the gradients of all weights, [n] float32."""
         with tf.GradientTape() as tape:
-            logits, hidden = self.forward(features)
-            loss = loss_of(logits, digit) * factor
-        tensors = tape.gradient(loss, [*self.weights, *hidden])
-        flat = [tf.reshape(tf.cast(each, tf.float32), [-1]) for each in tensors]
-        return tf.concat(flat[:3], 0), tf.concat(flat[3:], 0)
+            loss = self.loss(features, digit) * factor
+        tensors = tape.gradient(loss, self.weights)
+        return tf.concat([tf.reshape(tf.cast(t, tf.float32), [-1]) for t in tensors], 0)
 
     @tf.function
-    def loss_and_accuracy(self, features, digit):
-        """Return the mean loss in nats, and the accuracy."""
-        logits, _ = self.forward(features)
-        answers = tf.argmax(logits, axis=1, output_type=tf.int32)
-        right = tf.reduce_mean(tf.cast(tf.equal(answers, digit), tf.float32))
-        return loss_of(logits, digit), right
-
-    def forward(self, features):
-        """Return the logits, and the activations of each layer."""
+    def loss(self, features, digit):
+        """Return the mean cross-entropy in nats, in float32 whatever the weights."""
         first, layers, last = self.weights
-        hidden = [tf.tanh(features @ first)]
+        hidden = tf.tanh(features @ first)
         for layer in tf.unstack(layers):
-            hidden.append(tf.tanh(hidden[-1] @ layer))
-        return hidden[-1] @ last, hidden
-
-
-def loss_of(logits, digit):
-    """Return the mean cross-entropy in nats, in float32 for logits of any dtype."""
-    wide = tf.cast(logits, tf.float32)
-    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(digit, wide)
-    return tf.reduce_mean(losses)
+            hidden = tf.tanh(hidden @ layer)
+        logits = tf.cast(hidden @ last, tf.float32)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(digit, logits)
+        return tf.reduce_mean(losses)

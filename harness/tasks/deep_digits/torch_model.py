@@ -46,7 +46,7 @@ class Trainer:
         """Take the steps ``start`` to ``stop`` - 1; return the scale after each."""
         scales = []
         for step in range(start, stop):
-            loss, _ = self.loss(self.plan.batches[step], self.plan.factors[step])
+            loss = self.loss(self.plan.batches[step], self.plan.factors[step])
             self.optimizer.zero_grad()
             self.optimizer.scale_loss(loss).backward()
             self.optimizer.step()
@@ -58,42 +58,31 @@ class Trainer:
         """Return the number of steps so far that were not skipped."""
         return self.count
 
-    def loss(self, rows: Array, factor: float) -> tuple[Tensor, list[Tensor]]:
-        """Return the loss of a batch times a factor, and the activations."""
+    def loss(self, rows: Array, factor: float) -> Tensor:
+        """Return the loss of a batch times a factor."""
         chosen = torch.tensor(rows, device=self.device).long()
         images = Images(*(part[chosen] for part in self.training))
-        logits, hidden = self.forward(images.features)
-        return loss_of(logits, images.digit) * float(factor), hidden
+        return self.loss_of(images) * float(factor)
 
     def scale(self) -> float:
         """Return the scale of the next step."""
         return float(self.optimizer.loss_scale)
 
-    def gradients(self, rows: Array, factor: float) -> dict[str, Array]:
+    def gradients(self, rows: Array, factor: float) -> Array:
         """Return the gradients of the scaled loss before they are unscaled, flat."""
-        loss, hidden = self.loss(rows, float(factor) * self.scale())
-        tensors = torch.autograd.grad(loss, [*self.weights, *hidden])
-        flat = [gradient.float().flatten() for gradient in tensors]
-        split = {"weights": flat[:3], "activations": flat[3:]}
-        return {name: torch.cat(each).cpu().numpy() for name, each in split.items()}
+        loss = self.loss(rows, float(factor) * self.scale())
+        tensors = torch.autograd.grad(loss, self.weights)
+        return torch.cat([each.float().flatten() for each in tensors]).cpu().numpy()
 
     @torch.no_grad()
-    def measure(self) -> tuple[float, float]:
-        """Return the held-out loss in nats, and the accuracy."""
-        features, digit = self.held_out
-        logits, _ = self.forward(features)
-        right = (logits.argmax(1) == digit).float().mean()
-        return loss_of(logits, digit).item(), right.item()
+    def measure(self) -> float:
+        """Return the held-out loss in nats."""
+        return self.loss_of(self.held_out).item()
 
-    def forward(self, features: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Return the logits, and the activations of each layer."""
+    def loss_of(self, images: Images) -> Tensor:
+        """Return the mean cross-entropy in nats, in float32 whatever the weights."""
         first, layers, last = self.weights
-        hidden = [torch.tanh(features @ first)]
+        hidden = torch.tanh(images.features @ first)
         for layer in layers.unbind():
-            hidden.append(torch.tanh(hidden[-1] @ layer))
-        return hidden[-1] @ last, hidden
-
-
-def loss_of(logits: Tensor, digit: Tensor) -> Tensor:
-    """Return the mean cross-entropy in nats, in float32 for logits of any dtype."""
-    return functional.cross_entropy(logits.float(), digit)
+            hidden = torch.tanh(hidden @ layer)
+        return functional.cross_entropy((hidden @ last).float(), images.digit)

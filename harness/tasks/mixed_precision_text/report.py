@@ -8,22 +8,18 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from harness.figures.marks import curves as curves_of
-from harness.figures.marks import dots, first_backend, looks, unique
+from harness.figures.marks import dots, first_backend
 from harness.figures.plot import Drawing
 from harness.judgement.finding import Finding, Judgement
 from harness.records.metrics import Metric
 from harness.records.record import Record
 from harness.statistics import Floats, bootstrap, median, paired_effects
-from harness.tasks.cells import Cell, cells, log2, same_seeds
+from harness.tasks.cells import Cell, cells, same_seeds
 from harness.tasks.checks import all_hold
 from harness.tasks.mixed_precision_text.task import Settings
 
 APART = ("method.label", "rate")
 """The settings that distinguish runs in the tables."""
-
-ARM = ["method", "rate", "backend"]
-"""The columns that name a row of every table."""
 
 METRICS = {
     "bits": Metric(
@@ -42,13 +38,12 @@ LARGEST = 2.0
 
 
 def judge(records: Sequence[Record]) -> Judgement:
-    """Make tables of the records, and check them."""
+    """Make a table of the records, and check them."""
     of = cells(records, Settings, lambda of: {"method": of.label, "rate": of.rate})
-    tables = {"ends": ends(of), "scales": scales(of), "curves": curves(of)}
-    skipped = tables["scales"].dropna(subset="skipped")
     check = "every arm skips the steps with an infinite gradient"
-    holds = all_hold(skipped["skipped"] >= skipped["injected"])
-    return Judgement(tables, [(check, holds)])
+    rows = [(np.median(c.last("skipped")), c.settings.overflows) for c in of]
+    skipped = [count >= least for count, least in rows if not np.isnan(count)]
+    return Judgement({"ends": ends(of)}, [(check, all_hold(skipped))])
 
 
 def _bits(cell: Cell) -> Floats:
@@ -76,7 +71,6 @@ def ends(of: Sequence[Cell]) -> pd.DataFrame:
                 "dtype": settings.dtype,
                 "scale": settings.scale,
                 "masters": settings.masters,
-                "strict": settings.strict,
                 "plain": settings.is_plain,
                 "best": cell is best[settings.label, cell.backend],
                 **bootstrap(median, _bits(cell)).named("bits"),
@@ -96,53 +90,12 @@ def _over(cell: Cell, base: Cell | None) -> dict[str, float]:
     return dict.fromkeys(("ratio", "ratio_low", "ratio_high"), np.nan)
 
 
-def scales(of: Sequence[Cell]) -> pd.DataFrame:
-    """The values of each scale as log2, medians over the seeds.
-
-    ``mean`` over all steps, the ``lowest`` and the final (``end``) scale; the number of
-    ``skipped`` steps, of which ``injected`` had an infinite gradient.
-    """
-    return pd.DataFrame(
-        {
-            **cell.labels,
-            "scale": cell.settings.scale,
-            "moves": cell.settings.scale not in ("none", "fixed"),
-            **bootstrap(median, cell.last("mean_log2")).named("mean"),
-            "lowest": float(np.median(log2(cell.last("lowest")))),
-            "end": float(np.median(log2(cell.last("scale")))),
-            "injected": cell.settings.overflows,
-            "skipped": float(np.median(cell.last("skipped"))),
-        }
-        for cell in of
-    )
-
-
-def curves(of: Sequence[Cell]) -> pd.DataFrame:
-    """Held-out bits and log2 of the scale over the steps, medians with intervals."""
-    frames = [
-        pd.DataFrame(
-            {
-                **cell.labels,
-                "step": cell.settings.measured_at,
-                **bootstrap(median, cell.column("bits")).named("bits"),
-                **bootstrap(median, log2(cell.series("scale"))).named("scale_log2"),
-            }
-        )
-        for cell in of
-    ]
-    return pd.concat(frames, ignore_index=True)
-
-
 def drawings(finding: Finding) -> Iterator[Drawing]:
     """Yield the figures of the first backend, each arm at its best rate."""
     ends = finding.tables["ends"]
     arms = first_backend(ends[ends["best"]])
     if arms["ratio"].notna().any():
         yield ratios(finding, arms)
-    # The scale is the same with and without masters.
-    moving = arms[arms["masters"] & ~arms["scale"].isin(["none", "fixed"])]
-    if len(moving):
-        yield over_time(finding, finding.tables["curves"].merge(moving[ARM]))
 
 
 def ratios(finding: Finding, arms: pd.DataFrame) -> Drawing:
@@ -171,23 +124,4 @@ def ratios(finding: Finding, arms: pd.DataFrame) -> Drawing:
         data=arms,
         level=1,
         axis=axis,
-    )
-
-
-def over_time(finding: Finding, table: pd.DataFrame) -> Drawing:
-    """log2 of the loss scale over the steps; a line per arm."""
-    last = table[table["step"] == table["step"].max()].sort_values("scale_log2")
-    low, high = last.iloc[0], last.iloc[-1]
-    return curves_of(
-        "scales",
-        f"The loss scale ends at 2^{low['scale_log2']:.0f} ({low['method']}) to "
-        f"2^{high['scale_log2']:.0f} ({high['method']})",
-        table,
-        "step",
-        "scale_log2",
-        ("step", "log2 of the loss scale"),
-        looks=lambda theme: looks(unique(table["method"]), theme),
-        alt=f"log2 of the loss scale over the steps, a line an arm. {finding.answer}",
-        caption="Median over seeds at checkpoints. Some steps of every run have an "
-        "infinite gradient, at equal distances.",
     )

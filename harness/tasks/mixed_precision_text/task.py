@@ -5,14 +5,13 @@ Some steps have an infinite gradient, to test how each loss scale reacts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from harness.records.record import Outcome
-from harness.statistics import steps_to_target
 from harness.tasks import backends, training
 from harness.tasks.byte_transformer.data import (
     Shape,
@@ -55,7 +54,7 @@ class Settings(ScaledSettings):
     batch: Count
     windows: Count  # held-out ones
     overflows: Count  # steps with an infinite gradient, at equal distances
-    target: Positive  # the bits per byte that a run should reach
+    target: Positive  # no longer used; part of the ids of runs
     steps: Count
     checkpoints: Count
 
@@ -123,50 +122,22 @@ def _rounded(values: Array) -> Array:
     return rounded.astype(np.float16).astype(np.float32)
 
 
-class Taken(NamedTuple):
-    """The result of an optimizer step: the next scale, and whether it was applied."""
-
-    scale: float
-    applied: bool
-
-
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
     """Do one run; it has diverged if the held-out bits are not finite.
 
     Series: ``step``, ``bits`` (held-out bits per byte), ``scale`` (of the next step)
-    and ``skipped`` (steps so far).
-    Summary: the last value of each series, the values of :func:`of_scales`, and
-    ``to_target``: the step of the first checkpoint with at most the target's bits, NaN
-    without one.
+    and ``skipped`` (steps so far). Summary: the last value of each series.
     """
     of = Settings(**config)
     plan = make_plan(of, seed)
     trainer = backends.model("mixed_precision_text", backend).Trainer(of, plan, device)
-    scales, skipped = [trainer.scale()], [False]
-
-    def advance(start: int, stop: int) -> None:
-        for step in trainer.advance(start, stop):
-            scales.append(step.scale)
-            skipped.append(not step.applied)
 
     def measure(_: int) -> dict[str, float]:
-        row = trainer.measure(), scales[-1], float(sum(skipped))
-        return dict(zip(("bits", "scale", "skipped"), row, strict=True))
+        skipped = float(trainer.skipped)
+        return {"bits": trainer.bits(), "scale": trainer.scale(), "skipped": skipped}
 
-    outcome = training.walk(of.measured_at, advance, measure, ["bits"])
+    outcome = training.walk(of.measured_at, trainer.advance, measure, ["bits"])
     if outcome.status != "ok":
         return outcome
-    series = outcome.series
-    reached = steps_to_target(series["step"], series["bits"], of.target)
-    last = {name: float(column[-1]) for name, column in series.items()}
-    to_target = reached if np.isfinite(reached) else float("nan")
-    summary = {**last, **of_scales(scales), "to_target": to_target}
-    return replace(outcome, summary=summary)
-
-
-def of_scales(scales: Sequence[float]) -> dict[str, float]:
-    """Return ``mean_log2`` of the scales of all steps, and the ``lowest`` one."""
-    values = np.asarray(scales, float)
-    usable = values[np.isfinite(values)]
-    mean = float(np.log2(usable).mean())
-    return {"mean_log2": mean, "lowest": float(usable.min())}
+    last = {name: float(column[-1]) for name, column in outcome.series.items()}
+    return replace(outcome, summary=last)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from harness.tasks.byte_transformer.torch_model import Transformer
 from harness.tasks.loss_scales import make_scale
-from harness.tasks.mixed_precision_text.task import Plan, Settings, Taken
+from harness.tasks.mixed_precision_text.task import Plan, Settings
 from lockstep import pytorch as lockstep
 
 
@@ -27,10 +27,10 @@ class Trainer:
         weights = list(self.net.parameters())
         base = torch.optim.Adam(weights, lr=settings.rate, eps=settings.epsilon)
         self.optimizer = wrapped(base, settings)
+        self.skipped = 0
 
-    def advance(self, start: int, stop: int) -> list[Taken]:
-        """Take the steps ``start`` to ``stop`` - 1; return the result of each."""
-        taken = []
+    def advance(self, start: int, stop: int) -> None:
+        """Take the steps ``start`` to ``stop`` - 1; count those that are skipped."""
         for step in range(start, stop):
             self.optimizer.zero_grad()
             loss = self.net.loss(self.windows[step])
@@ -38,16 +38,13 @@ class Trainer:
             if step in self.overflow_steps:
                 self.net.weights[0].grad[0, 0] = torch.inf
             self.optimizer.step()
-            report = self.optimizer.last_step
-            assert report is not None
-            taken.append(Taken(self.scale(), report.applied))
-        return taken
+            self.skipped += not self.optimizer.last_step.applied
 
     def scale(self) -> float:
         """Return the scale of the next step."""
         return float(self.optimizer.loss_scale)
 
-    def measure(self) -> float:
+    def bits(self) -> float:
         """Return the held-out bits per byte."""
         return self.net.bits_per_byte(self.held_out)
 

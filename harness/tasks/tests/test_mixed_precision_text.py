@@ -14,7 +14,6 @@ from harness.tasks.mixed_precision_text import report
 from harness.tasks.mixed_precision_text.task import (
     Settings,
     make_plan,
-    of_scales,
     train,
 )
 from harness.tests.makers import made_up, with_metric
@@ -86,10 +85,6 @@ def test_products_are_summed_in_float32_and_rounded_once() -> None:
     product.sum().backward()
     assert product.dtype == torch.float16 and product.item() == 2052
     assert row.grad.dtype == torch.float16 and row.grad.tolist() == [[1.0] * 5]
-
-
-def test_scales_that_are_no_number_are_left_out_of_the_mean() -> None:
-    assert of_scales([8, 2, float("nan")]) == {"mean_log2": 2, "lowest": 2}
 
 
 # -- findings --------------------------------------------------------------------------
