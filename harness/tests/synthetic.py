@@ -87,8 +87,7 @@ def multitask_outcome(
         if optimizer == settings.optimizer["name"]:
             bare = settings.wrapper == "none"
             decay = laws.decay(settings.optimizer, slot) if bare else keep
-            for place in ("probe", "head"):
-                series[f"state/{place}/{slot}"] = 3 * decay**absent
+            series[f"state/head/{slot}"] = 3 * decay**absent
     columns = {name: column.tolist() for name, column in series.items()}
     return Outcome("ok", "", columns)
 

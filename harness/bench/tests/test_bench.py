@@ -212,9 +212,6 @@ def test_the_models_are_what_their_names_say() -> None:
     assert sum(array.size for array in arrays("T25M", 0)) == pytest.approx(22.8e6, 0.01)
     assert len(MODELS["S400"]) == 400
     assert sum(array.size for array in arrays("S1000", 0)) == 64_000
-    assert {sum(a.size for a in arrays(f"N{n}", 0)) for n in (10, 40, 200, 1000)} == {
-        1_024_000
-    }
 
 
 @pytest.mark.parametrize("zeros", ZEROS)
@@ -226,7 +223,6 @@ def test_a_share_of_the_elements_has_zero_gradients(zeros: str) -> None:
     # The largest tensor is 14% of the model.
     assert share == pytest.approx(ZEROS[zeros], abs=0.14)
     assert any(flags) == (zeros != "none")
-    assert all(flags) == (zeros == "all")
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,6 @@ WORST = {
     "mean_accuracy": 0.0,
     "to_target": np.inf,
     "staleness": 0.0,
-    "megabytes": 0.0,
 }
 """The numbers of a summary, with the values of a run that diverged."""
 
@@ -71,9 +70,8 @@ def ends(groups: Sequence[Sequence[Record]]) -> pd.DataFrame:
 
     The final ``accuracy`` and the ``mean_accuracy`` over simulated time are shares of
     held-out images. ``to_target`` is the time to 90% accuracy in mean local steps,
-    infinite if it was not reached. ``staleness`` counts pushes of others;
-    ``megabytes`` are the sent ones. ``best`` marks the learning rate with the highest
-    accuracy, if a method had several.
+    infinite if it was not reached. ``staleness`` counts pushes of others. ``best``
+    marks the learning rate with the highest accuracy, if a method had several.
     """
     rows = []
     for group in groups:

@@ -86,11 +86,10 @@ def make_method(of: Settings) -> Downpour:
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
     """Do one run; it has diverged if the center's weights are not finite.
 
-    Series, one entry per measurement: ``minibatches`` so far, simulated ``seconds`` and
-    ``accuracy`` on held-out images. Summary: ``accuracy``, the mean of the last five;
-    ``mean_accuracy`` over the simulated time; ``seconds``, the total, and
-    ``to_target``, until an accuracy of 90% (infinite if it was not reached);
-    ``staleness``, the mean over all pushes; ``megabytes`` sent.
+    Series, one entry per measurement: simulated ``seconds`` and ``accuracy`` on
+    held-out images. Summary: ``accuracy``, the mean of the last five; ``mean_accuracy``
+    over the simulated time; ``to_target``, the seconds until an accuracy of 90%
+    (infinite if it was not reached); ``staleness``, the mean over all pushes.
     """
     of = Settings(**config)
     center = Center(Problem(of.hidden, of.batch, seed), of.minibatches)
@@ -124,23 +123,19 @@ class Center:
         self.minibatches += 1
         return self.problem.gradients(weights, stream)
 
-    def measure(self, weights: Weights) -> tuple[int, float] | None:
-        """Return (minibatches, accuracy) if it is time for a measurement."""
+    def measure(self, weights: Weights) -> float | None:
+        """Return the accuracy if it is time for a measurement."""
         if self.minibatches < self.next:
             return None
         self.next = self.minibatches + self.interval
-        return self.minibatches, self.problem.accuracy(weights)
+        return self.problem.accuracy(weights)
 
     def series(self, run: Run) -> dict[str, list[float]]:
         """Return the measurements; the last one has the final weights."""
-        rows = [(seconds, *seen) for seconds, seen in run.trace if seen is not None]
-        rows.append((run.seconds, run.steps, self.problem.accuracy(run.weights)))
-        seconds, minibatches, accuracy = zip(*rows, strict=True)
-        return {
-            "minibatches": [float(count) for count in minibatches],
-            "seconds": list(seconds),
-            "accuracy": list(accuracy),
-        }
+        rows = [(seconds, seen) for seconds, seen in run.trace if seen is not None]
+        rows.append((run.seconds, self.problem.accuracy(run.weights)))
+        seconds, accuracy = zip(*rows, strict=True)
+        return {"seconds": list(seconds), "accuracy": list(accuracy)}
 
 
 def summary(series: Mapping[str, list[float]], run: Run) -> dict[str, float]:
@@ -151,8 +146,6 @@ def summary(series: Mapping[str, list[float]], run: Run) -> dict[str, float]:
     return {
         "accuracy": float(np.mean(accuracy[-LAST:])),
         "mean_accuracy": float(area / seconds[-1]),
-        "seconds": run.seconds,
         "to_target": reached[0] if reached else float("inf"),
         "staleness": float(np.mean([push.staleness for push in run.pushes])),
-        "megabytes": run.bytes_moved / 1e6,
     }

@@ -1,9 +1,8 @@
-"""Times, waits and launches of small steps, from records of GPUs alone."""
+"""Times and waits of small steps, from records of GPUs alone."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -24,17 +23,14 @@ HUES = {"host": "faint", "capturable": "ink", "CUDA graph": "default"}
 """Way -> its colour in the theme."""
 
 
-def _read(name: str, record: Record) -> float:
-    """Return a number of a run; NaN for runs that are not on a GPU."""
-    return record.summary[name] if on_gpus([record]) else np.nan
-
-
 METRICS = {
-    "time": Metric(partial(_read, "time"), "microseconds a step", "smaller"),
-    "waits": Metric(partial(_read, "waits"), "waits a step", "smaller"),
-    "launches": Metric(partial(_read, "launches"), "launches a step", "smaller"),
+    "time": Metric(
+        lambda record: record.summary["time"] if on_gpus([record]) else np.nan,
+        "microseconds a step",
+        "smaller",
+    )
 }
-"""The metrics by which runs are compared."""
+"""The time of a run on a GPU; other runs are not judged."""
 
 
 def judge(records: Sequence[Record]) -> Judgement:
@@ -46,7 +42,7 @@ def judge(records: Sequence[Record]) -> Judgement:
 
 
 def steps(records: Sequence[Record]) -> pd.DataFrame:
-    """Time, waits and launches of each stack and way, by device; medians over seeds.
+    """Time and waits of each stack and way, by device; medians over seeds.
 
     ``over_bare`` is the time over that of the bare step without a graph.
     """
@@ -67,7 +63,7 @@ def steps(records: Sequence[Record]) -> pd.DataFrame:
     for (device, stack, way), of in runs.groupby(ROW, sort=False):
         row = {"stack": stack, "way": way, "device": device}
         row |= interval("time", of["time"])
-        row |= {name: of[name].median() for name in ("over_bare", "waits", "launches")}
+        row |= {name: of[name].median() for name in ("over_bare", "waits")}
         rows.append({**row, "seeds": len(of)})
     return pd.DataFrame(rows)
 

@@ -37,7 +37,7 @@ class Settings:
     way: Way
     model: str  # the name of the tensors' shapes, as in the benchmarks
     zeros: int  # tensors whose gradients are all zero
-    counted: Count  # steps whose waits and launches are counted
+    counted: Count  # steps whose waits are counted
     steps: Count  # of one timing
     rounds: Count  # timings
 
@@ -46,8 +46,8 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
     """Do one run; it has diverged if a weight is not finite after it.
 
     Series: ``round`` and ``time``, microseconds per step. Summary: the median ``time``,
-    and ``waits`` and ``launches``, the number per step. On a CPU there are neither, and
-    no CUDA graph. ``seed`` only makes the run one of several.
+    and ``waits``, the number per step. On a CPU there are none, and no CUDA graph.
+    ``seed`` only makes the run one of several.
     """
     of = Settings(**config)
     on_gpu = device.startswith("cuda")
@@ -61,7 +61,6 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
     summary = {"time": float(np.median(micro))}
     if on_gpu:
         summary["waits"] = stepper.waits(of.counted) / of.counted
-        summary["launches"] = stepper.launches(of.counted) / of.counted
     if not stepper.is_finite():
         return Outcome("diverged", "a weight was not finite at the end", series)
     return Outcome("ok", "", series, summary)

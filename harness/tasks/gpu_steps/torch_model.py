@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.profiler import ProfilerActivity, profile
 
 from harness.tasks.gpu_steps.task import Settings
 from harness.tasks.overhead.torch_model import Gradients, parameters
@@ -23,9 +22,6 @@ from lockstep.pytorch import (
 )
 
 LIMIT, RATE, NORM = 1.0, 1e-4, 1.0
-
-CALLS = ("cudaLaunch", "cuLaunch", "cudaGraphLaunch", "cudaMemcpy", "cudaMemset")
-"""How the names of the calls begin that give work to a GPU."""
 
 WAITS = "called a synchronizing CUDA operation"
 
@@ -67,14 +63,6 @@ class Stepper:
             for _ in range(steps):
                 self.take()
         return sum(WAITS in str(warning.message) for warning in caught)
-
-    def launches(self, steps: int) -> int:
-        """Take steps; return the number of calls that gave work to the GPU."""
-        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
-            for _ in range(steps):
-                self.take()
-            self.wait()
-        return sum(event.name.startswith(CALLS) for event in seen.events())
 
     def is_finite(self) -> bool:
         """Return whether all weights are finite."""

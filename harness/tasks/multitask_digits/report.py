@@ -46,11 +46,6 @@ METRICS = {
     "head movement": Metric(
         lambda r: arms.movement(r, TASKS), "distance per informative step", "smaller"
     ),
-    "relative movement": Metric(
-        lambda r: arms.relative_movement(r, TASKS),
-        "learning rates per informative step",
-        "smaller",
-    ),
 }
 """The metrics by which runs are compared."""
 
@@ -87,9 +82,7 @@ def movement(of: Sequence[Cell]) -> pd.DataFrame:
 
     ``measured`` is relative to the movement per step at p = 1, with an interval over
     seeds. ``law`` is for this window of a run from fresh state. ``ratio`` = measured /
-    law with its interval. ``head`` = path of the heads per informative step, median
-    over seeds. ``informative`` = the number of informative steps per task and run. Runs
-    without an informative step are left out.
+    law with its interval. Runs without an informative step are left out.
     """
     rows = []
     for cell in of:
@@ -112,33 +105,31 @@ def movement(of: Sequence[Cell]) -> pd.DataFrame:
             "ratio": measured.estimate / expected,
             "ratio_low": measured.low / expected,
             "ratio_high": measured.high / expected,
-            "head": np.median([arms.movement(run, TASKS) for run in runs]),
-            "informative": np.mean(steps) / len(TASKS),
         }
         rows.append(row)
     return pd.DataFrame(rows)
 
 
 def state(of: Sequence[Cell]) -> pd.DataFrame:
-    """The remaining state of parity after some steps of absence.
+    """The remaining state of parity's head after some steps of absence.
 
     ``kept`` = norm of the slot / its norm before the absence, median over runs of all
     p; ``lowest`` and ``highest`` over the runs. ``law`` = the slot's decay ** absent if
     zeros are fed, 1 if they are left out.
     """
-    keys = ["optimizer", "wrapper", "backend", "slot", "place", "absent", "law"]
+    keys = ["optimizer", "wrapper", "backend", "slot", "absent", "law"]
     rows = []
-    for cell, (name, slot), place in product(of, laws.RATES, ("probe", "head")):
+    for cell, (name, slot) in product(of, laws.RATES):
         settings, optimizer = cell.settings, cell.settings.optimizer
         if name != optimizer["name"]:
             continue
         left_out = settings.wrapper in WRAPPED
         decay = 1.0 if left_out else laws.decay(optimizer, slot)
-        labels = [name, settings.wrapper, cell.backend, slot, place]
+        labels = [name, settings.wrapper, cell.backend, slot]
         for record in cell.records:
             if record.status != "ok":
                 continue
-            norms = record.series[f"state/{place}/{slot}"][settings.checkpoints :]
+            norms = record.series[f"state/head/{slot}"][settings.checkpoints :]
             for absent, norm in zip([0, *settings.absence], norms, strict=True):
                 if norms[0]:
                     rows.append([*labels, absent, decay**absent, norm / norms[0]])
@@ -226,7 +217,7 @@ def draw_movement(table: pd.DataFrame) -> Drawing:
 
 def draw_state(table: pd.DataFrame) -> Drawing:
     """The norm of each slot after the longest absence."""
-    shown = first_backend(table[table["place"] == "head"])
+    shown = first_backend(table)
     end = shown[shown["absent"] == shown["absent"].max()]
     fed = 100 * end[end["wrapper"] == "none"]["kept"]
     left = f"{fed.min():.2g}% to {fed.max():.2g}%" if len(fed) else "all"

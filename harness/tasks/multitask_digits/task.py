@@ -10,7 +10,6 @@ apply to the probes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from itertools import pairwise
 from typing import Annotated, Any, NamedTuple
 
@@ -163,14 +162,9 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
 
     Series: ``loss/TASK``, the mean over the held-out images (nats, nats, variances);
     ``probe/TASK``, the probe's weight; ``path/TASK``, the sum over the steps of the
-    2-norm of the head's movement; ``informative/TASK``; ``state/probe/SLOT`` and
-    ``state/head/SLOT``, the 2-norm of the slots of parity's probe and head.
+    2-norm of the head's movement; ``informative/TASK``; ``state/head/SLOT``, the
+    2-norm of the slots of parity's head.
     """
     of = Settings(**config)
     trainer = trainer_of("multitask_digits", of, backend, device)
-    outcome = walk(of, make_plan(of, seed), trainer, TASKS)
-    if outcome.status != "ok":
-        return outcome
-    names = [f"loss/{task}" for task in TASKS]
-    ends = {name: outcome.series[name][of.checkpoints] for name in names}
-    return replace(outcome, summary=ends)
+    return walk(of, make_plan(of, seed), trainer, TASKS)

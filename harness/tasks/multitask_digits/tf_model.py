@@ -112,8 +112,6 @@ class Trainer:
         values = self.losses(self.held_out), self.probes(), self.paths
         loss, probe, path = (value.numpy().tolist() for value in values)
         measured = by_head(TASKS, loss=loss, probe=probe, path=path)
-        for place in ("probe", "head"):
-            for slot in self.recipe.slots:
-                norm = self.slot_norm(f"{place}/{ABSENTEE}", slot)
-                measured[f"state/{place}/{slot}"] = norm
+        for slot in self.recipe.slots:
+            measured[f"state/head/{slot}"] = self.slot_norm(f"head/{ABSENTEE}", slot)
         return measured

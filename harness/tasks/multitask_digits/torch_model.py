@@ -48,10 +48,7 @@ class Trainer(torch_model.Trainer):
         values = self.losses(self.held_out), torch.stack(self.probes), self.paths
         loss, probe, path = (value.tolist() for value in values)
         measured = by_head(TASKS, loss=loss, probe=probe, path=path)
-        for place in ("probe", "head"):
-            for name in self.recipe.slots:
-                weight = self.weights[f"{place}/{ABSENTEE}"]
-                slot = self.optimizer.get_slot(weight, name)
-                norm = 0.0 if slot is None else slot.norm().item()
-                measured[f"state/{place}/{name}"] = norm
+        for name in self.recipe.slots:
+            slot = self.optimizer.get_slot(self.weights[f"head/{ABSENTEE}"], name)
+            measured[f"state/head/{name}"] = 0.0 if slot is None else slot.norm().item()
         return measured

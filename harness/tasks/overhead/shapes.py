@@ -35,11 +35,8 @@ WIDTH, NAMED, SMALL = 64, 512, 10_000
 LIMIT, SHORT, LONG = 1.0, 0.05, 0.5
 """The limit of a row's norm; the elements of rows of norm 0.4 and of norm 4."""
 
-ZEROS = {"none": 0.0, "quarter": 0.25, "half": 0.5, "most": 0.75, "all": 1.0}
+ZEROS = {"none": 0.0, "half": 0.5}
 """Name -> the share of a model's elements with zero gradients."""
-
-ELEMENTS = 1_024_000
-"""The number of elements of the models that differ only in the number of tensors."""
 
 
 def _transformer(width: int, layers: int, words: int, positions: int) -> list[Shape]:
@@ -62,18 +59,14 @@ def _transformer(width: int, layers: int, words: int, positions: int) -> list[Sh
 
 
 MODELS: Mapping[str, list[Shape]] = {
-    "T1M": _transformer(width=80, layers=11, words=2048, positions=512),
-    "T3M": _transformer(width=136, layers=11, words=3072, positions=512),
-    "T8M": _transformer(width=224, layers=11, words=5120, positions=512),
     "T25M": _transformer(width=384, layers=11, words=8192, positions=512),
     "E25M": [(65_536, 384)],
     "S20": [(32, 32)] * 20,
     "S400": [(64, 64)] * 400,
     "S1000": [(64,)] * 1000,
-    **{f"N{count}": [(ELEMENTS // count,)] * count for count in (10, 40, 200, 1000)},
     "smoke": [(8, 8)] * 4,
 }
-"""The T models have 136 tensors each, the N models ``ELEMENTS`` elements each."""
+"""Name -> the shapes of a model's tensors; a transformer, an embedding, many alike."""
 
 
 @lru_cache(maxsize=2)

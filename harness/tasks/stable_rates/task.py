@@ -6,7 +6,7 @@ One run is one net, batch and method at all rates, so each seed has its own rang
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Annotated, Any, NamedTuple, Required
 
@@ -50,8 +50,7 @@ class Settings:
         width: the units of each layer.
         momentum: the momentum of SGD.
         rates: learning rates in increasing order; a new net is trained at each.
-        margin: the distance from the best accuracy that an arm may have; a run reports
-            the range of rates within it.
+        margin: no longer used; part of the ids of runs.
     """
 
     method: Method
@@ -112,54 +111,11 @@ def make_plan(settings: Settings, seed: int) -> Plan:
     return Plan(training, held_out, batches, scaled)
 
 
-class Range(NamedTuple):
-    """The stable range of a sweep.
-
-    Attributes:
-        best: the highest accuracy, at ``best_rate``; the lowest of equally good rates.
-        lowest, highest: the ends of the range around it; 0 if no rate is good enough.
-    """
-
-    best: float
-    best_rate: float
-    lowest: float
-    highest: float
-
-    @property
-    def width(self) -> float:
-        """The factor by which the rate may change; 0 if no rate is good enough."""
-        return self.highest / self.lowest if self.lowest else 0.0
-
-
-def stable_range(
-    rates: Sequence[float], accuracies: Sequence[float], least: float
-) -> Range:
-    """Return the rates around the best one whose accuracy is at least ``least``.
-
-    Args:
-        rates: learning rates in increasing order.
-        accuracies: shares, one per rate.
-        least: a share. The range ends at the first rate below it, even if rates
-            beyond are better.
-    """
-    values = np.asarray(accuracies, float)
-    best = int(values.argmax())
-    low = high = best
-    if values[best] < least:
-        return Range(float(values[best]), rates[best], 0.0, 0.0)
-    while low > 0 and values[low - 1] >= least:
-        low -= 1
-    while high < len(values) - 1 and values[high + 1] >= least:
-        high += 1
-    return Range(float(values[best]), rates[best], rates[low], rates[high])
-
-
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
     """Do one run. A rate at which training diverges is a result, so no run diverges.
 
     Series, one entry per rate: ``rate``, ``loss`` (held out, nats) and ``accuracy``
-    (held out, a share; 0 if the loss is non-finite). Summary: the values of
-    :class:`Range`.
+    (held out, a share; 0 if the loss is non-finite).
     """
     settings = Settings(**config)
     module = backends.model("stable_rates", backend)
@@ -169,5 +125,4 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
     accuracies = [share if math.isfinite(loss) else 0.0 for loss, share in ends]
     rates = [float(rate) for rate in settings.rates]
     series = {"rate": rates, "loss": losses, "accuracy": accuracies}
-    found = stable_range(rates, accuracies, max(accuracies) - settings.margin)
-    return Outcome("ok", "", series, found._asdict())
+    return Outcome("ok", "", series)

@@ -53,8 +53,8 @@ def test_pushes_are_stale_by_the_other_workers() -> None:
 
 def test_the_time_is_that_of_steps_and_messages() -> None:
     """One worker waits for a reply, two messages, after each of its rounds."""
-    waiting = run(workers=1, latency=2.0).summary["seconds"]
-    at_once = run(workers=1, latency=1.0).summary["seconds"]
+    waiting = run(workers=1, latency=2.0).series["seconds"][-1]
+    at_once = run(workers=1, latency=1.0).series["seconds"][-1]
     rounds = SHORT["minibatches"] // SHORT["period"]
     assert waiting - at_once == pytest.approx(2 * rounds, abs=1e-6)
 
