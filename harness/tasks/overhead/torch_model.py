@@ -208,13 +208,11 @@ def gradscaler(weights: list[Tensor], fused: bool | None) -> Step:
 def our_updates(scaler: str) -> Step:
     """Return updates of one of our scalers after finite gradients."""
     if scaler == "dynamic":
-        update = partial(lockstep.DynamicLossScale(LOSS_SCALE).move, True)
-    else:
-        update = partial(lockstep.AutomaticLossScaler(scaler).update_op, False, 1.0)
-    return repeated(update, UPDATES)
+        return repeated(partial(lockstep.DynamicLossScale(LOSS_SCALE).move, True))
+    return repeated(partial(lockstep.AutomaticLossScaler(scaler).update_op, False, 1.0))
 
 
-def repeated(update: Callable[[], object], count: int) -> Step:
+def repeated(update: Callable[[], object], count: int = UPDATES) -> Step:
     """Return a step that calls ``update`` ``count`` times."""
 
     def updates() -> None:
@@ -553,20 +551,15 @@ def row_clipping_overhead(seed: int, device: str, part: str, vocabulary: str) ->
     table = Table(int(vocabulary), seed, device)
     weight, rows = table.weight, table.weight.detach()
     if part == "step":
+        long = torch.full_like(table.long, 0.01)
         weight.grad = torch.sparse_coo_tensor(
-            table.named[None],
-            torch.full_like(table.long, 0.01),
-            weight.shape,
-            check_invariants=True,
+            table.named[None], long, weight.shape, check_invariants=True
         )
-        wrapper = partial(
-            lockstep.VariableClippingOptimizer,
-            vars_to_clip_dims={weight: [1]},
-            max_norm=LIMIT,
-        )
+        sgd = partial(torch.optim.SGD, [weight], lr=0.1)
+        wrapper = lockstep.VariableClippingOptimizer
         return {
-            "ours": lambda: table.prepared(wrapper(sgd(weight)).step),
-            "bare": lambda: table.prepared(sgd(weight).step),
+            "ours": lambda: table.prepared(wrapper(sgd(), {weight: [1]}, LIMIT).step),
+            "bare": lambda: table.prepared(sgd().step),
         }
     embed = torch.nn.Embedding.from_pretrained(weight, freeze=False, max_norm=LIMIT)
     small = Table(shapes.SMALL, seed, device)
@@ -576,11 +569,6 @@ def row_clipping_overhead(seed: int, device: str, part: str, vocabulary: str) ->
         "forward": lambda: table.prepared(lambda: embed(table.named)),
         "dense": lambda: table.prepared(lambda: rows.renorm_(2, 0, LIMIT)),
     }
-
-
-def sgd(weight: Tensor) -> torch.optim.SGD:
-    """Return torch's SGD."""
-    return torch.optim.SGD([weight], lr=0.1)
 
 
 class Table:
