@@ -3,14 +3,16 @@
 A task is a folder of a few modules, which are imported when they are needed:
 
 ``task``
-    ``Settings``, a dataclass that checks one run's settings. Imports no framework.
+    ``Settings``, a dataclass that checks one run's settings. Its ``measured_at`` are
+    the steps after which a run is measured, including 0. Imports no framework.
+    ``make_plan(settings, seed)``: all data of a run, drawn from its seed.
     ``train(config, seed, backend, device)``: one run, in a worker process. It imports
     the framework, in a model file such as ``torch_model``.
 ``report``
     ``judge(records)``: tables and checks, from records alone, for any values of the
     settings; the words are in ``experiments/NAME.md``;
     ``APART``: the settings that distinguish runs in its tables;
-    ``drawings(finding)``: the plots, from a finding alone.
+    ``drawings(finding)``: the plots in reading order, from a finding alone.
 
 Code that several tasks share is in the modules of this package, and in its folders that
 are no task. The folder of a task never imports from the folder of another one.

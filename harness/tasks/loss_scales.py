@@ -52,12 +52,10 @@ class ScaledSettings:
 
     @property
     def label(self) -> str:
-        """The name of the method."""
         return self.method["label"]
 
     @property
     def dtype(self) -> str:
-        """The dtype of weights and activations."""
         return self.method["dtype"]
 
     @property

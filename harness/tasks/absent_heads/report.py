@@ -66,7 +66,6 @@ def against_zeros(of: Sequence[Cell]) -> Iterator[tuple[Cell, Cell]]:
 
 
 def rate_of(cell: Cell) -> float:
-    """Return the learning rate of a cell."""
     return float(cell.settings.optimizer["learning_rate"])
 
 
@@ -118,7 +117,6 @@ def comparison(of: Sequence[Cell], read: Read) -> pd.DataFrame:
 
 
 def numbers(cell: Cell, read: Read) -> Floats:
-    """Return a value of each run."""
     return np.array([read(record) for record in cell.records], float)
 
 

@@ -51,9 +51,7 @@ class Arm(Protocol):
     hidden: int
 
     @property
-    def measured_at(self) -> list[int]:
-        """The steps after which everything is measured, including 0."""
-        ...
+    def measured_at(self) -> list[int]: ...
 
 
 def trainer_of(task: str, of: Arm, backend: str, device: str) -> Any:

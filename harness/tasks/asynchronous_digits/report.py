@@ -59,7 +59,6 @@ METRICS = {
 
 
 def judge(records: Sequence[Record]) -> Judgement:
-    """Make tables of the records, and check them."""
     groups = by_config(records)
     table = ends(groups)
     return Judgement({"ends": table, "curves": curves(groups)}, checks(table))

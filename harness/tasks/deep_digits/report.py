@@ -52,7 +52,6 @@ WINDOWS = {"dynamic": "increment_period", "Backoff": "step_window"}
 
 
 def judge(records: Sequence[Record]) -> Judgement:
-    """Make tables of the records, and check them."""
     of = cells(records, Settings, lambda settings: {"method": settings.label})
     frames = {
         "losses": pd.DataFrame([_losses(cell, of) for cell in of]),
@@ -172,7 +171,6 @@ def checks(
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
-    """Yield the figures in reading order."""
     tables = finding.tables
     scales = first_backend(tables["scales"])
     moving = set(scales[scales["moves"]]["method"])

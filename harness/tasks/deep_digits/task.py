@@ -73,7 +73,6 @@ class Settings(ScaledSettings):
 
     @property
     def measured_at(self) -> list[int]:
-        """The steps after which the run is measured, including 0."""
         return spread(self.checkpoints, self.steps)
 
 
@@ -96,7 +95,6 @@ class Plan(NamedTuple):
 
 
 def make_plan(of: Settings, seed: int) -> Plan:
-    """Draw the data of one run."""
     streams = [np.random.default_rng((seed, k)) for k in range(3)]
     training, held_out = split(streams[0])
     size = (of.steps, of.batch)

@@ -72,7 +72,6 @@ class Trainer:
         return self.flat_gradients(features, digit, product).numpy()
 
     def measure(self) -> float:
-        """Return the held-out loss in nats."""
         return float(self.loss(*self.held_out))
 
     @tf.function

@@ -76,7 +76,6 @@ class Trainer:
 
     @torch.no_grad()
     def measure(self) -> float:
-        """Return the held-out loss in nats."""
         return self.loss_of(self.held_out).item()
 
     def loss_of(self, images: Images) -> Tensor:

@@ -19,7 +19,6 @@ class Trainer(tf_model.Trainer):
     """Training inside ``tf.function``, traced once for all runs that share it."""
 
     def build(self, shapes) -> None:
-        """Make the layers and the optimizer."""
         self.layers = {
             name: keras.layers.Embedding(*shape, name=name)
             for name, shape in shapes.items()
@@ -43,15 +42,12 @@ class Trainer(tf_model.Trainer):
         self.optimizer.build(self.variables)
 
     def apply(self, gradients) -> None:
-        """Take a step of the optimizer."""
         self.optimizer.apply(gradients, self.variables)
 
     def state(self) -> list[keras.Variable]:
-        """Return the variables of the optimizer."""
         return self.optimizer.variables
 
     def look_up(self, name: str, ids: tf.Tensor) -> tf.Tensor:
-        """Return rows [..., width]; gradients flow through a limit in the lookup."""
         rows = self.layers[name](ids)
         if self.of.limit != "lookup" or name not in self.limited:
             return rows

@@ -47,12 +47,10 @@ class Trainer:
             )
 
     def apply(self, gradients) -> None:
-        """Take a step of the optimizer."""
         pairs = zip(gradients, self.weights.values(), strict=True)
         self.optimizer.apply_gradients(pairs)
 
     def state(self) -> list:
-        """Return the variables of the optimizer."""
         return self.optimizer.variables()
 
     def reset(self, weights) -> None:

@@ -86,7 +86,6 @@ class Trainer:
         self.wait()
 
     def wait(self) -> None:
-        """Wait until the device has finished its work."""
         if self.device != "cpu":
             torch.cuda.synchronize()
 

@@ -69,12 +69,10 @@ class EmbeddingSettings:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The arguments of the optimizer."""
         return {name: v for name, v in self.optimizer.items() if name != "name"}
 
     @property
     def measured_at(self) -> list[int]:
-        """The steps after which everything is measured, including 0."""
         return spread(self.checkpoints, self.steps)
 
 

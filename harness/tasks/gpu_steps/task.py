@@ -31,8 +31,6 @@ Way = Literal[
 
 @settings
 class Settings:
-    """The settings of one run."""
-
     stack: Stack
     way: Way
     model: str  # the name of the tensors' shapes, as in the benchmarks

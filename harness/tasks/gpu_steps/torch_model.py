@@ -53,7 +53,6 @@ class Stepper:
         self.optimizer.step()
 
     def wait(self) -> None:
-        """Wait until the device has finished its work."""
         if torch.device(self.device).type == "cuda":
             torch.cuda.synchronize(self.device)
 
@@ -65,7 +64,6 @@ class Stepper:
         return sum(WAITS in str(warning.message) for warning in caught)
 
     def is_finite(self) -> bool:
-        """Return whether all weights are finite."""
         return all(bool(weight.isfinite().all()) for weight in self.weights)
 
 

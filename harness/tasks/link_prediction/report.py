@@ -41,7 +41,6 @@ def _label(of: Settings) -> dict[str, str]:
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
-    """Yield the figures in reading order."""
     yield draw_ranks(finding)
     yield draw_norms(finding.tables["ends"])
 

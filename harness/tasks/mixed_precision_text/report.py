@@ -38,7 +38,6 @@ LARGEST = 2.0
 
 
 def judge(records: Sequence[Record]) -> Judgement:
-    """Make a table of the records, and check them."""
     of = cells(records, Settings, lambda of: {"method": of.label, "rate": of.rate})
     check = "every arm skips the steps with an infinite gradient"
     rows = [(np.median(c.last("skipped")), c.settings.overflows) for c in of]

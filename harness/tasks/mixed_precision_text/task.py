@@ -43,8 +43,6 @@ class TextMethod(Method, total=False):
 
 @settings
 class Settings(ScaledSettings):
-    """The settings of one run."""
-
     method: TextMethod
     rate: Positive  # of Adam
     epsilon: Positive  # Adam's, the same in every dtype; representable in float16
@@ -74,7 +72,6 @@ class Settings(ScaledSettings):
 
     @property
     def shape(self) -> Shape:
-        """The sizes of the transformer."""
         return Shape(width=self.width, layers=self.layers, context=self.context)
 
     @property
@@ -85,7 +82,6 @@ class Settings(ScaledSettings):
 
     @property
     def measured_at(self) -> list[int]:
-        """The steps after which the run is measured, including 0."""
         return spread(self.checkpoints, self.steps)
 
 
@@ -105,7 +101,6 @@ class Plan(NamedTuple):
 
 
 def make_plan(settings: Settings, seed: int) -> Plan:
-    """Draw the data of one run."""
     streams = [np.random.default_rng((seed, k)) for k in range(2)]
     text, context = split(), settings.context
     sizes = (settings.steps, settings.batch, context)

@@ -45,7 +45,6 @@ class Trainer:
         return float(self.optimizer.loss_scale)
 
     def bits(self) -> float:
-        """Return the held-out bits per byte."""
         return self.net.bits_per_byte(self.held_out)
 
 

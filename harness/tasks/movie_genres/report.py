@@ -58,7 +58,6 @@ METRICS = {
 
 
 def judge(records: Sequence[Record]) -> Judgement:
-    """Make tables of the records."""
     of = cells(records, Settings, _label)
     return Judgement({"comparison": arms.comparison(of, error), "heads": heads(of)})
 
@@ -109,7 +108,6 @@ def _presence(records: Sequence[Record], genre: str) -> float:
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
-    """Yield the figures in reading order."""
     tables = finding.tables
     if len(tables["comparison"]):
         yield arms.draw_comparison(tables["comparison"], "error")

@@ -78,7 +78,6 @@ class Settings:
 
     @property
     def measured_at(self) -> list[int]:
-        """The steps after which everything is measured, including 0."""
         return spread(self.checkpoints, self.steps)
 
 
@@ -138,7 +137,6 @@ class Table(NamedTuple):
 
 
 def make_plan(settings: Settings, seed: int) -> Plan:
-    """Draw the data of one run."""
     streams = [np.random.default_rng((seed, stream)) for stream in range(3)]
     training, held_out = _split(streams[0])
     shape = settings.steps, settings.batch

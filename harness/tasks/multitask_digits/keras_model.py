@@ -15,7 +15,6 @@ class Trainer(tf_model.Trainer):
     """Training inside ``tf.function``, traced once for all runs of this recipe."""
 
     def build(self, plan: Plan) -> None:
-        """Make the weights and the optimizer."""
         self.variables = {name: keras.Variable(w) for name, w in plan.weights.items()}
         self.weights = {name: each.value for name, each in self.variables.items()}
         variables, arguments = [*self.variables.values()], dict(self.recipe.arguments)
@@ -29,11 +28,9 @@ class Trainer(tf_model.Trainer):
         self.optimizer.build(variables)
 
     def apply(self, gradients: list[tf.Tensor]) -> None:
-        """Take a step of the optimizer."""
         self.optimizer.apply(gradients, [*self.variables.values()])
 
     def state(self) -> list[keras.Variable]:
-        """Return the variables of the optimizer."""
         return self.optimizer.variables
 
     def slot_norm(self, weight: str, slot: str) -> float:

@@ -166,7 +166,6 @@ def checks(movement: pd.DataFrame, state: pd.DataFrame) -> list[Check]:
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
-    """Yield the figures in reading order."""
     tables = finding.tables
     tuned = "sweep" in tables
     if len(tables["comparison"]):

@@ -66,7 +66,6 @@ class Settings:
 
     @property
     def measured_at(self) -> list[int]:
-        """The steps after which everything is measured, including 0."""
         training = spread(self.checkpoints, self.steps)
         return training + [self.steps + k for k in self.absence]
 
@@ -107,7 +106,6 @@ class Plan(NamedTuple):
 
 
 def make_plan(of: Settings, seed: int) -> Plan:
-    """Draw the data of one run."""
     streams = [np.random.default_rng((seed, stream)) for stream in range(4)]
     training, held_out = _images(streams[0])
     steps = of.steps + of.absence[-1]

@@ -58,12 +58,10 @@ class Trainer:
             self.optimizer = wrap(self.optimizer, strict=strict)
 
     def apply(self, gradients: list[tf.Tensor]) -> None:
-        """Take a step of the optimizer."""
         pairs = zip(gradients, self.weights.values(), strict=True)
         self.optimizer.apply_gradients(pairs)
 
     def state(self) -> list:
-        """Return the variables of the optimizer."""
         return self.optimizer.variables()
 
     def slot_norm(self, weight: str, slot: str) -> float:

@@ -46,7 +46,6 @@ def variables(model: str, dtype: str = "float32") -> list[keras.Variable]:
 
 
 def adam(**arguments: Any) -> keras.optimizers.Optimizer:
-    """Return Keras' Adam."""
     return keras.optimizers.Adam(ADAM_RATE, **arguments)
 
 

@@ -531,7 +531,6 @@ def schedulers(
 
 
 def two_groups(device: str) -> torch.optim.SGD:
-    """Return an optimizer with two groups."""
     weights = [torch.nn.Parameter(torch.ones(1, device=device)) for _ in range(2)]
     return torch.optim.SGD([{"params": [weight]} for weight in weights], lr=0.1)
 

@@ -65,7 +65,6 @@ limits, so a ratio is within one run."""
 
 
 def judge(records: Sequence[Record]) -> Judgement:
-    """Make tables of the records."""
     of = cells(records, Settings, _label)
     frames = {
         "cost": cost(of),
@@ -141,7 +140,6 @@ def baselines(of: Sequence[Cell]) -> pd.DataFrame:
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
-    """Yield the figures in reading order."""
     if len(finding.tables["cost"]):
         yield draw_cost(finding)
     yield draw_promise(finding)

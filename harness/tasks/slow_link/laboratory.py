@@ -51,7 +51,6 @@ class Laboratory:
         self.team = workers.Team(self.ray, kind, places)
 
     def measure(self, settings: Settings) -> Outcome:
-        """Do one run."""
         while len(self.network.machines) <= settings.workers:
             # One after the other, because simultaneous starts use the same file names.
             self._add_machine()

@@ -29,8 +29,6 @@ SECONDS_FOR_START, WINDOWS = 600.0, 20
 
 @settings
 class Settings(TeamSettings):
-    """The settings of one run."""
-
     link_mbit: Positive  # megabits a second of each link in each direction
 
 

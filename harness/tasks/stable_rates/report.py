@@ -155,7 +155,6 @@ def range_row(of: Settings, group: Sequence[Record], ends: Range) -> dict[str, A
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
-    """Yield the figures in reading order."""
     ranges = first_backend(finding.tables["ranges"])
     largest = ranges[ranges["batch"] == ranges["batch"].max()]
     yield draw_sweeps(first_backend(finding.tables["sweeps"]), largest)

@@ -72,7 +72,6 @@ class Settings:
 
     @property
     def label(self) -> str:
-        """The name of the method."""
         return self.method["label"]
 
     @property
@@ -98,7 +97,6 @@ class Plan(NamedTuple):
 
 
 def make_plan(settings: Settings, seed: int) -> Plan:
-    """Draw the data of one run."""
     streams = [np.random.default_rng((seed, k)) for k in range(3)]
     training, held_out = split(streams[0])
     images = len(training.digit)

@@ -28,8 +28,6 @@ Mode = Literal[
 
 @settings
 class Settings:
-    """The settings of one run."""
-
     mode: Mode
     depth: Count  # square layers
     width: Count

@@ -59,19 +59,16 @@ class Trainer:
             self.optimizer.step()
 
     def forward(self) -> Tensor:
-        """Return the loss in nats."""
         with self.context():
             logits = self.model(self.features)
         return functional.cross_entropy(logits.float(), self.target)
 
     def wait(self) -> None:
-        """Wait until the device has finished its work."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
     @torch.no_grad()
     def loss(self) -> float:
-        """Return the loss in nats."""
         return self.forward().item()
 
 

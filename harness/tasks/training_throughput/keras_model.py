@@ -14,11 +14,9 @@ class Trainer(tf_model.Trainer):
     """A net with its optimizer, trained on the same batch in every step."""
 
     def variable(self, name: str, value) -> keras.Variable:
-        """Return a weight in the precision of the run."""
         return keras.Variable(value, dtype=self.settings.dtype)
 
     def make_optimizer(self, wrapped: bool):
-        """Return the bare optimizer, or our wrapper around it."""
         dense = self.settings.workload != "embeddings"
         optimizer = keras.optimizers.SGD(RATE, MOMENTUM if dense else 0.0)
         variables = list(self.weights.values())
@@ -30,7 +28,6 @@ class Trainer(tf_model.Trainer):
         return optimizer
 
     def whole_step(self) -> None:
-        """Take a step; this is the body of the compiled function."""
         variables = list(self.weights.values())
         inner = [variable.value for variable in variables]
         with tf.GradientTape() as tape:
@@ -38,5 +35,4 @@ class Trainer(tf_model.Trainer):
         self.optimizer.apply(tape.gradient(scaled, inner), variables)
 
     def losses(self) -> tf.Tensor:
-        """Return the loss, in float32."""
         return self.loss_of({name: w.value for name, w in self.weights.items()})

@@ -38,7 +38,6 @@ METRICS = {"ratio": Metric(over_bare, "ratio", "larger")}
 
 
 def judge(records: Sequence[Record]) -> Judgement:
-    """Make a table of the records."""
     return Judgement(tables={"rates": rates(records)})
 
 

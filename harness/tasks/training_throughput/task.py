@@ -67,7 +67,6 @@ class Settings:
 
     @property
     def dtype(self) -> str:
-        """The dtype of weights and activations."""
         return DTYPES[self.precision]
 
 
@@ -96,7 +95,6 @@ class Plan(NamedTuple):
 
 
 def make_plan(settings: Settings, seed: int) -> Plan:
-    """Draw the data of one run."""
     plans = {"multitask": _heads, "embeddings": _tables, "transformer": _windows}
     stream = np.random.default_rng(seed)
     return plans[settings.workload](BATCH[settings.workload], stream)

@@ -63,7 +63,6 @@ class Trainer:
         self.optimizer.minimize(self.losses, var_list=list(self.weights.values()))
 
     def loss(self) -> float:
-        """Return the loss of the batch."""
         return float(self.losses())
 
     def losses(self) -> tf.Tensor:

@@ -68,7 +68,6 @@ class Trainer:
 
     @torch.no_grad()
     def loss(self) -> float:
-        """Return the loss of the batch."""
         return self.losses().item()
 
     def losses(self) -> Tensor:

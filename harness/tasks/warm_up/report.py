@@ -79,7 +79,6 @@ def ends(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
-    """Yield the figures in reading order."""
     table = finding.tables["ends"]
     table = first_backend(table[table["best"]])
     yield losses(finding, table[np.isfinite(table["bits"])])

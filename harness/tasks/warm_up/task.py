@@ -54,7 +54,6 @@ class Settings:
 
     @property
     def shape(self) -> Shape:
-        """The sizes of the transformer."""
         return Shape(self.width, self.layers, self.heads, self.context)
 
     def rate(self, step: int) -> float:
@@ -81,7 +80,6 @@ class Plan(NamedTuple):
 
 
 def make_plan(of: Settings, seed: int) -> Plan:
-    """Draw the data of one run."""
     streams = [np.random.default_rng((seed, k)) for k in range(2)]
     text, size = split(), (of.steps, of.batch)
     batches = draw_windows(text.training, *size, of.context, streams[0])

@@ -56,12 +56,10 @@ class TeamSettings:
 
     @property
     def weights(self) -> int:
-        """The number of weights of the model."""
         return weights_of(self.model_mb)
 
     @property
     def model_bytes(self) -> int:
-        """The bytes of the model."""
         return FLOAT * self.weights
 
 

@@ -96,12 +96,10 @@ class Worker:
         return time.perf_counter() - start
 
     def disconnect(self) -> None:
-        """Leave the process group."""
         del self.model, self.optimizer
         dist.destroy_process_group()
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function in this process."""
         return function(*arguments)
 
     def push(self, center: RayCenter, weights: int, count: int) -> tuple[float, float]:

@@ -34,7 +34,6 @@ METRICS = team.metrics(queue)
 
 
 def judge(records: Sequence[Record]) -> Judgement:
-    """Make tables of the records."""
     good = [record for record in records if record.status == "ok"]
     if not good:
         return Judgement()

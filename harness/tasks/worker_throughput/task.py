@@ -29,8 +29,6 @@ center alone."""
 
 @settings
 class Settings(TeamSettings):
-    """The settings of one run."""
-
     large_mb: Positive  # megabytes of a push of the large model
 
 
