@@ -7,10 +7,8 @@ the words are in ``experiments/NAME.md``.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from functools import reduce
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +23,7 @@ from harness.declarations.tune import choices_table, sweep_table, with_choices
 from harness.errors import HarnessError
 from harness.judgement import verdicts
 from harness.judgement.claims import claims_of
-from harness.judgement.finding import PREDICTIONS, Finding, Judgement, joined
+from harness.judgement.finding import PREDICTIONS, Finding, Judgement
 from harness.judgement.words import with_words
 from harness.records.code import code_digest
 from harness.records.files import RESULTS, folder, read
@@ -109,8 +107,7 @@ def _judge(experiment: Experiment, records: Sequence[Record]) -> Finding | None:
     recorded = {digest(record.config, 12) for record in usable}
     if declared - recorded or len(declared) < len(experiment.arms(scale)):
         return None
-    apart, left_out = _told_apart(experiment, scale, usable)
-    judgement, predictions = _by_task(experiment, apart, usable)
+    judgement, predictions = _by_task(experiment, usable)
     tables, by_claim = dict(judgement.tables), dict[str, str]()
     notices = list[str]()
     if len(predictions):
@@ -138,7 +135,7 @@ def _judge(experiment: Experiment, records: Sequence[Record]) -> Finding | None:
         verdict=", ".join(dict.fromkeys(filter(None, by_claim.values()))),
         tables=tables,
         small_print=small_print,
-        missing=[*left_out, *_missing(experiment, scale, chosen)],
+        missing=list(_missing(experiment, scale, chosen)),
         provenance=_provenance(scale, usable),
         notices=notices,
         verdicts=by_claim,
@@ -149,15 +146,15 @@ def _judge(experiment: Experiment, records: Sequence[Record]) -> Finding | None:
 
 
 def _by_task(
-    experiment: Experiment, apart: Sequence[Record], usable: Sequence[Record]
+    experiment: Experiment, records: Sequence[Record]
 ) -> tuple[Judgement, pd.DataFrame]:
     """Return what the task's report says and the predictions; a fault is a note."""
     judgement, predictions = Judgement(), pd.DataFrame()
     # A fault in one user's experiment must not break the pages of all others.
     try:
-        judgement = part(experiment.task, "report").judge(apart)
+        judgement = part(experiment.task, "report").judge(records)
         if experiment.primaries:
-            predictions = verdicts.results(experiment, usable)
+            predictions = verdicts.results(experiment, records)
     except HarnessError:
         raise
     except Exception as error:
@@ -192,29 +189,6 @@ def _at_best_scale(
         if settled and share >= best[0]:
             best = share, scale, there
     return best[1], best[2]
-
-
-def _told_apart(
-    experiment: Experiment, scale: str, records: Sequence[Record]
-) -> tuple[list[Record], list[str]]:
-    """Return the records that a task's tables can tell apart, and what is left out."""
-    paths = part(experiment.task, "report").APART
-    configs = [run.config for run in experiment.runs(scale)]
-    first: dict[str, Mapping[str, Any]] = {}
-    for config in configs:
-        values = [reduce(lambda at, k: at[k], p.split("."), config) for p in paths]
-        first.setdefault(json.dumps(values), config)
-    judged = [*first.values()]
-    names = [k for k in configs[0] if any(c[k] != judged[0][k] for c in configs)]
-    names = [k for k in names if k not in {path.partition(".")[0] for path in paths}]
-    if all(config in judged for config in configs):
-        return list(records), []
-    known = joined([path.replace(".", "'s ") for path in paths])
-    sentence = (
-        f"runs that differ in {joined(names)} alone are not judged but for the first "
-        f"value: this task's tables tell runs apart by {known}."
-    )
-    return [record for record in records if record.config in judged], [sentence]
 
 
 def _verdicts_of(experiment: Experiment, table: pd.DataFrame) -> dict[str, str]:

@@ -125,15 +125,12 @@ def notices(
 ) -> Iterator[str]:
     """Yield what a reader must know about a verdict, in full sentences."""
     late = sum(not record.prediction for record in records)
-    if late:
-        whole = "the runs" if late == len(records) else f"{late} of {len(records)} runs"
-        yield f"The prediction was written after {whole}."
     current = "", experiment.prediction
-    if other := sum(record.prediction not in current for record in records):
-        yield (
-            f"The prediction was changed after {other} of {len(records)} runs: "
-            "their records name another one."
-        )
+    other = sum(record.prediction not in current for record in records)
+    for what, count in (("written", late), ("revised", other)):
+        if count:
+            some = "" if count == len(records) else f"{count} of "
+            yield f"The predictions were {what} after {some}these runs."
     rows = table[table["judged"].astype(bool)]
     for row in rows.to_dict("records"):
         if row["diverged"]:

@@ -11,7 +11,6 @@ A task is a folder of a few modules, which are imported when they are needed:
 ``report``
     ``judge(records)``: tables and checks, from records alone, for any values of the
     settings; the words are in ``experiments/NAME.md``;
-    ``APART``: the settings that distinguish runs in its tables;
     ``drawings(finding)``: the plots in reading order, from a finding alone.
 
 Code that several tasks share is in the modules of this package, and in its folders that

@@ -93,7 +93,7 @@ def test_a_finding_has_its_verdict_and_what_belongs_beside_it(
     assert finding.verdicts == {"head-movement": "reproduced"}
     assert len(finding.tables["predictions"]) == 4
     after, newer = finding.notices
-    assert after == "The prediction was written after the runs."
+    assert after == "The predictions were written after these runs."
     assert "newer than the words of absent_tasks.md" in newer
 
 

@@ -74,12 +74,11 @@ def test_pages_say_when_a_prediction_was_written_or_changed() -> None:
     )
     for records, expected in (
         ([now], []),
-        ([none], ["The prediction was written after the runs."]),
-        ([none, now], ["The prediction was written after 1 of 2 runs."]),
-        ([other, now], ["The prediction was changed after 1 of 2 runs"]),
+        ([none], ["The predictions were written after these runs."]),
+        ([none, now], ["The predictions were written after 1 of these runs."]),
+        ([other, now], ["The predictions were revised after 1 of these runs."]),
+        ([other], ["The predictions were revised after these runs."]),
     ):
         table = verdicts.results(experiment, records)
-        notices = [
-            n.split(":")[0] for n in verdicts.notices(experiment, records, table)
-        ]
-        assert [n for n in notices if n.startswith("The prediction")] == expected
+        notices = verdicts.notices(experiment, records, table)
+        assert [n for n in notices if n.startswith("The predictions")] == expected

@@ -21,8 +21,8 @@ from harness.statistics import Floats, bootstrap, median
 from harness.tasks.cells import by_config
 from harness.tasks.checks import Check, all_hold
 
-APART = ("method", "workers", "period", "learning_rate")
-"""The settings that distinguish runs in the tables."""
+ARM = ("method", "workers", "period", "learning_rate")
+"""The settings that name a row of the tables."""
 
 WORST = {
     "accuracy": 0.0,
@@ -74,7 +74,7 @@ def ends(groups: Sequence[Sequence[Record]]) -> pd.DataFrame:
     """
     rows = []
     for group in groups:
-        row = {name: group[0].config[name] for name in APART} | {"seeds": len(group)}
+        row = {name: group[0].config[name] for name in ARM} | {"seeds": len(group)}
         values = {name: [number(name, record) for record in group] for name in WORST}
         row |= {name: float(np.median(of)) for name, of in values.items()}
         for name in ("accuracy", "mean_accuracy"):
@@ -82,7 +82,7 @@ def ends(groups: Sequence[Sequence[Record]]) -> pd.DataFrame:
         rows.append(row)
     table = pd.DataFrame(rows)
     order = table.sort_values("accuracy", ascending=False, kind="stable")
-    table["best"] = ~order.duplicated([*APART[:-1]]).reindex(table.index)
+    table["best"] = ~order.duplicated([*ARM[:-1]]).reindex(table.index)
     return table
 
 
@@ -93,7 +93,7 @@ def curves(groups: Sequence[Sequence[Record]]) -> pd.DataFrame:
         longest = max(record.series["seconds"][-1] for record in group)
         times = np.linspace(0, longest, POINTS)
         accuracy = [measured_before(times, record) for record in group]
-        labels = {name: group[0].config[name] for name in APART}
+        labels = {name: group[0].config[name] for name in ARM}
         columns = bootstrap(median, accuracy).columns("median")
         frames.append(pd.DataFrame({**labels, "seconds": times, **columns}))
     return pd.concat(frames, ignore_index=True)
@@ -112,7 +112,7 @@ def checks(ends: pd.DataFrame) -> list[Check]:
         for name in ("agn-delta", "downpour", "synchronous")
     )
     every_step = own[own["period"] == 1].merge(
-        downpour, on=APART[1:], suffixes=("", "_downpour")
+        downpour, on=ARM[1:], suffixes=("", "_downpour")
     )
     return [
         (
@@ -183,7 +183,7 @@ def over_time(finding: Finding, best: pd.DataFrame) -> Drawing:
     last = best[(best["workers"] == workers) & (best["period"] == period)]
     order = last.sort_values("accuracy", kind="stable")
     low, high = order.iloc[0], order.iloc[-1]
-    table = finding.tables["curves"].merge(last[[*APART]])
+    table = finding.tables["curves"].merge(last[[*ARM]])
     return curves_of(
         "curves",
         f"With {workers} workers and a period of {period}, {NAMES[high['method']]} "

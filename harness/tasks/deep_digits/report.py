@@ -27,9 +27,6 @@ from harness.tasks.cells import Cell, cells, interval, same_seeds
 from harness.tasks.checks import Check, all_hold
 from harness.tasks.deep_digits.task import HIGHEST, LOWEST, Settings
 
-APART = ("method.label",)
-"""The settings that distinguish runs in the tables."""
-
 
 def loss(record: Record) -> float:
     """Return the held-out loss at the end."""

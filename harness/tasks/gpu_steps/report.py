@@ -14,10 +14,10 @@ from harness.records.metrics import Metric
 from harness.records.record import Record
 from harness.tasks.cells import interval, on_gpus
 
-APART = ("stack", "way")
-"""The settings that distinguish runs in the table."""
+ARM = ("stack", "way")
+"""The settings that name a row of the tables."""
 
-ROW = ["device", *APART]
+ROW = ["device", *ARM]
 
 HUES = {"host": "faint", "capturable": "ink", "CUDA graph": "default"}
 """Way -> its colour in the theme."""
@@ -48,7 +48,7 @@ def steps(records: Sequence[Record]) -> pd.DataFrame:
     """
     runs = pd.DataFrame(
         {
-            **{name: record.config[name] for name in APART},
+            **{name: record.config[name] for name in ARM},
             "device": record.subject.get("device_name", record.subject["device"]),
             "seed": record.seed,
             **record.summary,

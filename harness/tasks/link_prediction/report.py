@@ -15,9 +15,6 @@ from harness.tasks.embeddings import report as tables
 from harness.tasks.embeddings.report import NAMES, last, quoted, with_cases
 from harness.tasks.link_prediction.task import Settings
 
-APART = ("graph.name", "optimizer.name", "limit")
-"""The settings that distinguish runs in the tables."""
-
 METRICS = {
     "mrr": last("mrr", "mean reciprocal rank"),
     "validation mrr": last("mrr/validation", "mean reciprocal rank"),

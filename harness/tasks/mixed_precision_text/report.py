@@ -18,9 +18,6 @@ from harness.tasks.cells import Cell, cells, same_seeds
 from harness.tasks.checks import all_hold
 from harness.tasks.mixed_precision_text.task import Settings
 
-APART = ("method.label", "rate")
-"""The settings that distinguish runs in the tables."""
-
 METRICS = {
     "bits": Metric(
         lambda r: r.series["bits"][-1] if r.status == "ok" else np.inf,

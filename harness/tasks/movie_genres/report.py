@@ -33,9 +33,6 @@ from harness.tasks.movie_genres.task import GENRES, RAREST, Settings
 HEADS = ["optimizer", "backend", "head", "presence", *arms.RATIO, "law"]
 """The columns, also of a table without rows."""
 
-APART = ("optimizer.name", "wrapper")
-"""The settings that distinguish runs in the tables."""
-
 
 def error(record: Record, genres: Sequence[str] = GENRES) -> float:
     """Return the mean of the heads' root mean squared errors at the end, in stars."""

@@ -23,9 +23,6 @@ from harness.tasks.cells import Cell, cells
 from harness.tasks.checks import Check, all_hold
 from harness.tasks.multitask_digits.task import TASKS, Settings
 
-APART = ("optimizer.name", "wrapper", "presence")
-"""The settings that distinguish runs in the tables."""
-
 TOLERANCE = 0.05
 """The margin around a law that must contain the whole interval of the movement."""
 

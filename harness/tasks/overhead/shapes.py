@@ -59,6 +59,7 @@ def _transformer(width: int, layers: int, words: int, positions: int) -> list[Sh
 
 
 MODELS: Mapping[str, list[Shape]] = {
+    "T1M": _transformer(width=80, layers=11, words=2048, positions=512),
     "T25M": _transformer(width=384, layers=11, words=8192, positions=512),
     "E25M": [(65_536, 384)],
     "S20": [(32, 32)] * 20,

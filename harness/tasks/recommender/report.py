@@ -20,9 +20,6 @@ from harness.tasks.embeddings.report import NAMES, last, quoted, with_cases
 from harness.tasks.recommender.task import Settings
 from harness.timing import AGAIN
 
-APART = ("optimizer.name", "limit")
-"""The settings that distinguish runs in the tables."""
-
 SERIES = ("ndcg", "highest/named", "highest/stored", "highest/served", "above")
 POPULAR = "ndcg/popularity"
 

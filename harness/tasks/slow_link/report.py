@@ -9,7 +9,6 @@ from harness.judgement.finding import Finding, Judgement
 from harness.records.record import Record
 from harness.tasks.slow_link.task import Settings
 from harness.tasks.worker_team import report as team
-from harness.tasks.worker_team.report import APART as APART
 
 
 def queue(record: Record, period: int) -> tuple[float, tuple[float, float, float]]:

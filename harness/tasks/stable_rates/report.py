@@ -27,9 +27,6 @@ from harness.statistics import bootstrap, median
 from harness.tasks.cells import backend_of, by_config, interval
 from harness.tasks.stable_rates.task import Settings
 
-APART = ("method", "batch")
-"""The settings that distinguish runs in the tables."""
-
 ARM = ["method", "batch", "backend"]
 
 BAR = 0.9

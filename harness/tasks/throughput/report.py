@@ -14,9 +14,6 @@ from harness.records.metrics import Metric
 from harness.records.record import Record
 from harness.tasks.cells import interval, on_gpus
 
-APART = ("mode", "depth", "width", "batch")
-"""The settings that distinguish runs in the table."""
-
 ROW = ["device", "net", "mode"]
 
 PEERS = ("fp32", "tf32", "GradScaler fp16", "autocast bf16")

@@ -17,8 +17,8 @@ from harness.statistics import paired_effects
 from harness.tasks.cells import backend_of, by_config, interval
 from harness.tasks.training_throughput.task import CONTROL
 
-APART = ("workload", "precision")
-"""The settings that distinguish runs in the table."""
+ARM = ("workload", "precision")
+"""The settings that name a row of the tables."""
 
 
 def is_timed(record: Record) -> bool:
@@ -56,7 +56,7 @@ def rates(records: Sequence[Record]) -> pd.DataFrame:
         )
         rows.append(
             {
-                **{name: first.config[name] for name in APART},
+                **{name: first.config[name] for name in ARM},
                 "backend": backend_of(first),
                 "device": first.subject.get("device_name", first.subject["device"]),
                 **interval("bare", bare),

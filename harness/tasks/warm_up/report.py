@@ -18,8 +18,8 @@ from harness.statistics import bootstrap, median
 from harness.tasks.cells import backend_of, by_config
 from harness.tasks.checks import all_hold
 
-APART = ("optimizer", "warm_up", "learning_rate")
-"""The settings that distinguish runs in the tables."""
+ARM = ("optimizer", "warm_up", "learning_rate")
+"""The settings that name a row of the tables."""
 
 HUES = {"NovoGrad": "default", "AdamW": "none", "SGD": "strict"}
 """Optimizer -> the method of the theme with its colour."""
@@ -63,7 +63,7 @@ def ends(records: Sequence[Record]) -> pd.DataFrame:
     for group in by_config(records):
         measured = [record for record in group if record.summary]
         row = {
-            **{name: group[0].config[name] for name in APART},
+            **{name: group[0].config[name] for name in ARM},
             "backend": backend_of(group[0]),
             "seeds": len(group),
             "diverged": len(group) - len(measured),

@@ -22,9 +22,6 @@ from harness.tasks.worker_team.task import PERIODS
 Queue: TypeAlias = Callable[[Record, int], tuple[float, Sequence[float]]]
 """Returns Z and S of :func:`throughput` for a run at a period."""
 
-APART = ("workers",)
-"""The settings that distinguish runs in the tables."""
-
 DDP = "DDP"
 
 

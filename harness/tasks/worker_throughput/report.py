@@ -18,7 +18,6 @@ from harness.judgement.finding import Finding, Judgement
 from harness.records.record import Record
 from harness.statistics import bootstrap, median
 from harness.tasks.worker_team import report as team
-from harness.tasks.worker_team.report import APART as APART
 
 
 def queue(record: Record, period: int) -> tuple[float, tuple[float]]:

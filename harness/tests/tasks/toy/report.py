@@ -10,7 +10,6 @@ from harness.judgement.finding import Judgement
 from harness.records.metrics import Metric
 from harness.records.record import Record
 
-APART = ("arm",)
 METRICS = {"loss": Metric(lambda record: record.summary["loss"], "nats", "smaller")}
 
 
