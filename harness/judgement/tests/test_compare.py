@@ -122,10 +122,6 @@ def test_missing_and_diverged_runs_are_said(
     assert np.isinf(finding.tables["comparison"]["zeros"]).any()
 
 
-def test_only_settled_runs_of_the_fullest_scale_count(finding_std: Finding) -> None:
-    assert finding_std.provenance["scale"] == "std"
-
-
 def test_verdicts_are_compared_where_there_are_two(
     experiment: Experiment, lawful_std: Path, finding_std: Finding, tmp_path: Path
 ) -> None:
@@ -167,11 +163,3 @@ def test_there_is_no_finding_before_every_combination_was_run(
     assert compare(experiment, tmp_path) is None
     path.write_text("".join(lines[:24]))
     assert "tf: 48 of 48 runs are missing." in found(experiment, tmp_path).missing
-
-
-def test_the_same_records_give_the_same_digits(
-    experiment: Experiment, lawful: Path, finding_quick: Finding
-) -> None:
-    again = found(experiment, lawful)
-    for name, table in finding_quick.tables.items():
-        assert table.equals(again.tables[name]), name

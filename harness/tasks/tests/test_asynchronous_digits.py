@@ -51,23 +51,10 @@ def test_pushes_are_stale_by_the_other_workers() -> None:
     assert 2 < run(workers=4).summary["staleness"] < 4
 
 
-def test_the_time_is_that_of_steps_and_messages() -> None:
-    """One worker waits for a reply, two messages, after each of its rounds."""
-    waiting = run(workers=1, latency=2.0).series["seconds"][-1]
-    at_once = run(workers=1, latency=1.0).series["seconds"][-1]
-    rounds = SHORT["minibatches"] // SHORT["period"]
-    assert waiting - at_once == pytest.approx(2 * rounds, abs=1e-6)
-
-
 def test_weights_that_are_not_finite_are_a_result() -> None:
     outcome = run(method="downpour", learning_rate=1e38)
     assert outcome.status == "diverged"
     assert not outcome.summary
-
-
-def test_all_methods_have_the_same_durations() -> None:
-    times = [run(method=method).series["seconds"][-1] for method in METHODS[:-1]]
-    assert np.ptp(times) == 0
 
 
 def test_tables_compare_methods_at_the_best_of_their_rates() -> None:

@@ -131,37 +131,3 @@ def test_the_infinite_loss_is_skipped_once_and_halves_the_scale(backend: str) ->
     assert found.series["skipped"][10:12] == [0, 1]
     assert found.series["scale"][11] == found.summary["before"] / 2
     assert found.series["loss"][10] == found.series["loss"][11]
-
-
-def first_gradients(backend: str, label: str) -> Any:
-    """Return the gradients of the first batch at the first weights."""
-    if importlib.util.find_spec("sklearn") is None:
-        pytest.skip("sklearn is not installed")
-    from harness.tasks import backends
-
-    pytest.importorskip({"pytorch": "torch", "tf": "tensorflow"}[backend])
-    model = backends.model("deep_digits", backend)
-    settings = Settings(**{**METHODS[label].config, "depth": 4})
-    plan = task.make_plan(settings, 0)
-    trainer = model.Trainer(settings, "cpu")
-    trainer.reset(plan)
-    found = trainer.gradients(plan.batches[0], plan.factors[0])
-    return found
-
-
-@pytest.mark.parametrize("backend", ["pytorch", "tf"])
-def test_without_a_scale_gradients_vanish_and_with_one_they_do_not(
-    backend: str,
-) -> None:
-    wide, without, scaled = (
-        first_gradients(backend, label)
-        for label in ("fp32", "fp16, no scale", "fp16, fixed")
-    )
-    # What vanishes or is rounded up in a layer goes on to those before it, so the law
-    # of single numbers holds for the size only.
-    assert np.mean(wide == 0) == 0
-    assert np.mean(without == 0) > np.mean(wide.astype(np.float16) == 0) / 2 > 0.1
-    assert np.mean(scaled == 0) == 0
-    # Half of float16's 11 bits are left over five layers of rounding.
-    error = np.linalg.norm(scaled / 2.0**15 - wide) / np.linalg.norm(wide)
-    assert error < 2.0**-6

@@ -70,45 +70,6 @@ def test_the_law_is_what_a_simulation_gives(
     assert simulate(optimizer, wrapper, presence) == pytest.approx(law, rel=0.01)
 
 
-def limit(optimizer: Mapping[str, Any], presence: float, memories: int = 20) -> float:
-    """Return the movement with zeros in a run of many memories of the optimizer."""
-    longest = max(optimizer.get(name, 0) for name in ("momentum", "beta2", "decay"))
-    steps = int(memories / (1 - longest))
-    return laws.movement(optimizer, "none", presence, (steps - 1, steps))
-
-
-QUOTED = {
-    "Adam": (1.41, 3.14, 7.02),
-    "RMSProp": (1.37, 2.38, 2.97),
-    "Momentum": (1.0,) * 3,
-}
-
-
-@pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda o: o["name"])
-def test_the_limits_are_the_figures_that_were_known_before(
-    optimizer: Mapping[str, Any],
-) -> None:
-    found = [limit(optimizer, p) for p in (0.5, 0.1, 0.02)]
-    assert found == pytest.approx(QUOTED[optimizer["name"]], rel=0.01)
-    assert limit(optimizer, 1.0) == pytest.approx(1, abs=1e-6)
-
-
-def test_adam_tends_to_the_root_of_p_as_its_memory_grows() -> None:
-    errors = [
-        abs(limit({**ADAM, "beta2": beta2}, 0.1) * np.sqrt(0.1) - 1)
-        for beta2 in (0.99, 0.997, 0.999)
-    ]
-    assert errors[0] > errors[1] > errors[2]
-    assert errors[2] < 3e-3
-
-
-def test_long_runs_reach_the_limit() -> None:
-    window = (100_000, 200_000)
-    for wrapper, end in (("none", limit(ADAM, 0.1)), ("default", 1)):
-        law = laws.movement(ADAM, wrapper, 0.1, window)
-        assert law == pytest.approx(end, rel=0.01)
-
-
 def test_an_optimizer_without_a_law_has_none() -> None:
     nesterov = {**MOMENTUM, "use_nesterov": True}
     adagrad = {"name": "Adagrad", "learning_rate": 0.1}

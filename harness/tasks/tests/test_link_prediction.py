@@ -94,15 +94,6 @@ def test_a_rank_counts_nearer_entities_but_none_that_make_another_link() -> None
     assert task.filtered_ranks(places, relation, link, others).tolist() == [3, 3.5]
 
 
-def test_rows_that_say_nothing_rank_as_by_chance_in_the_middle() -> None:
-    """All distances tie, so each rank is the mean of the best and the worst."""
-    asked = task.queries("Nations", "test")
-    graph = task.read_graph("Nations")
-    entity, relation = np.zeros((graph.entities, 2)), np.zeros((graph.relations, 2))
-    ranks = task.filtered_ranks(entity, relation, *asked)
-    assert ranks.tolist() == (1 + asked[1].sum(axis=1) / 2).tolist()
-
-
 def test_chance_is_the_mean_over_random_rows() -> None:
     stream, graph = np.random.default_rng(0), task.read_graph("UMLS")
     asked = task.queries("UMLS", "test")

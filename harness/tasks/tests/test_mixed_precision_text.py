@@ -29,11 +29,6 @@ HALF = [label for label in ARMS if label != "fp32"]
 # -- settings and data -----------------------------------------------------------------
 
 
-def test_infinite_gradients_divide_a_run_into_equal_parts() -> None:
-    of = Settings(**{**ARMS["fp32"], "steps": 300, "checkpoints": 1, "overflows": 3})
-    assert of.overflow_steps == [75, 150, 225]
-
-
 def test_both_half_precisions_can_hold_the_first_weights() -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
     for name, weight in make_plan(Settings(**ARMS["fp32"]), 0).weights.items():
@@ -68,10 +63,6 @@ def test_an_infinite_gradient_halves_a_dynamic_scale_and_floors_the_original() -
     dynamic, original = (trained(f"fp16, {n}") for n in ("dynamic", "LogMax strict"))
     assert dynamic.summary["scale"] == 2.0**15 / 2**3
     assert original.summary["scale"] == 1
-
-
-def test_a_run_repeats() -> None:
-    assert trained("fp16, dynamic").series == trained("fp16, dynamic").series
 
 
 def test_products_are_summed_in_float32_and_rounded_once() -> None:

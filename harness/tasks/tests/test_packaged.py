@@ -2,26 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
 from harness.errors import HarnessError
 from harness.tasks.packaged import packaged_file
-
-
-@pytest.mark.parametrize(
-    ("package", "path", "lines"),
-    [
-        ("pykeen", "pykeen/datasets/umls/train.txt", 5216),
-        ("pykeen", "pykeen/datasets/kinships/train.txt", 8544),
-        # One line of names, then one a rating.
-        ("recbole", "recbole/dataset_example/ml-100k/ml-100k.inter", 100_001),
-    ],
-)
-def test_a_file_is_found_without_an_import(package: str, path: str, lines: int) -> None:
-    assert len(packaged_file(package, path).read_text("utf-8").splitlines()) == lines
-    assert package not in sys.modules
 
 
 @pytest.mark.parametrize(

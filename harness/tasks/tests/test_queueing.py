@@ -39,12 +39,6 @@ def test_throughput_rises_from_that_of_one_to_the_asymptote(
     assert rates[-1] == pytest.approx(1 / max(services), rel=1e-2)
 
 
-def test_stations_that_take_no_time_change_nothing() -> None:
-    alone, beside = (throughput(1.0, s, 20) for s in ((0.2,), (0.0, 0.2, 0.0)))
-    assert beside == pytest.approx(alone)
-    assert throughput(2.0, (0.0,), 8) == 4.0
-
-
 Duration = Callable[[], float]
 
 
@@ -101,13 +95,3 @@ def test_a_simulation_with_exponential_services_has_the_same_throughput(
     expected = throughput(1.0, seconds, customers)
     # 36,000 rounds: four standard errors of their mean duration are about 1%.
     assert rate == pytest.approx(expected, rel=0.015)
-
-
-@pytest.mark.parametrize("customers", [2, 6, 20])
-def test_services_that_never_vary_are_between_the_means_and_the_asymptote(
-    customers: int,
-) -> None:
-    services = (0.1, 0.15, 0.1)
-    rate = simulated(lambda: 1.0, [lambda s=s: s for s in services], customers)
-    assert throughput(1.0, services, customers) <= rate
-    assert rate <= bound(1.0, services, customers) * (1 + ROUNDING)

@@ -64,16 +64,6 @@ def test_a_fifth_of_the_ratings_is_held_out_anew_in_each_seed() -> None:
     assert not (split.rated & split.wanted).any()
 
 
-def test_examples_are_ratings_beside_items_that_are_all_as_likely() -> None:
-    pairs = task.draw_split(0).training
-    stream = np.random.default_rng(0)
-    drawn = task.draw_batches(stream, pairs, 100, 1682, 1682).reshape(-1, 3)
-    assert {tuple(pair) for pair in drawn[:1000, :2]} <= {tuple(p) for p in pairs}
-    counts = np.bincount(drawn[:, 2], minlength=1682)
-    # 100 of each: a Poisson number, within six standard deviations.
-    assert abs(counts - 100).max() < 60
-
-
 def test_the_best_items_are_counted_by_their_places() -> None:
     """Two users and twelve items; the scores fall from the first item on."""
     scores = np.tile(-np.arange(12.0), (2, 1))

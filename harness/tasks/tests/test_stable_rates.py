@@ -87,25 +87,6 @@ def test_in_mode_clip_rates_above_the_limit_all_train_alike() -> None:
     assert abs(low - high[0]) > 1e-3 * low
 
 
-def test_in_mode_scale_only_the_product_of_rate_and_eta_counts() -> None:
-    # Powers of two, whose products are exact.
-    losses = []
-    for rate, eta in ((1.0, 2.0**-10), (2.0, 2.0**-11)):
-        larc = {"larc_eta": eta, "larc_mode": "scale"}
-        method = {"label": "LARS", "larc_params": larc}
-        losses.append(run(method=method, rates=[rate, 64.0]).series["loss"][0])
-    assert losses[0] == losses[1]
-
-
-def test_a_clipped_gradient_is_still_multiplied_by_the_rate() -> None:
-    """Such a limit makes the step rate times limit: only their product counts."""
-    losses = []
-    for limit, rate in ((2.0**-10, 1.0), (2.0**-12, 4.0)):
-        method = {"label": "clipped", "clip_gradients": limit}
-        losses.append(run(method=method, rates=[rate, 1e6]).series["loss"][0])
-    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
-
-
 # -- tables and sentences --------------------------------------------------------------
 
 

@@ -119,12 +119,6 @@ def test_the_table_has_the_ratio_of_each_wrapper() -> None:
     assert rows.loc[("transformer", "bf16"), "ratio"] == pytest.approx(0.9)
 
 
-def test_what_is_not_timed_is_not_measured_yet() -> None:
-    judgement = report.judge(records({}))
-    table = judgement.tables["rates"]
-    assert table[table["precision"] == "fp16"]["ratio"].isna().all()
-
-
 def test_a_run_without_times_has_no_metric() -> None:
     values = {
         record.config["precision"]: report.METRICS["ratio"].read(record)
