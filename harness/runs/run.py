@@ -110,7 +110,7 @@ def sweep(experiments: Sequence[Experiment], request: Request) -> list[Report]:
     with ExitStack() as stack:
         hosts: Hosts = Cluster(request.cluster) if request.cluster else Children()
         jobs = request.jobs or hosts.cores
-        shown = stack.enter_context(Progress(jobs))
+        shown = stack.enter_context(Progress())
         checkout = commit_of()
         sweeps = [Sweep(e, request, checkout, shown, stack) for e in experiments]
         stack.callback(hosts.end)
@@ -123,9 +123,9 @@ def sweep(experiments: Sequence[Experiment], request: Request) -> list[Report]:
             shown.write(f"{shown.total} runs to do; worker processes: {most}")
         numbers = itertools.count()
 
-        def settled(part: Part, seconds: float | None) -> None:
-            if seconds is not None:
-                shown.advance(part.name, seconds)
+        def settled(part: Part, recorded: bool) -> None:
+            if recorded:
+                shown.advance(part.name)
             if part.report.state == "stopped":
                 shown.close(part.name)
 

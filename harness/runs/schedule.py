@@ -26,12 +26,12 @@ class Schedule:
     """The waiting runs of several parts, distributed to several threads.
 
     Args:
-        settled: called after each run with its part and the seconds it took; None if
-            nothing was recorded. No two calls overlap.
+        settled: called after each run with its part and whether it was recorded. No two
+            calls overlap.
     """
 
     def __init__(
-        self, parts: Sequence[Part], settled: Callable[[Part, float | None], None]
+        self, parts: Sequence[Part], settled: Callable[[Part, bool], None]
     ) -> None:
         self._parts, self._settled = parts, settled
         self._changed = threading.Condition()
@@ -89,7 +89,7 @@ class Schedule:
                 self._last_loss = answer.reason
                 if answer.kind == "refused":
                     part.stop(answer.reason)
-            self._settled(part, None if record is None else record.duration)
+            self._settled(part, record is not None)
             self._changed.notify_all()
 
     def leave_rest(self) -> None:
@@ -97,7 +97,7 @@ class Schedule:
         for part in self._parts:
             if part.waiting:
                 part.stop(self._last_loss)
-                self._settled(part, None)
+                self._settled(part, False)
 
     def stop(self) -> None:
         """Start and record no more runs. Return when no record is being written."""

@@ -88,7 +88,7 @@ def weights_after(
     steps: int, name: str, backend: str, variant: str, setup: Setup
 ) -> Sequence[Any]:
     """Return the weights of a variant after some steps."""
-    model, built = model_of(backend), list[Any]()
+    model, built = model_of("pytorch" if backend == "pytorch" else "tf"), list[Any]()
     drawn = "parameters" if backend == "pytorch" else "variables"
     draw = getattr(model, drawn)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -10,39 +10,14 @@ import keras
 import tensorflow as tf
 
 from harness.tasks import own
-from harness.tasks.overhead import shapes
+from harness.tasks.overhead import shapes, tf_model
 from harness.tasks.overhead.shapes import ADAM_RATE, CLIP, LIMIT, LOSS_SCALE
 from harness.tasks.overhead.shapes import MASTERS_SCALE as SCALE
-from harness.tasks.overhead.tf_model import larc_loop, our_larc, traced
+from harness.tasks.overhead.tf_model import Variant, larc_loop, our_larc, traced
 from harness.timing import Makers, Step
 from lockstep import keras3 as lockstep
 
-Variant = Callable[[list[Any], list[Any]], Callable[[], Any]]
-"""Builds a step on gradients and variables."""
-
-
-def on_variables(
-    variants: Mapping[str, Variant],
-    model: str,
-    jit: str = "",
-    scale: float = 1.0,
-    dtype: str = "float32",
-    zeros: str = "none",
-) -> Makers:
-    """Return the builder of each variant, with its own variables."""
-    gradients = [
-        tf.constant(value, dtype) for value in shapes.gradients(model, scale, zeros)
-    ]
-
-    def make(variant: Variant) -> Step:
-        return traced(variant(gradients, variables(model, dtype)), jit)
-
-    return {name: partial(make, variant) for name, variant in variants.items()}
-
-
-def variables(model: str, dtype: str = "float32") -> list[keras.Variable]:
-    """Return the parameters of a model."""
-    return [keras.Variable(value, dtype=dtype) for value in shapes.arrays(model, 0)]
+on_variables = partial(tf_model.on_variables, kind=keras.Variable)
 
 
 def adam(**arguments: Any) -> keras.optimizers.Optimizer:
@@ -89,7 +64,8 @@ def own_optimizer(seed: int, device: str, model: str, file: str, text: str) -> M
     settings = {"file": file, "text": text, "learning_rate": ADAM_RATE}
 
     def made() -> Any:
-        return own.make(settings, variables(model), keras.optimizers.Optimizer)
+        weights = tf_model.variables(model, keras.Variable, "float32")
+        return own.make(settings, weights, keras.optimizers.Optimizer)
 
     variants: dict[str, Variant] = {
         "ours": partial(applied, made),
@@ -119,7 +95,7 @@ def loss_scaling_overhead(
         "keras": partial(applied, peer),
         "bare": partial(applied, adam),
     }
-    return on_variables(variants, model, jit, LOSS_SCALE)
+    return on_variables(variants, model, jit, scale=LOSS_SCALE)
 
 
 def masters_overhead(seed: int, device: str, model: str, jit: str = "") -> Makers:
@@ -133,7 +109,7 @@ def masters_overhead(seed: int, device: str, model: str, jit: str = "") -> Maker
         "ours": partial(applied, ours),
         "loop": masters_loop,
     }
-    return on_variables(variants, model, jit, SCALE, "float16")
+    return on_variables(variants, model, jit, scale=SCALE, dtype="float16")
 
 
 def masters_loop(gradients: list[Any], variables: list[Any]) -> Step:

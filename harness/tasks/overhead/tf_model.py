@@ -24,15 +24,23 @@ def on_variables(
     jit: str = "",
     scale: float = 1.0,
     zeros: str = "none",
+    dtype: str = "float32",
+    kind: Callable[..., Any] = tf.Variable,
 ) -> Makers:
-    """Return the builder of each variant, with its own variables."""
-    gradients = [tf.constant(value) for value in shapes.gradients(model, scale, zeros)]
+    """Return the builder of each variant, with its own variables of a kind."""
+    gradients = [
+        tf.constant(value, dtype) for value in shapes.gradients(model, scale, zeros)
+    ]
 
     def make(variant: Variant) -> Step:
-        variables = [tf.Variable(value) for value in shapes.arrays(model, seed=0)]
-        return traced(variant(gradients, variables), jit)
+        return traced(variant(gradients, variables(model, kind, dtype)), jit)
 
     return {name: partial(make, variant) for name, variant in variants.items()}
+
+
+def variables(model: str, kind: Callable[..., Any], dtype: str) -> list[Any]:
+    """Return the parameters of a model."""
+    return [kind(value, dtype=dtype) for value in shapes.arrays(model, seed=0)]
 
 
 def traced(step: Callable[[], Any], jit: str = "") -> Step:
