@@ -216,13 +216,21 @@ def _warm(rows: Sequence[Row]) -> Cell:
         return Cell(f"{status['failed']} failed", None, "bad")
     if not status["passed"]:
         return Cell("–", None, "none", ("not replayed",))
-    left = {"skipped": status["skipped"], "in part": sum(row.in_part for row in rows)}
+    names = sum(map(_lacks_names_alone, rows))
+    in_part = sum(row.in_part for row in rows) - names
+    left = {"skipped": status["skipped"], "in part": in_part, "but for names": names}
     notes = [f"{n} of {len(rows)} {how}" for how, n in left.items() if n]
     worst = _largest(rows)
     style = "near" if worst else "exact"
-    if sum(left.values()) > FEW * len(rows):
+    if status["skipped"] + in_part > FEW * len(rows):
         style = "left"
     return Cell(ulps(worst) or "raises", None, style, tuple(notes))
+
+
+def _lacks_names_alone(row: Row) -> bool:
+    """Whether every number of a case was compared, and no name of a tensor."""
+    lacking = re.findall(r"(?:^|; )without ([^:]+):", row.reason)
+    return row.in_part and set(lacking) <= {"name", "tensor_name"}
 
 
 def read_report(folder: Path, name: str = "report") -> Report | None:
