@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from harness.records.record import Record
-from harness.statistics import Floats, bootstrap, median
+from harness.statistics import Floats, bootstrap, median, paired_effects
 
 
 @dataclass(frozen=True)
@@ -103,3 +103,16 @@ def interval(name: str, values: Any) -> dict[str, Any]:
     if not len(values) or np.isnan(values).any():
         return dict.fromkeys((name, f"{name}_low", f"{name}_high"), np.nan)
     return bootstrap(median, values).named(name)
+
+
+def ratio(name: str, one: Any, other: Any) -> dict[str, Any]:
+    """Return the median of one / other, paired, as :func:`interval` does.
+
+    Pairs with a NaN are left out; without any pair it is NaN.
+    """
+    known = ~(np.isnan(one) | np.isnan(other))
+    effects: Any = []
+    if known.any():
+        pairs = np.asarray(one)[known], np.asarray(other)[known]
+        effects = paired_effects(*pairs, "log ratio")
+    return {key: float(np.exp(end)) for key, end in interval(name, effects).items()}

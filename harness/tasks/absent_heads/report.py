@@ -20,9 +20,9 @@ from harness.figures.marks import (
 )
 from harness.figures.plot import Drawing
 from harness.records.record import Record
-from harness.statistics import Floats, paired_effects
+from harness.statistics import Floats
 from harness.tasks.absent_heads.training import WRAPPED
-from harness.tasks.cells import Cell, interval, same_seeds
+from harness.tasks.cells import Cell, ratio, same_seeds
 
 Read: TypeAlias = Callable[[Record], float]
 """Reads a value of a run, such as its loss."""
@@ -106,7 +106,7 @@ def comparison(of: Sequence[Cell], read: Read) -> pd.DataFrame:
             **other.labels,
             "zeros": np.median(one),
             "arm": np.median(two),
-            **ratio(one, two),
+            **ratio("ratio", one, two),
             "zeros_rate": rate_of(fed),
             "arm_rate": rate_of(other),
             "seeds": len(one),
@@ -118,15 +118,6 @@ def comparison(of: Sequence[Cell], read: Read) -> pd.DataFrame:
 
 def numbers(cell: Cell, read: Read) -> Floats:
     return np.array([read(record) for record in cell.records], float)
-
-
-def ratio(one: Floats, two: Floats) -> dict[str, Any]:
-    """Return one / two, paired: the median with its interval; NaN without a pair."""
-    there = ~(np.isnan(one) | np.isnan(two))
-    if not there.any():
-        return dict.fromkeys(RATIO, np.nan)
-    effects = paired_effects(one[there], two[there], "log ratio")
-    return {k: float(np.exp(v)) for k, v in interval("ratio", effects).items()}
 
 
 def draw_sweeps(table: pd.DataFrame, metric: str, unit: str) -> Iterator[Drawing]:

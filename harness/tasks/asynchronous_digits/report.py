@@ -10,14 +10,13 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from harness.figures.marks import curves as curves_of
-from harness.figures.marks import log_axis, percent, unique
+from harness.figures.marks import curves, log_axis, percent, unique
 from harness.figures.plot import Drawing
 from harness.figures.style import Theme
 from harness.judgement.finding import Finding, Judgement
 from harness.records.metrics import Metric
 from harness.records.record import Record
-from harness.statistics import Floats, bootstrap, median
+from harness.statistics import bootstrap, median
 from harness.tasks.cells import by_config
 from harness.tasks.checks import Check, all_hold
 
@@ -42,9 +41,6 @@ NAMES = {
 }
 """AGN (delta) is the one of its paper."""
 
-POINTS = 101
-"""The number of points of a curve over simulated time."""
-
 
 def number(name: str, record: Record) -> float:
     """Return a value of a run's summary; the worst one if it diverged."""
@@ -59,9 +55,8 @@ METRICS = {
 
 
 def judge(records: Sequence[Record]) -> Judgement:
-    groups = by_config(records)
-    table = ends(groups)
-    return Judgement({"ends": table, "curves": curves(groups)}, checks(table))
+    table = ends(by_config(records))
+    return Judgement({"ends": table}, checks(table))
 
 
 def ends(groups: Sequence[Sequence[Record]]) -> pd.DataFrame:
@@ -84,25 +79,6 @@ def ends(groups: Sequence[Sequence[Record]]) -> pd.DataFrame:
     order = table.sort_values("accuracy", ascending=False, kind="stable")
     table["best"] = ~order.duplicated([*ARM[:-1]]).reindex(table.index)
     return table
-
-
-def curves(groups: Sequence[Sequence[Record]]) -> pd.DataFrame:
-    """The center's accuracy over simulated time, median and interval over seeds."""
-    frames = []
-    for group in groups:
-        longest = max(record.series["seconds"][-1] for record in group)
-        times = np.linspace(0, longest, POINTS)
-        accuracy = [measured_before(times, record) for record in group]
-        labels = {name: group[0].config[name] for name in ARM}
-        columns = bootstrap(median, accuracy).columns("median")
-        frames.append(pd.DataFrame({**labels, "seconds": times, **columns}))
-    return pd.concat(frames, ignore_index=True)
-
-
-def measured_before(times: Floats, record: Record) -> Floats:
-    """Return the last accuracy measured before each time; 0 before the first."""
-    accuracy = np.array([0.0, *record.series["accuracy"]])
-    return accuracy[np.searchsorted(record.series["seconds"], times, side="right")]
 
 
 def checks(ends: pd.DataFrame) -> list[Check]:
@@ -131,13 +107,11 @@ def checks(ends: pd.DataFrame) -> list[Check]:
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
-    """Yield the final accuracies, and the accuracy over time."""
     table = finding.tables["ends"]
     table = table[table["best"]]
     yield over(finding, table, "period", "workers")
     if table["workers"].nunique() > 1:
         yield over(finding, table, "workers", "period")
-    yield over_time(finding, table)
 
 
 def title(table: pd.DataFrame) -> str:
@@ -160,7 +134,7 @@ def over(finding: Finding, table: pd.DataFrame, x: str, other: str) -> Drawing:
         log_axis(panel, "x", sorted(set(rows[x])))
         panel.yaxis.set_major_formatter(percent())
 
-    return curves_of(
+    return curves(
         {"period": "periods"}.get(x, x),
         title(rows),
         rows,
@@ -173,32 +147,6 @@ def over(finding: Finding, table: pd.DataFrame, x: str, other: str) -> Drawing:
         caption=f"With {at}, at the same learning rate or, where several were tried, "
         "each method at its best. Medians over seeds with 95% intervals.",
         axis=axis,
-    )
-
-
-def over_time(finding: Finding, best: pd.DataFrame) -> Drawing:
-    """Accuracy over simulated time with the most workers and the longest period."""
-    workers = best["workers"].max()
-    period = best[best["workers"] == workers]["period"].max()
-    last = best[(best["workers"] == workers) & (best["period"] == period)]
-    order = last.sort_values("accuracy", kind="stable")
-    low, high = order.iloc[0], order.iloc[-1]
-    table = finding.tables["curves"].merge(last[[*ARM]])
-    return curves_of(
-        "curves",
-        f"With {workers} workers and a period of {period}, {NAMES[high['method']]} "
-        f"ends at {high['accuracy']:.0%}, {NAMES[low['method']]} at "
-        f"{low['accuracy']:.0%}",
-        table,
-        "seconds",
-        "median",
-        ("time (mean local steps)", "held-out accuracy"),
-        looks=lambda theme: {m: look(m, theme) for m in unique(table["method"])},
-        alt=f"Held-out accuracy over simulated time with {workers} workers and a "
-        f"period of {period}. {finding.answer}",
-        caption="Median over seeds with 95% intervals; 0 until the first exchange. "
-        "All methods do the same number of minibatches.",
-        axis=lambda panel: panel.yaxis.set_major_formatter(percent()),
     )
 
 

@@ -22,8 +22,8 @@ from harness.figures.plot import Drawing
 from harness.judgement.finding import Finding, Judgement
 from harness.records.metrics import Metric
 from harness.records.record import Record
-from harness.statistics import Floats, paired_effects
-from harness.tasks.cells import Cell, cells, interval, same_seeds
+from harness.statistics import Floats
+from harness.tasks.cells import Cell, cells, interval, ratio, same_seeds
 from harness.tasks.checks import Check, all_hold
 from harness.tasks.deep_digits.task import HIGHEST, LOWEST, Settings
 
@@ -65,17 +65,15 @@ def _losses(cell: Cell, of: Sequence[Cell]) -> dict[str, Any]:
     ``ratio`` = loss / loss of float32 without a scale on the same backend, paired by
     seed; NaN without such a run.
     """
-    effects = interval("ratio", [])
     plain = [b for b in of if b.settings.is_plain and b.backend == cell.backend]
-    for pair in same_seeds(cell, plain[0]) if plain else ():
-        end, other = (each.column("loss")[:, -1] for each in pair)
-        effects = interval("ratio", paired_effects(end, other, "log ratio"))
+    pairs = [pair for base in plain[:1] for pair in same_seeds(cell, base)]
+    losses = [[c.column("loss")[:, -1] for c in pair] for pair in pairs]
     return {
         **cell.labels,
         "dtype": cell.settings.dtype,
         "scale": cell.settings.scale,
         **interval("loss", cell.column("loss")[:, -1]),
-        **{name: np.exp(value) for name, value in effects.items()},
+        **ratio("ratio", *(losses[0] if losses else ([], []))),
         "seeds": len(cell.records),
     }
 

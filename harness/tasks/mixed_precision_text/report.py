@@ -13,8 +13,8 @@ from harness.figures.plot import Drawing
 from harness.judgement.finding import Finding, Judgement
 from harness.records.metrics import Metric
 from harness.records.record import Record
-from harness.statistics import Floats, bootstrap, median, paired_effects
-from harness.tasks.cells import Cell, cells, same_seeds
+from harness.statistics import Floats, bootstrap, median
+from harness.tasks.cells import Cell, cells, ratio, same_seeds
 from harness.tasks.checks import all_hold
 from harness.tasks.mixed_precision_text.task import Settings
 
@@ -79,11 +79,9 @@ def ends(of: Sequence[Cell]) -> pd.DataFrame:
 
 def _over(cell: Cell, base: Cell | None) -> dict[str, float]:
     """Return the ratio of bits, and its interval."""
-    for mine, other in same_seeds(cell, base) if base else ():
-        effects = paired_effects(_bits(mine), _bits(other), "log ratio")
-        interval = bootstrap(median, effects).named("ratio")
-        return {name: float(np.exp(end)) for name, end in interval.items()}
-    return dict.fromkeys(("ratio", "ratio_low", "ratio_high"), np.nan)
+    for pair in same_seeds(cell, base) if base else ():
+        return ratio("ratio", *map(_bits, pair))
+    return ratio("ratio", [], [])
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:

@@ -27,7 +27,7 @@ from harness.records.record import Record
 from harness.tasks.absent_heads import laws
 from harness.tasks.absent_heads import report as arms
 from harness.tasks.absent_heads.training import WRAPPED
-from harness.tasks.cells import Cell, cells
+from harness.tasks.cells import Cell, cells, ratio
 from harness.tasks.movie_genres.task import GENRES, RAREST, Settings
 
 HEADS = ["optimizer", "backend", "head", "presence", *arms.RATIO, "law"]
@@ -87,7 +87,7 @@ def heads(of: Sequence[Cell]) -> pd.DataFrame:
                 "backend": fed.backend,
                 "head": genre,
                 "presence": share,
-                **arms.ratio(arms.numbers(fed, read), arms.numbers(wrapped, read)),
+                **ratio("ratio", arms.numbers(fed, read), arms.numbers(wrapped, read)),
                 "law": law,
             }
             rows.append(row)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,8 +12,7 @@ from harness.figures.plot import Drawing
 from harness.judgement.finding import Finding, Judgement
 from harness.records.metrics import Metric
 from harness.records.record import Record
-from harness.statistics import paired_effects
-from harness.tasks.cells import backend_of, by_config, interval
+from harness.tasks.cells import backend_of, by_config, interval, ratio
 from harness.tasks.training_throughput.task import CONTROL
 
 ARM = ("workload", "precision")
@@ -61,17 +59,12 @@ def rates(records: Sequence[Record]) -> pd.DataFrame:
                 "device": first.subject.get("device_name", first.subject["device"]),
                 **interval("bare", bare),
                 **interval("wrapped", wrapped),
-                **_ratio("ratio", wrapped, bare),
-                **_ratio("control", again, bare),
+                **ratio("ratio", wrapped, bare),
+                **ratio("control", again, bare),
                 "seeds": len(timed),
             }
         )
     return pd.DataFrame(rows)
-
-
-def _ratio(name: str, one: Sequence[float], other: Sequence[float]) -> dict[str, Any]:
-    effects: Any = paired_effects(one, other, "log ratio") if one else []
-    return {key: float(np.exp(end)) for key, end in interval(name, effects).items()}
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
