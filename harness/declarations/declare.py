@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Annotated, Any, Self
 
 from pydantic import (
+    AfterValidator,
     ConfigDict,
     Field,
     ValidationError,
@@ -100,6 +101,13 @@ class Scale(Table):
         return dict(self.model_extra or {})
 
 
+def known_task(name: str) -> str:
+    """Return the name of a task; raise if there is none of this name."""
+    if name not in TASKS:
+        raise wrong(str(unknown_name("task", name, TASKS)))
+    return name
+
+
 class Experiment(Table):
     """A question and the runs that answer it.
 
@@ -115,7 +123,7 @@ class Experiment(Table):
     name: str
     question: Text
     title: Text
-    task: Annotated[str, one_of("task", TASKS)]
+    task: Annotated[str, AfterValidator(known_task)]
     backends: Annotated[
         tuple[Annotated[str, one_of("backend", BACKENDS)], ...], Field(min_length=1)
     ]

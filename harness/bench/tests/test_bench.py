@@ -93,7 +93,7 @@ def test_the_answer_has_the_value_with_its_interval(tmp_path: Path) -> None:
     write_times(OVERHEAD, tmp_path, {"ours": 1.0, "bare": 2.0}, spread=0.0)
     answer = finding_of(tmp_path).answer
     assert "0.50 [0.50, 0.50] times as long as the bare step with 23M" in answer
-    assert "0.50 [0.50, 0.50] times as long on tf" in answer
+    assert "0.50 [0.50, 0.50] times as long with 23M on tf" in answer
 
 
 def test_a_verdict_needs_the_whole_interval_beyond_the_controls() -> None:

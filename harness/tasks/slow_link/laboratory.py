@@ -69,8 +69,9 @@ class Laboratory:
         # Workers start together, so their first pushes queue at the center's link.
         transfer = settings.model_bytes / (1e6 * settings.link_mbit / 8)
         settling = (settings.workers + 1) * transfer
-        measurement = workers.Measurement(settings, self.team, center, settling)
-        outcome = measurement.run(folder / "ranks")
+        outcome = workers.measure(
+            settings, self.team, center, folder / "ranks", settling
+        )
         of_link = {f"link/{name}": value for name, value in link._asdict().items()}
         return replace(outcome, summary={**of_link, **outcome.summary})
 

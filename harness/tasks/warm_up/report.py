@@ -6,11 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure as Canvas
 
 from harness.figures.marks import dots, first_backend, grouped
 from harness.figures.plot import Drawing
-from harness.figures.style import PANEL, Theme
 from harness.judgement.finding import Finding, Judgement, joined
 from harness.records.metrics import Metric
 from harness.records.record import Record
@@ -114,26 +112,18 @@ def losses(finding: Finding, table: pd.DataFrame) -> Drawing:
 
 
 def state(finding: Finding, table: pd.DataFrame) -> Drawing:
-    """Bytes of state per byte of weights; a bar per optimizer."""
-
-    def paint(canvas: Canvas, theme: Theme) -> None:
-        axes = canvas.subplots()
-        colors = [theme.hue(HUES[name]) for name in table["optimizer"]]
-        bars = axes.barh(table["optimizer"], table["ratio"], color=colors, height=0.55)
-        texts = [f"{size:,.0f} bytes" for size in table["state"]]
-        axes.bar_label(bars, texts, padding=4, fontsize=8)
-        axes.invert_yaxis()
-        axes.margins(x=0.45)
-        axes.grid(visible=False, axis="y")
-        axes.set_xlabel("bytes of optimizer state a byte of weights")
-
+    """Bytes of state per byte of weights."""
     parts = [f"{row['ratio']:.2f} ({row['optimizer']})" for _, row in table.iterrows()]
-    return Drawing(
+    ends = {"low": table["ratio"], "high": table["ratio"]}
+    return dots(
         "state",
         f"Bytes of state a byte of weights: {joined(parts)}",
+        table.assign(case=table["optimizer"], hue=table["optimizer"].map(HUES), **ends),
+        "ratio",
+        "bytes of optimizer state a byte of weights",
+        hues={},
         alt=f"Bytes that the optimizer's state takes. {finding.answer}",
         caption="All tensors of the state at the end of training, measured.",
         data=table,
-        size=(PANEL, 0.9 + 0.4 * max(len(table), 1)),
-        paint=paint,
+        axis=lambda panel: panel.set_xlim(left=0),
     )

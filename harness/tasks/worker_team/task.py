@@ -179,78 +179,61 @@ TRIAL = 5
 """The steps of DDP before its steps are counted."""
 
 
-class Measurement:
-    """The measurements of one run.
+def measure(
+    settings: TeamSettings,
+    team: Team,
+    center: RayCenter,
+    meeting: Path,
+    settling: float = 0.0,
+) -> Outcome:
+    """Measure a worker alone, DDP, and workers that exchange at each period.
 
     Args:
-        settings: the settings of the run.
-        team: the processes.
         center: the center that the workers share; the first worker starts it.
+        meeting: the file by which the ranks of DDP meet.
         settling: additional seconds until the order of pushes is settled.
     """
 
-    def __init__(
-        self,
-        settings: TeamSettings,
-        team: Team,
-        center: RayCenter,
-        settling: float = 0.0,
-    ) -> None:
-        self.settings, self.team = settings, team
-        self.center, self.settling = center, settling
-        self.summary: dict[str, float] = {}
-
-    def run(self, meeting: Path) -> Outcome:
-        """Measure everything; the ranks of DDP meet in the file ``meeting``."""
-        self.one_worker()
-        self.synchronous(meeting)
-        for period in PERIODS:
-            before = self.center.status()["rounds"]
-            steps = self.rate(self.settings.workers, period)
-            if self.center.status()["rounds"] == before:
-                raise HarnessError(f"no worker pushed at a period of {period}.")
-            self.summary[f"steps/{period}"] = steps
-        self.center.remove()
-        return Outcome("ok", "", {}, self.summary)
-
-    def one_worker(self) -> None:
-        """Measure the time of a step without an exchange, and of an exchange."""
-        alone = 1 / self.rate(1, NEVER)
-        before, pushes = self.center_seconds(), self.center.status()["rounds"]
-        with_exchange = 1 / self.rate(1, 1)
-        pushes = self.center.status()["rounds"] - pushes
-        self.summary |= {
-            "seconds/step": alone,
-            "seconds/exchange": with_exchange - alone,
-            "seconds/center": (self.center_seconds() - before) / pushes,
-        }
-
-    def center_seconds(self) -> float:
-        """Return the CPU time of the center's process so far."""
-        actor = self.team.ray.get_actor(self.center.name, NAMESPACE)
-        call = actor.__ray_call__.remote(lambda _: time.process_time())
-        seconds: float = self.team.ray.get(call)
-        return seconds
-
-    def rate(self, workers: int, period: int) -> float:
-        """Return the steps per second of ``workers`` workers that share the center."""
-        arguments = (self.settings, self.center, period)
+    def rate(workers: int, period: int) -> float:
+        """Return the steps per second of workers that share the center."""
         # The first worker starts the center, if there is none yet.
-        self.team.call(1, "join", *arguments)
-        self.team.call(workers, "join", *arguments)
-        round_seconds = min(period, max(PERIODS)) * self.settings.step_ms / 1000
-        begin = time.time() + 0.1 + round_seconds + self.settling
-        end = begin + self.settings.window
-        counts = self.team.call(workers, "train", begin, end)
-        return float(sum(counts) / self.settings.window)
+        team.call(1, "join", settings, center, period)
+        team.call(workers, "join", settings, center, period)
+        round_seconds = min(period, max(PERIODS)) * settings.step_ms / 1000
+        begin = time.time() + 0.1 + round_seconds + settling
+        counts = team.call(workers, "train", begin, begin + settings.window)
+        return float(sum(counts) / settings.window)
 
-    def synchronous(self, meeting: Path) -> None:
-        """Measure the steps of DDP."""
-        ranks, settings = self.settings.workers, self.settings
-        places = [(settings, str(meeting), ranks, rank) for rank in range(ranks)]
-        self.team.call_each("connect", places)
-        seconds = max(self.team.call(ranks, "reduce", TRIAL)) / TRIAL
-        steps = max(TRIAL, round(settings.window / seconds))
-        seconds = max(self.team.call(ranks, "reduce", steps))
-        self.team.call(ranks, "disconnect")
-        self.summary["steps/ddp"] = ranks * steps / seconds
+    def center_seconds() -> float:
+        """Return the CPU time of the center's process so far."""
+        actor = team.ray.get_actor(center.name, NAMESPACE)
+        call = actor.__ray_call__.remote(lambda _: time.process_time())
+        return float(team.ray.get(call))
+
+    def rounds() -> int:
+        return int(center.status()["rounds"])
+
+    alone = 1 / rate(1, NEVER)
+    seconds, before = center_seconds(), rounds()
+    summary = {"seconds/step": alone, "seconds/exchange": 1 / rate(1, 1) - alone}
+    summary["seconds/center"] = (center_seconds() - seconds) / (rounds() - before)
+    summary["steps/ddp"] = _ddp(settings, team, meeting)
+    for period in PERIODS:
+        before = rounds()
+        summary[f"steps/{period}"] = rate(settings.workers, period)
+        if rounds() == before:
+            raise HarnessError(f"no worker pushed at a period of {period}.")
+    center.remove()
+    return Outcome("ok", "", {}, summary)
+
+
+def _ddp(settings: TeamSettings, team: Team, meeting: Path) -> float:
+    """Return the steps per second of DDP, of all ranks."""
+    ranks = settings.workers
+    places = [(settings, str(meeting), ranks, rank) for rank in range(ranks)]
+    team.call_each("connect", places)
+    seconds = max(team.call(ranks, "reduce", TRIAL)) / TRIAL
+    steps = max(TRIAL, round(settings.window / seconds))
+    seconds = max(team.call(ranks, "reduce", steps))
+    team.call(ranks, "disconnect")
+    return float(ranks * steps / seconds)

@@ -13,9 +13,9 @@ from harness.records.record import Outcome
 from harness.tasks import backends
 from harness.tasks.schema import Positive, settings
 from harness.tasks.worker_team.task import (
-    Measurement,
     Team,
     TeamSettings,
+    measure,
     start_ray,
     weights_of,
 )
@@ -67,7 +67,7 @@ def _team(kind: type) -> Team:
 def _measured(of: Settings, team: Team, adder: type, folder: Path) -> Outcome:
     """Do a run; the name of its folder is in the centers' names."""
     center = RayCenter(f"center-{folder.name}", directory=folder / "center")
-    outcome = Measurement(of, team, center).run(folder / "ranks")
+    outcome = measure(of, team, center, folder / "ranks")
     pushes = _pushes(weights_of(of.large_mb), team, adder, folder)
     return replace(outcome, summary={**outcome.summary, **pushes})
 
