@@ -16,7 +16,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lockstep import errors, pipeline
+from lockstep import pipeline
 from lockstep.errors import UnsupportedError
 from lockstep.interface import Array
 from lockstep.keras3 import wrapper as stack
@@ -185,9 +185,6 @@ class AGNOptimizer(shared.Worker, stack.Wrapper):
 
     argument = "optimizer"
 
-    GLOBAL_VARIABLE_NAME = GLOBAL_VARIABLE_NAME
-    GRAD_VARIABLE_NAME = GRAD_VARIABLE_NAME
-
     def __init__(
         self,
         optimizer: keras.optimizers.Optimizer,
@@ -219,12 +216,7 @@ class AGNOptimizer(shared.Worker, stack.Wrapper):
         variables, getter = list(variables), self.custom_getter
         if getter.takes_all and not self.built:
             getter(variables)
-        for variable in variables:
-            if variable not in getter.names:
-                raise errors.NotFromGetterError(
-                    "AGNOptimizer: expected variables of its AGNCustomGetter, got "
-                    f"{name_of(variable)!r}; call the getter with it first."
-                )
+        self._require_known(variables)
         super().build(variables)
 
     def build_state(self, variables: Sequence[Any]) -> None:

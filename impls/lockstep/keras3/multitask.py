@@ -8,7 +8,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from lockstep.interface import StepReport
 from lockstep.keras3.gradients import Gradient, Pairs, value_of
 from lockstep.keras3.wrapper import (
     ACCUMULATOR,
@@ -21,6 +20,7 @@ from lockstep.tf.shared.gradients import (
     all_zero_flags,
     densify,
     key_of,
+    multitask_report,
     name_of,
     some_may_be_zero,
 )
@@ -192,22 +192,8 @@ class MultitaskOptimizerWrapper(Wrapper):
     ) -> None:
         """Report which variables an eager step does not update, and why."""
         flags = {key_of(v): flag for (_, v), flag in zip(present, zero, strict=True)}
-        pairs = list(zip(gradients, variables, strict=True))
-        skipped = [
-            name_of(v) for g, v in pairs if g is None or flags.get(key_of(v), True)
-        ]
+        zeros = [flags.get(key_of(variable), False) for variable in variables]
         sums = tf.stack([tf.reduce_sum(tf.cast(g, tf.float32)) for g in tested])
-        suspects = np.flatnonzero(~np.isfinite(sums.numpy())) if present else ()
-        counts = {
-            "all zero": int(zero.sum()),
-            "absent": sum(gradient is None for gradient in gradients),
-            "not finite": sum(
-                not np.isfinite(tested[k].numpy()).all() for k in suspects
-            ),
-        }
-        parts = [f"{count} {what}" for what, count in counts.items() if count]
-        reason = "every gradient had a nonzero element"
-        if parts:
-            reason = f"of {len(variables)} gradients {', '.join(parts)}"
-        applied = len(skipped) < len(variables)
-        self._set_report(StepReport(applied, reason, tuple(skipped)))
+        suspects = np.flatnonzero(~np.isfinite(sums.numpy()))
+        bad = sum(not np.isfinite(tested[k].numpy()).all() for k in suspects)
+        self._set_report(multitask_report(gradients, variables, zeros, bad))

@@ -245,9 +245,6 @@ class AGNOptimizer(shared.Worker, Wrapper):
         0.625 every gradient was present; local step 2, pushed and pulled
     """
 
-    GLOBAL_VARIABLE_NAME = GLOBAL_VARIABLE_NAME
-    GRAD_VARIABLE_NAME = GRAD_VARIABLE_NAME
-
     def __init__(
         self,
         optimizer: Optimizer,
@@ -285,12 +282,7 @@ class AGNOptimizer(shared.Worker, Wrapper):
     def _prepared(self, pairs: Pairs) -> Pairs:
         """Raise for a variable without a center, and under a parameter server."""
         refuse_parameter_servers(self.owner)
-        for _, variable in pairs:
-            if variable not in self.custom_getter.names:
-                raise errors.NotFromGetterError(
-                    "AGNOptimizer: expected variables of its AGNCustomGetter, got "
-                    f"{name_of(variable)!r}; call the getter with it first."
-                )
+        self._require_known(variable for _, variable in pairs)
         return pairs
 
     def _apply(

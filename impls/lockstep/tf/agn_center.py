@@ -63,7 +63,6 @@ class Center(shared.Center, tf.Module):
     def lending(self, base: Optimizer) -> Iterator[None]:
         """Let ``base`` use, and create, the slots of shared variables in the block."""
         own, slots = base._slots, self.slots._slots
-        known = {slot: set(entries) for slot, entries in slots.items()}
         base._slots = slots
         try:
             yield
@@ -72,8 +71,7 @@ class Center(shared.Center, tf.Module):
             if builds_graph():  # Old code asks the optimizer for them.
                 for slot, entries in slots.items():
                     base._slot_dict(slot).update(entries)
-            elif known != {slot: set(entries) for slot, entries in slots.items()}:
-                # Checkpoints of objects save and restore them.
+            else:  # Checkpoints of objects save and restore them.
                 for name, value in self.state().items():
                     self._track_trackable(value, name)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -138,12 +137,5 @@ def report(pairs: Pairs) -> tuple[StepReport, list[bool]]:
             nonfinite += not tensors.finite_flags([gradient]).numpy().all()
     flags = iter(zeros)
     zero = [gradient is not None and next(flags) for gradient, _ in pairs]
-    left_out = [g is None or z for (g, _), z in zip(pairs, zero, strict=True)]
-    skipped = tuple(name_of(v) for _, v in compress(pairs, left_out))
-    absent = len(pairs) - len(present)
-    counts = {"all zero": sum(zero), "absent": absent, "not finite": nonfinite}
-    parts = [f"{count} {what}" for what, count in counts.items() if count]
-    reason = "every gradient had a nonzero element"
-    if parts:
-        reason = f"of {len(pairs)} gradients {', '.join(parts)}"
-    return StepReport(len(skipped) < len(pairs), reason, skipped), zero
+    both = zip(*pairs, strict=True)
+    return tensors.multitask_report(*both, zero, nonfinite), zero

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lockstep import keras3
 from lockstep.keras3 import NovoGrad
 
 pytestmark = pytest.mark.filterwarnings(
@@ -74,29 +73,3 @@ def test_half_precision_has_a_second_moment_in_float32() -> None:
     momentum, second = moments(optimizer, w)
     assert (momentum.dtype, second.dtype) == (np.float16, np.float32)
     assert second == 250000
-
-
-# -- rates ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", ["assigned", "schedule", "policy", "callable"])
-def test_the_rate_may_change_from_step_to_step(kind: str) -> None:
-    w, rate = keras.Variable([8.0]), tf.Variable(1.0)
-    drop = keras.optimizers.schedules.PiecewiseConstantDecay([0, 1], [1.0, 0.5, 0.25])
-    policy = keras3.PolicySchedule(
-        "piecewise_constant",
-        learning_rate=1.0,
-        boundaries=[0, 1],
-        decay_rates=[0.5, 0.25],
-    )
-    kinds = {"schedule": drop, "policy": policy, "callable": lambda: rate}
-    optimizer = NovoGrad(kinds.get(kind, 1.0), beta1=0.0)
-    for value in (1.0, 0.5, 0.25):
-        rate.assign(value)
-        if kind == "assigned":
-            optimizer.learning_rate = value
-        optimizer.apply([tf.constant([2.0])], [w])
-    assert w.numpy().tolist() == [6.25]
-
-
-# -- inside of the wrappers ----------------------------------------------------------

@@ -17,7 +17,12 @@ from lockstep.interface import Array
 from lockstep.ray.center import as_ray_host
 from lockstep.ray.served_center import check_fit
 from lockstep.ray.worker import RemoteView
-from lockstep.tf.shared.gradients import as_variable, key_of, refuse_parameter_servers
+from lockstep.tf.shared.gradients import (
+    as_variable,
+    key_of,
+    name_of,
+    refuse_parameter_servers,
+)
 
 GLOBAL_VARIABLE_NAME = "global_center_variable"
 GRAD_VARIABLE_NAME = "grad_variable"
@@ -177,6 +182,18 @@ def check_worker(
 
 class Worker:
     """The rounds of an ``AGNOptimizer``, apart from the steps of its optimizer."""
+
+    GLOBAL_VARIABLE_NAME = GLOBAL_VARIABLE_NAME
+    GRAD_VARIABLE_NAME = GRAD_VARIABLE_NAME
+
+    def _require_known(self, variables: Iterable[Any]) -> None:
+        """Raise for a variable that the getter does not know."""
+        for variable in variables:
+            if variable not in self.custom_getter.names:
+                raise errors.NotFromGetterError(
+                    "AGNOptimizer: expected variables of its AGNCustomGetter, got "
+                    f"{name_of(variable)!r}; call the getter with it first."
+                )
 
     def _accumulators(self, variables: Iterable[Any]) -> list[tf.Variable]:
         return [as_variable(self.custom_getter._grad_map[v]) for v in variables]

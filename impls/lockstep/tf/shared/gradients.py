@@ -91,9 +91,6 @@ def as_pairs(grads_and_vars: Any, owner: str) -> list[tuple[Any, Any]]:
 
 def as_gradient(gradient: Any, variable: Any, owner: str) -> Gradient:
     """Return None, tensors and slices as they are; convert arrays and numbers."""
-    if isinstance(gradient, tf.IndexedSlices) and not tf.is_tensor(gradient.indices):
-        indices = tf.convert_to_tensor(gradient.indices)
-        return tf.IndexedSlices(gradient.values, indices, gradient.dense_shape)
     if gradient is None or isinstance(gradient, tf.IndexedSlices):
         return gradient
     try:
@@ -156,6 +153,24 @@ def extended_report(
         reason = reason if absent else "every gradient was present"
         report = StepReport(len(absent) < len(variables), reason, absent)
     return report._replace(reason=f"{report.reason}; {ending}")
+
+
+def multitask_report(
+    gradients: Sequence[Any], variables: Sequence[Any], zero: Sequence[Any], bad: int
+) -> StepReport:
+    """Return the report of an eager step that skips all-zero gradients.
+
+    ``zero``: whether each gradient is all zero; ``bad``: how many are not finite.
+    """
+    absent = [gradient is None for gradient in gradients]
+    both = zip(variables, map(any, zip(absent, zero, strict=True)), strict=True)
+    skipped = tuple(name_of(variable) for variable, is_skipped in both if is_skipped)
+    counts = {"all zero": sum(zero), "absent": sum(absent), "not finite": bad}
+    parts = [f"{count} {what}" for what, count in counts.items() if count]
+    reason = "every gradient had a nonzero element"
+    if parts:
+        reason = f"of {len(variables)} gradients {', '.join(parts)}"
+    return StepReport(len(skipped) < len(variables), reason, skipped)
 
 
 def check_like(owner: str, pairs: Pairs, takes_wide: bool = False) -> None:

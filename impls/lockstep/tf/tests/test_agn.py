@@ -343,39 +343,6 @@ def test_a_worker_waits_until_another_has_registered_all_variables(
     assert_second_waits(first, beside(first), variables, monkeypatch)
 
 
-def model() -> keras.Sequential:
-    """Return a model whose layers have names that Keras gives."""
-    layers = [keras.layers.Dense(2) for _ in range(2)]
-    return keras.Sequential([keras.Input((2,)), *layers])
-
-
-def test_models_built_alike_join_by_names_in_pairs_alone() -> None:
-    first = AGNCustomGetter("/cpu:0")
-    first(model())
-    known, second = list(first.center.shared), beside(first)
-    with pytest.raises(UnsupportedError):
-        second(model())
-    assert list(first.center.shared) == known and not len(second._global_map)
-    center, models = None, [model(), model()]
-    for trained in models:
-        getter = AGNCustomGetter("/cpu:0", center)
-        variables = trained.trainable_variables
-        assert getter([(f"v{k}", v) for k, v in enumerate(variables)]) == variables
-        center = getter.center
-        AGNOptimizer(GradientDescentOptimizer(0.5), 2, getter, 1).get_init_op(0)
-    assert list(center.shared) == ["v0", "v1", "v2", "v3"]
-    one, other = (m.trainable_variables for m in models)
-    assert bits([v.value for v in one]) == bits([v.value for v in other])
-
-
-def test_a_name_that_was_given_is_not_numbered() -> None:
-    getter = filled(("w", weight()))
-    with pytest.raises(UnsupportedError):
-        getter([("w", weight())])
-    getter([weight()])
-    assert list(getter.center.shared) == ["w", "w#1"]
-
-
 @pytest.mark.parametrize("misfit", [("c", (1.0, 2.0)), ("b", (1.0,))])
 def test_nothing_joins_if_one_of_them_does_not_fit(misfit: Any) -> None:
     first = filled(weight("a"), weight("b"))

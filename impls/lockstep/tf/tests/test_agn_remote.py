@@ -256,12 +256,3 @@ def test_powers_of_beta_do_not_advance_for_a_round_that_is_left_out(
     for _ in range(3):
         alone.apply_gradients([(tf.constant(1.0), weight)])
     assert powers_of(team.workers[0]) == powers_of(alone)
-
-
-def test_shared_slots_are_with_the_center_alone(tmp_path: Path) -> None:
-    team = Team(lambda: MomentumOptimizer(0.1, 0.9), LocalHost(tmp_path), 1)
-    team.step(0, 0), team.step(0, 1)
-    worker, (weight, _) = team.workers[0], team.variables[0]
-    shared = worker.get_slot(weight, worker.GLOBAL_VARIABLE_NAME)
-    assert worker.get_slot(weight, "momentum") is not None
-    assert worker.get_slot(shared, "momentum") is None

@@ -230,15 +230,6 @@ def test_complex_variables_are_trained_and_skipped(names: Any, traced: bool) -> 
     assert second.numpy().tolist() == [1 + 1j]
 
 
-def test_indices_may_be_a_list_and_there_may_be_none() -> None:
-    w = tf.Variable([[1.0, 2.0], [3.0, 4.0]])
-    optimizer = ls.MultitaskOptimizerWrapper(ls.GradientDescentOptimizer(1.0))
-    optimizer.apply_gradients([(tf.IndexedSlices(tf.ones([1, 2]), [1]), w)])
-    none = tf.IndexedSlices(tf.ones([0, 2]), tf.zeros([0], tf.int32))
-    optimizer.apply_gradients([(none, w)])
-    assert w.numpy().tolist() == [[1.0, 2.0], [2.0, 3.0]]
-
-
 # -- steps -----------------------------------------------------------------------------
 
 
