@@ -63,6 +63,7 @@ class Center(shared.Center, tf.Module):
     def lending(self, base: Optimizer) -> Iterator[None]:
         """Let ``base`` use, and create, the slots of shared variables in the block."""
         own, slots = base._slots, self.slots._slots
+        count = sum(map(len, slots.values()))
         base._slots = slots
         try:
             yield
@@ -71,7 +72,8 @@ class Center(shared.Center, tf.Module):
             if builds_graph():  # Old code asks the optimizer for them.
                 for slot, entries in slots.items():
                     base._slot_dict(slot).update(entries)
-            else:  # Checkpoints of objects save and restore them.
+            elif count < sum(map(len, slots.values())):
+                # Checkpoints of objects save and restore them.
                 for name, value in self.state().items():
                     self._track_trackable(value, name)
 
