@@ -37,7 +37,7 @@ def test_a_killed_worker_blocks_nobody_and_a_new_one_rejoins(
         after_one_round = worker.ask("round")[1:]
         assert worker.ask("step")[0] == "done"
     assert center.weights()["bias"].tolist() == [float(x) for x in after_one_round]
-    own = Trainer(0, center, commit="delta")
+    own = Trainer(0, center)
     own.round(0)
     assert center.status()["rounds"] == 2
     with ordinary_worker(2, address, center) as worker:
@@ -51,7 +51,7 @@ def test_a_killed_center_goes_on_from_its_checkpoint(
     ray: Any, center: RayCenter, tmp_path: Path
 ) -> None:
     center = RayCenter(center.name, directory=tmp_path, every=2)
-    trainer = Trainer(0, center, commit="delta")
+    trainer = Trainer(0, center)
     for number in range(3):
         trainer.round(2 * number)
     _, before = place_of(ray, center)
@@ -64,7 +64,7 @@ def test_a_killed_center_goes_on_from_its_checkpoint(
 
 def test_a_straggler_does_not_slow_the_others(address: str, center: RayCenter) -> None:
     """The system stops it in the middle of each round, while another does ten."""
-    own = Trainer(0, center, commit="delta")
+    own = Trainer(0, center)
     with ordinary_worker(1, address, center) as straggler:
         straggler.hear()
         for number in range(3):
@@ -82,9 +82,9 @@ def test_a_straggler_does_not_slow_the_others(address: str, center: RayCenter) -
 def test_a_second_center_of_a_name_is_the_first(
     center: RayCenter, tmp_path: Path
 ) -> None:
-    Trainer(0, center, commit="delta").round(0)
+    Trainer(0, center).round(0)
     second = RayCenter(center.name, directory=tmp_path / "second", every=1)
-    other = Trainer(1, second, commit="delta")
+    other = Trainer(1, second)
     other.round(2)
     status = center.status()
     assert (status["rounds"], status["workers"]) == (2, 2)
@@ -111,13 +111,13 @@ def test_a_worker_of_another_kind_is_refused_and_the_first_goes_on(
 
 
 def test_late_callers_hear_that_training_ended(center: RayCenter) -> None:
-    trainer = Trainer(0, center, commit="delta")
+    trainer = Trainer(0, center)
     trainer.round(0)
     assert center.end()["checkpoint_rounds"] == 1
     with pytest.raises(TrainingEndedError, match="stop this worker"):
         trainer.round(2)
     with pytest.raises(TrainingEndedError):
-        Trainer(1, center, commit="delta")
+        Trainer(1, center)
     center.remove()
     with pytest.raises(CenterLostError, match="no center of this name"):
         center.status()
@@ -138,7 +138,7 @@ def wait_until_left(ray: Any, name: str, number: float) -> None:
 
 def test_a_center_takes_its_resources_until_it_is_removed(ray: Any, tmp_path) -> None:
     center = RayCenter("head", directory=tmp_path, resources={HEAD: 0.25})
-    Trainer(0, center, commit="delta").round(0)
+    Trainer(0, center).round(0)
     wait_until_left(ray, HEAD, 0.75)
     center.remove()
     wait_until_left(ray, HEAD, 1.0)

@@ -1,4 +1,4 @@
-"""Keras and TensorFlow push mean gradients to a center in a process of its own."""
+"""Workers push mean gradients to a center in a process of its own, which is killed."""
 
 from __future__ import annotations
 
@@ -11,15 +11,11 @@ import numpy as np
 import pytest
 
 pytest.importorskip("ray", reason="needs Ray: pip install ray")
-pytest.importorskip("tensorflow", reason="needs TensorFlow")
 
 from lockstep import registry
 from lockstep.ray import RayCenter
 from lockstep.ray.tests.processes import place_of
 from lockstep.ray.tests.small_workers import WORKERS
-
-pytestmark = pytest.mark.slow
-
 
 ORDER = [0, 1, 1, 0, 0, 0, 1, 1, 0, 0]
 
@@ -40,10 +36,22 @@ def tf_rule(worker: Any) -> Any:
     )
 
 
-RULES = {"keras3": keras_rule, "tf": tf_rule}
+def torch_rule(worker: Any) -> Any:
+    """Return a stack whose row clipping has the worker's parameter as a key."""
+    package, axes = worker.package, {worker.variable: [0]}
+    adam = worker.torch.optim.Adam(worker.entered, lr=0.1)
+    return package.MultitaskOptimizerWrapper(
+        package.VariableClippingOptimizer(adam, axes, max_norm=1.5)
+    )
 
 
-@pytest.mark.parametrize("backend", ["keras3", "tf"])
+RULES = {"keras3": keras_rule, "tf": tf_rule, "pytorch": torch_rule}
+
+
+@pytest.mark.parametrize(
+    "backend",
+    ["pytorch", *(pytest.param(n, marks=pytest.mark.slow) for n in ("keras3", "tf"))],
+)
 def test_a_rule_moves_the_center_by_the_bits_of_one_process(
     backend: str, ray: Any, center: RayCenter, tmp_path: Path
 ) -> None:

@@ -15,24 +15,9 @@ PERIOD = 2
 
 
 class Trainer:
-    """A worker that shares a center on Ray.
+    """A worker that pushes changes to a center; ``seed``: of its model."""
 
-    Args:
-        seed: of its model.
-        center: the center that it shares.
-        rule: the class in ``torch.optim``.
-        arguments: of the rule.
-        commit: what it pushes.
-    """
-
-    def __init__(
-        self,
-        seed: int,
-        center: Any,
-        rule: str = "SGD",
-        arguments: Any = None,
-        commit: str = "gradient",
-    ) -> None:
+    def __init__(self, seed: int, center: Any) -> None:
         import torch
 
         from lockstep.pytorch import AGNCustomGetter, AGNOptimizer
@@ -41,10 +26,8 @@ class Trainer:
         torch.manual_seed(seed)
         self.model = torch.nn.Linear(3, 2)
         getter = AGNCustomGetter("cpu", center=center)
-        optimizer = getattr(torch.optim, rule)(
-            getter(self.model), **(arguments or {"lr": 0.125})
-        )
-        self.worker = AGNOptimizer(optimizer, 2, getter, PERIOD, commit=commit)
+        sgd = torch.optim.SGD(getter(self.model), lr=0.125)
+        self.worker = AGNOptimizer(sgd, 2, getter, PERIOD, commit="delta")
         self.worker.get_init_op(0)
 
     def step(self, seed: int) -> None:
@@ -84,7 +67,7 @@ def main(address: str, name: str, directory: str) -> None:
 
     ray.init(address=address, log_to_driver=False, logging_level="ERROR")
     center = RayCenter(name, directory=directory)
-    trainer = Trainer(int(os.environ["SEED"]), center, commit="delta")
+    trainer = Trainer(int(os.environ["SEED"]), center)
     print("joined", *trainer.weights()["bias"].tolist(), flush=True)
     for number, line in enumerate(sys.stdin):
         trainer.round(number) if "round" in line else trainer.step(number)
