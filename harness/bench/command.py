@@ -77,8 +77,6 @@ def bench(request: Request, report: Callable[[str], None] = print) -> list[Recor
     Raises:
         HarnessError: the request is impossible.
     """
-    if request.scale not in COUNTS:
-        raise HarnessError(str(unknown_name("scale", request.scale, COUNTS)))
     backends = request.chosen_backends()
     with ExitStack() as opened:
         stores = {

@@ -92,12 +92,6 @@ def controls_line(table: pd.DataFrame) -> str:
     )
 
 
-def controls_summary(findings: Sequence[Finding]) -> str:
-    """Return the same sentence for the controls of all benchmarks."""
-    tables = [f.tables["rows"] for f in findings if "rows" in f.tables]
-    return controls_line(pd.concat(tables)) if tables else ""
-
-
 def judge(benchmark: Benchmark, home: Path) -> Finding | None:
     """Judge the last measurement in a folder. Return None if there is none."""
     records, on_gpu = (measured(benchmark, home, device) for device in (CPU, GPU))

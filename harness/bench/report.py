@@ -1,4 +1,4 @@
-"""The printed report of a benchmark: a table of its rows, and where its files are."""
+"""The printed report of a benchmark: a table of its rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def width() -> int:
 
 
 def print_benchmarks(request: Request, console: Console) -> None:
-    """Print a row for each comparison, the controls, and the paths of the records."""
+    """Print a row for each comparison, and the controls."""
     tables = []
     for benchmark in request.benchmarks:
         home = folder(benchmark.name, request.publish, request.root)
@@ -43,14 +43,6 @@ def print_benchmarks(request: Request, console: Console) -> None:
             console.print(_table(f"{benchmark.title}, on a GPU", found["on a GPU"]))
     if tables:
         console.print(Text(controls_line(pd.concat(tables))))
-    console.print("Records, and the entries of pytest-benchmark:")
-    for benchmark in request.benchmarks:
-        home = folder(benchmark.name, request.publish, request.root)
-        for backend in benchmark.backends:
-            if (home / f"{backend}.jsonl").exists():
-                console.print(Text(f"  {home / backend}.jsonl"), soft_wrap=True)
-    for path in sorted(request.native.glob(f"*-{request.scale}-*.json")):
-        console.print(Text(f"  {path}"), soft_wrap=True)
 
 
 def _table(title: str, rows: pd.DataFrame) -> Table:

@@ -46,7 +46,8 @@ def compare(
     """Print the answer that the recorded results give, or time two commits.
 
     A..B times the library of two commits with the benchmarks of this checkout; A.. is
-    this checkout against A. The exit status is 1 if a row became slower than --limit.
+    this checkout against A. The exit status is 1 if a row became slower than --limit,
+    or could not be timed.
     """
     from harness.judgement.words import tables_digest
 
@@ -108,7 +109,7 @@ def _compare_commits(
         print(json.dumps(commits.as_json(rows), indent=1))
     else:
         Console(width=report.width()).print(commits.as_table(rows, revisions))
-    raise typer.Exit(int(any(row.low > limit for row in rows)))
+    raise typer.Exit(int(any(row.reason or row.low > limit for row in rows)))
 
 
 def plot(

@@ -12,7 +12,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -353,14 +352,10 @@ def read(path: Path) -> Experiment:
     """Read and check one file. Every scale is expanded to check all settings.
 
     Raises:
-        HarnessError: the file is invalid. The sentence names the file, the line, the
-            key, what is allowed there and what to do.
+        HarnessError: the file is invalid. The sentence names the file, the key and what
+            is allowed there.
     """
     file = TomlFile(path)
-    if not re.fullmatch(r"[A-Za-z0-9_-]+", path.stem):
-        expected, remedy = "letters, digits, _ and -", "give it another name"
-        text = sentence("file name", expected, repr(path.stem), remedy)
-        raise HarnessError(f"{path.name}: {text}")
     return file.checked(Experiment, {**file.content, "name": path.stem})
 
 

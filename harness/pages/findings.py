@@ -116,13 +116,11 @@ def index_page(
 
     ``cards``: the answers, or summaries of them, that have a card; None: all answers.
     """
-    findings = [answered.finding for answered in answers if answered.finding]
-    summary = [source.summary(findings)] if source.summary else []
     shown = answers if cards is None else cards
     return render(
         "index.md.jinja",
         title=source.title,
-        introduction=" ".join([source.introduction, *summary]),
+        introduction=source.introduction,
         above=Markup(above),
         cards=thumbnails(shown, "", source.shows_answers),
     )

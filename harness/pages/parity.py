@@ -11,12 +11,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness.errors import HarnessError
 from harness.pages.tables import CARDS, Cell, table
 from harness.pages.templating import number, render
 from harness.parity.cases import FAMILIES
 from harness.parity.row import WAYS, Row
-from lockstep.errors import sentence
 from lockstep.registry import BACKENDS
 
 COMMAND = ".venv/bin/nox -s parity -- --all --report results/parity/report.json"
@@ -238,21 +236,9 @@ def read_report(folder: Path, name: str = "report") -> Report | None:
     path = folder / f"{name}.json"
     if not path.exists():
         return None
-    try:
-        content = json.loads(path.read_text("utf-8"))
-        if not isinstance(content, list):
-            raise TypeError(f"a {type(content).__name__}")
-        rows = [Row.from_json(entry) for entry in content]
-        about = path.with_suffix(".environment.json")
-        facts = json.loads(about.read_text("utf-8")) if about.exists() else {}
-    except (OSError, TypeError, KeyError, ValueError, RecursionError) as error:
-        remedy = f"write it anew: {COMMAND.replace('report.json', path.name)}"
-        got = f"{type(error).__name__} ({error})"
-        subject = f"{folder.name}/{path.name}"
-        raise HarnessError(
-            sentence(subject, "a list of report rows", got, remedy)
-        ) from error
-    return Report(rows, facts)
+    rows = [Row.from_json(entry) for entry in json.loads(path.read_text("utf-8"))]
+    about = path.with_suffix(".environment.json")
+    return Report(rows, json.loads(about.read_text("utf-8")))
 
 
 def _labels(rows: Iterable[Row]) -> list[str]:

@@ -56,7 +56,6 @@ class Source:
     compare: Callable[[Any, Path], Finding | None]
     commands: Mapping[str, str]
     draw: Callable[[Finding, Path], Sequence[Figure]] = draw
-    summary: Callable[[Sequence[Finding]], str] | None = None
     shows_answers: bool = False
 
     def commands_for(self, name: str) -> dict[str, str]:
@@ -87,7 +86,6 @@ BENCHMARKS = Source(
     ),
     questions=timings,
     compare=bench.compare,
-    summary=bench.controls_summary,
     shows_answers=True,
     commands={
         "Quick: one process, no verdicts": ".venv/bin/nox -s bench -- {name} --quick",

@@ -17,7 +17,6 @@ from harness.bench.compare import (
 from harness.bench.declare import Row, find, known
 from harness.figures.plot import draw_one, drawings_of
 from harness.judgement.finding import Finding
-from harness.pages.sources import BENCHMARKS
 from harness.tasks.overhead.shapes import MODELS, ZEROS, arrays, gradients
 from harness.tests.benched import write_times
 from harness.tests.painting import paint
@@ -136,17 +135,6 @@ def test_the_page_counts_the_controls_that_hold_1(tmp_path: Path) -> None:
         f"{controls - 1} of {controls} of their 95% intervals contain 1"
         in controls_line(rows)
     )
-
-
-def test_the_index_counts_the_controls_of_all_benchmarks(tmp_path: Path) -> None:
-    names = ("larc_overhead", "learning_rate")
-    for name in names:
-        write_times(find(name), tmp_path, {})
-    findings = [compare(find(name), tmp_path) for name in names]
-    assert BENCHMARKS.summary
-    introduction = BENCHMARKS.summary([f for f in findings if f])
-    controls = sum(row.control for name in names for row in find(name).rows)
-    assert f"{controls} of {controls} of their 95% intervals contain 1" in introduction
 
 
 def test_a_new_measurement_replaces_the_last_one(tmp_path: Path) -> None:

@@ -90,15 +90,9 @@ def test_a_commit_that_does_not_exist_is_one_sentence(revisions):
         commits.compare_commits(revisions, request, print)
 
 
-def test_a_library_that_cannot_be_timed_is_one_sentence(monkeypatch):
-    def measure(job: Job, on_line: object) -> Measurement:
-        failed = Result("ImportError: no lockstep", "", None, 1.0)
-        return Measurement({}, {}, {setup.key: failed for setup in job.setups})
-
-    monkeypatch.setattr(commits, "measure", measure)
-    ended = run("--quick")
-    assert "expected a library, before in HEAD.." in str(ended.exception)
-    assert "got ImportError: no lockstep" in str(ended.exception)
+def test_a_library_that_cannot_be_timed_fails(times):
+    times(1.0, "ImportError: no lockstep")
+    assert run().exit_code == 1
 
 
 @pytest.mark.slow

@@ -114,10 +114,3 @@ def test_what_a_task_cannot_run_is_refused_in_one_sentence(
     with pytest.raises(HarnessError, match=error) as refused:
         declare.read(path)
     assert "\n" not in str(refused.value)
-
-
-def test_a_file_name_that_no_page_could_have_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "<img onerror=x>.toml"
-    path.write_text((declare.EXPERIMENTS / f"{NAME}.toml").read_text("utf-8"), "utf-8")
-    with pytest.raises(HarnessError, match="file name: expected letters, digits"):
-        declare.read(path)
