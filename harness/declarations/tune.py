@@ -34,9 +34,6 @@ FIRST_SEED = 1000
 LEAST = 5
 """Smallest number of values: fewer show neither the optimum nor its width."""
 
-CLOSE = 0.1
-"""Values whose score differs by at most this share from the best are as good."""
-
 
 class Tune(Table):
     """The sweep of an experiment.
@@ -110,20 +107,12 @@ class Choice:
         arm: the name from ``Tune.arm``.
         config: the settings of the arm with the chosen value.
         scores: value -> median of the metric; the worst score if it diverged.
-        low, high: the range around the value with scores within 10% of its score.
     """
 
     arm: str
     config: Mapping[str, Any]
     value: float
     scores: Mapping[float, float]
-    low: float
-    high: float
-
-    @property
-    def width(self) -> float:
-        """Factor by which the value may change with scores within 10%."""
-        return self.high / self.low
 
     @property
     def at_edge(self) -> bool:
@@ -172,30 +161,6 @@ def with_choices(experiment: Experiment, *sources: Sequence[Record]) -> Experime
     return experiment.model_copy(update={"choices": chosen})
 
 
-def choices_table(experiment: Experiment, scale: str) -> pd.DataFrame:
-    """Return one row per arm: its settings, the chosen value and its range.
-
-    Settings that are the same in all arms are not columns.
-    """
-    import pandas as pd  # Not at the top: workers import this and should start fast.
-
-    tune, chosen = experiment.tune, experiment.choices.get(scale, ())
-    assert tune is not None
-    rows = [
-        {
-            **settings,
-            tune.path: choice.value,
-            tune.metric: choice.scores[choice.value],
-            "low": choice.low,
-            "high": choice.high,
-            "width": choice.width,
-            "at_edge": choice.at_edge,
-        }
-        for choice, settings in zip(chosen, _apart(tune, chosen), strict=True)
-    ]
-    return pd.DataFrame(rows)
-
-
 def choice_lines(experiment: Experiment, scale: str) -> list[str]:
     """Return one line per arm for a terminal: its settings and the chosen value."""
     tune, chosen = experiment.tune, experiment.choices.get(scale, ())
@@ -211,7 +176,7 @@ def choice_lines(experiment: Experiment, scale: str) -> list[str]:
 
 def sweep_table(experiment: Experiment, scale: str) -> pd.DataFrame:
     """Return one row per arm and value: settings, median metric, whether chosen."""
-    import pandas as pd
+    import pandas as pd  # Not at the top: workers import this and should start fast.
 
     tune, chosen = experiment.tune, experiment.choices.get(scale, ())
     assert tune is not None
@@ -278,15 +243,11 @@ def _choice(
         ]
     )
     best = int(np.argmin(costs))
-    # If every value diverges, none is close to another.
-    close = np.isfinite(costs) & (costs <= costs[best] + CLOSE * abs(costs[best]))
-    low, high = _run_of(close, best)
     scores = dict(zip(tune.values, (sign * costs).tolist(), strict=True))
     config = next(
         run.config for run, _ in trials if tune.value(run.config) == tune.values[best]
     )
-    ends = tune.values[low], tune.values[high]
-    return Choice(arm, config, tune.values[best], scores, *ends)
+    return Choice(arm, config, tune.values[best], scores)
 
 
 def _cost(name: str, metric: Metric, sign: float, record: Record) -> float:
@@ -302,16 +263,6 @@ def _cost(name: str, metric: Metric, sign: float, record: Record) -> float:
         text = sentence(record.experiment, expected, got, remedy)
         raise HarnessError(text) from error
     return math.inf if math.isnan(value) else sign * value
-
-
-def _run_of(close: Any, best: int) -> tuple[int, int]:
-    """Return the ends of the sequence of True around an index."""
-    low = high = best
-    while low > 0 and close[low - 1]:
-        low -= 1
-    while high < len(close) - 1 and close[high + 1]:
-        high += 1
-    return low, high
 
 
 def _put(content: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from harness.bench.compare import measured
 from harness.bench.declare import Benchmark
 from harness.declarations.declare import SCALES, Experiment
 from harness.declarations.primaries import EVEN, SHARE
-from harness.declarations.tune import choices_table, sweep_table, with_choices
+from harness.declarations.tune import sweep_table, with_choices
 from harness.errors import HarnessError
 from harness.judgement import verdicts
 from harness.judgement.claims import claims_of
@@ -123,9 +123,8 @@ def _judge(experiment: Experiment, records: Sequence[Record]) -> Finding | None:
         tables = {PREDICTIONS: predictions, **tables}
     small_print = listed(judgement.checks)
     if experiment.tune is not None:
-        choices = choices_table(experiment, scale)
-        tables |= {"choices": choices, "sweep": sweep_table(experiment, scale)}
-        small_print.append(_tuning(experiment, choices))
+        tables["sweep"] = sweep_table(experiment, scale)
+        small_print.append(_tuning(experiment, scale))
     finding = Finding(
         experiment=experiment.name,
         task=experiment.task,
@@ -164,15 +163,15 @@ def _by_task(
     return judgement, predictions
 
 
-def _tuning(experiment: Experiment, choices: pd.DataFrame) -> str:
+def _tuning(experiment: Experiment, scale: str) -> str:
     """Return a sentence on how the tuned setting was chosen."""
-    tune = experiment.tune
+    tune, choices = experiment.tune, experiment.choices.get(scale, ())
     assert tune is not None
     return (
         f"{tune.path} was chosen for each arm among {len(tune.values)} values, by the "
         f"median {tune.metric} of {tune.seeds} further seeds on "
-        f"{experiment.backends[0]}; {choices['at_edge'].sum()} of {len(choices)} arms "
-        "are best at the edge of these."
+        f"{experiment.backends[0]}; {sum(choice.at_edge for choice in choices)} of "
+        f"{len(choices)} arms are best at the edge of these."
     )
 
 
