@@ -111,7 +111,6 @@ def judge(benchmark: Benchmark, home: Path) -> Finding | None:
         "rows": rows,
         "on a GPU": _on_gpu(benchmark, on_gpu),
         "goals": _goals(present),
-        "times": _times(records),
     }
     return Finding(
         experiment=benchmark.name,
@@ -182,24 +181,6 @@ def _entry(
         "processes": effect.processes,
         "control": row.control,
     }
-
-
-def _times(records: Measured) -> pd.DataFrame:
-    """Return every variant's times in milliseconds, one row per process."""
-    return pd.DataFrame(
-        {
-            "backend": backend,
-            **record.config,
-            "variant": variant,
-            "process": record.process or 0,
-            "tenth_percentile_ms": 1e3 * low_quantile(seconds),
-            "median_ms": 1e3 * float(np.median(seconds)),
-            "rounds": len(seconds),
-        }
-        for (backend, _), processes in records.items()
-        for record in processes
-        for variant, seconds in record.series.items()
-    )
 
 
 def _goals(present: Sequence[tuple[Row, Mapping[str, Any]]]) -> pd.DataFrame:

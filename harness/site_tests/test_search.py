@@ -79,16 +79,6 @@ def test_words_are_found_at_every_width(
     page.context.close()
 
 
-@pytest.mark.parametrize("width", [390, 600, 800, 959, 960, 1219, 1220, 1280, 1920])
-def test_the_word_search_can_be_seen(width: int, window: Any, address: str) -> None:
-    window.set_viewport_size({"width": width, "height": 900})
-    window.goto(address)
-    shown = """() => [...document.querySelectorAll(".md-header :is(label, input)")]
-        .filter(e => e.offsetParent && e.getBoundingClientRect().right <= innerWidth)
-        .map(e => e.placeholder ?? getComputedStyle(e, "::after").content)"""
-    assert {"Search", '"Search"'} & set(window.evaluate(shown))
-
-
 def test_no_table_of_numbers_is_searched(site: Path) -> None:
     index = json.loads((site / "search" / "search_index.json").read_text("utf-8"))
     texts: dict[str, str] = {}
