@@ -5,9 +5,7 @@ default: :func:`judge` compares this with the recording too, and in a case to wh
 entry of ``differences.toml`` applies, with the default of the reference or with the
 framework's own rule. On a backend with it, :func:`agree` compares the default with
 strict: a case without a listed difference must give the same bits. The entries
-``between_modes`` of ``tolerances.toml`` allow exceptions, with the reason. If the modes
-differ in every case of a family, an entry gives other arguments with which they must
-agree.
+``between_modes`` of ``tolerances.toml`` allow exceptions, with the reason.
 """
 
 from __future__ import annotations
@@ -245,18 +243,14 @@ def row_of(case: Case, driver: Driver, status: Status, reason: str = "") -> Row:
 def agree(case: Case, make_driver: Callable[[bool], Driver]) -> Row:
     """Replay ``case`` in strict and in default mode; ``make_driver`` takes ``strict``.
 
-    A case that may differ in any way is measured, too, and skipped with the reason. A
-    case that must agree with other arguments is replayed with these in both modes.
+    A case that may differ in any way is measured, too, and skipped with the reason.
     """
     with closing(make_driver(True)) as driver:
         settled = settled_before(case, driver)
         if settled is not None:
             return settled
-        named = [e for e in differences() if e.concerns(case, driver.backend)]
-        entry = next((entry for entry in named if entry.alike_with), None)
-        replayed = case if entry is None else _with_arguments(case, entry)
         try:
-            strict = replay_states(replayed, driver)
+            strict = replay_states(case, driver)
             errors = driver.expects(case.expected.get("raises", ""))
         except CannotInterpretError as unknown:
             return row_of(case, driver, "failed", f"cannot interpret {unknown}")
@@ -266,32 +260,22 @@ def agree(case: Case, make_driver: Callable[[bool], Driver]) -> Row:
         # If both modes fail in the same way, that is not agreement.
         return row_of(case, driver, "failed", f"under strict {outcome(strict[1])}")
     with closing(make_driver(False)) as driver:
-        default = replay_states(replayed, driver)
-    row = row_of(case, driver, "passed", "" if entry is None else entry.comparison)
-    left = () if entry is None else tuple(entry.but_for)
-    compared = [
-        c for c in _pairs_of(strict, default) if not c.quantity.startswith(left)
-    ]
-    limit = _limit(case, driver.backend, named)
-    row = verdict(row, compared, limit)
+        default = replay_states(case, driver)
+    limit = _limit(case, driver.backend)
+    compared = list(_pairs_of(strict, default))
+    row = verdict(row_of(case, driver, "passed"), compared, limit)
     if np.isinf(limit.ulp):
         reason = f"differs by design: {limit.reason}"
         return changed(row, status="skipped", reason=reason, first_divergence=None)
     return row if row.status == "failed" else changed(row, first_divergence=None)
 
 
-def _with_arguments(case: Case, entry: Difference) -> Case:
-    """Return the case with the arguments with which the modes must agree."""
-    key = "optimizer_params" if "optimizer_params" in case.inputs else "args"
-    arguments = {**(case.inputs.get(key) or {}), **entry.alike_with}
-    return changed(case, inputs={**case.inputs, key: arguments})
-
-
-def _limit(case: Case, backend: str, named: list[Difference]) -> Tolerance:
+def _limit(case: Case, backend: str) -> Tolerance:
     """Return the largest allowed distance between the modes of a backend in a case."""
-    limits = [Tolerance(e.ulp, e.reason) for e in named if not e.alike_with]
+    named = [entry for entry in differences() if entry.concerns(case, backend)]
     between = tolerance(case, backend, "between_modes")
-    return max([between, *limits], key=lambda limit: limit.ulp)
+    limits = [between, *(Tolerance(entry.ulp, entry.reason) for entry in named)]
+    return max(limits, key=lambda limit: limit.ulp)
 
 
 def _pairs_of(strict: Replay, default: Replay) -> Iterator[Comparison]:

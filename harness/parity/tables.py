@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from harness.parity.cases import Case
@@ -118,12 +117,10 @@ def _table(name: str) -> Mapping[str, Any]:
 class Difference(NamedTuple):
     """A kind of cases in which the default may differ: by ``ulp``, or in any way.
 
-    With ``alike_with`` (arguments by name) strict and default must agree, except in
-    quantities whose names begin with one of ``but_for``. ``rule`` names a function of
-    ``drivers.framework_rules``, which gives what is right on a backend whose default
-    is not the reference's, and ``refuses`` the error of ``lockstep.errors`` with which
-    a backend, or ``BACKEND:MODE``, refuses the case. Without a ``family`` every trained
-    case is concerned.
+    ``rule`` names a function of ``drivers.framework_rules``, which gives what is right
+    on a backend whose default is not the reference's, and ``refuses`` the error of
+    ``lockstep.errors`` with which a backend, or ``BACKEND:MODE``, refuses the case.
+    Without a ``family`` every trained case is concerned.
     """
 
     anchor: str
@@ -133,8 +130,6 @@ class Difference(NamedTuple):
     optimizers: Sequence[str] = ()
     ulp: float = math.inf
     backends: Sequence[str] = ()
-    alike_with: Mapping[str, Any] = MappingProxyType({})
-    but_for: Sequence[str] = ()
     rule: str = ""
     refuses: str = ""
 
@@ -146,13 +141,6 @@ class Difference(NamedTuple):
         here = not self.backends or not places.isdisjoint(self.backends)
         named = not self.optimizers or case.optimizer in self.optimizers
         return listed and here and named
-
-    @property
-    def comparison(self) -> str:
-        """The arguments of the changed case that was compared, and the reason."""
-        arguments = ", ".join(f"{name} = {v}" for name, v in self.alike_with.items())
-        left = f", but for {' and '.join(self.but_for)}" if self.but_for else ""
-        return f"compared with {arguments}{left}: {self.reason}"
 
 
 @cache
