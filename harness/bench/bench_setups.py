@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import gc
 import importlib
+import json
 import time
 from typing import Any
 
 import pytest
 
 from harness.bench.declare import Setup
+from harness.bench.process import FAILED
 from harness.records.machine import start_of_run
 from harness.timing import Rounds, Steps, build_steps
 from lockstep import registry
@@ -26,27 +28,20 @@ two builds is then part of the difference between processes, and so of the inter
 """
 
 
-def test_setup(
-    benchmark: Any,
-    pytestconfig: pytest.Config,
-    setup: Setup,
-    origins: dict[str, dict[str, Any]],
-) -> None:
-    """Time the variants of a setup, and note when and whether it failed."""
-    origin, begin = {**start_of_run(), "reason": ""}, time.monotonic()
-    origins[setup.key] = origin
+def test_setup(benchmark: Any, pytestconfig: pytest.Config, setup: Setup) -> None:
+    """Time the variants of a setup; print the reason if it fails."""
+    origin, begin = start_of_run(), time.monotonic()
     try:
         rounds = rounds_of(setup, pytestconfig)
         count = setup.rounds[pytestconfig.getoption("--scale")]
         benchmark.pedantic(rounds, setup=rounds.renew_if_due, rounds=count)
-        benchmark.extra_info.update(
-            setup=setup.key, seconds=rounds.seconds, **setup.config
-        )
     except Exception as error:
-        origin["reason"] = f"{type(error).__name__}: {error}".splitlines()[0]
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        print(f"\n{FAILED}{json.dumps([setup.key, reason])}")
         raise
-    finally:
-        origin["duration"] = round(time.monotonic() - begin, 3)
+    duration = round(time.monotonic() - begin, 3)
+    info = {"setup": setup.key, "seconds": rounds.seconds, "duration": duration}
+    benchmark.extra_info.update(info, **origin, **setup.config)
 
 
 def rounds_of(setup: Setup, config: pytest.Config) -> Rounds:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -49,7 +48,7 @@ class Request:
 
     @property
     def native(self) -> Path:
-        """The folder for pytest-benchmark's files, which contain the machine's name."""
+        """The folder for pytest-benchmark's files."""
         return self.root / "local" / "pytest-benchmark"
 
     def chosen_backends(self) -> list[str]:
@@ -89,7 +88,7 @@ def bench(request: Request, report: Callable[[str], None] = print) -> list[Recor
         plan = list(_plan(request, backends, stores))
         records, begin = list[Record](), time.monotonic()
         for done, job in enumerate(plan, start=1):
-            measurement = measure(job, partial(_failure, report, job))
+            measurement = measure(job)
             records += _record(request, job, measurement, stores)
             _say(report, job, measurement)
             left = (time.monotonic() - begin) / done * (len(plan) - done) / 60
@@ -187,12 +186,6 @@ def _record(
 def rounded(seconds: float) -> float:
     """Return a time with 4 significant digits. More digits would be noise."""
     return float(f"{seconds:.3e}")
-
-
-def _failure(report: Callable[[str], None], job: Job, line: str) -> None:
-    """Report a setup that failed. Ignore lines of tests that pass."""
-    if "::test_setup[" in line and " FAILED" in line:
-        report(f"  {job.backend}: {line.strip()}")
 
 
 def _say(report: Callable[[str], None], job: Job, result: Measurement) -> None:

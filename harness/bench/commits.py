@@ -97,7 +97,7 @@ def compare_commits(
             native = Path(temporary) / "times.json"
             of_process = (backend, number, request.device, scale, setups, declared)
             job = Job(*of_process, native, libraries[side])
-            results = measure(job, lambda line: None).results
+            results = measure(job).results
             for key, result in results.items():
                 sides = found.setdefault((backend, key), {each: [] for each in SIDES})
                 sides[side].append(result)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +12,6 @@ import pytest
 from harness.bench.declare import Setup, read
 from harness.runs.worker import introduce
 
-ORIGINS = pytest.StashKey[dict[str, dict[str, Any]]]()
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of a measuring process."""
@@ -24,18 +21,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--device", default="cpu", help="the device that it works on")
     group.addoption("--scale", help="quick or std: how many rounds are timed")
     group.addoption("--process", type=int, help="this process; the seed of all orders")
-    group.addoption("--origins", type=Path, help="where to write what records need")
     group.addoption("--setup", action="append", help="BENCHMARK/ID of what is measured")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Begin the notes on all setups."""
-    config.stash[ORIGINS] = {}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Create a test for each setup, in the process' random order."""
-    if "origins" not in metafunc.fixturenames:
+    if not metafunc.config.getoption("--declared"):
         return
     setups = list(chosen_setups(metafunc.config))
     random.Random(metafunc.config.getoption("--process")).shuffle(setups)
@@ -53,16 +44,11 @@ def chosen_setups(config: pytest.Config) -> Iterator[Setup]:
                 yield setup
 
 
-@pytest.fixture(scope="session")
-def origins(pytestconfig: pytest.Config) -> dict[str, dict[str, Any]]:
-    """Return the notes on all setups: when each ran, and why it failed."""
-    return pytestconfig.stash[ORIGINS]
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Write the origins that records need, if this is a measuring process."""
-    option = session.config.getoption
-    if path := option("--origins"):
-        subject = introduce(option("--backend"), option("--device"))
-        content = {**subject, "setups": session.config.stash[ORIGINS]}
-        path.write_text(json.dumps(content), "utf-8")
+@pytest.hookimpl(optionalhook=True)
+def pytest_benchmark_update_machine_info(
+    config: pytest.Config, machine_info: dict[str, Any]
+) -> None:
+    """Say what records say of a machine: nothing that identifies it."""
+    machine_info.clear()
+    option = config.getoption
+    machine_info.update(introduce(option("--backend"), option("--device")))

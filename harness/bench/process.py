@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -54,6 +53,10 @@ class Result:
     seconds: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
 
+KEPT = ("start", "load", "duration", "seconds")
+"""What an entry of pytest-benchmark keeps of a result, in its ``extra_info``."""
+
+
 @dataclass(frozen=True)
 class Measurement:
     """The results of a process: key of a setup -> result."""
@@ -63,40 +66,57 @@ class Measurement:
     results: Mapping[str, Result]
 
 
-def measure(job: Job, on_line: Callable[[str], None]) -> Measurement:
+FAILED = "@failed "
+"""What begins the line on which a measuring process prints a setup and a reason."""
+
+
+def measure(job: Job) -> Measurement:
     """Measure the setups of a job in a fresh process.
 
-    If the process crashes, its exit status is the reason of every setup.
+    If the process crashes, its exit status is the reason of every setup without times.
     """
     job.native.parent.mkdir(parents=True, exist_ok=True)
     job.native.unlink(missing_ok=True)
-    begin, origin = time.monotonic(), start_of_run()
-    with tempfile.TemporaryDirectory() as temporary:
-        origins = Path(temporary) / "origins.json"
-        words = _words(job, origins)
-        status, errors = run_lines("pytest", words, "", on_line, first=job.library)
-        if origins.exists():
-            return _read(job, json.loads(origins.read_text("utf-8")))
-    last = "".join(errors.strip().splitlines()[-1:])
-    reason = f"the measuring process ended with status {status}"
-    duration = round(time.monotonic() - begin, 3)
-    reason += f": {last}" if last else ""
-    return _crashed(job, Result(reason, **origin, duration=duration))
+    begin, origin, reasons = time.monotonic(), start_of_run(), dict[str, str]()
+
+    def on_line(line: str) -> None:
+        if line.startswith(FAILED):
+            key, reasons[key] = json.loads(line.removeprefix(FAILED))
+
+    words = _words(job)
+    status, errors = run_lines("pytest", words, "", on_line, first=job.library)
+    crash = ": ".join(
+        [
+            f"the measuring process ended with status {status}",
+            *errors.strip().splitlines()[-1:],
+        ]
+    )
+    content: dict[str, Any] = {"machine_info": _described(job), "benchmarks": []}
+    if job.native.exists():
+        content = json.loads(job.native.read_text("utf-8"))
+    origin["duration"] = round(time.monotonic() - begin, 3)
+    results = {
+        setup.key: Result(reasons.get(setup.key, crash), **origin)
+        for setup in job.setups
+    }
+    for entry in content["benchmarks"]:
+        info = entry["extra_info"]
+        results[info["setup"]] = Result("", *(info[name] for name in KEPT))
+    return Measurement(**content["machine_info"], results=results)
 
 
-def _words(job: Job, origins: Path) -> list[str]:
+def _words(job: Job) -> list[str]:
     """Return the arguments of pytest."""
     options = {
         "backend": job.backend,
         "device": job.device,
         "scale": job.scale,
         "process": job.number,
-        "origins": origins,
         "benchmark-json": job.native,
     }
     library = ["-o", f"pythonpath={job.library} ."] if job.library else []
     return [
-        *("harness/bench/bench_setups.py", "-v", "-p", "no:cacheprovider", *library),
+        *("harness/bench/bench_setups.py", "-s", "-p", "no:cacheprovider", *library),
         # A warning of a framework, an error in the tests, does not stop a measurement.
         *("-W", "default"),
         *(f"--{name}={value}" for name, value in options.items()),
@@ -105,22 +125,8 @@ def _words(job: Job, origins: Path) -> list[str]:
     ]
 
 
-def _read(job: Job, origins: Mapping[str, Any]) -> Measurement:
-    """Read pytest-benchmark's file, in which each entry has the times of a setup."""
-    seconds: dict[str, dict[str, list[float]]] = {setup.key: {} for setup in job.setups}
-    if job.native.exists():
-        content = json.loads(job.native.read_text("utf-8"))
-        for entry in content["benchmarks"]:
-            info = entry["extra_info"]
-            seconds[info["setup"]] = info["seconds"]
-    results = {
-        key: Result(**origins["setups"][key], seconds=times)
-        for key, times in seconds.items()
-    }
-    return Measurement(origins["subject"], origins["environment"], results)
-
-
-def _crashed(job: Job, result: Result) -> Measurement:
+def _described(job: Job) -> dict[str, Any]:
+    """Return what a process that crashed would have said of itself."""
     framework = registry.find(job.backend).framework or "numpy"
     subject = {
         "backend": job.backend,
@@ -128,5 +134,4 @@ def _crashed(job: Job, result: Result) -> Measurement:
         "lockstep": __version__,
         framework: str(version(framework)),
     }
-    results = {setup.key: result for setup in job.setups}
-    return Measurement(subject, describe(framework, job.device), results)
+    return {"subject": subject, "environment": describe(framework, job.device)}

@@ -134,7 +134,7 @@ def fake(
 ) -> Callable[..., Measurement]:
     """Return what stands for a measuring process; Ctrl-C where it would crash."""
 
-    def measure(job: command.Job, on_line: object) -> Measurement:
+    def measure(job: command.Job) -> Measurement:
         if crash(job.number):
             raise KeyboardInterrupt
         sequence.append((job.backend, job.number))

@@ -26,7 +26,7 @@ NAME = "small_steps"
 def fake(slower: float, reason: str = ""):
     """Return what stands for a process: \"ours\" takes longer on the second commit."""
 
-    def measure(job: Job, on_line: object) -> Measurement:
+    def measure(job: Job) -> Measurement:
         is_after = job.library is not None and "before" not in job.library.parts
         machine = 1.0 + job.number  # All times of a process differ alike.
         ours = 2e-3 * machine * (slower if is_after else 1.0)
@@ -104,6 +104,6 @@ def test_the_library_of_the_commit_is_timed(tmp_path: Path):
     declared = [find(NAME).path]
     of_process = ("pytorch", 0, "cpu", "quick", setups, declared, tmp_path / "times")
     for changed, reason in ((library, "ZeroDivisionError"), (None, "")):
-        (result,) = commits.measure(Job(*of_process, changed), print).results.values()
+        (result,) = commits.measure(Job(*of_process, changed)).results.values()
         assert reason in result.reason
         assert bool(result.reason) == bool(reason)
