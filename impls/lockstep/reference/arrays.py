@@ -226,7 +226,15 @@ def check_pairs(
     for gradient, variable in pairs:
         if gradient is None:
             continue
-        check_shape(gradient, variable, owner)
+        is_rows = isinstance(gradient, Rows)
+        shape = values_of(gradient).shape[1 if is_rows else 0 :]
+        expected = variable.shape[1 if is_rows else 0 :]
+        if shape != expected:
+            raise ShapeError(
+                f"{owner}: expected a gradient of shape {list(expected)} for "
+                f"{variable.name!r}, got {list(shape)}; pass the gradients in the "
+                "order of the variables."
+            )
         dtype = values_of(gradient).dtype
         is_wide = takes_wide and variable.dtype == np.float16 and dtype == SINGLE
         if dtype != variable.dtype and not is_wide:
@@ -241,19 +249,6 @@ def check_pairs(
             "check that the loss depends on these variables."
         )
     return pairs
-
-
-def check_shape(gradient: Any, variable: Variable, owner: str) -> None:
-    """Raise unless a gradient is an array or rows of the shape of its variable."""
-    is_rows = isinstance(gradient, Rows)
-    shape = values_of(gradient).shape[1 if is_rows else 0 :]
-    expected = variable.shape[1 if is_rows else 0 :]
-    if shape != expected:
-        raise ShapeError(
-            f"{owner}: expected a gradient of shape {list(expected)} for "
-            f"{variable.name!r}, got {list(shape)}; pass the gradients in the order "
-            "of the variables."
-        )
 
 
 def advance(counter: Variable | None) -> None:

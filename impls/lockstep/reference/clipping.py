@@ -142,8 +142,7 @@ def clip_gradients_by_norm(
         The pairs, with clipped gradients.
 
     Raises:
-        ValueError: ``clip_gradients`` is out of range, the list is empty, a gradient
-            has another shape than its variable.
+        ValueError: ``clip_gradients`` is out of range, or the list is empty.
 
     Origin: OpenSeq2Seq (8681d381ed40), ``_clip_gradients_by_norm``.
 
@@ -153,7 +152,7 @@ def clip_gradients_by_norm(
         >>> pairs[0][0].tolist()
         [1.5, 2.0]
     """
-    pairs = fitting_pairs(grads_and_vars, BY_NORM, strict)
+    pairs = arrays.as_pairs(grads_and_vars, BY_NORM)
     if strict:  # clip-absent
         require_present(pairs, BY_NORM)
     else:  # clip-limit
@@ -171,15 +170,6 @@ def norm_of_pairs(pairs: Pairs, strict: bool) -> Array:
     if strict:  # clip-duplicates: the rows are not summed.
         gradients = [None if g is None else arrays.values_of(g) for g in gradients]
     return global_norm(gradients)
-
-
-def fitting_pairs(grads_and_vars: Iterable[Any], owner: str, strict: bool) -> Pairs:
-    """Return the pairs; by default raise for a gradient of another shape."""
-    pairs = arrays.as_pairs(grads_and_vars, owner)
-    for gradient, variable in pairs:
-        if gradient is not None and not strict:  # clip-limit
-            arrays.check_shape(gradient, variable, owner)
-    return pairs
 
 
 def require_present(pairs: Pairs, owner: str) -> None:

@@ -134,7 +134,7 @@ def post_process_gradients(
 
     Raises:
         ValueError: a parameter or a summary that is missing, unknown, of another type
-            or out of range, a gradient of another shape than its variable.
+            or out of range.
 
     Origin: OpenSeq2Seq (8681d381ed40), ``post_process_gradients``; You, Gitman,
     Ginsburg: Large Batch Training of Convolutional Networks, 2017.
@@ -148,7 +148,7 @@ def post_process_gradients(
     """
     asked = Summaries(requested(summaries, OWNER), recorder)
     policy = None if larc_params is None else larc_policy(larc_params, not strict)
-    pairs = clipping.fitting_pairs(grads_and_vars, OWNER, strict)
+    pairs = arrays.as_pairs(grads_and_vars, OWNER)
     if policy and not strict and not isinstance(lr, np.ndarray | np.generic):
         fine = 0 <= lr < math.inf  # type: ignore[operator]  # clip-limit
         require(LARC, "lr", lr, fine, "a finite number >= 0, or a 0-d tensor")

@@ -90,17 +90,6 @@ def test_a_norm_that_is_a_negative_number_is_refused_unless_strict(norm: Any) ->
     assert np.isnan(clip_by_global_norm([np.ones(2, np.float32)], 1.0, float("nan"))[1])
 
 
-def test_a_gradient_of_another_shape_is_not_clipped_unless_strict() -> None:
-    odd = [(np.ones(3, np.float32), pair()[1])]
-    for clip in (
-        lambda: clip_gradients_by_norm(odd, 1.0),
-        lambda: post_process_gradients(odd, [], 0.1, 1.0, None),
-    ):
-        with pytest.raises(ValueError):
-            clip()
-    assert len(strict.clip_gradients_by_norm(odd, 1.0)) == 1
-
-
 @pytest.mark.parametrize("rate", [-0.1, float("nan"), float("inf")])
 def test_a_number_that_is_no_rate_is_refused_unless_strict(rate: float) -> None:
     with pytest.raises(ValueError):
