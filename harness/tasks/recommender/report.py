@@ -8,13 +8,14 @@ from itertools import product
 import numpy as np
 import pandas as pd
 
-from harness.figures.marks import dots
+from harness.figures.marks import curves, dots, first_backend, unique
 from harness.figures.plot import Drawing
+from harness.figures.style import Theme
 from harness.judgement.finding import Finding, Judgement
 from harness.records.metrics import Metric
 from harness.records.record import Record
 from harness.statistics import bootstrap, median
-from harness.tasks.cells import Cell, cells
+from harness.tasks.cells import Cell, cells, interval
 from harness.tasks.embeddings import report as tables
 from harness.tasks.embeddings.report import NAMES, last, quoted, with_cases
 from harness.tasks.recommender.task import Settings
@@ -68,6 +69,7 @@ def judge(records: Sequence[Record]) -> Judgement:
         "promise": promise(of),
         "ends": tables.ends(of, SERIES),
         "baselines": baselines(of),
+        "seconds": over_time(of),
     }
     return Judgement(tables=frames)
 
@@ -136,11 +138,39 @@ def baselines(of: Sequence[Cell]) -> pd.DataFrame:
     return pd.DataFrame({POPULAR: [np.median(of[0].last(POPULAR))]})
 
 
+def over_time(of: Sequence[Cell]) -> pd.DataFrame:
+    """NDCG@10 after ``seconds`` of training: the steps times the seconds of a step.
+
+    The median over the seeds with its interval. The runs that clip take the times of
+    all limits in turns.
+    """
+    rows = []
+    for cell in of:
+        clipped = [
+            other.last(f"seconds/step/{cell.settings.limit}")
+            for other in of
+            if (other.backend, other.labels["optimizer"])
+            == (cell.backend, cell.labels["optimizer"])
+        ]
+        times = np.concatenate(clipped)
+        known = times[np.isfinite(times)]
+        if not len(known):
+            continue
+        found = tables.measured(cell, "ndcg")
+        for step, values in zip(cell.settings.measured_at, found.T, strict=True):
+            seconds = step * float(np.median(known))
+            row = {**cell.labels, "step": step, "seconds": seconds}
+            rows.append(row | interval("ndcg", values))
+    return pd.DataFrame(rows)
+
+
 def drawings(finding: Finding) -> Iterator[Drawing]:
     if len(finding.tables["cost"]):
         yield draw_cost(finding)
     yield draw_promise(finding)
     yield draw_ranks(finding)
+    if len(finding.tables["seconds"]):
+        yield draw_seconds(finding)
 
 
 def draw_cost(finding: Finding) -> Drawing:
@@ -222,6 +252,37 @@ def draw_ranks(finding: Finding) -> Drawing:
         caption="NDCG@10 of held-out ratings among all films that a user has not rated "
         "in training. Right is better. Median over seeds with its 95% interval.",
         level=popular,
+    )
+
+
+def draw_seconds(finding: Finding) -> Drawing:
+    """NDCG against the seconds of training, with the last optimizer."""
+    rows = first_backend(finding.tables["seconds"])
+    name = rows["optimizer"].iloc[-1]
+    rows = with_cases(rows[rows["optimizer"] == name], "optimizer")
+    end = rows.groupby("hue", sort=False)["seconds"].max()
+    parts = [f"{seconds:.2f} s ({NAMES[str(hue)]})" for hue, seconds in end.items()]
+
+    def looks(theme: Theme) -> dict[str, dict[str, str]]:
+        return {
+            hue: {"color": theme.hue(hue), "label": NAMES[hue]}
+            for hue in unique(rows["hue"])
+        }
+
+    return curves(
+        "seconds",
+        f"With {name}, {rows['step'].max()} steps take {', '.join(parts)}",
+        rows.assign(method=rows["hue"]),
+        "seconds",
+        "ndcg",
+        ("seconds of training", "NDCG@10"),
+        looks=looks,
+        alt="NDCG@10 of held-out ratings against the seconds of training, for the "
+        "three ways to limit norms.",
+        caption="Seconds are steps times the median time of a step, which the runs "
+        "that clip take for all limits in turns. Median over seeds with its 95% "
+        "interval.",
+        data=finding.tables["seconds"],
     )
 
 
