@@ -197,7 +197,7 @@ def build(step: TrainingStep) -> tf.Tensor:
             updated = as_train_op(advance)
         with tf.control_dependencies([updated]):
             done = tf.identity(loss, name="train_loss")
-    summaries[0].collect()
+    summaries[0].write(v1.summary)
     done.training_step = step
     return done
 
@@ -231,6 +231,8 @@ class TrainingStep(shared.TrainingStep):
     make_scaler: ClassVar[Any] = AutomaticLossScaler
     make_masters: ClassVar[Any] = MixedPrecisionOptimizerWrapper
 
+    takes_instances = True
+    """Whether the argument ``optimizer`` may be an optimizer."""
     weight_decay: Any = None
 
     @property
@@ -248,7 +250,8 @@ class TrainingStep(shared.TrainingStep):
         """Return the optimizer for its name, class or instance."""
         optimizer = self.task.optimizer
         arguments = dict(self.task.optimizer_params or {})
-        if not isinstance(optimizer, Optimizer) or arguments:
+        is_made = self.takes_instances and isinstance(optimizer, Optimizer)
+        if not is_made or arguments:
             if optimizer == "AdamW" and "weight_decay" in arguments:
                 self.weight_decay = arguments["weight_decay"]
                 arguments["weight_decay"] = self.current_decay()
@@ -323,11 +326,11 @@ class TrainingStep(shared.TrainingStep):
         self, sums: shared.Accumulators, pairs: Pairs, skip_update: Any
     ) -> shared.Done:
         """Add a micro-batch, and take a step with the sums unless they must wait."""
-        touched = [v for g, v in pairs if g is not None]
         if tf.executing_eagerly():
             # As in a graph, the slots exist after the first micro-batch.
-            make_slots(self.optimizer, touched)
+            self.make_state(pairs)
         else:
+            touched = [v for g, v in pairs if g is not None]
             require_resources([*touched, self.global_step])
         return super().add_up(sums, pairs, skip_update)
 

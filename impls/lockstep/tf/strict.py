@@ -588,24 +588,18 @@ _clip_gradients_by_norm = clip_gradients_by_norm
 class TrainingStep(DefaultStep):
     """The training step of OpenSeq2Seq, whose arguments are hardly checked."""
 
+    takes_instances = False
     classes = OPTIMIZER_CLS_NAMES
     make_scaler = AutomaticLossScaler
     make_masters = MixedPrecisionOptimizerWrapper
     post_process = staticmethod(post_process_gradients)
 
     def check(self) -> None:
-        """Raise for a missing flag, and for a scale that cannot be used."""
+        """Raise for a missing flag."""
         if self.accumulates and self.task.skip_update_ph is None:
             raise errors.UnsupportedError(
                 "optimize_loss: expected skip_update_ph with iter_size > 1, got None; "
                 "give it, or use lockstep.tf: the steps are counted then."
-            )
-        scale = self.task.loss_scaling
-        is_number = isinstance(scale, int) or hasattr(scale, "dtype")
-        if self.mixed and is_number and not isinstance(scale, float):
-            raise errors.UnusableScaleError(
-                "optimize_loss: loss_scaling: expected a float or the name of a "
-                f"scaler, got {scale!r}; the original fails at the first use."
             )
 
     @property
@@ -626,16 +620,6 @@ class TrainingStep(DefaultStep):
     def scale_source(self) -> Any:
         """Return the named scaler, with any dtype."""
         return self.scaler
-
-    def make_optimizer(self) -> Optimizer:
-        """Create the optimizer; refuse an instance."""
-        if isinstance(self.task.optimizer, Optimizer):
-            raise errors.NotAnOptimizerError(
-                "optimize_loss: optimizer: expected a name or a class, got an instance "
-                f"of {type(self.task.optimizer).__name__}; pass its class, and its "
-                "arguments as optimizer_params."
-            )
-        return super().make_optimizer()
 
     def current_decay(self) -> Any:
         """Return AdamW's decay, and write it into the caller's dict."""

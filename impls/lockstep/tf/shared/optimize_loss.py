@@ -29,7 +29,7 @@ from lockstep.tf.shared.post_process import (
 )
 
 Pairs = list[tuple[Gradient, Any]]
-Done = tuple[tf.Operation | None, "GraphSummaries"]
+Done = tuple[tf.Operation | None, "StepSummaries"]
 """The operation of a call, and the summaries of a graph."""
 
 OWNER = "optimize_loss"
@@ -231,21 +231,22 @@ class TrainingStep(tf.Module):
         if flag is not None:
             waits = tf.convert_to_tensor(flag, tf.bool)
 
-        made: list[GraphSummaries] = []
+        made: list[StepSummaries] = []
 
         def wait() -> list[Any]:
             if tf.executing_eagerly():
                 reason = f"accumulated micro-batch {int(count)} of {sums.iter_size}"
                 self.last_step = StepReport(False, reason, ())
-            summaries = made[0].blank() if made else GraphSummaries({}, {})
-            with tf.control_dependencies([sums.keep(totals, count)]):
+            summaries = made[0].blank() if made else StepSummaries({}, {})
+            parts = [part for total, _ in totals for part in parts_of(total)]
+            with tf.control_dependencies([sums.write(parts, count)]):
                 return tf.nest.map_structure(tf.identity, [False, summaries])
 
         def update() -> list[Any]:
             done, summaries = self.update(totals)
             made.append(summaries)
             with tf.control_dependencies([done]):
-                cleared = sums.clear()
+                cleared = sums.write(None, tf.zeros((), tf.int64))
             with tf.control_dependencies([cleared]):
                 return tf.nest.map_structure(tf.identity, [True, summaries])
 
@@ -262,22 +263,26 @@ class TrainingStep(tf.Module):
         task, in_graph = self.task, self.in_graph
         if task.on_horovod and task.reduction is not None:
             pairs = reduce_gradients(pairs, True, reduction=task.reduction)
-        summaries, fits = GraphSummaries({}, {}), True
-        recorder: Any = summaries
+        summaries, fits = StepSummaries({}, {}), True
+        listens = host_recorder() is not None
         if not in_graph:
-            listens = host_recorder() is not None
             fits = self.fits(listens, [g for g, _ in pairs if g is not None])
-            recorder = StepRecorder(self.global_step, fits) if listens else None
         if fits is not False:
+            recorder = summaries if listens else None
             asked = Summaries(requested(task.summaries, OWNER), recorder)
             if "learning_rate" in asked:
-                recorder.scalar("learning_rate", self._rate)
+                summaries.scalar("learning_rate", self._rate)
             scaled = self.scale_source() if "loss_scale" in asked else None
             if scaled is not None:
-                recorder.scalar("loss_scale", scaled.loss_scale)
+                summaries.scalar("loss_scale", scaled.loss_scale)
             given = task.clip_gradients, task.larc_params, recorder
             pairs = self.post_process(pairs, task.summaries, self._rate, *given)
         pairs = self.checked(pairs)
+        if listens and not in_graph:
+            wanted = tf.logical_and(tf.summary.should_record_summaries(), fits)
+            with tf.summary.record_if(wanted):
+                summaries.write(tf.summary, self.global_step + 1)
+            summaries = StepSummaries({}, {})
         # The summary has the scale before the step, which then updates it.
         scale = [v for tag, v in summaries.scalars.items() if tag == "loss_scale"]
         with tf.control_dependencies(scale):
@@ -382,20 +387,14 @@ class Accumulators(tf.Module):
             totals.append((total, variable))
         return totals
 
-    def keep(self, pairs: Pairs, count: tf.Tensor) -> tf.Operation | None:
-        """Store the sums of ``count`` micro-batches in their variables."""
-        parts = [part for gradient, _ in pairs for part in parts_of(gradient)]
-        return self._write(parts, count)
-
-    def clear(self) -> tf.Operation | None:
-        """Clear the sums: zeros, or no rows."""
+    def write(
+        self, parts: Sequence[tf.Tensor] | None, count: tf.Tensor
+    ) -> tf.Operation | None:
+        """Store the sums of ``count`` micro-batches; None clears them."""
         variables = [part for parts in self.sums for part in parts]
-        empty = [tf.zeros([n or 0 for n in v.shape], v.dtype) for v in variables]
-        return self._write(empty, tf.zeros((), tf.int64))
-
-    def _write(self, values: Sequence[tf.Tensor], count: tf.Tensor) -> Any:
-        variables = [part for parts in self.sums for part in parts]
-        pairs = zip(variables, values, strict=True)
+        if parts is None:
+            parts = [tf.zeros([n or 0 for n in v.shape], v.dtype) for v in variables]
+        pairs = zip(variables, parts, strict=True)
         done = [variable.assign(value, read_value=False) for variable, value in pairs]
         return tf.group(*done, self.micro_step.assign(count, read_value=False))
 
@@ -432,8 +431,8 @@ def make_sum(gradient: Gradient, shape: tuple[int, ...]) -> tuple[tf.Variable, .
 # -- summaries of a step ---------------------------------------------------------------
 
 
-class GraphSummaries(NamedTuple):
-    """A recorder of a graph's summaries by tag: values, which conditions can return."""
+class StepSummaries(NamedTuple):
+    """A recorder of values by tag, which conditions can return."""
 
     scalars: dict[str, tf.Tensor]
     histograms: dict[str, tf.Tensor]
@@ -446,39 +445,19 @@ class GraphSummaries(NamedTuple):
         """Record values of any shape."""
         self.histograms[tag] = values
 
-    def blank(self) -> GraphSummaries:
+    def blank(self) -> StepSummaries:
         """Return values for a call without an update.
 
         A number is NaN, which TensorBoard does not draw. Histograms do not accept NaN.
         """
         numbers = dict.fromkeys(self.scalars, tf.constant(float("nan")))
-        zeros = {
-            tag: tf.zeros([size or 0 for size in values.shape], values.dtype)
-            for tag, values in self.histograms.items()
-        }
-        return GraphSummaries(numbers, zeros)
+        histograms = self.histograms.items()
+        zeros = {tag: tf.zeros([], values.dtype) for tag, values in histograms}
+        return StepSummaries(numbers, zeros)
 
-    def collect(self) -> None:
-        """Add the summaries to the graph's collection SUMMARIES."""
+    def write(self, recorder: Any, *step: tf.Tensor) -> None:
+        """Pass all values to a recorder: TensorFlow's for graphs, or the other one."""
         for tag, value in self.scalars.items():
-            tf.compat.v1.summary.scalar(tag, value)
+            recorder.scalar(tag, value, *step)
         for tag, values in self.histograms.items():
-            tf.compat.v1.summary.histogram(tag, values)
-
-
-class StepRecorder:
-    """A recorder that writes the summaries of the next step, if it is ``wanted``."""
-
-    def __init__(self, global_step: tf.Variable, wanted: bool | tf.Tensor) -> None:
-        self.step = global_step + 1
-        self.wanted = tf.logical_and(tf.summary.should_record_summaries(), wanted)
-
-    def scalar(self, tag: str, value: Any) -> None:
-        """Write a 0-d value."""
-        with tf.summary.record_if(self.wanted):
-            tf.summary.scalar(tag, value, self.step)
-
-    def histogram(self, tag: str, values: tf.Tensor) -> None:
-        """Write values of any shape."""
-        with tf.summary.record_if(self.wanted):
-            tf.summary.histogram(tag, values, self.step)
+            recorder.histogram(tag, values, *step)
