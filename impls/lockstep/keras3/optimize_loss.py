@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import keras
@@ -205,23 +204,11 @@ class TrainingStep(shared.TrainingStep):
             )
         return optimizer if isinstance(optimizer, TrainV1) else Adapted(optimizer)
 
-    @tf.autograph.experimental.do_not_convert
-    def __call__(self, *inputs: Any, skip_update: Any = None) -> Any:
-        """Compute the loss and take a step, or add a micro-batch.
-
-        Args:
-            inputs: for the loss.
-            skip_update: whether to accumulate without an update; None: as given at
-                construction. Without ``iter_size`` > 1 it has no effect.
-
-        Returns:
-            The loss before the update. If the loss function returns a tuple, that
-            tuple, with the loss first.
-        """
-        values: list[Any] = []
-        self._rate = self.next_rate()
-        loss = partial(self.compute_loss, inputs, values)
-        pairs = self.optimizer.compute_gradients(loss, self.trained)
+    def advance(self, pairs: Pairs, skip_update: Any = None) -> Any:
+        """Take a step with these gradients, or add them to the sums."""
+        advance = super().advance
+        if not tf.distribute.has_strategy():
+            return advance(pairs, skip_update)
         gradients, variables = map(list, zip(*pairs, strict=True))
 
         def begin(gradients: list[Gradient]) -> None:
@@ -229,13 +216,10 @@ class TrainingStep(shared.TrainingStep):
                 self._sums.begin(gradients)
 
         def take(gradients: list[Gradient]) -> None:
-            self.advance(list(zip(gradients, variables, strict=True)), skip_update)
+            advance(list(zip(gradients, variables, strict=True)), skip_update)
 
-        if tf.distribute.has_strategy():
-            gradients_of.for_all_replicas(OWNER, begin, take, gradients, variables)
-        else:
-            take(gradients)
-        return values[-1]
+        gradients_of.for_all_replicas(OWNER, begin, take, gradients, variables)
+        return None
 
     def checked(self, pairs: Pairs) -> Pairs:
         """Return the pairs; raise unless they fit and a gradient is present."""

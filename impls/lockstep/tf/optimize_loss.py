@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any, ClassVar
 
 import tensorflow as tf
@@ -279,31 +278,6 @@ class TrainingStep(shared.TrainingStep):
         decay = self.weight_decay
         rate = self.next_rate() if self._rate is None else self._rate
         return rate * (decay() if callable(decay) else decay)
-
-    @tf.autograph.experimental.do_not_convert
-    def __call__(self, *inputs: Any, skip_update: Any = None) -> Any:
-        """Compute the loss and take a step, or add a micro-batch.
-
-        Args:
-            inputs: for the loss.
-            skip_update: whether to accumulate without an update; None: as given at
-                construction. Without ``iter_size`` > 1 it has no effect.
-
-        Returns:
-            The loss before the update. If the loss function returns a tuple, that
-            tuple, with the loss first.
-        """
-        if tf.distribute.in_cross_replica_context():
-            raise errors.CrossReplicaError(
-                f"{OWNER}: expected a replica context, got a cross-replica context; "
-                "call it inside strategy.run."
-            )
-        values: list[Any] = []
-        self._rate = self.next_rate()
-        loss = partial(self.compute_loss, inputs, values)
-        pairs = self.optimizer.compute_gradients(loss, self.trained)
-        self.advance(pairs, skip_update)
-        return values[-1]
 
     def advance(self, pairs: Pairs, skip_update: Any = None) -> shared.Done:
         """Take a step with these gradients, or add them to the sums."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, ClassVar, NamedTuple
 
@@ -192,13 +193,34 @@ class TrainingStep(tf.Module):
             )
         return rate
 
+    @tf.autograph.experimental.do_not_convert
+    def __call__(self, *inputs: Any, skip_update: Any = None) -> Any:
+        """Compute the loss and take a step, or add a micro-batch.
+
+        Args:
+            inputs: for the loss.
+            skip_update: whether to accumulate without an update; None: as given at
+                construction. Without ``iter_size`` > 1 it has no effect.
+
+        Returns:
+            The loss before the update. If the loss function returns a tuple, that
+            tuple, with the loss first.
+        """
+        values: list[Any] = []
+        self._rate = self.next_rate()
+        loss = partial(self.compute_loss, inputs, values)
+        pairs = self.optimizer.compute_gradients(loss, self.trained)
+        self.advance(pairs, skip_update)
+        return values[-1]
+
     def compute_loss(self, inputs: Sequence[Any], values: list[Any]) -> tf.Tensor:
         """Return the loss; append what the call of the step returns to ``values``.
 
         The gradients of a strategy's replicas are summed, so a replica's loss is
         divided by their number.
         """
-        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        context = tf.distribute.get_replica_context()
+        replicas = 1 if context is None else context.num_replicas_in_sync
         if replicas > 1 and not self.task.on_horovod:
             raise errors.UnsupportedError(
                 f"{OWNER}: expected on_horovod with several replicas, got {replicas} of"
