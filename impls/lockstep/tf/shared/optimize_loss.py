@@ -50,16 +50,16 @@ class TrainingStep(tf.Module):
     attributes of ``task``, and the variables to train.
     """
 
-    # The names of optimizers, and four methods, which a subclass has.
+    # A subclass has these classes and methods.
     classes: ClassVar[Mapping[str, Any]]
+    make_scaler: ClassVar[Any]
+    make_masters: ClassVar[Any]
     make_count: Any
     make_optimizer: Any
     checked: Any
     apply: Any
-    make_scaler: ClassVar[Any]
-    make_masters: ClassVar[Any]
-    post_process: ClassVar[Any] = staticmethod(post_process_gradients)
 
+    post_process: ClassVar[Any] = staticmethod(post_process_gradients)
     optimizer: Any
     last_step: StepReport = NO_EAGER_STEP
     in_graph: Any = False
@@ -252,7 +252,6 @@ class TrainingStep(tf.Module):
         waits = count < self.task.iter_size
         if flag is not None:
             waits = tf.convert_to_tensor(flag, tf.bool)
-
         made: list[StepSummaries] = []
 
         def wait() -> list[Any]:
