@@ -16,7 +16,6 @@ from lockstep.tf.shared.post_process import sum_losses
 from lockstep.tf.wrapper import (
     Optimizer,
     Pairs,
-    Wrapper,
     apply_with,
     as_train_op,
     awaits_sums,
@@ -292,7 +291,10 @@ class TrainingStep(shared.TrainingStep):
 
     def make_state(self, pairs: Pairs) -> None:
         """Create the slots and sums for these gradients, unless they exist."""
-        make_slots(self.optimizer, [v for g, v in pairs if g is not None])
+        touched = [variable for gradient, variable in pairs if gradient is not None]
+        create = getattr(self.optimizer, "create_slots", self.optimizer._create_slots)
+        with tf.init_scope():
+            create(touched)
         if self._sums is not None:
             self._sums.begin([gradient for gradient, _ in pairs])
 
@@ -319,15 +321,6 @@ class TrainingStep(shared.TrainingStep):
             if name in vars(base):
                 setattr(base, name, self._rate)
         return apply_with(self.optimizer, pairs, self.global_step)
-
-
-def make_slots(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
-    """Create the slots of variables unless they exist."""
-    if isinstance(optimizer, Wrapper):
-        optimizer.create_slots(variables)
-        return
-    with tf.init_scope():
-        optimizer._create_slots(variables)
 
 
 # -- regularization losses -------------------------------------------------------------
