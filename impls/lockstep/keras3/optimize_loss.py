@@ -120,11 +120,6 @@ def optimize_loss(
         ('norm', 'clip', 'update')
     """
     arguments = dict(locals())
-    if not callable(loss):
-        raise errors.LossNotCallableError(
-            f"{OWNER}: loss: expected a function, got {type(loss).__name__}; write "
-            "lambda: loss, so that each step computes it."
-        )
     chosen = shared.to_train(var_list, model)
     variables = gradients_of.require_all(chosen, OWNER)
     gradients_of.refuse_overwritten(OWNER, variables)

@@ -150,13 +150,7 @@ def start(
     arguments: Mapping[str, Any], step_class: type[TrainingStep]
 ) -> tf.Tensor | TrainingStep:
     """Build the step of a graph, or return the step with these arguments."""
-    loss, in_graph = arguments["loss"], builds_graph()
-    if not callable(loss) and not in_graph:
-        raise errors.LossNotCallableError(
-            f"{OWNER}: loss: expected a function that computes the loss, got "
-            f"{errors.with_article(type(loss).__name__)}; each step calls it: pass "
-            "lambda: ..., or a function of a batch."
-        )
+    in_graph = builds_graph()
     if in_graph and (replica_count() > 1 or tf.distribute.in_cross_replica_context()):
         raise errors.UnsupportedError(
             f"{OWNER}: expected no strategy in a graph, or strategy.run of a single "

@@ -69,6 +69,12 @@ class TrainingStep(tf.Module):
         # A namespace, because a module tracks lists and dicts.
         self.task = task = SimpleNamespace(**arguments)
         self.mixed = isinstance(task.dtype, str) and task.dtype == "mixed"
+        if not callable(task.loss) and not self.in_graph:
+            raise errors.LossNotCallableError(
+                f"{OWNER}: loss: expected a function that computes the loss, got "
+                f"{errors.with_article(type(task.loss).__name__)}; each step calls it: "
+                "pass lambda: ..., or a function of a batch."
+            )
         if not trained or len(set(map(id, trained))) < len(trained):
             raise errors.VarListError(
                 f"{OWNER}: var_list: expected variables, each once, or a model that "
