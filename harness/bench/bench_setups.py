@@ -40,8 +40,19 @@ def test_setup(benchmark: Any, pytestconfig: pytest.Config, setup: Setup) -> Non
         print(f"\n{FAILED}{json.dumps([setup.key, reason])}")
         raise
     duration = round(time.monotonic() - begin, 3)
-    info = {"setup": setup.key, "seconds": rounds.seconds, "duration": duration}
-    benchmark.extra_info.update(info, **origin, **setup.config)
+    benchmark.extra_info.update(
+        setup=setup.key,
+        task=setup.task,
+        config=setup.config,
+        seconds={n: list(map(rounded, s)) for n, s in rounds.seconds.items()},
+        duration=duration,
+        **origin,
+    )
+
+
+def rounded(seconds: float) -> float:
+    """Return a time with 4 significant digits. More digits would be noise."""
+    return float(f"{seconds:.3e}")
 
 
 def rounds_of(setup: Setup, config: pytest.Config) -> Rounds:

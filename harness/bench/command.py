@@ -1,23 +1,21 @@
-"""Run benchmarks: several measuring processes per backend, one record per setup."""
+"""Run benchmarks: several measuring processes per backend, each with its files."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
-from itertools import chain
+from dataclasses import asdict, dataclass
+from itertools import chain, product
 from pathlib import Path
 
 from harness.bench.compare import PROCESSES
 from harness.bench.declare import Benchmark
-from harness.bench.process import Job, Measurement, measure
+from harness.bench.process import Content, Job, measure, read, write
 from harness.errors import HarnessError
 from harness.processes.environment import describe
 from harness.records.code import code_digest, commit_of
-from harness.records.files import RESULTS, Store, folder
+from harness.records.files import RESULTS, folder
 from harness.records.record import Code, Record, digest
-from harness.timing import low_quantile
 from lockstep import registry
 from lockstep.errors import unknown_name
 
@@ -46,11 +44,6 @@ class Request:
     root: Path = RESULTS
     command: str = ""
 
-    @property
-    def native(self) -> Path:
-        """The folder for pytest-benchmark's files."""
-        return self.root / "local" / "pytest-benchmark"
-
     def chosen_backends(self) -> list[str]:
         """Return the backends to measure.
 
@@ -67,41 +60,34 @@ class Request:
         return list(self.backends) or [n for n in known if registry.installed(n)]
 
 
-def bench(request: Request, report: Callable[[str], None] = print) -> list[Record]:
-    """Do the missing measurements; append and return the records.
+def bench(
+    request: Request, report: Callable[[str], None] = print
+) -> tuple[list[Path], int]:
+    """Do the missing measurements; return the files and how many setups failed.
 
-    Every process measures all setups of one backend. Its records are written when it
-    ends, so the next call resumes after an interruption.
+    Every process measures all setups of one backend. Its files, one for each benchmark,
+    are written when it ends, so the next call resumes after an interruption.
 
     Raises:
         HarnessError: the request is impossible.
     """
-    backends = request.chosen_backends()
-    with ExitStack() as opened:
-        stores = {
-            (benchmark.name, backend): opened.enter_context(Store(home, backend))
-            for benchmark in request.benchmarks
-            for home in [folder(benchmark.name, request.publish, request.root)]
-            for backend in backends
-            if backend in benchmark.backends
-        }
-        plan = list(_plan(request, backends, stores))
-        records, begin = list[Record](), time.monotonic()
-        for done, job in enumerate(plan, start=1):
-            measurement = measure(job)
-            records += _record(request, job, measurement, stores)
-            _say(report, job, measurement)
-            left = (time.monotonic() - begin) / done * (len(plan) - done) / 60
-            if done < len(plan):
-                report(f"about {max(left, 1):.0f} min left")
-    return records
+    plan = list(_plan(request))
+    begin, paths, failed = time.monotonic(), list[Path](), 0
+    for done, job in enumerate(plan, start=1):
+        measurement = measure(job)
+        paths += _kept(request, job, measurement.content)
+        failed += len(measurement.reasons)
+        _say(report, job, measurement.reasons)
+        left = (time.monotonic() - begin) / done * (len(plan) - done) / 60
+        if done < len(plan):
+            report(f"about {max(left, 1):.0f} min left")
+    return paths, failed
 
 
-def _plan(
-    request: Request, backends: Sequence[str], stores: Mapping[tuple[str, str], Store]
-) -> Iterator[Job]:
+def _plan(request: Request) -> Iterator[Job]:
     """Yield the processes to start. Backends take turns, so all progress equally."""
-    fresh = {} if request.again else _measured_before(request, stores)
+    backends = request.chosen_backends()
+    fresh = {} if request.again else _measured_before(request, backends)
     for number in range(COUNTS[request.scale]):
         for backend in backends:
             setups = [
@@ -123,23 +109,22 @@ def _plan(
                     request.scale,
                     setups,
                     [benchmark.path for benchmark in request.benchmarks],
-                    request.native / f"{backend}-{request.scale}-{number}.json",
                 )
 
 
 def _measured_before(
-    request: Request, stores: Mapping[tuple[str, str], Store]
+    request: Request, backends: Sequence[str]
 ) -> dict[tuple[str, str], list[Record]]:
-    """Return the records that need not be measured again, by benchmark and backend."""
+    """Return what need not be measured again, by benchmark and backend."""
     fresh = {}
-    for (name, backend), store in stores.items():
+    for backend, benchmark in product(backends, request.benchmarks):
         framework = registry.find(backend).framework or "numpy"
         environment = digest(describe(framework, request.device), 8)
-        fresh[name, backend] = [
+        home = folder(benchmark.name, request.publish, request.root)
+        fresh[benchmark.name, backend] = [
             record
-            for record in store.records
-            if record.status == "ok"
-            and record.scale == request.scale
+            for record in read(home, backend)
+            if record.scale == request.scale
             and record.subject["device"] == request.device
             # Only the measuring process knows the name of a GPU.
             and (record.environment == environment or request.device != "cpu")
@@ -147,52 +132,29 @@ def _measured_before(
     return fresh
 
 
-def _record(
-    request: Request,
-    job: Job,
-    measurement: Measurement,
-    stores: Mapping[tuple[str, str], Store],
-) -> Iterator[Record]:
-    """Append a record for each setup of a process: its times, or why it has none."""
-    commit, dirty = commit_of()
-    for setup in job.setups:
-        store = stores[setup.benchmark, job.backend]
-        result = measurement.results[setup.key]
-        seconds = {name: list(map(rounded, s)) for name, s in result.seconds.items()}
-        record = Record(
-            experiment=setup.benchmark,
-            id=setup.id,
-            task=setup.task,
-            config=dict(setup.config),
-            seed=0,
-            subject=measurement.subject,
-            environment=store.environment(measurement.environment),
-            status="error" if result.reason else "ok",
-            reason=result.reason,
-            series=seconds,
-            summary={name: low_quantile(times) for name, times in seconds.items()},
-            code=Code(commit, dirty, code_digest(setup.task, job.backend)),
-            scale=request.scale,
-            command=request.command,
-            process=job.number,
-            start=result.start,
-            duration=result.duration,
-            load=result.load,
-        )
-        store.append(record)
-        yield record
+def _kept(request: Request, job: Job, content: Content) -> Iterator[Path]:
+    """Write the entries of each benchmark to a file of its own."""
+    commit = commit_of()
+    for benchmark in request.benchmarks:
+        code = Code(*commit, code_digest(benchmark.task, job.backend))
+        told = {"scale": job.scale, "process": job.number, "command": request.command}
+        entries = []
+        for entry in content["benchmarks"]:
+            if entry["extra_info"]["setup"].startswith(f"{benchmark.name}/"):
+                entry["extra_info"].update(told, code=asdict(code))
+                entries.append(entry)
+        if entries:
+            start = entries[0]["extra_info"]["start"].replace(":", "")
+            name = f"{start}-{job.backend}-{job.scale}-{job.number}.json"
+            path = folder(benchmark.name, request.publish, request.root) / name
+            write(path, {**content, "benchmarks": entries})
+            yield path
 
 
-def rounded(seconds: float) -> float:
-    """Return a time with 4 significant digits. More digits would be noise."""
-    return float(f"{seconds:.3e}")
-
-
-def _say(report: Callable[[str], None], job: Job, result: Measurement) -> None:
+def _say(report: Callable[[str], None], job: Job, reasons: Mapping[str, str]) -> None:
     """Report a process that ended."""
-    reasons = [each.reason for each in result.results.values() if each.reason]
     name = f"{job.backend}, process {job.number + 1} of {COUNTS[job.scale]}"
     failed = f", {len(reasons)} of them failed" if reasons else ""
     report(f"{name}: {len(job.setups)} setups{failed}")
-    for reason in dict.fromkeys(reasons):
+    for reason in dict.fromkeys(reasons.values()):
         report(f"  {reason}")

@@ -21,16 +21,13 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.bench.command import COUNTS, Request
-from harness.bench.compare import LEVEL, MICROSECONDS
+from harness.bench.compare import LEVEL, MICROSECONDS, Times
 from harness.bench.declare import Row
-from harness.bench.process import Job, Result, measure
+from harness.bench.process import Job, measure
 from harness.errors import HarnessError
 from harness.processes.children import ROOT
 from harness.statistics import t_interval
 from harness.timing import low_quantile
-
-Times = Mapping[str, Sequence[Result]]
-"""Side (before or after) -> the result of a setup in each process."""
 
 SIDES = ("before", "after")
 
@@ -78,7 +75,8 @@ def compare_commits(
     """
     backends, scale = request.chosen_backends(), request.scale
     declared = [benchmark.path for benchmark in request.benchmarks]
-    found: dict[tuple[str, str], dict[str, list[Result]]] = {}
+    found: dict[tuple[str, str], dict[str, list[Times]]] = {}
+    failed: dict[tuple[str, str], str] = {}
     with tempfile.TemporaryDirectory() as temporary:
         libraries = dict(zip(SIDES, checkouts(revisions, Path(temporary)), strict=True))
         plan = [
@@ -94,23 +92,24 @@ def compare_commits(
                 for benchmark in request.benchmarks
                 for setup in benchmark.setups(backend, scale).values()
             ]
-            native = Path(temporary) / "times.json"
             of_process = (backend, number, request.device, scale, setups, declared)
-            job = Job(*of_process, native, libraries[side])
-            results = measure(job).results
-            for key, result in results.items():
+            measurement = measure(Job(*of_process, libraries[side]))
+            for key, reason in measurement.reasons.items():
+                failed[backend, key] = f"failed {side}: {reason}"
+            for key, times in measurement.seconds.items():
                 sides = found.setdefault((backend, key), {each: [] for each in SIDES})
-                sides[side].append(result)
+                sides[side].append(times)
             left = (time.monotonic() - begin) / done * (len(plan) - done) / 60
             report(f"{done} of {len(plan)} processes; about {left:.0f} min left")
     return [
-        compared(
-            row, benchmark.name, found[backend, f"{benchmark.name}/{row.setup_id}"]
-        )
+        Comparison(benchmark.name, backend, row.what, reason=failed[key])
+        if key in failed
+        else compared(row, benchmark.name, found[key])
         for backend in backends
         for benchmark in request.benchmarks
         for row in benchmark.rows
         if row.backend == backend and not row.control
+        for key in [(backend, f"{benchmark.name}/{row.setup_id}")]
     ]
 
 
@@ -144,16 +143,13 @@ def extracted(revision: str, folder: Path) -> Path:
     return folder / "impls"
 
 
-def compared(row: Row, benchmark: str, sides: Times) -> Comparison:
-    """Return a row's times on both commits, and their ratio."""
-    names = benchmark, row.backend, row.what
-    for side in SIDES:
-        for result in sides[side]:
-            if result.reason:
-                return Comparison(*names, reason=f"failed {side}: {result.reason}")
+def compared(
+    row: Row, benchmark: str, sides: Mapping[str, Sequence[Times]]
+) -> Comparison:
+    """Return a row's times in each process on both commits, and their ratio."""
 
     def times(variant: str, side: str) -> np.ndarray:
-        return np.array([low_quantile(r.seconds[variant]) for r in sides[side]])
+        return np.array([low_quantile(each[variant]) for each in sides[side]])
 
     spent = {side: times(row.arm, side) for side in SIDES}
     relative = spent
@@ -167,7 +163,8 @@ def compared(row: Row, benchmark: str, sides: Times) -> Comparison:
     before, after = (
         float(np.exp(np.log(spent[side]).mean())) * MICROSECONDS for side in SIDES
     )
-    return Comparison(*names, before, after, math.exp(logs.mean()), low, high)
+    names, ratio = (benchmark, row.backend, row.what), math.exp(logs.mean())
+    return Comparison(*names, before, after, ratio, low, high)
 
 
 def as_json(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:

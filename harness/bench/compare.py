@@ -14,8 +14,9 @@ import numpy as np
 import pandas as pd
 
 from harness.bench.declare import Benchmark, Row
+from harness.bench.process import read
 from harness.judgement.finding import Finding
-from harness.records.files import RESULTS, folder, read
+from harness.records.files import RESULTS, folder
 from harness.records.record import Record
 from harness.statistics import t_interval
 from harness.timing import low_quantile
@@ -52,8 +53,8 @@ def measured(benchmark: Benchmark, home: Path, device: str = CPU) -> Measured:
     chosen: dict[tuple[str, str], dict[int, Record]] = {}
     kinds: dict[tuple[str, str], Any] = {}
     for backend in benchmark.backends:
-        for record in read(home / f"{backend}.jsonl"):
-            if record.status != "ok" or record.subject["device"] != device:
+        for record in read(home, backend):
+            if record.subject["device"] != device:
                 continue
             key = backend, record.id
             kind = record.scale, record.environment

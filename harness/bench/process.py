@@ -1,19 +1,24 @@
-"""A measuring process: pytest-benchmark in a fresh Python process, and its results."""
+"""A measuring process: pytest-benchmark in a fresh Python process, and its file.
+
+The file is the record: ``results/NAME/START-BACKEND-SCALE-PROCESS.json`` has an entry
+for each setup. ``extra_info`` of an entry has the times of each variant.
+"""
 
 from __future__ import annotations
 
 import json
-import time
+import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from harness.bench.declare import Setup
 from harness.processes.children import run_lines
-from harness.processes.environment import describe, version
-from harness.records.machine import start_of_run
-from lockstep import __version__, registry
+from harness.records.record import Code, Record, digest
+
+Content = dict[str, Any]
+"""A file of pytest-benchmark."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +28,6 @@ class Job:
     Attributes:
         number: number of the process among those of its backend.
         setups: the setups that it measures: all that are missing, of all benchmarks.
-        native: file that pytest-benchmark writes.
         library: the folder with another ``lockstep`` to measure; None: this one.
     """
 
@@ -33,37 +37,26 @@ class Job:
     scale: str
     setups: Sequence[Setup]
     declared: Sequence[Path]
-    native: Path
     library: Path | None = None
 
 
 @dataclass(frozen=True)
-class Result:
-    """The result of one setup.
+class Measurement:
+    """The result of a process.
 
     Attributes:
-        reason: why there are no times; empty if there are.
-        seconds: variant -> the time of each round.
+        content: its file, with the times of the setups that did not fail.
+        reasons: key of a setup that failed -> why.
     """
 
-    reason: str
-    start: str
-    load: float | None
-    duration: float
-    seconds: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    content: Content
+    reasons: Mapping[str, str]
 
-
-KEPT = ("start", "load", "duration", "seconds")
-"""What an entry of pytest-benchmark keeps of a result, in its ``extra_info``."""
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """The results of a process: key of a setup -> result."""
-
-    subject: Mapping[str, str]
-    environment: Mapping[str, Any]
-    results: Mapping[str, Result]
+    @property
+    def seconds(self) -> Mapping[str, Mapping[str, Sequence[float]]]:
+        """Key of a setup -> variant -> the time of each round."""
+        infos = [entry["extra_info"] for entry in self.content["benchmarks"]]
+        return {info["setup"]: info["seconds"] for info in infos}
 
 
 FAILED = "@failed "
@@ -75,44 +68,34 @@ def measure(job: Job) -> Measurement:
 
     If the process crashes, its exit status is the reason of every setup without times.
     """
-    job.native.parent.mkdir(parents=True, exist_ok=True)
-    job.native.unlink(missing_ok=True)
-    begin, origin, reasons = time.monotonic(), start_of_run(), dict[str, str]()
+    reasons: dict[str, str] = {}
 
     def on_line(line: str) -> None:
         if line.startswith(FAILED):
             key, reasons[key] = json.loads(line.removeprefix(FAILED))
 
-    words = _words(job)
-    status, errors = run_lines("pytest", words, "", on_line, first=job.library)
-    crash = ": ".join(
-        [
-            f"the measuring process ended with status {status}",
-            *errors.strip().splitlines()[-1:],
-        ]
-    )
-    content: dict[str, Any] = {"machine_info": _described(job), "benchmarks": []}
-    if job.native.exists():
-        content = json.loads(job.native.read_text("utf-8"))
-    origin["duration"] = round(time.monotonic() - begin, 3)
-    results = {
-        setup.key: Result(reasons.get(setup.key, crash), **origin)
-        for setup in job.setups
-    }
-    for entry in content["benchmarks"]:
-        info = entry["extra_info"]
-        results[info["setup"]] = Result("", *(info[name] for name in KEPT))
-    return Measurement(**content["machine_info"], results=results)
+    with tempfile.TemporaryDirectory() as temporary:
+        native = Path(temporary) / "times.json"
+        words = _words(job, native)
+        status, errors = run_lines("pytest", words, "", on_line, first=job.library)
+        content: Content = {"benchmarks": []}
+        if native.exists():
+            content = json.loads(native.read_text("utf-8"))
+    last = errors.strip().splitlines()[-1:]
+    crash = ": ".join([f"the measuring process ended with status {status}", *last])
+    timed = Measurement(content, reasons).seconds
+    failed = [setup.key for setup in job.setups if setup.key not in timed]
+    return Measurement(content, {key: reasons.get(key, crash) for key in failed})
 
 
-def _words(job: Job) -> list[str]:
+def _words(job: Job, native: Path) -> list[str]:
     """Return the arguments of pytest."""
     options = {
         "backend": job.backend,
         "device": job.device,
         "scale": job.scale,
         "process": job.number,
-        "benchmark-json": job.native,
+        "benchmark-json": native,
     }
     library = ["-o", f"pythonpath={job.library} ."] if job.library else []
     return [
@@ -125,13 +108,37 @@ def _words(job: Job) -> list[str]:
     ]
 
 
-def _described(job: Job) -> dict[str, Any]:
-    """Return what a process that crashed would have said of itself."""
-    framework = registry.find(job.backend).framework or "numpy"
-    subject = {
-        "backend": job.backend,
-        "device": job.device,
-        "lockstep": __version__,
-        framework: str(version(framework)),
-    }
-    return {"subject": subject, "environment": describe(framework, job.device)}
+def write(path: Path, content: Content) -> None:
+    """Write a file, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_suffix(".part")
+    text = json.dumps(content, separators=(",", ":"))
+    unfinished.write_text(f"{text}\n", "utf-8")
+    unfinished.replace(path)
+
+
+def read(home: Path, backend: str) -> list[Record]:
+    """Return the measurements of a backend in a folder, in the order of their start."""
+    records = []
+    for path in sorted(home.glob(f"*-{backend}-*.json")):
+        content = json.loads(path.read_text("utf-8"))
+        about = content["machine_info"]
+        for entry in content["benchmarks"]:
+            info = dict(entry["extra_info"])
+            experiment, _, identifier = info.pop("setup").partition("/")
+            record = Record(
+                experiment=experiment,
+                id=identifier,
+                subject=about["subject"],
+                environment=digest(about["environment"], 8),
+                series=info.pop("seconds"),
+                code=Code(**info.pop("code")),
+                **ALWAYS,
+                **info,
+            )
+            records.append(record)
+    return records
+
+
+ALWAYS: Mapping[str, Any] = {"seed": 0, "status": "ok", "reason": "", "summary": {}}
+"""What the records of all measurements have."""

@@ -158,7 +158,8 @@ def test_a_users_own_times_stand_beside_the_published_ones(tmp_path: Path) -> No
 
 def test_rows_without_records_are_listed(tmp_path: Path) -> None:
     write_times(OVERHEAD, tmp_path, {})
-    (tmp_path / OVERHEAD.name / "tf.jsonl").unlink()
+    for path in (tmp_path / OVERHEAD.name).glob("*-tf-*.json"):
+        path.unlink()
     finding = finding_of(tmp_path)
     assert len(finding.missing) == sum(row.backend == "tf" for row in OVERHEAD.row)
     assert all(line.endswith("not measured yet.") for line in finding.missing)

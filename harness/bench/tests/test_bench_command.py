@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 from harness.bench import command
-from harness.bench.command import Request, bench, rounded
+from harness.bench.command import Request, bench
 from harness.bench.compare import PROCESSES
 from harness.bench.declare import MEASURED, find, read
-from harness.bench.process import Measurement, Result
+from harness.bench.process import Measurement
+from harness.bench.process import read as read_files
 from harness.errors import HarnessError
-from harness.records.files import read as read_records
+from harness.records.record import Record
 from lockstep import registry
 
 SMOKE = """
@@ -54,8 +55,8 @@ def smoke(
     return Request([read(declared)], scale, root=folder)
 
 
-def records_of(request: Request, backend: str = "pytorch") -> list[command.Record]:
-    return read_records(request.root / "local" / "smoke" / f"{backend}.jsonl")
+def records_of(request: Request, backend: str = "pytorch") -> list[Record]:
+    return read_files(request.root / "local" / "smoke", backend)
 
 
 # One process measures as another does; TensorFlow alone takes seconds to start.
@@ -63,38 +64,35 @@ def records_of(request: Request, backend: str = "pytorch") -> list[command.Recor
     "backend",
     [pytest.param(b, marks=[pytest.mark.soak] * (b != "pytorch")) for b in MEASURED],
 )
-def test_native_entries_have_the_times_that_are_recorded(
+def test_the_files_of_pytest_benchmark_are_the_records(
     backend: str, tmp_path: Path
 ) -> None:
     if not registry.installed(backend):
         pytest.skip(f"{registry.find(backend).framework} is not installed")
     request = smoke(tmp_path, backend)
-    bench(request, print)
+    (path,), failed = bench(request, print)
+    assert not failed
     records = {record.id: record for record in records_of(request, backend)}
     setups = request.benchmarks[0].setups(backend, request.scale)
     assert set(records) == set(setups)
-    content = json.loads((request.native / f"{backend}-quick-0.json").read_text())
+    content = json.loads(path.read_text("utf-8"))
+    assert set(content["machine_info"]) == {"subject", "environment"}
     entries = {entry["extra_info"]["setup"]: entry for entry in content["benchmarks"]}
-    assert set(entries) == {setup.key for setup in setups.values()}
     for key, setup in setups.items():
         entry, series = entries[setup.key], records[key].series
         assert entry["stats"]["rounds"] == 3
         assert set(series) == set(setup.variants)
-        for variant in setup.variants:
-            seconds = entry["extra_info"]["seconds"][variant]
-            assert list(map(rounded, seconds)) == series[variant]
+        for seconds in series.values():
             assert len(seconds) == 3 and min(seconds) > 0
         # A round is the steps of all variants, and little else.
         spent = sum(min(times) for times in series.values())
         assert entry["stats"]["max"] > spent
     lines: list[str] = []
-    bench(request, lines.append)
+    assert bench(request, lines.append) == ([], 0)
     assert not lines, "what is measured already was measured again"
 
 
-def test_a_setup_that_fails_is_recorded_as_an_error_with_its_reason(
-    tmp_path: Path,
-) -> None:
+def test_a_setup_that_fails_is_reported_with_its_reason(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
     request = smoke(tmp_path)
     path = request.benchmarks[0].path
@@ -103,15 +101,16 @@ def test_a_setup_that_fails_is_recorded_as_an_error_with_its_reason(
     )
     path.write_text(text, "utf-8")
     request = dataclasses.replace(request, benchmarks=[read(path)])
-    bench(request, print)
-    failed, fine = sorted(records_of(request), key=lambda record: record.status)
-    assert (failed.status, fine.status) == ("error", "ok")
-    assert "did you mean 'smoke'" in failed.reason
-    assert not failed.series
+    lines: list[str] = []
+    _, failed = bench(request, lines.append)
+    assert failed == 1
+    assert "did you mean 'smoke'" in lines[-1]
+    (fine,) = records_of(request)
+    assert fine.config["zeros"] == "none"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="ends by a signal")
-def test_a_process_that_crashes_is_recorded_and_the_others_go_on(
+def test_a_process_that_crashes_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request = smoke(tmp_path)
@@ -120,11 +119,7 @@ def test_a_process_that_crashes_is_recorded_and_the_others_go_on(
     (tmp_path / "crash" / "torch.py").write_text(crash, "utf-8")
     monkeypatch.syspath_prepend(tmp_path / "crash")
     lines: list[str] = []
-    bench(request, lines.append)
-    records = records_of(request)
-    assert len(records) == 2
-    assert {record.status for record in records} == {"error"}
-    assert all("ended with status -9" in record.reason for record in records)
+    assert bench(request, lines.append) == ([], 2)
     assert "2 of them failed" in lines[-2]
     assert "ended with status -9" in lines[-1]
 
@@ -138,19 +133,24 @@ def fake(
         if crash(job.number):
             raise KeyboardInterrupt
         sequence.append((job.backend, job.number))
-        environment = command.describe("torch", job.device)
-        subject = {"backend": job.backend, "device": job.device}
-        results = {
-            setup.key: Result(
-                "",
-                "2026-01-01T00:00:00Z",
-                0.1,
-                1.0,
-                {name: [1e-3, 2e-3] for name in setup.variants},
-            )
-            for setup in job.setups
+        machine = {
+            "subject": {"backend": job.backend, "device": job.device},
+            "environment": command.describe("torch", job.device),
         }
-        return Measurement(subject, environment, results)
+        start = f"2026-01-01T00:00:0{job.number}Z"
+        entries = [
+            {
+                "extra_info": {
+                    "setup": setup.key,
+                    "task": setup.task,
+                    "config": setup.config,
+                    "seconds": {name: [1e-3, 2e-3] for name in setup.variants},
+                    "start": start,
+                }
+            }
+            for setup in job.setups
+        ]
+        return Measurement({"machine_info": machine, "benchmarks": entries}, {})
 
     return measure
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from harness.bench import commits
 from harness.bench.command import Request
 from harness.bench.declare import find
-from harness.bench.process import Job, Measurement, Result
+from harness.bench.process import Job, Measurement
 from harness.commands.cli import app
 from harness.errors import HarnessError
 
@@ -30,13 +30,16 @@ def fake(slower: float, reason: str = ""):
         is_after = job.library is not None and "before" not in job.library.parts
         machine = 1.0 + job.number  # All times of a process differ alike.
         ours = 2e-3 * machine * (slower if is_after else 1.0)
-        results = {}
+        entries, reasons = [], {}
         for place, setup in enumerate(job.setups):
             seconds = {name: [1e-3 * machine] for name in setup.variants}
             seconds["ours"] = [ours * (1 + 1e-3 * job.number)]
-            fails = reason and is_after and not place
-            results[setup.key] = Result(reason if fails else "", "", None, 1.0, seconds)
-        return Measurement({}, {}, results)
+            if reason and is_after and not place:
+                reasons[setup.key] = reason
+            else:
+                info = {"setup": setup.key, "seconds": seconds}
+                entries.append({"extra_info": info})
+        return Measurement({"benchmarks": entries}, reasons)
 
     return measure
 
@@ -102,8 +105,7 @@ def test_the_library_of_the_commit_is_timed(tmp_path: Path):
     (library / "lockstep" / "pytorch" / "multitask.py").write_text("1 / 0")
     setups = [s for s in find(NAME).setups("pytorch").values()][:1]
     declared = [find(NAME).path]
-    of_process = ("pytorch", 0, "cpu", "quick", setups, declared, tmp_path / "times")
+    of_process = ("pytorch", 0, "cpu", "quick", setups, declared)
     for changed, reason in ((library, "ZeroDivisionError"), (None, "")):
-        (result,) = commits.measure(Job(*of_process, changed)).results.values()
-        assert reason in result.reason
-        assert bool(result.reason) == bool(reason)
+        reasons = commits.measure(Job(*of_process, changed)).reasons
+        assert [reason in each for each in reasons.values()] == [True] * bool(reason)

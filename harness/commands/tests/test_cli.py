@@ -76,25 +76,25 @@ def test_a_run_takes_seeds_and_names_the_next_command(
 
 @pytest.mark.parametrize(("words", "scale"), [([], "std"), (["--quick"], "quick")])
 def test_benchmarks_as_json_are_their_records(
-    words: list[str], scale: str, monkeypatch: pytest.MonkeyPatch
+    words: list[str], scale: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from harness.bench import command
 
     requests = []
 
-    class Made:
-        status = "ok"
+    file = tmp_path / "file.json"
+    file.write_text('{"benchmarks": []}', "utf-8")
 
-        def as_json(self) -> dict[str, int]:
-            return {"seed": 0}
-
-    def bench(request: command.Request, report: Callable[[str], None]) -> list[Made]:
+    def bench(
+        request: command.Request, report: Callable[[str], None]
+    ) -> tuple[list[Path], int]:
         requests.append(request)
         report("this is no JSON and goes to standard error")
-        return [Made()]
+        return [file], 0
 
     monkeypatch.setattr(command, "bench", bench)
-    assert json.loads(said("bench", "larc_overhead", "--json", *words)) == [{"seed": 0}]
+    printed = json.loads(said("bench", "larc_overhead", "--json", *words))
+    assert printed == [{"benchmarks": []}]
     assert [(r.benchmarks[0].name, r.scale) for r in requests] == [
         ("larc_overhead", scale)
     ]
