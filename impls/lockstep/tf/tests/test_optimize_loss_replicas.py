@@ -72,10 +72,9 @@ train(per_replica([0.0, 0.0], [0.0, 0.0]), zero)
 print("two micro-batches", copies(shared), copies(head), copies(step.global_step))
 
 step = make("SGD", [table], iter_size=2)
-train = function_of(step)
 rows = per_replica([0, 1], [0, 0])
-train(rows, zero)
-train(rows, zero)
+for _ in range(2):
+    strategy.run(step, args=(rows, zero))  # Eagerly.
 print("sparse", copies(table))
 
 def refused(call):
