@@ -176,14 +176,18 @@ def test_summaries_can_be_fetched_with_every_micro_batch() -> None:
 
 def test_histograms_of_a_skipped_step_are_masked() -> None:
     graph = tf.Graph()
+    names = ["gradients", "loss_scale"]
     train_op, factor, merged = build(
-        graph, summaries=["gradients"], dtype="mixed", loss_scaling="Backoff"
+        graph, summaries=names, dtype="mixed", loss_scaling="Backoff"
     )
     with v1.Session(graph=graph) as session:
         session.run([v.initializer for v in graph.get_collection("variables")])
         found = told(session, [train_op, merged], {factor: float("nan")})
-        assert found == {"gradients/weight_0": 0.0}
+        assert found == {"gradients/weight_0": 0.0, "loss_scale": 2.0**14}
         assert session.run(train_op.training_step.global_step) == 0
+    # The scale is read before the step lowers it.
+    _, scale = graph.get_operation_by_name("loss_scale").inputs
+    assert scale.op in causes(train_op.op)
 
 
 def test_the_pipeline_of_a_training_tensor_can_be_asked_for() -> None:
