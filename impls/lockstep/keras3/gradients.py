@@ -18,18 +18,8 @@ from tensorflow.python.distribute import distribute_lib
 from lockstep import errors
 from lockstep.interface import GATE_GRAPH, GATE_NONE, GATE_OP
 from lockstep.pipeline import base_of
-from lockstep.tf.shared.gradients import (
-    MODEL,
-    apart,
-    as_counter,
-    as_gradient,
-    as_pairs,
-    check_like,
-    densify,
-    name_of,
-    require_gradients,
-    require_variable,
-)
+from lockstep.tf.shared import gradients as tensors
+from lockstep.tf.shared.gradients import as_gradient, name_of
 
 Gradient = tf.Tensor | tf.IndexedSlices | None
 Pairs = list[tuple[Gradient, Any]]
@@ -50,11 +40,6 @@ def is_variable(thing: Any) -> bool:
 def value_of(variable: Any) -> tf.Variable:
     """Return the ``tf.Variable`` inside a ``keras.Variable``."""
     return variable.value if isinstance(variable, keras.Variable) else variable
-
-
-def model_of(variable: Any) -> Any:
-    """Return the variable that this one was made for; return others unchanged."""
-    return getattr(variable, MODEL, variable)
 
 
 def require_all(var_list: Any, owner: str) -> list[Any]:
@@ -108,7 +93,7 @@ def check_gradients(
         )
     both = zip(gradients, variables, strict=True)
     checked = [as_gradient(gradient, variable, owner) for gradient, variable in both]
-    check_like(owner, list(zip(checked, variables, strict=True)), wide)
+    tensors.check_like(owner, list(zip(checked, variables, strict=True)), wide)
     return checked
 
 
@@ -168,9 +153,9 @@ def for_all_replicas(
     def merged(*shares: list[Gradient]) -> None:
         columns = zip(zip(*shares, strict=True), variables, strict=True)
         sums = [add_up(column, variable) for column, variable in columns]
-        require_gradients(owner, sums, variables)
+        tensors.require_gradients(owner, sums, variables)
         build(sums)
-        with apart():
+        with tensors.apart():
             step(sums)
 
     merge(owner, list(gradients), merged)
@@ -212,7 +197,7 @@ def add_up(shares: Sequence[Gradient], variable: Any) -> Gradient:
     if len(present) <= 1:
         return present[0] if present else None
     if not all(isinstance(share, tf.IndexedSlices) for share in present):
-        return tf.add_n([densify(share, variable) for share in present])
+        return tf.add_n([tensors.densify(share, variable) for share in present])
     return tf.IndexedSlices(
         tf.concat([share.values for share in present], 0),
         tf.concat([share.indices for share in present], 0),
@@ -339,8 +324,8 @@ class TrainV1:
             UnknownNameError: a ValueError; the optimizer was built without a variable.
         """
         owner = type(self).__name__
-        pairs = as_pairs(grads_and_vars, owner)
-        counter = as_counter(global_step, owner)
+        pairs = tensors.as_pairs(grads_and_vars, owner)
+        counter = tensors.as_counter(global_step, owner)
         self._train(*zip(*pairs, strict=True), counter)
         return self._iterations
 
@@ -353,7 +338,7 @@ class TrainV1:
         """Check the gradients, then take a step, once for all replicas."""
         owner = type(self).__name__
         for variable in variables:
-            require_variable(owner, variable, "keras.Variable")
+            tensors.require_variable(owner, variable, "keras.Variable")
         variables = [as_variable(variable) for variable in variables]
         gradients = check_gradients(gradients, variables, owner, self.takes_wide)
 

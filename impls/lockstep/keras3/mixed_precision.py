@@ -11,7 +11,6 @@ import tensorflow as tf
 from lockstep import errors
 from lockstep.keras3 import wrapper as stack
 from lockstep.keras3.gradients import (
-    MODEL,
     Gradient,
     Pairs,
     TrainV1,
@@ -30,6 +29,7 @@ from lockstep.keras3.loss_scaling import (
 from lockstep.pipeline import has_layer
 from lockstep.tf.shared.gradients import (
     HALF,
+    MODEL,
     follow,
     key_of,
     name_of,

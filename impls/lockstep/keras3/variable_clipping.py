@@ -10,17 +10,11 @@ import numpy as np
 import tensorflow as tf
 
 from lockstep import errors
-from lockstep.keras3.gradients import (
-    Gradient,
-    as_variable,
-    is_variable,
-    model_of,
-    require_all,
-    value_of,
-)
+from lockstep.keras3 import gradients as stack
+from lockstep.keras3.gradients import Gradient, value_of
 from lockstep.keras3.wrapper import Wrapper
 from lockstep.tf.shared import variable_clipping as shared
-from lockstep.tf.shared.gradients import key_of, name_of
+from lockstep.tf.shared.gradients import MODEL, key_of, name_of
 
 OWNER, DIMS = shared.OWNER, shared.DIMS
 
@@ -107,7 +101,7 @@ class VariableClippingOptimizer(Wrapper):
     def build(self, variables: Sequence[Any]) -> None:
         """Create the state for ``variables``; find the listed ones."""
         if not self.built:
-            variables = require_all(variables, OWNER)
+            variables = stack.require_all(variables, OWNER)
             rows: dict[Any, tuple[tuple[int, ...], float]] = {}
             for key, axes in self._listed:
                 variable = variables[place_of(key, variables, self._positions)]
@@ -234,8 +228,8 @@ def listed_axes(
     """Return (path or variable, axes) of each entry; ``build`` finds the variables."""
     listed = []
     for key, dims in vars_to_clip_dims.items():
-        key = as_variable(key)
-        if not isinstance(key, str) and not is_variable(key):
+        key = stack.as_variable(key)
+        if not isinstance(key, str) and not stack.is_variable(key):
             raise errors.AxesError(
                 f"{DIMS}: expected paths or variable.value.ref() as keys, got "
                 f"{type(key).__name__}; use variable.path."
@@ -260,7 +254,9 @@ def place_of(key: Any, variables: Sequence[Any], positions: Mapping[str, int]) -
         places = [k for k in alike if names[k] == key] or alike
         places = [k for k in places if k == positions.get(key)] or places
     else:
-        places = [k for k in count if key_of(model_of(variables[k])) == key_of(key)]
+        # The variables of a model that masters and shared variables were made for.
+        models = [key_of(getattr(variable, MODEL, variable)) for variable in variables]
+        places = [k for k in count if models[k] == key_of(key)]
     if len(places) > 1:
         refuse_several(key)
     if not places:

@@ -14,6 +14,7 @@ import tensorflow as tf
 from lockstep import errors
 from lockstep.interface import NO_EAGER_STEP
 from lockstep.ray.center import RayCenter
+from lockstep.tf import wrapper as base
 from lockstep.tf.agn_center import Center, RemoteCenter
 from lockstep.tf.mixed_precision import share_row_limits
 from lockstep.tf.shared import agn as shared
@@ -23,20 +24,7 @@ from lockstep.tf.shared.gradients import (
     name_of,
     refuse_parameter_servers,
 )
-from lockstep.tf.wrapper import (
-    Optimizer,
-    Pairs,
-    Wrapper,
-    advance,
-    as_train_op,
-    builds_graph,
-    is_reference,
-    listed,
-    require_optimizer,
-    require_resources,
-    skips_of,
-    with_strict,
-)
+from lockstep.tf.wrapper import Optimizer, Pairs, Wrapper, with_strict
 
 v1 = tf.compat.v1
 
@@ -114,7 +102,7 @@ class AGNCustomGetter(shared.Getter, tf.Module):
             args: arguments of ``getter``.
             kwargs: arguments of ``getter``.
         """
-        if name is None and builds_graph():
+        if name is None and base.builds_graph():
             raise errors.UnsupportedError(
                 "AGNCustomGetter: expected to make the variables of a graph, got "
                 "variables; use it as custom_getter of a tf.compat.v1.variable_scope."
@@ -154,7 +142,7 @@ class AGNCustomGetter(shared.Getter, tf.Module):
 
     def _check_placement(self, own: tf.Variable, center: tf.Variable) -> None:
         """Raise for a reference variable that another process shares: a race."""
-        if not is_reference(center) or not center.device:
+        if not base.is_reference(center) or not center.device:
             return
         places = [tf.DeviceSpec.from_string(v.device) for v in (own, center)]
         here, there = [(place.job, place.task) for place in places]
@@ -255,7 +243,7 @@ class AGNOptimizer(shared.Worker, Wrapper):
         name: str = "AGNOptimizer",
         commit: str = GRADIENT,
     ) -> None:
-        require_optimizer(optimizer, "AGNOptimizer")
+        base.require_optimizer(optimizer, "AGNOptimizer")
         getter = custom_getter, AGNCustomGetter
         shared.check_worker(
             optimizer, num_worker, *getter, communication_period, commit
@@ -288,7 +276,7 @@ class AGNOptimizer(shared.Worker, Wrapper):
     def _apply(
         self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
     ) -> tf.Operation | None:
-        if skips_of(self.base_optimizer):
+        if base.skips_of(self.base_optimizer):
             raise errors.UnsupportedError(
                 "AGNOptimizer: expected no wrapper around it that leaves variables out "
                 "in a graph, got a MultitaskOptimizerWrapper; wrap the other way round:"
@@ -297,9 +285,9 @@ class AGNOptimizer(shared.Worker, Wrapper):
         present = [variable for gradient, variable in pairs if gradient is not None]
         if not tf.executing_eagerly():
             counters = [] if global_step is None else [global_step]
-            require_resources([*present, *self._centers(present), *counters])
+            base.require_resources([*present, *self._centers(present), *counters])
         self.create_slots(present)
-        done = as_train_op(lambda: self._take_step(pairs, global_step, name))
+        done = base.as_train_op(lambda: self._take_step(pairs, global_step, name))
         self.last_step = NO_EAGER_STEP
         if tf.executing_eagerly():
             self._report(pairs, self._place_in_round())
@@ -314,7 +302,7 @@ class AGNOptimizer(shared.Worker, Wrapper):
         is_delta = self.commit == DELTA
         before = [
             # Reading a reference variable makes no copy.
-            tf.raw_ops.DeepCopy(x=v.read_value()) if is_reference(v) else v.read_value()
+            tf.raw_ops.DeepCopy(x=v) if base.is_reference(v) else v.read_value()
             for v in variables
             if is_delta
         ]
@@ -343,7 +331,7 @@ class AGNOptimizer(shared.Worker, Wrapper):
         self._share_row_limits(variables)
         ended = self._end_round(variables, self.inner_optimizer)
         with tf.control_dependencies([ended]):
-            counted = advance(global_step)
+            counted = base.advance(global_step)
         with tf.control_dependencies([counted]):
             return tf.no_op()
 
@@ -360,12 +348,12 @@ class AGNOptimizer(shared.Worker, Wrapper):
 
         In a graph a worker's slots are added to ``LOCAL_VARIABLES``.
         """
-        variables = listed(var_list, self.owner)
+        variables = base.listed(var_list, self.owner)
 
         def make_local(next_creator: Callable[..., Any], **kwargs: Any) -> Any:
             return next_creator(**{**kwargs, "collections": [LOCAL]})
 
-        is_graph = builds_graph()
+        is_graph = base.builds_graph()
         with tf.variable_creator_scope(make_local) if is_graph else nullcontext():
             super().create_slots(variables)
         center = self.custom_getter.center
@@ -430,7 +418,7 @@ class BeginRound(v1.train.SessionRunHook):
 
 def make_local_step() -> tf.Variable:
     """Create the count of a worker's steps."""
-    if not builds_graph():
+    if not base.builds_graph():
         with tf.init_scope():
             return tf.Variable(0, False, dtype=tf.int32, name="local_step")
     # TensorFlow raises for a second worker in a variable scope.
