@@ -418,14 +418,7 @@ class KerasWeights(shared.ServedTensors):
                 own = tf.Variable(weight)
                 make = partial(make_like, name, own, GLOBAL_VARIABLE_NAME, False)
                 center.join(name, make)
-            try:
-                optimizer = keras.saving.deserialize_keras_object(self.config)
-            except (TypeError, ImportError) as error:
-                name = self.config.get("class_name")
-                raise UnsupportedError(
-                    "AGNOptimizer: expected an optimizer that the center's process can "
-                    f"import, got {name}; define it in a module that all machines have."
-                ) from error
+            optimizer = keras.saving.deserialize_keras_object(self.config)
             paths = {name: SimpleNamespace(path=p) for name, p in self.paths.items()}
             center.follow(optimizer, paths)
         self.weights = {}

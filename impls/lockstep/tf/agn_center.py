@@ -141,17 +141,10 @@ def sent(optimizer: Optimizer, shared: Mapping[str, tf.Variable]) -> bytes:
 
 
 def received(rule: bytes, shared: Mapping[str, tf.Variable]) -> Optimizer:
-    """Return a worker's optimizer; raise if its class cannot be imported here."""
+    """Return a worker's optimizer; its class must be in a module of this machine."""
     unpickler = pickle.Unpickler(io.BytesIO(rule))
     unpickler.persistent_load = shared.__getitem__
-    try:
-        return unpickler.load()
-    except (ImportError, AttributeError) as error:
-        raise UnsupportedError(
-            "AGNOptimizer: expected an optimizer that the center's process can import, "
-            f"got one whose class it cannot: {error}; define it in a module that all "
-            "machines have."
-        ) from error
+    return unpickler.load()
 
 
 class TensorFlowWeights(shared.ServedTensors):
