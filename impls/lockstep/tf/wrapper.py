@@ -258,10 +258,7 @@ def make_together(make: Callable[[], Any]) -> None:
         make()
         return
 
-    def merged(strategy: tf.distribute.Strategy) -> None:
-        make()
-
-    tf.distribute.get_replica_context().merge_call(merged)
+    tf.distribute.get_replica_context().merge_call(lambda strategy: make())
 
 
 def sums_over_replicas(pairs: Pairs) -> Pairs:
